@@ -1,0 +1,48 @@
+# Two commands for a newcomer: `make demo` and `make test`. Everything lives in .venv.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint types bench test-slow format clean
+
+demo: $(VENV)/demo.stamp
+	$(PY) examples/minimal.py
+
+test: lint types
+	$(PY) -m pytest -q
+
+lint: $(VENV)/dev.stamp
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(VENV)/dev.stamp
+	$(PY) -m mypy
+
+test-slow: $(VENV)/dev.stamp
+	$(PY) -m pytest -q -m slow
+
+bench: $(VENV)/dev.stamp
+	$(PY) benchmarks/solver.py --out results/bench-solver.json
+	$(PY) benchmarks/draws.py --out results/bench-draws.json
+
+format: $(VENV)/dev.stamp
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis out
+
+# A stamp is renewed only when what it installs has changed, so a second run starts at once.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "obrs needs Python >= 3.10, got $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[plot]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@

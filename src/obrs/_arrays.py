@@ -1,0 +1,160 @@
+"""What the core must know about array backends, in one place.
+
+The core never imports torch or JAX. If one of their arrays comes in, its library is loaded already,
+and `sys.modules` has it.
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_jax_array,
+    is_numpy_array,
+    is_torch_array,
+)
+
+from .errors import InputError, InputTypeError
+from .types import Array
+
+__all__ = [
+    "as_floats",
+    "detached",
+    "host_view",
+    "is_traced",
+    "like",
+    "on_accelerator",
+    "on_one_device",
+    "segment_sum",
+    "wants_gradient",
+    "widest",
+]
+
+
+def as_floats(x: Any, name: str) -> Array:
+    """Return `x` as a float32 or float64 array of its own backend; lists and numbers become NumPy.
+
+    Half precision is widened to float32: a constant with 8 or 11 bits would miss the budget by per cent.
+    """
+    if not is_array_api_obj(x):
+        try:
+            x = np.asarray(x)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise InputTypeError(f"{name} must be an array of numbers, got {type(x).__name__}") from error
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputTypeError(f"{name} must be a plain array, got a masked one; drop what is masked first")
+    if is_torch_array(x) and x.layout is not sys.modules["torch"].strided:
+        raise InputTypeError(f"{name} must be a dense tensor, got {x.layout}; call .to_dense() first")
+    xp = array_namespace(x)
+    if x.dtype == xp.float32 or x.dtype == xp.float64:
+        return x
+    kind = _kind(x, xp)
+    if kind == "half":
+        return xp.astype(x, xp.float32)
+    if kind == "wide":
+        return xp.astype(x, widest(xp))
+    raise InputTypeError(f"{name} must be real numbers, got dtype {x.dtype}")
+
+
+def _kind(x: Array, xp: Any) -> str:
+    if xp.isdtype(x.dtype, "integral"):
+        return "wide"
+    if "float16" in str(x.dtype):  # float16, and bfloat16, which the array standard does not know
+        return "half"
+    if is_numpy_array(x) and x.dtype.kind == "f":  # long double
+        return "wide"
+    return "other"
+
+
+def widest(xp: Any) -> Any:
+    """Return float64 where the backend has it; JAX without x64 does not."""
+    if "jax" in xp.__name__:
+        return xp.result_type(float)
+    return xp.float64
+
+
+def is_traced(x: Array) -> bool:
+    """Tell whether `x` is a JAX tracer, whose values may not be looked at."""
+    return bool(is_jax_array(x)) and isinstance(x, sys.modules["jax"].core.Tracer)
+
+
+def detached(x: Array) -> Array:
+    """Return `x` without its gradient; a tracer of `jax.grad` alone becomes its value."""
+    if is_torch_array(x):
+        return x.detach()
+    if is_traced(x):
+        return sys.modules["jax"].lax.stop_gradient(x)
+    return x
+
+
+def wants_gradient(x: Array) -> bool:
+    """Tell whether somebody may differentiate through `x`."""
+    if is_torch_array(x):
+        return bool(x.requires_grad) and sys.modules["torch"].is_grad_enabled()
+    return is_traced(x)
+
+
+def host_view(x: Array) -> "np.ndarray[Any, Any] | None":
+    """Return the values of `x` as NumPy memory, without a copy on the CPU; None inside `jax.jit`.
+
+    Something on an accelerator is copied: one transfer and one synchronisation.
+    """
+    x = detached(x)
+    if is_numpy_array(x):
+        return np.asarray(x)
+    if is_torch_array(x):
+        return np.asarray(x.resolve_neg().cpu().numpy())
+    if is_traced(x):
+        return None
+    if is_jax_array(x):
+        return np.asarray(x)
+    return np.asarray(np.from_dlpack(x))
+
+
+def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
+    """Put NumPy `value` where `x` lives, in the dtype of `x`."""
+    xp = array_namespace(x)
+    dtype = x.dtype if dtype is None else dtype
+    if is_numpy_array(x):
+        return np.asarray(value, dtype=dtype)
+    if is_traced(x):  # has no device yet
+        return xp.asarray(value, dtype=dtype)
+    return xp.asarray(value, dtype=dtype, device=device(x))
+
+
+def on_accelerator(x: Array) -> bool:
+    """Tell whether moving `x` to NumPy memory would cost a transfer worth avoiding."""
+    if is_numpy_array(x) or is_traced(x):
+        return False
+    name = str(device(x)).lower()
+    return any(kind in name for kind in ("cuda", "xpu", "gpu", "tpu", "rocm"))
+
+
+def on_one_device(x: Array, other: Array, name: str, other_name: str) -> None:
+    """Raise unless both arrays are of one backend and on one device."""
+    try:
+        array_namespace(x, other)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(
+            f"{name} and {other_name} must be arrays of one library, "
+            f"got {type(x).__module__} and {type(other).__module__}"
+        ) from error
+    if is_traced(x) or is_traced(other):
+        return
+    if device(x) != device(other):
+        raise InputError(f"{name} is on {device(x)} and {other_name} on {device(other)}; move one of them to the other")
+
+
+def segment_sum(values: Array, segment: "np.ndarray[Any, Any]", count: int) -> Array:
+    """Sum 1-D `values` by segment number, differentiably where the backend can differentiate."""
+    xp = array_namespace(values)
+    if is_torch_array(values):
+        index = like(segment, values, dtype=xp.int64)
+        zeros = xp.zeros(count, dtype=values.dtype, device=values.device)
+        return zeros.index_add(0, index, values)
+    if is_jax_array(values):
+        return xp.zeros(count, dtype=values.dtype).at[segment].add(values)
+    return like(np.bincount(segment, weights=np.asarray(values), minlength=count), values)

@@ -1,0 +1,186 @@
+"""Checks at the public boundary: the right array, or one line that says what is wrong with it."""
+
+from math import isfinite, isnan
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ._arrays import as_floats, host_view, like, on_accelerator, on_one_device, widest
+from .errors import BudgetError, InputError, InputTypeError, RatioError
+from .types import Array
+
+__all__ = [
+    "as_constant",
+    "as_groups",
+    "as_labels",
+    "as_log_ratio",
+    "as_rows",
+    "as_weights",
+    "bad_ratios",
+    "broadcast",
+    "check_budget",
+    "check_ratios",
+    "is_number",
+    "out_of_reach",
+    "remaining_shape",
+]
+
+
+def check_budget(budget: Any) -> float:
+    """Return the budget as a float."""
+    if not is_number(budget):
+        raise BudgetError(f"budget must be one number of proposals per sample, got {_short(budget)}")
+    k = float(budget)
+    if isnan(k) or not isfinite(k):
+        raise BudgetError(f"budget must be a finite number of at least 1 proposal per sample, got {k}")
+    if k < 1:
+        hint = f"; did you mean budget={1 / k:g} (keep {100 * k:.3g} %)?" if k > 1e-9 else ""
+        raise BudgetError(f"budget must be at least 1 proposal per sample, got {k:g}{hint}")
+    return k
+
+
+def is_number(x: Any) -> bool:
+    """Tell whether `x` is one real number, of Python or of an array library."""
+    if isinstance(x, bool | np.bool_ | str | bytes) or getattr(x, "ndim", 0) != 0:
+        return False
+    try:
+        float(x)
+    except Exception:  # whatever a stranger's __float__ raises, it is not a number to us
+        return False
+    return True
+
+
+def as_log_ratio(log_ratio: Any) -> Array:
+    """Return the log-ratios as a float32 or float64 array that is not empty."""
+    x = as_floats(log_ratio, "log_ratio")
+    if 0 in x.shape:
+        raise InputError(f"log_ratio must have at least one value, got shape {tuple(x.shape)}")
+    return x
+
+
+def as_weights(weights: Any, x: Array) -> Array | None:
+    """Return the weights where `x` lives, broadcast to its shape."""
+    if weights is None:
+        return None
+    w = _beside(as_floats(weights, "weights"), x, "weights")
+    values = None if on_accelerator(w) else host_view(w)
+    if values is not None and values.size and not (values.min() >= 0 and values.max() < np.inf):
+        wrong = np.count_nonzero(~(values >= 0) | np.isinf(values))
+        raise InputError(f"weights must be finite and at least 0, {wrong} of {values.size} are not")
+    return broadcast(w, x, "weights")
+
+
+def as_constant(log_c: Any, x: Array, shape: tuple[int, ...]) -> Array:
+    """Return log c where `x` lives; a number, or of the shape that is left without the axis."""
+    c = as_floats(log_c, "log_c")
+    c = _beside(c, x, "log_c", dtype=widest(array_namespace(x)))
+    values = None if on_accelerator(c) else host_view(c)
+    if values is not None and np.isnan(values).any():
+        raise InputError(f"log_c must be a number, {np.count_nonzero(np.isnan(values))} of {values.size} are NaN")
+    if shape and c.ndim and tuple(c.shape) != shape:
+        raise InputError(f"log_c must have shape {shape}, that of log_ratio without axis, got {tuple(c.shape)}")
+    return c
+
+
+def _beside(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
+    """Move NumPy numbers to the library of `x`; refuse to mix two libraries or two devices."""
+    if array_namespace(a) is not array_namespace(x) and isinstance(a, np.ndarray):
+        return like(a, x, dtype=dtype)
+    on_one_device(x, a, "log_ratio", name)
+    return a
+
+
+def broadcast(a: Array, x: Array, name: str) -> Array:
+    """Broadcast `a` to the shape of `x`."""
+    try:
+        return array_namespace(a).broadcast_to(a, tuple(x.shape))
+    except Exception as error:  # each library raises its own
+        raise InputError(
+            f"{name} must broadcast to the shape of log_ratio {tuple(x.shape)}, got {tuple(a.shape)}"
+        ) from error
+
+
+def as_rows(x: Array, axis: int | None) -> Array:
+    """Lay `x` out as (problems, values): a view wherever there are one or two axes."""
+    xp = array_namespace(x)
+    if axis is None:
+        return xp.reshape(x, (1, -1))
+    x = xp.moveaxis(x, _axis(axis, x), -1)
+    return x if x.ndim == 2 else xp.reshape(x, (-1, x.shape[-1]))
+
+
+def remaining_shape(x: Array, axis: int | None) -> tuple[int, ...]:
+    """Return the shape of `x` without the axis."""
+    return () if axis is None else tuple(n for i, n in enumerate(x.shape) if i != _axis(axis, x) % x.ndim)
+
+
+def _axis(axis: Any, x: Array) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise InputTypeError(f"axis must be one integer or None, got {_short(axis)}")
+    if not -x.ndim <= axis < x.ndim:
+        raise InputError(f"axis {axis} does not exist: log_ratio has shape {tuple(x.shape)}")
+    return int(axis)
+
+
+def as_labels(labels: Any, name: str = "groups") -> Any:
+    """Return integer labels as a NumPy array, whatever library they come from."""
+    try:
+        values = host_view(labels) if hasattr(labels, "dtype") else np.asarray(labels)
+    except Exception as error:
+        raise InputTypeError(f"{name} must be integer labels, got {type(labels).__name__}") from error
+    if values is None:
+        raise InputTypeError(f"{name} must be known when the function is traced; pass them as a NumPy array")
+    if values.dtype.kind not in "iu":
+        raise InputTypeError(f"{name} must be integer labels, got dtype {values.dtype}")
+    return values
+
+
+def as_groups(groups: Any, x: Array) -> tuple[Any, int]:
+    """Return one label per log-ratio, flat, and how many groups there are."""
+    labels = as_labels(groups)
+    if tuple(labels.shape) != tuple(x.shape):
+        raise InputError(f"groups must have the shape of log_ratio {tuple(x.shape)}, got {tuple(labels.shape)}")
+    labels = labels.reshape(-1)
+    remedy = "number them with np.unique(groups, return_inverse=True)[1]"
+    if labels.min() < 0 or labels.max() >= labels.size:
+        span = f"{labels.min()} to {labels.max()} for {labels.size} values"
+        raise InputError(f"groups must be labels from 0 to G-1, got {span}; {remedy}")
+    group = labels.astype(np.intp, copy=False)
+    sizes = np.bincount(group)
+    if not sizes.all():
+        gap = int(np.argmin(sizes))
+        raise InputError(f"groups must use every label from 0 to {len(sizes) - 1}, {gap} is missing; {remedy}")
+    return group, len(sizes)
+
+
+def check_ratios(values: Any, masses: Any = None) -> None:
+    """Raise if a log-ratio that weighs anything is NaN or +inf."""
+    bad = np.isnan(values) | (values == np.inf)
+    if masses is not None:
+        bad &= masses > 0
+    if count := np.count_nonzero(bad):
+        raise bad_ratios(int(count), values.size, int(np.count_nonzero(np.isnan(values[bad]))))
+
+
+def bad_ratios(count: int, size: int, nans: int | None = None) -> RatioError:
+    """Return the error for log-ratios that are not numbers."""
+    kind = "NaN" if nans == count else "+inf" if nans == 0 else "NaN or +inf"
+    return RatioError(f"log_ratio has {count} {kind} among {size} values; check the critic before sampling")
+
+
+def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:
+    """Return the error for a budget that asks to keep more than has r > 0."""
+    if reached <= 0:
+        return BudgetError(f"no proposal has r > 0{where}: nothing can be accepted; check the critic")
+    unit = 10.0 ** (np.floor(np.log10(1 / reached)) - 3)
+    feasible = np.ceil(1 / reached / unit * (1 - 1e-15)) * unit  # four digits, rounded up: it can be used
+    return BudgetError(
+        f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; "
+        f"the smallest feasible budget is {feasible:g}"
+    )
+
+
+def _short(x: Any) -> str:
+    text = repr(x).replace("\n", " ")
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,347 @@
+"""Acceptance rules: log-ratio in, log-probability of acceptance out.
+
+A rule is a frozen record with `rule(log_ratio, batch=None) -> log_a`, elementwise and at most 0, and
+`rule.log_weight(log_ratio, batch=None) -> log(r / a)`, the importance weight that is left in a kept sample.
+For every rule a log-ratio of -inf (r = 0) is never accepted and weighs nothing, NaN is never accepted, and
+what lies above the largest ratio seen in the fit is accepted.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ._arrays import as_floats, detached, host_view, like
+from ._confidence import confident_budget
+from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, out_of_reach
+from .budget import acceptance_rate, solve_log_c
+from .errors import InputError, InputTypeError, UnknownNameError
+from .types import Array, Rule
+
+__all__ = ["DRS", "RULES", "Budgeted", "Grouped", "Unbudgeted", "from_json", "to_json"]
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """OBRS: accept with probability `min(c r, 1)`, optimal at its budget for every f-divergence.
+
+    Args:
+        log_c: The constant, as returned by `solve_log_c`; +inf accepts whatever has r > 0.
+        budget: The budget that c was solved for; with `confidence` a little below the one asked for.
+        rate: Share that was accepted of the sample in the fit; above 1/budget if exact rejection costs less.
+
+    Example:
+        >>> rule = Budgeted.fit([0.0, 1.0, 2.0, 3.0], budget=2)
+        >>> round(rule.log_c, 3), round(rule.rate, 3)
+        (-2.408, 0.5)
+        >>> rule([3.0, 0.0]).round(3)
+        array([ 0.   , -2.408])
+
+    References:
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
+        | Variational Rejection Sampling (Grover et al., 2018), the first to use this rule
+    """
+
+    log_c: float
+    budget: float | None = None
+    rate: float | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        log_ratio: Array,
+        budget: float,
+        *,
+        weights: Array | None = None,
+        confidence: float | None = None,
+    ) -> "Budgeted":
+        """Choose `log_c` from the log-ratios of proposals.
+
+        Args:
+            log_ratio: Log-ratios of a calibration sample from the model.
+            budget: Proposals per kept sample.
+            weights: Masses of the proposals, as in `solve_log_c`.
+            confidence: With this probability over the calibration sample, the true rate is at least 1/budget, so
+                that the budget is not overrun. It needs independent proposals of equal mass, so no `weights`.
+        """
+        if confidence is not None:
+            if weights is not None:
+                raise InputError("confidence needs proposals of equal mass; leave out weights or confidence")
+            values = _host(log_ratio)
+            check_ratios(values)
+            budget = confident_budget(values.reshape(-1), check_budget(budget), confidence)
+        log_ratio = detached(as_log_ratio(log_ratio))
+        log_c = float(solve_log_c(log_ratio, budget, weights=weights))
+        return cls(log_c, float(budget), float(acceptance_rate(log_ratio, log_c, weights=weights)))
+
+    def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `log min(c r, 1)`."""
+        return _log_accept(as_floats(log_ratio, "log_ratio"), self.log_c)
+
+    def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `log(r / a) = max(log r, -log c)`: constant but for the samples that were sure to be kept."""
+        return _log_left(as_floats(log_ratio, "log_ratio"), self.log_c)
+
+
+@dataclass(frozen=True)
+class Unbudgeted:
+    """Exact rejection: accept with probability `r / M`, M the largest ratio seen.
+
+    Args:
+        log_m: `log max r`.
+
+    Example:
+        >>> Unbudgeted.fit([0.0, 1.0])([1.0, 0.0, 5.0])
+        array([ 0., -1.,  0.])
+    """
+
+    log_m: float
+
+    @classmethod
+    def fit(cls, log_ratio: Array) -> "Unbudgeted":
+        """Take M from the log-ratios of proposals."""
+        return cls(_log_max(log_ratio))
+
+    def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `log min(r / M, 1)`."""
+        return _log_accept(as_floats(log_ratio, "log_ratio"), -self.log_m)
+
+    def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `log(r / a)`: log M, or log r where r is above M."""
+        return _log_left(as_floats(log_ratio, "log_ratio"), -self.log_m)
+
+
+@dataclass(frozen=True)
+class DRS:
+    """Discriminator rejection sampling: a = sigmoid(F - gamma), F = log rho - log(1 - rho exp(-eps)), rho = r/M.
+
+    In closed form a = rho / (rho + (1 - rho exp(-eps)) exp(gamma)): exact rejection at gamma = 0 and eps -> 0,
+    more accepting the lower gamma.
+
+    Args:
+        log_m: `log max r` of a burn-in sample; larger ratios are treated as M.
+        gamma: The shift; -inf accepts whatever has r > 0.
+        eps: Keeps the logarithm finite at rho = 1.
+
+    Example:
+        >>> log_ratio = np.log([4.0, 1.0, 0.5, 0.5])
+        >>> rule = DRS.fit(log_ratio, budget=2)
+        >>> round(float(np.mean(np.exp(rule(log_ratio)))), 6)
+        0.5
+
+    References:
+        | Discriminator Rejection Sampling (Azadi et al., 2019), Eq. 8
+    """
+
+    log_m: float
+    gamma: float
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not self.eps >= 0:
+            raise InputError(f"eps must be at least 0, got {self.eps}")
+
+    @classmethod
+    def fit(cls, log_ratio: Array, budget: float, *, eps: float = 1e-6) -> "DRS":
+        """Solve gamma for the budget, never above 0: there exact rejection costs less than the budget."""
+        share = 1 / check_budget(budget)
+        log_m, values = _log_max(log_ratio), _host(log_ratio).astype(np.float64)
+        rho = values[values > -inf] - log_m
+        reached = rho.size / values.size
+        if reached < share * (1 - 8 * np.finfo(float).eps):
+            raise out_of_reach(share, reached)
+        if reached <= share:
+            return cls(log_m, -inf, eps)
+        return cls(log_m, _shift(rho - _log1mexp(rho - eps), share * values.size), eps)
+
+    def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return the log of Azadi's sigmoid."""
+        x = as_floats(log_ratio, "log_ratio")
+        xp = array_namespace(x)
+        rho, _ = self._relative(x, xp)
+        log_a = -_softplus(self.gamma + _log1mexp(rho - self.eps) - rho)
+        return xp.where(x > -inf, log_a, -inf)
+
+    def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `log(r / a) = log M + log(rho + (1 - rho exp(-eps)) exp(gamma))`."""
+        x = as_floats(log_ratio, "log_ratio")
+        xp = array_namespace(x)
+        rho, excess = self._relative(x, xp)
+        closed = self.log_m + excess + xp.logaddexp(rho, self.gamma + _log1mexp(rho - self.eps))
+        return xp.where(x > -inf, closed, -inf)
+
+    def _relative(self, x: Array, xp: Any) -> tuple[Array, Array]:
+        """Return log rho, at most 0, and by how much r is above M; r = 0 stands in as M."""
+        shifted = xp.where(x > -inf, x, self.log_m) - self.log_m
+        return xp.where(shifted < 0, shifted, 0.0), xp.where(shifted > 0, shifted, 0.0)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """OBRS with one constant per class, prompt or any other label: each group keeps 1 in `budget`.
+
+    Args:
+        labels: The labels of the fit, ascending.
+        log_c: The constant of each.
+        of: Finds the labels in a batch, `of(batch) -> ints`; without it the batch is the labels. It is not saved.
+
+    Example:
+        >>> rule = Grouped.fit(np.log([4.0, 1.0, 2.0, 2.0]), budget=1.5, groups=[7, 7, 9, 9])
+        >>> np.exp(rule(np.log([1.0, 2.0]), batch=[7, 9])).round(3)
+        array([0.333, 1.   ])
+    """
+
+    labels: tuple[int, ...]
+    log_c: tuple[float, ...]
+    of: Callable[[Any], Any] | None = field(default=None, compare=False)
+
+    @classmethod
+    def fit(cls, log_ratio: Array, budget: float, groups: Array, of: Callable[[Any], Any] | None = None) -> "Grouped":
+        """Choose one `log_c` per group from log-ratios with labels."""
+        labels, inverse = np.unique(as_labels(groups), return_inverse=True)
+        x = detached(as_log_ratio(log_ratio))
+        log_c = solve_log_c(x, budget, groups=inverse.reshape(np.shape(as_labels(groups))))
+        return cls(tuple(int(k) for k in labels), tuple(float(c) for c in _host(log_c)), of)
+
+    def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `log min(c r, 1)` with the constant of each sample's group."""
+        x = as_floats(log_ratio, "log_ratio")
+        return _log_accept(x, self._constants(x, batch))
+
+    def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
+        """Return `max(log r, -log c)` with the constant of each sample's group."""
+        x = as_floats(log_ratio, "log_ratio")
+        return _log_left(x, self._constants(x, batch))
+
+    def _constants(self, x: Array, batch: Any) -> Array:
+        if batch is None:
+            raise InputError("a Grouped rule needs the batch, to find the group of each sample")
+        found = as_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
+        if tuple(found.shape) != tuple(x.shape):
+            raise InputError(f"a batch of {tuple(x.shape)} log-ratios has labels of shape {tuple(found.shape)}")
+        known = np.asarray(self.labels)
+        at = np.minimum(np.searchsorted(known, found), len(known) - 1)
+        if not np.array_equal(known[at], found):
+            stranger = found.reshape(-1)[np.argmax((known[at] != found).reshape(-1))]
+            raise InputError(f"group {stranger} was not in the fit; fit again with log-ratios of all groups")
+        return like(np.asarray(self.log_c)[at], x)
+
+
+RULES: dict[str, type] = {"budgeted": Budgeted, "unbudgeted": Unbudgeted, "drs": DRS, "grouped": Grouped}
+_NULL = {"log_c": inf, "gamma": -inf}  # what null stands for in JSON, which has no infinity
+
+
+def to_json(rule: Rule) -> str:
+    """Return a rule as JSON; an infinite constant is null.
+
+    Example:
+        >>> to_json(Budgeted(log_c=-1.5, budget=2.0, rate=0.5))
+        '{"rule": "budgeted", "log_c": -1.5, "budget": 2.0, "rate": 0.5}'
+        >>> from_json(to_json(Unbudgeted(log_m=2.0)))
+        Unbudgeted(log_m=2.0)
+    """
+    name = next((name for name, kind in RULES.items() if type(rule) is kind), None)
+    if name is None:
+        raise InputTypeError(f"only the rules {', '.join(RULES)} can be saved, got {type(rule).__name__}")
+
+    def finite(key: str, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [finite(key, v) for v in value]
+        return None if value == _NULL.get(key) else value
+
+    saved = {f.name: finite(f.name, getattr(rule, f.name)) for f in fields(RULES[name]) if f.compare}
+    return json.dumps({"rule": name, **saved})
+
+
+def from_json(text: str) -> Any:
+    """Return the rule that `to_json` saved; a `Grouped` rule comes back without its `of`."""
+    try:
+        data = dict(json.loads(text))
+        name = data.pop("rule")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
+    if name not in RULES:
+        raise UnknownNameError(f"unknown rule {name!r}; choose from {', '.join(RULES)}")
+
+    def restored(key: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(restored(key, v) for v in value)
+        return _NULL.get(key) if value is None else value
+
+    try:
+        return RULES[name](**{key: restored(key, value) for key, value in data.items()})
+    except TypeError as error:
+        wanted = ", ".join(f.name for f in fields(RULES[name]) if f.compare)
+        raise InputError(f"a saved {name} rule has the fields {wanted}, got {', '.join(data)}") from error
+
+
+def _log_accept(x: Array, log_c: Any) -> Array:
+    """Return log min(c r, 1); r = 0 is never accepted, not even at c = inf."""
+    xp = array_namespace(x)
+    possible = x > -inf
+    log_a = xp.where(possible, x, 0.0) + log_c
+    return xp.where(possible, xp.where(log_a < 0, log_a, 0.0), -inf)
+
+
+def _log_left(x: Array, log_c: Any) -> Array:
+    """Return log(r / a) = max(log r, -log c); r = 0 weighs nothing."""
+    xp = array_namespace(x)
+    possible = x > -inf
+    return xp.where(possible, xp.where(xp.where(possible, x, 0.0) + log_c > 0, x, -log_c), -inf)
+
+
+def _host(x: Array) -> Any:
+    values = host_view(as_log_ratio(x))
+    if values is None:
+        raise InputTypeError("a rule is fitted outside jax.jit: its constants are Python numbers")
+    return values
+
+
+def _log_max(log_ratio: Array) -> float:
+    values = _host(log_ratio)
+    check_ratios(values)
+    largest = float(values.max())
+    if largest == -inf:
+        raise out_of_reach(1.0, 0.0)
+    return largest
+
+
+def _softplus(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.logaddexp(x, xp.zeros_like(x))
+
+
+def _log1mexp(x: Array) -> Array:
+    """Return log(1 - exp(x)) for x <= 0, accurate at both ends; -inf at 0."""
+    xp = array_namespace(x)
+    near = xp.where((x > -0.6931471805599453) & (x < 0), x, -1.0)
+    far = xp.where(x < 0, x, -1.0)
+    return xp.where(x < 0, xp.where(near > -1.0, xp.log(-xp.expm1(near)), xp.log1p(-xp.exp(far))), -inf)
+
+
+def _shift(log_odds: Any, target: float) -> float:
+    """Return the gamma <= 0 with `sum sigmoid(log_odds - gamma) = target`, or 0 if that already accepts enough."""
+
+    def accepted(gamma: float) -> Any:
+        return np.exp(-np.logaddexp(0.0, gamma - log_odds))
+
+    if accepted(0.0).sum() >= target:
+        return 0.0
+    # At `low` each sigmoid is at least target/n; between them Newton's step, or half the interval if it leaves.
+    low, high = min(float(log_odds.min()) - np.log(target / (log_odds.size - target)), 0.0), 0.0
+    gamma = (low + high) / 2
+    for _ in range(200):
+        a = accepted(gamma)
+        gap = float(a.sum()) - target
+        low, high = (gamma, high) if gap >= 0 else (low, gamma)
+        slope = float(np.sum(a * (1 - a)))
+        step = gamma + gap / slope if slope > 0 else low
+        new = step if low < step < high else (low + high) / 2
+        if abs(new - gamma) <= 4 * np.finfo(float).eps * max(1.0, abs(gamma)):
+            break
+        gamma = new
+    return float(new)

@@ -1,0 +1,399 @@
+"""f-divergences as data: each is five elementwise functions in log-ratio form.
+
+`D_f(P‖Q) = E_Q[f(p/q)]` with `f` convex and `f(1) = 0`. Everything that depends on the ratio `u = p/q` takes
+`log u`, so that ratios beyond the range of a float are as good as any other, and no function makes a NaN out
+of a number or an infinity. Arrays of any backend go in and come out; numbers and lists become NumPy.
+
+References:
+    | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Table 1
+    | f-GAN: Training Generative Neural Samplers using Variational Divergence Minimization
+      (Nowozin et al., 2016), conjugates and critics
+    | Multinomial Goodness-of-Fit Tests (Cressie and Read, 1984), the family of `alpha_divergence`
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from math import factorial, inf, isfinite, log
+from typing import Any, NoReturn
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from ._arrays import as_floats
+from .errors import DivergenceError, InputError, InputTypeError, UnknownNameError
+from .types import Array
+
+__all__ = ["DIVERGENCES", "FDivergence", "alpha_divergence", "divergence", "pr"]
+
+Fn = Callable[[Any], Array]
+Formula = Callable[[Any, Array], Array]  # (namespace, float array) -> array
+
+
+@dataclass(frozen=True)
+class FDivergence:
+    """An f-divergence `E_q[f(p/q)]` with `f(1) = 0`, as elementwise functions.
+
+    The conjugate is exact on the whole line: `f*(t) = sup_{u >= 0} (t u - f(u))`, `+inf` outside its domain.
+
+    Args:
+        name: Key in `DIVERGENCES`, lowercase, or the call that made the record.
+        f: Generator, as a function of `log u`.
+        conjugate: Fenchel conjugate `f*(t)`.
+        critic: Optimal critic `f'(u)`, as a function of `log u`.
+        log_ratio: Its inverse, `log (f*)'(t)`; outside the range of the critic, the limit (`-inf` or `+inf`).
+        f_star_of_f_prime: `f*(f'(u)) = u f'(u) - f(u)`, as a function of `log u`, without the detour.
+
+    Example:
+        >>> kl = DIVERGENCES["kl"]
+        >>> kl
+        FDivergence(name='kl')
+        >>> kl.f([-float("inf"), 0.0, 1.0])
+        array([0.        , 0.        , 2.71828183])
+        >>> kl.log_ratio(kl.critic([-3.0, 0.0, 900.0]))
+        array([ -3.,   0., 900.])
+    """
+
+    name: str
+    f: Fn = field(repr=False)
+    conjugate: Fn = field(repr=False)
+    critic: Fn = field(repr=False)
+    log_ratio: Fn = field(repr=False)
+    f_star_of_f_prime: Fn = field(repr=False)
+
+
+def _elementwise(formula: Formula, argument: str) -> Fn:
+    def apply(x: Any) -> Array:
+        x = as_floats(x, argument)
+        with np.errstate(all="ignore"):  # an overflow to inf is the right answer here, not news
+            out = formula(array_namespace(x), x)
+        return np.asarray(out) if is_numpy_array(x) else out  # NumPy turns 0-d arrays into scalars
+
+    return apply
+
+
+def _record(name: str, **formulas: Formula) -> FDivergence:
+    arguments = {"conjugate": "t", "log_ratio": "t"}
+    fields = {key: _elementwise(g, arguments.get(key, "log_u")) for key, g in formulas.items()}
+    return FDivergence(name, **fields)
+
+
+def _scaled(base: FDivergence, scale: float, name: str) -> FDivergence:
+    return _record(
+        name,
+        f=lambda xp, x: scale * base.f(x),
+        conjugate=lambda xp, t: scale * base.conjugate(t / scale),
+        critic=lambda xp, x: scale * base.critic(x),
+        log_ratio=lambda xp, t: base.log_ratio(t / scale),
+        f_star_of_f_prime=lambda xp, x: scale * base.f_star_of_f_prime(x),
+    )
+
+
+# The formulas below choose with `where` twice, once for the argument and once for the result: a branch that
+# is not taken must still be finite, or its derivative, 0 * inf, poisons the gradients of torch and JAX.
+# Conditions name the exceptional case: NaN, for which every comparison is false, passes through the formula.
+
+
+def _unless(outside: Callable[[Array], Array], value: float, formula: Formula) -> Formula:
+    """Apply `formula`, which must accept -1, except where `t` is `outside`; return `value` there."""
+
+    def pieces(xp: Any, t: Array) -> Array:
+        out = outside(t)
+        return xp.where(out, value, formula(xp, xp.where(out, -1.0, t)))
+
+    return pieces
+
+
+def _log_split(value: float) -> tuple[float, float]:
+    """Return `log value` as a float and what that rounds off, which counts where `log u + log value` is 0."""
+    exact = (digits := Context(prec=60)).ln(Decimal(value))
+    return float(exact), float(digits.subtract(exact, Decimal(float(exact))))
+
+
+def _u_log_u(xp: Any, x: Array) -> Array:
+    x = xp.where(x == -inf, 0.0, x)  # u log u is 0 at both
+    return xp.exp(x) * x
+
+
+def _softplus(xp: Any, x: Array) -> Array:
+    large = x > 40.0  # log(1 + u) is log u to the last bit
+    below = xp.where(large, 0.0, x)
+    return xp.where(large, x, xp.logaddexp(below, xp.zeros_like(below)))
+
+
+def _log1m_exp(xp: Any, t: Array) -> Array:
+    """Return `log(1 - e^t)` for negative `t`."""
+    near = t > -log(2)
+    above, below = xp.where(near, t, -1.0), xp.where(near, -1.0, t)
+    return xp.where(near, xp.log(-xp.expm1(above)), xp.log1p(-xp.exp(below)))
+
+
+def _gan_f(xp: Any, x: Array) -> Array:
+    """Return `u log u - (u + 1) log(u + 1) + 2 log 2`, which as written cancels from log u = 36 on."""
+    far = xp.abs(x) >= 1.0
+    clipped = xp.clip(x, min=-1000.0, max=40.0)  # e^x log(1 + e^-x) is 0 below, 1 above
+    tails = 2 * log(2) - _softplus(xp, x) - xp.exp(clipped) * _softplus(xp, -clipped)
+    # Around 0 the same sum is a symmetric part of order x², without constants to cancel, and a tilt.
+    near = xp.where(far, 0.0, x)
+    d = xp.tanh(near / 2)
+    symmetric = (1 + xp.exp(near)) / 2 * (d * near + xp.log1p(-d * d))
+    return xp.where(far, tails, symmetric - xp.expm1(near) * log(2))
+
+
+_LOG_3 = _log_split(3.0)
+
+
+def _gan_f_star_of_f_prime(xp: Any, x: Array) -> Array:
+    """Return `log(1 + u) - 2 log 2`, to full relative accuracy also around its zero at u = 3."""
+    y = (x - _LOG_3[0]) - _LOG_3[1]
+    far = xp.abs(y) >= 1.0
+    return xp.where(far, _softplus(xp, x) - 2 * log(2), xp.log1p(0.75 * xp.expm1(xp.where(far, 0.0, y))))
+
+
+def _half_sign(xp: Any, x: Array) -> Array:
+    return xp.where(x < 0, -0.5, xp.where(x > 0, 0.5, xp.where(x == 0, 0.0, x)))
+
+
+def _no_log_ratio(name: str, side: str) -> Formula:
+    def refuse(xp: Any, t: Array) -> NoReturn:
+        raise DivergenceError(
+            f"{name} has no log_ratio: its critic only tells on which side of {side} the ratio is; "
+            "train the critic with kl, gan, chi2 or hellinger, or use a classifier"
+        )
+
+    return refuse
+
+
+class _Divergences(dict[str, FDivergence]):
+    def __missing__(self, key: object) -> NoReturn:
+        raise UnknownNameError(f"unknown divergence {key!r}; choose from {', '.join(self)}")
+
+
+_GAN = _record(
+    "gan",
+    f=_gan_f,
+    conjugate=_unless(lambda t: t >= 0, inf, lambda xp, t: -_log1m_exp(xp, t) - 2 * log(2)),
+    critic=lambda xp, x: -_softplus(xp, -x),
+    log_ratio=_unless(lambda t: t >= 0, inf, lambda xp, t: t - _log1m_exp(xp, t)),
+    f_star_of_f_prime=_gan_f_star_of_f_prime,
+)
+
+_ALL = (
+    _record(
+        "kl",  # u log u
+        f=_u_log_u,
+        conjugate=lambda xp, t: xp.exp(t - 1),
+        critic=lambda xp, x: 1 + x,
+        log_ratio=lambda xp, t: t - 1,
+        f_star_of_f_prime=lambda xp, x: xp.exp(x),
+    ),
+    _record(
+        "rkl",  # -log u
+        f=lambda xp, x: -x,
+        conjugate=_unless(lambda t: t >= 0, inf, lambda xp, t: -1 - xp.log(-t)),
+        critic=lambda xp, x: -xp.exp(-x),
+        log_ratio=_unless(lambda t: t >= 0, inf, lambda xp, t: -xp.log(-t)),
+        f_star_of_f_prime=lambda xp, x: x - 1,
+    ),
+    _GAN,  # u log u - (u + 1) log(u + 1) + 2 log 2: twice the Jensen-Shannon divergence
+    _scaled(_GAN, 0.5, "js"),
+    _record(
+        "tv",  # ½ |u - 1|
+        f=lambda xp, x: xp.abs(xp.expm1(x)) / 2,
+        conjugate=lambda xp, t: xp.where(t > 0.5, inf, xp.clip(t, min=-0.5)),
+        critic=_half_sign,
+        log_ratio=_no_log_ratio("tv", "1"),
+        f_star_of_f_prime=_half_sign,
+    ),
+    _record(
+        "chi2",  # (u - 1)²
+        f=lambda xp, x: xp.expm1(x) ** 2,
+        conjugate=lambda xp, t: (s := xp.clip(t, min=-2.0)) * (1 + s / 4),
+        critic=lambda xp, x: 2 * xp.expm1(x),
+        log_ratio=_unless(lambda t: t <= -2, -inf, lambda xp, t: xp.log1p(t / 2)),
+        f_star_of_f_prime=lambda xp, x: xp.expm1(2 * x),
+    ),
+    _record(
+        "neyman",  # (u - 1)² / u
+        f=lambda xp, x: 4 * xp.sinh(x / 2) ** 2,
+        # 2 - 2 √(1 - t), without cancellation at 0
+        conjugate=_unless(lambda t: t > 1, inf, lambda xp, t: -2 * xp.expm1(xp.log1p(-t) / 2)),
+        critic=lambda xp, x: -xp.expm1(-2 * x),
+        log_ratio=_unless(lambda t: t >= 1, inf, lambda xp, t: -xp.log1p(-t) / 2),
+        f_star_of_f_prime=lambda xp, x: -2 * xp.expm1(-x),
+    ),
+    _record(
+        "hellinger",  # (√u - 1)²
+        f=lambda xp, x: xp.expm1(x / 2) ** 2,
+        conjugate=_unless(lambda t: t >= 1, inf, lambda xp, t: xp.expm1(-xp.log1p(-t))),  # t / (1 - t)
+        critic=lambda xp, x: -xp.expm1(-x / 2),
+        log_ratio=_unless(lambda t: t >= 1, inf, lambda xp, t: -2 * xp.log1p(-t)),
+        f_star_of_f_prime=lambda xp, x: xp.expm1(x / 2),
+    ),
+)
+
+DIVERGENCES: dict[str, FDivergence] = _Divergences({d.name: d for d in _ALL})
+"""The divergences without a parameter, by name; an unknown name raises `UnknownNameError`."""
+
+
+def divergence(key_or_record: str | FDivergence) -> FDivergence:
+    """Return the record with this name, or the record itself.
+
+    Example:
+        >>> divergence("tv")
+        FDivergence(name='tv')
+        >>> divergence(pr(2))
+        FDivergence(name='pr(2.0)')
+    """
+    if isinstance(key_or_record, FDivergence):
+        return key_or_record
+    if isinstance(key_or_record, str):
+        return DIVERGENCES[key_or_record]
+    raise InputTypeError(
+        f"a divergence must be a name in DIVERGENCES or an FDivergence, got {type(key_or_record).__name__}"
+    )
+
+
+def _finite(value: Any, expected: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor of many numbers
+        raise InputTypeError(f"{expected}, got {type(value).__name__}") from error
+    if not isfinite(number):
+        raise InputError(f"{expected}, got {number}")
+    return number
+
+
+def pr(lam: float) -> FDivergence:
+    """Make the precision-recall divergence `f(u) = max(lam u, 1) - max(lam, 1)`.
+
+    The precision of Q at `lam`, `E_Q[min(lam p/q, 1)]`, is `min(lam, 1) - D(P‖Q)`.
+
+    Args:
+        lam: The trade-off, above 0 and finite; the critic is `lam` where `lam u > 1` and 0 elsewhere.
+
+    Example:
+        >>> pr(2).f([-1.0, 0.0, 1.0])
+        array([-1.        ,  0.        ,  3.43656366])
+
+    References:
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.3
+    """
+    lam = _finite(lam, expected := "lam must be a finite number above 0")
+    if lam <= 0:
+        raise InputError(f"{expected}, got {lam}")
+    top = max(lam, 1.0)
+    high, low = _log_split(lam)
+
+    def f(xp: Any, x: Array) -> Array:
+        y = (x + high) + low  # log(lam u)
+        flat = y <= 0
+        # Of the two ways to write the rising part, each is exact where it crosses zero.
+        rise = lam * xp.expm1(xp.where(flat, 0.0, x)) if lam >= 1 else xp.expm1(xp.where(flat, 0.0, y))
+        return xp.where(flat, 1 - top, rise)
+
+    def step(below: float, above: float) -> Formula:
+        def formula(xp: Any, x: Array) -> Array:
+            y = (x + high) + low
+            return xp.where(y > 0, above, xp.where(y <= 0, below, y))
+
+        return formula
+
+    def conjugate(xp: Any, t: Array) -> Array:
+        edge = xp.full_like(t, lam)  # rounded like the critic, which must not lie beyond it
+        inner = xp.clip(xp.where(t > edge, 0.0, t), min=0.0) / lam + (top - 1)
+        return xp.where(t > edge, inf, inner)
+
+    return _record(
+        name := f"pr({lam})",
+        f=f,
+        conjugate=conjugate,
+        critic=step(0.0, lam),
+        log_ratio=_no_log_ratio(name, f"1/{lam}"),
+        f_star_of_f_prime=step(top - 1, top),
+    )
+
+
+def _expm1_over(xp: Any, x: Array, b: float) -> Array:
+    """Return `(e^{b x} - 1) / b`, which is `x` for `b = 0`."""
+    return xp.expm1(b * x) / b if b else x
+
+
+def _alpha_f(a: float) -> Formula:
+    """Return `(u^a - a u + a - 1) / (a (a - 1))`: the divided difference of `s -> u^s` at 0, 1 and a.
+
+    As such it is symmetric in the three exponents and smooth where two of them meet, so that no order is
+    special. With the exponents sorted, the recurrence over the widest gap loses three bits at most unless
+    `|x|` is small, and there the Taylor series around the lowest `s x` has only positive terms.
+    """
+    low, mid, high = sorted((0.0, 1.0, a))
+    down, up, span = mid - low, high - mid, high - low
+
+    def f(xp: Any, x: Array) -> Array:
+        limit = xp.finfo(x.dtype).max
+        finite = xp.clip(x, min=-limit, max=limit)
+        positive, size = finite > 0, xp.abs(finite)
+        via_down, via_up = _expm1_over(xp, size, -down), _expm1_over(xp, size, -up)
+        rising = via_up - xp.exp(-up * size) * via_down
+        falling = via_down - xp.exp(-down * size) * via_up
+        far = xp.where(positive, rising, falling) / span
+        far = far * xp.exp(xp.where(positive, high * finite, low * finite))
+
+        close = span * size < 0.25
+        x0 = xp.where(close, x, 0.0)
+        size0 = xp.abs(x0)
+        width, offset = span * size0, xp.where(positive, down * size0, up * size0)
+        power = homogeneous = xp.ones_like(x)
+        series = homogeneous / 2
+        for k in range(1, 12):  # the next term, 13/14! · 0.25^12, is below the last bit
+            power = power * width
+            homogeneous = homogeneous * offset + power
+            series = series + homogeneous / factorial(k + 2)
+        near = x0 * x0 * xp.exp(xp.where(positive, low * x0, high * x0)) * series
+
+        out = xp.where(close, near, far)
+        return xp.where(x == -inf, inf, out) if a == 0 else out
+
+    return f
+
+
+def alpha_divergence(a: float) -> FDivergence:
+    """Make the Cressie-Read divergence `f(u) = (u^a - a u + a - 1) / (a (a - 1))`.
+
+    All have `f'(1) = 0` and `f''(1) = 1`. The limits are included: `a = 1` is `u log u - u + 1`, `a = 0` is
+    `-log u + u - 1`, the same divergences as `kl` and `rkl` between distributions of mass 1. In scale,
+    `a = 2` is `chi2 / 2`, `a = 1/2` is `2 hellinger` and `a = -1` is `neyman / 2`.
+
+    Args:
+        a: The order, any finite number.
+
+    Example:
+        >>> alpha_divergence(2).f([0.0, 1.0]), DIVERGENCES["chi2"].f([0.0, 1.0]) / 2
+        (array([0.        , 1.47624622]), array([0.        , 1.47624622]))
+    """
+    a = _finite(a, "a must be a finite number")
+    name = f"alpha_divergence({a})"
+    if abs(a) < 1e-30:  # the limit to the last bit, and float32 could not divide by it
+        a = 0.0
+    b = a - 1
+
+    def log_ratio(xp: Any, t: Array) -> Array:
+        if b == 0:
+            return t
+        edge = -xp.ones_like(t) / b  # the limit of the critic, rounded like it
+        beyond = t <= edge if b > 0 else t >= edge
+        inner = xp.log1p(xp.clip(b * xp.where(beyond, 0.0, t), min=-1.0)) / b
+        return xp.where(beyond, -inf if b > 0 else inf, inner)
+
+    def conjugate(xp: Any, t: Array) -> Array:
+        out = _expm1_over(xp, log_ratio(xp, t), a)
+        return out if b >= 0 else xp.where(t > -xp.ones_like(t) / b, inf, out)
+
+    return _record(
+        name,
+        f=_alpha_f(a),
+        conjugate=conjugate,
+        critic=lambda xp, x: _expm1_over(xp, x, b),
+        log_ratio=log_ratio,
+        f_star_of_f_prime=lambda xp, x: _expm1_over(xp, x, a),
+    )

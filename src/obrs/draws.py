@@ -1,0 +1,250 @@
+"""Uniforms and normals that are pure functions of (seed, purpose, id, column).
+
+Nothing here has a state: the number of proposal 7 is the same whether it is drawn alone, in a batch, by
+another worker or in another array library. The names not in `__all__` are for the rest of this library.
+
+References:
+    | Fast Splittable Pseudorandom Number Generators (Steele, Lea & Flood, 2014)
+    | Parallel Random Numbers: As Easy as 1, 2, 3 (Salmon et al., 2011)
+"""
+
+import sys
+from collections.abc import Iterator
+from enum import IntEnum
+from math import pi, prod
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_torch_array
+
+from . import _arrays
+from .errors import InputError, InputTypeError
+from .types import Array
+
+__all__ = ["normals", "uniforms"]
+
+
+class Purpose(IntEnum):
+    """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
+
+    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, SUBSAMPLE = range(1, 7)
+
+
+# A word is mix(mix(id + first) ^ second), mix being the SplitMix64 finaliser with Stafford's 13th constants
+# (the inner one without its last shift, which the outer one makes redundant). The keys (first, second) come
+# from chaining mix over seed, purpose and column. Keys only added to the counter would make every stream a
+# shifted copy of one sequence of 2**64 words; the second key, between two rounds, makes them unrelated. For
+# fixed keys, id to word is one to one. Words are int64 as torch cannot compute in uint64; both wrap around.
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_STEPS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+_LAST_SHIFT = 31
+_BITS = {4: 24, 8: 53}  # of the fraction of a float of so many bytes
+_BLOCK, _TORCH_BLOCK = 1 << 15, 1 << 22  # words at a time: to stay in cache, to keep an accelerator busy
+_HOST_DEVICES = ("cpu", "mps")  # torch devices served from NumPy; mps has no float64 to compute in
+
+
+def uniforms(ids: Any, *, seed: int, like: Any = None, dtype: Any = None) -> Array:
+    """Draw one uniform in `[0, 1)` for each id, the same number whoever asks for it.
+
+    The bits do not depend on backend, device, batch or order. A float32 is the float64 rounded down.
+
+    Args:
+        ids: Integers of any shape; negative ones count from the top, `-1` being `2**64 - 1`.
+        seed: Integer with `0 <= seed < 2**64`.
+        like: Where the result goes: None for NumPy, an array for its library, device and floating dtype
+            (float32 for half precision), or a device; a string names a device of torch.
+        dtype: float32 or float64, of the backend, of NumPy or as a string; by default that of `like`.
+
+    Returns:
+        Array of the shape of `ids`, float64 unless `like` or `dtype` says otherwise.
+
+    Example:
+        >>> uniforms([0, 1, 2], seed=0).round(4)
+        array([0.8709, 0.693 , 0.956 ])
+    """
+    return _deliver(_fill_uniforms, ids, _keys(range(1), seed, Purpose.ACCEPT), (), like, dtype)
+
+
+def normals(ids: Any, dim: int, *, seed: int, like: Any = None, dtype: Any = None) -> Array:
+    """Draw a standard normal vector of length `dim` for each id, such as the latent of a proposal.
+
+    The first columns do not depend on `dim`, and none on the `uniforms` of the same seed. The numbers are
+    the same in every array library on the CPU, and equal to 4 ulp on an accelerator.
+
+    Args:
+        ids, seed, like, dtype: As for `uniforms`; a float32 is computed in float64.
+        dim: At least 0.
+
+    Returns:
+        Array of the shape of `ids` with one more axis of length `dim`.
+
+    Example:
+        >>> normals([5, 6], 3, seed=0).round(4)
+        array([[ 0.2804,  1.0392, -0.2001],
+               [ 1.8478, -0.974 , -1.5574]])
+    """
+    if (dim := _integer(dim, "dim")) < 0:
+        raise InputError(f"dim must be at least 0, got {dim}")
+    return normal_columns(ids, range(dim), seed=seed, purpose=Purpose.LATENT, like=like, dtype=dtype)
+
+
+def words(ids: Any, columns: range, *, seed: int, purpose: Purpose) -> Array:
+    """Return 64 random bits by id and column: NumPy uint64, the shape of `ids` and one more axis."""
+    keys, ids = _keys(columns, seed, purpose), _host_ids(ids)
+    out = np.empty((ids.size, len(columns)), np.int64)
+    for rows, cols, block in _word_blocks(ids.reshape(-1, 1), keys):
+        out[rows, cols] = block
+    return out.reshape((*ids.shape, len(columns))).view(np.uint64)
+
+
+def uniform_columns(ids: Any, columns: range, *, seed: int, purpose: Purpose, **where: Any) -> Array:
+    """Return uniforms by id and column; `where` is `like` and `dtype`."""
+    return _deliver(_fill_uniforms, ids, _keys(columns, seed, purpose), (len(columns),), **where)
+
+
+def normal_columns(ids: Any, columns: range, *, seed: int, purpose: Purpose, **where: Any) -> Array:
+    """Return normals by id and column, from an even column on; `where` is `like` and `dtype`."""
+    assert columns.start % 2 == columns.step - 1 == 0, "Box–Muller makes columns 2j and 2j + 1 together"
+    even = range(columns.start, columns.stop + len(columns) % 2)
+    return _deliver(_fill_normals, ids, _keys(even, seed, purpose), (len(columns),), **where)
+
+
+def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtype: Any = None) -> Array:
+    """Let `fill(ids, keys, out)` compute in NumPy, or in torch on an accelerator, and hand `out` over."""
+    target = _prototype(like)
+    name = _dtype_name(target, dtype)
+    native = is_torch_array(target) and target.device.type not in _HOST_DEVICES
+    xp, device = (sys.modules["torch"], target.device) if native else (np, "cpu")
+    if not (native and is_torch_array(ids) and ids.device == device and ids.dtype == xp.int64):
+        ids = xp.tensor(_host_ids(ids), device=device) if native else _host_ids(ids)
+    out = xp.empty(ids.shape + tail, dtype=getattr(xp, name), device=device)
+    fill(ids.reshape(-1, 1), xp.asarray(keys, device=device), out.reshape(prod(ids.shape), prod(tail)))
+    return out if native else _arrays.like(out, target, dtype=getattr(array_namespace(target), name))
+
+
+def _fill_uniforms(ids: Array, keys: Array, out: Array) -> None:
+    for rows, cols, block in _word_blocks(ids, keys, _BITS[out.dtype.itemsize]):
+        _to_uniforms(block, out[rows, cols])
+
+
+def _fill_normals(ids: Array, keys: Array, out: Array) -> None:
+    xp = np if isinstance(out, np.ndarray) else sys.modules["torch"]
+    for even, odd in zip(_word_blocks(ids, keys[:, ::2]), _word_blocks(ids, keys[:, 1::2]), strict=True):
+        u, v = (_to_uniforms(block, xp.empty_like(block, dtype=xp.float64)) for *_, block in (even, odd))
+        radius = xp.sqrt(-2.0 * xp.log(1.0 - u))  # 1 - u is exact, and never 0
+        v *= 2 * pi
+        here = out[even[0], 2 * even[1].start : 2 * even[1].stop]
+        here[:, ::2] = radius * xp.cos(v)
+        here[:, 1::2] = (radius * xp.sin(v))[:, : here.shape[1] // 2]  # an odd dim drops the last sine
+
+
+def _keys(columns: range, seed: int, purpose: Purpose) -> Array:
+    """Return the first and second key of each column, shape `(2, columns)`."""
+    if not 0 <= (seed := _integer(seed, "seed")) < 2**64:
+        raise InputError(f"seed must be at least 0 and below 2**64, got {seed}")
+    state = np.array([seed], np.uint64).view(np.int64)  # arrays wrap around in silence, NumPy scalars warn
+    for part in (np.array([0]), np.array([purpose]), np.arange(columns.start, columns.stop, columns.step)):
+        state = _mix(state + (part + 1) * _GAMMA)
+    return np.stack([state, _mix(state + _GAMMA)])
+
+
+def _word_blocks(ids: Array, keys: Array, bits: int = 64) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield slices of rows and columns with their words, in memory that the next block overwrites."""
+    xp, most = (np, _BLOCK) if isinstance(ids, np.ndarray) else (sys.modules["torch"], _TORCH_BLOCK)
+    wide = max(1, min(keys.shape[1], most))
+    tall = max(1, min(len(ids), most // wide))
+    buffers = xp.empty((2, tall * wide), dtype=xp.int64, device=ids.device)
+    for row in range(0, len(ids), tall):
+        for column in range(0, keys.shape[1], wide):
+            rows, cols = slice(row, row + tall), slice(column, column + wide)
+            here, (first, second) = ids[rows], keys[:, cols]
+            block, scratch = buffers[:, : len(here) * len(first)].reshape(2, len(here), len(first))
+            _mix(xp.add(here, first, out=block), scratch, last=False)
+            block ^= second
+            # the last shift does not reach the top 31 bits, and a float32 uses no others
+            yield rows, cols, _mix(block, scratch, last=bits > _LAST_SHIFT)
+
+
+def _mix(words: Array, scratch: Array = None, *, last: bool = True) -> Array:
+    """Scramble `words` in place, one to one."""
+    scratch = np.empty_like(words) if scratch is None else scratch
+    for by, factor in _STEPS:
+        words ^= _shifted(words, by, scratch)
+        words *= factor
+    if last:
+        words ^= _shifted(words, _LAST_SHIFT, scratch)
+    return words
+
+
+def _shifted(words: Array, by: int, out: Array) -> Array:
+    """Shift to the right into `out` and fill with zeros; int64 by itself fills with the sign."""
+    if isinstance(words, np.ndarray):
+        return np.right_shift(words.view(np.uint64), by, out=out.view(np.uint64)).view(np.int64)
+    return sys.modules["torch"].bitwise_right_shift(words, by, out=out).bitwise_and_(2 ** (64 - by) - 1)
+
+
+def _to_uniforms(words: Array, out: Array) -> Array:
+    """Write the top bits of `words` into `out` as a fraction, exactly; `words` are used up."""
+    bits = _BITS[out.dtype.itemsize]
+    out[...] = _shifted(words, 64 - bits, words)
+    out *= 2.0**-bits
+    return out
+
+
+def _prototype(like: Any) -> Array:
+    """Return an array that lives where `like` says; a device becomes an empty array there."""
+    like = np.empty(0) if like is None else like
+    if is_array_api_obj(like) and not isinstance(like, type):
+        return like
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    try:
+        if torch and isinstance(like, str | torch.device):
+            return torch.empty(0, device=like)
+        if jax and isinstance(like, jax.Device):
+            return jax.numpy.empty(0, device=like)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"like must be a device that torch can use here, got {str(like)!r}") from error
+    got = repr(like) if isinstance(like, str) else type(like).__name__
+    raise InputTypeError(f"like must be None, an array, or a device of torch or JAX once imported, got {got}")
+
+
+def _dtype_name(target: Array, dtype: Any) -> str:
+    """Return "float32" or "float64", as asked for or else as suits `target`."""
+    xp, name = array_namespace(target), getattr(target.dtype, "name", str(target.dtype))
+    poor = xp.result_type(float) == np.float32 if is_jax_array(target) else "mps" in str(target.device)
+    if dtype is not None:
+        known = {n: (n, np.dtype(n), getattr(np, n), getattr(xp, n)) for n in ("float32", "float64")}
+        match = [n for n in known if any(type(dtype) is type(own) and dtype == own for own in known[n])]
+        if not match:
+            got = repr(dtype).splitlines()[0]
+            raise InputTypeError(f"dtype must be float32 or float64 of NumPy or the backend, got {got}")
+        name = match[0]
+    elif "float" not in name:
+        return "float32" if poor else "float64"
+    if poor and "float64" in name:
+        raise InputTypeError("float64 needs jax_enable_x64, or a device that has it; or pass dtype='float32'")
+    return "float64" if any(wide in name for wide in ("float64", "float96", "float128")) else "float32"
+
+
+def _host_ids(ids: Any) -> Array:
+    """Return `ids` as NumPy int64, those from 2**63 on in two's complement; without a copy if possible."""
+    if _arrays.is_traced(ids):
+        raise InputTypeError("ids must be known, got a JAX tracer; draw outside jit and pass the numbers in")
+    try:
+        if is_array_api_obj(ids) and not isinstance(ids, type):
+            host: Array = _arrays.host_view(ids)
+        else:
+            host = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids)
+            host = host if host.size else host.astype(np.int64)  # NumPy takes [] for floats
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputTypeError(f"ids must be an array of integers, got {type(ids).__name__}") from error
+    if host.dtype.kind not in "iu" or isinstance(ids, np.ma.MaskedArray):
+        raise InputTypeError(f"ids must be plain integers, got {type(ids).__name__} of {host.dtype}")
+    return host.astype(f"{host.dtype.kind}8", copy=False).view(np.int64)
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, int | np.integer):
+        got = repr(value) if isinstance(value, bool | float | str) else type(value).__name__
+        raise InputTypeError(f"{name} must be an integer, got {got}")
+    return int(value)

@@ -1,0 +1,29 @@
+import importlib
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(params=["numpy", "torch", "jax.numpy", "array_api_strict"])
+def xp(request):
+    """Each array backend, at double precision; absent ones are skipped."""
+    module = pytest.importorskip(request.param)
+    if request.param == "jax.numpy":
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+    return module
+
+
+@pytest.fixture
+def single_precision_jax():
+    """JAX as most people run it: without float64."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", False)
+    yield importlib.import_module("jax.numpy")
+    jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture
+def doctest_namespace_numpy(doctest_namespace):
+    doctest_namespace["np"] = np

@@ -1,0 +1,110 @@
+"""What every acceptance rule promises."""
+
+import json
+
+import numpy as np
+import pytest
+
+from obrs.acceptance import DRS, RULES, Budgeted, Grouped, Unbudgeted, from_json, to_json
+from obrs.errors import InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
+
+LOG_RATIO = np.random.default_rng(0).normal(size=400) * 2
+FITTED = {
+    "budgeted": Budgeted.fit(LOG_RATIO, 2.6),
+    "budgeted at 1": Budgeted.fit(LOG_RATIO, 1),
+    "unbudgeted": Unbudgeted.fit(LOG_RATIO),
+    "drs": DRS.fit(LOG_RATIO, 2.6),
+    "drs at 1": DRS.fit(LOG_RATIO, 1),
+    "drs without eps": DRS.fit(LOG_RATIO, 2.6, eps=0.0),
+    "grouped": Grouped.fit(LOG_RATIO, 2.6, groups=np.arange(400) % 3),
+}
+
+
+def test_every_rule_is_tested_here():
+    assert {type(rule) for rule in FITTED.values()} == set(RULES.values())
+
+
+@pytest.fixture(params=FITTED, ids=str)
+def rule(request):
+    return FITTED[request.param]
+
+
+def batch_of(x):
+    return np.arange(len(x)) % 3
+
+
+def test_log_a_is_at_most_zero_and_follows_the_ratio(rule):
+    x = np.sort(np.concatenate([LOG_RATIO, [-5000.0, 5000.0]]))
+    labels = np.zeros(len(x), int)
+    log_a = rule(x, labels)
+    assert np.all(log_a <= 0)
+    assert np.all(np.diff(log_a) >= 0)
+
+
+def test_what_is_impossible_is_never_accepted_and_weighs_nothing(rule):
+    x = np.array([-np.inf, np.nan])
+    np.testing.assert_array_equal(rule(x, batch_of(x)), [-np.inf, -np.inf])
+    np.testing.assert_array_equal(rule.log_weight(x, batch_of(x)), [-np.inf, -np.inf])
+
+
+def test_what_is_above_the_largest_ratio_of_the_fit_is_accepted(rule):
+    x = np.array([LOG_RATIO.max() + 1, 5000.0, np.inf])
+    np.testing.assert_allclose(rule(x, batch_of(x)), 0, atol=2e-6)
+
+
+def test_weight_is_the_ratio_over_the_acceptance(rule):
+    x = np.linspace(-20, LOG_RATIO.max() + 3, 500)
+    np.testing.assert_allclose(rule.log_weight(x, batch_of(x)), x - rule(x, batch_of(x)), atol=1e-9)
+
+
+def test_backend_dtype_and_shape_are_kept(rule, xp):
+    for dtype in (xp.float32, xp.float64):
+        x = xp.asarray(np.linspace(-3, 3, 12).reshape(3, 4), dtype=dtype)
+        labels = np.arange(12).reshape(3, 4) % 3
+        for result in (rule(x, labels), rule.log_weight(x, labels)):
+            assert type(result) is type(x)
+            assert result.dtype == dtype
+            assert tuple(result.shape) == (3, 4)
+        expected = rule(np.linspace(-3, 3, 12).reshape(3, 4), labels)
+        np.testing.assert_allclose(np.asarray(rule(x, labels)), expected, atol=1e-5 if dtype == xp.float32 else 1e-12)
+
+
+def test_json_brings_the_rule_back(rule):
+    text = to_json(rule)
+    assert from_json(text) == rule
+    assert "Infinity" not in text
+    assert json.loads(text)["rule"] in RULES
+
+
+def test_rules_are_frozen(rule):
+    with pytest.raises(AttributeError):
+        rule.log_c = 0.0
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_fitting_refuses_what_is_not_a_sample_of_ratios(name):
+    extra = {"budgeted": [2], "unbudgeted": [], "drs": [2], "grouped": [2, [0, 0, 1]]}[name]
+    fit = RULES[name].fit
+    with pytest.raises(RatioError, match="1 NaN among 3"):
+        fit(np.array([0.0, np.nan, 1.0]), *extra)
+    with pytest.raises(RatioError, match=r"1 \+inf among 3"):
+        fit(np.array([0.0, np.inf, 1.0]), *extra)
+    with pytest.raises(ObrsError, match="r > 0"):
+        fit(np.full(3, -np.inf), *extra)
+    with pytest.raises(InputError, match="at least one value"):
+        fit(np.array([]), *(extra[:1] + [np.array([], int)] if name == "grouped" else extra))
+    with pytest.raises(InputTypeError, match="real numbers"):
+        fit(np.array(["a", "b", "c"]), *extra)
+
+
+def test_saved_text_that_is_no_rule_is_refused():
+    with pytest.raises(InputError, match="must be a JSON object"):
+        from_json("[1, 2]")
+    with pytest.raises(InputError, match="must be a JSON object"):
+        from_json("not json")
+    with pytest.raises(UnknownNameError, match="unknown rule 'obrs'; choose from budgeted, unbudgeted, drs, grouped"):
+        from_json('{"rule": "obrs"}')
+    with pytest.raises(InputError, match="has the fields log_m, got log_c"):
+        from_json('{"rule": "unbudgeted", "log_c": 1}')
+    with pytest.raises(InputTypeError, match="can be saved, got int"):
+        to_json(3)

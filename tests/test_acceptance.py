@@ -1,0 +1,222 @@
+"""Each rule against its own formula, its budget and its promises."""
+
+import exact
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from obrs import DRS, Budgeted, Grouped, Unbudgeted, solve_log_c
+from obrs._confidence import confident_budget, hoeffding_excess
+from obrs.errors import BudgetError, InputError
+
+LOG_RATIO = np.random.default_rng(1).normal(size=2000) * 1.5
+
+
+def mean_rate(rule, x=LOG_RATIO):
+    return float(np.mean(np.exp(rule(x))))
+
+
+# --- OBRS ---------------------------------------------------------------------------------------------------
+
+
+def test_budgeted_is_the_clipped_ratio():
+    rule = Budgeted.fit(LOG_RATIO, 2.6)
+    np.testing.assert_allclose(np.exp(rule(LOG_RATIO)), np.minimum(np.exp(rule.log_c + LOG_RATIO), 1))
+    assert mean_rate(rule) == pytest.approx(1 / 2.6, rel=1e-12)
+    assert (rule.budget, rule.rate) == (2.6, pytest.approx(1 / 2.6, rel=1e-12))
+
+
+def test_record_shows_that_exact_rejection_keeps_more_than_the_budget_asks():
+    rule = Budgeted.fit(LOG_RATIO, 1e9)
+    assert rule == Budgeted(-LOG_RATIO.max(), 1e9, rule.rate)
+    assert rule.rate == pytest.approx(np.mean(np.exp(LOG_RATIO - LOG_RATIO.max())))
+
+
+def test_budgeted_takes_weights():
+    weights = np.random.default_rng(2).random(2000)
+    rule = Budgeted.fit(LOG_RATIO, 2, weights=weights)
+    assert exact.rate(LOG_RATIO, rule.log_c, weights) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_larger_budget_keeps_a_subset():
+    """Nested: acceptance falls pointwise with the budget, so the same uniforms keep a subset."""
+    kept = [Budgeted.fit(LOG_RATIO, k)(LOG_RATIO) for k in (1, 1.5, 2.6, 8, 1e9)]
+    for more, fewer in zip(kept, kept[1:], strict=False):
+        assert np.all(fewer <= more)
+
+
+def test_no_other_rule_of_the_same_rate_leaves_less_divergence():
+    """Against a generic optimiser that knows nothing of the paper, on a small discrete pair."""
+    rng = np.random.default_rng(3)
+    p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    log_ratio, budget = np.log(p / q), 1.4
+    a = np.exp(Budgeted.fit(log_ratio, budget, weights=q)(log_ratio))
+
+    def kl(acceptance):
+        kept = q * acceptance / np.sum(q * acceptance)
+        return np.sum(p * np.log(p / kept))
+
+    found = optimize.minimize(
+        kl,
+        np.full(6, 0.9),
+        bounds=[(1e-6, 1)] * 6,
+        constraints={"type": "ineq", "fun": lambda acceptance: q @ acceptance - 1 / budget},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert kl(a) <= found.fun + 1e-9
+    np.testing.assert_allclose(a, found.x, atol=1e-3)
+
+
+# --- confidence ---------------------------------------------------------------------------------------------
+
+
+def log_normal_rate(log_c, sd):
+    """E[min(c r, 1)] for log r ~ N(-sd²/2, sd²), in closed form."""
+    edge = (-log_c + sd**2 / 2) / sd
+    return stats.norm.sf(edge) + np.exp(log_c) * stats.norm.cdf(edge - sd)
+
+
+@pytest.mark.parametrize(("sd", "budget", "confidence"), [(1.0, 2.6, 0.9), (0.05, 1.02, 0.8), (3.0, 4.0, 0.95)])
+def test_true_rate_keeps_the_budget_as_often_as_promised(sd, budget, confidence):
+    rng = np.random.default_rng(4)
+    kept = 0
+    for _ in range(2000):
+        rule = Budgeted.fit(rng.normal(-(sd**2) / 2, sd, size=300), budget, confidence=confidence)
+        kept += log_normal_rate(rule.log_c, sd) >= 1 / budget
+    # The promise is a lower bound: fail only if the count is below it by four standard errors.
+    assert kept >= 2000 * confidence - 4 * np.sqrt(2000 * confidence * (1 - confidence))
+
+
+def test_without_confidence_the_budget_is_overrun_about_half_the_time():
+    rng = np.random.default_rng(5)
+    rules = [Budgeted.fit(rng.normal(-0.5, 1, size=300), 2.6) for _ in range(1000)]
+    share = np.mean([log_normal_rate(rule.log_c, 1.0) >= 1 / 2.6 for rule in rules])
+    assert 0.4 < share < 0.6
+
+
+def test_record_shows_the_budget_used():
+    rule = Budgeted.fit(LOG_RATIO, 2.6, confidence=0.95)
+    assert 2.4 < rule.budget < 2.6
+    assert rule.rate == pytest.approx(1 / rule.budget, rel=1e-12)
+    assert rule.log_c == float(solve_log_c(LOG_RATIO, rule.budget))
+
+
+@pytest.mark.parametrize("share", [0.01, 1 / 2.6, 0.9])
+def test_hoeffding_is_never_looser_than_dkw(share):
+    for n in [10, 100, 10_000]:
+        assert hoeffding_excess(share, n, 0.05) <= np.sqrt(np.log(1 / 0.05) / (2 * n)) + 1e-15
+
+
+def test_bernstein_wins_where_the_ratio_hardly_varies():
+    nearly_constant = np.random.default_rng(6).normal(size=5000) * 0.01
+    excess = 1 / confident_budget(nearly_constant, 1.01, 0.95) - 1 / 1.01
+    assert excess < hoeffding_excess(1 / 1.01, 5000, 0.025)
+
+
+def test_few_proposals_with_high_confidence_accept_everything():
+    assert Budgeted.fit([0.0, 1.0], 2, confidence=0.999).log_c == np.inf
+
+
+def test_confidence_that_cannot_be_had_is_refused():
+    with pytest.raises(InputError, match="leave out weights or confidence"):
+        Budgeted.fit(LOG_RATIO, 2, weights=np.ones(2000), confidence=0.9)
+    for value in [0, 1, 95, "high"]:
+        with pytest.raises(InputError, match="confidence must be a probability"):
+            Budgeted.fit(LOG_RATIO, 2, confidence=value)
+    with pytest.raises(BudgetError, match="too many have r = 0"):
+        Budgeted.fit(np.where(np.arange(100) < 51, 0.0, -np.inf), 2, confidence=0.95)
+
+
+# --- DRS ----------------------------------------------------------------------------------------------------
+
+
+def naive_drs(r, m, gamma, eps):
+    """METHODS: a = rho / (rho + (1 - rho exp(-eps)) exp(gamma)), as printed."""
+    rho = r / m
+    return rho / (rho + (1 - rho * np.exp(-eps)) * np.exp(gamma))
+
+
+@pytest.mark.parametrize("gamma", [-3.0, -0.9, 0.0, 1.0])
+@pytest.mark.parametrize("eps", [1e-8, 1e-6, 1e-3])
+def test_drs_is_azadis_sigmoid(gamma, eps):
+    r = np.geomspace(1e-3, 5.0, 100)
+    rule = DRS(np.log(5.0), gamma, eps)
+    np.testing.assert_allclose(np.exp(rule(np.log(r))), naive_drs(r, 5.0, gamma, eps), rtol=1e-7)
+
+
+def test_drs_without_shift_is_exact_rejection():
+    rule, exactly = DRS(LOG_RATIO.max(), 0.0, 1e-12), Unbudgeted.fit(LOG_RATIO)
+    np.testing.assert_allclose(rule(LOG_RATIO), exactly(LOG_RATIO), atol=1e-9)
+
+
+@pytest.mark.parametrize("budget", [1.0001, 1.5, 2.6, 8.0])
+def test_drs_meets_its_budget(budget):
+    assert mean_rate(DRS.fit(LOG_RATIO, budget)) == pytest.approx(1 / budget, rel=1e-12)
+
+
+def test_drs_never_spends_more_than_exact_rejection():
+    rule = DRS.fit(LOG_RATIO, 1e6)
+    assert rule.gamma == 0.0
+    assert mean_rate(rule) > 1e-6
+
+
+def test_drs_survives_ratios_that_span_thousands():
+    x = np.random.default_rng(7).uniform(-3000, 3000, size=1000)
+    rule = DRS.fit(x, 2.6)
+    assert mean_rate(rule, x) == pytest.approx(1 / 2.6, rel=1e-10)
+    assert np.all(np.isfinite(rule.log_weight(x)))
+
+
+def test_drs_needs_as_many_possible_proposals_as_it_keeps():
+    x = np.array([0.0, 1.0, -np.inf, -np.inf])
+    assert DRS.fit(x, 2).gamma == -np.inf
+    with pytest.raises(BudgetError, match="smallest feasible budget is 2"):
+        DRS.fit(x, 1.5)
+    with pytest.raises(InputError, match="eps must be at least 0"):
+        DRS(0.0, 0.0, -1.0)
+
+
+# --- groups -------------------------------------------------------------------------------------------------
+
+
+def test_every_group_keeps_its_own_budget():
+    labels = np.random.default_rng(8).choice([3, 5, 900], size=2000)
+    x = LOG_RATIO + labels / 100
+    rule = Grouped.fit(x, 2.6, labels)
+    for k in (3, 5, 900):
+        assert np.mean(np.exp(rule(x, labels))[labels == k]) == pytest.approx(1 / 2.6, rel=1e-12)
+
+
+def test_labels_are_found_in_the_batch():
+    rule = Grouped.fit([0.0, 1.0, 2.0, 3.0], 1.2, groups=[0, 0, 1, 1], of=lambda batch: batch["label"])
+    x = np.array([0.5, 0.5])
+    assert rule(x, {"label": np.array([0, 1])}).tolist() == [
+        float(Budgeted(rule.log_c[0])(0.5)),
+        float(Budgeted(rule.log_c[1])(0.5)),
+    ]
+
+
+def test_labels_may_be_tensors():
+    torch = pytest.importorskip("torch")
+    rule = Grouped.fit(torch.tensor([0.0, 1.0, 2.0]), 1, groups=torch.tensor([4, 4, 6]))
+    assert rule(torch.zeros(2), torch.tensor([6, 4])).tolist() == [0.0, 0.0]
+
+
+def test_bad_batches_of_groups_are_refused():
+    rule = Grouped.fit([0.0, 1.0], 1, groups=[4, 6])
+    with pytest.raises(InputError, match="group 5 was not in the fit"):
+        rule(np.zeros(2), np.array([4, 5]))
+    with pytest.raises(InputError, match="needs the batch"):
+        rule(np.zeros(2))
+    with pytest.raises(InputError, match="labels of shape"):
+        rule(np.zeros(2), np.array([4]))
+
+
+def test_a_tensor_that_carries_a_gradient_can_be_fitted():
+    torch = pytest.importorskip("torch")
+    x = torch.linspace(-1, 1, 50, requires_grad=True)
+    assert Budgeted.fit(x, 2).rate == pytest.approx(0.5, abs=1e-6)
+    assert Unbudgeted.fit(x).log_m == 1.0
+    (-Budgeted.fit(x, 2)(x).sum()).backward()
+    assert torch.all(torch.isfinite(x.grad))

@@ -1,0 +1,502 @@
+"""The solver: exact, on every backend, at every edge."""
+
+import exact
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from obrs import _solve_device, _solve_host, acceptance_rate, rate, solve_log_c
+from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
+
+EPS = np.finfo(np.float64).eps
+
+
+def draw(n, sd=1.0, seed=0):
+    return np.random.default_rng(seed).normal(size=n) * sd
+
+
+def tolerance(log_c, dtype):
+    eps, constant = (EPS, 1e-12) if dtype == np.float64 else (np.finfo(np.float32).eps, 1e-6)
+    return 2 * eps * max(1.0, abs(float(log_c))) + constant
+
+
+# --- the rate meets the budget -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1.5, 2.6, 10.0])
+def test_rate_meets_the_budget_on_every_backend(xp, budget):
+    log_ratio = xp.asarray(draw(1000))
+    log_c = solve_log_c(log_ratio, budget)
+    assert type(log_c) is type(log_ratio)
+    assert log_c.dtype == log_ratio.dtype
+    assert exact.rate(draw(1000), log_c) == pytest.approx(1 / budget, rel=1e-12)
+    assert float(acceptance_rate(log_ratio, log_c)) == pytest.approx(1 / budget, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sd", [0.01, 1.0, 10.0, 1000.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 1000, 16385, 200_000])
+def test_rate_is_exact_for_every_size_spread_and_budget(n, sd, dtype):
+    log_ratio = draw(n, sd, seed=n).astype(dtype)
+    log_ratio += dtype(sd)
+    largest = float(np.max(log_ratio))
+    max_budget = 1 / np.mean(np.exp(log_ratio.astype(np.float64) - largest))
+    for budget in [1 + 1e-9, 1.001, 1.5, 2.6, 30.0, 1e6]:
+        if budget <= max_budget:
+            log_c = solve_log_c(log_ratio, budget)
+            assert abs(budget * exact.rate(log_ratio, log_c) - 1) <= tolerance(log_c, dtype)
+
+
+def test_ratios_from_minus_to_plus_5000_lose_nothing():
+    log_ratio = np.random.default_rng(0).uniform(-5000, 5000, size=100_000)
+    for budget in [1.1, 2.6, 100.0]:
+        log_c = solve_log_c(log_ratio, budget)
+        assert abs(budget * exact.rate(log_ratio, log_c) - 1) <= tolerance(log_c, np.float64)
+
+
+@pytest.mark.slow
+def test_rate_is_exact_for_a_hundred_million_ratios():
+    log_ratio = np.random.default_rng(0).standard_normal(10**8)
+    log_c = solve_log_c(log_ratio, 2.6)
+    parts = [exact.rate(part, log_c) for part in np.split(log_ratio, 100)]
+    assert abs(2.6 * np.mean(parts) - 1) <= tolerance(log_c, np.float64)
+
+
+@pytest.mark.parametrize("budget", [1.2, 2.6, 50.0])
+def test_solution_agrees_with_bisection(budget):
+    log_ratio = draw(2000, sd=2.0)
+    assert float(solve_log_c(log_ratio, budget)) == pytest.approx(exact.bisect_log_c(log_ratio, budget), abs=1e-11)
+
+
+def test_atoms_and_ties_are_solved_exactly():
+    log_ratio = np.repeat(np.log([4.0, 1.0, 0.25]), [30_000, 40_000, 50_000])
+    for budget in [1.1, 1.5, 2.0, 2.7, 12 / 7]:
+        log_c = solve_log_c(log_ratio, budget)
+        assert abs(budget * exact.rate(log_ratio, log_c) - 1) <= 1e-12
+
+
+def test_equal_ratios_give_exact_rejection_that_accepts_all():
+    assert float(solve_log_c(np.full(5, 3.0), 4)) == -3.0  # M = 1: any budget is above it
+    assert float(acceptance_rate(np.full(5, 3.0), -3.0)) == 1.0
+
+
+@pytest.mark.parametrize("order", ["shuffled", "ascending", "descending", "periodic"])
+def test_order_of_the_ratios_does_not_matter(order):
+    log_ratio = draw(300_000, sd=3.0)
+    arranged = {
+        "shuffled": log_ratio,
+        "ascending": np.sort(log_ratio),
+        "descending": np.sort(log_ratio)[::-1],
+        "periodic": np.sort(log_ratio).reshape(1000, 300).T.ravel(),
+    }[order]
+    assert float(solve_log_c(arranged, 2.6)) == pytest.approx(float(solve_log_c(log_ratio, 2.6)), abs=1e-12)
+
+
+def test_result_does_not_depend_on_the_subsample(monkeypatch):
+    """The interval that the subsample gives, a wrong one, and none at all lead to one answer."""
+    log_ratio = draw(100_000, sd=3.0)[None]
+    target = np.array([log_ratio.size / 2.6])
+    reference = _solve_host.solve_rows(log_ratio, None, target)
+    for low, high in [(-np.inf, np.inf), (5.0, 6.0), (-9.0, -8.0), (-np.inf, -3.0), (4.0, np.inf), (1.0, 4.0)]:
+        bounds = np.array([low]), np.array([high])
+        monkeypatch.setattr(_solve_host, "_bracket", lambda *_, bounds=bounds: (bounds[0].copy(), bounds[1].copy()))
+        solution = _solve_host.solve_rows(log_ratio, None, target)
+        assert float(solution.log_c[0]) == pytest.approx(float(reference.log_c[0]), abs=1e-13)
+        assert solution.edge[0] == reference.edge[0]
+        assert solution.saturated[0] == reference.saturated[0]
+
+
+def test_scale_of_the_ratio_moves_the_constant_and_nothing_else():
+    log_ratio = draw(5000)
+    assert float(solve_log_c(log_ratio + 100, 3)) == pytest.approx(float(solve_log_c(log_ratio, 3)) - 100, abs=1e-11)
+
+
+# --- weights -----------------------------------------------------------------------------------------------
+
+
+def test_weights_are_repetitions(xp):
+    log_ratio, counts = draw(300), np.random.default_rng(1).integers(0, 5, size=300)
+    weighted = solve_log_c(xp.asarray(log_ratio), 2.6, weights=xp.asarray(counts.astype(float)))
+    repeated = solve_log_c(np.repeat(log_ratio, counts), 2.6)
+    assert float(weighted) == pytest.approx(float(repeated), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [10, 50_000])
+def test_weighted_rate_is_exact(n):
+    rng = np.random.default_rng(2)
+    log_ratio, weights = rng.normal(size=n) * 3, rng.exponential(size=n) ** 3
+    for budget in [1.01, 1.7, 2.6]:
+        log_c = solve_log_c(log_ratio, budget, weights=weights)
+        assert abs(budget * exact.rate(log_ratio, log_c, weights) - 1) <= tolerance(log_c, np.float64)
+        assert float(acceptance_rate(log_ratio, log_c, weights=weights)) == pytest.approx(1 / budget, rel=1e-12)
+
+
+def test_one_weight_may_hold_almost_everything():
+    log_ratio, weights = draw(100_000), np.full(100_000, 1e-9)
+    weights[12_345] = 1.0
+    log_c = solve_log_c(log_ratio, 1.3, weights=weights)
+    assert abs(1.3 * exact.rate(log_ratio, log_c, weights) - 1) <= 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e300, 1.7e308])
+def test_scale_of_the_weights_does_not_matter(scale):
+    log_ratio, weights = draw(1000), np.ones(1000)
+    assert float(solve_log_c(log_ratio, 2.6, weights=weights * scale)) == pytest.approx(
+        float(solve_log_c(log_ratio, 2.6)), abs=1e-12
+    )
+
+
+def test_ratios_of_zero_weight_are_ignored_even_if_they_are_no_numbers(xp):
+    log_ratio = xp.asarray(np.array([0.0, 1.0, np.nan, np.inf, 2.0]))
+    weights = xp.asarray(np.array([1.0, 1.0, 0.0, 0.0, 1.0]))
+    assert float(solve_log_c(log_ratio, 1.5, weights=weights)) == pytest.approx(
+        float(solve_log_c(np.array([0.0, 1.0, 2.0]), 1.5))
+    )
+    assert float(acceptance_rate(log_ratio, -1.0, weights=weights)) == pytest.approx(exact.rate([0.0, 1.0, 2.0], -1.0))
+
+
+def test_weights_broadcast_over_rows():
+    log_ratio, weights = draw((4, 50)), np.random.default_rng(3).random(50)
+    together = solve_log_c(log_ratio, 2, weights=weights, axis=1)
+    np.testing.assert_allclose(together, [solve_log_c(row, 2, weights=weights) for row in log_ratio])
+
+
+# --- many problems at once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_axis_solves_each_row_on_its_own(xp, axis):
+    log_ratio = draw((10, 12, 50), 3.0)
+    log_c = solve_log_c(xp.asarray(log_ratio), 1.5, axis=axis)
+    expected = np.apply_along_axis(lambda row: solve_log_c(row, 1.5), axis, log_ratio)
+    np.testing.assert_allclose(np.asarray(log_c), expected, atol=1e-13)
+    rates = acceptance_rate(xp.asarray(log_ratio), log_c, axis=axis)
+    np.testing.assert_allclose(np.asarray(rates), np.full(expected.shape, 1 / 1.5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_long_rows_are_exact_each(weighted):
+    rng = np.random.default_rng(4)
+    log_ratio = rng.normal(size=(150, 20_000)) * np.geomspace(0.01, 1000, 150)[:, None]
+    weights = rng.random((150, 20_000)) if weighted else None
+    log_c = solve_log_c(log_ratio, 2.6, axis=1, weights=weights)
+    top = log_ratio.max(axis=1)
+    for i in range(150):
+        if log_c[i] > -top[i]:  # else K > M, and c = 1/max r
+            w = None if weights is None else weights[i]
+            assert abs(2.6 * exact.rate(log_ratio[i], log_c[i], w) - 1) <= tolerance(log_c[i], np.float64)
+    assert np.mean(log_c > -top) > 0.5
+
+
+def test_groups_solve_each_label_on_its_own(xp):
+    rng = np.random.default_rng(5)
+    sizes = np.concatenate([np.ones(20, int), rng.integers(1, 100, size=50), [20_000]])
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    log_ratio = rng.normal(size=len(labels)) * 5
+    log_c = solve_log_c(xp.asarray(log_ratio), 1.7, groups=labels)
+    expected = [float(solve_log_c(log_ratio[labels == k], 1.7)) for k in range(len(sizes))]
+    np.testing.assert_allclose(np.asarray(log_c), expected, atol=1e-12)
+
+
+def test_weighted_groups_solve_each_label_on_its_own():
+    rng = np.random.default_rng(6)
+    labels, log_ratio, weights = rng.integers(0, 40, size=3000), rng.normal(size=3000), rng.exponential(size=3000)
+    log_c = solve_log_c(log_ratio, 2.0, groups=labels, weights=weights)
+    for k in range(40):
+        of_k = labels == k
+        expected = solve_log_c(log_ratio[of_k], 2.0, weights=weights[of_k])
+        assert float(log_c[k]) == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_the_error_names_the_row_or_group_out_of_reach():
+    log_ratio = np.zeros((3, 4))
+    log_ratio[1, 1:] = -np.inf
+    with pytest.raises(BudgetError, match=r"in row 1: only 25 % .* smallest feasible budget is 4"):
+        solve_log_c(log_ratio, 2, axis=1)
+    with pytest.raises(BudgetError, match="in group 1"):
+        solve_log_c(log_ratio.ravel(), 2, groups=np.repeat([0, 1, 2], 4))
+
+
+# --- edges -------------------------------------------------------------------------------------------------
+
+
+def test_budget_above_the_largest_ratio_gives_exact_rejection(xp):
+    log_ratio = xp.asarray(draw(1000))
+    log_c = solve_log_c(log_ratio, budget=1e6)
+    assert float(log_c) == -float(xp.max(log_ratio))
+    assert float(acceptance_rate(log_ratio, log_c)) > 1e-6
+
+
+def test_budget_of_one_accepts_all_that_is_possible(xp):
+    assert float(solve_log_c(xp.asarray(draw(10)), 1)) == np.inf
+    assert float(acceptance_rate(xp.asarray(draw(10)), np.inf)) == 1.0
+    assert float(acceptance_rate(xp.asarray(np.array([0.0, -np.inf])), np.inf)) == 0.5
+    with pytest.raises(BudgetError, match="smallest feasible budget is 2"):
+        solve_log_c(xp.asarray(np.array([0.0, -np.inf])), 1)
+
+
+def test_just_enough_positive_ratios_meet_the_budget(xp):
+    log_ratio = xp.asarray(np.array([1.0, 2.0, -np.inf, -np.inf, -np.inf, -np.inf]))
+    log_c = solve_log_c(log_ratio, 3)
+    assert float(acceptance_rate(log_ratio, log_c)) == pytest.approx(1 / 3, rel=1e-15)
+    with pytest.raises(BudgetError, match=r"only 33.3 % of the proposals have r > 0; the smallest .* is 3"):
+        solve_log_c(log_ratio, 2.99)
+
+
+def test_the_smallest_feasible_budget_that_is_named_works():
+    log_ratio = np.where(np.arange(7777) % 7 < 3, 0.0, -np.inf)
+    with pytest.raises(BudgetError) as caught:
+        solve_log_c(log_ratio, 1.5)
+    assert np.isfinite(solve_log_c(log_ratio, float(str(caught.value).split()[-1])))
+
+
+@pytest.mark.parametrize("value", [0.5, 0, -1, float("nan"), float("inf"), "4", None, True, [2, 3]])
+def test_budget_must_be_a_number_from_one_up(value):
+    with pytest.raises(BudgetError, match=r"budget must be .* got"):
+        solve_log_c(np.zeros(3), value)
+    assert issubclass(BudgetError, ObrsError)
+    assert issubclass(BudgetError, ValueError)
+
+
+def test_a_share_given_as_budget_is_guessed():
+    with pytest.raises(BudgetError, match=r"did you mean budget=4 \(keep 25 %\)\?"):
+        solve_log_c(np.zeros(3), 0.25)
+
+
+def test_rate_says_a_budget_as_a_share():
+    assert rate(0.25) == 4.0
+    for share in [0, 1.5, -1, float("nan"), "a"]:
+        with pytest.raises(BudgetError, match="rate must be a share"):
+            rate(share)
+
+
+def test_ratios_that_are_no_numbers_are_counted(xp):
+    log_ratio = xp.asarray(np.array([0.0, np.nan, np.inf, 1.0]))
+    for function in (lambda: solve_log_c(log_ratio, 2), lambda: acceptance_rate(log_ratio, 0.0)):
+        with pytest.raises(RatioError, match=r"log_ratio has 2 NaN or \+inf among 4 values"):
+            function()
+
+
+def test_unchecked_nan_accepts_nothing_and_infinity_everything(xp):
+    log_ratio = xp.asarray(np.array([0.0, np.nan, np.inf, 1.0]))
+    log_c = solve_log_c(log_ratio, 2, check=False)
+    assert float(acceptance_rate(log_ratio, log_c, check=False)) == pytest.approx(0.5)
+    assert float(solve_log_c(xp.asarray(np.array([0.0, -np.inf])), 1.5, check=False)) >= 0
+
+
+def test_half_precision_and_integers_are_widened(xp):
+    assert str(solve_log_c(np.zeros(3, np.float16), 2).dtype) == "float32"
+    assert float(solve_log_c(np.array([0, 1, 2]), 2)) == float(solve_log_c([0.0, 1.0, 2.0], 2))
+    torch = pytest.importorskip("torch")
+    assert solve_log_c(torch.zeros(3, dtype=torch.bfloat16), 2).dtype == torch.float32
+
+
+def test_strided_read_only_and_scalar_arrays_are_fine():
+    base = draw(2000)
+    view = base[::-2]
+    view.flags.writeable = False
+    assert float(solve_log_c(view, 2)) == float(solve_log_c(view.copy(), 2))
+    assert float(solve_log_c(np.float64(0.3), 2)) == -0.3
+    fortran = np.asfortranarray(draw((30, 40)))
+    np.testing.assert_array_equal(solve_log_c(fortran, 2, axis=0), solve_log_c(fortran.copy("C"), 2, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"log_ratio": []}, InputError, "at least one value"),
+        ({"log_ratio": np.zeros((0, 3)), "axis": 1}, InputError, "at least one value"),
+        ({"log_ratio": "abc"}, InputTypeError, "real numbers"),
+        ({"log_ratio": [[1], [1, 2]]}, InputTypeError, "array of numbers"),
+        ({"log_ratio": np.zeros(3, complex)}, InputTypeError, "real numbers"),
+        ({"log_ratio": np.zeros(3, bool)}, InputTypeError, "real numbers"),
+        ({"log_ratio": np.ma.masked_array([1.0, 2.0], [True, False])}, InputTypeError, "masked"),
+        ({"axis": 2}, InputError, "axis 2 does not exist"),
+        ({"axis": (0, 1)}, InputTypeError, "axis must be one integer"),
+        ({"axis": 0, "groups": [0, 1]}, InputError, "not both"),
+        ({"weights": [1.0, 2.0, 3.0]}, InputError, "broadcast"),
+        ({"weights": [1.0, -2.0]}, InputError, "1 of 2"),
+        ({"weights": [1.0, np.nan]}, InputError, "1 of 2"),
+        ({"weights": [0.0, 0.0]}, InputError, "all be 0"),
+        ({"groups": [0, 2]}, InputError, "0 to G-1"),
+        ({"groups": [-1, 0]}, InputError, "0 to G-1"),
+        ({"groups": [0.0, 1.0]}, InputTypeError, "integer labels"),
+        ({"groups": [0]}, InputError, "shape"),
+        ({"groups": [1, 1]}, InputError, "0 is missing"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(arguments, error, message):
+    with pytest.raises(error, match=message) as caught:
+        solve_log_c(**{"log_ratio": [0.0, 1.0], "budget": 2, **arguments})
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, ObrsError)
+
+
+def test_two_libraries_are_not_mixed():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputTypeError, match="arrays of one library"):
+        solve_log_c(np.zeros(3), 2, weights=torch.ones(3))
+    assert float(solve_log_c(torch.zeros(3), 2, weights=np.ones(3))) == 0.0
+
+
+def test_constants_of_the_wrong_shape_are_refused():
+    with pytest.raises(InputError, match=r"log_c must have shape \(3,\)"):
+        acceptance_rate(np.zeros((3, 4)), np.zeros(4), axis=1)
+    with pytest.raises(InputError, match="broadcast"):
+        acceptance_rate(np.zeros(3), np.zeros(4))
+    with pytest.raises(InputError, match="NaN"):
+        acceptance_rate(np.zeros(3), np.nan)
+
+
+# --- the solver for accelerators and jit -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_device_solver_agrees_with_the_host_solver(xp, weighted):
+    rng = np.random.default_rng(7)
+    log_ratio = rng.normal(size=(40, 500)) * np.geomspace(0.01, 2000, 40)[:, None]
+    log_ratio[rng.random((40, 500)) < 0.1] = -np.inf
+    weights = rng.random((40, 500)) if weighted else None
+    for budget in [1.3, 2.6, 60.0]:
+        device, reached, bad = _solve_device.solve_rows(
+            xp.asarray(log_ratio), None if weights is None else xp.asarray(weights), 1 / budget
+        )
+        host = solve_log_c(log_ratio, budget, axis=1, weights=weights)
+        np.testing.assert_allclose(np.asarray(device), host, rtol=1e-13, atol=1e-11)
+        assert np.all(np.asarray(bad) == 0)
+        assert np.all(np.abs(np.asarray(reached) - 0.9) < 0.1)
+
+
+def test_jit_and_vmap_meet_the_budget_in_single_precision(single_precision_jax):
+    import jax
+
+    for sd in [1.0, 10.0]:
+        log_ratio = draw(100_000, sd).astype(np.float32)
+        log_c = jax.jit(lambda x: solve_log_c(x, 2.6))(single_precision_jax.asarray(log_ratio))
+        assert abs(2.6 * exact.rate(log_ratio, log_c) - 1) <= tolerance(log_c, np.float32)
+    rows = draw((5, 300)).astype(np.float32)
+    mapped = jax.vmap(lambda x: solve_log_c(x, 2.6))(single_precision_jax.asarray(rows))
+    np.testing.assert_allclose(mapped, solve_log_c(rows, 2.6, axis=1), rtol=1e-6)
+    with pytest.raises(InputTypeError, match=r"groups cannot be solved inside jax.jit"):
+        jax.jit(lambda x: solve_log_c(x, 2, groups=np.zeros(5, int)))(single_precision_jax.zeros(5))
+
+
+def test_eager_jax_without_x64_is_as_exact_as_float32_allows(single_precision_jax):
+    log_ratio = draw(1_000_000, 3.0).astype(np.float32)
+    log_c = solve_log_c(single_precision_jax.asarray(log_ratio), 2.6)
+    assert log_c.dtype == single_precision_jax.float32
+    assert float(log_c) == float(solve_log_c(log_ratio, 2.6))
+
+
+# --- gradients ---------------------------------------------------------------------------------------------
+
+
+def finite_differences(function, x, step=1e-6):
+    return np.array([(function(x + step * e) - function(x - step * e)) / (2 * step) for e in np.eye(len(x))])
+
+
+def gradient(backend, function, x):
+    if backend == "torch":
+        torch = pytest.importorskip("torch")
+        leaf = torch.tensor(x, requires_grad=True)
+        function(leaf).backward()
+        return leaf.grad.numpy()
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    transform = jax.jit(jax.grad(function)) if backend == "jit" else jax.grad(function)
+    return np.asarray(transform(jax.numpy.asarray(x)))
+
+
+BACKENDS = ["torch", "jax", "jit"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("budget", [1.3, 2.6, 4.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradient_is_that_of_finite_differences(backend, budget, weighted):
+    x = draw(30, 2.0)
+    x[3] = -np.inf
+    weights = np.random.default_rng(8).random(30) if weighted else None
+    got = gradient(backend, lambda v: solve_log_c(v, budget, weights=weights), x)
+    finite = np.isfinite(x)
+
+    def value(part):
+        full = np.full(30, -np.inf)
+        full[finite] = part
+        return float(solve_log_c(full, budget, weights=weights))
+
+    np.testing.assert_allclose(got[finite], finite_differences(value, x[finite]), atol=1e-6)
+    assert got[3] == 0
+    assert got.sum() == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradient_is_the_closed_form(backend):
+    x = draw(1000, 2.0)
+    a = np.exp(x + float(solve_log_c(x, 2.6)))
+    expected = np.where(a < 1, -a, 0) / np.sum(a[a < 1])
+    np.testing.assert_allclose(gradient(backend, lambda v: solve_log_c(v, 2.6), x), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradient_of_exact_rejection_is_minus_one_at_the_largest(backend):
+    x = draw(50)
+    np.testing.assert_allclose(
+        gradient(backend, lambda v: solve_log_c(v, 1e5), x), -np.eye(50)[np.argmax(x)], atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradient_at_a_budget_of_one_is_zero(backend):
+    np.testing.assert_array_equal(gradient(backend, lambda v: solve_log_c(v, 1), draw(50)), np.zeros(50))
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_gradient_flows_through_groups_and_axes(backend):
+    x, labels = draw(24), np.arange(24) % 3
+    by_group = gradient(backend, lambda v: solve_log_c(v, 2, groups=labels)[1], x)
+    alone = gradient(backend, lambda v: solve_log_c(v, 2), x[labels == 1])
+    np.testing.assert_allclose(by_group[labels == 1], alone, atol=1e-13)
+    assert np.all(by_group[labels != 1] == 0)
+    by_row = gradient(backend, lambda v: solve_log_c(v.reshape(8, 3), 2, axis=0)[1], x)
+    np.testing.assert_allclose(by_row, by_group, atol=1e-13)
+
+
+def test_asking_for_a_gradient_does_not_change_the_value():
+    torch = pytest.importorskip("torch")
+    x = torch.randn(5000, generator=torch.Generator().manual_seed(0))
+    assert float(solve_log_c(x.requires_grad_(), 2.6).detach()) == float(solve_log_c(x.detach(), 2.6))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rate_is_differentiable(backend):
+    x = draw(20)
+    got = gradient(backend, lambda v: acceptance_rate(v, -0.3), x)
+    np.testing.assert_allclose(got, finite_differences(lambda v: float(acceptance_rate(v, -0.3)), x), atol=1e-8)
+
+
+# --- properties --------------------------------------------------------------------------------------------
+
+
+@given(
+    arrays(
+        st.sampled_from([np.float32, np.float64]),
+        st.integers(1, 60),
+        elements=st.floats(-5000, 5000, width=32) | st.just(-np.inf),
+    ),
+    st.floats(1, 1e12),
+)
+def test_any_ratios_and_budget_give_the_rate_or_a_budget_error(log_ratio, budget):
+    positive = np.mean(log_ratio > -np.inf)
+    try:
+        log_c = solve_log_c(log_ratio, budget)
+    except BudgetError:
+        assert positive * budget < 1 or positive == 0
+        return
+    got, top = exact.rate(log_ratio, log_c), float(log_ratio.max())
+    if float(log_c) == -top:  # exact rejection: at least the budget
+        assert budget * got >= 1 - tolerance(log_c, log_ratio.dtype)
+    elif budget > 1:
+        assert abs(budget * got - 1) <= tolerance(log_c, log_ratio.dtype)

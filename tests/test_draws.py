@@ -1,0 +1,443 @@
+"""Draws: unrelated streams, the same bits everywhere, and one line for every bad input.
+
+Thresholds come from the null distribution. Each statistical check has a fixed seed, and a sound generator
+would fail it for one seed in ten thousand (`ALPHA`), shared out over the parts where a check has many.
+"""
+
+import os
+import subprocess
+import sys
+
+import array_api_strict
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
+
+from obrs import draws
+from obrs.draws import Purpose, normal_columns, normals, uniform_columns, uniforms, words
+from obrs.errors import InputError, InputTypeError, ObrsError
+
+ALPHA = 1e-4
+N = 1 << 17
+
+IDS = {
+    "consecutive": np.arange(N),
+    "large": 2**62 + np.arange(N),
+    "strided": 4096 * np.arange(N),
+    "high bits only": np.arange(N) << 46,
+    "negative": -1 - np.arange(N),
+}
+
+
+def bits_of(ids, *, seed=0, purpose=Purpose.ACCEPT, column=0):
+    """Return the bits of one column of words, shape `(n, 64)`, the lowest first."""
+    word = words(ids, range(column, column + 1), seed=seed, purpose=purpose)[:, 0]
+    return (word[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+
+
+def z_limit(checks):
+    """Return the size that the largest of so many standard normals exceeds with probability `ALPHA`."""
+    return stats.norm.isf(ALPHA / checks / 2)
+
+
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+def test_uniforms_are_uniform(ids):
+    assert stats.kstest(uniforms(ids, seed=1), "uniform").pvalue > ALPHA
+
+
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+def test_every_bit_is_balanced_and_unrelated_to_its_neighbours(ids):
+    n = N // 2
+    signs = 2.0 * bits_of(ids[:n], seed=2) - 1
+    assert np.abs(signs.mean(0)).max() * n**0.5 < z_limit(64)
+    within = signs.T @ signs / n - np.eye(64)  # of one word
+    assert np.abs(within).max() * n**0.5 < z_limit(64 * 63 / 2)
+    across = signs[1:].T @ signs[:-1] / (n - 1)  # of one word with the next one's
+    assert np.abs(across).max() * (n - 1) ** 0.5 < z_limit(64 * 64)
+
+
+def uniform(ids=IDS["consecutive"], seed=3, purpose=Purpose.ACCEPT, column=0):
+    return uniform_columns(ids, range(column, column + 1), seed=seed, purpose=purpose)[:, 0]
+
+
+PAIRS = {
+    "next id": {"ids": IDS["consecutive"] + 1},
+    "id 2**32 further": {"ids": IDS["consecutive"] + 2**32},
+    "next seed": {"seed": 4},
+    "seed 2**32 further": {"seed": 3 + 2**32},
+    "seed 2**63 further": {"seed": 3 + 2**63},
+    "next column": {"column": 1},
+    "latents": {"purpose": Purpose.LATENT},
+    "next column of the next seed": {"seed": 4, "column": 1},
+}
+
+
+@pytest.mark.parametrize("other", PAIRS.values(), ids=PAIRS)
+def test_pairs_fill_the_square(other):
+    grid, _, _ = np.histogram2d(uniform(), uniform(**other), bins=64, range=[[0, 1], [0, 1]])
+    assert ALPHA / 2 < stats.chisquare(grid.ravel()).pvalue < 1 - ALPHA / 2
+
+
+def test_sparse_seeds_give_unrelated_streams():
+    seeds = [0, 1, *(2**k for k in (16, 32, 48, 62, 63)), 2**64 - 1]
+    streams = [uniform(seed=s, purpose=p, column=c) for s in seeds for p in (1, 2) for c in (0, 1, 2)]
+    correlation = np.corrcoef(streams) - np.eye(len(streams))
+    assert np.abs(correlation).max() * N**0.5 < z_limit(len(streams) * (len(streams) - 1) / 2)
+
+
+def test_streams_are_no_shifted_copies_of_each_other():
+    streams = [words(range(2000), range(3), seed=s, purpose=p) for s in (0, 1, 2**32) for p in Purpose]
+    every = np.concatenate([stream.ravel() for stream in streams])
+    assert len(np.unique(every)) == len(every)
+
+
+@pytest.mark.parametrize("which", ["id", "seed"])
+def test_flipping_one_input_bit_flips_half_of_the_output_bits(which):
+    count, rng = 512, np.random.default_rng(5)
+    random = rng.integers(0, 2**64, count, dtype=np.uint64)
+    sparse = np.arange(count, dtype=np.uint64)
+
+    def word(value):
+        if which == "id":
+            return words(value, range(1), seed=6, purpose=Purpose.ACCEPT)[:, 0]
+        return np.array([words([7], range(1), seed=int(v), purpose=Purpose.ACCEPT)[0, 0] for v in value])
+
+    for start in (random[:64], sparse[:64]) if which == "seed" else (random, sparse):
+        base = word(start)
+        flips = np.array([np.bitwise_count(base ^ word(start ^ np.uint64(1 << bit))) for bit in range(64)])
+        z = (flips.mean(1) - 32) / (4 / len(start) ** 0.5)  # 64 fair coins have a deviation of 4
+        assert np.abs(z).max() < z_limit(64)
+
+
+def test_ids_with_equal_words_do_not_exist():
+    assert len(np.unique(words(range(N), range(1), seed=8, purpose=Purpose.ACCEPT))) == N
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_largest_word_stays_below_one(dtype):
+    bits = {"float64": 53, "float32": 24}[dtype]
+    top = draws._to_uniforms(np.array([-1, 0]), np.empty(2, dtype))
+    assert top.tolist() == [1 - 2.0**-bits, 0.0]
+    native = draws._to_uniforms(torch.tensor([-1, 0]), torch.empty(2, dtype=getattr(torch, dtype)))
+    assert native.tolist() == top.tolist()
+    many = uniforms(range(1 << 20), seed=9, dtype=dtype)
+    assert many.min() >= 0
+    assert many.max() < 1
+    assert many.dtype == dtype
+
+
+def test_float32_is_float64_rounded_down():
+    wide, narrow = uniforms(range(N), seed=10), uniforms(range(N), seed=10, dtype="float32")
+    np.testing.assert_array_equal(narrow.astype(np.float64), np.floor(wide * 2**24) / 2**24)
+
+
+def test_words_follow_their_definition():
+    mask = 2**64 - 1
+
+    def mix(z, last=True):
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+        return z ^ z >> 31 if last else z
+
+    gamma = 0x9E3779B97F4A7C15
+    for seed, purpose, i, column in [(0, 1, 0, 0), (2**64 - 1, 2, -1, 5), (12345, 5, 2**63 + 9, 1000)]:
+        state = mix(seed + gamma & mask)
+        state = mix(state + (purpose + 1) * gamma & mask)
+        first = mix(state + (column + 1) * gamma & mask)
+        second = mix(first + gamma & mask)
+        expected = mix(mix(i + first & mask, last=False) ^ second)
+        assert int(words(i, range(column, column + 1), seed=seed, purpose=Purpose(purpose))[0]) == expected
+
+
+GOLDEN = [
+    "def2636073275184",
+    "06cd58b9ab09bfef",
+    "b16532bdae039fb7",
+    "00ada9321d184cd2",
+    "446b24c884651fd9",
+    "47180361f67804fb",
+]
+GOLDEN_PURPOSES = [
+    "7c1e3ec91edf1490",
+    "d337506e7761d3c1",
+    "11b857e701b8339d",
+    "bf9df75f5cc5a5b2",
+    "6d0f91a79055fbe6",
+    "4a75d8d3ca0c074b",
+]
+GOLDEN_UNIFORMS = ["0x1.cc9edccc0fc18p-4", "0x1.70f92a51530f8p-3"]
+GOLDEN_NORMALS = [0.3201917639147963, -0.05287227289332966, 1.1654093674765564]
+
+
+def test_streams_never_change():
+    got = words([0, 1, -1], range(2), seed=0, purpose=Purpose.ACCEPT)
+    assert [f"{int(word):016x}" for word in got.ravel()] == GOLDEN
+    assert [f"{int(words(7, range(1), seed=42, purpose=p)[0]):016x}" for p in Purpose] == GOLDEN_PURPOSES
+    assert [u.hex() for u in uniforms([0, 1], seed=2026).tolist()] == GOLDEN_UNIFORMS
+    np.testing.assert_allclose(normals(3, 3, seed=2026), GOLDEN_NORMALS, rtol=4e-16 * 4)
+
+
+def test_batches_and_order_do_not_matter():
+    ids = np.random.default_rng(11).permutation(100_000)
+    whole, latents = uniforms(ids, seed=12), normals(ids, 3, seed=12)
+    pieces = np.array_split(ids, [1, 2, 1000, 40_000, 77_777])
+    np.testing.assert_array_equal(np.concatenate([uniforms(p, seed=12) for p in pieces]), whole)
+    np.testing.assert_array_equal(np.concatenate([normals(p, 3, seed=12) for p in pieces]), latents)
+    back = np.argsort(ids)
+    np.testing.assert_array_equal(uniforms(range(len(ids)), seed=12), whole[back])
+
+
+def test_block_size_does_not_matter(monkeypatch):
+    wide, tall = normals(range(3), 1001, seed=13), normals(range(1001), 3, seed=13)
+    for block in (1, 7, 64):
+        monkeypatch.setattr(draws, "_BLOCK", block)
+        np.testing.assert_array_equal(normals(range(3), 1001, seed=13), wide)
+        np.testing.assert_array_equal(normals(range(1001), 3, seed=13), tall)
+        np.testing.assert_array_equal(uniforms(range(1001), seed=13), uniform(range(1001), seed=13))
+
+
+BACKENDS = {
+    "numpy": np.asarray,
+    "torch": lambda x: torch.tensor(np.asarray(x)),
+    "jax": jnp.asarray,
+    "strict": array_api_strict.asarray,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("target", BACKENDS)
+@pytest.mark.parametrize("source", BACKENDS)
+def test_bits_are_the_same_in_every_library(source, target, dtype):
+    ids = np.arange(-300, 300, dtype=np.int32).reshape(2, 300)
+    with jax.enable_x64(True):
+        like = BACKENDS[target](np.zeros(2, dtype))
+        got = uniforms(BACKENDS[source](ids), seed=14, like=like)
+        latents = normals(BACKENDS[source](ids), 5, seed=14, like=like)
+        assert type(got) is type(like)
+        assert got.dtype == latents.dtype == like.dtype
+        np.testing.assert_array_equal(np.from_dlpack(got), uniforms(ids, seed=14, dtype=dtype))
+        np.testing.assert_array_equal(np.from_dlpack(latents), normals(ids, 5, seed=14, dtype=dtype))
+
+
+@pytest.mark.parametrize("x64", ["0", "1"])
+def test_bits_are_the_same_in_jax_with_and_without_x64(x64):
+    code = """if True:
+        import jax.numpy as jnp, numpy as np
+        from obrs.draws import normals, uniforms
+        from obrs.errors import InputTypeError
+        ids, x64 = jnp.arange(1000), jnp.result_type(float) == jnp.float64
+        for like in (jnp.zeros(1), jnp.zeros(1, int), jnp.zeros(1, jnp.bfloat16), jnp.zeros(1).device):
+            got = uniforms(ids, seed=15, like=like)
+            narrow = not x64 or like is not None and getattr(like, "dtype", None) == jnp.bfloat16
+            assert got.dtype == (np.float32 if narrow else np.float64), (like, got.dtype)
+            assert (np.asarray(got) == uniforms(range(1000), seed=15, dtype=got.dtype)).all()
+            latents = normals(ids, 3, seed=15, like=like)
+            assert (np.asarray(latents) == normals(range(1000), 3, seed=15, dtype=got.dtype)).all()
+        try:
+            assert uniforms(ids, seed=15, like=ids, dtype="float64").dtype == np.float64
+            assert x64
+        except InputTypeError as error:
+            assert not x64 and "jax_enable_x64" in str(error)
+        """
+    env = {**os.environ, "JAX_ENABLE_X64": x64, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", [1 << 22, 100])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_computing_in_torch_gives_the_same_numbers(monkeypatch, dtype, block):
+    monkeypatch.setattr(draws, "_HOST_DEVICES", ())  # treat the CPU as an accelerator
+    monkeypatch.setattr(draws, "_TORCH_BLOCK", block)
+    ids = np.random.default_rng(16).integers(-(2**63), 2**63, (20, 100))
+    like = torch.empty(0, dtype=getattr(torch, dtype))
+    for source in (ids, torch.tensor(ids), ids.view(np.uint64), jnp.arange(3), [], 5):
+        got = uniforms(source, seed=17, like=like)
+        assert got.dtype == like.dtype
+        np.testing.assert_array_equal(got.numpy(), uniforms(source, seed=17, dtype=dtype))
+    for dim in (0, 1, 2, 5):
+        got, expected = normals(ids, dim, seed=17, like=like), normals(ids, dim, seed=17, dtype=dtype)
+        assert got.shape == expected.shape
+        np.testing.assert_array_max_ulp(got.numpy(), expected, maxulp=4, dtype=dtype)
+    with pytest.raises(InputTypeError, match="integers"):
+        uniforms(torch.zeros(3), seed=0, like=like)
+
+
+def test_normals_are_normal():
+    draw = normals(range(N), 6, seed=18)
+    for column in draw.T:
+        assert stats.kstest(column, "norm").pvalue > ALPHA / 6
+    limit = z_limit(6 * 4)
+    for power, mean, variance in [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)]:
+        z = ((draw**power).mean(0) - mean) * (N / variance) ** 0.5
+        assert np.abs(z).max() < limit
+
+
+def test_latents_are_independent_of_each_other_and_of_acceptance():
+    draw = normals(range(N), 6, seed=19)
+    accept = uniforms(range(N), seed=19)
+    features = np.column_stack([draw, draw**2, accept, (accept - 0.5) ** 2])
+    correlation = np.corrcoef(features.T) - np.eye(features.shape[1])
+    assert np.abs(correlation).max() * N**0.5 < z_limit(features.shape[1] * (features.shape[1] - 1) / 2)
+
+
+def test_the_first_columns_do_not_depend_on_dim():
+    five = normals(range(1000), 5, seed=20)
+    for dim in range(5):
+        np.testing.assert_array_equal(normals(range(1000), dim, seed=20), five[:, :dim])
+    later = normal_columns(range(1000), range(2, 5), seed=20, purpose=Purpose.LATENT)
+    np.testing.assert_array_equal(later, five[:, 2:])
+
+
+def test_float32_normals_are_the_rounded_float64_ones():
+    wide = normals(range(1000), 3, seed=21)
+    np.testing.assert_array_equal(normals(range(1000), 3, seed=21, dtype=np.float32), wide.astype(np.float32))
+
+
+@pytest.mark.parametrize("ids", [5, [], [[]], np.zeros((0, 3), int), range(4), (1, 2), np.ones((2, 3), np.int8)])
+def test_shapes_are_those_of_the_ids(ids):
+    shape = np.shape(ids)
+    assert uniforms(ids, seed=0).shape == shape
+    assert normals(ids, 3, seed=0).shape == (*shape, 3)
+    assert normals(ids, 0, seed=0).shape == (*shape, 0)
+
+
+def test_ids_of_every_integer_dtype_agree():
+    expected = uniforms([0, 1, 100], seed=22)
+    for dtype in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8"):
+        np.testing.assert_array_equal(uniforms(np.array([0, 1, 100], dtype), seed=22), expected)
+    assert uniforms(-1, seed=22) == uniforms(2**64 - 1, seed=22)
+    assert uniforms(range(3, -3, -1), seed=22)[4] == uniforms(np.uint64(2**64 - 1), seed=np.int8(22))
+
+
+def test_like_decides_library_and_dtype():
+    def kind(like=None, dtype=None):
+        got = uniforms([1, 2], seed=0, like=like, dtype=dtype)
+        return type(got), got.dtype
+
+    assert kind() == (np.ndarray, np.float64)
+    assert kind(np.zeros(1, np.float16)) == kind(np.float32(1)) == (np.ndarray, np.float32)
+    assert kind(np.zeros(1, np.longdouble)) == kind(np.zeros(1, int)) == (np.ndarray, np.float64)
+    assert kind(dtype=np.dtype("float32")) == kind(dtype=np.float32) == (np.ndarray, np.float32)
+    assert kind(torch.zeros(1, dtype=torch.bfloat16)) == kind("cpu") == (torch.Tensor, torch.float32)
+    assert kind(torch.device("cpu"), torch.float64) == (torch.Tensor, torch.float64)
+    assert kind(torch.zeros(1, dtype=int)) == kind("cpu", "float64") == (torch.Tensor, torch.float64)
+    assert kind(jnp.zeros(1), jnp.float32)[1] == kind(jax.devices()[0], "float32")[1] == np.float32
+    strict = array_api_strict.zeros(1, dtype=array_api_strict.float32)
+    assert kind(strict)[1] == kind(strict, array_api_strict.float32)[1] == array_api_strict.float32
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert kind("cpu")[1] == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_like_may_be_traced_but_ids_may_not():
+    got = jax.jit(lambda x: x + uniforms([1, 2], seed=0, like=x))(jnp.zeros(2, "float32"))
+    np.testing.assert_array_equal(np.asarray(got), uniforms([1, 2], seed=0, dtype="float32"))
+    with pytest.raises(InputTypeError, match="draw outside jit and pass the numbers in"):
+        jax.jit(lambda ids: uniforms(ids, seed=0))(jnp.arange(3))
+
+
+BAD_INPUTS = {
+    "float ids": (InputTypeError, "integers", {"ids": [0.0, 1.0]}),
+    "bool ids": (InputTypeError, "bool", {"ids": np.array([True])}),
+    "string ids": (InputTypeError, "integers", {"ids": "abc"}),
+    "no ids": (InputTypeError, "integers", {"ids": None}),
+    "ragged ids": (InputTypeError, "list", {"ids": [[1], [1, 2]]}),
+    "masked ids": (InputTypeError, "MaskedArray", {"ids": np.ma.array([1, 2])}),
+    "huge ids": (InputTypeError, "object", {"ids": [2**64]}),
+    "sparse ids": (InputTypeError, "Tensor", {"ids": torch.ones(2, dtype=int).to_sparse()}),
+    "float tensor ids": (InputTypeError, "float32", {"ids": torch.zeros(2)}),
+    "float jax ids": (InputTypeError, "float32", {"ids": jnp.zeros(2, "float32")}),
+    "float seed": (InputTypeError, "seed .* 1.5", {"seed": 1.5}),
+    "bool seed": (InputTypeError, "seed .* True", {"seed": True}),
+    "string seed": (InputTypeError, "seed .* '1'", {"seed": "1"}),
+    "array seed": (InputTypeError, "seed .* ndarray", {"seed": np.eye(2, dtype=int)}),
+    "time seed": (InputTypeError, "seed .* timedelta64", {"seed": np.timedelta64(1, "s")}),
+    "negative seed": (InputError, "seed .* -1", {"seed": -1}),
+    "large seed": (InputError, "seed .* 18446744073709551616", {"seed": 2**64}),
+    "list like": (InputTypeError, "like .* list", {"like": [1.0]}),
+    "class like": (InputTypeError, "like .* type", {"like": np.ndarray}),
+    "unknown device": (InputError, "like .* 'nowhere'", {"like": "nowhere"}),
+    "absent device": (InputError, "like .* 'cuda:99'", {"like": "cuda:99"}),
+    "half dtype": (InputTypeError, "dtype .*float16", {"dtype": np.float16}),
+    "builtin dtype": (InputTypeError, "dtype .* float", {"dtype": float}),
+    "short dtype": (InputTypeError, "dtype .* 'f4'", {"dtype": "f4"}),
+    "swapped dtype": (InputTypeError, "dtype .*>f4", {"dtype": np.dtype(">f4")}),
+    "foreign dtype": (InputTypeError, "dtype .* torch.float32", {"dtype": torch.float32}),
+    "array dtype": (InputTypeError, "dtype", {"dtype": np.eye(3)}),
+    "negative dim": (InputError, "dim .* -1", {"dim": -1}),
+    "float dim": (InputTypeError, "dim .* 2.0", {"dim": 2.0}),
+    "bool dim": (InputTypeError, "dim .* True", {"dim": True}),
+}
+
+
+@pytest.mark.parametrize(("error", "match", "arguments"), BAD_INPUTS.values(), ids=BAD_INPUTS)
+def test_bad_input_gets_one_clear_line(error, match, arguments):
+    arguments = {"ids": [0, 1], "seed": 0, **arguments}
+    with pytest.raises(error, match=match) as caught:
+        normals(**{"dim": 2, **arguments})
+    assert "\n" not in str(caught.value)
+    if "dim" not in arguments:
+        with pytest.raises(error, match=match):
+            uniforms(**arguments)
+
+
+def test_neither_torch_nor_jax_is_imported_and_a_device_name_then_says_so():
+    code = """if True:
+        import sys
+        from obrs.draws import uniforms
+        try:
+            uniforms([1], seed=0, like="cpu")
+        except TypeError as error:
+            assert "imported" in str(error) and "'cpu'" in str(error)
+        uniforms([1], seed=0)
+        sys.exit("torch" in sys.modules or "jax" in sys.modules)
+        """
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+ANY_DTYPE = st.one_of(hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.scalar_dtypes())
+ANY_ARRAY = hnp.arrays(ANY_DTYPE, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+
+
+def answer(draw, *args, **kwargs):
+    """Return what `draw` returns, or None for an error of ours."""
+    try:
+        return draw(*args, **kwargs)
+    except ObrsError:
+        return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    ids=st.one_of(ANY_ARRAY, st.lists(st.integers(-(2**65), 2**65)), st.integers(-(2**65), 2**65)),
+    seed=st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([-1, 2**64, 0.0, None])),
+    dim=st.sampled_from([0, 1, 2, 3, np.int8(4), -1, 1.0, True]),
+    dtype=st.sampled_from([None, "float32", "float64", np.float32, np.int64, "x", 3]),
+    like=st.sampled_from([None, np.zeros(1, "f4"), torch.zeros(1), array_api_strict.zeros(1), "cpu", 7]),
+)
+def test_anything_gives_the_right_answer_or_our_error(ids, seed, dim, dtype, like):
+    plain = np.asarray(ids if np.size(ids) or isinstance(ids, np.ndarray) else np.zeros(0, int))
+    good = plain.dtype.kind in "iu" and isinstance(seed, int) and 0 <= seed < 2**64
+    good = good and dtype in (None, "float32", "float64", np.float32) and not isinstance(like, int)
+    got = answer(uniforms, ids, seed=seed, like=like, dtype=dtype)
+    latents = answer(normals, ids, dim, seed=seed, like=like, dtype=dtype)
+    assert (got is not None) == good
+    assert (latents is not None) == (good and isinstance(dim, int | np.int8) and dim is not True and dim >= 0)
+    if good:
+        host = np.from_dlpack(got)
+        bits = {np.dtype("float32"): 24, np.dtype("float64"): 53}[host.dtype]
+        flat = np.array([int(i) % 2**64 for i in plain.ravel()], np.uint64)
+        top = words(flat, range(1), seed=seed, purpose=Purpose.ACCEPT)[:, 0] >> np.uint64(64 - bits)
+        np.testing.assert_array_equal(host, top.reshape(plain.shape).astype(float) / 2.0**bits)
+    if latents is not None:
+        assert tuple(latents.shape) == (*plain.shape, dim)
+        assert np.isfinite(np.from_dlpack(latents)).all()
