@@ -1,5 +1,7 @@
 """Each rule against its own formula, its budget and its promises."""
 
+from itertools import pairwise
+
 import exact
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def test_budgeted_takes_weights():
 def test_larger_budget_keeps_a_subset():
     """Nested: acceptance falls pointwise with the budget, so the same uniforms keep a subset."""
     kept = [Budgeted.fit(LOG_RATIO, k)(LOG_RATIO) for k in (1, 1.5, 2.6, 8, 1e9)]
-    for more, fewer in zip(kept, kept[1:], strict=False):
+    for more, fewer in pairwise(kept):
         assert np.all(fewer <= more)
 
 

@@ -56,9 +56,10 @@ def test_every_bit_is_balanced_and_unrelated_to_its_neighbours(ids):
     n = N // 2
     signs = 2.0 * bits_of(ids[:n], seed=2) - 1
     assert np.abs(signs.mean(0)).max() * n**0.5 < z_limit(64)
-    within = signs.T @ signs / n - np.eye(64)  # of one word
+    # einsum, because the threads of a matrix product can stall for seconds on a busy machine
+    within = np.einsum("ni,nj->ij", signs, signs) / n - np.eye(64)  # of one word
     assert np.abs(within).max() * n**0.5 < z_limit(64 * 63 / 2)
-    across = signs[1:].T @ signs[:-1] / (n - 1)  # of one word with the next one's
+    across = np.einsum("ni,nj->ij", signs[1:], signs[:-1]) / (n - 1)  # of one word with the next one's
     assert np.abs(across).max() * (n - 1) ** 0.5 < z_limit(64 * 64)
 
 
@@ -108,7 +109,7 @@ def test_flipping_one_input_bit_flips_half_of_the_output_bits(which):
             return words(value, range(1), seed=6, purpose=Purpose.ACCEPT)[:, 0]
         return np.array([words([7], range(1), seed=int(v), purpose=Purpose.ACCEPT)[0, 0] for v in value])
 
-    for start in (random[:64], sparse[:64]) if which == "seed" else (random, sparse):
+    for start in (random[:32], sparse[:32]) if which == "seed" else (random, sparse):
         base = word(start)
         flips = np.array([np.bitwise_count(base ^ word(start ^ np.uint64(1 << bit))) for bit in range(64)])
         z = (flips.mean(1) - 32) / (4 / len(start) ** 0.5)  # 64 fair coins have a deviation of 4
@@ -169,7 +170,6 @@ GOLDEN_PURPOSES = [
     "11b857e701b8339d",
     "bf9df75f5cc5a5b2",
     "6d0f91a79055fbe6",
-    "4a75d8d3ca0c074b",
 ]
 GOLDEN_UNIFORMS = ["0x1.cc9edccc0fc18p-4", "0x1.70f92a51530f8p-3"]
 GOLDEN_NORMALS = [0.3201917639147963, -0.05287227289332966, 1.1654093674765564]

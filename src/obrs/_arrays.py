@@ -55,7 +55,8 @@ def as_floats(x: Any, name: str) -> Array:
     if kind == "half":
         return xp.astype(x, xp.float32)
     if kind == "wide":
-        return xp.astype(x, widest(xp))
+        with np.errstate(over="ignore"):
+            return xp.astype(x, widest(xp))
     raise InputTypeError(f"{name} must be real numbers, got dtype {x.dtype}")
 
 
@@ -118,11 +119,17 @@ def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
     """Put NumPy `value` where `x` lives, in the dtype of `x`."""
     xp = array_namespace(x)
     dtype = x.dtype if dtype is None else dtype
-    if is_numpy_array(x):
-        return np.asarray(value, dtype=dtype)
-    if is_traced(x):  # has no device yet
-        return xp.asarray(value, dtype=dtype)
-    return xp.asarray(value, dtype=dtype, device=device(x))
+    with np.errstate(over="ignore"):  # what does not fit in float32 is infinite there
+        if is_numpy_array(x):
+            return np.asarray(value, dtype=dtype)
+        if is_traced(x):  # has no device yet
+            return xp.asarray(value, dtype=dtype)
+        if is_jax_array(x):
+            return sys.modules["jax"].device_put(np.asarray(value, dtype=dtype), device(x))
+        value = np.asarray(value)
+        if is_torch_array(x) and not (value.flags.c_contiguous and value.flags.writeable):
+            value = value.copy()  # torch takes neither negative strides nor read-only memory
+        return xp.asarray(value, dtype=dtype, device=device(x))
 
 
 def on_accelerator(x: Array) -> bool:

@@ -71,14 +71,15 @@ def as_weights(weights: Any, x: Array) -> Array | None:
     return broadcast(w, x, "weights")
 
 
-def as_constant(log_c: Any, x: Array, shape: tuple[int, ...]) -> Array:
-    """Return log c where `x` lives; a number, or of the shape that is left without the axis."""
+def as_constant(log_c: Any, x: Array, axis: int | None) -> Array:
+    """Return log c where `x` lives: with an axis a number or of the shape that is left, else to be broadcast."""
     c = as_floats(log_c, "log_c")
     c = _beside(c, x, "log_c", dtype=widest(array_namespace(x)))
     values = None if on_accelerator(c) else host_view(c)
     if values is not None and np.isnan(values).any():
         raise InputError(f"log_c must be a number, {np.count_nonzero(np.isnan(values))} of {values.size} are NaN")
-    if shape and c.ndim and tuple(c.shape) != shape:
+    shape = remaining_shape(x, axis)
+    if axis is not None and c.ndim and tuple(c.shape) != shape:
         raise InputError(f"log_c must have shape {shape}, that of log_ratio without axis, got {tuple(c.shape)}")
     return c
 

@@ -9,7 +9,7 @@ what lies above the largest ratio seen in the fit is accepted.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -171,12 +171,12 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = array_namespace(x)
         rho, excess = self._relative(x, xp)
-        closed = self.log_m + excess + xp.logaddexp(rho, self.gamma + _log1mexp(rho - self.eps))
+        closed = _plus(excess + xp.logaddexp(rho, self.gamma + _log1mexp(rho - self.eps)), self.log_m)
         return xp.where(x > -inf, closed, -inf)
 
     def _relative(self, x: Array, xp: Any) -> tuple[Array, Array]:
         """Return log rho, at most 0, and by how much r is above M; r = 0 stands in as M."""
-        shifted = xp.where(x > -inf, x, self.log_m) - self.log_m
+        shifted = xp.where(x > -inf, _plus(xp.where(x > -inf, x, 0.0), -self.log_m), 0.0)
         return xp.where(shifted < 0, shifted, 0.0), xp.where(shifted > 0, shifted, 0.0)
 
 
@@ -283,7 +283,7 @@ def _log_accept(x: Array, log_c: Any) -> Array:
     """Return log min(c r, 1); r = 0 is never accepted, not even at c = inf."""
     xp = array_namespace(x)
     possible = x > -inf
-    log_a = xp.where(possible, x, 0.0) + log_c
+    log_a = _plus(xp.where(possible, x, 0.0), log_c)
     return xp.where(possible, xp.where(log_a < 0, log_a, 0.0), -inf)
 
 
@@ -291,7 +291,17 @@ def _log_left(x: Array, log_c: Any) -> Array:
     """Return log(r / a) = max(log r, -log c); r = 0 weighs nothing."""
     xp = array_namespace(x)
     possible = x > -inf
-    return xp.where(possible, xp.where(xp.where(possible, x, 0.0) + log_c > 0, x, -log_c), -inf)
+    sure = _plus(xp.where(possible, x, 0.0), log_c) > 0
+    return xp.where(possible, xp.where(sure, x, _plus(xp.zeros_like(x), -log_c)), -inf)
+
+
+def _plus(x: Array, constant: Any) -> Array:
+    """Add a constant of the fit, which may lie beyond the range of a float32 log-ratio."""
+    if isinstance(constant, float):
+        largest = float(array_namespace(x).finfo(x.dtype).max)
+        constant = min(max(constant, -largest), largest) if isfinite(constant) else constant
+    with np.errstate(over="ignore"):
+        return x + constant
 
 
 def _host(x: Array) -> Any:

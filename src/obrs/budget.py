@@ -134,7 +134,7 @@ def acceptance_rate(
     x = as_log_ratio(log_ratio)
     xp = array_namespace(x)
     shape = remaining_shape(x, axis)
-    c = as_constant(log_c, x, shape)
+    c = as_constant(log_c, x, axis)
     c = xp.reshape(c, (-1, 1)) if axis is not None and c.ndim else as_rows(broadcast(c, x, "log_c"), axis)
     w = as_weights(weights, x)
     x, w = as_rows(x, axis), None if w is None else as_rows(w, axis)
@@ -240,7 +240,7 @@ def _mean_on_host(x: Any, log_c: Any, weights: Any, check: bool) -> Any:
             w = None if weights is None else weights[at, to]
             if check:
                 check_ratios(tile, w)
-            with np.errstate(invalid="ignore"):  # -inf + inf: r = 0 is not accepted at c = inf either
+            with np.errstate(invalid="ignore", over="ignore"):  # -inf + inf: r = 0 is not accepted at c = inf either
                 a = np.exp(np.minimum(tile + c, 0.0))
             a[~(tile > -inf)] = 0.0
             a[tile == inf] = 1.0

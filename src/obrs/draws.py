@@ -1,7 +1,8 @@
 """Uniforms and normals that are pure functions of (seed, purpose, id, column).
 
 Nothing here has a state: the number of proposal 7 is the same whether it is drawn alone, in a batch, by
-another worker or in another array library. The names not in `__all__` are for the rest of this library.
+another worker or in another array library. Users need `uniforms` and `normals`; the rest of this library
+draws by column, each consumer with a `Purpose` of its own.
 
 References:
     | Fast Splittable Pseudorandom Number Generators (Steele, Lea & Flood, 2014)
@@ -21,13 +22,13 @@ from . import _arrays
 from .errors import InputError, InputTypeError
 from .types import Array
 
-__all__ = ["normals", "uniforms"]
+__all__ = ["Purpose", "normal_columns", "normals", "uniform_columns", "uniforms", "words"]
 
 
 class Purpose(IntEnum):
     """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
 
-    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, SUBSAMPLE = range(1, 7)
+    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN = range(1, 6)
 
 
 # A word is mix(mix(id + first) ^ second), mix being the SplitMix64 finaliser with Stafford's 13th constants

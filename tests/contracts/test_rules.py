@@ -92,7 +92,7 @@ def test_fitting_refuses_what_is_not_a_sample_of_ratios(name):
     with pytest.raises(ObrsError, match="r > 0"):
         fit(np.full(3, -np.inf), *extra)
     with pytest.raises(InputError, match="at least one value"):
-        fit(np.array([]), *(extra[:1] + [np.array([], int)] if name == "grouped" else extra))
+        fit(np.array([]), *([*extra[:1], np.array([], int)] if name == "grouped" else extra))
     with pytest.raises(InputTypeError, match="real numbers"):
         fit(np.array(["a", "b", "c"]), *extra)
 

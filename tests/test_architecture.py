@@ -1,0 +1,60 @@
+"""The arrows between rooms point one way, and importing the package stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "obrs"
+
+# Each room may import from the rooms above it, never from its own level or below.
+ROOMS = [
+    ["errors", "types"],
+    ["_arrays"],
+    ["draws", "divergences", "_inputs", "_solve_device", "_solve_host"],
+    ["_layout"],
+    ["budget"],
+    ["_confidence"],
+    ["acceptance"],
+    ["__init__"],
+]
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+
+
+def imports_of(path):
+    """Rooms of this package, and names of other packages, that a file imports anywhere in it."""
+    rooms, packages = set(), set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            packages |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0:
+                packages.add(node.module.split(".")[0])
+            elif node.module:
+                rooms.add(node.module.split(".")[0])
+            else:
+                rooms |= {alias.name for alias in node.names}
+    return rooms, packages
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
+def test_arrows_point_one_way(path):
+    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    assert room in LEVEL, f"give {room} its level in ROOMS"
+    rooms, packages = imports_of(path)
+    wrong = {r for r in rooms if LEVEL[r] >= LEVEL[room]}
+    assert not wrong, f"{room} must not import {wrong}"
+    assert packages - sys.stdlib_module_names <= {"numpy", "array_api_compat"}, "the core imports nothing else"
+
+
+def test_importing_obrs_loads_no_heavy_library():
+    code = "import sys, obrs; print([m for m in ('torch', 'jax', 'scipy', 'matplotlib', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_files_can_be_read_in_one_sitting():
+    long = {p.name: n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
+    assert not long
