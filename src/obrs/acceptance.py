@@ -9,7 +9,7 @@ what lies above the largest ratio seen in the fit is accepted.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,8 @@ class DRS:
         """Solve gamma for the budget, never above 0: there exact rejection costs less than the budget."""
         share = 1 / check_budget(budget)
         log_m, values = _log_max(log_ratio), _host(log_ratio).astype(np.float64)
-        rho = values[values > -inf] - log_m
+        with np.errstate(over="ignore"):
+            rho = np.maximum(values[values > -inf] - log_m, -1e300)
         reached = rho.size / values.size
         if reached < share * (1 - 8 * np.finfo(float).eps):
             raise out_of_reach(share, reached)
@@ -163,7 +164,7 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = array_namespace(x)
         rho, _ = self._relative(x, xp)
-        log_a = -_softplus(self.gamma + _log1mexp(rho - self.eps) - rho)
+        log_a = -_softplus(_plus(_log1mexp(rho - self.eps), self.gamma) - rho)
         return xp.where(x > -inf, log_a, -inf)
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
@@ -171,7 +172,7 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = array_namespace(x)
         rho, excess = self._relative(x, xp)
-        closed = _plus(excess + xp.logaddexp(rho, self.gamma + _log1mexp(rho - self.eps)), self.log_m)
+        closed = _plus(excess + xp.logaddexp(rho, _plus(_log1mexp(rho - self.eps), self.gamma)), self.log_m)
         return xp.where(x > -inf, closed, -inf)
 
     def _relative(self, x: Array, xp: Any) -> tuple[Array, Array]:
@@ -217,7 +218,7 @@ class Grouped:
         x = as_floats(log_ratio, "log_ratio")
         return _log_left(x, self._constants(x, batch))
 
-    def _constants(self, x: Array, batch: Any) -> Array:
+    def _constants(self, x: Array, batch: Any) -> Any:
         if batch is None:
             raise InputError("a Grouped rule needs the batch, to find the group of each sample")
         found = as_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
@@ -228,7 +229,7 @@ class Grouped:
         if not np.array_equal(known[at], found):
             stranger = found.reshape(-1)[np.argmax((known[at] != found).reshape(-1))]
             raise InputError(f"group {stranger} was not in the fit; fit again with log-ratios of all groups")
-        return like(np.asarray(self.log_c)[at], x)
+        return np.asarray(self.log_c)[at]
 
 
 RULES: dict[str, type] = {"budgeted": Budgeted, "unbudgeted": Unbudgeted, "drs": DRS, "grouped": Grouped}
@@ -296,12 +297,11 @@ def _log_left(x: Array, log_c: Any) -> Array:
 
 
 def _plus(x: Array, constant: Any) -> Array:
-    """Add a constant of the fit, which may lie beyond the range of a float32 log-ratio."""
-    if isinstance(constant, float):
-        largest = float(array_namespace(x).finfo(x.dtype).max)
-        constant = min(max(constant, -largest), largest) if isfinite(constant) else constant
+    """Add a constant of the fit, or one per entry; it may lie beyond the range of a float32 log-ratio."""
+    largest = float(array_namespace(x).finfo(x.dtype).max)
+    c = np.where(np.isfinite(constant), np.clip(constant, -largest, largest), constant)
     with np.errstate(over="ignore"):
-        return x + constant
+        return x + (like(c, x) if c.ndim else float(c))
 
 
 def _host(x: Array) -> Any:

@@ -1,0 +1,361 @@
+"""All that can be known about a sampler, read from the distribution of its log-ratio under the model.
+
+alpha(l) = E_Q[min(l r, 1)] is the precision of the model at slope l, beta(l) = alpha(l)/l its recall, the
+budget solver is its inverse (alpha(c) = 1/K), and what is left after rejection has the ratio u = r Z/a with
+Z = E_Q[a]: constant where a < 1, r Z where a = 1. So each divergence left is one sum over the saturated
+proposals and one closed term.
+"""
+
+from collections.abc import Callable, Iterable
+from math import inf, log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import bounds
+from ._arrays import host_view
+from ._influence import Sample, tail_index
+from ._inputs import as_log_ratio, as_weights, check_budget, check_ratios, is_number, out_of_reach
+from ._prefix import Prefix
+from .divergences import FDivergence, divergence
+from .errors import InputError, InputTypeError
+from .types import Array
+
+__all__ = ["Curve", "Frontier", "Plan", "Profile"]
+
+_EPS = np.finfo(np.float64).eps
+_COLUMNS = ("kl", "rkl", "tv", "js", "chi2")
+# The moments of r that must exist for the standard error of a column to mean anything.
+_MOMENTS = {"kl": 2, "rkl": 2, "tv": 2, "js": 2, "precision": 2, "chi2": 4, "ess": 4}
+_FEW = 5  # proposals that decide a standard error; with fewer, intervals were seen to cover below 90 %
+
+
+class Curve(NamedTuple):
+    """A precision-recall curve: arrays of slopes `lam = precision / recall`, precision and recall."""
+
+    lam: Any
+    precision: Any
+    recall: Any
+
+
+class Frontier(NamedTuple):
+    """An information-divergence frontier: how far the part shared by P and Q is from each, in nats.
+
+    `from_model` is D_inf(R||Q) = -log precision, `from_target` is D_inf(R||P) = -log recall.
+    """
+
+    lam: Any
+    from_model: Any
+    from_target: Any
+
+
+class _Cut(NamedTuple):
+    """Where a budget cuts: proposals from `position` on have a = 1, those before a = c r."""
+
+    log_c: float
+    rate: float
+    position: int
+    exact: bool
+
+
+class Profile:
+    """The distribution of the log-ratio of samples from the model, sorted once.
+
+    `log_c`, `rate`, `alpha`, `beta`, `ess` and the divergences kl, rkl, tv, chi2, neyman and hellinger then take
+    O(log n) per budget, other divergences one pass.
+
+    Args:
+        log_ratio: Log-ratios of proposals from the model, any shape; -inf means r = 0.
+        weights: Masses of the proposals, as in `solve_log_c`.
+        normalise: Divide r by its mean, which is kept as `log_mean_ratio`. If not, E_Q[r] < 1 is taken at its word:
+            1 - E_Q[r] of the target lies where the model never goes, which caps the recall and adds
+            f'(inf) (1 - E_Q[r]) to each divergence.
+
+    Attributes:
+        log_mean_ratio: log E_Q[r] as given. Far from 0 the ratio is not calibrated, or misses modes.
+        max_budget: M = max r / E_Q[r], beyond which rejection is exact. Of a sample, it is the largest of a sample.
+
+    Example:
+        >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
+        >>> p.max_budget, round(p.divergence("kl"), 4), round(p.divergence("kl", budget=1.4), 4)
+        (1.6, 0.1064, 0.0054)
+        >>> p.rate(2.0)
+        0.625
+
+    References:
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3
+    """
+
+    def __init__(self, log_ratio: Array, weights: Array | None = None, *, normalise: bool = True) -> None:
+        x = as_log_ratio(log_ratio)
+        values, masses = host_view(x), None
+        if weights is not None:
+            masses = host_view(as_weights(weights, x))
+        if values is None or (weights is not None and masses is None):
+            raise InputTypeError("a profile is taken outside jax.jit: it sorts the log-ratios")
+        values = values.reshape(-1).astype(np.float64)
+        mass = np.ones(values.size) if masses is None else masses.reshape(-1).astype(np.float64)
+        check_ratios(values, mass)
+        values, mass = values[mass > 0], mass[mass > 0]
+        if not values.size:
+            raise InputError("weights must not all be 0")
+        mass = mass / mass.max()
+        mass /= np.sum(mass)
+        top = float(np.max(values))
+        if top == -inf:
+            raise out_of_reach(1.0, 0.0)
+        self.log_mean_ratio = top + float(np.log(np.sum(mass * np.exp(values - top))))
+        self.normalised = normalise
+        self.max_budget = float(np.exp(top - self.log_mean_ratio))
+        self._prefix = Prefix(values - self.log_mean_ratio if normalise else values, mass)
+        self._mean = 1.0 if normalise else float(np.exp(self.log_mean_ratio))
+        self._missing = max(1.0 - self._mean, 0.0)
+        self._impossible_square = float(np.sum(mass[values == -inf] ** 2))
+        self.size = int(values.size)
+
+    @property
+    def possible(self) -> float:
+        """Share of the proposals with r > 0; budgets below 1 over it cannot be met."""
+        return float(self._prefix.mass_above[0])
+
+    @property
+    def sorted_log_ratio(self) -> tuple[Any, Any]:
+        """The log-ratios with r > 0 as given, ascending, and their masses."""
+        return self._prefix.value + (self.log_mean_ratio if self.normalised else 0.0), self._prefix.mass
+
+    def alpha(self, lam: Array) -> Any:
+        """Return the precision E_Q[min(lam r, 1)] at each slope `lam` in [0, inf]."""
+        _, above, below = self._at_slope(lam)
+        with np.errstate(over="ignore", invalid="ignore"):
+            inner = np.where(np.isneginf(below), 0.0, np.exp(below + _log(lam)))
+        return _plain(above + inner)
+
+    def beta(self, lam: Array) -> Any:
+        """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope."""
+        lam, above, below = self._at_slope(lam)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            outer = np.where(above > 0, above / lam, 0.0)
+        return _plain(outer + np.exp(below))
+
+    def curve(self, budget: float = 1.0, points: int = 257) -> Curve:
+        """Return the precision-recall curve after rejection with this budget; 1 is the model itself.
+
+        For every recall the precision is K times that of the model, at most 1 (K = M if the budget is larger).
+        """
+        lam, rate = _slopes(points), self._cut(budget).rate
+        precision = np.minimum(self.alpha(lam * rate) / rate, 1.0)
+        with np.errstate(divide="ignore"):
+            recall = np.minimum(self.beta(lam * rate), 1 / lam)
+        return Curve(lam, precision, recall)
+
+    def frontier(self, budget: float = 1.0, points: int = 257) -> Frontier:
+        """Return the information-divergence frontier of order infinity after rejection with this budget.
+
+        Rejection moves it towards the target by log K, until it touches.
+        """
+        lam, precision, recall = self.curve(budget, points)
+        with np.errstate(divide="ignore"):
+            return Frontier(lam, -np.log(precision), -np.log(recall))
+
+    def log_c(self, budget: float) -> float:
+        """Return log c for r as given, the same as `solve_log_c`."""
+        return self._cut(budget).log_c - (self.log_mean_ratio if self.normalised else 0.0)
+
+    def rate(self, budget: float) -> float:
+        """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
+        return self._cut(budget).rate
+
+    def ess(self, budget: float = 1.0) -> float:
+        """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1]."""
+        cut, prefix = self._cut(budget), self._prefix
+        second = prefix.sum_above("r2", lambda x: np.exp(2 * x), cut.position)
+        free = np.exp(prefix.log_sum_below[cut.position] - cut.log_c) if cut.position else 0.0
+        return float(min(self._mean**2 / (cut.rate * (second + free)), 1.0))
+
+    def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0) -> float:
+        """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model."""
+        div, cut, prefix = divergence(key_or_record), self._cut(budget), self._prefix
+        if div.name in _SEPARABLE:
+            saturated = _SEPARABLE[div.name](prefix, cut.position, log(cut.rate))
+        else:
+            u = prefix.value[cut.position :] + log(cut.rate)
+            saturated = float(np.sum(prefix.mass[cut.position :] * div.f(u)))
+        left = saturated / cut.rate
+        if cut.position:
+            share = np.exp(cut.log_c + prefix.log_sum_below[cut.position]) / cut.rate
+            left += float(share * div.f(log(cut.rate) - cut.log_c))
+        elif prefix.impossible and cut.log_c == inf:
+            left += prefix.impossible * float(div.f(-inf))
+        if self._missing:
+            left += self._missing * float(div.critic(inf))
+        return 0.0 if -1e-12 < left < 0 else float(left)
+
+    def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
+        """Return an upper bound on the divergence left: `bounds.general_bound`, for kl also `bounds.kl_bound`."""
+        if not self.normalised:
+            raise InputError("bounds are between probability measures; use Profile(..., normalise=True)")
+        div, k = divergence(key_or_record), check_budget(budget)
+        bound = bounds.general_bound(self.divergence(div), k, self.max_budget)
+        if div.name == "kl" and not self._prefix.impossible:
+            bound = min(bound, bounds.kl_bound(self._prefix.value, self._prefix.mass, k))
+        return bound
+
+    def precision_at(self, recall: float, budget: float = 1.0) -> float:
+        """Return the precision after rejection at a recall in (0, E_Q[r]]."""
+        return min(self._slope_at(recall) * recall / self._cut(budget).rate, 1.0)
+
+    def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> "Plan":
+        """Return one row per budget: what is kept, what is left, and how sure that is.
+
+        Each column (rate, kl, rkl, tv, js, chi2, ess, precision at `recall`) comes with a 95 % interval, as
+        `…_low` and `…_high`. A pilot can plan a rate but not a maximum: `unreliable` names the columns whose
+        tail is too heavy for their interval (Hill's index), or whose error a handful of proposals decide.
+
+        Args:
+            budgets: Budgets K.
+            n: Samples wanted; gives the column `proposals`.
+            recall: Where to read the precision.
+
+        Example:
+            >>> rows = Profile(np.random.default_rng(0).normal(size=10_000) / 2).plan([1, 2], n=100)
+            >>> round(rows[1]["kl"], 3), rows[1]["proposals"], rows[1]["unreliable"]
+            (0.005, 200.0, '')
+        """
+        lam = self._slope_at(recall)
+        index = tail_index(self._prefix)
+        return Plan(self._plan_row(check_budget(k), n, recall, lam, index) for k in budgets)
+
+    def _plan_row(self, budget: float, n: int | None, recall: float, lam: float, index: float) -> dict[str, Any]:
+        cut = self._cut(budget)
+        sample = Sample(
+            self._prefix, self._impossible_square, cut.position, cut.log_c, cut.rate, normalised=self.normalised
+        )
+        ess = self.ess(budget)
+        relative = sample.of_log_ess()
+        estimates = {
+            "rate": (cut.rate, sample.of_rate()),
+            **{key: (self.divergence(key, budget), sample.of_divergence(divergence(key))) for key in _COLUMNS},
+            "ess": (ess, relative._replace(deviation=ess * relative.deviation)),
+            "precision": (lam * recall / cut.rate, sample.of_precision(lam, recall)),
+        }
+        row: dict[str, Any] = {"budget": budget}
+        doubtful = []
+        for key, (value, error) in estimates.items():
+            low, high = error.interval(value)
+            largest = inf if key in ("kl", "rkl", "js", "chi2") else 1.0
+            for name, end in ((key, value), (f"{key}_low", low), (f"{key}_high", high)):
+                row[name] = min(max(end, 0.0), largest)
+            if key != "rate" and (cut.exact or index <= _MOMENTS[key] or error.proposals < _FEW):
+                doubtful.append(key)
+        row["proposals"] = None if n is None else n / cut.rate
+        row["unreliable"] = " ".join(doubtful)
+        return row
+
+    def _cut(self, budget: float) -> _Cut:
+        share, prefix = 1 / check_budget(budget), self._prefix
+        if share == 1:  # no rejection: also what has r = 0 is kept
+            return _Cut(inf, 1.0, 0, False)
+        reached = float(prefix.mass_above[0])
+        if reached < share * (1 - 8 * _EPS):
+            raise out_of_reach(share, reached)
+        log_c, position = prefix.root(share)
+        if log_c + prefix.value[-1] > 0:
+            return _Cut(log_c, share, position, False)
+        log_c, position = -float(prefix.value[-1]), int(prefix.position(prefix.value[-1]))
+        rate = float(prefix.mass_above[position] + np.exp(log_c + prefix.log_sum_below[position]))
+        return _Cut(log_c, rate, position, True)
+
+    def _at_slope(self, lam: Any) -> tuple[Any, Any, Any]:
+        lam = np.asarray(lam, dtype=np.float64)
+        if not np.all(lam >= 0):
+            raise InputError("lam must be at least 0, a slope precision/recall")
+        position = self._prefix.position(-_log(lam))
+        return lam, self._prefix.mass_above[position], self._prefix.log_sum_below[position]
+
+    def _slope_at(self, recall: float) -> float:
+        """Return the largest slope whose recall is `recall`, before rejection."""
+        if not is_number(recall) or not 0 < float(recall) <= self._mean * (1 + 8 * _EPS):
+            raise InputError(f"recall must be above 0 and at most E_Q[r] = {self._mean:.6g}, got {recall!r}")
+        prefix = self._prefix
+        at_value = prefix.alpha_at * np.exp(prefix.value)  # recall with the threshold at each value; it rises
+        position = min(int(np.searchsorted(at_value, float(recall) * (1 - 4 * _EPS))), len(prefix.value) - 1)
+        return float(prefix.mass_above[position] / (recall - np.exp(prefix.log_sum_below[position])))
+
+
+class Plan(list[dict[str, Any]]):
+    """Rows of `Profile.plan`: a list of flat dicts, ready for a DataFrame, that prints as a table."""
+
+    def __str__(self) -> str:
+        """Return the plan as aligned text; `~` marks what is unreliable."""
+        keys = ("rate", *_COLUMNS, "ess", "precision")
+        lines = [" ".join([f"{'budget':>8}", *(f"{key:>10}" for key in keys)])]
+        for row in self:
+            marks = {key: "~" if key in row["unreliable"].split() else "" for key in keys}
+            lines.append(" ".join([f"{row['budget']:8g}", *(f"{marks[k] + format(row[k], '.4g'):>10}" for k in keys)]))
+        return "\n".join(lines)
+
+
+def _log(x: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return np.log(np.asarray(x, dtype=np.float64))
+
+
+def _plain(x: Any) -> Any:
+    return float(x) if np.ndim(x) == 0 else x
+
+
+def _slopes(points: int) -> Any:
+    """Return slopes from 0 to inf, evenly spread in angle."""
+    if isinstance(points, bool) or not isinstance(points, int | np.integer) or points < 2:
+        raise InputError(f"points must be a whole number of at least 2, got {points!r}")
+    lam = np.tan(np.linspace(0, np.pi / 2, int(points)))
+    lam[-1] = inf
+    return lam
+
+
+# Sums of w f(r Z) over the saturated, from running sums of powers of r.
+
+
+def _kl(p: Prefix, j: int, log_z: float) -> float:
+    first = p.sum_above("r", np.exp, j)
+    return float(np.exp(log_z) * (p.sum_above("r log r", lambda x: x * np.exp(x), j) + log_z * first))
+
+
+def _rkl(p: Prefix, j: int, log_z: float) -> float:
+    return float(-p.sum_above("log r", lambda x: x, j) - log_z * p.mass_above[j])
+
+
+def _tv(p: Prefix, j: int, log_z: float) -> float:
+    k = max(j, int(p.position(-log_z)))  # from here on r Z >= 1
+
+    def excess(i: int) -> Any:  # sum of w (r Z - 1)
+        return np.exp(log_z) * p.sum_above("r", np.exp, i) - p.mass_above[i]
+
+    return float(2 * excess(k) - excess(j)) / 2
+
+
+def _chi2(p: Prefix, j: int, log_z: float) -> float:
+    z = np.exp(log_z)
+    second = p.sum_above("r2", lambda x: np.exp(2 * x), j)
+    return float(z**2 * second - 2 * z * p.sum_above("r", np.exp, j) + p.mass_above[j])
+
+
+def _neyman(p: Prefix, j: int, log_z: float) -> float:
+    z = np.exp(log_z)
+    inverse = p.sum_above("1/r", lambda x: np.exp(-x), j)
+    return float(z * p.sum_above("r", np.exp, j) - 2 * p.mass_above[j] + inverse / z)
+
+
+def _hellinger(p: Prefix, j: int, log_z: float) -> float:
+    half = p.sum_above("sqrt r", lambda x: np.exp(x / 2), j)
+    return float(np.exp(log_z) * p.sum_above("r", np.exp, j) - 2 * np.exp(log_z / 2) * half + p.mass_above[j])
+
+
+_SEPARABLE: dict[str, Callable[[Prefix, int, float], float]] = {
+    "kl": _kl,
+    "rkl": _rkl,
+    "tv": _tv,
+    "chi2": _chi2,
+    "neyman": _neyman,
+    "hellinger": _hellinger,
+}
