@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import obrs.budget as budget_module
 from obrs import _solve_device, _solve_host, acceptance_rate, rate, solve_log_c
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
 
@@ -360,13 +361,50 @@ def test_device_solver_agrees_with_the_host_solver(xp, weighted):
     log_ratio[rng.random((40, 500)) < 0.1] = -np.inf
     weights = rng.random((40, 500)) if weighted else None
     for budget in [1.3, 2.6, 60.0]:
-        device, reached, bad = _solve_device.solve_rows(
+        device, reached, bad, no_mass = _solve_device.solve_rows(
             xp.asarray(log_ratio), None if weights is None else xp.asarray(weights), 1 / budget
         )
         host = solve_log_c(log_ratio, budget, axis=1, weights=weights)
         np.testing.assert_allclose(np.asarray(device), host, rtol=1e-13, atol=1e-11)
-        assert np.all(np.asarray(bad) == 0)
+        assert np.all(np.asarray(bad) + np.asarray(no_mass) == 0)
         assert np.all(np.abs(np.asarray(reached) - 0.9) < 0.1)
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """Torch tensors treated as if they were on an accelerator; counts what is copied to the host."""
+    copies = []
+    monkeypatch.setattr(budget_module, "on_accelerator", lambda x: True)
+    monkeypatch.setattr("obrs._inputs.on_accelerator", lambda x: True)
+    monkeypatch.setattr(budget_module, "host_view", lambda x: copies.append(tuple(x.shape)) or x.detach().numpy())
+    return copies
+
+
+def test_accelerators_are_asked_once_per_solve(accelerator):
+    torch = pytest.importorskip("torch")
+    x, w = torch.tensor(draw((4, 300))), torch.tensor(np.random.default_rng(9).random((4, 300)))
+    for weights in (None, w):
+        log_c = solve_log_c(x, 2.6, axis=1, weights=weights)
+        assert accelerator == [(3,)]  # three facts, one synchronisation
+        accelerator.clear()
+        solve_log_c(x, 2.6, axis=1, weights=weights, check=False)
+        assert accelerator == []
+        for i in range(4):
+            assert 2.6 * exact.rate(x[i], log_c[i], None if weights is None else w[i]) == pytest.approx(1, rel=1e-12)
+    rate = acceptance_rate(x, log_c, axis=1, weights=w)
+    np.testing.assert_allclose(rate.numpy(), 1 / 2.6, rtol=1e-12)
+
+
+def test_accelerators_refuse_what_the_host_refuses(accelerator):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(RatioError, match="2 NaN or"):
+        solve_log_c(torch.tensor([0.0, float("nan"), float("inf")]), 2)
+    with pytest.raises(BudgetError, match="smallest feasible budget is 2"):
+        solve_log_c(torch.tensor([0.0, -float("inf")]), 1)
+    with pytest.raises(InputError, match="1 of 2 are not"):
+        solve_log_c(torch.tensor([0.0, 1.0]), 2, weights=torch.tensor([1.0, -1.0]))
+    with pytest.raises(RatioError, match="1 NaN or"):
+        acceptance_rate(torch.tensor([0.0, float("nan")]), 0.0)
 
 
 def test_jit_and_vmap_meet_the_budget_in_single_precision(single_precision_jax):

@@ -18,6 +18,7 @@ __all__ = [
     "as_rows",
     "as_weights",
     "bad_ratios",
+    "bad_weights",
     "broadcast",
     "check_budget",
     "check_ratios",
@@ -66,8 +67,7 @@ def as_weights(weights: Any, x: Array) -> Array | None:
     w = _beside(as_floats(weights, "weights"), x, "weights")
     values = None if on_accelerator(w) else host_view(w)
     if values is not None and values.size and not (values.min() >= 0 and values.max() < np.inf):
-        wrong = np.count_nonzero(~(values >= 0) | np.isinf(values))
-        raise InputError(f"weights must be finite and at least 0, {wrong} of {values.size} are not")
+        raise bad_weights(int(np.count_nonzero(~(values >= 0) | np.isinf(values))), values.size)
     return broadcast(w, x, "weights")
 
 
@@ -168,6 +168,11 @@ def bad_ratios(count: int, size: int, nans: int | None = None) -> RatioError:
     """Return the error for log-ratios that are not numbers."""
     kind = "NaN" if nans == count else "+inf" if nans == 0 else "NaN or +inf"
     return RatioError(f"log_ratio has {count} {kind} among {size} values; check the critic before sampling")
+
+
+def bad_weights(count: int, size: int) -> InputError:
+    """Return the error for weights that are no masses."""
+    return InputError(f"weights must be finite and at least 0, {count} of {size} are not")
 
 
 def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:

@@ -14,20 +14,22 @@ from .types import Array
 __all__ = ["log_c_of_set", "solve_rows", "total"]
 
 
-def solve_rows(x: Array, weights: Array | None, share: float) -> tuple[Array, Array, Array]:
+def solve_rows(x: Array, weights: Array | None, share: float) -> tuple[Array, Array, Array, Array]:
     """Solve each row of `x`, shape `(rows, n)`, for the share of its mass that is to be accepted.
 
     Returns:
-        `log_c` floored at 1/max r, the share of mass with r > 0, and how many log-ratios are NaN or +inf,
-        each of shape `(rows,)`.
+        `log_c` floored at 1/max r, the share of mass with r > 0, how many log-ratios are NaN or +inf, and how many
+        weights are no masses; each of shape `(rows,)`.
     """
     xp = array_namespace(x)
     n = x.shape[-1]
     x = xp.astype(x, widest(xp), copy=False)
     if weights is None:
         mass = xp.full_like(x, 1 / n)
+        no_mass = xp.zeros(x.shape[:1], dtype=xp.int32)
     else:
         mass = xp.astype(weights, x.dtype, copy=False)
+        no_mass = xp.sum(xp.astype(~(mass >= 0) | (mass == xp.inf), xp.int32), axis=-1)
         mass = mass / xp.max(mass, axis=-1, keepdims=True)  # else a sum of large weights overflows
         mass = mass / total(mass)[:, None]
     ignored = mass <= 0
@@ -65,7 +67,7 @@ def solve_rows(x: Array, weights: Array | None, share: float) -> tuple[Array, Ar
     log_c = log_c_of_set(x, mass, still <= tau[:, None], share, reference)
     top = xp.max(x, axis=-1)
     log_c = xp.where(detached(log_c + top) < 0, -top, log_c)
-    return log_c, total(sorted_mass), bad
+    return log_c, total(sorted_mass), bad, no_mass
 
 
 def log_c_of_set(x: Array, mass: Array, free: Array, share: Any, reference: Array) -> Array:

@@ -19,6 +19,7 @@ from ._inputs import (
     as_rows,
     as_weights,
     bad_ratios,
+    bad_weights,
     broadcast,
     check_budget,
     check_ratios,
@@ -214,10 +215,12 @@ def _zero_with_gradient(x: Array, w: Array | None, solution: Solution, share: fl
 def _solve_on_device(x: Array, w: Array | None, share: float, check: bool) -> Array:
     """Solve where the array lives; one synchronisation if `check` looks at what was found."""
     xp = array_namespace(x)
-    log_c, reached, bad = _solve_device.solve_rows(x, w, share)
+    log_c, reached, *wrong = _solve_device.solve_rows(x, w, share)
     if check and not is_traced(detached(reached)):
-        facts = host_view(xp.stack([xp.min(reached), xp.astype(xp.sum(bad), reached.dtype)]))
+        facts = host_view(xp.stack([xp.min(reached), *(xp.astype(xp.sum(k), reached.dtype) for k in wrong)]))
         assert facts is not None
+        if facts[2]:
+            raise bad_weights(int(facts[2]), x.shape[0] * x.shape[1])
         if facts[1]:
             raise bad_ratios(int(facts[1]), x.shape[0] * x.shape[1])
         slack = 8 * float(np.finfo(facts.dtype).eps) * x.shape[-1] ** 0.5
