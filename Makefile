@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types bench test-slow format clean
+.PHONY: demo test lint types docs bench test-slow format clean
 
 demo: $(VENV)/demo.stamp
 	$(PY) examples/minimal.py
@@ -23,15 +23,22 @@ test-slow: $(VENV)/dev.stamp
 	$(PY) -m pytest -q -m slow
 
 bench: $(VENV)/dev.stamp
-	$(PY) benchmarks/solver.py --out results/bench-solver.json
-	$(PY) benchmarks/draws.py --out results/bench-draws.json
+	@for script in benchmarks/*.py; do \
+	  name=$$(basename $$script .py); echo "== $$name"; \
+	  $(PY) $$script --out results/bench-$$name.json || exit 1; \
+	done
+	$(PY) tools/readme.py
+
+docs: $(VENV)/dev.stamp
+	$(PY) -m mkdocs build --strict --site-dir site
+	@echo "open site/index.html"
 
 format: $(VENV)/dev.stamp
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis out
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis out site
 
 # A stamp is renewed only when what it installs has changed, so a second run starts at once.
 $(VENV)/bin/python:

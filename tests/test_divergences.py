@@ -119,9 +119,7 @@ def test_functions_of_t_are_right_to_1e_12(mp, name):
 @pytest.mark.parametrize("a", ORDERS)
 def test_alpha_functions_of_t_are_right_to_1e_12(mp, a):
     div, a_ = alpha_divergence(a), mp.mpf(a)
-    t = np.concatenate(
-        [[-1e30, -300.0, -20.0], np.linspace(-3, 3, 50), [1e-9, -1e-9, 1e-100, 20.0, 300.0, 1e30]]
-    )
+    t = np.concatenate([[-1e30, -300.0, -20.0], np.linspace(-3, 3, 50), [1e-9, -1e-9, 1e-100, 20.0, 300.0, 1e30]])
     t = t[(1 + (a - 1) * t > 1e-3) & (t < 700 if abs(a - 1) < 1e-6 else t < 1e31)]
     t = t[(t > -700) | (abs(a - 1) > 1e-6)]
 

@@ -258,6 +258,7 @@ def test_ball_of_radius_log_k_is_what_a_budget_of_k_can_reach():
         assert rate >= 1 / budget * (1 - 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")
 @pytest.mark.parametrize("name", EVERY)
 def test_no_acceptance_function_leaves_less(name):
     """OBRS against SLSQP, for every divergence, smooth or not."""

@@ -14,9 +14,7 @@ RECORDS = [
 ]
 OF_LOG_U, OF_T = ("f", "critic", "f_star_of_f_prime"), ("conjugate", "log_ratio")
 LOG_U = np.linspace(-4, 4, 41)
-SMOOTH = np.append(
-    np.linspace(-4, 4, 36) + 0.017, 0.0
-)  # off the kinks of tv and pr, and at 1, where tv alone has one
+SMOOTH = np.append(np.linspace(-4, 4, 36) + 0.017, 0.0)  # off the kinks of tv and pr, and at 1, where tv alone has one
 FINITE = [
     0.0,
     1e-320,
@@ -37,9 +35,7 @@ FINITE = [
     1e308,
 ]
 EXTREME = np.asarray([s * v for v in (*FINITE, np.inf) for s in (-1, 1)])
-VALUES = np.concatenate(
-    [LOG_U[::2], [-80, -37, -20, -9, -0.5, -1e-3, -1e-7, 1e-7, 1e-3, 0.5, 9, 20, 37, 40, 41.5, 60]]
-)
+VALUES = np.concatenate([LOG_U[::2], [-80, -37, -20, -9, -0.5, -1e-3, -1e-7, 1e-7, 1e-3, 0.5, 9, 20, 37, 40, 41.5, 60]])
 
 
 @pytest.fixture(params=["numpy", "torch", "jax.numpy", "array_api_strict"])
@@ -100,9 +96,7 @@ def test_f_star_of_f_prime_is_the_conjugate_of_the_critic(div):
 
 def test_conjugate_is_the_supremum_over_nonnegative_u(div):
     optimize = pytest.importorskip("scipy.optimize")
-    ts = np.asarray(
-        [-40.0, -3.0, -2.0, -1.3, -0.7, -0.5, -0.1, -0.01, 0.0, 0.02, 0.3, 0.45, 0.6, 0.9, 1.1, 2.5, 4.5]
-    )
+    ts = np.asarray([-40.0, -3.0, -2.0, -1.3, -0.7, -0.5, -0.1, -0.01, 0.0, 0.02, 0.3, 0.45, 0.6, 0.9, 1.1, 2.5, 4.5])
     for t, ours in zip(ts, div.conjugate(ts), strict=True):
 
         def gain(log_u, t=t):
@@ -219,9 +213,7 @@ def test_jax_gradients_are_the_derivatives(div):
     assert_slopes(div, gradients)
 
 
-@pytest.mark.parametrize(
-    "div", [DIVERGENCES["js"], pr(4), alpha_divergence(0.3)], ids=lambda record: record.name
-)
+@pytest.mark.parametrize("div", [DIVERGENCES["js"], pr(4), alpha_divergence(0.3)], ids=lambda record: record.name)
 def test_jax_may_compile_and_map_every_function(div):
     jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)
