@@ -20,24 +20,33 @@ ROOMS = [
     ["acceptance"],
     ["profile", "selection"],
     ["plotting", "scores"],
+    ["sampling"],
     ["__init__"],
     ["cli"],
 ]
 LIGHT = {"numpy", "array_api_compat"}
 # What else a room may import, always inside the function that needs it.
-HEAVY = {"plotting": {"matplotlib"}, "scores": {"pyarrow"}, "cli": {"typer", "rich"}}
+HEAVY = {
+    "plotting": {"matplotlib"},
+    "scores": {"pyarrow"},
+    "sampling": {"torch", "zuko", "rich"},
+    "cli": {"typer", "rich"},
+}
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 
 def imports_of(path):
     """Rooms of this package, and names of other packages, that a file imports anywhere in it."""
     rooms, packages = set(), set()
+    depth = len(path.relative_to(SOURCE).parts)  # as many dots lead to the package itself
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             packages |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             if node.level == 0:
                 packages.add(node.module.split(".")[0])
+            elif node.level < depth:
+                continue  # inside one room
             elif node.module:
                 rooms.add(node.module.split(".")[0])
             else:

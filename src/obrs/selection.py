@@ -1,0 +1,358 @@
+"""Exactly n out of a finite pool, each candidate with the probability that budgeted rejection would give it.
+
+Rejection keeps a random number of samples. Whoever has drawn N candidates and wants n of them, no more and no
+fewer, asks for a fixed-size sample without replacement whose inclusion probabilities are pi = min(c r, 1) with
+`sum pi = n`. The probabilities are `inclusion_probability`; a *design* is a way to draw such a sample, and
+they differ only in how the candidates depend on each other.
+
+Everything is computed in NumPy memory in float64, and all randomness comes from `draws`: the result is a pure
+function of (log_ratio, n, seed, design, groups), whatever the backend.
+
+References:
+    | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
+    | Sampling Algorithms (Tillé, 2006), a survey of designs
+"""
+
+from collections.abc import Callable
+from math import inf
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ._arrays import host_view, like
+from ._inputs import as_groups, as_log_ratio, check_ratios
+from ._layout import by_group, by_row
+from .draws import Purpose, uniform_columns, words
+from .errors import InputError, InputTypeError, UnknownNameError
+from .types import Array
+
+__all__ = ["DESIGNS", "inclusion_probability", "select"]
+
+Floats = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, Any]
+
+# Columns of the random numbers: what is shuffled, what is decided alone and each round of duels must not share one.
+_ORDER, _ALONE, _START, _DUELS = range(4)
+_MOST_SAMPFORD = 2000  # candidates; two tables of candidates × n numbers
+
+
+class _Pool(NamedTuple):
+    """The candidates that chance decides on, those with 0 < pi < 1.
+
+    Attributes:
+        pi: Inclusion probabilities; in each group they sum to `need`.
+        ids: Positions in the log-ratios, ascending: they key the randomness.
+        group: The group of each, or None for one pool.
+        need: How many to choose from each group, integers.
+    """
+
+    pi: Floats
+    ids: Ints
+    group: Ints | None
+    need: Ints
+
+
+def select(
+    log_ratio: Array,
+    n: int,
+    *,
+    seed: int = 0,
+    design: str = "pivotal",
+    groups: Array | None = None,
+) -> Array:
+    """Choose exactly `n` candidates of a pool, candidate i with probability `min(c r_i, 1)`.
+
+    The constant c makes the probabilities sum to n. It is not floored at 1/max r as in `solve_log_c`: for n below
+    `sum r / max r` the probabilities are `n r_i / sum r`, and any n up to the number of candidates with r > 0 works.
+
+    Designs, all with the same probabilities:
+
+    - `pivotal`: candidates in random order duel pair by pair until each is in or out. Negatively dependent, any size.
+    - `systematic`: candidates in random order, then every `1/pi`-th by one uniform. The fastest; high entropy only
+      through the random order.
+    - `sampford`: Sampford's distribution, drawn exactly; the joint probabilities are those of textbooks. At most 2000
+      candidates with 0 < pi < 1, and no groups.
+    - `poisson`: independent decisions. The exception: n is only the expected size.
+
+    Args:
+        log_ratio: `log p(x) - log q(x)` of the candidates, shape `(N,)`; -inf means r = 0, never selected.
+        n: How many to select; with `groups`, from each.
+        seed: Integer with `0 <= seed < 2**64`.
+        design: One of `DESIGNS`.
+        groups: Integer labels 0 … G-1, shape `(N,)`: exactly n of each group.
+
+    Returns:
+        Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
+
+    Example:
+        >>> import numpy as np
+        >>> log_ratio = np.log([4.0, 1.0, 0.5, 0.5, 0.0001])
+        >>> select(log_ratio, 3, seed=1)
+        array([0, 1, 3])
+        >>> select(log_ratio, 1, groups=[0, 0, 1, 1, 1])
+        array([0, 2])
+
+    References:
+        | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
+        | On the Theory of Systematic Sampling, II (Madow, 1949)
+        | On Sampling without Replacement with Unequal Probabilities of Selection (Sampford, 1967)
+    """
+    if not isinstance(design, str) or design not in DESIGNS:
+        raise UnknownNameError(f"unknown design {design!r}; choose from {', '.join(DESIGNS)}")
+    x, values = _candidates(log_ratio)
+    group, count = (None, 1) if groups is None else as_groups(groups, x)
+    size = _as_size(n)
+    pi = _solve(values, size, group, count)
+
+    selected = pi == 1
+    ids = np.flatnonzero((pi > 0) & ~selected)
+    need = size - _total(selected, group, count).astype(np.int64)
+    pool = _Pool(pi[ids], ids, None if group is None else group[ids], need)
+    selected[ids[DESIGNS[design](pool, seed)]] = True
+    return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
+
+
+def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = None) -> Array:
+    """Return the probability `min(c r_i, 1)` with which `select` takes each candidate; they sum to `n`.
+
+    Among all ways to choose n of the pool these bring the chosen closest to the target, in every f-divergence.
+    Weighting a selected candidate by `1 / pi` makes sums over the pool unbiased (Horvitz and Thompson).
+
+    Args:
+        log_ratio: Log-ratios of the candidates, shape `(N,)`.
+        n: How many are to be selected; with `groups`, from each.
+        groups: Integer labels 0 … G-1, shape `(N,)`.
+
+    Returns:
+        Probabilities of the shape, backend, dtype and device of `log_ratio`, without gradient. They sum to n in
+        float64; in float32 up to its rounding.
+
+    Example:
+        >>> import numpy as np
+        >>> log_ratio = np.log([4.0, 1.0, 0.5, 0.5])
+        >>> inclusion_probability(log_ratio, 2)
+        array([1.  , 0.5 , 0.25, 0.25])
+        >>> inclusion_probability(log_ratio, 1).round(3)
+        array([0.667, 0.167, 0.083, 0.083])
+
+    References:
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.1
+        | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
+    """
+    x, values = _candidates(log_ratio)
+    group, count = (None, 1) if groups is None else as_groups(groups, x)
+    return like(_solve(values, _as_size(n), group, count), x)
+
+
+def _candidates(log_ratio: Any) -> tuple[Array, Floats]:
+    """Return the log-ratios as an array of their backend, and their values in float64."""
+    x = as_log_ratio(log_ratio)
+    if x.ndim != 1:
+        raise InputError(f"log_ratio must have one axis, that of the candidates, got shape {tuple(x.shape)}")
+    values = host_view(x)
+    if values is None:
+        raise InputTypeError("candidates cannot be selected inside jax.jit; select outside it")
+    check_ratios(values)
+    return x, values.astype(np.float64, copy=False)
+
+
+def _as_size(n: Any) -> int:
+    try:
+        size = index(n)
+    except Exception:  # whatever a stranger's __index__ raises, it is not an integer to us
+        size = None
+    if size is None or isinstance(n, bool | np.bool_):
+        got = repr(n) if isinstance(n, bool | float | str) else type(n).__name__
+        raise InputTypeError(f"n must be an integer, got {got}")
+    if size < 1:
+        raise InputError(f"n must be at least 1 candidate, got {size}")
+    return size
+
+
+def _solve(values: Floats, n: int, group: Ints | None, count: int) -> Floats:
+    """Return the inclusion probabilities in float64: n in each group, to the last bits."""
+    positive = values > -inf
+    available = _total(positive, group, count).astype(np.int64)
+    if (available < n).any():
+        first = int(np.argmax(available < n))
+        where, size = ("", values.size) if group is None else (f" of group {first}", np.count_nonzero(group == first))
+        raise InputError(f"cannot select {n} of the {size} candidates{where}: only {available[first]} have r > 0")
+
+    layout = by_row(1, values.size) if group is None else by_group(group, count)
+    solution = layout.solve(values[None] if group is None else values, None, np.full(count, float(n)))
+    free = positive & (values < _spread(solution.edge, group)) & _spread(available > n, group)
+    # The solver says who is saturated. The others share what is left in proportion to r, summed anew relative to
+    # their largest: log c itself is rounded, by 1 where log-ratios are of the order of 1e16, and pi must sum to n.
+    while True:
+        need = n - _total(positive & ~free, group, count)
+        top = _top(np.where(free, values, -inf), group, count)
+        with np.errstate(over="ignore"):  # what is 1e308 below the largest has pi = 0
+            pi = np.exp(np.where(free, values - _spread(top, group), -inf))
+        pi *= _spread(need / np.maximum(_total(pi, group, count), 1.0), group)
+        over = pi > 1
+        if not over.any():
+            break
+        free &= ~over
+    pi[positive & ~free] = 1.0
+    return pi
+
+
+def _total(x: Floats, group: Ints | None, count: int) -> Floats:
+    return np.array([np.sum(x, dtype=np.float64)]) if group is None else np.bincount(group, x, count)
+
+
+def _top(x: Floats, group: Ints | None, count: int) -> Floats:
+    """Return the largest of each group, 0 where all are -inf."""
+    if group is None:
+        top = np.array([x.max()])
+    else:
+        top = np.full(count, -inf)
+        np.maximum.at(top, group, x)
+    return np.where(np.isneginf(top), 0.0, top)
+
+
+def _spread(each: Floats, group: Ints | None) -> Floats:
+    """Give every candidate the number of its group; without groups, one that broadcasts."""
+    return each if group is None else each[group]
+
+
+def _uniforms(ids: Ints, column: int, seed: int) -> Floats:
+    numbers: Floats = uniform_columns(ids, range(column, column + 1), seed=seed, purpose=Purpose.SELECT)[:, 0]
+    return numbers
+
+
+def _shuffled(pool: _Pool, seed: int) -> tuple[Ints, Ints]:
+    """Return positions in the pool in random order, group after group, and the size of each group."""
+    # Rounding a word down leaves at least 38 random bits below 2^26 candidates. Where even those tie, position
+    # decides: pi does not depend on the order at all.
+    order = _order_of(words(pool.ids, range(_ORDER, _ORDER + 1), seed=seed, purpose=Purpose.SELECT)[:, 0])
+    if pool.group is None:
+        return order, np.array([order.size])
+    label = pool.group[order].astype(np.uint64) << _position_bits(order)
+    by_label: Ints = order[_order_of(label)]
+    return by_label, np.bincount(pool.group, minlength=len(pool.need))
+
+
+def _order_of(keys: Ints) -> Ints:
+    """Sort unsigned 64-bit keys by their high bits, the low ones being the position: five times as fast as argsort."""
+    low = (np.uint64(1) << _position_bits(keys)) - np.uint64(1)
+    order: Ints = np.sort(keys & ~low | np.arange(keys.size, dtype=np.uint64)) & low
+    return order.astype(np.intp)
+
+
+def _position_bits(x: Ints) -> Any:
+    return np.uint64(x.size.bit_length())
+
+
+def _pivotal(pool: _Pool, seed: int) -> Ints:
+    """Let neighbours duel, all pairs at once, until every group has one candidate left.
+
+    Two candidates with a + b < 1: the winner stays open with a + b and the other is out; the first wins with
+    probability a / (a + b). Otherwise the winner is in and the other stays open with a + b - 1; the first wins with
+    probability (1 - b) / (2 - a - b). Either way each keeps its probability in expectation.
+
+    References:
+        | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998)
+        | Negative Dependence in Sampling (Brändén & Jonasson, 2012)
+    """
+    at, sizes = _shuffled(pool, seed)
+    pi = pool.pi[at]
+    chosen, column = [], _DUELS
+    while sizes.size and sizes.max() > 1:
+        odd = sizes % 2 == 1  # the last of an odd group waits for the next round
+        waits = np.cumsum(sizes)[odd] - 1
+        sizes = (sizes + 1) // 2
+        seat = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
+        first, second = np.delete(at, waits).reshape(-1, 2).T
+        a, b = np.delete(pi, waits).reshape(-1, 2).T
+        both = a + b
+        one_is_in = both >= 1
+        # At a + b = 1 the two cases agree on who is in, so the last bit of a + b decides nothing.
+        share, of = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
+        first_wins = _uniforms(np.arange(len(both)), column, seed) * of < share
+        chosen.append(np.where(first_wins, first, second)[one_is_in])
+        at = np.insert(np.where(first_wins != one_is_in, first, second), seat, at[waits])
+        pi = np.insert(both - one_is_in, seat, pi[waits])
+        column += 1
+    # What is in and the one left sum to an integer, so the one left has 0 or 1 but for rounding.
+    return np.concatenate([*chosen, at[pi > 0.5]])
+
+
+def _systematic(pool: _Pool, seed: int) -> Ints:
+    """Lay the probabilities end to end in random order and take who covers u, u + 1, u + 2, …
+
+    References:
+        | On the Theory of Systematic Sampling, II (Madow, 1949)
+    """
+    order, sizes = _shuffled(pool, seed)
+    count = len(pool.need)
+    owner = np.repeat(np.arange(count), pool.need)
+    tick = np.arange(len(owner))
+    mark = tick + 1 - _uniforms(np.arange(count), _START, seed)[owner]
+    # Every group adds an integer to the sum, so one cumulative sum serves all. It is rounded: candidates are kept
+    # within their group and apart from each other, at the k-th place at least for the k-th and not beyond the last.
+    passed = np.searchsorted(np.cumsum(pool.pi[order]), mark) - tick
+    bounds = np.concatenate([[0], np.cumsum(sizes - pool.need)])
+    passed = np.maximum.accumulate(np.clip(passed, bounds[owner], bounds[owner + 1]))
+    chosen: Ints = order[passed + tick]
+    return chosen
+
+
+def _sampford(pool: _Pool, seed: int) -> Ints:
+    """Draw a set s with probability proportional to `sum_{j in s} pi_j prod_{i in s, i != j} pi_i / (1 - pi_i)`.
+
+    Forward, the sums over all sets of the first t candidates with k members are tabulated, with and without a j;
+    backward, one candidate after the other is decided in proportion to them. No rejection, hence no endless loop.
+
+    References:
+        | On Sampling without Replacement with Unequal Probabilities of Selection (Sampford, 1967)
+    """
+    size, need = len(pool.pi), int(pool.need[0])
+    if pool.group is not None:
+        raise InputError("design='sampford' takes one pool; leave out groups, or use design='pivotal'")
+    if size > _MOST_SAMPFORD:
+        most = f"at most {_MOST_SAMPFORD} candidates with 0 < pi < 1"
+        raise InputError(f"design='sampford' takes {most}, got {size}; use design='pivotal'")
+    log_pi = np.log(pool.pi)
+    log_odds = log_pi - np.log1p(-pool.pi)
+    plain, marked = np.full((2, size + 1, need + 1), -inf)  # log sums over sets without and with their j
+    plain[:, 0] = 0.0
+    for t in range(size):
+        plain[t + 1, 1:] = np.logaddexp(plain[t, 1:], plain[t, :-1] + log_odds[t])
+        grown = np.logaddexp(marked[t, :-1] + log_odds[t], plain[t, :-1] + log_pi[t])
+        marked[t + 1, 1:] = np.logaddexp(marked[t, 1:], grown)
+
+    chosen: list[int] = []
+    table = marked
+    uniform = _uniforms(pool.ids, _ALONE, seed)
+    for t in reversed(range(size)):
+        k = need - len(chosen)
+        if k == 0:
+            break
+        whole = table[t + 1, k]
+        out = np.exp(table[t, k] - whole)
+        if uniform[t] < out:
+            continue
+        chosen.append(t)
+        if table is marked and uniform[t] >= out + np.exp(marked[t, k - 1] + log_odds[t] - whole):
+            table = plain  # t is the j of its set
+    return np.array(chosen, dtype=np.intp)
+
+
+def _poisson(pool: _Pool, seed: int) -> Ints:
+    """Decide each candidate on its own, as rejection does: n is the expected size.
+
+    References:
+        | Asymptotic Theory of Rejective Sampling with Varying Probabilities from a Finite Population (Hájek, 1964)
+    """
+    return np.flatnonzero(_uniforms(pool.ids, _ALONE, seed) < pool.pi)
+
+
+DESIGNS: dict[str, Callable[[_Pool, int], Ints]] = {
+    "pivotal": _pivotal,
+    "systematic": _systematic,
+    "sampford": _sampford,
+    "poisson": _poisson,
+}

@@ -1,0 +1,437 @@
+"""Exactly n of a pool, every candidate with its probability, whatever the design."""
+
+import json
+import re
+from itertools import combinations, permutations
+from math import comb, factorial, prod
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obrs import selection
+from obrs.acceptance import Budgeted
+from obrs.errors import InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
+from obrs.selection import DESIGNS, _Pool, inclusion_probability, select
+
+RNG = np.random.default_rng(0)
+POOLS = {
+    "narrow": RNG.normal(0, 0.5, 12),
+    "wide": np.append(RNG.normal(0, 4, 11), -np.inf),
+    "ties": np.log([1.0, 1, 1, 1, 3, 3, 3, 9]),
+    "one large": np.append(np.zeros(7), 5.0),
+}
+FIXED = [name for name in DESIGNS if name != "poisson"]
+GROUPED = [name for name in DESIGNS if name != "sampford"]
+CASES = [(pool, n) for pool in POOLS for n in (1, 2, 5, int(np.sum(POOLS[pool] > -np.inf)) - 1)]
+# Log-ratios among which 0 < pi < 1 at every n below their number, with all kinds of values.
+SPANS = {
+    "normal": RNG.normal(size=60),
+    "spread over thousands": RNG.normal(0, 900, 60),
+    "with zeros": np.where(np.arange(60) % 3 == 0, -np.inf, RNG.normal(0, 2, 60)),
+    "equal": np.full(60, -3.7),
+    "two blocks": np.repeat([0.0, -50.0], 30),
+    "beyond exp": RNG.normal(0, 1e5, 60) + 1e7,
+    "at the limit of rounding": 1e16 + 2.0 * RNG.integers(0, 3, 60),
+    "beyond rounding": np.repeat([1e300, -1e300, 1e17, 1e17 + 16], 15),
+}
+
+
+@pytest.fixture(params=DESIGNS)
+def design(request):
+    return request.param
+
+
+def copies(pool, n, design, repeat, seed=0):
+    """Membership in `repeat` independent selections of n, shape (repeat, N): one group each, in one call."""
+    groups = np.repeat(np.arange(repeat), len(pool))
+    chosen = select(np.tile(pool, repeat), n, seed=seed, design=design, groups=groups)
+    member = np.zeros(repeat * len(pool), bool)
+    member[chosen] = True
+    return member.reshape(repeat, -1)
+
+
+def by_seed(pool, n, design, repeat):
+    """Membership in the selections of seeds 0 … repeat - 1."""
+    member = np.zeros((repeat, len(pool)), bool)
+    for seed in range(repeat):
+        member[seed, select(pool, n, seed=seed, design=design)] = True
+    return member
+
+
+def assert_frequencies(member, pi):
+    """Frequencies are within their standard errors of pi; what is rare is looked at together."""
+    repeat = len(member)
+    count = member.sum(axis=0)
+    assert np.all(count[pi == 0] == 0)
+    assert np.all(count[pi == 1] == repeat)
+    common = repeat * np.minimum(pi, 1 - pi) >= 5
+    z = (count - repeat * pi)[common] / np.sqrt(repeat * pi * (1 - pi))[common]
+    assert np.all(np.abs(z) < NormalDist().inv_cdf(1 - 1e-4 / (2 * max(1, len(z)))))
+    rare = np.minimum(pi, 1 - pi)[~common].sum() * repeat
+    misses = np.where(pi < 0.5, count, repeat - count)[~common].sum()
+    assert abs(misses - rare) < 6 + 5 * np.sqrt(rare)
+
+
+def assert_subsets(member, probability):
+    """A chi-square test that sets come up with their probability, at five standard deviations."""
+    sets, counts = np.unique(member, axis=0, return_counts=True)
+    observed = {tuple(np.flatnonzero(s)): c for s, c in zip(sets, counts, strict=True)}
+    expected = {s: p * len(member) for s, p in probability.items()}
+    assert set(observed) <= set(expected)
+    assert min(expected.values()) > 5
+    chi2 = sum((observed.get(s, 0) - e) ** 2 / e for s, e in expected.items())
+    free = len(expected) - 1
+    assert abs(chi2 - free) < 5 * np.sqrt(2 * free)
+
+
+class TestEveryDesign:
+    @pytest.mark.parametrize(("pool", "n"), CASES)
+    def test_exactly_n_are_selected_sorted_and_without_repeats(self, design, pool, n):
+        for seed in range(10):
+            chosen = select(POOLS[pool], n, seed=seed, design=design)
+            assert chosen.dtype == np.int64
+            assert np.all(np.diff(chosen) > 0)
+            assert np.all(POOLS[pool][chosen] > -np.inf)
+            assert set(np.flatnonzero(inclusion_probability(POOLS[pool], n) == 1)) <= set(chosen.tolist())
+            assert len(chosen) == n or design == "poisson"
+
+    def test_selecting_all_with_r_above_zero_needs_no_luck(self, design):
+        np.testing.assert_array_equal(select(POOLS["wide"], 11, design=design), np.arange(11))
+
+    def test_a_pool_of_one_is_selected(self, design):
+        assert select([-1234.5], 1, design=design).tolist() == [0]
+
+    def test_the_seed_decides_and_nothing_else(self, design):
+        pool = np.random.default_rng(1).normal(size=300)
+        one, same, other = (select(pool, 100, seed=seed, design=design) for seed in (5, 5, 6))
+        np.testing.assert_array_equal(one, same)
+        assert not np.array_equal(one, other)
+
+    def test_the_scale_of_the_ratio_does_not_matter(self, design):
+        pool = np.random.default_rng(1).integers(-8, 8, 200) / 4
+        np.testing.assert_array_equal(select(pool, 50, design=design), select(pool + 64, 50, design=design))
+
+    def test_every_backend_selects_the_same(self, design, xp):
+        pool = np.random.default_rng(1).normal(0, 2, 200)
+        chosen = select(xp.asarray(pool), 60, seed=3, design=design)
+        assert type(chosen) is type(xp.asarray(pool))
+        assert chosen.dtype == xp.int64
+        np.testing.assert_array_equal(np.asarray(chosen), select(pool, 60, seed=3, design=design))
+
+    def test_frequencies_over_seeds_are_the_probabilities(self, design):
+        pool = np.log([9.0, 3, 2, 2, 1, 1, 0.5, 0.2, 0.1])
+        assert_frequencies(by_seed(pool, 3, design, 1500), inclusion_probability(pool, 3))
+
+    def test_a_seed_out_of_range_is_refused_even_where_nothing_is_left_to_chance(self, design):
+        with pytest.raises(InputError, match="seed must be at least 0"):
+            select([0.0], 1, seed=-1, design=design)
+
+
+@pytest.mark.parametrize("design", GROUPED)
+class TestGroups:
+    @pytest.mark.parametrize(("pool", "n"), CASES)
+    def test_frequencies_over_groups_are_the_probabilities(self, design, pool, n):
+        member = copies(POOLS[pool], n, design, 4000)
+        assert_frequencies(member, inclusion_probability(POOLS[pool], n))
+        assert design == "poisson" or np.all(member.sum(axis=1) == n)
+
+    def test_ragged_groups_in_any_order_get_n_each(self, design):
+        rng = np.random.default_rng(1)
+        groups = rng.permutation(np.repeat(np.arange(50), rng.integers(7, 90, 50)))
+        pool = rng.normal(0, np.where(np.arange(len(groups)) % 5 == 0, 30, 1))
+        pi = inclusion_probability(pool, 7, groups=groups)
+        np.testing.assert_allclose(np.bincount(groups, pi), 7, atol=1e-9)
+        for g in (0, 17, 49):
+            alone = inclusion_probability(pool[groups == g], 7)
+            np.testing.assert_allclose(pi[groups == g], alone, rtol=1e-12)
+        if design != "poisson":
+            sizes = np.bincount(groups[select(pool, 7, design=design, groups=groups)])
+            np.testing.assert_array_equal(sizes, np.full(50, 7))
+
+    def test_one_group_is_no_groups(self, design):
+        pool = np.random.default_rng(1).normal(size=100)
+        one = select(pool, 30, seed=2, design=design, groups=np.zeros(100, int))
+        np.testing.assert_array_equal(one, select(pool, 30, seed=2, design=design))
+
+    def test_neighbouring_groups_and_seeds_do_not_know_of_each_other(self, design):
+        for member in (copies(np.zeros(4), 2, design, 4000), by_seed(np.zeros(4), 2, design, 700)):
+            agree = np.mean(member[1:] == member[:-1], axis=0)
+            assert np.all(np.abs(agree - 0.5) < 4 * 0.5 / np.sqrt(len(member)))
+
+    def test_every_backend_selects_the_same(self, design, xp):
+        pool, groups = np.random.default_rng(1).normal(0, 2, 200), np.arange(200) % 7
+        chosen = select(xp.asarray(pool), 9, design=design, groups=xp.asarray(groups))
+        np.testing.assert_array_equal(np.asarray(chosen), select(pool, 9, design=design, groups=groups))
+
+
+def tournament(players):
+    """Yield who is in, and with which probability, when these (name, pi) duel in this order."""
+    if len(players) == 1:
+        yield ([players[0][0]] if players[0][1] > 0.5 else []), 1.0
+        return
+    outcomes = [([], [], 1.0)]
+    for (i, a), (j, b) in zip(players[:-1:2], players[1::2], strict=True):
+        full, s = bool(a + b >= 1), a + b
+        wins = (1 - b) / (2 - s) if full else a / s
+        outcomes = [
+            ([*inside, *[winner] * full], [*left, (loser, s - 1) if full else (winner, s)], p * chance)
+            for inside, left, p in outcomes
+            for winner, loser, chance in ((i, j, wins), (j, i, 1 - wins))
+        ]
+    waits = players[-1:] if len(players) % 2 else []
+    for inside, left, p in outcomes:
+        for more, q in tournament(left + waits):
+            yield inside + more, p * q
+
+
+class TestDependence:
+    """What the designs differ in: the probabilities of sets."""
+
+    @pytest.mark.parametrize("design", FIXED)
+    def test_equal_ratios_give_every_set_the_same_chance(self, design):
+        # In random order no set is special; correlated random numbers would show here first.
+        member = (
+            by_seed(np.zeros(6), 3, design, 1500) if design == "sampford" else copies(np.zeros(6), 3, design, 20000)
+        )
+        assert_subsets(member, {s: 1 / comb(6, 3) for s in combinations(range(6), 3)})
+
+    def test_sampford_draws_the_sets_of_the_textbook(self):
+        pool = np.log([2.0, 2, 3, 5, 5, 7])
+        pi = inclusion_probability(pool, 3)
+        assert np.all(pi < 1)
+        odds = pi / (1 - pi)
+        weight = {
+            s: sum(pi[j] * prod(odds[i] for i in s if i != j) for j in s) for s in combinations(range(len(pool)), 3)
+        }
+        probability = {s: w / sum(weight.values()) for s, w in weight.items()}
+        inclusion = [sum(p for s, p in probability.items() if i in s) for i in range(len(pool))]
+        np.testing.assert_allclose(inclusion, pi, rtol=1e-12)  # the brute force is right
+        assert_subsets(by_seed(pool, 3, "sampford", 4000), probability)
+
+    def test_pivotal_draws_the_sets_of_its_tournaments(self):
+        pi = np.array([0.2, 0.3, 0.5, 0.4, 0.6])
+        probability = dict.fromkeys(combinations(range(5), 2), 0.0)
+        for order in permutations(range(5)):
+            for members, p in tournament([(i, pi[i]) for i in order]):
+                probability[tuple(sorted(members))] += p / factorial(5)
+        assert_subsets(copies(np.log(pi), 2, "pivotal", 20000), probability)
+
+    @pytest.mark.parametrize("n", [1, 7, 300, 599])
+    def test_sampford_takes_any_size(self, n):
+        pool = np.random.default_rng(1).normal(0, 0.3, 600)
+        assert len(select(pool, n, design="sampford")) == n
+
+    def test_poisson_decides_independently(self):
+        member = copies(POOLS["narrow"], 5, "poisson", 20000)
+        pi = inclusion_probability(POOLS["narrow"], 5)
+        deviation = (member - pi) / np.sqrt(pi * (1 - pi))
+        correlation = (deviation.T @ deviation / len(member))[np.triu_indices(12, 1)]
+        assert np.max(np.abs(correlation)) < 4.5 / np.sqrt(len(member))
+        assert np.var(member.sum(axis=1)) == pytest.approx(np.sum(pi * (1 - pi)), rel=0.05)
+
+    def test_pivotal_candidates_repel_each_other(self):
+        member = copies(POOLS["narrow"], 5, "pivotal", 20000).astype(float)
+        joint, pi = member.T @ member / len(member), inclusion_probability(POOLS["narrow"], 5)
+        excess = (joint - np.outer(pi, pi))[np.triu_indices(12, 1)]
+        assert np.max(excess) < 4 * 0.5 / np.sqrt(len(member))
+
+    @pytest.mark.parametrize("design", ["pivotal", "systematic"])
+    def test_estimates_vary_less_than_with_independent_decisions(self, design):
+        pool = POOLS["narrow"]
+        pi = inclusion_probability(pool, 5)
+        y = np.exp(pool) * np.random.default_rng(1).uniform(0.7, 1.3, len(pool))
+        spread = {d: np.std(copies(pool, 5, d, 4000) @ (y / pi)) for d in (design, "poisson")}
+        assert spread[design] < 0.5 * spread["poisson"]
+
+
+class TestInclusionProbability:
+    @pytest.mark.parametrize("span", SPANS)
+    def test_sums_to_n_for_every_n(self, span):
+        pool = SPANS[span]
+        before = np.zeros(len(pool))
+        for n in range(1, np.count_nonzero(pool > -np.inf) + 1):
+            pi = inclusion_probability(pool, n)
+            assert abs(pi.sum() - n) < 1e-9
+            assert np.all((pi >= before - 1e-12) & (pi <= 1))
+            assert np.all(np.diff(pi[np.argsort(pool)]) >= 0)
+            before = pi
+        np.testing.assert_array_equal(pi, pool > -np.inf)
+
+    def test_is_proportional_to_the_ratio_below_the_smallest_budget_for_exact_rejection(self):
+        pool = SPANS["normal"]
+        ratio = np.exp(pool)
+        assert ratio.sum() / ratio.max() > 3
+        for n in (1, 2, 3):
+            np.testing.assert_allclose(inclusion_probability(pool, n), n * ratio / ratio.sum(), rtol=1e-12)
+
+    @pytest.mark.parametrize("n", [20, 40, 59])
+    def test_is_the_acceptance_of_the_rule_at_the_same_budget(self, n):
+        rule = Budgeted.fit(SPANS["normal"], 60 / n)
+        np.testing.assert_allclose(inclusion_probability(SPANS["normal"], n), np.exp(rule(SPANS["normal"])), rtol=1e-12)
+
+    def test_all_are_certain_where_all_are_wanted_whatever_the_rounding(self):
+        ulp = 2.0**-52
+        pool = np.array([1.0, 1 + ulp, 1 + ulp, 1 + ulp, 1 + 7e7 * ulp, 14.0, 66.0, 66.0])
+        assert np.all(inclusion_probability(pool, 8) == 1)
+        assert np.all(inclusion_probability(np.tile(pool, 5), 8, groups=np.repeat(np.arange(5), 8)) == 1)
+
+    def test_large_pools_sum_to_n_too(self):
+        pool = np.random.default_rng(1).normal(0, 2, 200_000).astype(np.float32)
+        for n in (1, 1000, 123_456, 199_999):
+            assert abs(inclusion_probability(pool.astype(np.float64), n).sum() - n) < 1e-9 * n
+            for design in ("pivotal", "systematic"):
+                assert len(select(pool, n, design=design)) == n
+
+    def test_comes_back_as_the_log_ratio_came(self, xp):
+        for name in ("float32", "float64"):
+            pool = xp.asarray(SPANS["normal"], dtype=getattr(xp, name))
+            pi = inclusion_probability(pool, 10)
+            assert (type(pi), pi.dtype, pi.shape) == (type(pool), pool.dtype, pool.shape)
+            assert float(xp.sum(pi)) == pytest.approx(10, rel=1e-6)
+        grouped = inclusion_probability(pool, 2, groups=np.arange(60) % 4)
+        assert float(xp.sum(grouped)) == pytest.approx(8)
+
+
+@pytest.mark.parametrize("design", ["pivotal", "systematic"])
+@pytest.mark.parametrize("drift", [-2e-3, 2e-3])
+def test_a_rounded_sum_does_not_change_the_size(design, drift):
+    need, group = np.array([3, 0, 5, 1]), np.repeat(np.arange(4), [10, 2, 6, 2])
+    pi = np.array([0.3, 1e-9, 5 / 6, 0.5])[group] * (1 + drift)
+    for seed in range(200):
+        chosen = DESIGNS[design](_Pool(pi, np.arange(20), group, need), seed)
+        np.testing.assert_array_equal(np.bincount(group[np.unique(chosen)], minlength=4), need)
+        assert len(chosen) == need.sum()
+
+
+@pytest.mark.parametrize("design", FIXED)
+def test_no_two_steps_share_their_random_numbers(design, monkeypatch):
+    used = []
+    for name in ("words", "uniform_columns"):
+        draw = getattr(selection, name)
+        monkeypatch.setattr(selection, name, lambda i, c, draw=draw, **key: (used.append(c), draw(i, c, **key))[1])
+    select(np.linspace(-1, 1, 100), 30, design=design)
+    assert len(used) == len(set(used)) > 0
+
+
+def test_tensors_with_a_gradient_are_selected_from():
+    torch = pytest.importorskip("torch")
+    pool = torch.zeros(5, requires_grad=True)
+    assert not inclusion_probability(pool, 2).requires_grad
+    assert len(select(pool.to(torch.bfloat16), 2)) == 2
+
+
+def test_jax_without_double_precision_selects_the_same(single_precision_jax):
+    pool = np.random.default_rng(1).normal(size=100).astype(np.float32)
+    chosen = select(single_precision_jax.asarray(pool), 30)
+    assert str(chosen.dtype) == "int32"
+    np.testing.assert_array_equal(chosen, select(pool, 30))
+
+
+def test_inside_jit_selection_is_refused():
+    jax = pytest.importorskip("jax")
+    with pytest.raises(InputTypeError, match=r"inside jax\.jit"):
+        jax.jit(lambda x: select(x, 1))(jax.numpy.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (InputError, "n must be at least 1 candidate, got 0", lambda: select([0.0], 0)),
+        (InputError, "n must be at least 1 candidate, got -3", lambda: inclusion_probability([0.0], -3)),
+        (InputTypeError, "n must be an integer, got 2.0", lambda: select([0.0, 1.0], 2.0)),
+        (InputTypeError, "n must be an integer, got True", lambda: select([0.0, 1.0], True)),
+        (InputTypeError, "n must be an integer, got '2'", lambda: select([0.0, 1.0], "2")),
+        (InputTypeError, "n must be an integer, got NoneType", lambda: select([0.0, 1.0], None)),
+        (InputTypeError, "n must be an integer, got ndarray", lambda: select([0.0, 1.0], np.array([1, 1]))),
+        (InputError, "cannot select 4 of the 3 candidates: only 3 have r > 0", lambda: select([0.0] * 3, 4)),
+        (InputError, "cannot select 2 of the 3 candidates: only 1", lambda: select([0.0, -np.inf, -np.inf], 2)),
+        (InputError, "cannot select 1 of the 1 candidates: only 0", lambda: select([-np.inf], 1)),
+        (InputError, "cannot select 2 of the 1 candidates of group 1", lambda: select([0.0] * 3, 2, groups=[0, 1, 0])),
+        (RatioError, "1 NaN among 2 values", lambda: select([np.nan, 0.0], 1)),
+        (RatioError, "1 +inf among 2 values", lambda: select([np.inf, 0.0], 1)),
+        (InputError, "must have one axis, that of the candidates, got shape (1, 2)", lambda: select([[0.0, 1.0]], 1)),
+        (InputError, "must have one axis, that of the candidates, got shape ()", lambda: select(0.0, 1)),
+        (InputError, "at least one value, got shape (0,)", lambda: select([], 1)),
+        (InputTypeError, "log_ratio must be an array of numbers", lambda: select([[1], [1, 2]], 1)),
+        (
+            UnknownNameError,
+            "unknown design 'topk'; choose from pivotal, systematic, sampford, poisson",
+            lambda: select([0.0], 1, design="topk"),
+        ),
+        (UnknownNameError, "unknown design ['pivotal']", lambda: select([0.0], 1, design=["pivotal"])),
+        (InputTypeError, "seed must be an integer", lambda: select([0.0], 1, seed=0.5)),
+        (
+            InputError,
+            "groups must have the shape of log_ratio (2,), got (3,)",
+            lambda: select([0.0] * 2, 1, groups=[0] * 3),
+        ),
+        (InputError, "groups must use every label", lambda: select([0.0] * 4, 1, groups=[0, 2, 2, 2])),
+        (InputError, "takes one pool", lambda: select([0.0] * 4, 1, design="sampford", groups=[0] * 4)),
+        (
+            InputError,
+            "at most 2000 candidates with 0 < pi < 1, got 2001; use design='pivotal'",
+            lambda: select(np.zeros(2001), 2, design="sampford"),
+        ),
+    ],
+)
+def test_what_cannot_be_selected_is_refused_in_one_line(error, message, call):
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+EXTREME = [0.0, -0.0, 1e-320, 37.0, 700.0, -750.0, 5000.0, 1e16, 1e16 + 2, 1e308, -1e308, -np.inf, np.inf, np.nan]
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    st.lists(st.sampled_from(EXTREME[:-2]) | st.floats(-40, 40), min_size=1, max_size=12)
+    | st.lists(st.sampled_from(EXTREME) | st.floats(), max_size=4),
+    st.integers(-1, 13),
+    st.sampled_from(list(DESIGNS)),
+    st.integers(0, 2**64 - 1),
+    st.sampled_from([None, 2, 3]),
+    st.sampled_from([np.float64, np.float32]),
+)
+def test_any_pool_gives_a_valid_selection_or_a_clear_error(pool, n, design, seed, count, dtype):
+    with np.errstate(all="ignore"):
+        pool = np.asarray(pool, dtype)
+    groups = None if count is None else np.arange(len(pool)) % count
+    try:
+        chosen = select(pool, n, seed=seed, design=design, groups=groups)
+    except ObrsError as error:
+        assert str(error)
+        assert "\n" not in str(error)
+        return
+    pi = inclusion_probability(pool.astype(np.float64), n, groups=groups)
+    assert np.all((pi >= 0) & (pi <= 1))
+    assert np.all(np.diff(chosen) > 0)
+    assert np.all(pi[chosen] > 0)
+    assert np.isin(np.flatnonzero(pi == 1), chosen).all()
+    labels = np.zeros(len(pool), int) if groups is None else groups
+    np.testing.assert_allclose(np.bincount(labels, pi), n, atol=1e-9)
+    if design != "poisson":
+        assert np.all(np.bincount(labels[chosen]) == n)
+
+
+def test_the_selection_of_a_seed_never_changes():
+    chosen = {design: select(np.linspace(-2, 2, 12), 4, seed=7, design=design).tolist() for design in DESIGNS}
+    assert chosen == {
+        "pivotal": [7, 9, 10, 11],
+        "systematic": [4, 9, 10, 11],
+        "sampford": [7, 8, 10, 11],
+        "poisson": [5, 9, 10, 11],
+    }
+
+
+def test_the_guide_shows_the_numbers_on_file():
+    root = Path(__file__).parents[1]
+    guide = (root / "docs" / "guide" / "select.md").read_text()
+    for row in json.loads((root / "results" / "bench-selection.json").read_text())["rows"]:
+        keys = ("error", "error_by_noise", "kl", "tv", "repeats", "rmse", "rmse_weighted")
+        cells = [f"{row[k]:.3f}" if row[k] is not None else "∞" if k == "kl" else "–" for k in keys]
+        assert " | ".join([f"| {row['spread']:g}", str(row["n"]), row["method"], *cells]) + " |" in guide
