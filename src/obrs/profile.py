@@ -28,6 +28,7 @@ _COLUMNS = ("kl", "rkl", "tv", "js", "chi2")
 # The moments of r that must exist for the standard error of a column to mean anything.
 _MOMENTS = {"kl": 2, "rkl": 2, "tv": 2, "js": 2, "precision": 2, "chi2": 4, "ess": 4}
 _FEW = 5  # proposals that decide a standard error; with fewer, intervals were seen to cover below 90 %
+_SATURATED = 20  # proposals with a = 1; with fewer, the budget is close to the largest ratio of the sample
 
 
 class Curve(NamedTuple):
@@ -239,13 +240,14 @@ class Profile:
             "precision": (lam * recall / cut.rate, sample.of_precision(lam, recall)),
         }
         row: dict[str, Any] = {"budget": budget}
+        at_the_end = cut.exact or len(self._prefix.value) - cut.position < min(_SATURATED, self.size)
         doubtful = []
         for key, (value, error) in estimates.items():
             low, high = error.interval(value)
             largest = inf if key in ("kl", "rkl", "js", "chi2") else 1.0
             for name, end in ((key, value), (f"{key}_low", low), (f"{key}_high", high)):
                 row[name] = min(max(end, 0.0), largest)
-            if key != "rate" and (cut.exact or index <= _MOMENTS[key] or error.proposals < _FEW):
+            if key != "rate" and (at_the_end or index <= _MOMENTS[key] or error.proposals < _FEW):
                 doubtful.append(key)
         row["proposals"] = None if n is None else n / cut.rate
         row["unreliable"] = " ".join(doubtful)

@@ -1,0 +1,522 @@
+"""The command line: what it prints, what it writes, and one line for every mistake."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from obrs.cli import _select, app, main, to_log_ratio
+from obrs.errors import InputError
+from obrs.scores import FORMATS, column, labels, read_table, write_table
+from obrs.selection import inclusion_probability
+
+N = 400
+OBRS = [sys.executable, "-m", "obrs.cli"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder to work in, with scores.csv: ids, log-ratios of which 10 are -inf, classes and prompts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    rng = np.random.default_rng(0)
+    log_ratio = rng.normal(size=N)
+    log_ratio[:10] = -np.inf
+    rows = zip(range(N), log_ratio.tolist(), rng.choice(["cat", "dog"], N), np.arange(N) % 20, strict=True)
+    text = "".join(f"{i:04d},{x!r},{label},{prompt}\n" for i, x, label, prompt in rows)
+    (tmp_path / "scores.csv").write_text("id,log_ratio,class,prompt\n" + text)
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    """Return exit code, standard output and standard error of a command."""
+    code = main([str(a) for a in arguments])
+    return code, *capsys.readouterr()
+
+
+def obrs(*arguments, **options):
+    return subprocess.run([*OBRS, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
+
+
+# What it does
+
+
+def test_help_is_a_table_of_contents(folder):
+    done = obrs("--help")
+    assert done.returncode == 0
+    for command in app.registered_commands:
+        name = command.callback.__name__
+        first = command.callback.__doc__.splitlines()[0]
+        assert re.search(rf"^  {name} +{re.escape(first)}$", done.stdout, re.M), f"the line of {name} is cut"
+    assert obrs().stdout == done.stdout
+
+
+def test_help_and_version_load_no_heavy_library(folder):
+    code = (
+        "import sys; from obrs.cli import main; main(['--help']); main(['plan', '--help']); main(['--version']);"
+        "sys.exit(str([m for m in ('pyarrow', 'rich', 'torch', 'jax', 'scipy') if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+    assert done.stdout.endswith("obrs 0.1.0\n")
+
+
+def test_select_keeps_exactly_n_rows_with_their_columns_in_order(folder):
+    done = obrs("select", "scores.csv", "-n", 100, "-o", "kept.csv")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "kept 100 of 400 rows (1 in 4): kept.csv\n"
+    lines = (folder / "scores.csv").read_text().splitlines()
+    kept = (folder / "kept.csv").read_text().splitlines()
+    assert kept[0] == lines[0] + ",weight,inclusion_probability"
+    rows = [line.rsplit(",", 2)[0] for line in kept[1:]]
+    assert len(rows) == 100
+    assert rows == [line for line in lines if line in set(rows)], "the order of the file"
+
+
+def test_select_writes_the_weight_and_the_probability(folder, capsys):
+    assert run(capsys, "select", "scores.csv", "-n", 100, "-o", "kept.npz")[0] == 0
+    log_ratio = column(read_table("scores.csv"), "log_ratio")
+    kept = np.load("kept.npz")
+    rows = kept["id"].astype(int)
+    pi = inclusion_probability(log_ratio, 100)[rows]
+    np.testing.assert_allclose(kept["inclusion_probability"], pi, rtol=1e-15)
+    ratio = np.exp(log_ratio[rows]) / pi
+    np.testing.assert_allclose(kept["weight"], ratio / ratio.mean(), rtol=1e-12)
+
+
+def test_a_seed_keeps_the_same_rows_in_every_format(folder, capsys):
+    kept = {}
+    for format in FORMATS:
+        write_table(f"rows.{format}", read_table("scores.csv"))
+        arguments = ["select", f"rows.{format}", "-n", 3, "--group", "prompt", "--seed", 5]
+        for out in (f"kept.{format}", f"again.{format}"):
+            assert run(capsys, *arguments, "-o", out)[0] == 0
+        assert (folder / f"kept.{format}").read_bytes() == (folder / f"again.{format}").read_bytes()
+        kept[format] = labels(read_table(f"kept.{format}"), "id")[1]
+    assert len(kept["csv"]) == 60
+    assert all(ids == kept["csv"] for ids in kept.values())
+    assert len({run(capsys, "select", "scores.csv", "-n", 100, "--seed", s, "-o", "-")[1] for s in range(3)}) == 3
+
+
+def test_a_budget_keeps_one_row_in_k(folder, capsys):
+    code, _, err = run(capsys, "select", "scores.csv", "--budget", 1.6, "-o", "kept.csv")
+    assert (code, err) == (0, "kept 250 of 400 rows (1 in 1.6): kept.csv\n")
+
+
+def test_n_rows_are_kept_of_every_group(folder, capsys):
+    assert run(capsys, "select", "scores.csv", "-n", 7, "--group", "prompt", "-o", "kept.parquet")[0] == 0
+    kept = parquet.read_table("kept.parquet")
+    prompts, counts = np.unique(kept["prompt"].to_numpy(), return_counts=True)
+    assert len(prompts) == 20
+    assert set(counts) == {7}
+    weights = [kept["weight"].to_numpy()[kept["prompt"].to_numpy() == p].mean() for p in prompts]
+    np.testing.assert_allclose(weights, 1)
+
+
+def test_a_budget_holds_in_groups_of_different_sizes(folder, capsys):
+    assert run(capsys, "select", "scores.csv", "--budget", 4, "--group", "class", "-o", "kept.csv")[0] == 0
+    table, kept = read_table("scores.csv"), read_table("kept.csv")
+    labels, log_ratio = np.asarray(table["class"].to_pylist()), column(table, "log_ratio")
+    for name in ("cat", "dog"):
+        mine = labels == name
+        here = np.asarray(kept["class"].to_pylist()) == name
+        n = np.count_nonzero(here)
+        assert n == np.count_nonzero(mine) // 4
+        rows = column(kept, "id")[here].astype(int)
+        pi = np.zeros(N)
+        pi[mine] = inclusion_probability(log_ratio[mine], n)
+        np.testing.assert_allclose(column(kept, "inclusion_probability")[here], pi[rows], rtol=1e-12)
+        assert column(kept, "weight")[here].mean() == pytest.approx(1)
+
+
+def test_groups_that_keep_different_numbers_do_not_share_their_randomness():
+    values, codes = np.zeros(402), np.repeat([0, 1], [200, 202])
+    kept, pi = _select(values, codes, np.asarray([100, 101]), 0, "poisson")
+    np.testing.assert_allclose(pi, 0.5)
+    both = np.intersect1d(kept[kept < 200], kept[kept >= 200] - 200)
+    assert len(both) < 75, "on shared random numbers both groups would keep the same places, about 100"
+
+
+def test_output_may_be_the_input(folder, capsys):
+    assert run(capsys, "select", "scores.csv", "-n", 5, "-o", "scores.csv")[0] == 0
+    assert len(read_table("scores.csv")) == 5
+    assert os.listdir() == ["scores.csv"]
+
+
+def test_scores_go_through_standard_input_and_output(folder):
+    text = '{"reward": 1, "x": [1]}\n{"reward": 2, "x": [2]}\n{"reward": 30, "x": []}\n'
+    done = obrs("select", "-", "--beta", 2, "-n", 1, "-o", "-", input=text)
+    assert json.loads(done.stdout)["x"] == []
+    assert done.stderr == "kept 1 of 3 rows (1 in 3): standard output\n"
+    assert obrs("select", "-", "--beta", 2, "-n", 1, "-o", "-", "--format", "jsonl", input=text).stdout == done.stdout
+
+
+def test_plan_prints_a_table_that_fits(folder, capsys, monkeypatch):
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        code, out, err = run(capsys, "plan", "scores.csv", "--budgets", "1.5,2,4,1000", "-n", 100)
+        assert (code, err) == (0, "")
+        assert out.startswith("scores.csv: 400 scores, column 'log_ratio' read as log_ratio\nM = ")
+        assert "E[r] = " in out
+        assert "…" not in out
+        assert max(map(len, out.splitlines())) <= width
+        table = [line.split() for line in out.splitlines()[6:] if line[:8].strip()]
+        assert [row[0] for row in table[:4]] == ["1.5", "2", "4", "1000"]
+        assert [row[-1] for row in table[:3]] == ["150", "200", "400"]
+        assert "above M exact rejection costs less" in out
+
+
+def test_plan_marks_what_it_cannot_trust(folder, capsys):
+    np.save("log_ratio.npy", np.random.default_rng(0).normal(size=200) * 4)
+    out = run(capsys, "plan", "log_ratio.npy")[1]
+    assert "~0." in out
+    assert "~ the tail of the ratio is too heavy to trust these from 200 scores" in out
+    np.save("log_ratio.npy", np.random.default_rng(0).normal(size=2000) / 100)
+    assert "~" not in run(capsys, "plan", "log_ratio.npy", "--budgets", "1.001")[1]
+
+
+def test_plan_prints_json(folder, capsys):
+    code, out, _ = run(capsys, "plan", "scores.csv", "--budgets", "2,4", "-n", 10, "--recall", 0.5, "--json")
+    rows = json.loads(out, parse_constant=pytest.fail)
+    assert code == 0
+    assert [row["budget"] for row in rows] == [2, 4]
+    assert [row["proposals"] for row in rows] == [20, 40]
+    assert {"rate", "kl", "kl_low", "kl_high", "precision", "unreliable"} <= rows[0].keys()
+
+
+def test_infinities_are_null_in_json_and_have_no_interval_in_the_table(folder, capsys, monkeypatch):
+    def plan(self, budgets, **options):
+        return [{"budget": 2.0, "unreliable": "kl", "proposals": None} | dict.fromkeys(keys, np.inf)]
+
+    names = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
+    keys = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+    monkeypatch.setattr("obrs.profile.Profile.plan", plan)
+    out = run(capsys, "plan", "scores.csv", "--json")[1]
+    assert json.loads(out, parse_constant=pytest.fail)[0]["kl_high"] is None
+    assert run(capsys, "plan", "scores.csv")[1].splitlines()[6].split() == ["2", "inf", "~inf", *["inf"] * 6]
+
+
+def test_plan_weighs_rows(folder, capsys):
+    (folder / "a.csv").write_text("log_ratio,mass\n0,1\n1,3\n2,0\n")
+    (folder / "b.csv").write_text("log_ratio\n0\n1\n1\n1\n")
+    first = json.loads(run(capsys, "plan", "a.csv", "--weights", "mass", "--budgets", "1.2", "--json")[1])[0]
+    second = json.loads(run(capsys, "plan", "b.csv", "--budgets", "1.2", "--json")[1])[0]
+    assert first["rate"] == pytest.approx(second["rate"])
+    assert first["kl"] == pytest.approx(second["kl"])
+
+
+def test_the_mean_of_a_ratio_beyond_floats_is_shown_as_a_power(folder, capsys):
+    np.save("log_ratio.npy", np.asarray([1000.0, 1001.0, 1002.0]))
+    assert "E[r] = e^1001" in run(capsys, "plan", "log_ratio.npy", "--budgets", "1.2")[1]
+
+
+# Which column, and what it means
+
+
+@pytest.mark.parametrize(
+    ("header", "arguments", "said"),
+    [
+        ("a,log_ratio", [], "column 'log_ratio' read as log_ratio"),
+        ("a,logit", [], "column 'logit' read as logit"),
+        ("a,reward", ["--beta", "1"], "column 'reward' read as reward"),
+        ("a,score", ["--logit"], "column 'score' read as logit"),
+        ("reward,logit", ["--logit"], "column 'logit' read as logit"),
+        ("reward,logit", ["--column", "reward", "--log-ratio"], "column 'reward' read as log_ratio"),
+    ],
+)
+def test_the_column_and_its_kind_are_found_where_there_is_one_choice(folder, capsys, header, arguments, said):
+    (folder / "a.csv").write_text(f"{header}\n1,2\n2,1\n3,2.5\n")
+    code, out, err = run(capsys, "plan", "a.csv", "--budgets", "1.1", *arguments)
+    assert (code, err) == (0, "")
+    assert said in out.splitlines()[0]
+
+
+def test_the_only_column_of_numbers_is_taken(folder, capsys):
+    (folder / "a.csv").write_text("name,critic\nx,2\ny,1\n")
+    assert "'critic' read as logit" in run(capsys, "plan", "a.csv", "--budgets", "1.1", "--logit")[1]
+
+
+def test_rewards_are_divided_by_beta_and_never_overflow():
+    np.testing.assert_allclose(to_log_ratio(np.asarray([1.0, 3.0, -np.inf]), "reward", 0.5), [-4, 0, -np.inf])
+    np.testing.assert_array_equal(to_log_ratio(np.asarray([1e308, -1e308]), "reward", 1e-9), [0, -np.inf])
+    np.testing.assert_array_equal(to_log_ratio(np.asarray([-np.inf, -np.inf]), "reward", 1.0), [-np.inf] * 2)
+    np.testing.assert_array_equal(to_log_ratio(np.asarray([1.0, 3.0]), "logit"), [1, 3])
+    with pytest.raises(InputError, match="needs --beta"):
+        to_log_ratio(np.zeros(2), "reward")
+
+
+# One line for every mistake
+
+COLUMNS = "id, log_ratio, class, prompt"
+EXTENSIONS = "choose from csv, jsonl, parquet, npy, npz"
+FILES = {
+    "empty.csv": "",
+    "blank.jsonl": "\n \n",
+    "header.csv": "log_ratio,id\n",
+    "headless.csv": "0.5,1\n0.25,2\n",
+    "twice.csv": "a,b,a\n1,2,3\n",
+    "ragged.csv": "log_ratio,id\n1,2\n\n3\n",
+    "text.csv": "log_ratio\n1\n2\noops\n",
+    "gaps.csv": "id,log_ratio\n1,2\n2,\n3,nan\n4,NA\n",
+    "inf.csv": "log_ratio\n1\ninf\n",
+    "two.csv": "a,b\n1,2\n",
+    "names.csv": "a,b\nx,y\n",
+    "some.csv": "some\n1\n",
+    "zero.csv": "log_ratio\n-inf\n-inf\n",
+    "latin.csv": b"log_ratio,caf\xe9\n1,2\n",
+    "latin2.csv": b"log_ratio,name\n1,caf\xe9\n",
+    "mixed.jsonl": '{"log_ratio": 1}\n\n{"log_ratio": "0.5"}\n',
+    "bool.jsonl": '{"log_ratio": 1}\n{"log_ratio": true}\n',
+    "absent.jsonl": '{"log_ratio": 1}\n{"id": 1}\n{"log_ratio": null}\n',
+    "array.jsonl": '{"log_ratio": 1}\n[1, 2]\n',
+    "broken.jsonl": '{"log_ratio": 1}\n{"log_ratio": \n',
+    "huge.jsonl": '{"log_ratio": 1' + "0" * 400 + "}\n",
+    "weight.csv": "log_ratio,weight\n1,2\n2,3\n",
+    "groups.csv": "log_ratio,g\n1,a\n1,a\n1,\n",
+    "few.csv": "log_ratio,g\n1,a\n1,a\n1,b\n-inf,b\n",
+    "mixed_groups.jsonl": '{"log_ratio": 1, "g": 1}\n{"log_ratio": 1, "g": "a"}\n',
+    "scores.txt": "log_ratio\n1\n",
+    "broken.npy": b"\x93NUMPY\x01",
+    "broken.npz": b"PK\x03\x04 nothing",
+    "broken.parquet": b"PAR1 nothing",
+}
+MISTAKES = [
+    (["plan", "nothing.csv"], "nothing.csv is missing or not a file"),
+    (["plan", ".", "--format", "csv"], ". is missing or not a file"),
+    (["plan", "empty.csv"], "empty.csv is empty"),
+    (["plan", "blank.jsonl"], "blank.jsonl is empty"),
+    (["plan", "header.csv"], "header.csv has no rows"),
+    (["plan", "headless.csv"], "headless.csv, line 1 must name the columns, got '0.5,1'"),
+    (["plan", "twice.csv"], "twice.csv has two columns named 'a'; rename one"),
+    (["plan", "ragged.csv"], "ragged.csv, line 4: expected 2 columns, got 1"),
+    (["plan", "text.csv"], "text.csv, line 4, column 'log_ratio': 'oops' is not a number"),
+    (
+        ["plan", "gaps.csv"],
+        "gaps.csv, line 3, column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them",
+    ),
+    (
+        ["plan", "inf.csv"],
+        "inf.csv, line 3, column 'log_ratio': +inf, as in 1 of 2 rows; drop them, or check what scored them",
+    ),
+    (["plan", "latin.csv"], "latin.csv is not UTF-8 text"),
+    (["plan", "latin2.csv"], "latin2.csv is not UTF-8 text"),
+    (["plan", "mixed.jsonl"], "mixed.jsonl, line 3, column 'log_ratio': '0.5' is not a number"),
+    (["plan", "bool.jsonl"], "bool.jsonl, line 2, column 'log_ratio': True is not a number"),
+    (
+        ["plan", "absent.jsonl"],
+        re.compile("^error: absent.jsonl, line 2, column 'log_ratio': empty or NaN, as in 2 of 3"),
+    ),
+    (["plan", "array.jsonl"], "array.jsonl, line 2 is not a JSON object: [1, 2]"),
+    (["plan", "broken.jsonl"], "broken.jsonl, line 2 is not JSON: expecting value"),
+    (["plan", "huge.jsonl"], "int too large to convert to float"),
+    (["plan", "broken.npy"], "broken.npy cannot be read by NumPy; is it whole, and without Python objects?"),
+    (["plan", "broken.npz"], "broken.npz cannot be read by NumPy; is it whole, and without Python objects?"),
+    (["plan", "broken.parquet"], "broken.parquet cannot be read as parquet; is it whole?"),
+    (["plan", "cut.parquet"], "cut.parquet cannot be read as parquet; is it whole?"),
+    (["plan", "objects.npy"], "objects.npy cannot be read by NumPy; is it whole, and without Python objects?"),
+    (["plan", "cube.npy"], "cube.npy must hold one axis of scores, or rows and columns, got shape (2, 2, 2)"),
+    (["plan", "uneven.npz"], "uneven.npz must have one row per score in every array, got lengths a 2, b 3"),
+    (["plan", "several.npz"], "several.npz has no single column of scores; choose --column from a, b"),
+    (["plan", "several.npz", "--column", "x"], "several.npz has no column 'x'; it has a, b"),
+    (
+        ["plan", "rows.npz", "--column", "x"],
+        "rows.npz, column 'x': expected one number per row, got float64 of shape (3, 2)",
+    ),
+    (
+        ["plan", "rows.npz", "--column", "c"],
+        "rows.npz, column 'c': expected one number per row, got complex128 of shape (3,)",
+    ),
+    (
+        ["plan", "list.parquet", "--column", "x"],
+        re.compile("^error: list.parquet, column 'x': expected numbers, got li"),
+    ),
+    (["plan", "scores.txt"], f"scores.txt: unknown extension '.txt'; {EXTENSIONS}"),
+    (["plan", "scores.csv", "--format", "xls"], f"unknown format 'xls'; {EXTENSIONS}"),
+    (
+        ["plan", "scores.csv", "--column", "log_ration"],
+        "scores.csv has no column 'log_ration'; did you mean 'log_ratio'?",
+    ),
+    (["plan", "scores.csv", "--column", "zzz"], f"scores.csv has no column 'zzz'; it has {COLUMNS}"),
+    (["plan", "scores.csv", "--weights", "clas"], "scores.csv has no column 'clas'; did you mean 'class'?"),
+    (["plan", "two.csv"], "two.csv has no single column of scores; choose --column from a, b"),
+    (["plan", "names.csv"], "names.csv has no single column of scores; choose --column from a, b"),
+    (["plan", "some.csv"], "some.csv: is column 'some' a --log-ratio, a --logit or a --reward with --beta?"),
+    (["plan", "some.csv", "--reward"], "a reward needs --beta, its temperature"),
+    (["plan", "some.csv", "--reward", "--beta", "0"], "beta must be above 0 and finite, got 0"),
+    (["plan", "some.csv", "--reward", "--beta", "nan"], "beta must be above 0 and finite, got nan"),
+    (["plan", "some.csv", "--reward", "--beta", "x"], re.compile("^error: Invalid value for '--beta'")),
+    (["plan", "some.csv", "--logit", "--beta", "1"], "--beta is for rewards only"),
+    (
+        ["plan", "some.csv", "--logit", "--reward"],
+        "scores are of one kind: give one of --log-ratio, --logit, --reward",
+    ),
+    (["plan", "scores.csv", "--budgets", "2,x"], "--budgets must be numbers with commas between them, got 'x'"),
+    (["plan", "scores.csv", "--budgets", ""], "--budgets must be numbers with commas between them, got ''"),
+    (
+        ["plan", "scores.csv", "--budgets", "0.25"],
+        "budget must be at least 1 proposal per sample, got 0.25; did you mean budget=4 (keep 25 %)?",
+    ),
+    (
+        ["plan", "scores.csv", "--budgets", "1.01"],
+        re.compile(r"^error: scores.csv: budget 1.01 cannot be met: only 97"),
+    ),
+    (["plan", "zero.csv"], re.compile("^error: zero.csv: .*r > 0")),
+    (["plan", "scores.csv", "-n", "0"], re.compile("^error: Invalid value for '-n'")),
+    (["plan"], "Missing argument 'FILE'."),
+    (["plan", "scores.csv", "--bogus"], re.compile("^error: No such option: --bogus")),
+    (["pln", "scores.csv"], re.compile("^error: No such command 'pln'")),
+    (["select", "scores.csv", "-n", "5"], "Missing option '--out' / '-o'."),
+    (["select", "scores.csv", "-o", "k.csv"], "say how many rows to keep: either -n or --budget"),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "5", "--budget", "2"],
+        "say how many rows to keep: either -n or --budget",
+    ),
+    (["select", "scores.csv", "-o", "k.csv", "-n", "500"], "scores.csv: cannot keep 500 of 400 rows"),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "395"],
+        "scores.csv: cannot keep 395 rows, only 390 of 400 have r > 0",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "--budget", "500"],
+        "scores.csv: nothing would be kept of 400 rows; lower the budget",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "--budget", "0.5"],
+        re.compile("^error: budget must be at least 1 proposal"),
+    ),
+    (
+        ["select", "few.csv", "-o", "k.csv", "-n", "2", "--group", "g"],
+        "few.csv: g 'b': cannot keep 2 rows, only 1 of 2 have r > 0",
+    ),
+    (
+        ["select", "groups.csv", "-o", "k.csv", "-n", "1", "--group", "g"],
+        "groups.csv, line 4, column 'g': no label, as in 1 of 3 rows",
+    ),
+    (
+        ["select", "mixed_groups.jsonl", "-o", "k.csv", "-n", "1", "--group", "g"],
+        "mixed_groups.jsonl, column 'g': labels must be all text or all integers",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--group", "promt"],
+        "scores.csv has no column 'promt'; did you mean 'prompt'?",
+    ),
+    (["select", "weight.csv", "-o", "k.csv", "-n", "1"], "weight.csv has a column 'weight' already; rename it first"),
+    (["select", "scores.csv", "-o", "k.txt", "-n", "1"], f"k.txt: unknown extension '.txt'; {EXTENSIONS}"),
+    (["select", "scores.csv", "-o", "k", "-n", "1"], f"k: unknown extension ''; {EXTENSIONS}"),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--seed", "-1"],
+        re.compile("^error: scores.csv: seed must be at"),
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--design", "x"],
+        re.compile("^error: scores.csv: unknown design"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if type(value) is list else ""
+)
+def test_a_mistake_is_one_line_and_exit_code_2(folder, capsys, arguments, message):
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    np.save("objects.npy", np.asarray([{}]), allow_pickle=True)
+    np.save("cube.npy", np.zeros((2, 2, 2)))
+    np.savez("uneven.npz", a=np.zeros(2), b=np.zeros(3))
+    np.savez("several.npz", a=np.zeros(2), b=np.zeros(2))
+    np.savez("rows.npz", x=np.zeros((3, 2)), c=np.zeros(3, complex))
+    parquet.write_table(pa.table({"log_ratio": np.zeros(1000), "x": [[1]] * 1000}), "list.parquet")
+    (folder / "cut.parquet").write_bytes((folder / "list.parquet").read_bytes()[:-50])
+    before = sorted(os.listdir())
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    if isinstance(message, str):
+        assert err == f"error: {message}\n"
+    else:
+        assert message.search(err)
+    assert sorted(os.listdir()) == before, "nothing was written"
+
+
+def test_a_folder_that_is_not_there_is_one_line_and_exit_code_1(folder, capsys):
+    code, _, err = run(capsys, "select", "scores.csv", "-n", 1, "-o", "no/kept.csv")
+    assert (code, err) == (1, "error: no/kept.csv: no such file or directory\n")
+    (folder / "dir.csv").mkdir()
+    code, _, err = run(capsys, "select", "scores.csv", "-n", 1, "-o", "dir.csv")
+    assert (code, err) == (1, "error: dir.csv: is a directory\n")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_one_line_and_exit_code_1(folder, capsys):
+    (folder / "locked").mkdir(mode=0o500)
+    code, _, err = run(capsys, "select", "scores.csv", "-n", 1, "-o", "locked/kept.csv")
+    assert (code, err) == (1, "error: locked/kept.csv: permission denied\n")
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
+    resource = pytest.importorskip("resource")
+    (folder / "kept.csv").write_text("old")
+    done = obrs(
+        *("select", "scores.csv", "-n", 300, "-o", "kept.csv"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+    )
+    assert (done.returncode, done.stderr) == (1, "error: kept.csv: file too large\n")
+    assert (folder / "kept.csv").read_text() == "old"
+    assert sorted(os.listdir()) == ["kept.csv", "scores.csv"]
+
+
+def test_debug_shows_where_an_error_comes_from(folder, monkeypatch):
+    for arguments in (["--debug", "plan", "no.csv"], ["plan", "no.csv", "--debug"]):
+        with pytest.raises(InputError, match=r"^no\.csv is missing"):
+            main(arguments)
+    monkeypatch.setenv("OBRS_DEBUG", "1")
+    with pytest.raises(InputError):
+        main(["plan", "no.csv"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel what is left in a pipe")
+def test_an_interrupt_exits_with_130_and_no_file(folder):
+    import fcntl
+    import termios
+
+    command = [*OBRS, "select", "-", "-n", "1", "-o", "kept.csv"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"log_ratio\n")
+        process.stdin.flush()
+        for _ in range(400):  # until the command has begun to read
+            time.sleep(0.05)
+            if not int.from_bytes(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder):
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read().strip() == b""
+    assert os.listdir() == ["scores.csv"]
+
+
+def test_an_interrupt_while_writing_leaves_the_old_file(folder, capsys, monkeypatch):
+    def interrupt(handle):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    code, _, err = run(capsys, "select", "scores.csv", "-n", 5, "-o", "scores.csv")
+    assert (code, err.strip()) == (130, "")
+    assert len(read_table("scores.csv")) == N
+    assert os.listdir() == ["scores.csv"]
+
+
+@pytest.mark.parametrize("arguments", [["plan", "scores.csv"], ["select", "scores.csv", "-n", "390", "-o", "-"]])
+def test_a_reader_that_has_seen_enough_is_no_error(folder, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*OBRS, *arguments], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert done.returncode == 0
+    assert done.stderr in (b"", b"kept 390 of 400 rows (1 in 1.026): standard output\n")
