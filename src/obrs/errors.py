@@ -3,8 +3,10 @@
 __all__ = [
     "BudgetError",
     "DivergenceError",
+    "ExhaustedError",
     "InputError",
     "InputTypeError",
+    "Interrupted",
     "ObrsError",
     "RatioError",
     "UnknownNameError",
@@ -40,3 +42,27 @@ class UnknownNameError(ObrsError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
+
+
+class ExhaustedError(ObrsError, RuntimeError):
+    """Proposals or seconds ran out before enough samples were kept.
+
+    Attributes:
+        partial: The samples kept so far; its `next_id` is where to resume.
+    """
+
+    def __init__(self, message: str, partial: object) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class Interrupted(ObrsError, KeyboardInterrupt):
+    """The user pressed Ctrl-C.
+
+    Attributes:
+        partial: The samples kept so far; its `next_id` is where to resume.
+    """
+
+    def __init__(self, message: str, partial: object) -> None:
+        super().__init__(message)
+        self.partial = partial

@@ -1,0 +1,200 @@
+"""The record of a sampling run: what was kept, and what it cost."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj
+
+from .._arrays import host_view
+from ..errors import InputError
+from .batches import Batch, concatenate, length, map_leaves, take
+
+__all__ = ["Calls", "Samples", "check_length", "first", "join"]
+
+Floats = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How often the networks were evaluated, in items: forward, and with a gradient on top.
+
+    Example:
+        >>> Calls(generator=10, critic=10) + Calls(critic=5, critic_gradient=5)
+        Calls(generator=10, critic=15, generator_gradient=0, critic_gradient=5)
+    """
+
+    generator: int = 0
+    critic: int = 0
+    generator_gradient: int = 0
+    critic_gradient: int = 0
+
+    def __add__(self, other: "Calls") -> "Calls":
+        return Calls(**{key: value + getattr(other, key) for key, value in asdict(self).items()})
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Kept samples with their ids, ratios, weights and cost.
+
+    Args:
+        x: The samples, an array or a tuple or dict of arrays.
+        ids: The proposal each came from, NumPy int64.
+        log_ratio: Their log-ratios, NumPy float64; NaN where a method does not score its output.
+        log_weight: log(r/a), the importance weight that is left, NumPy float64; 0 where a method has none.
+        proposed: Proposals up to the last one kept.
+        executed: Proposals made, with the rest of the last batch.
+        calls: Evaluations up to the last one kept.
+        executed_calls: Evaluations made.
+        seconds: Wall time.
+        next_id: Where to resume.
+
+    Example:
+        >>> s = Samples(np.zeros((2, 3)), np.array([0, 5]), np.zeros(2), np.log([1.0, 3.0]), 8, 8)
+        >>> len(s), s.rate, float(s.mean(lambda x: x[:, 0] + 1.0))
+        (2, 0.25, 1.0)
+    """
+
+    x: Batch
+    ids: Floats
+    log_ratio: Floats
+    log_weight: Floats
+    proposed: int
+    executed: int
+    calls: Calls = field(default_factory=Calls)
+    executed_calls: Calls = field(default_factory=Calls)
+    seconds: float = 0.0
+    next_id: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def rate(self) -> float:
+        """Share of the proposals that was kept."""
+        return len(self) / self.proposed if self.proposed else float("nan")
+
+    def mean(self, g: Callable[[Batch], Any], estimator: str = "self_normalised") -> Any:
+        """Estimate the target's mean of g from the kept samples and their weights w = r/a.
+
+        Args:
+            g: Maps `x` to numbers, one row per sample.
+            estimator: "self_normalised", sum(w g)/sum(w): consistent, whatever the scale of r. "unbiased",
+                sum(w g)/proposed: unbiased if the number of proposals was fixed in advance (`stream` with `stop`) and
+                E_Q[r] = 1. "plain", the average of g, which ignores the weights.
+        """
+        if not len(self):
+            raise InputError("there is nothing to average: no sample was kept")
+        result = g(self.x)
+        values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
+        if len(values) != len(self):
+            raise InputError(f"g must return one row per sample, {len(self)}, got {len(values)}")
+        weight = np.exp(self.log_weight)
+        weighted = np.tensordot(weight, values.astype(np.float64), axes=1)
+        estimators: dict[str, Callable[[], Any]] = {
+            "self_normalised": lambda: weighted / np.sum(weight),
+            "unbiased": lambda: weighted / self.proposed,
+            "plain": lambda: np.mean(values, axis=0),
+        }
+        if estimator not in estimators:
+            raise InputError(f"estimator must be one of {', '.join(estimators)}, got {estimator!r}")
+        return estimators[estimator]()
+
+    def save(self, path: "str | os.PathLike[str]") -> None:
+        """Write the samples to a .npz file, whole or not at all."""
+        x = map_leaves(host_view, self.x)
+        parts = x if isinstance(x, dict) else dict(enumerate(x)) if isinstance(x, tuple) else {"": x}
+        facts = {
+            "kind": "dict" if isinstance(x, dict) else "tuple" if isinstance(x, tuple) else "array",
+            "keys": [str(key) for key in parts],
+            **{key: getattr(self, key) for key in ("proposed", "executed", "seconds", "next_id")},
+            "calls": asdict(self.calls),
+            "executed_calls": asdict(self.executed_calls),
+        }
+        arrays = {f"x{i}": value for i, value in enumerate(parts.values())}
+        arrays |= {"ids": self.ids, "log_ratio": self.log_ratio, "log_weight": self.log_weight}
+        path = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: "str | os.PathLike[str]") -> "Samples":
+        """Read what `save` wrote; x comes back as NumPy arrays."""
+        with np.load(path) as file:
+            if "facts" not in file:
+                raise InputError(f"{path} was not written by Samples.save")
+            facts = json.loads(str(file["facts"]))
+            parts = [file[f"x{i}"] for i in range(len(facts["keys"]))]
+            x: Any = dict(zip(facts["keys"], parts, strict=True))
+            if facts["kind"] != "dict":
+                x = tuple(parts) if facts["kind"] == "tuple" else parts[0]
+            return cls(
+                x,
+                file["ids"],
+                file["log_ratio"],
+                file["log_weight"],
+                facts["proposed"],
+                facts["executed"],
+                Calls(**facts["calls"]),
+                Calls(**facts["executed_calls"]),
+                facts["seconds"],
+                facts["next_id"],
+            )
+
+
+def join(parts: Sequence[Samples]) -> Samples:
+    """Put runs one after the other; costs add up."""
+    calls, executed_calls = Calls(), Calls()
+    for part in parts:
+        calls, executed_calls = calls + part.calls, executed_calls + part.executed_calls
+    filled = [part for part in parts if len(part)] or list(parts[:1])
+    return Samples(
+        concatenate([part.x for part in filled]),
+        np.concatenate([part.ids for part in filled]),
+        np.concatenate([part.log_ratio for part in filled]),
+        np.concatenate([part.log_weight for part in filled]),
+        sum(part.proposed for part in parts),
+        sum(part.executed for part in parts),
+        calls,
+        executed_calls,
+        sum(part.seconds for part in parts),
+        max(part.next_id for part in parts),
+    )
+
+
+def first(samples: Samples, n: int) -> Samples:
+    """Return the first n samples of one batch of contiguous ids, with the cost up to the n-th."""
+    if len(samples) <= n:
+        return samples
+    start = samples.next_id - samples.proposed
+    used = int(samples.ids[n - 1]) - start + 1 if n else 0
+    share = Calls(generator=used, critic=used)
+    return Samples(
+        take(samples.x, np.arange(n)),
+        samples.ids[:n],
+        samples.log_ratio[:n],
+        samples.log_weight[:n],
+        used,
+        samples.executed,
+        share,
+        samples.executed_calls,
+        samples.seconds,
+        start + used,
+    )
+
+
+def check_length(batch: Batch, wanted: int, who: str) -> None:
+    """Raise unless a user's callable returned as many items as it was asked for."""
+    if (got := length(batch)) != wanted:
+        raise InputError(f"{who} must return one item per id, {wanted} of them, got {got}")
