@@ -45,7 +45,7 @@ def f_divergence(div, p, q):
     return float(np.sum(np.where(q > 0, q * div.f(np.where(q > 0, log_u, 0)), 0)))
 
 
-# --- numbers ------------------------------------------------------------------------------------------------
+# --- numbers ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -151,7 +151,7 @@ def test_budget_of_a_gaussian_pair_is_the_normal_integral(sd):
         assert profile.log_c(budget) == pytest.approx(optimize.brentq(excess, -20, 20), abs=2e-3)
 
 
-# --- invariances ----------------------------------------------------------------------------------------------
+# --- invariances ----------------------------------------------------------------
 
 
 def summary(profile):
@@ -182,7 +182,7 @@ def test_a_thousand_nats_of_spread_lose_nothing():
         assert 0 <= profile.divergence("tv", budget) <= 1
 
 
-# --- missing mass ---------------------------------------------------------------------------------------------
+# --- missing mass ----------------------------------------------------------------
 
 
 def test_missing_modes_cap_the_recall_and_enter_the_divergences():
@@ -202,7 +202,7 @@ def test_missing_modes_cap_the_recall_and_enter_the_divergences():
     assert profile.divergence("hellinger", 1.3) == pytest.approx(np.sum((np.sqrt(p) - np.sqrt(kept)) ** 2) + 0.3)
 
 
-# --- theorems -------------------------------------------------------------------------------------------------
+# --- theorems ----------------------------------------------------------------
 
 
 def plain_curve(p, q, lam):
@@ -286,7 +286,7 @@ def test_no_acceptance_function_leaves_less(name):
             assert not feasible or ours <= found.fun + 1e-6
 
 
-# --- bounds ---------------------------------------------------------------------------------------------------
+# --- bounds ----------------------------------------------------------------
 
 
 def test_bounds_hold_and_are_tight_at_both_ends():
@@ -324,7 +324,7 @@ def test_kl_bound_as_printed_is_violated():
     assert violated > 50
 
 
-# --- plan -----------------------------------------------------------------------------------------------------
+# --- plan ----------------------------------------------------------------
 
 
 def test_plan_has_one_flat_row_per_budget():
@@ -388,7 +388,7 @@ def test_heavy_tails_are_marked():
     assert "tv" in beyond["unreliable"].split()
 
 
-# --- edges ----------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------
 
 
 def test_bad_input_gets_one_clear_line():

@@ -21,6 +21,7 @@ __all__ = [
     "bad_weights",
     "broadcast",
     "check_budget",
+    "check_count",
     "check_ratios",
     "is_number",
     "out_of_reach",
@@ -50,6 +51,13 @@ def is_number(x: Any) -> bool:
     except Exception:  # whatever a stranger's __float__ raises, it is not a number to us
         return False
     return True
+
+
+def check_count(value: Any, name: str) -> int:
+    """Return a whole number of at least 1."""
+    if not is_number(value) or not 1 <= float(value) < np.inf or float(value) != int(value):
+        raise InputError(f"{name} must be a whole number of at least 1, got {_short(value)}")
+    return int(value)
 
 
 def as_log_ratio(log_ratio: Any) -> Array:

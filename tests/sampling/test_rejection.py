@@ -33,7 +33,7 @@ def log_ratio(x):
 RULE = Budgeted.fit(log_ratio(propose(np.arange(50_000))), 2.6)
 
 
-# --- exactly n -------------------------------------------------------------------------------------------------
+# --- exactly n ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "budget"), [(1, 1), (16, 4), (1000, 2.6), (3000, 2.6), (2000, 1), (5000, 1.2)])
@@ -77,7 +77,7 @@ def test_cost_is_counted_to_the_last_kept_and_as_executed():
     assert kept.seconds > 0
 
 
-# --- decisions depend on the id alone ----------------------------------------------------------------------------
+# --- decisions depend on the id alone ----------------------------------------------------------------
 
 
 def kept_ids(**options):
@@ -152,7 +152,7 @@ def test_a_run_stopped_anywhere_goes_on_where_it_was():
     assert both.proposed == whole.proposed
 
 
-# --- batches of several arrays -------------------------------------------------------------------------------------
+# --- batches of several arrays ----------------------------------------------------------------
 
 
 def test_labels_stay_with_their_images():
@@ -200,7 +200,7 @@ def test_batches_can_be_taken_joined_and_moved():
         length([1, 2])
 
 
-# --- weights ---------------------------------------------------------------------------------------------------------
+# --- weights ----------------------------------------------------------------
 
 
 def runs(estimator, budget, stop, repeats, seed=0):
@@ -246,7 +246,7 @@ def test_unknown_estimators_and_wrong_shapes_are_refused():
         kept.mean(lambda x: x[:3])
 
 
-# --- adaptive ----------------------------------------------------------------------------------------------------------
+# --- adaptive ----------------------------------------------------------------
 
 
 def test_adaptive_stream_finds_the_budget_from_a_bad_start():
@@ -261,7 +261,7 @@ def test_adaptive_stream_finds_the_budget_from_a_bad_start():
     assert stuck.rate > 0.6
 
 
-# --- nothing is lost -----------------------------------------------------------------------------------------------------
+# --- nothing is lost ----------------------------------------------------------------
 
 
 def test_running_out_keeps_what_there_is():
@@ -341,7 +341,7 @@ def test_samples_can_be_saved_and_loaded(tmp_path, shape):
         Samples.load(tmp_path / "other.npz")
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

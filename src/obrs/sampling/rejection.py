@@ -8,13 +8,13 @@ a larger budget keeps a subset.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, count
-from math import ceil, inf
+from math import ceil
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from .._inputs import check_budget, is_number
+from .._inputs import check_budget, check_count
 from ..acceptance import Budgeted
 from ..draws import uniforms
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
@@ -63,14 +63,14 @@ def sample(
         >>> len(kept), kept.proposed
         (100, 200)
     """
-    n, k = _count(n, "n"), check_budget(budget)
+    n, k = check_count(n, "n"), check_budget(budget)
     options: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "progress": progress}
     if callable(calibrate):
         fitted: Rule = calibrate
         return sample_with(propose, log_ratio, n, lambda scores: fitted, pilot=0, **options)
     if calibrate is None and n * k <= PILOT:
         return sample_pool(propose, log_ratio, n, pool=ceil(n * k), **options)
-    pilot = PILOT if calibrate is None else _count(calibrate, "calibrate")
+    pilot = PILOT if calibrate is None else check_count(calibrate, "calibrate")
     return sample_with(propose, log_ratio, n, lambda scores: Budgeted.fit(scores, k), pilot=pilot, **options)
 
 
@@ -97,7 +97,7 @@ def sample_with(
         >>> len(kept)
         50
     """
-    n, size = _count(n, "n"), _count(_BATCH if batch_size is None else batch_size, "batch_size")
+    n, size = check_count(n, "n"), check_count(_BATCH if batch_size is None else batch_size, "batch_size")
     warn_of_train_mode(propose, log_ratio)
     with reporting(n, progress) as report:
         head: list[Samples] = []
@@ -130,10 +130,10 @@ def sample_pool(
         >>> len(kept), kept.executed
         (25, 65)
     """
-    n, pool = _count(n, "n"), _count(pool, "pool")
+    n, pool = check_count(n, "n"), check_count(pool, "pool")
     if n > pool:
         raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
-    size = _count(_BATCH if batch_size is None else batch_size, "batch_size")
+    size = check_count(_BATCH if batch_size is None else batch_size, "batch_size")
     warn_of_train_mode(propose, log_ratio)
     with reporting(pool, progress) as report:
         made = _make(propose, log_ratio, np.arange(pool), size, report)
@@ -185,7 +185,7 @@ def stream(
         >>> [part.proposed for part in batches]
         [50, 50, 50, 50]
     """
-    size, worker, workers = _count(batch_size, "batch_size"), *_shard(shard)
+    size, worker, workers = check_count(batch_size, "batch_size"), *_shard(shard)
     if not callable(rule):
         raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
     warn_of_train_mode(propose, log_ratio)
@@ -216,7 +216,7 @@ def adaptive_stream(
         >>> abs(sum(len(part) for part in parts) / 6000 - 1 / 3) < 0.02
         True
     """
-    k, size = check_budget(budget), _count(batch_size, "batch_size")
+    k, size = check_budget(budget), check_count(batch_size, "batch_size")
     seen: list[Any] = []
     number, fitted_on = 0, 0
     current: Any = None
@@ -262,7 +262,7 @@ def collect(
         >>> len(kept), kept.proposed - int(kept.ids[-1])
         (30, 1)
     """
-    n, begun = _count(n, "n"), perf_counter()
+    n, begun = check_count(n, "n"), perf_counter()
     parts: list[Samples] = []
     kept = proposed = 0
     batches = iter(batches)
@@ -365,12 +365,6 @@ def _exhausted(what: str, remedy: str, kept: int, n: int, parts: list[Samples]) 
     return ExhaustedError(
         f"kept {kept} of {n} samples in {what}; {remedy} or lower the budget K", join(parts) if parts else None
     )
-
-
-def _count(value: Any, name: str) -> int:
-    if not is_number(value) or not (1 <= float(value) < inf) or float(value) != int(value):
-        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
 
 
 def _shard(shard: Any) -> tuple[int, int]:

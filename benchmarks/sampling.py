@@ -1,0 +1,143 @@
+"""What sampling costs beyond the networks: `collect` against the bare forward passes of the same proposals.
+
+    python benchmarks/sampling.py [--out FILE.json] [--repeats 20]
+
+The contestants take turns in one run; medians are compared. Targets: at most 1.05 for a DCGAN-size model, at
+most 1.25 for a 4x128 MLP at batch 2500. The other methods are reported as multiples of n bare generator calls.
+"""
+
+import argparse
+import json
+import os
+import platform
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import nn
+
+import obrs
+from obrs.sampling.registry import SAMPLERS
+from obrs.sampling.rejection import collect, stream
+
+
+def mlp(inputs, outputs, width=128, layers=4):
+    parts = []
+    for _ in range(layers):
+        parts += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*parts, nn.Linear(inputs, outputs)).eval()
+
+
+def dcgan(channels=32):
+    """A generator and a critic for 32x32 images, of the size of DCGAN's smallest."""
+    c = channels
+    generator = nn.Sequential(
+        nn.Unflatten(1, (64, 1, 1)),
+        nn.ConvTranspose2d(64, 4 * c, 4),
+        nn.ReLU(),
+        nn.ConvTranspose2d(4 * c, 2 * c, 4, 2, 1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(2 * c, c, 4, 2, 1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(c, 1, 4, 2, 1),
+        nn.Tanh(),
+    )
+    critic = nn.Sequential(
+        nn.Conv2d(1, c, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(c, 2 * c, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(2 * c, 4 * c, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(4 * c, 1, 4),
+        nn.Flatten(),
+    )
+    return generator.eval(), critic.eval()
+
+
+def overhead(name, generator, critic, dim, batch_size, proposals, target, repeats):
+    """Time `collect` and the bare passes over the same proposals in the same batches, in turns."""
+    like = torch.empty(0)
+    latents = [
+        obrs.normals(np.arange(at, at + batch_size), dim, seed=0, like=like) for at in range(0, proposals, batch_size)
+    ]
+
+    def bare():
+        with torch.no_grad():
+            for z in latents:
+                critic(generator(z))[:, 0]
+
+    def propose(ids):
+        return generator(latents[ids[0] // batch_size])
+
+    def log_ratio(x):
+        return critic(x)[:, 0]
+
+    with torch.no_grad():
+        pilot = log_ratio(generator(latents[0]))
+    rule = obrs.Budgeted.fit(pilot, 2.6)
+    wanted = sum(len(part) for part in stream(propose, log_ratio, rule, batch_size=batch_size, stop=proposals))
+
+    def ours():
+        collect(stream(propose, log_ratio, rule, batch_size=batch_size, stop=proposals), wanted)
+
+    times = {"bare": [], "ours": []}
+    for turn in range(repeats + 1):
+        for key, function in (("bare", bare), ("ours", ours)):
+            begun = perf_counter()
+            function()
+            if turn:
+                times[key].append(perf_counter() - begun)
+    ratio = float(np.median(times["ours"]) / np.median(times["bare"]))
+    return {
+        "model": name,
+        "batch": batch_size,
+        "proposals": proposals,
+        "bare seconds": float(np.median(times["bare"])),
+        "collect seconds": float(np.median(times["ours"])),
+        "ratio": ratio,
+        "target": target,
+        "met": ratio <= target,
+    }
+
+
+def methods(repeats):
+    """Every method with its default constants at K = 2.6, as a multiple of n bare generator calls."""
+    torch.manual_seed(0)
+    generator, critic = mlp(2, 2), mlp(2, 1)
+    model = obrs.Model(generator, lambda x: critic(x)[:, 0], dim=2, real=torch.randn(4000, 2), like=torch.empty(0))
+    return obrs.compare(list(SAMPLERS), model, 2500, budget=2.6, repeats=repeats)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeats", type=int, default=20)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    generator, critic = dcgan()
+    rows = [
+        overhead("DCGAN 32x32, ch 32", generator, critic, 64, 256, 1024, 1.05, arguments.repeats),
+        overhead("MLP 4x128", mlp(2, 2), mlp(2, 1), 2, 2500, 10_000, 1.25, arguments.repeats),
+    ]
+    for row in rows:
+        verdict = "met" if row["met"] else "MISSED"
+        print(f"{row['model']:20} collect / bare {row['ratio']:.3f} (target {row['target']}, {verdict})")
+    table = methods(repeats=3)
+    print(f"\n2500 samples at K = 2.6; time in bare generator passes over 2500\n{table}")
+    if arguments.out:
+        record = {
+            "benchmark": "sampling",
+            "config": {"repeats": arguments.repeats, "threads": torch.get_num_threads(), "cores": os.cpu_count()},
+            "rows": rows,
+            "methods": list(table),
+            "versions": {"obrs": obrs.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        }
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

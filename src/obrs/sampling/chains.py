@@ -1,0 +1,209 @@
+"""Markov chains over the proposals of a model: Metropolis–Hastings with the ratio as its target.
+
+All chains advance together. A block of chains asks for its proposals a few steps at a time, each of them once, and
+holds one sample per chain; the decisions are made on the scores alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import ceil, inf
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._inputs import check_budget, check_count
+from ..draws import Purpose, uniform_columns
+from ..errors import ExhaustedError, InputError
+from .batches import Batch, concatenate, length, take
+from .callables import propose_batch, score_batch, warn_of_train_mode
+from .model import Model
+from .progress import Report, reporting
+from .rejection import collect
+from .samples import Calls, Samples, join
+
+__all__ = ["MHGAN"]
+
+Floats = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, Any]
+
+STARTS = ("real", "fake")
+_LEAVE, _RESTART, _START = range(3)  # columns: a chain's own decisions, those of its restart, its real sample
+_MOST_CHAINS = 1000  # per output, before we say that chains do not move
+
+
+class _Ends(NamedTuple):
+    """Where chains ended: the samples, their proposals and scores, and who accepted a proposal at all."""
+
+    x: Batch
+    ids: Ints
+    log_ratio: Floats
+    moved: Ints
+
+
+@dataclass(frozen=True)
+class MHGAN:
+    """Metropolis–Hastings on the samples of a model, one chain for each output.
+
+    A chain is at x, gets a proposal x' from the model and goes there with probability `min(1, r(x') / r(x))`; the
+    output is where it is after `steps` proposals. Its stationary distribution is the target. A state with r = 0 is
+    left for any proposal.
+
+    A chain that starts at a real sample and never leaves it would hand out training data. Like the authors' code,
+    it is run again on its own proposals, with the first of them as the start and new decisions. So an output is
+    always a sample of the model, and `steps=1` is the model itself.
+
+    Args:
+        steps: Proposals per chain. The authors take 640.
+        start: "real", a random one of the model's real samples, or "fake", the first proposal.
+        discard_unmoved: Throw away the chains that accepted nothing, and run others, instead of the second run.
+        batch_size: Proposals at a time, and chains at most; the result does not depend on it.
+
+    Example:
+        >>> from obrs.sampling.model import Model
+        >>> real = np.random.default_rng(0).normal(1, 1, 500)
+        >>> model = Model(lambda z: z[:, 0], lambda x: x - 0.5, dim=1, real=real)  # from N(0, 1) to N(1, 1)
+        >>> samples = MHGAN(steps=20)(model, 400)
+        >>> bool(abs(samples.x.mean() - 1) < 0.15)
+        True
+        >>> samples.calls
+        Calls(generator=8000, critic=8400, generator_gradient=0, critic_gradient=0)
+
+    References:
+        | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
+        | Monte Carlo Sampling Methods Using Markov Chains and Their Applications (Hastings, 1970)
+    """
+
+    steps: int = 640
+    start: str = "real"
+    discard_unmoved: bool = False
+    batch_size: int = 4096
+
+    def __post_init__(self) -> None:
+        check_count(self.steps, "steps")
+        check_count(self.batch_size, "batch_size")
+        if self.start not in STARTS:
+            raise InputError(f"start must be one of {', '.join(STARTS)}, got {self.start!r}")
+        if self.discard_unmoved and self.start == "fake" and self.steps == 1:
+            raise InputError("a chain of 1 step that starts at its only proposal never moves; raise steps")
+
+    @classmethod
+    def at_budget(cls, budget: float) -> "MHGAN":
+        """Return the sampler with about `budget` generator calls per output: as many steps, to the nearest."""
+        return cls(steps=round(check_budget(budget)))
+
+    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
+        """Run chains until there are `n` outputs.
+
+        Chain i owns the proposals `i * steps` to `(i + 1) * steps - 1`; `ids` says which of them is the output.
+
+        Args:
+            model: The model; with `start="real"` it needs real samples.
+            n: Outputs wanted.
+            seed: Of latents, starts and decisions.
+            progress: Show a bar; None shows one on a terminal.
+
+        Raises:
+            ExhaustedError: Chains do not move, so that discarding leaves too few; `.partial` has the others.
+        """
+        n, real = check_count(n, "n"), None
+        if self.start == "real":
+            real = model.need_real("MHGAN with start='real'")
+            if length(real) == 0:
+                raise InputError("MHGAN with start='real' needs at least 1 real sample, got 0")
+        warn_of_train_mode(model.generate, model.log_ratio)
+        with reporting(n, progress) as report:
+            return collect(self._blocks(model, real, n, seed, report), n)
+
+    def _blocks(self, model: Model, real: Batch, n: int, seed: int, report: Report) -> Iterator[Samples]:
+        """Run blocks of chains until n outputs are kept; yield what each block keeps."""
+        parts: list[Samples] = []
+        chains = kept = 0
+        while kept < n:
+            if chains >= _MOST_CHAINS * n:
+                message = f"only {kept} of {chains} chains moved in {self.steps} steps, {n} are wanted"
+                raise ExhaustedError(f"{message}; raise steps, or leave out discard_unmoved", join(parts))
+            left = n - kept
+            some = ceil(left * (chains + 1) / (kept + 1)) if self.discard_unmoved else left
+            block = np.arange(chains, chains + min(some, self.batch_size))
+            parts.append(self._block(model, real, block, left, seed))
+            chains, kept = chains + len(block), kept + len(parts[-1])
+            report(kept, chains * self.steps)
+            yield parts[-1]
+
+    def _block(self, model: Model, real: Batch, chains: Ints, most: int, seed: int) -> Samples:
+        """Run a block of chains, keep at most `most` outputs and count the cost to the last of these."""
+        begun = perf_counter()
+        ends = self._run(model, chains, self._scores_of_starts(model, real, chains, seed), seed)
+        index = np.flatnonzero(ends.moved) if self.discard_unmoved else np.arange(len(chains))
+        used = len(chains) if len(index) <= most else int(index[most - 1]) + 1
+        index = index[:most]
+        return Samples(
+            take(ends.x, index),
+            ends.ids[index],
+            ends.log_ratio[index],
+            np.zeros(len(index)),
+            used * self.steps,
+            len(chains) * self.steps,
+            self._cost(used),
+            self._cost(len(chains)),
+            perf_counter() - begun,
+            (int(chains[0]) + used) * self.steps,
+        )
+
+    def _cost(self, chains: int) -> Calls:
+        """Each proposal is made and scored once, and so is the score of a real start."""
+        return Calls(generator=chains * self.steps, critic=chains * (self.steps + (self.start == "real")))
+
+    def _scores_of_starts(self, model: Model, real: Batch, chains: Ints, seed: int) -> Floats | None:
+        if real is None:
+            return None
+        columns = range(_START, _START + 1)
+        uniform = uniform_columns(chains * self.steps, columns, seed=seed, purpose=Purpose.CHAIN)[:, 0]
+        size = length(real)
+        index = np.minimum((uniform * size).astype(np.int64), size - 1)  # the product may round up to size
+        return score_batch(model.log_ratio, take(real, index), len(index))[1]
+
+    def _run(self, model: Model, chains: Ints, anchor: Floats | None, seed: int) -> _Ends:
+        """Run chains from real samples with scores `anchor`, or from their first proposals.
+
+        What is held for a chain that has not left its real sample is the state of its second run. The first step
+        leaves a state of r = 0 that nobody sees, so it always takes the proposal.
+        """
+        count, wide = len(chains), max(1, self.batch_size // len(chains))
+        rows = np.arange(count)
+        score, moved = np.full(count, -inf), np.zeros(count, bool)
+        ids, x = np.full(count, -1), None
+        for at in range(0, self.steps, wide):
+            block = chains[:, None] * self.steps + np.arange(at, min(at + wide, self.steps))
+            batch = propose_batch(partial(model.propose, seed=seed), block.reshape(-1))
+            proposed = score_batch(model.log_ratio, batch, block.size)[1].reshape(block.shape)
+            uniform = uniform_columns(block, range(_RESTART + 1), seed=seed, purpose=Purpose.CHAIN)
+            column = np.full(count, -1)  # of this block, where the chain is now
+            for k in range(block.shape[1]):
+                new, (leave, restart) = proposed[:, k], uniform[:, k].T
+                if anchor is None:
+                    goes = _accepts(leave, new, score)
+                    moved |= goes & (at + k > 0)
+                else:
+                    here = np.where(moved, score, anchor)
+                    leaves = _accepts(leave, new, here)
+                    goes = leaves | (~moved & _accepts(restart, new, score))
+                    moved |= leaves
+                score, column = np.where(goes, new, score), np.where(goes, k, column)
+            new_here = column >= 0
+            ids[new_here] = block[new_here, column[new_here]]
+            position = rows * block.shape[1] + column
+            if x is None:
+                x = take(batch, position)
+            elif new_here.any():
+                x = take(concatenate([x, batch]), np.where(new_here, count + position, rows))
+        return _Ends(x, ids, score, moved)
+
+
+def _accepts(uniform: Floats, new: Floats, current: Floats) -> Floats:
+    """Accept with probability min(1, r'/r), and always where r = 0."""
+    with np.errstate(invalid="ignore", over="ignore"):  # -inf minus -inf, which does not count; beyond exp
+        accepted: Floats = (current == -inf) | (uniform < np.exp(np.minimum(new - current, 0.0)))
+    return accepted

@@ -1,0 +1,131 @@
+"""Several samplers on one model at matched budgets, side by side."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from difflib import get_close_matches
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .._inputs import check_budget
+from ..errors import InputTypeError, UnknownNameError
+from .model import Model
+from .registry import SAMPLERS, Sampler
+from .samples import Samples
+
+__all__ = ["Comparison", "compare"]
+
+
+class Comparison(list[dict[str, Any]]):
+    """Rows of `compare`: flat dicts, ready for a DataFrame, that print as a table."""
+
+    def __str__(self) -> str:
+        """Return the rows as aligned text."""
+        if not self:
+            return "nothing was compared"
+        keys = list(self[0])
+        cells = [[_cell(row[key]) for key in keys] for row in self]
+        widths = [max(len(key), *(len(line[i]) for line in cells)) for i, key in enumerate(keys)]
+        lines = [keys, *cells]
+        return "\n".join(
+            "  ".join(
+                text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in lines
+        )
+
+
+def compare(
+    samplers: Iterable[str | Sampler],
+    model: Model,
+    n: int,
+    *,
+    budget: float = 2.6,
+    metrics: Mapping[str, Callable[[Any], float]] | None = None,
+    repeats: int = 1,
+    seed: int = 0,
+) -> Comparison:
+    """Draw `n` samples with each sampler and tell what they cost and how good they are.
+
+    Args:
+        samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with constants of your own.
+        model: The model.
+        n: Samples from each.
+        budget: Generator calls per sample to match.
+        metrics: Numbers to compute from the samples, by name: `{"precision": lambda x: ...}`.
+        repeats: Runs of each with seeds `seed`, `seed + 1`, …; with more than one, means and `… sd` are given.
+        seed: First seed.
+
+    Returns:
+        One row per sampler: calls per sample up to the last one kept (`G`, `D`, with a gradient `G grad`, `D grad`),
+        seconds as a multiple of those of n bare generator calls in the same run, and the metrics.
+
+    Example:
+        >>> import numpy as np
+        >>> model = Model(generate=lambda z: 1.5 * z[:, 0], log_ratio=lambda x: -0.2 * x * x, dim=1)
+        >>> rows = compare(["obrs", "topk"], model, 500, budget=2, metrics={"sd": np.std})
+        >>> [row["sampler"] for row in rows], rows[0]["G"]
+        (['obrs', 'topk'], 2.0)
+    """
+    check_budget(budget)
+    chosen = [(_name(s), _sampler(s, budget)) for s in samplers]
+    if not isinstance(model, Model):
+        raise InputTypeError(f"compare works on a Model(generate, log_ratio, dim), got {type(model).__name__}")
+    bare = _bare_seconds(model, n, seed)
+    rows = Comparison()
+    for name, sampler in chosen:
+        runs = [_run(sampler, model, n, seed + i, metrics or {}, bare) for i in range(repeats)]
+        row: dict[str, Any] = {"sampler": name}
+        for key in runs[0]:
+            values = [run[key] for run in runs]
+            row[key] = float(np.mean(values))
+            if repeats > 1:
+                row[f"{key} sd"] = float(np.std(values, ddof=1))
+        rows.append(row)
+    return rows
+
+
+def _run(
+    sampler: Sampler, model: Model, n: int, seed: int, metrics: Mapping[str, Callable[[Any], float]], bare: float
+) -> dict[str, float]:
+    begun = perf_counter()
+    kept: Samples = sampler(model, n, seed=seed, progress=False)
+    seconds = perf_counter() - begun
+    calls = asdict(kept.calls)
+    names = {"generator": "G", "critic": "D", "generator_gradient": "G grad", "critic_gradient": "D grad"}
+    row = {short: calls[key] / n for key, short in names.items()}
+    row["time"] = seconds / bare
+    return {**row, **{name: float(metric(kept.x)) for name, metric in metrics.items()}}
+
+
+def _bare_seconds(model: Model, n: int, seed: int) -> float:
+    from .callables import no_grad
+
+    times = []
+    for _ in range(3):
+        begun = perf_counter()
+        with no_grad():
+            model.propose(np.arange(n), seed=seed)
+        times.append(perf_counter() - begun)
+    return float(np.median(times))
+
+
+def _sampler(sampler: str | Sampler, budget: float) -> Sampler:
+    if isinstance(sampler, str):
+        if sampler not in SAMPLERS:
+            near = get_close_matches(sampler, SAMPLERS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SAMPLERS)}"
+            raise UnknownNameError(f"unknown sampler {sampler!r}; {hint}")
+        return SAMPLERS[sampler].at_budget(budget)
+    if not callable(sampler):
+        raise InputTypeError(f"a sampler must be a name or callable(model, n, seed=…), got {type(sampler).__name__}")
+    return sampler
+
+
+def _name(sampler: Any) -> str:
+    return sampler if isinstance(sampler, str) else repr(sampler)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

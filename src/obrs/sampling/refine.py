@@ -1,0 +1,398 @@
+"""Move samples along the gradient of the log-ratio instead of rejecting them: DOT, DGflow and DDLS.
+
+They need a model in torch, `Model(..., like=a tensor or device)`. Gradients are taken with respect to the moving point
+only: the parameters of the networks and their `.grad` stay as they are. Every proposal becomes a sample, with its own
+id and noise, so results do not depend on the batch size. What comes out has no weight, and NaN for its log-ratio, as
+the last point is not scored.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from math import ceil, inf, isfinite, sqrt
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_torch_array
+
+from .._arrays import detached, host_view
+from .._inputs import check_budget, is_number
+from ..draws import Purpose, normal_columns
+from ..errors import InputError, InputTypeError, RatioError, UnknownNameError
+from .batches import Batch, concatenate, map_leaves
+from .callables import no_grad, score_batch, warn_of_train_mode
+from .model import Model
+from .progress import reporting
+from .samples import Calls, Samples, check_length
+
+__all__ = ["DDLS", "DOT", "DGflow", "lipschitz"]
+
+Tensor = Any
+Floats = np.ndarray[Any, Any]
+Drift = Callable[[Tensor, int], Tensor]  # from points and the number of the step to how far to go
+Noise = Callable[[int], Tensor]
+
+_PAIRS_FROM = 2**62  # ids of the latents of `lipschitz`, out of the way of those of samples
+
+
+class _Refiner:
+    """What the three have in common: checks, blocks of samples, the walk, the account."""
+
+    steps: int
+    batch_size: int
+    space: str = "latent"
+    clip: tuple[float, float] | None = None
+
+    def __post_init__(self: Any) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                _CHECKS[field.name](value, field.name)
+
+    @classmethod
+    def at_budget(cls, budget: float) -> Any:
+        """Return the sampler with `ceil(budget)` steps and the other constants as they are.
+
+        This is how these methods are compared with rejection at K proposals per sample: three steps at K = 2.6. The
+        final generation of the latent methods is not in that count; it is in `Samples.calls`.
+        """
+        return cls(steps=ceil(check_budget(budget)))  # type: ignore[call-arg]
+
+    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
+        """Return n samples, refined from the latents with ids 0 to n - 1; `seed` decides latents and noise."""
+        _check_whole(n, "n")
+        n, begun = int(n), perf_counter()
+        if not is_torch_array(model.latent(np.arange(0), seed=seed)):
+            raise InputTypeError(f"{type(self).__name__} needs torch; give Model(..., like=...) its tensor or device")
+        warn_of_train_mode(model.generate, model.log_ratio)
+        made = []
+        with sys.modules["torch"].inference_mode(False), reporting(n, progress) as report:
+            ready, calls = self._prepared(model, seed)
+            for start in range(0, n, self.batch_size):
+                stop = min(start + self.batch_size, n)
+                made.append(ready._refined(model, np.arange(start, stop), seed))
+                report(stop, stop)
+        x, calls, unscored = concatenate(made), calls + self._cost(n), np.full(n, np.nan)
+        return Samples(x, np.arange(n), unscored, np.zeros(n), n, n, calls, calls, perf_counter() - begun, n)
+
+    def _prepared(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
+        return self, Calls()
+
+    def _refined(self, model: Model, ids: Floats, seed: int) -> Batch:
+        """Return the samples with these ids."""
+        latent, z = self.space == "latent", model.latent(ids, seed=seed)
+        start = z if latent else _one_array(_generate(model, z))
+        wide = model.dim + model.dim % 2  # normals come in pairs of columns
+
+        def noise(step: int) -> Tensor:
+            columns = range(step * wide, step * wide + model.dim)
+            return self._std(step) * normal_columns(ids, columns, seed=seed, purpose=Purpose.LANGEVIN, like=z)
+
+        end = _evolve(start, self._drift(model, start), self.steps, noise if self._std(0) else None, self.clip)
+        return _generate(model, end) if latent else end
+
+    def _drift(self, model: Model, start: Tensor) -> Drift:
+        raise NotImplementedError
+
+    def _std(self, step: int) -> float:
+        return 0.0
+
+    def _cost(self, n: int) -> Calls:
+        moves = n * self.steps
+        inner = moves if self.space == "latent" else 0  # the last generation has neither gradient nor score
+        return Calls(generator=n + inner, critic=moves, generator_gradient=inner, critic_gradient=moves)
+
+
+@dataclass(frozen=True)
+class DOT(_Refiner):
+    """Discriminator optimal transport: gain log-ratio, but stay near the sample that one started from.
+
+    Descends `-d(x)/k_eff + |x - y + offset|` from y = G(z) in target space, or `-d(G(z))/k_eff + |z - z_y + offset|`
+    from the latent z_y of the sample in latent space, d being the log-ratio.
+
+    Cost per sample: one generation, and one score with its gradient per step; in latent space one generation with its
+    gradient per step on top. Estimating k_eff takes another 2 pairs repeats generations and scores, 2000 by default,
+    once per call; they are counted too. Give `k_eff` to spare them.
+
+    Args:
+        space: "target" or "latent".
+        steps, lr: Updates, and their learning rate.
+        optimiser: "adam", with constants `betas` and `eps`, or "sgd".
+        k_eff: Lipschitz constant of d, or of d(G(z)); None estimates it by `lipschitz` with `pairs` and `repeats`.
+        offset: Keeps the distance differentiable at the start.
+        clip: Lowest and highest value that the moving point may have, `(low, high)`.
+        project: In latent space, what is done to the gradient g: None leaves it, "tangent" takes (g.z) z / |z|^2 off,
+            so that |z| stays, "published" takes (g.z) z / sqrt(dim) off, as the original code does; that diverges.
+        batch_size: Samples per call of the networks.
+
+    Example:
+        >>> import torch
+        >>> model = Model(lambda z: z, lambda x: x.sum(1), dim=2, like=torch.empty(0))
+        >>> moved = DOT(k_eff=1.0)(model, 500)
+        >>> bool(model.log_ratio(moved.x).mean() > 1), moved.calls.generator, moved.calls.critic_gradient
+        (True, 500, 50000)
+
+    References:
+        | Discriminator Optimal Transport (Tanaka, 2019)
+    """
+
+    space: str = "target"
+    steps: int = 100
+    lr: float = 0.01
+    optimiser: str = "adam"
+    betas: tuple[float, float] = (0.0, 0.9)
+    eps: float = 1e-8
+    k_eff: float | None = None
+    pairs: int = 100
+    repeats: int = 10
+    offset: float = 0.001
+    clip: tuple[float, float] | None = None
+    project: str | None = None
+    batch_size: int = 1024
+
+    def _prepared(self, model: Model, seed: int) -> tuple["DOT", Calls]:
+        if self.k_eff is not None:
+            return self, Calls()
+        steep = lipschitz(model, space=self.space, pairs=self.pairs, repeats=self.repeats, seed=seed)
+        used = 2 * self.pairs * self.repeats
+        return replace(self, k_eff=steep), Calls(generator=used, critic=used)
+
+    def _drift(self, model: Model, start: Tensor) -> Drift:
+        update, k = _OPTIMISERS[self.optimiser](self), self.k_eff
+        project = _PROJECTIONS[self.project] if self.project and self.space == "latent" else lambda g, z: g
+
+        def drift(state: Tensor, step: int) -> Tensor:
+            gap = state - start + self.offset
+            distance = gap.reshape(len(gap), -1).square().sum(1).sqrt().clamp_min(1e-30)  # no pull where gap is 0
+            gradient = gap / distance.reshape(-1, *[1] * (gap.ndim - 1)) - _slope(model, self.space, state)[1] / k
+            return update(project(gradient, state), step)
+
+        return drift
+
+
+@dataclass(frozen=True)
+class DGflow(_Refiner):
+    """Discriminator gradient flow: `z <- z + step s grad d(G(z)) + sqrt(2 step noise) xi`.
+
+    The gradient flow of an f-divergence between model and target, with the log-ratio d frozen at that of the model
+    as it was; s is 1 for "kl", 1/(1 + e^d) for "logd" and 1/(1 + e^-d) for "js".
+    Cost per sample: `steps + 1` generations and `steps` scores, all but the last generation with a gradient.
+
+    Args:
+        f: "kl", "logd" or "js".
+        step: Size of a step, the paper's eta.
+        noise: Weight of the entropy, the paper's gamma; 0 for no noise.
+        steps: Updates.
+        batch_size: Samples per call of the networks.
+
+    Example:
+        >>> import torch
+        >>> model = Model(lambda z: z, lambda x: x[:, 0] - 0.5, dim=2, like=torch.empty(0))  # target N((1, 0), I)
+        >>> moved = DGflow(steps=10)(model, 1000)
+        >>> bool(abs(moved.x[:, 0].mean() - 1) < 0.2), moved.calls.generator
+        (True, 11000)
+
+    References:
+        | Refining Deep Generative Models via Discriminator Gradient Flow (Ansari, Ang & Soh, 2021)
+    """
+
+    f: str = "kl"
+    step: float = 0.1
+    noise: float = 0.01
+    steps: int = 25
+    batch_size: int = 1024
+
+    def _drift(self, model: Model, start: Tensor) -> Drift:
+        def drift(z: Tensor, step: int) -> Tensor:
+            d, slope = _slope(model, self.space, z)
+            return self.step * _PULLS[self.f](d)[:, None] * slope
+
+        return drift
+
+    def _std(self, step: int) -> float:
+        return sqrt(2 * self.step * self.noise)
+
+
+@dataclass(frozen=True)
+class DDLS(_Refiner):
+    """Discriminator-driven latent sampling: Langevin dynamics in the latent space of the generator.
+
+    `z <- z - (step/2) grad E(z) + noise_std xi` with the energy `E(z) = |z|^2/2 - d(G(z))`, that of the latents whose
+    samples follow the target if d is the log-ratio. A long run of small steps draws from it, up to a bias of the
+    order of the step.
+    Cost per sample: `steps + 1` generations and `steps` scores, all but the last generation with a gradient.
+
+    Args:
+        step: Size of a step, the paper's epsilon.
+        noise_std: Standard deviation of the noise; None for sqrt(step), the only one that draws from the energy as it
+            is. Another draws from E / T, at a temperature T = noise_std^2 / step.
+        steps: Updates.
+        decay, decay_every: Factor on the step every so many updates; the noise shrinks by its root, so that T stays.
+        batch_size: Samples per call of the networks.
+
+    Example:
+        >>> import torch
+        >>> model = Model(lambda z: z, lambda x: x[:, 0] - 0.5, dim=2, like=torch.empty(0))  # target N((1, 0), I)
+        >>> moved = DDLS(step=0.1, steps=100)(model, 1000)
+        >>> bool(abs(moved.x[:, 0].mean() - 1) < 0.2), moved.calls.generator
+        (True, 101000)
+
+    References:
+        | Your GAN is Secretly an Energy-based Model (Che et al., 2020)
+    """
+
+    step: float = 0.01
+    noise_std: float | None = None
+    steps: int = 1000
+    decay: float = 1.0
+    decay_every: int = 100
+    batch_size: int = 1024
+
+    def _shrunk(self, step: int) -> float:
+        return float(self.decay ** (step // self.decay_every))
+
+    def _drift(self, model: Model, start: Tensor) -> Drift:
+        return lambda z, step: self.step * self._shrunk(step) / 2 * (_slope(model, self.space, z)[1] - z)
+
+    def _std(self, step: int) -> float:
+        return (sqrt(self.step) if self.noise_std is None else self.noise_std) * sqrt(self._shrunk(step))
+
+
+def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats: int = 10, seed: int = 0) -> float:
+    """Estimate how steep the log-ratio is: `|d(x) - d(y)| / |x - y|`, its maximum over random pairs, averaged.
+
+    At most the Lipschitz constant among what the model makes. It takes 2 pairs repeats generations and scores, of
+    latents that no sample uses, and no gradients.
+
+    Args:
+        model: A model of any array library.
+        space: "target" divides by the distance of samples, "latent" by that of latents.
+        pairs, repeats: Pairs in a maximum, and maxima in the average.
+        seed: Decides the latents.
+
+    Example:
+        >>> steep = lipschitz(Model(lambda z: z, lambda x: 3 * x[:, 0] - 4 * x[:, 1], dim=2))
+        >>> 4.9 < steep <= 5
+        True
+    """
+    for name, value in {"space": space, "pairs": pairs, "repeats": repeats}.items():
+        _CHECKS[name](value, name)
+    steepest = []
+    for start in range(_PAIRS_FROM, _PAIRS_FROM + 2 * pairs * repeats, 2 * pairs):
+        z = model.latent(np.arange(start, start + 2 * pairs), seed=seed)
+        x = _generate(model, z)
+        d = score_batch(model.log_ratio, x, 2 * pairs)[1]
+        where: Any = host_view(z if space == "latent" else _one_array(x))
+        gap = where[::2].astype(np.float64) - where[1::2]
+        distance = np.linalg.norm(gap.reshape(pairs, -1), axis=1)
+        rise = np.abs(d[::2] - d[1::2])[distance > 0]
+        steepest.append(np.max(rise / distance[distance > 0], initial=0.0))
+    if not 0 < (slope := float(np.mean(steepest))) < inf:
+        raise RatioError(f"log_ratio has slope {slope:g} over {pairs * repeats} random pairs; check it, or give k_eff")
+    return slope
+
+
+def _evolve(state: Tensor, drift: Drift, steps: int, noise: Noise | None, clip: tuple[float, float] | None) -> Tensor:
+    """Move `state` by its drift and noise, `steps` times, and keep it between the two values of `clip`."""
+    for step in range(steps):
+        move = drift(state, step)
+        fine = move.isfinite().reshape(len(move), -1).all(1)
+        if not fine.all():
+            count = f"{int((~fine).sum())} of {len(fine)} samples at step {step + 1} of {steps}"
+            raise RatioError(f"the gradient is NaN or infinite for {count}; check the critic, or make smaller steps")
+        state = state + move if noise is None else state + move + noise(step)
+        state = state if clip is None else state.clamp(*clip)
+    return state
+
+
+def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-ratios of points of the space and their gradients there, and touch nothing else."""
+    torch = sys.modules["torch"]
+    state = state.detach().requires_grad_()
+    with torch.enable_grad():
+        d = model.log_ratio(_made(model, state) if space == "latent" else state)
+        if not is_torch_array(d):
+            raise InputTypeError(f"log_ratio must return a tensor of torch with a gradient, got {type(d).__name__}")
+        if tuple(d.shape) != (n := len(state),):
+            hint = "; use log_ratio(x)[:, 0]" if tuple(d.shape) == (n, 1) else ""
+            raise InputError(f"log_ratio must return one number per sample, shape ({n},), got {tuple(d.shape)}{hint}")
+        slope = torch.autograd.grad(d.sum(), state, allow_unused=True)[0] if d.requires_grad else None
+    if slope is None:
+        who = "log_ratio(generate(z))" if space == "latent" else "log_ratio(x)"
+        raise InputError(f"{who} must be differentiable by torch, and is not; look for detach, no_grad or argmax")
+    return d.detach(), slope
+
+
+def _made(model: Model, z: Tensor) -> Batch:
+    x = model.generate(z)
+    check_length(x, len(z), "generate")
+    return x
+
+
+def _generate(model: Model, z: Tensor) -> Batch:
+    with no_grad():
+        return map_leaves(detached, _made(model, z))
+
+
+def _one_array(x: Batch) -> Any:
+    if isinstance(x, dict | tuple):
+        raise InputTypeError(f"target space needs one array of generate, got a {type(x).__name__}; use space='latent'")
+    return x
+
+
+def _adam(dot: DOT) -> Drift:
+    moments: list[Tensor] = [0.0, 0.0]
+
+    def update(gradient: Tensor, step: int) -> Tensor:
+        for i, beta in enumerate(dot.betas):
+            moments[i] = beta * moments[i] + (1 - beta) * gradient ** (i + 1)
+        mean, square = (moment / (1 - beta ** (step + 1)) for moment, beta in zip(moments, dot.betas, strict=True))
+        return -dot.lr * mean / (square.sqrt() + dot.eps)
+
+    return update
+
+
+_OPTIMISERS: Mapping[str, Callable[[DOT], Drift]] = {"adam": _adam, "sgd": lambda dot: lambda g, step: -dot.lr * g}
+_PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "tangent": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / z.square().sum(1, keepdim=True),
+    "published": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / sqrt(z.shape[1]),
+}
+_PULLS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "kl": lambda d: d.new_ones(d.shape),
+    "logd": lambda d: (-d).sigmoid(),
+    "js": lambda d: d.sigmoid(),
+}
+
+
+def _fits(what: str, test: Callable[..., Any], size: int = 1) -> Callable[[Any, str], None]:
+    def check(value: Any, name: str) -> None:
+        parts = value if isinstance(value, tuple) else (value,)
+        if len(parts) != size or not all(map(is_number, parts)) or not test(*parts):
+            raise InputError(f"{name} must be {what}, got {value!r}")
+
+    return check
+
+
+def _one_of(among: Collection[str]) -> Callable[[Any, str], None]:
+    def check(value: Any, name: str) -> None:
+        if not isinstance(value, str) or value not in among:
+            raise UnknownNameError(f"unknown {name} {value!r}; choose from {', '.join(among)}")
+
+    return check
+
+
+_check_whole = _fits("a whole number of at least 1", lambda x: isinstance(x, int | np.integer) and x > 0)
+_CHECKS: Mapping[str, Callable[[Any, str], None]] = {
+    **dict.fromkeys(("steps", "batch_size", "pairs", "repeats", "decay_every"), _check_whole),
+    **dict.fromkeys(("lr", "eps", "k_eff", "step"), _fits("a finite number above 0", lambda x: 0 < x < inf)),
+    **dict.fromkeys(("noise", "noise_std"), _fits("a finite number of at least 0", lambda x: 0 <= x < inf)),
+    "decay": _fits("above 0 and at most 1", lambda x: 0 < x <= 1),
+    "offset": _fits("a finite number", isfinite),
+    "betas": _fits("two numbers of at least 0 and below 1", lambda a, b: 0 <= a < 1 and 0 <= b < 1, 2),
+    "clip": _fits("(low, high) with low < high", lambda low, high: low < high, 2),
+    "space": _one_of(("target", "latent")),
+    "optimiser": _one_of(_OPTIMISERS),
+    "project": _one_of(_PROJECTIONS),
+    "f": _one_of(_PULLS),
+}
