@@ -1,6 +1,5 @@
 import importlib
 
-import numpy as np
 import pytest
 
 
@@ -22,8 +21,3 @@ def single_precision_jax():
     jax.config.update("jax_enable_x64", False)
     yield importlib.import_module("jax.numpy")
     jax.config.update("jax_enable_x64", True)
-
-
-@pytest.fixture
-def doctest_namespace_numpy(doctest_namespace):
-    doctest_namespace["np"] = np

@@ -157,6 +157,36 @@ def test_draws(ids, seed, dim):
 
 
 @relaxed
+@given(things(), WEIGHTS, budgets, st.booleans(), st.sampled_from([0.9, 1.0, 0.0, "r", None]))
+def test_profiles(log_ratio, weights, budget, normalise, recall):
+    profile = answers(obrs.Profile, log_ratio, weights, normalise=normalise)
+    if profile is None:
+        return
+    plan = answers(profile.plan, [budget], recall=recall)
+    for value in plan[0].values() if plan else ():
+        assert not (isinstance(value, float) and np.isnan(value))
+    for name in ("kl", "tv", "gan", "neyman"):
+        left = answers(profile.divergence, name, budget)
+        assert left is None or left >= 0
+        answers(profile.bound, name, budget)
+
+
+@relaxed
+@given(things(), budgets, st.sampled_from([0.5, 0.999, 0, 1, "c", np.nan]))
+def test_confidence(log_ratio, budget, confidence):
+    rule = answers(obrs.Budgeted.fit, log_ratio, budget, confidence=confidence)
+    assert rule is None or 1 <= rule.budget <= budget
+
+
+@relaxed
+@given(
+    st.text(max_size=40) | st.sampled_from(['{"rule": "drs"}', '{"rule": "grouped", "labels": [[1]], "log_c": [0]}'])
+)
+def test_saved_rules(text):
+    answers(from_json, text)
+
+
+@relaxed
 @given(st.sampled_from([0, 0.5, 4, np.inf, -1, np.nan, "x", None, [1.0]]))
 def test_parameters(value):
     for make in (obrs.pr, obrs.alpha_divergence, obrs.rate):

@@ -19,15 +19,18 @@ ROOMS = [
     ["_confidence"],
     ["acceptance"],
     ["profile", "selection"],
-    ["plotting", "scores"],
+    ["plotting", "_formats"],
+    ["scores"],
     ["sampling"],
     ["__init__"],
     ["cli"],
+    ["__main__"],
 ]
 LIGHT = {"numpy", "array_api_compat"}
 # What else a room may import, always inside the function that needs it.
 HEAVY = {
     "plotting": {"matplotlib"},
+    "_formats": {"pyarrow"},
     "scores": {"pyarrow"},
     "sampling": {"torch", "zuko", "rich"},
     "cli": {"typer", "rich"},

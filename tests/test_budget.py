@@ -78,6 +78,26 @@ def test_atoms_and_ties_are_solved_exactly():
         assert abs(budget * exact.rate(log_ratio, log_c) - 1) <= 1e-12
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_targets_an_ulp_from_a_tail_mass_are_met(weighted):
+    """Where 1/K is the mass of the largest few, up to the last bits, and a wide gap follows."""
+    rng = np.random.default_rng(10)
+    for _ in range(1500):
+        n = rng.integers(2, 12)
+        log_ratio = rng.normal(size=n) * rng.choice([1, 30, 300])
+        weights = rng.choice([1e-15, 0.1, 0.3, 1, 1e5], size=n) if weighted else np.ones(n)
+        tail = np.cumsum(weights[np.argsort(-log_ratio)]) / weights.sum()
+        share = tail[rng.integers(0, n)] * (1 + rng.integers(-4, 5) * EPS)
+        if not 0 < share < 1:
+            continue
+        host = solve_log_c(log_ratio, 1 / share, weights=weights)
+        device = _solve_device.solve_rows(log_ratio[None], weights[None], share)[0][0]
+        for log_c in (host, device):
+            error = exact.rate(log_ratio, log_c, weights) / share - 1
+            assert error >= -1e-11
+            assert error <= 1e-11 or float(log_c) == -log_ratio.max()  # else K > M
+
+
 def test_equal_ratios_give_exact_rejection_that_accepts_all():
     assert float(solve_log_c(np.full(5, 3.0), 4)) == -3.0  # M = 1: any budget is above it
     assert float(acceptance_rate(np.full(5, 3.0), -3.0)) == 1.0
@@ -147,6 +167,19 @@ def test_scale_of_the_weights_does_not_matter(scale):
     assert float(solve_log_c(log_ratio, 2.6, weights=weights * scale)) == pytest.approx(
         float(solve_log_c(log_ratio, 2.6)), abs=1e-12
     )
+
+
+def test_weights_beyond_the_range_of_their_sum_are_fine(xp):
+    log_ratio = np.array([[0.0, -1.0, -2.0], [1.0, 0.5, -3.0]])
+    weights = np.array([[1e308, 1e308, 1e308], [5e-324, 5e-324, 5e-324]])
+    log_c = solve_log_c(xp.asarray(log_ratio), 1.5, weights=xp.asarray(weights), axis=1)
+    np.testing.assert_allclose(np.asarray(log_c), solve_log_c(log_ratio, 1.5, axis=1), atol=1e-12)
+    rates = acceptance_rate(xp.asarray(log_ratio), log_c, weights=xp.asarray(weights), axis=1)
+    np.testing.assert_allclose(np.asarray(rates), [1 / 1.5] * 2, rtol=1e-12)
+    groups = solve_log_c(log_ratio.ravel(), 1.5, weights=weights.ravel(), groups=[0, 0, 0, 1, 1, 1])
+    np.testing.assert_allclose(groups, np.asarray(log_c), atol=1e-12)
+    with pytest.raises(BudgetError, match="no proposal has r > 0"):
+        solve_log_c([-np.inf, -np.inf], 1e300, weights=[1e-100, 1e-100])
 
 
 def test_ratios_of_zero_weight_are_ignored_even_if_they_are_no_numbers(xp):
@@ -500,6 +533,15 @@ def test_gradient_flows_through_groups_and_axes(backend):
     assert np.all(by_group[labels != 1] == 0)
     by_row = gradient(backend, lambda v: solve_log_c(v.reshape(8, 3), 2, axis=0)[1], x)
     np.testing.assert_allclose(by_row, by_group, atol=1e-13)
+
+
+def test_torch_transforms_work_without_checks():
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(draw((4, 200)))
+    rows = torch.vmap(lambda row: solve_log_c(row, 2.6))(x)
+    np.testing.assert_allclose(rows.numpy(), solve_log_c(x.numpy(), 2.6, axis=1), atol=1e-12)
+    got = torch.func.grad(lambda row: solve_log_c(row, 2.6))(x[0])
+    np.testing.assert_allclose(got.numpy(), gradient("torch", lambda v: solve_log_c(v, 2.6), x[0].numpy()), atol=1e-12)
 
 
 def test_asking_for_a_gradient_does_not_change_the_value():

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -316,7 +317,10 @@ MISTAKES = [
     ),
     (["plan", "array.jsonl"], "array.jsonl, line 2 is not a JSON object: [1, 2]"),
     (["plan", "broken.jsonl"], "broken.jsonl, line 2 is not JSON: expecting value"),
-    (["plan", "huge.jsonl"], "int too large to convert to float"),
+    (
+        ["plan", "huge.jsonl"],
+        re.compile(r"huge.jsonl, line 1, column 'log_ratio': 10+\.\.\.0+ is too large for a number"),
+    ),
     (["plan", "broken.npy"], "broken.npy cannot be read by NumPy; is it whole, and without Python objects?"),
     (["plan", "broken.npz"], "broken.npz cannot be read by NumPy; is it whole, and without Python objects?"),
     (["plan", "broken.parquet"], "broken.parquet cannot be read as parquet; is it whole?"),
@@ -461,13 +465,11 @@ def test_a_folder_that_may_not_be_written_is_one_line_and_exit_code_1(folder, ca
     assert (code, err) == (1, "error: locked/kept.csv: permission denied\n")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of a file through the shell")
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
-    resource = pytest.importorskip("resource")
     (folder / "kept.csv").write_text("old")
-    done = obrs(
-        *("select", "scores.csv", "-n", 300, "-o", "kept.csv"),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
-    )
+    command = f"ulimit -f 1; exec {shlex.quote(sys.executable)} -m obrs.cli select scores.csv -n 300 -o kept.csv"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: kept.csv: file too large\n")
     assert (folder / "kept.csv").read_text() == "old"
     assert sorted(os.listdir()) == ["kept.csv", "scores.csv"]

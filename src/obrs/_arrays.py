@@ -99,15 +99,19 @@ def wants_gradient(x: Array) -> bool:
 
 
 def host_view(x: Array) -> "np.ndarray[Any, Any] | None":
-    """Return the values of `x` as NumPy memory, without a copy on the CPU; None inside `jax.jit`.
+    """Return the values of `x` as NumPy memory, without a copy on the CPU.
 
-    Something on an accelerator is copied: one transfer and one synchronisation.
+    Something on an accelerator is copied: one transfer and one synchronisation. None if the values cannot be
+    looked at: inside `jax.jit`, `torch.vmap` and their like.
     """
     x = detached(x)
     if is_numpy_array(x):
         return np.asarray(x)
     if is_torch_array(x):
-        return np.asarray(x.resolve_neg().cpu().numpy())
+        try:
+            return np.asarray(x.resolve_neg().cpu().numpy())
+        except (RuntimeError, NotImplementedError):
+            return None
     if is_traced(x):
         return None
     if is_jax_array(x):

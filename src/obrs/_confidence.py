@@ -61,7 +61,9 @@ def confident_budget(log_ratio: Any, budget: float, confidence: float) -> float:
 def _acceptance_at(log_ratio: Any, share: float) -> Any:
     """Return min(c r, 1) with c solved for this share, not floored at 1/max r."""
     solution = solve_rows(log_ratio[None], None, np.array([min(1.0, share) * log_ratio.size]))
-    return np.where(log_ratio > -np.inf, np.exp(np.minimum(log_ratio + solution.log_c[0], 0.0)), 0.0)
+    possible = log_ratio > -np.inf
+    log_a = np.where(possible, log_ratio, 0.0) + solution.log_c[0]
+    return np.where(possible, np.exp(np.minimum(log_a, 0.0)), 0.0)
 
 
 def hoeffding_excess(share: float, n: int, failure: float) -> float:

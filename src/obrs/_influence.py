@@ -10,7 +10,7 @@ References:
     | A Simple General Approach to Inference About the Tail of a Distribution (Hill, 1975)
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -49,28 +49,36 @@ def _unskewed(z: float, skewness: float) -> float:
     return 3 / skewness * (float(np.cbrt(1 + skewness * (z - skewness / 6))) - 1)
 
 
+class Cut(Protocol):
+    """Where a budget cuts: proposals from `position` on have a = 1, those before a = c r."""
+
+    @property
+    def log_c(self) -> float: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def position(self) -> int: ...
+
+
 class Sample:
     """The proposals of a profile, cut at one budget.
 
     Args:
-        prefix: Sorted log-ratios.
+        prefix: Sorted log-ratios, of r over its mean.
         square_mass: Sum of squared masses of the proposals with r = 0.
-        position: From here on a = 1.
-        log_c: The constant; +inf if nothing is rejected.
-        rate: Z.
-        normalised: Whether r was divided by its mean.
+        cut: The budget's constant, rate and position.
+        offset: What to add to speak of r itself.
+        normalised: Whether r is divided by the mean of the sample.
     """
 
-    def __init__(
-        self, prefix: Prefix, square_mass: float, position: int, log_c: float, rate: float, normalised: bool
-    ) -> None:
-        self.prefix, self.square_mass, self.position, self.rate = prefix, square_mass, position, rate
-        self.log_c, self.normalised = log_c, normalised
+    def __init__(self, prefix: Prefix, square_mass: float, cut: Cut, offset: float, normalised: bool) -> None:
+        self.prefix, self.square_mass, self.offset, self.normalised = prefix, square_mass, offset, normalised
+        self.position, self.rate, self.log_c = cut.position, cut.rate, cut.log_c
         self.ratio = np.exp(prefix.value)
         self.kept = np.ones(len(prefix.value))
-        if position:
-            self.kept[:position] = np.exp(prefix.value[:position] + log_c)
-        self.rejects = np.isfinite(log_c)
+        if self.position:
+            self.kept[: self.position] = np.exp(prefix.value[: self.position] + self.log_c)
+        self.rejects = np.isfinite(self.log_c)
 
     def _error(self, influence: Floats, at_zero: float) -> Error:
         """Return the error of a statistic with these influences, `at_zero` being that of r = 0."""
@@ -79,9 +87,9 @@ class Sample:
             return Error(np.inf, 0.0, 0.0)
         mean = float(np.sum(mass * influence)) + impossible * at_zero
         moved = mass * (influence - mean)
-        square = float(np.sum(moved**2)) + self.square_mass * (at_zero - mean) ** 2
-        if square == 0:
-            return Error(0.0, 0.0, np.inf)
+        square = float(np.sum(moved**2)) + self.square_mass * float(np.square(at_zero - mean))
+        if square == 0 or not np.isfinite(square):
+            return Error(square, 0.0, np.inf if square == 0 else 0.0)
         scaled = moved / np.sqrt(square)
         return Error(float(np.sqrt(square)), float(np.sum(scaled**3)), 1 / float(np.sum(scaled**4)))
 
@@ -91,8 +99,9 @@ class Sample:
 
     def of_divergence(self, div: FDivergence) -> Error:
         """Return that of the divergence left."""
-        log_u = self.prefix.value + np.log(self.rate)
-        log_u[: self.position] = np.log(self.rate) - self.log_c
+        log_z = np.log(self.rate) + self.offset
+        log_u = self.prefix.value + log_z
+        log_u[: self.position] = log_z - self.log_c
         f = div.f(log_u)
         slope = f + div.f_star_of_f_prime(log_u)  # u f'(u), also where u is 0 and f' infinite
         f_free, pull = (float(f[0]), float(slope[0])) if self.position else (0.0, 0.0)
@@ -117,6 +126,8 @@ class Sample:
         """Return that of the precision at a recall, `lam` being the slope of the curve before rejection there."""
         below = self.prefix.position(-np.log(lam))
         inner = float(np.exp(self.prefix.log_sum_below[below]))
+        if recall <= inner:  # a recall of 1 is decided by the largest ratio alone
+            return Error(np.inf, 0.0, 0.0)
         shift = lam * inner * self.ratio if self.normalised else 0.0
         influence = np.minimum(lam * self.ratio, 1.0) - shift
         return self._error(influence * (recall / (recall - inner) / self.rate), 0.0)
@@ -133,5 +144,7 @@ def tail_index(prefix: Prefix) -> float:
     if k < 1:
         return 0.0
     mass = prefix.mass[n - k :]
+    if not np.any(mass):
+        return 0.0
     excess = float(np.sum(mass * (prefix.value[n - k :] - prefix.value[n - k - 1])) / np.sum(mass))
     return float("inf") if excess <= 0 else 1 / excess

@@ -1,6 +1,7 @@
 """Log-ratios sorted once, with running sums: every question about a threshold is then a binary search."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,18 @@ class Prefix:
         self.impossible = float(np.sum(mass[:first]))
         self.value, self.mass = value[first:], mass[first:]
         self._sums: dict[str, Floats] = {}
-        even = len(self.mass) > 0 and self.mass.min() == self.mass.max()
+        even = mass[0] == mass[-1] and mass.min() == mass.max()  # of all, also those with r = 0
         self.mass_above = np.arange(len(self.mass), -1.0, -1.0) / len(mass) if even else _sum_above(self.mass)
         self.log_sum_below = _log_sum_below(self.value, self.mass)
         # alpha at each value as threshold: the mass above and c = exp(-value) times the sum below. It falls.
         with np.errstate(over="ignore"):
             self.alpha_at = self.mass_above[:-1] + np.exp(self.log_sum_below[:-1] - self.value)
+
+    @cached_property
+    def recall_at(self) -> Floats:
+        """Recall with the threshold at each value."""
+        recall: Floats = self.alpha_at * np.exp(self.value)
+        return recall
 
     def position(self, threshold: Any) -> Any:
         """Return how many lie below each threshold."""

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from ._arrays import detached, widest
 from .types import Array
 
-__all__ = ["log_c_of_set", "solve_rows", "total"]
+__all__ = ["log_c_of_set", "relative_masses", "solve_rows", "total"]
 
 
 def solve_rows(x: Array, weights: Array | None, share: float) -> tuple[Array, Array, Array, Array]:
@@ -30,7 +30,7 @@ def solve_rows(x: Array, weights: Array | None, share: float) -> tuple[Array, Ar
     else:
         mass = xp.astype(weights, x.dtype, copy=False)
         no_mass = xp.sum(xp.astype(~(mass >= 0) | (mass == xp.inf), xp.int32), axis=-1)
-        mass = mass / xp.max(mass, axis=-1, keepdims=True)  # else a sum of large weights overflows
+        mass = relative_masses(mass)
         mass = mass / total(mass)[:, None]
     ignored = mass <= 0
     bad = xp.sum(xp.astype((xp.isnan(x) | (x == xp.inf)) & ~ignored, xp.int32), axis=-1)
@@ -80,8 +80,23 @@ def log_c_of_set(x: Array, mass: Array, free: Array, share: Any, reference: Arra
     inner = xp.where(counted, x, reference)  # so that no exp of a discarded entry reaches the gradient
     lse = reference[:, 0] + _log(total(xp.where(counted, mass * xp.exp(inner - reference), 0.0)), xp)
     deficit = share - total(xp.where(free, 0.0, mass))
-    edge = xp.min(xp.where(free, xp.inf, detached(x)), axis=-1)
-    return xp.where(deficit > 0, _log(xp.where(deficit > 0, deficit, 1.0), xp) - lse, -edge)
+    still = detached(x)
+    edge = xp.min(xp.where(free, xp.inf, still), axis=-1)
+    largest = xp.max(xp.where(counted, still, -xp.inf), axis=-1)
+    log_c = xp.where(deficit > 0, _log(xp.where(deficit > 0, deficit, 1.0), xp) - lse, -edge)
+    # Between the largest free value and the smallest saturated one, even if the deficit is an ulp off.
+    value = detached(log_c)
+    return log_c + (xp.maximum(xp.minimum(value, -largest), -edge) - value)
+
+
+def relative_masses(mass: Array) -> Array:
+    """Return masses over the largest of their row, so that no sum of them leaves the range.
+
+    By logarithms: a compiler may merge two divisions into one that overflows.
+    """
+    xp = array_namespace(mass)
+    log_mass = _log(mass, xp)
+    return xp.exp(log_mass - xp.max(log_mass, axis=-1, keepdims=True))
 
 
 def total(x: Array) -> Array:

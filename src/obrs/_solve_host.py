@@ -103,7 +103,7 @@ def _solve_block(x: Floats, weights: Floats | None, target: Floats) -> Solution:
         low, high = _bracket(x, weights, target)
     solution = _finish(_scan(x, weights, low, high), low, high, target)
     tau = -solution.log_c
-    missed = np.flatnonzero((tau < low) | (tau >= high))
+    missed = np.flatnonzero((tau < low) | ((tau >= high) & (high < np.inf)))
     if missed.size:
         too_high = tau[missed] < low[missed]
         low, high = np.where(too_high, -np.inf, high[missed]), np.where(too_high, low[missed], np.inf)
@@ -200,10 +200,11 @@ def _finish(middle: _Middle, low: Floats, high: Floats, target: Floats) -> Solut
     """Solve exactly if tau lies in `[low, high)`; otherwise the answer lies outside it too, on the right side."""
     rows, size = middle.value.shape
     if middle.mass is None:
-        value, mass = np.sort(middle.value, axis=1).astype(np.float64, copy=False), None
+        value = np.sort(np.ascontiguousarray(middle.value), axis=1).astype(np.float64, copy=False)
+        mass = None
         tail = np.broadcast_to(np.arange(size, 0.0, -1.0), (rows, size))
     else:
-        order = np.argsort(middle.value, axis=1)
+        order = np.argsort(np.ascontiguousarray(middle.value), axis=1)
         value = np.take_along_axis(middle.value, order, axis=1).astype(np.float64, copy=False)
         mass = np.take_along_axis(middle.mass, order, axis=1).astype(np.float64, copy=False)
         mass = np.where(value > -np.inf, mass, 0.0)
@@ -233,20 +234,19 @@ def _finish(middle: _Middle, low: Floats, high: Floats, target: Floats) -> Solut
     alpha += below[:, None]
     alpha *= np.exp(-np.maximum(offset, 0.0))
     alpha += tail
-    free = (alpha >= goal) | (offset <= 0)
+    # With the target out of reach, or an ulp beyond it, the smallest value stays free, so that c is finite.
+    hopeless = np.isneginf(quantile) & np.isneginf(low)
+    free = (alpha >= goal) | ~positive | (hopeless[:, None] & (value <= first[:, None]))
 
-    # Newton's step on a concave function: from the right set it returns the root, from a set that rounding
-    # made one too large or too small it mends it.
-    for _ in range(4):
-        total = below + np.sum(weighted, axis=1, where=free)
-        saturated = middle.above + (_count(~free) if mass is None else np.sum(mass, axis=1, where=~free))
-        edge = np.minimum(np.min(value, axis=1, where=~free, initial=np.inf), high)
-        deficit = target - saturated
-        tau = np.where(deficit > 0, reference + np.log(total) - np.log(deficit), edge)
-        settled = (value <= tau[:, None]) | (offset <= 0)
-        if np.array_equal(settled, free):
-            break
-        free = settled
+    # Who is free is known up to rounding; equal values go together. Between the largest free value and the
+    # smallest saturated one alpha is W + c S, and tau stays there even if the deficit is an ulp off.
+    edge = np.minimum(np.min(value, axis=1, where=~free, initial=np.inf), high)
+    free = value < edge[:, None]
+    total = below + np.sum(weighted, axis=1, where=free)
+    saturated = middle.above + (_count(~free) if mass is None else np.sum(mass, axis=1, where=~free))
+    deficit = target - saturated
+    tau = np.where(deficit > 0, reference + np.log(total) - np.log(deficit), edge)
+    tau = np.clip(tau, np.max(value, axis=1, where=free, initial=-np.inf), edge)
     return Solution(-tau, edge, saturated, np.where(np.isneginf(low), reached, np.inf), middle.top)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from ._arrays import as_floats, detached, host_view, like
+from ._arrays import as_floats, detached, host_view, is_traced, like
 from ._confidence import confident_budget
-from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, out_of_reach
+from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
 from .budget import acceptance_rate, solve_log_c
 from .errors import InputError, InputTypeError, UnknownNameError
 from .types import Array, Rule
@@ -50,6 +50,9 @@ class Budgeted:
     budget: float | None = None
     rate: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_fields(self, "log_c")
+
     @classmethod
     def fit(
         cls,
@@ -74,9 +77,13 @@ class Budgeted:
             values = _host(log_ratio)
             check_ratios(values)
             budget = confident_budget(values.reshape(-1), check_budget(budget), confidence)
-        log_ratio = detached(as_log_ratio(log_ratio))
-        log_c = float(solve_log_c(log_ratio, budget, weights=weights))
-        return cls(log_c, float(budget), float(acceptance_rate(log_ratio, log_c, weights=weights)))
+        x = detached(as_log_ratio(log_ratio))
+        if is_traced(x):
+            raise InputTypeError(_OUTSIDE)
+        log_c = float(solve_log_c(x, budget, weights=weights))
+        exact = log_c == -float(array_namespace(x).max(x))  # then more than 1/budget is kept
+        achieved = float(acceptance_rate(x, log_c, weights=weights)) if exact else 1 / float(budget)
+        return cls(log_c, float(budget), achieved)
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)`."""
@@ -100,6 +107,9 @@ class Unbudgeted:
     """
 
     log_m: float
+
+    def __post_init__(self) -> None:
+        _check_fields(self, "log_m")
 
     @classmethod
     def fit(cls, log_ratio: Array) -> "Unbudgeted":
@@ -142,6 +152,7 @@ class DRS:
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
+        _check_fields(self, "log_m", "gamma", "eps")
         if not self.eps >= 0:
             raise InputError(f"eps must be at least 0, got {self.eps}")
 
@@ -149,6 +160,7 @@ class DRS:
     def fit(cls, log_ratio: Array, budget: float, *, eps: float = 1e-6) -> "DRS":
         """Solve gamma for the budget, never above 0: there exact rejection costs less than the budget."""
         share = 1 / check_budget(budget)
+        cls(0.0, 0.0, eps)  # refuses an eps that is none
         log_m, values = _log_max(log_ratio), _host(log_ratio).astype(np.float64)
         with np.errstate(over="ignore"):
             rho = np.maximum(values[values > -inf] - log_m, -1e300)
@@ -200,6 +212,12 @@ class Grouped:
     log_c: tuple[float, ...]
     of: Callable[[Any], Any] | None = field(default=None, compare=False)
 
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.log_c) or not all(is_number(c) and float(c) == float(c) for c in self.log_c):
+            raise InputError("a Grouped rule has one number log_c per label")
+        if list(self.labels) != sorted(set(self.labels)):
+            raise InputError(f"the labels of a Grouped rule must be ascending, got {self.labels!r:.60}")
+
     @classmethod
     def fit(cls, log_ratio: Array, budget: float, groups: Array, of: Callable[[Any], Any] | None = None) -> "Grouped":
         """Choose one `log_c` per group from log-ratios with labels."""
@@ -232,6 +250,7 @@ class Grouped:
         return np.asarray(self.log_c)[at]
 
 
+_OUTSIDE = "a rule is fitted outside jax.jit: its constants are Python numbers"
 RULES: dict[str, type] = {"budgeted": Budgeted, "unbudgeted": Unbudgeted, "drs": DRS, "grouped": Grouped}
 _NULL = {"log_c": inf, "gamma": -inf}  # what null stands for in JSON, which has no infinity
 
@@ -265,7 +284,7 @@ def from_json(text: str) -> Any:
         name = data.pop("rule")
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
-    if name not in RULES:
+    if not isinstance(name, str) or name not in RULES:
         raise UnknownNameError(f"unknown rule {name!r}; choose from {', '.join(RULES)}")
 
     def restored(key: str, value: Any) -> Any:
@@ -275,9 +294,18 @@ def from_json(text: str) -> Any:
 
     try:
         return RULES[name](**{key: restored(key, value) for key, value in data.items()})
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         wanted = ", ".join(f.name for f in fields(RULES[name]) if f.compare)
         raise InputError(f"a saved {name} rule has the fields {wanted}, got {', '.join(data)}") from error
+
+
+def _check_fields(rule: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(rule, name)
+        if not is_number(value) or float(value) != float(value):
+            raise InputError(f"{name} of a {type(rule).__name__} rule must be a number, got {value!r:.60}")
 
 
 def _log_accept(x: Array, log_c: Any) -> Array:
@@ -307,7 +335,7 @@ def _plus(x: Array, constant: Any) -> Array:
 def _host(x: Array) -> Any:
     values = host_view(as_log_ratio(x))
     if values is None:
-        raise InputTypeError("a rule is fitted outside jax.jit: its constants are Python numbers")
+        raise InputTypeError(_OUTSIDE)
     return values
 
 

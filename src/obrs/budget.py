@@ -4,6 +4,7 @@
 with probability min(c r, 1) is the best use of K for every f-divergence at once.
 """
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from . import _solve_device
-from ._arrays import detached, host_view, is_traced, like, on_accelerator, wants_gradient, widest
+from ._arrays import detached, host_view, like, on_accelerator, wants_gradient, widest
 from ._inputs import (
     as_constant,
     as_groups,
@@ -99,10 +100,12 @@ def solve_log_c(
         x, w = as_rows(x, axis), None if w is None else as_rows(w, axis)
         layout = by_row(*x.shape)
 
-    if (on_accelerator(x) and groups is None) or is_traced(detached(x)) or (w is not None and is_traced(w)):
+    there = on_accelerator(x) and groups is None
+    values, masses = None if there else host_view(x), None if w is None or there else host_view(w)
+    if values is None or (masses is None and w is not None):
         log_c = _solve_on_device(x, w, share, check)
     else:
-        solution = _solve_on_host(host_view(x), None if w is None else host_view(w), share, layout, check)
+        solution = _solve_on_host(values, masses, share, layout, check)
         log_c = like(_floored(solution, share), x)
         if wants_gradient(x):
             log_c = log_c + _zero_with_gradient(x, w, solution, share, layout)
@@ -139,12 +142,15 @@ def acceptance_rate(
     c = xp.reshape(c, (-1, 1)) if axis is not None and c.ndim else as_rows(broadcast(c, x, "log_c"), axis)
     w = as_weights(weights, x)
     x, w = as_rows(x, axis), None if w is None else as_rows(w, axis)
-    if on_accelerator(x) or wants_gradient(x) or wants_gradient(c):
+    there = on_accelerator(x) or wants_gradient(x) or wants_gradient(c)
+    values, constants = (None, None) if there else (host_view(x), host_view(c))
+    if values is None or constants is None:
         mean, bad = _mean_on_device(x, c, w)
-        if check and not is_traced(detached(bad)) and (count := int(bad)):
-            raise bad_ratios(count, x.shape[0] * x.shape[1])
+        count = host_view(bad) if check else None
+        if count is not None and count.any():
+            raise bad_ratios(int(count), x.shape[0] * x.shape[1])
     else:
-        mean = like(_mean_on_host(host_view(x), host_view(c), None if w is None else host_view(w), check), x)
+        mean = like(_mean_on_host(values, constants, None if w is None else host_view(w), check), x)
     return xp.reshape(xp.astype(mean, x.dtype, copy=False), shape)
 
 
@@ -162,10 +168,7 @@ def rate(share: float) -> float:
 
 def _solve_on_host(values: Any, masses: Any, share: float, layout: Layout, check: bool) -> Solution:
     """Solve in NumPy memory; raise if `check` finds log-ratios that are no numbers or a budget out of reach."""
-    if masses is not None:
-        tiny, largest = np.finfo(np.float64).tiny, float(masses.max())
-        if not tiny * 1e30 < largest < 1e290:  # else sums would leave the range of float64
-            masses = masses.astype(np.float64) / max(largest, tiny)
+    masses = None if masses is None else _in_range(masses, layout.largest(masses), layout.expand)
     whole = layout.mass(masses)
     if not whole.all():
         raise InputError(f"weights must not all be 0{_where(whole == 0, layout)}")
@@ -175,11 +178,19 @@ def _solve_on_host(values: Any, masses: Any, share: float, layout: Layout, check
             check_ratios(values, masses)
         finite = np.where(np.isnan(values), -inf, np.minimum(values, np.finfo(values.dtype).max))
         solution = layout.solve(finite, masses, share * whole)
-    short = solution.reached < share * whole * (1 - _SLACK)
+    short = (solution.reached < share * whole * (1 - _SLACK)) | (solution.reached == 0)
     if check and short.any():
         first = int(np.argmax(short))
         raise out_of_reach(share, solution.reached[first] / whole[first], _where(short, layout))
     return solution
+
+
+def _in_range(masses: Any, largest: Any, expand: Callable[[Any], Any]) -> Any:
+    """Divide masses by the largest of their problem if a sum of them could leave the range of float64."""
+    largest = np.asarray(largest, dtype=np.float64)
+    if np.all((largest == 0) | ((largest > 1e-200) & (largest < 1e200))):
+        return masses
+    return masses.astype(np.float64) / expand(np.where(largest > 0, largest, 1.0))
 
 
 def _floored(solution: Solution, share: float) -> Any:
@@ -216,9 +227,10 @@ def _solve_on_device(x: Array, w: Array | None, share: float, check: bool) -> Ar
     """Solve where the array lives; one synchronisation if `check` looks at what was found."""
     xp = array_namespace(x)
     log_c, reached, *wrong = _solve_device.solve_rows(x, w, share)
-    if check and not is_traced(detached(reached)):
+    facts = None
+    if check:
         facts = host_view(xp.stack([xp.min(reached), *(xp.astype(xp.sum(k), reached.dtype) for k in wrong)]))
-        assert facts is not None
+    if facts is not None:  # else inside jit or vmap
         if facts[2]:
             raise bad_weights(int(facts[2]), x.shape[0] * x.shape[1])
         if facts[1]:
@@ -232,6 +244,8 @@ def _solve_on_device(x: Array, w: Array | None, share: float, check: bool) -> Ar
 def _mean_on_host(x: Any, log_c: Any, weights: Any, check: bool) -> Any:
     """Average min(c r, 1) over each row, in float64, a tile at a time."""
     rows, n = x.shape
+    if weights is not None:
+        weights = _in_range(weights, np.max(weights, axis=1), lambda largest: largest[:, None])
     sums, masses = np.zeros(rows), np.zeros(rows)
     height = max(1, _TILE // n)
     for top in range(0, rows, height):
@@ -241,13 +255,16 @@ def _mean_on_host(x: Any, log_c: Any, weights: Any, check: bool) -> Any:
             tile = x[at, to].astype(np.float64)
             c = log_c[at if len(log_c) > 1 else slice(None), to if log_c.shape[1] > 1 else slice(None)]
             w = None if weights is None else weights[at, to]
-            if check:
+            lowest, largest = tile.min(), tile.max()
+            odd = not (lowest > -inf and largest < inf)  # NaN, too
+            if check and odd:
                 check_ratios(tile, w)
             with np.errstate(invalid="ignore", over="ignore"):  # -inf + inf: r = 0 is not accepted at c = inf either
-                a = np.exp(np.minimum(tile + c, 0.0))
-            a[~(tile > -inf)] = 0.0
-            a[tile == inf] = 1.0
-            sums[at] += np.sum(a, axis=1) if w is None else np.sum(a * w, axis=1, dtype=np.float64)
+                accepted = np.exp(np.minimum(tile + c, 0.0))
+            if odd:
+                accepted[~(tile > -inf)] = 0.0
+                accepted[tile == inf] = 1.0
+            sums[at] += np.sum(accepted, axis=1) if w is None else np.sum(accepted * w, axis=1, dtype=np.float64)
             masses[at] += tile.shape[1] if w is None else np.sum(w, axis=1, dtype=np.float64)
     if not masses.all():
         raise InputError("weights must not all be 0")
@@ -259,7 +276,7 @@ def _mean_on_device(x: Array, log_c: Array, weights: Array | None) -> tuple[Arra
     xp = array_namespace(x)
     wide = widest(xp)
     x, log_c = xp.astype(x, wide, copy=False), xp.astype(log_c, wide, copy=False)
-    w = xp.ones_like(x) if weights is None else xp.astype(weights, wide, copy=False)
+    w = xp.ones_like(x) if weights is None else _solve_device.relative_masses(xp.astype(weights, wide, copy=False))
     bad = xp.sum(xp.astype((xp.isnan(x) | (x == inf)) & (w > 0), xp.int32))
     possible = x > -inf
     log_a = xp.where(possible, x, 0.0) + xp.where(possible, log_c, 0.0)

@@ -12,11 +12,7 @@ from math import exp, inf, isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-
-try:
-    import typer
-except ImportError:  # the library works without it; the command says what it needs
-    sys.exit("error: the obrs command needs typer, rich and pyarrow: pip install 'obrs[cli]'")
+import typer
 
 from . import __version__
 from ._inputs import check_budget
@@ -321,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except (ObrsError, OSError, OverflowError, ModuleNotFoundError, _ClickError) as error:
+    except (ObrsError, OSError, ModuleNotFoundError, _ClickError) as error:
         if debug:
             raise
         typer.echo(f"error: {' '.join(_said(error).split())}", err=True)

@@ -7,6 +7,7 @@ __all__ = [
     "InputError",
     "InputTypeError",
     "Interrupted",
+    "MissingLibraryError",
     "ObrsError",
     "RatioError",
     "UnknownNameError",
@@ -35,6 +36,10 @@ class InputTypeError(ObrsError, TypeError):
 
 class DivergenceError(ObrsError, ValueError):
     """A divergence was asked for something it does not have, such as an inverse critic."""
+
+
+class MissingLibraryError(ObrsError, ImportError):
+    """An optional library is not installed."""
 
 
 class UnknownNameError(ObrsError, KeyError):

@@ -1,12 +1,12 @@
 """Pictures of a profile. Matplotlib is imported when a picture is drawn, not before."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ._inputs import check_budget
-from .errors import InputError, InputTypeError
+from .errors import InputError, InputTypeError, MissingLibraryError
 from .profile import Profile
 
 __all__ = ["COLOURS", "plot_profile"]
@@ -16,7 +16,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#0
 _MODEL = "0.45"
 
 
-def plot_profile(profile: Profile, budgets: Sequence[float] = (2.0, 4.0), *, figure: Any = None) -> Any:
+def plot_profile(profile: Profile, budgets: Iterable[float] = (2.0, 4.0), *, figure: Any = None) -> Any:
     """Draw what a profile knows: ratios, acceptance, precision and recall, and divergence against the budget.
 
     Args:
@@ -34,6 +34,8 @@ def plot_profile(profile: Profile, budgets: Sequence[float] = (2.0, 4.0), *, fig
     """
     if not isinstance(profile, Profile):
         raise InputTypeError(f"plot_profile draws a Profile, got {type(profile).__name__}; use Profile(log_ratio)")
+    if not isinstance(budgets, Iterable):
+        raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
     budgets = [check_budget(k) for k in budgets]
     if len(budgets) > 6:
         raise InputError(f"at most six budgets can be told apart in one picture, got {len(budgets)}")
@@ -41,8 +43,10 @@ def plot_profile(profile: Profile, budgets: Sequence[float] = (2.0, 4.0), *, fig
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise InputTypeError("plot_profile needs matplotlib: pip install 'obrs[plot]'") from error
+            raise MissingLibraryError("plot_profile needs matplotlib: pip install 'obrs[plot]'") from error
         figure = Figure(figsize=(10, 7), layout="constrained")
+    elif not hasattr(figure, "subplots"):
+        raise InputTypeError(f"figure must be a matplotlib figure, got {type(figure).__name__}")
     ratios, acceptance, curves, left = figure.subplots(2, 2).flat
     _draw_ratios(ratios, profile, budgets)
     _draw_acceptance(acceptance, profile, budgets)

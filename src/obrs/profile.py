@@ -15,9 +15,9 @@ import numpy as np
 from . import bounds
 from ._arrays import host_view
 from ._influence import Sample, tail_index
-from ._inputs import as_log_ratio, as_weights, check_budget, check_ratios, is_number, out_of_reach
+from ._inputs import as_log_ratio, as_weights, check_budget, check_count, check_ratios, is_number, out_of_reach
 from ._prefix import Prefix
-from .divergences import FDivergence, divergence
+from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import InputError, InputTypeError
 from .types import Array
 
@@ -29,6 +29,9 @@ _COLUMNS = ("kl", "rkl", "tv", "js", "chi2")
 _MOMENTS = {"kl": 2, "rkl": 2, "tv": 2, "js": 2, "precision": 2, "chi2": 4, "ess": 4}
 _FEW = 5  # proposals that decide a standard error; with fewer, intervals were seen to cover below 90 %
 _SATURATED = 20  # proposals with a = 1; with fewer, the budget is close to the largest ratio of the sample
+
+
+_quiet = np.errstate(all="ignore")  # sums that leave the range are infinite, and a log of 0 is meant
 
 
 class Curve(NamedTuple):
@@ -67,10 +70,10 @@ class Profile:
 
     Args:
         log_ratio: Log-ratios of proposals from the model, any shape; -inf means r = 0.
-        weights: Masses of the proposals, as in `solve_log_c`.
+        weights: Masses of the proposals, as in `solve_log_c`; `plan` takes them as importance weights of a sample.
         normalise: Divide r by its mean, which is kept as `log_mean_ratio`. If not, E_Q[r] < 1 is taken at its word:
             1 - E_Q[r] of the target lies where the model never goes, which caps the recall and adds
-            f'(inf) (1 - E_Q[r]) to each divergence.
+            f'(inf) (1 - E_Q[r]) to each divergence. E_Q[r] > 1, which no two distributions have, is divided out.
 
     Attributes:
         log_mean_ratio: log E_Q[r] as given. Far from 0 the ratio is not calibrated, or misses modes.
@@ -87,6 +90,7 @@ class Profile:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3
     """
 
+    @_quiet
     def __init__(self, log_ratio: Array, weights: Array | None = None, *, normalise: bool = True) -> None:
         x = as_log_ratio(log_ratio)
         values, masses = host_view(x), None
@@ -103,16 +107,20 @@ class Profile:
         mass = mass / mass.max()
         mass /= np.sum(mass)
         top = float(np.max(values))
-        if top == -inf:
+        if top == -inf or not np.any(mass[values > -inf] > 0):  # or masses too small to be told from 0
             raise out_of_reach(1.0, 0.0)
-        self.log_mean_ratio = top + float(np.log(np.sum(mass * np.exp(values - top))))
-        self.normalised = normalise
-        self.max_budget = float(np.exp(top - self.log_mean_ratio))
-        self._prefix = Prefix(values - self.log_mean_ratio if normalise else values, mass)
-        self._mean = 1.0 if normalise else float(np.exp(self.log_mean_ratio))
-        self._missing = max(1.0 - self._mean, 0.0)
-        self._impossible_square = float(np.sum(mass[values == -inf] ** 2))
+        values = values - top
+        below_top = float(np.log(np.sum(mass * np.exp(values))))
+        self.log_mean_ratio = top + below_top
+        self.max_budget = float(np.exp(-below_top))
         self.size = int(values.size)
+        self.normalised = normalise or self.log_mean_ratio > 0
+        self._prefix = Prefix(values - below_top, mass)  # of r over its mean, always
+        self._offset = 0.0 if self.normalised else self.log_mean_ratio  # what to add to speak of r itself
+        self._mean = float(np.exp(self._offset))
+        rounding = 8 * _EPS * self.size**0.5
+        self._missing = 1 - self._mean if 1 - self._mean > rounding else 0.0
+        self._impossible_square = float(np.sum(mass[values == -inf] ** 2))
 
     @property
     def possible(self) -> float:
@@ -122,21 +130,21 @@ class Profile:
     @property
     def sorted_log_ratio(self) -> tuple[Any, Any]:
         """The log-ratios with r > 0 as given, ascending, and their masses."""
-        return self._prefix.value + (self.log_mean_ratio if self.normalised else 0.0), self._prefix.mass
+        return self._prefix.value + self.log_mean_ratio, self._prefix.mass
 
+    @_quiet
     def alpha(self, lam: Array) -> Any:
         """Return the precision E_Q[min(lam r, 1)] at each slope `lam` in [0, inf]."""
-        _, above, below = self._at_slope(lam)
-        with np.errstate(over="ignore", invalid="ignore"):
-            inner = np.where(np.isneginf(below), 0.0, np.exp(below + _log(lam)))
+        log_lam, above, below = self._at_slope(lam)
+        inner = np.where(np.isneginf(below), 0.0, np.exp(below + log_lam))
         return _plain(above + inner)
 
+    @_quiet
     def beta(self, lam: Array) -> Any:
         """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope."""
-        lam, above, below = self._at_slope(lam)
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            outer = np.where(above > 0, above / lam, 0.0)
-        return _plain(outer + np.exp(below))
+        log_lam, above, below = self._at_slope(lam)
+        outer = np.where(above > 0, above * np.exp(-log_lam), 0.0)
+        return _plain((outer + np.exp(below)) * self._mean)
 
     def curve(self, budget: float = 1.0, points: int = 257) -> Curve:
         """Return the precision-recall curve after rejection with this budget; 1 is the model itself.
@@ -159,52 +167,58 @@ class Profile:
             return Frontier(lam, -np.log(precision), -np.log(recall))
 
     def log_c(self, budget: float) -> float:
-        """Return log c for r as given, the same as `solve_log_c`."""
-        return self._cut(budget).log_c - (self.log_mean_ratio if self.normalised else 0.0)
+        """Return log c for r as given, the same as `solve_log_c`; at budget 1, the model itself, +inf."""
+        return self._cut(budget).log_c - self.log_mean_ratio
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
         return self._cut(budget).rate
 
+    @_quiet
     def ess(self, budget: float = 1.0) -> float:
         """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1]."""
         cut, prefix = self._cut(budget), self._prefix
         second = prefix.sum_above("r2", lambda x: np.exp(2 * x), cut.position)
         free = np.exp(prefix.log_sum_below[cut.position] - cut.log_c) if cut.position else 0.0
-        return float(min(self._mean**2 / (cut.rate * (second + free)), 1.0))
+        return float(min(1 / (cut.rate * (second + free)), 1.0))
 
+    @_quiet
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0) -> float:
         """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model."""
         div, cut, prefix = divergence(key_or_record), self._cut(budget), self._prefix
-        if div.name in _SEPARABLE:
-            saturated = _SEPARABLE[div.name](prefix, cut.position, log(cut.rate))
+        log_z = log(cut.rate) + self._offset
+        if div is DIVERGENCES.get(div.name) and div.name in _SEPARABLE:
+            saturated = _SEPARABLE[div.name](prefix, cut.position, log_z)
         else:
-            u = prefix.value[cut.position :] + log(cut.rate)
-            saturated = float(np.sum(prefix.mass[cut.position :] * div.f(u)))
+            saturated = float(np.sum(prefix.mass[cut.position :] * div.f(prefix.value[cut.position :] + log_z)))
         left = saturated / cut.rate
         if cut.position:
             share = np.exp(cut.log_c + prefix.log_sum_below[cut.position]) / cut.rate
-            left += float(share * div.f(log(cut.rate) - cut.log_c))
+            left += float(share * div.f(log_z - cut.log_c))
         elif prefix.impossible and cut.log_c == inf:
             left += prefix.impossible * float(div.f(-inf))
         if self._missing:
             left += self._missing * float(div.critic(inf))
-        return 0.0 if -1e-12 < left < 0 else float(left)
+        return max(float(left), 0.0)  # below 0 only by rounding
 
+    @_quiet
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
         """Return an upper bound on the divergence left: `bounds.general_bound`, for kl also `bounds.kl_bound`."""
         if not self.normalised:
             raise InputError("bounds are between probability measures; use Profile(..., normalise=True)")
         div, k = divergence(key_or_record), check_budget(budget)
+        self._cut(k)  # the budget must be one that can be met
         bound = bounds.general_bound(self.divergence(div), k, self.max_budget)
-        if div.name == "kl" and not self._prefix.impossible:
+        if div is DIVERGENCES["kl"] and not self._prefix.impossible:
             bound = min(bound, bounds.kl_bound(self._prefix.value, self._prefix.mass, k))
         return bound
 
+    @_quiet
     def precision_at(self, recall: float, budget: float = 1.0) -> float:
         """Return the precision after rejection at a recall in (0, E_Q[r]]."""
-        return min(self._slope_at(recall) * recall / self._cut(budget).rate, 1.0)
+        return min(self._slope_at(recall) * recall / self._mean / self._cut(budget).rate, 1.0)
 
+    @_quiet
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> "Plan":
         """Return one row per budget: what is kept, what is left, and how sure that is.
 
@@ -222,15 +236,16 @@ class Profile:
             >>> round(rows[1]["kl"], 3), rows[1]["proposals"], rows[1]["unreliable"]
             (0.005, 200.0, '')
         """
-        lam = self._slope_at(recall)
-        index = tail_index(self._prefix)
-        return Plan(self._plan_row(check_budget(k), n, recall, lam, index) for k in budgets)
+        lam, index = self._slope_at(recall), tail_index(self._prefix)
+        number = None if n is None else check_count(n, "n")
+        if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
+            raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
+        share = recall / self._mean
+        return Plan(self._plan_row(check_budget(k), number, share, lam, index) for k in budgets)
 
     def _plan_row(self, budget: float, n: int | None, recall: float, lam: float, index: float) -> dict[str, Any]:
         cut = self._cut(budget)
-        sample = Sample(
-            self._prefix, self._impossible_square, cut.position, cut.log_c, cut.rate, normalised=self.normalised
-        )
+        sample = Sample(self._prefix, self._impossible_square, cut, self._offset, self.normalised)
         ess = self.ess(budget)
         relative = sample.of_log_ess()
         estimates = {
@@ -268,20 +283,24 @@ class Profile:
         return _Cut(log_c, rate, position, True)
 
     def _at_slope(self, lam: Any) -> tuple[Any, Any, Any]:
-        lam = np.asarray(lam, dtype=np.float64)
-        if not np.all(lam >= 0):
+        try:
+            slope = np.asarray(lam, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputTypeError(f"lam must be a number or an array of numbers, got {lam!r:.60}") from error
+        if not np.all(slope >= 0):
             raise InputError("lam must be at least 0, a slope precision/recall")
-        position = self._prefix.position(-_log(lam))
-        return lam, self._prefix.mass_above[position], self._prefix.log_sum_below[position]
+        log_lam = _log(slope) + self._offset
+        position = self._prefix.position(-log_lam)
+        return log_lam, self._prefix.mass_above[position], self._prefix.log_sum_below[position]
 
     def _slope_at(self, recall: float) -> float:
-        """Return the largest slope whose recall is `recall`, before rejection."""
+        """Return the largest slope whose recall is `recall`, before rejection and for r over its mean."""
         if not is_number(recall) or not 0 < float(recall) <= self._mean * (1 + 8 * _EPS):
             raise InputError(f"recall must be above 0 and at most E_Q[r] = {self._mean:.6g}, got {recall!r}")
-        prefix = self._prefix
-        at_value = prefix.alpha_at * np.exp(prefix.value)  # recall with the threshold at each value; it rises
-        position = min(int(np.searchsorted(at_value, float(recall) * (1 - 4 * _EPS))), len(prefix.value) - 1)
-        return float(prefix.mass_above[position] / (recall - np.exp(prefix.log_sum_below[position])))
+        prefix, share = self._prefix, float(recall) / self._mean
+        at_value = prefix.recall_at  # with the threshold at each value; it rises
+        position = min(int(np.searchsorted(at_value, share * (1 - 4 * _EPS))), len(prefix.value) - 1)
+        return float(prefix.mass_above[position] / (share - np.exp(prefix.log_sum_below[position])))
 
 
 class Plan(list[dict[str, Any]]):

@@ -38,14 +38,6 @@ EXTREME = np.asarray([s * v for v in (*FINITE, np.inf) for s in (-1, 1)])
 VALUES = np.concatenate([LOG_U[::2], [-80, -37, -20, -9, -0.5, -1e-3, -1e-7, 1e-7, 1e-3, 0.5, 9, 20, 37, 40, 41.5, 60]])
 
 
-@pytest.fixture(params=["numpy", "torch", "jax.numpy", "array_api_strict"])
-def xp(request):
-    module = pytest.importorskip(request.param)
-    if request.param == "jax.numpy":
-        pytest.importorskip("jax").config.update("jax_enable_x64", True)
-    return module
-
-
 @pytest.fixture(params=RECORDS, ids=lambda record: record.name)
 def div(request):
     return request.param

@@ -108,3 +108,35 @@ def test_saved_text_that_is_no_rule_is_refused():
         from_json('{"rule": "unbudgeted", "log_c": 1}')
     with pytest.raises(InputTypeError, match="can be saved, got int"):
         to_json(3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"rule": []}',
+        '{"rule": "budgeted", "log_c": "x"}',
+        '{"rule": "budgeted", "log_c": NaN}',
+        '{"rule": "unbudgeted", "log_m": null}',
+        '{"rule": "drs", "log_m": 0, "gamma": "a"}',
+        '{"rule": "grouped", "labels": [1, 2], "log_c": [0.0]}',
+        '{"rule": "grouped", "labels": [2, 1], "log_c": [0.0, 1.0]}',
+        '{"rule": "grouped", "labels": 3, "log_c": 4}',
+    ],
+)
+def test_saved_constants_that_are_no_numbers_are_refused(text):
+    with pytest.raises(ObrsError) as caught:
+        from_json(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_constants_that_are_no_numbers_are_refused():
+    for make in (lambda: Budgeted(np.nan), lambda: DRS(np.nan, 0.0), lambda: Unbudgeted("a"), lambda: DRS(0, 0, "a")):
+        with pytest.raises(InputError, match="must be a number"):
+            make()
+
+
+def test_fitting_inside_jit_says_so():
+    jax = pytest.importorskip("jax")
+    for fit in (lambda x: Budgeted.fit(x, 2), Unbudgeted.fit, lambda x: DRS.fit(x, 2)):
+        with pytest.raises(InputTypeError, match=r"fitted outside jax.jit"):
+            jax.jit(lambda x, fit=fit: fit(x) and x)(jax.numpy.zeros(3))

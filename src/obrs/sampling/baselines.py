@@ -22,7 +22,7 @@ from .batches import Batch, concatenate, take
 from .callables import propose_batch, score_batch, warn_of_train_mode
 from .model import Model
 from .progress import Report, reporting
-from .rejection import collect
+from .rejection import gather
 from .samples import Calls, Samples
 
 __all__ = ["SIR", "TopK", "Truncation"]
@@ -188,7 +188,7 @@ class Truncation:
         n = check_count(n, "n")
         warn_of_train_mode(model.generate)
         with reporting(n, progress) as report:
-            return collect(self._blocks(model, n, seed, report), n)
+            return gather(self._blocks(model, n, seed, report), n)
 
     def _blocks(self, model: Model, n: int, seed: int, report: Report) -> Iterator[Samples]:
         for at in range(0, n, self.batch_size):

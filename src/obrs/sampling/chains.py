@@ -20,7 +20,7 @@ from .batches import Batch, concatenate, length, take
 from .callables import propose_batch, score_batch, warn_of_train_mode
 from .model import Model
 from .progress import Report, reporting
-from .rejection import collect
+from .rejection import gather
 from .samples import Calls, Samples, join
 
 __all__ = ["MHGAN"]
@@ -114,7 +114,7 @@ class MHGAN:
                 raise InputError("MHGAN with start='real' needs at least 1 real sample, got 0")
         warn_of_train_mode(model.generate, model.log_ratio)
         with reporting(n, progress) as report:
-            return collect(self._blocks(model, real, n, seed, report), n)
+            return gather(self._blocks(model, real, n, seed, report), n)
 
     def _blocks(self, model: Model, real: Batch, n: int, seed: int, report: Report) -> Iterator[Samples]:
         """Run blocks of chains until n outputs are kept; yield what each block keeps."""

@@ -117,7 +117,8 @@ def _sampler(sampler: str | Sampler, budget: float) -> Sampler:
             near = get_close_matches(sampler, SAMPLERS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SAMPLERS)}"
             raise UnknownNameError(f"unknown sampler {sampler!r}; {hint}")
-        return SAMPLERS[sampler].at_budget(budget)
+        chosen: Sampler = SAMPLERS[sampler].at_budget(budget)
+        return chosen
     if not callable(sampler):
         raise InputTypeError(f"a sampler must be a name or callable(model, n, seed=…), got {type(sampler).__name__}")
     return sampler

@@ -25,7 +25,7 @@ from .callables import propose_batch, score_batch, warn_of_train_mode
 from .progress import Report, reporting
 from .samples import Calls, Samples, first, join
 
-__all__ = ["adaptive_stream", "collect", "sample", "sample_pool", "sample_with", "stream"]
+__all__ = ["adaptive_stream", "collect", "gather", "sample", "sample_pool", "sample_with", "stream"]
 
 PILOT = 4096  # proposals that a rule is fitted on, and at most this many are drawn at once as a pool
 _BATCH = 1024
@@ -262,6 +262,22 @@ def collect(
         >>> len(kept), kept.proposed - int(kept.ids[-1])
         (30, 1)
     """
+    return gather(batches, n, first, max_proposed=max_proposed, max_seconds=max_seconds, to=to)
+
+
+def gather(
+    batches: Iterable[Samples],
+    n: int,
+    cut: Callable[[Samples, int], Samples] = lambda part, most: part,
+    *,
+    max_proposed: int | None = None,
+    max_seconds: float | None = None,
+    to: Any = None,
+) -> Samples:
+    """Gather exactly `n` samples; `cut(part, k)` returns at most k samples of a part, with their cost.
+
+    Without it the parts must sum to n by themselves.
+    """
     n, begun = check_count(n, "n"), perf_counter()
     parts: list[Samples] = []
     kept = proposed = 0
@@ -275,7 +291,7 @@ def collect(
             part = next(batches, None)
             if part is None:
                 raise _exhausted(f"{proposed} proposals", "let the stream go on", kept, n, parts)
-            part = first(part, n - kept)
+            part = cut(part, n - kept)
             parts.append(part if to is None else replace(part, x=move(part.x, to)))
             kept, proposed = kept + len(part), proposed + part.proposed
     except KeyboardInterrupt as error:

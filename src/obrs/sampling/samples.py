@@ -174,8 +174,11 @@ def join(parts: Sequence[Samples]) -> Samples:
 
 
 def first(samples: Samples, n: int) -> Samples:
-    """Return the first n samples of one batch of contiguous ids, with the cost up to the n-th."""
-    if len(samples) <= n:
+    """Return the first n samples of one batch of contiguous ids, with the cost up to the n-th.
+
+    A batch that has fewer comes back whole; one that has just n loses the cost of what was rejected after.
+    """
+    if len(samples) < n:
         return samples
     start = samples.next_id - samples.proposed
     used = int(samples.ids[n - 1]) - start + 1 if n else 0

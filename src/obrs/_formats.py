@@ -1,0 +1,208 @@
+"""The formats of a file of scores: bytes to named columns, and back.
+
+csv and parquet go through pyarrow; the cells of a csv stay text, so that what is not asked for is left alone.
+"""
+
+import csv
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from .errors import InputError
+
+__all__ = ["ABSENT", "FORMATS", "TEXT", "UNFIT", "Columns", "Where", "decoded", "is_number_text", "row_place", "typed"]
+
+Columns = dict[str, Any]  # pyarrow arrays (csv, parquet) or NumPy arrays (npy, npz; of objects for jsonl)
+Where = Callable[[int], str]
+
+ABSENT = type("Absent", (), {})()  # a key that a jsonl row does not have
+TEXT = (pa.string(), pa.large_string())
+UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+
+
+def row_place(row: int) -> str:
+    return f"row {row + 1}"
+
+
+def _read_csv(data: bytes, name: str) -> tuple[Columns, Where]:
+    """Read every cell as text; pyarrow by itself would turn 007 into 7 and NA into nothing."""
+    lines = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
+    header = next(cells for cells in lines if cells)
+    if twice := [key for key in header if header.count(key) > 1]:
+        raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
+    if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
+        raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
+    try:
+        table = arrow_csv.read_csv(
+            pa.py_buffer(data if data.endswith(b"\n") else data + b"\n"),
+            arrow_csv.ReadOptions(use_threads=False),  # only so does an error know its row
+            arrow_csv.ParseOptions(newlines_in_values=b'"' in data),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
+        )
+    except pa.ArrowInvalid as error:
+        what = re.sub(r".*Row #(\d+): (Expected .* got \d+).*", r"\1 \2", str(error), flags=re.S).split(" ", 1)
+        place = f", line {_line(data, int(what[0]) - 1)}" if what[0].isdigit() else " cannot be read"
+        raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}") from error
+    return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + 1)}"
+
+
+def _line(data: bytes, record: int) -> int:
+    """Return the line on which a record of a csv starts, as an editor counts; cells may hold line breaks."""
+    quoted, starts = False, []
+    for line, text in enumerate(data.splitlines(), 1):
+        if text and not quoted:
+            starts.append(line)
+        quoted ^= text.count(b'"') % 2 == 1
+    return starts[min(record, len(starts) - 1)]  # a stray quote may have hidden some
+
+
+def _read_jsonl(data: bytes, name: str) -> tuple[Columns, Where]:
+    columns: dict[str, list[Any]] = {}
+    lines: list[int] = []
+    for line, text in enumerate(data.decode("utf-8-sig").split("\n"), 1):
+        if not text or text.isspace():
+            continue
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name}, line {line} is not JSON: {str(error).split(':')[0].lower()}") from error
+        if type(row) is not dict:
+            raise InputError(f"{name}, line {line} is not a JSON object: {short(row)}")
+        for key, value in row.items():
+            if key not in columns:
+                columns[key] = [ABSENT] * len(lines)
+            columns[key].append(value)
+        lines.append(line)
+        if len(row) < len(columns):
+            for cells in columns.values():
+                cells.extend([ABSENT] * (len(lines) - len(cells)))
+    arrays = {key: np.fromiter(cells, object, len(cells)) for key, cells in columns.items()}
+    return arrays, lambda row: f"line {lines[row]}"
+
+
+def _read_parquet(data: bytes, name: str) -> tuple[Columns, Where]:
+    try:
+        table = parquet.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} cannot be read as parquet; is it whole?") from error
+    return dict(zip(table.column_names, table.columns, strict=True)), row_place
+
+
+def _read_numpy(data: bytes, name: str) -> tuple[Columns, Where]:
+    """Read the arrays of an npz that have rows, the fields or columns of an npy, or its one axis under its name."""
+    try:
+        loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        if not isinstance(loaded, np.ndarray):
+            return {key: array for key in loaded.files if (array := loaded[key]).ndim}, row_place
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{name} cannot be read by NumPy; is it whole, and without Python objects?") from error
+    if loaded.dtype.names and loaded.ndim == 1:
+        return {key: loaded[key] for key in loaded.dtype.names}, row_place
+    if loaded.ndim not in (1, 2):
+        raise InputError(f"{name} must hold one axis of scores, or rows and columns, got shape {loaded.shape}")
+    return {Path(name).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}, row_place
+
+
+def _write_csv(columns: Columns, file: BinaryIO) -> None:
+    try:
+        cells = [_arrow(values, key).cast(pa.large_string()).to_pylist() for key, values in columns.items()]
+    except UNFIT as error:
+        raise InputError("nested columns do not fit in a csv; write .jsonl or .parquet") from error
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*cells, strict=True))
+    file.write(text.getvalue().encode())
+
+
+def _write_jsonl(columns: Columns, file: BinaryIO) -> None:
+    cells = [values.tolist() if isinstance(values, np.ndarray) else values.to_pylist() for values in columns.values()]
+    for row in zip(*cells, strict=True):
+        present = {key: value for key, value in zip(columns, row, strict=True) if value is not ABSENT}
+        file.write(json.dumps(present, ensure_ascii=False, default=str).encode() + b"\n")
+
+
+def _write_parquet(columns: Columns, file: BinaryIO) -> None:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({key: _arrow(values, key) for key, values in columns.items()}), sink)
+    file.write(sink.getvalue())
+
+
+def _write_npy(columns: Columns, file: BinaryIO) -> None:
+    arrays = {key: _numpy(values, key) for key, values in columns.items()}
+    rows = np.empty(len(next(iter(arrays.values()))), [(key, a.dtype, a.shape[1:]) for key, a in arrays.items()])
+    for key, array in zip(rows.dtype.names or (), arrays.values(), strict=True):
+        rows[key] = array
+    np.lib.format.write_array(file, rows, allow_pickle=False)
+
+
+def _write_npz(columns: Columns, file: BinaryIO) -> None:
+    with zipfile.ZipFile(file, "w") as archive:  # np.savez would take a column named "file" for its argument
+        for key, values in columns.items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _numpy(values, key), allow_pickle=False)
+
+
+# How to read (bytes, name for messages) into columns, and how to write columns to a file.
+FORMATS: dict[str, tuple[Callable[[bytes, str], tuple[Columns, Where]], Callable[[Columns, BinaryIO], None]]] = {
+    "csv": (_read_csv, _write_csv),
+    "jsonl": (_read_jsonl, _write_jsonl),
+    "parquet": (_read_parquet, _write_parquet),
+    "npy": (_read_numpy, _write_npy),
+    "npz": (_read_numpy, _write_npz),
+}
+
+
+def _arrow(values: Any, name: str) -> Any:
+    """Return one pyarrow array; what is absent is null."""
+    if not isinstance(values, np.ndarray):
+        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    plain = values.ndim == 1 and values.dtype.kind != "O"
+    try:
+        return pa.array(values if plain else [None if v is ABSENT else v for v in values.tolist()])
+    except UNFIT as error:
+        raise InputError(f"column {name!r} has values of several types, or of a strange one; write .jsonl") from error
+
+
+def decoded(values: Any, name: str) -> Any:
+    array = _arrow(values, name)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _numpy(values: Any, name: str) -> Any:
+    if isinstance(values, np.ndarray) and values.dtype.kind != "O":
+        return values
+    array = decoded(values, name)
+    if array.type in TEXT:
+        return np.asarray(array.fill_null("").to_pylist(), dtype=str)
+    if (plain := array.to_numpy(zero_copy_only=False)).dtype.kind == "O":
+        raise InputError(f"column {name!r} of {array.type} does not fit in NumPy; write .jsonl or .parquet")
+    return plain
+
+
+def typed(text: Any) -> Any:
+    """Give text the type it shows: integers, else numbers, else text; 007 is text."""
+    if isinstance(text, np.ndarray) or pc.any(pc.match_substring_regex(text, r"^[+-]?0\d")).as_py():
+        return text
+    for kind in (pa.int64(), pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            return text.cast(kind)
+    return text
+
+
+def is_number_text(text: str) -> bool:
+    with suppress(pa.ArrowInvalid):
+        return bool(pa.scalar(text).cast(pa.float64()).is_valid)
+    return False

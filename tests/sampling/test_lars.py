@@ -1,0 +1,274 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from obrs.errors import BudgetError, InputError, InputTypeError
+
+torch = pytest.importorskip("torch")
+zuko = pytest.importorskip("zuko")
+lars = pytest.importorskip("obrs.sampling.lars")
+BudgetedBase, ResampledBase, fit_flow, with_base = lars.BudgetedBase, lars.ResampledBase, lars.fit_flow, lars.with_base
+
+EDGES = np.linspace(-6, 6, 301)
+CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
+GRID = torch.tensor(np.stack(np.meshgrid(CENTRES, CENTRES, indexing="ij"), -1))
+CELL = (EDGES[1] - EDGES[0]) ** 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def steep(base):
+    """Make the acceptance of a new base vary: it starts almost constant."""
+    with torch.no_grad():
+        base.network[-2].weight *= 30
+    base.estimate_z(2**18)
+    return base.eval()
+
+
+def resampled(T=100, **constants):
+    torch.manual_seed(0)
+    return steep(ResampledBase(2, T, width=16, **constants).double())
+
+
+def budgeted(budget, **constants):
+    torch.manual_seed(0)
+    return steep(BudgetedBase(2, budget, width=16, **constants).double())
+
+
+BASES = {f"resampled, T={t}": lambda t=t: resampled(t) for t in (1, 2, 5, 100)}
+BASES |= {f"budgeted, K={k}": lambda k=k: budgeted(k) for k in (1, 1.5, 3, 100)}
+
+
+@pytest.fixture(params=BASES.values(), ids=BASES, scope="module")
+def base(request):
+    return request.param()
+
+
+@torch.no_grad()
+def test_acceptance_under_test_is_neither_constant_nor_extreme():
+    a = resampled().acceptance(GRID.reshape(-1, 2)[GRID.reshape(-1, 2).norm(dim=1) < 2])
+    assert float(a.max() - a.min()) > 0.4
+
+
+@torch.no_grad()
+def test_density_integrates_to_one(base):
+    assert float(base.log_prob(GRID).exp().sum()) * CELL == pytest.approx(1, abs=0.01)
+
+
+@torch.no_grad()
+def test_samples_follow_the_density(base):
+    n = 40_000
+    z = base.draw(n, seed=3).z.numpy()
+    borders = EDGES[[0, 112, 130, 143, 155, 168, 185, 300]]
+    seen, *_ = np.histogram2d(z[:, 0], z[:, 1], bins=[borders, borders])
+    mass = base.log_prob(GRID).exp().numpy() * CELL
+    where = np.searchsorted(borders, CENTRES) - 1
+    expected = np.zeros_like(seen)
+    np.add.at(expected, (where[:, None], where[None, :]), mass)
+    expected *= n / expected.sum()
+    chi2 = float(((seen - expected) ** 2 / expected).sum())
+    freedom = seen.size - 1
+    assert chi2 < freedom + 5 * np.sqrt(2 * freedom)
+
+
+def test_draws_do_not_depend_on_the_block_and_repeat_by_seed(monkeypatch, base):
+    whole = base.draw(300, seed=5)
+    monkeypatch.setattr("obrs.sampling.lars._BLOCK", 64)
+    again = base.draw(300, seed=5)
+    assert torch.equal(whole.z, again.z)
+    assert whole.proposed == again.proposed
+    assert not torch.equal(whole.z, base.draw(300, seed=6).z)
+
+
+def test_later_samples_of_the_resampled_base_can_be_drawn_alone():
+    base = resampled(5)
+    assert torch.equal(base.draw(20, seed=1).z[12:], base.draw(8, seed=1, start=12).z)
+
+
+@pytest.mark.parametrize("T", [1, 2, 5, 100])
+def test_cost_of_the_resampled_base(T):
+    base, n = resampled(T), 20_000
+    rate = float(base.rate)
+    tries = (1 - (1 - rate) ** T) / rate
+    assert base.draw(n).proposed / n == pytest.approx(tries, abs=4 * tries / n**0.5 + 0.01)
+    assert tries <= min(T, 1 / rate)
+
+
+@pytest.mark.parametrize("budget", [1, 1.5, 3])
+def test_rate_of_the_budgeted_base_is_one_in_budget(budget):
+    base, n = budgeted(budget), 20_000
+    proposed = base.draw(n, seed=2).proposed
+    share = 1 / budget
+    # of the run, and of the 2**18 candidates that c was solved on
+    error = np.sqrt(share * (1 - share) * (1 / proposed + 2**-18))
+    assert abs(n / proposed - share) <= 4 * error
+    assert base.estimate_z(1000) == pytest.approx(share, rel=1e-6)
+
+
+@torch.no_grad()
+def test_budget_that_exact_rejection_does_not_need_is_not_spent():
+    base = budgeted(1e6)
+    assert base.estimate_z(10_000) > 1e-5
+    assert float(base.acceptance(GRID).max()) == 1.0
+
+
+def numeric_gradient(loss, parameter, index, step=1e-5):
+    values = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            parameter[index] += sign * step
+        values.append(loss())
+        with torch.no_grad():
+            parameter[index] -= sign * step
+    return (values[0] - values[1]) / (2 * step)
+
+
+def likelihood(base, x):
+    """Mean log-density of a training batch, on the same candidates and from the same Z in every call."""
+    state = {key: value.clone() for key, value in base.named_buffers()}
+    value = base.train().log_prob(x).mean()
+    for key, buffer in base.named_buffers():
+        buffer.copy_(state[key])
+    return value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: resampled(100, momentum=1.0),
+        lambda: resampled(3, momentum=1.0),
+        lambda: budgeted(1.5, draws=512),
+        lambda: budgeted(3, draws=512),
+        lambda: budgeted(1e6, draws=512),
+    ],
+    ids=["Z, T=100", "Z, T=3", "log c, K=1.5", "log c, K=3", "log c, K > M"],
+)
+def test_gradient_is_that_of_finite_differences(make):
+    base, x = make(), torch.tensor(np.random.default_rng(0).normal(size=(50, 2)) + 0.5)
+    parameters = [base.network[-2].weight, base.network[1].weight]
+    exact = torch.autograd.grad(likelihood(base, x), parameters)
+    for parameter, gradient in zip(parameters, exact, strict=True):
+        for index in [(0, 1), (0, 0)]:
+            numeric = numeric_gradient(lambda: float(likelihood(base, x).detach()), parameter, index)
+            assert float(gradient[index]) == pytest.approx(float(numeric), rel=1e-4, abs=1e-7)
+
+
+def test_average_of_z_has_the_value_of_many_batches_and_the_gradient_of_one():
+    base, x = resampled(5, momentum=0.1), torch.zeros(1, 2, dtype=torch.float64)
+    start = base.rate.clone()
+
+    @torch.no_grad()
+    def batch_rate():
+        drawn = base.drawn.clone()
+        rate = torch.sigmoid(base._fresh_scores(base.draws)).mean()
+        base.drawn.copy_(drawn)
+        return rate
+
+    batch = float(batch_rate())
+    averaged = 0.9 * float(start) + 0.1 * batch
+    parameter = base.network[-2].bias
+
+    @torch.no_grad()
+    def surrogate():  # Z moves with the batch, from where the average is
+        z, a = averaged + batch_rate() - batch, torch.sigmoid(base._score(x))
+        missed = (1 - z) ** 4
+        return torch.log((1 - missed) * a / z + missed).mean() - np.log(2 * np.pi)
+
+    numeric, expected = numeric_gradient(lambda: float(surrogate()), parameter, 0), float(surrogate())
+    value = base.train().log_prob(x).mean()
+    (exact,) = torch.autograd.grad(value, parameter)
+    assert float(base.rate) == pytest.approx(averaged)
+    assert value.item() == pytest.approx(expected)
+    assert float(exact) == pytest.approx(numeric, rel=1e-4)
+
+
+def test_buffers_travel_with_the_state():
+    base, copy = budgeted(3), BudgetedBase(2, 3, width=16).double().eval()
+    copy.load_state_dict(base.state_dict())
+    assert torch.equal(base.log_prob(GRID), copy.log_prob(GRID))
+    assert torch.equal(base.draw(10).z, copy.draw(10).z)
+
+
+def test_base_is_a_distribution_for_zuko():
+    flow = with_base(zuko.flows.NICE(2, context=3, transforms=2), ResampledBase(2, T=10, width=8))
+    context = torch.zeros(4, 3)
+    assert flow(context).log_prob(torch.zeros(4, 2)).shape == (4,)
+    assert flow(context).sample((5,)).shape == (5, 4, 2)
+    plain = with_base(zuko.flows.NICE(2, transforms=2), BudgetedBase(2, 2, width=8))
+    torch.manual_seed(1)
+    first = plain().sample((7,))
+    torch.manual_seed(1)
+    assert torch.equal(first, plain().sample((7,)))
+    assert first.shape == (7, 2)
+    assert plain().sample().shape == (2,)
+
+
+def rings(n, seed):
+    rng = np.random.default_rng(seed)
+    angle, radius = rng.uniform(0, 2 * np.pi, n), rng.choice([0.8, 2.0], n) + 0.08 * rng.normal(size=n)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+
+
+def trained(base=None):
+    torch.manual_seed(0)
+    flow = zuko.flows.NICE(2, transforms=4, hidden_features=(32, 32))
+    flow = flow if base is None else with_base(flow, base())
+    history = fit_flow(flow, rings(4000, 0), steps=150, lr=3e-3, batch=256, seed=0)
+    with torch.no_grad():
+        return flow, history, float(flow().log_prob(torch.tensor(rings(2000, 1), dtype=torch.float32)).mean())
+
+
+def test_filtered_base_explains_two_rings_better_than_a_gaussian():
+    *_, gaussian = trained()
+    _, history, resampled_ = trained(lambda: ResampledBase(2, width=64))
+    flow, _, budgeted_ = trained(lambda: BudgetedBase(2, 3, width=64, draws=1024))
+    assert history.shape == (150,)
+    assert resampled_ > gaussian + 0.15
+    assert budgeted_ > gaussian + 0.15
+    assert not flow.training
+    assert flow.base.draw(3000).proposed / 3000 == pytest.approx(3, rel=0.1)
+
+
+def test_training_repeats_by_seed():
+    histories = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        flow = with_base(zuko.flows.NICE(2, transforms=2), ResampledBase(2, width=8, draws=64))
+        histories.append(fit_flow(flow, rings(100, 0), steps=5, batch=32, seed=4))
+    assert np.array_equal(*histories)
+
+
+def test_bad_input_is_one_clear_line():
+    with pytest.raises(InputError, match="T must be a whole number of at least 1, got 0"):
+        ResampledBase(2, T=0)
+    with pytest.raises(InputError, match="momentum must be above 0 and at most 1, got 0"):
+        ResampledBase(2, momentum=0.0)
+    with pytest.raises(BudgetError, match=r"at least 1 proposal per sample, got 0\.5"):
+        BudgetedBase(2, 0.5)
+    with pytest.raises(InputError, match="dim must be"):
+        BudgetedBase(0)
+    with pytest.raises(InputError, match="the base has dimension 2, got points of dimension 3"):
+        budgeted(2).log_prob(torch.zeros(4, 3))
+    flow = zuko.flows.NICE(2, transforms=2)
+    with pytest.raises(InputError, match="the flow has dimension 2 and the base 3"):
+        with_base(flow, BudgetedBase(3))
+    with pytest.raises(InputTypeError, match="flow must be a flow of zuko, got Linear"):
+        with_base(torch.nn.Linear(2, 2), BudgetedBase(2))
+    with pytest.raises(InputError, match=r"real must have shape \(n, 2\) for this flow, got \(5, 3\)"):
+        fit_flow(flow, np.zeros((5, 3)))
+    with pytest.raises(InputError, match="not finite from step 0 of 2 on"):
+        fit_flow(flow, np.full((5, 2), np.nan), steps=2)
+
+
+def test_importing_the_library_imports_neither_torch_nor_zuko():
+    code = "import sys, obrs, obrs.sampling.latent; print([m for m in ('torch', 'zuko') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,240 @@
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from obrs import acceptance_rate, solve_log_c
+from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError
+from obrs.sampling.latent import (
+    BudgetedLatentRS,
+    LatentRS,
+    LatentRSGA,
+    LatentWeights,
+    fit_latent_weights,
+    fit_latent_weights_to_ratio,
+)
+from obrs.sampling.model import Model
+
+torch = pytest.importorskip("torch")
+
+MEAN, SD = 0.5, 0.8  # of the target's first coordinate; the model's are 0 and 1
+QUICK = {"batch": 128, "width": 32, "layers": 2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def log_ratio(x):
+    return x[:, 0] ** 2 / 2 - ((x[:, 0] - MEAN) / SD) ** 2 / 2 - np.log(SD)
+
+
+LARGEST = float(log_ratio(torch.tensor([[MEAN / (1 - SD**2)]])).exp())
+
+
+@pytest.fixture(scope="module")
+def model():
+    real = np.random.default_rng(1).normal(size=(4000, 2)) * [SD, 1] + [MEAN, 0]
+    return Model(lambda z: z, log_ratio, dim=2, real=real, like=torch.empty(0))
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """The weights that training should find."""
+    return LatentWeights(lambda z: log_ratio(z).exp(), LARGEST)
+
+
+@pytest.fixture(scope="module")
+def regressed(model):
+    return fit_latent_weights_to_ratio(model, steps=600, lr=3e-3, pool=8192, seed=3, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def adversarial(model):
+    return fit_latent_weights(model, steps=250, lr_w=1e-3, lr_d=4e-3, seed=3, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return torch.randn(20_000, 2, generator=torch.Generator().manual_seed(99))
+
+
+def mean_error(x, mean, sd):
+    """How many standard errors the mean of x is from what it should be."""
+    return (float(x.mean()) - mean) / (sd / len(x) ** 0.5)
+
+
+def test_regressed_weights_are_the_ratio(regressed, fresh):
+    w, r = regressed(fresh), log_ratio(fresh).exp()
+    assert np.corrcoef(w, r)[0, 1] > 0.99
+    assert float((w - r).abs().mean()) < 0.05
+    assert regressed.mean == pytest.approx(1, abs=0.05)
+    assert regressed.largest == pytest.approx(LARGEST, rel=0.1)
+
+
+def test_scale_of_the_ratio_does_not_matter_to_the_regression(model):
+    shifted = replace(model, log_ratio=lambda x: log_ratio(x) + 300)
+    fit = partial(fit_latent_weights_to_ratio, steps=20, pool=512, **QUICK)
+    assert fit(shifted).mean == pytest.approx(fit(model).mean, rel=1e-3)
+
+
+def test_adversarial_weights_favour_latents_of_good_samples(adversarial, fresh):
+    w, r = adversarial(fresh), log_ratio(fresh).exp()
+    good, bad = float(w[r > 1].mean()), float(w[r < 0.3].mean())
+    assert good > 1.2 > 0.9 > bad
+    assert np.corrcoef(w, r)[0, 1] > 0.6
+
+
+def test_sample_by_exact_weights_is_the_target(model, exact):
+    x = LatentRS(exact)(model, 20_000, seed=1).x
+    assert abs(mean_error(x[:, 0], MEAN, SD)) < 4
+    assert abs(mean_error(x[:, 0] ** 2, MEAN**2 + SD**2, float((x[:, 0] ** 2).std()))) < 4
+    assert abs(mean_error(x[:, 1], 0, 1)) < 4
+
+
+def test_sample_by_learned_weights_moves_to_the_target(model, regressed, adversarial):
+    close = LatentRS(regressed)(model, 10_000, seed=1).x[:, 0]
+    assert float(close.mean()) == pytest.approx(MEAN, abs=0.05)
+    assert float(close.std()) == pytest.approx(SD, abs=0.05)
+    moved = LatentRS(adversarial)(model, 10_000, seed=1).x[:, 0]
+    assert mean_error(moved, 0, 1) > 10
+    assert float(moved.mean()) < MEAN + 0.2
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 4096])
+def test_each_sample_costs_one_call_and_the_last_latent_tried_is_kept(model, exact, batch_size):
+    kept = LatentRS(exact, batch_size=batch_size)(model, 30, seed=2)
+    reference = LatentRS(exact)(model, 30, seed=2)
+    assert len(kept) == kept.calls.generator == kept.executed_calls.generator == 30
+    assert kept.calls.critic == kept.executed_calls.critic == 0
+    assert kept.proposed == kept.next_id == kept.ids[-1] + 1 <= kept.executed
+    assert np.array_equal(kept.ids, reference.ids)
+    assert torch.equal(kept.x, reference.x)
+    assert torch.equal(kept.x, model.propose(kept.ids, seed=2))
+    assert np.isnan(kept.log_ratio).all()
+    assert np.allclose(kept.log_weight, np.log(LARGEST), atol=1e-6)
+
+
+def test_rate_is_the_mean_weight_over_the_largest(model, exact):
+    kept = LatentRS(exact)(model, 20_000)
+    rate = 1 / LARGEST
+    assert abs(kept.rate - rate) < 4 * np.sqrt(rate * (1 - rate) / kept.proposed)
+
+
+def test_sampling_and_training_repeat_by_seed(model, exact):
+    assert torch.equal(LatentRS(exact)(model, 50, seed=5).x, LatentRS(exact)(model, 50, seed=5).x)
+    assert not torch.equal(LatentRS(exact)(model, 50, seed=5).x, LatentRS(exact)(model, 50, seed=6).x)
+    state = torch.get_rng_state()
+    sampler = LatentRS(fit=partial(fit_latent_weights, steps=5, **QUICK))
+    assert torch.equal(sampler(model, 50, seed=5).x, sampler(model, 50, seed=5).x)
+    assert torch.equal(torch.get_rng_state(), state)
+    ratio = [fit_latent_weights_to_ratio(model, steps=5, pool=512, seed=1, **QUICK) for _ in range(2)]
+    assert ratio[0].largest == ratio[1].largest
+
+
+def test_gradient_ascent_raises_the_weight_and_costs_no_call(model, regressed):
+    plain, raised = LatentRS(regressed)(model, 500), LatentRSGA(regressed)(model, 500)
+    assert float((regressed(raised.x) - regressed(plain.x)).mean()) > 0.02
+    assert float((regressed(raised.x) >= regressed(plain.x) - 1e-3).float().mean()) > 0.95
+    assert raised.calls.generator == 500
+    assert np.array_equal(raised.ids, plain.ids)
+    assert not raised.x.requires_grad
+    longer = LatentRSGA(regressed, ascent_steps=100)(model, 500)
+    assert float(longer.x[:, 0].std()) < float(raised.x[:, 0].std())
+
+
+@pytest.mark.parametrize("budget", [1.0, 1.2, 1.5])
+def test_budgeted_rate_meets_the_budget(model, exact, budget):
+    kept = BudgetedLatentRS(budget, exact, calibrate=65536)(model, 20_000, seed=4)
+    # of the calibration, and of the run itself
+    error = np.sqrt((1 - 1 / budget) / budget * (1 / 65536 + 1 / kept.proposed))
+    assert abs(kept.rate - 1 / budget) <= 4 * error
+    assert kept.calls.generator == 20_000
+    assert kept.calls.critic == 0
+
+
+def test_weights_left_after_the_budget_remove_the_rest(model, exact):
+    kept = BudgetedLatentRS(1.3, exact)(model, 20_000)
+    plain, corrected = (float(kept.mean(lambda x: x[:, 0], how)) for how in ("plain", "self_normalised"))
+    assert abs(plain - MEAN) > 0.05
+    assert corrected == pytest.approx(MEAN, abs=0.03)
+
+
+def test_budgeted_beats_the_largest_weight_where_one_weight_is_a_freak(model, exact):
+    freak = replace(exact, largest=1000.0)
+    assert LatentRS(freak)(model, 20).proposed > 5000
+    assert BudgetedLatentRS(2, freak)(model, 20).proposed < 100
+
+
+def test_a_budget_is_the_weight_that_is_penalised(model):
+    sampler = LatentRS.at_budget(2.5)
+    assert sampler.fit.keywords == {"largest": 2.5}
+    assert isinstance(LatentRSGA.at_budget(2.5), LatentRSGA)
+    assert BudgetedLatentRS.at_budget(2.5).budget == 2.5
+
+
+def test_c_is_that_of_the_solver(model, exact):
+    sampler = BudgetedLatentRS(1.5, exact, calibrate=1000)
+    log_w = log_ratio(model.latent(np.arange(1000), seed=7))
+    log_c = sampler._log_c(exact, model, 7)
+    assert log_c == pytest.approx(float(solve_log_c(log_w, 1.5)))
+    assert float(acceptance_rate(log_w, log_c)) == pytest.approx(1 / 1.5)
+
+
+def test_running_out_of_latents_keeps_what_was_generated(model, exact):
+    with pytest.raises(ExhaustedError) as caught:
+        LatentRS(replace(exact, largest=1e6), batch_size=512, max_proposed=100_000)(model, 1000)
+    partial_ = caught.value.partial
+    assert partial_.executed >= 100_000
+    assert torch.equal(partial_.x, model.propose(partial_.ids))
+
+
+def test_a_critic_of_your_own_is_trained(model):
+    critic = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(0))
+    before = critic[0].weight.detach().clone()
+    fit_latent_weights(model, steps=2, critic=critic, **QUICK)
+    assert not torch.equal(critic[0].weight, before)
+
+
+def test_images_and_tuples(model):
+    images = Model(lambda z: z.reshape(-1, 1, 2, 1), log_ratio, dim=2, real=np.zeros((9, 1, 2, 1)), like=torch.empty(0))
+    assert fit_latent_weights(images, steps=1, **QUICK).dim == 2
+    labelled = Model(lambda z: (z, z[:, 0]), lambda x: log_ratio(x[0]), dim=2, like=torch.empty(0))
+    weights = fit_latent_weights_to_ratio(labelled, steps=1, pool=64, **QUICK)
+    assert [len(part) for part in LatentRS(weights)(labelled, 5).x] == [5, 5]
+    with pytest.raises(InputError, match=r"real must look like generated samples, .* got \(9, 2\)"):
+        fit_latent_weights(replace(labelled, real=np.zeros((9, 2))), steps=1, **QUICK)
+
+
+def test_bad_input_is_one_clear_line(model, exact):
+    with pytest.raises(InputError, match="fit_latent_weights needs real samples"):
+        LatentRS()(replace(model, real=None), 5)
+    with pytest.raises(InputError, match=r"real must look like generated samples, \(1, 2\) for one, got \(9, 3\)"):
+        fit_latent_weights(replace(model, real=np.zeros((9, 3))), steps=1)
+    for sampler in (LatentRS(), LatentRSGA(exact), BudgetedLatentRS(2, exact)):
+        with pytest.raises(InputTypeError, match=f"{type(sampler).__name__} needs a model of torch"):
+            sampler(replace(model, like=None), 5)
+    with pytest.raises(InputError, match="for latents of length 3, the model's have 2"):
+        LatentRS(replace(exact, dim=3))(model, 5)
+    with pytest.raises(InputTypeError, match="weights must be LatentWeights, got Linear"):
+        LatentRS(torch.nn.Linear(2, 1))(model, 5)
+    for largest in (0.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="largest must be finite and above 0"):
+            replace(exact, largest=largest)
+    for bad in (LatentRS.at_budget, BudgetedLatentRS):
+        with pytest.raises(BudgetError, match="at least 1 proposal per sample, got"):
+            bad(0.5)
+    with pytest.raises(InputError, match="step must be finite and above 0"):
+        LatentRSGA(exact, step=float("nan"))
+    with pytest.raises(InputError, match="ascent_steps must be"):
+        LatentRSGA(exact, ascent_steps=0)
+    with pytest.raises(InputError, match="n must be"):
+        LatentRS(exact)(model, 0)
+    dead = replace(model, log_ratio=lambda x: 0 * x[:, 0] - float("inf"))
+    with pytest.raises(InputError, match="none of 64 samples has r > 0"):
+        fit_latent_weights_to_ratio(dead, steps=1, pool=64)
