@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 import obrs
+from obrs.sampling.latent import fit_latent_weights_to_ratio
 from obrs.sampling.registry import SAMPLERS
 from obrs.sampling.rejection import collect, stream
 
@@ -104,11 +106,20 @@ def overhead(name, generator, critic, dim, batch_size, proposals, target, repeat
 
 
 def methods(repeats):
-    """Every method with its default constants at K = 2.6, as a multiple of n bare generator calls."""
+    """Every method at K = 2.6, as a multiple of n bare generator calls; latent weights are fitted beforehand."""
     torch.manual_seed(0)
     generator, critic = mlp(2, 2), mlp(2, 1)
-    model = obrs.Model(generator, lambda x: critic(x)[:, 0], dim=2, real=torch.randn(4000, 2), like=torch.empty(0))
-    return obrs.compare(list(SAMPLERS), model, 2500, budget=2.6, repeats=repeats)
+    model = obrs.Model(
+        generator, lambda x: 100 * critic(x)[:, 0], dim=2, real=torch.randn(4000, 2), like=torch.empty(0)
+    )
+    weights = fit_latent_weights_to_ratio(model, steps=200)
+    samplers = {name: kind.at_budget(2.6) for name, kind in SAMPLERS.items()}
+    for name in ("latent_rs", "latent_rs_ga", "latent_obrs"):
+        samplers[name] = replace(samplers[name], weights=weights)
+    table = obrs.compare(samplers.values(), model, 2500, repeats=repeats)
+    for row, name in zip(table, samplers, strict=True):
+        row["sampler"] = name
+    return table
 
 
 def main():

@@ -326,6 +326,9 @@ def _log_left(x: Array, log_c: Any) -> Array:
 
 def _plus(x: Array, constant: Any) -> Array:
     """Add a constant of the fit, or one per entry; it may lie beyond the range of a float32 log-ratio."""
+    if isinstance(constant, float) and abs(constant) < 1e30:
+        with np.errstate(over="ignore"):
+            return x + constant
     largest = float(array_namespace(x).finfo(x.dtype).max)
     c = np.where(np.isfinite(constant), np.clip(constant, -largest, largest), constant)
     with np.errstate(over="ignore"):

@@ -12,6 +12,7 @@ References:
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 from math import pi, prod
 from typing import Any
 
@@ -119,7 +120,7 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
     if not (native and is_torch_array(ids) and ids.device == device and ids.dtype == xp.int64):
         ids = xp.tensor(_host_ids(ids), device=device) if native else _host_ids(ids)
     out = xp.empty(ids.shape + tail, dtype=getattr(xp, name), device=device)
-    fill(ids.reshape(-1, 1), xp.asarray(keys, device=device), out.reshape(prod(ids.shape), prod(tail)))
+    fill(ids.reshape(-1, 1), xp.asarray(keys.copy(), device=device), out.reshape(prod(ids.shape), prod(tail)))
     return out if native else _arrays.like(out, target, dtype=getattr(array_namespace(target), name))
 
 
@@ -143,10 +144,17 @@ def _keys(columns: range, seed: int, purpose: Purpose) -> Array:
     """Return the first and second key of each column, shape `(2, columns)`."""
     if not 0 <= (seed := _integer(seed, "seed")) < 2**64:
         raise InputError(f"seed must be at least 0 and below 2**64, got {seed}")
+    return _derived_keys(columns, seed, purpose)
+
+
+@lru_cache(maxsize=64)  # streams ask for the same few keys batch after batch
+def _derived_keys(columns: range, seed: int, purpose: Purpose) -> Array:
     state = np.array([seed], np.uint64).view(np.int64)  # arrays wrap around in silence, NumPy scalars warn
     for part in (np.array([0]), np.array([purpose]), np.arange(columns.start, columns.stop, columns.step)):
         state = _mix(state + (part + 1) * _GAMMA)
-    return np.stack([state, _mix(state + _GAMMA)])
+    keys = np.stack([state, _mix(state + _GAMMA)])
+    keys.flags.writeable = False
+    return keys
 
 
 def _word_blocks(ids: Array, keys: Array, bits: int = 64) -> Iterator[tuple[slice, slice, Array]]:

@@ -403,3 +403,44 @@ def test_a_sampler_of_n_can_be_wrapped():
     rng = np.random.default_rng(0)
     kept = sample(proposal(lambda n: rng.normal(size=n)), log_ratio, 100, budget=2)
     assert len(kept) == 100
+
+
+def test_a_critic_on_another_device_is_one_line():
+    torch = pytest.importorskip("torch")
+    critic = torch.nn.Linear(1, 1, device="meta")
+    like = torch.empty(0)
+    with pytest.raises(InputError, match="log_ratio mixes devices, move the model or its input") as caught:
+        sample(lambda ids: normals(ids, 1, seed=0, like=like), lambda x: critic(x)[:, 0], 10, budget=2)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="cannot be read, on device meta"):
+        sample(
+            lambda ids: normals(ids, 1, seed=0, like=like), lambda x: torch.empty(len(x), device="meta"), 10, budget=2
+        )
+
+
+BAR = """
+import time, numpy as np
+from obrs import Budgeted, normals
+from obrs.sampling.rejection import sample
+def slow(ids):
+    time.sleep(0.15)
+    return normals(ids, 1, seed=1)[:, 0]
+sample(slow, lambda x: x - 0.5, 5000, budget=2)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal of its own")
+def test_a_terminal_shows_a_bar_and_anything_else_shows_nothing():
+    pytest.importorskip("rich")
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", BAR], stderr=theirs, stdout=subprocess.DEVNULL)
+    process.wait(timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode(errors="replace")
+    os.close(ours)
+    assert "sampling" in shown
+    assert "kept" in shown
+    quiet = subprocess.run([sys.executable, "-c", BAR], capture_output=True, text=True, check=True)
+    assert quiet.stderr == quiet.stdout == ""

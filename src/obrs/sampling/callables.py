@@ -52,6 +52,9 @@ def _named(who: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, RuntimeError) and "device" in str(error):
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{who} mixes devices, move the model or its input: {reason}") from error
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(f"raised by {who} while obrs was sampling")
         raise
@@ -77,7 +80,8 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> tuple[
         raise InputError(f"log_ratio must return one number per sample, shape ({n},), got {tuple(scores.shape)}")
     scores = as_floats(scores, "log_ratio")
     values = host_view(scores)
-    assert values is not None
+    if values is None:
+        raise InputError(f"log_ratio returned numbers that cannot be read, on device {scores.device}")
     check_ratios(values)
     return scores, values.astype(np.float64)
 

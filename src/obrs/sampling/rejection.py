@@ -20,10 +20,11 @@ from ..draws import uniforms
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
 from ..selection import inclusion_probability, select
 from ..types import LogRatio, Proposal, Rule
-from .batches import concatenate, length, move, take
-from .callables import propose_batch, score_batch, warn_of_train_mode
+from .batches import move, take
+from .callables import warn_of_train_mode
 from .progress import Report, reporting
-from .samples import Calls, Samples, first, join
+from .samples import Samples, first, join
+from .steps import Ahead, judge, make
 
 __all__ = ["adaptive_stream", "collect", "gather", "sample", "sample_pool", "sample_with", "stream"]
 
@@ -103,11 +104,11 @@ def sample_with(
         head: list[Samples] = []
         scores: Any = np.empty(0)
         if pilot:
-            made = _make(propose, log_ratio, np.arange(pilot), size)
+            made = make(propose, log_ratio, np.arange(pilot), size)
             scores = made.log_ratio
         rule = fit(scores)
         if pilot:
-            head = [_judge(made, rule, seed)]
+            head = [judge(made, rule, uniforms(made.ids, seed=seed))]
         rest = _stream(propose, log_ratio, lambda made: rule, size, seed, pilot, None, 0, 1)
         return collect(_reported(chain(head, rest), report), n)
 
@@ -136,7 +137,7 @@ def sample_pool(
     size = check_count(_BATCH if batch_size is None else batch_size, "batch_size")
     warn_of_train_mode(propose, log_ratio)
     with reporting(pool, progress) as report:
-        made = _make(propose, log_ratio, np.arange(pool), size, report)
+        made = make(propose, log_ratio, np.arange(pool), size, report)
     start = perf_counter()
     index = select(made.log_ratio, n, seed=seed)
     share = inclusion_probability(made.log_ratio, n)[index]
@@ -317,6 +318,7 @@ def _stream(
     workers: int,
 ) -> Iterator[Samples]:
     # Batches lie on a fixed grid of ids, so that a resumed run and other workers make the same ones.
+    decide = Ahead(seed)
     for block in count(start // size):
         low, high = max(start, block * size), (block + 1) * size
         if stop is not None:
@@ -324,49 +326,8 @@ def _stream(
             if low >= stop:
                 return
         if block % workers == worker:
-            made = _make(propose, log_ratio, np.arange(low, high), size)
-            yield _judge(made, rule_for(made), seed)
-
-
-def _make(
-    propose: Proposal, log_ratio: LogRatio, ids: Any, size: int, report: Report = lambda kept, proposed: None
-) -> Samples:
-    """Make and score proposals, `size` at a time; nothing is judged yet."""
-    begun = perf_counter()
-    made, scores = [], []
-    for at in range(0, len(ids), size):
-        batch = propose_batch(propose, ids[at : at + size])
-        made.append(batch)
-        scores.append(score_batch(log_ratio, batch, length(batch))[1])
-        report(at + length(batch), at + length(batch))
-    values, cost = np.concatenate(scores), Calls(generator=len(ids), critic=len(ids))
-    seconds = perf_counter() - begun
-    zeros = np.zeros(len(ids))
-    return Samples(concatenate(made), ids, values, zeros, len(ids), len(ids), cost, cost, seconds, int(ids[-1]) + 1)
-
-
-def _judge(made: Samples, rule: Rule, seed: int) -> Samples:
-    """Keep what the rule accepts: a uniform of the id, compared in float64."""
-    begun = perf_counter()
-    log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
-    if log_a.shape != made.log_ratio.shape:
-        raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
-    index = np.flatnonzero(uniforms(made.ids, seed=seed) < np.exp(log_a))
-    kept = made.log_ratio[index]
-    x = take(made.x, index)
-    weight = np.asarray(rule.log_weight(kept, x), dtype=np.float64)
-    return Samples(
-        x,
-        made.ids[index],
-        kept,
-        weight,
-        made.proposed,
-        made.executed,
-        made.calls,
-        made.executed_calls,
-        made.seconds + perf_counter() - begun,
-        made.next_id,
-    )
+            made = make(propose, log_ratio, np.arange(low, high), size)
+            yield judge(made, rule_for(made), decide(low, high))
 
 
 def _reported(parts: Iterable[Samples], report: Report) -> Iterator[Samples]:

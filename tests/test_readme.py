@@ -1,0 +1,29 @@
+"""The README says what the files under results/ say, and what the metadata say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib")  # Python 3.11
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_tables_come_from_the_results():
+    done = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"], check=False)
+    assert done.returncode == 0, "run python tools/readme.py"
+
+
+def test_python_version_is_that_of_the_metadata():
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = metadata["requires-python"].removeprefix(">=")
+    assert f"Python ≥ {wanted}" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("extra", ["torch", "jax", "plot", "cli", "flows"])
+def test_extras_that_are_named_exist(extra):
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in metadata["optional-dependencies"]
+    assert f"`{extra}`" in (ROOT / "README.md").read_text()
