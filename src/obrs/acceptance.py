@@ -18,6 +18,7 @@ from array_api_compat import array_namespace
 from ._arrays import as_floats, detached, host_view, is_traced, like
 from ._confidence import confident_budget
 from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
+from ._stable import log1m_exp, softplus
 from .budget import acceptance_rate, solve_log_c
 from .errors import InputError, InputTypeError, UnknownNameError
 from .types import Array, Rule
@@ -176,7 +177,7 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = array_namespace(x)
         rho, _ = self._relative(x, xp)
-        log_a = -_softplus(_plus(_log1mexp(rho - self.eps), self.gamma) - rho)
+        log_a = -softplus(xp, _plus(_log1mexp(rho - self.eps), self.gamma) - rho)
         return xp.where(x > -inf, log_a, -inf)
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
@@ -351,17 +352,10 @@ def _log_max(log_ratio: Array) -> float:
     return largest
 
 
-def _softplus(x: Array) -> Array:
-    xp = array_namespace(x)
-    return xp.logaddexp(x, xp.zeros_like(x))
-
-
 def _log1mexp(x: Array) -> Array:
-    """Return log(1 - exp(x)) for x <= 0, accurate at both ends; -inf at 0."""
+    """Return log(1 - exp(x)) for x <= 0; -inf at 0."""
     xp = array_namespace(x)
-    near = xp.where((x > -0.6931471805599453) & (x < 0), x, -1.0)
-    far = xp.where(x < 0, x, -1.0)
-    return xp.where(x < 0, xp.where(near > -1.0, xp.log(-xp.expm1(near)), xp.log1p(-xp.exp(far))), -inf)
+    return xp.where(x < 0, log1m_exp(xp, xp.where(x < 0, x, -1.0)), -inf)
 
 
 def _shift(log_odds: Any, target: float) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ._arrays import as_floats
+from ._stable import log1m_exp, softplus
 from .errors import DivergenceError, InputError, InputTypeError, UnknownNameError
 from .types import Array
 
@@ -115,24 +116,11 @@ def _u_log_u(xp: Any, x: Array) -> Array:
     return xp.exp(x) * x
 
 
-def _softplus(xp: Any, x: Array) -> Array:
-    large = x > 40.0  # log(1 + u) is log u to the last bit
-    below = xp.where(large, 0.0, x)
-    return xp.where(large, x, xp.logaddexp(below, xp.zeros_like(below)))
-
-
-def _log1m_exp(xp: Any, t: Array) -> Array:
-    """Return `log(1 - e^t)` for negative `t`."""
-    near = t > -log(2)
-    above, below = xp.where(near, t, -1.0), xp.where(near, -1.0, t)
-    return xp.where(near, xp.log(-xp.expm1(above)), xp.log1p(-xp.exp(below)))
-
-
 def _gan_f(xp: Any, x: Array) -> Array:
     """Return `u log u - (u + 1) log(u + 1) + 2 log 2`, which as written cancels from log u = 36 on."""
     far = xp.abs(x) >= 1.0
     clipped = xp.clip(x, min=-1000.0, max=40.0)  # e^x log(1 + e^-x) is 0 below, 1 above
-    tails = 2 * log(2) - _softplus(xp, x) - xp.exp(clipped) * _softplus(xp, -clipped)
+    tails = 2 * log(2) - softplus(xp, x) - xp.exp(clipped) * softplus(xp, -clipped)
     # Around 0 the same sum is a symmetric part of order x², without constants to cancel, and a tilt.
     near = xp.where(far, 0.0, x)
     d = xp.tanh(near / 2)
@@ -147,7 +135,7 @@ def _gan_f_star_of_f_prime(xp: Any, x: Array) -> Array:
     """Return `log(1 + u) - 2 log 2`, to full relative accuracy also around its zero at u = 3."""
     y = (x - _LOG_3[0]) - _LOG_3[1]
     far = xp.abs(y) >= 1.0
-    return xp.where(far, _softplus(xp, x) - 2 * log(2), xp.log1p(0.75 * xp.expm1(xp.where(far, 0.0, y))))
+    return xp.where(far, softplus(xp, x) - 2 * log(2), xp.log1p(0.75 * xp.expm1(xp.where(far, 0.0, y))))
 
 
 def _half_sign(xp: Any, x: Array) -> Array:
@@ -172,9 +160,9 @@ class _Divergences(dict[str, FDivergence]):
 _GAN = _record(
     "gan",
     f=_gan_f,
-    conjugate=_unless(lambda t: t >= 0, inf, lambda xp, t: -_log1m_exp(xp, t) - 2 * log(2)),
-    critic=lambda xp, x: -_softplus(xp, -x),
-    log_ratio=_unless(lambda t: t >= 0, inf, lambda xp, t: t - _log1m_exp(xp, t)),
+    conjugate=_unless(lambda t: t >= 0, inf, lambda xp, t: -log1m_exp(xp, t) - 2 * log(2)),
+    critic=lambda xp, x: -softplus(xp, -x),
+    log_ratio=_unless(lambda t: t >= 0, inf, lambda xp, t: t - log1m_exp(xp, t)),
     f_star_of_f_prime=_gan_f_star_of_f_prime,
 )
 

@@ -49,11 +49,11 @@ class UnknownNameError(ObrsError, KeyError):
         return str(self.args[0])
 
 
-class ExhaustedError(ObrsError, RuntimeError):
-    """Proposals or seconds ran out before enough samples were kept.
+class _WithPartial(ObrsError):
+    """An error that carries the work done so far.
 
     Attributes:
-        partial: The samples kept so far; its `next_id` is where to resume.
+        partial: The samples kept so far; its `next_id` is where to resume. None if there are none.
     """
 
     def __init__(self, message: str, partial: object) -> None:
@@ -61,13 +61,9 @@ class ExhaustedError(ObrsError, RuntimeError):
         self.partial = partial
 
 
-class Interrupted(ObrsError, KeyboardInterrupt):
-    """The user pressed Ctrl-C.
+class ExhaustedError(_WithPartial, RuntimeError):
+    """Proposals or seconds ran out before enough samples were kept; `.partial` has them."""
 
-    Attributes:
-        partial: The samples kept so far; its `next_id` is where to resume.
-    """
 
-    def __init__(self, message: str, partial: object) -> None:
-        super().__init__(message)
-        self.partial = partial
+class Interrupted(_WithPartial, KeyboardInterrupt):
+    """The user pressed Ctrl-C; `.partial` has the samples kept so far."""
