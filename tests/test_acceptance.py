@@ -215,6 +215,19 @@ def test_bad_batches_of_groups_are_refused():
         rule(np.zeros(2), np.array([4]))
 
 
+def test_a_column_of_ratios_is_refused():
+    """Compared with n uniforms it would become an n × n mask."""
+    for fit in (lambda x: Budgeted.fit(x, 2), Unbudgeted.fit, lambda x: DRS.fit(x, 2)):
+        with pytest.raises(InputError, match=r"use log_ratio\[:, 0\]"):
+            fit(LOG_RATIO[:, None])
+
+
+def test_labels_of_a_batch_of_several_arrays_need_to_be_found():
+    rule = Grouped.fit([0.0, 1.0], 1, groups=[4, 6])
+    with pytest.raises(InputError, match=r"of=lambda batch: batch\['label'\]"):
+        rule(np.zeros(2), {"x": np.zeros(2), "label": np.array([4, 6])})
+
+
 def test_a_tensor_that_carries_a_gradient_can_be_fitted():
     torch = pytest.importorskip("torch")
     x = torch.linspace(-1, 1, 50, requires_grad=True)

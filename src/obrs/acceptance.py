@@ -78,7 +78,7 @@ class Budgeted:
             values = _host(log_ratio)
             check_ratios(values)
             budget = confident_budget(values.reshape(-1), check_budget(budget), confidence)
-        x = detached(as_log_ratio(log_ratio))
+        x = detached(_one_axis(log_ratio))
         if is_traced(x):
             raise InputTypeError(_OUTSIDE)
         log_c = float(solve_log_c(x, budget, weights=weights))
@@ -223,7 +223,7 @@ class Grouped:
     def fit(cls, log_ratio: Array, budget: float, groups: Array, of: Callable[[Any], Any] | None = None) -> "Grouped":
         """Choose one `log_c` per group from log-ratios with labels."""
         labels, inverse = np.unique(as_labels(groups), return_inverse=True)
-        x = detached(as_log_ratio(log_ratio))
+        x = detached(_one_axis(log_ratio))
         log_c = solve_log_c(x, budget, groups=inverse.reshape(np.shape(as_labels(groups))))
         return cls(tuple(int(k) for k in labels), tuple(float(c) for c in _host(log_c)), of)
 
@@ -240,6 +240,9 @@ class Grouped:
     def _constants(self, x: Array, batch: Any) -> Any:
         if batch is None:
             raise InputError("a Grouped rule needs the batch, to find the group of each sample")
+        if self.of is None and isinstance(batch, dict | tuple):
+            remedy = "Grouped.fit(..., of=lambda batch: batch['label'])"
+            raise InputError(f"a Grouped rule must know where a batch has its labels; use {remedy}")
         found = as_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
         if tuple(found.shape) != tuple(x.shape):
             raise InputError(f"a batch of {tuple(x.shape)} log-ratios has labels of shape {tuple(found.shape)}")
@@ -337,10 +340,18 @@ def _plus(x: Array, constant: Any) -> Array:
 
 
 def _host(x: Array) -> Any:
-    values = host_view(as_log_ratio(x))
+    values = host_view(_one_axis(x))
     if values is None:
         raise InputTypeError(_OUTSIDE)
     return values
+
+
+def _one_axis(log_ratio: Array) -> Array:
+    """Refuse a column: compared with the uniforms of n ids it would become a square."""
+    x = as_log_ratio(log_ratio)
+    if x.ndim == 2 and x.shape[1] == 1:
+        raise InputError(f"log_ratio must have shape ({x.shape[0]},), got {tuple(x.shape)}; use log_ratio[:, 0]")
+    return x
 
 
 def _log_max(log_ratio: Array) -> float:

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from obrs import Budgeted, Grouped, normals
 from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, Interrupted, RatioError
 from obrs.sampling.batches import concatenate, length, move, take
 from obrs.sampling.callables import proposal
+from obrs.sampling.model import Model
 from obrs.sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
 from obrs.sampling.samples import Calls, Samples, join
 
@@ -325,6 +328,21 @@ def test_control_c_in_a_real_process_loses_nothing(tmp_path):
     assert issubclass(Interrupted, KeyboardInterrupt)
 
 
+def test_memory_is_that_of_a_batch_and_of_what_is_kept():
+    """2000 proposals of 80 kB would be 160 MB; 40 kept and a batch of 50 are 7."""
+
+    def large(ids):
+        return propose(ids)[:, None] * np.ones((1, 10_000))
+
+    rule = Budgeted.fit(log_ratio(propose(np.arange(20_000))), 50)
+    tracemalloc.start()
+    kept = collect(stream(large, lambda x: log_ratio(x[:, 0]), rule, batch_size=50), 40)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept.proposed > 1000
+    assert peak < 20e6
+
+
 @pytest.mark.parametrize("shape", ["array", "tuple", "dict"])
 def test_samples_can_be_saved_and_loaded(tmp_path, shape):
     wrap = {"array": lambda x: x, "tuple": lambda x: (x, x > 0), "dict": lambda x: {"x": x, "positive": x > 0}}[shape]
@@ -397,6 +415,29 @@ def test_modules_in_train_mode_are_warned_about_once_and_gradients_are_off():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sample(make, lambda x: x[:, 0], 10, budget=2)
+
+
+def test_modules_inside_records_and_lambdas_are_found():
+    torch = pytest.importorskip("torch")
+    generator = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    model = Model(generator, lambda x: x[:, 0], dim=2, like=torch.empty(0))
+    nested = (lambda inner: lambda ids: inner(ids))(lambda ids: generator(model.latent(ids)))
+    for make in (model.propose, partial(model.propose, seed=1), nested):
+        with pytest.warns(UserWarning, match="in train mode"):
+            sample(make, model.log_ratio, 10, budget=2)
+    with pytest.raises(InputError, match=r"give Model\(..., like=torch.empty\(0\)\)"):
+        Model(generator, lambda x: x[:, 0], dim=2)
+
+
+def test_a_limit_of_proposals_is_not_overrun():
+    with pytest.raises(ExhaustedError, match="in 768 proposals") as caught:
+        collect(stream(propose, log_ratio, RULE, batch_size=256), 2500, max_proposed=1000)
+    assert caught.value.partial.executed == 768
+
+
+def test_samples_print_in_one_line():
+    kept = sample(propose, log_ratio, 10, budget=2)
+    assert repr(kept) == "Samples(10 of 20 proposals, x of shape (10,), next_id=20)"
 
 
 def test_a_sampler_of_n_can_be_wrapped():

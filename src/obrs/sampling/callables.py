@@ -16,7 +16,7 @@ from ..errors import InputError, InputTypeError
 from .batches import Batch
 from .samples import check_length
 
-__all__ = ["no_grad", "proposal", "propose_batch", "score_batch", "warn_of_train_mode"]
+__all__ = ["holds_torch", "no_grad", "proposal", "propose_batch", "score_batch", "warn_of_train_mode"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -56,7 +56,8 @@ def _named(who: str) -> Iterator[None]:
             reason = str(error).splitlines()[0]
             raise InputError(f"{who} mixes devices, move the model or its input: {reason}") from error
         if hasattr(error, "add_note"):  # Python 3.11
-            error.add_note(f"raised by {who} while obrs was sampling")
+            hint = "; it gets an array of ids, wrap a fn(n) with obrs.proposal(fn)" if who == "propose" else ""
+            error.add_note(f"raised by {who} while obrs was sampling{hint}")
         raise
 
 
@@ -105,10 +106,16 @@ def warn_of_train_mode(*callables: Any) -> None:
                 return
 
 
-def _modules(function: Any, torch: Any) -> list[Any]:
-    found = [function, getattr(function, "__self__", None)]
+def holds_torch(function: Any) -> bool:
+    """Tell whether a callable is a torch module or holds one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "nn") and bool(_modules(function, torch))
+
+
+def _modules(function: Any, torch: Any, depth: int = 1) -> list[Any]:
+    found = [function, *_held(getattr(function, "__self__", None)), *_held(function)]
     if isinstance(function, functools.partial):
-        found += [function.func, *function.args, *function.keywords.values()]
+        found += [*function.args, *function.keywords.values(), *_held(getattr(function.func, "__self__", None))]
     inner = getattr(function, "__wrapped__", function)
     for cell in getattr(inner, "__closure__", None) or ():
         try:
@@ -117,4 +124,14 @@ def _modules(function: Any, torch: Any) -> list[Any]:
             continue
     names = getattr(getattr(inner, "__code__", None), "co_names", ())
     found += [inner.__globals__.get(name) for name in names if hasattr(inner, "__globals__")]
-    return [thing for thing in found if isinstance(thing, torch.nn.Module)]
+    modules = [thing for thing in found if isinstance(thing, torch.nn.Module)]
+    if depth:  # a lambda in a record, a lambda in a lambda
+        for thing in found:
+            if callable(thing) and thing is not function and not isinstance(thing, torch.nn.Module | type):
+                modules += _modules(thing, torch, depth - 1)
+    return modules
+
+
+def _held(thing: Any) -> list[Any]:
+    """Return a thing and what it holds as attributes."""
+    return [thing, *(getattr(thing, "__dict__", None) or {}).values()]

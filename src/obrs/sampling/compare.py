@@ -59,7 +59,8 @@ def compare(
 
     Returns:
         One row per sampler: calls per sample up to the last one kept (`G`, `D`, with a gradient `G grad`, `D grad`),
-        seconds as a multiple of those of n bare generator calls in the same run, and the metrics.
+        seconds as a multiple of those of n bare generator calls in the same run, and the metrics. Methods that train
+        before they sample (LatentRS) do so within their time; the calls of training are not counted.
 
     Example:
         >>> import numpy as np
@@ -69,6 +70,7 @@ def compare(
         (['obrs', 'topk'], 2.0)
     """
     check_budget(budget)
+    samplers = [samplers] if isinstance(samplers, str) else samplers
     chosen = [(_name(s), _sampler(s, budget)) for s in samplers]
     if not isinstance(model, Model):
         raise InputTypeError(f"compare works on a Model(generate, log_ratio, dim), got {type(model).__name__}")

@@ -1,6 +1,6 @@
 """LatentRS: reject latents by a learned weight w(z), so that the generator runs once per kept sample.
 
-w is a small network with w(z) ≈ p(G(z)) / q(G(z)). A proposal costs one evaluation of w; the rest is paid in training.
+w(z) ≈ p(G(z)) / q(G(z)) is a small network. A proposal costs one evaluation of it; the rest is paid in training.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,14 +23,8 @@ from .progress import Report, reporting
 from .rejection import gather, stream
 from .samples import Calls, Samples, first
 
-__all__ = [
-    "BudgetedLatentRS",
-    "LatentRS",
-    "LatentRSGA",
-    "LatentWeights",
-    "fit_latent_weights",
-    "fit_latent_weights_to_ratio",
-]
+__all__ = ["BudgetedLatentRS", "LatentRS", "LatentRSGA", "LatentWeights"]
+__all__ += ["fit_latent_weights", "fit_latent_weights_to_ratio"]
 
 _PROBE, _BLOCK = 65536, 4096  # latents on which the largest and the mean weight are measured, and so many at a time
 
@@ -60,7 +54,7 @@ class LatentWeights:
     def __post_init__(self) -> None:
         if not is_number(self.largest) or not 0 < float(self.largest) < inf:
             raise InputError(
-                f"largest must be finite and above 0, got {self.largest}; if fitted, lower the learning rate"
+                f"largest must be finite and above 0, got {self.largest}; lower the learning rate of a fit"
             )
 
     def __call__(self, z: Array) -> Array:
@@ -187,6 +181,9 @@ def fit_latent_weights_to_ratio(
     return _measured(network, draw)
 
 
+_quick_fit = partial(fit_latent_weights_to_ratio, steps=500, width=64)  # seconds, for comparisons
+
+
 @dataclass(frozen=True, kw_only=True)
 class _LatentSampler:
     fit: Callable[..., LatentWeights] = fit_latent_weights
@@ -248,8 +245,8 @@ class LatentRS(_LatentSampler):
 
     @classmethod
     def at_budget(cls, budget: float) -> "LatentRS":
-        """Fit weights that are penalised above `budget`, so that about as many latents are tried per sample."""
-        return cls(fit=partial(fit_latent_weights, largest=check_budget(budget)))
+        """Fit to the log-ratio within seconds: what all samplers of a comparison know. No budget to match."""
+        return cls(fit=_quick_fit) if check_budget(budget) else cls()
 
 
 @dataclass(frozen=True)
@@ -324,7 +321,7 @@ class BudgetedLatentRS(_LatentSampler):
     @classmethod
     def at_budget(cls, budget: float) -> "BudgetedLatentRS":
         """Try `budget` latents per sample."""
-        return cls(budget)
+        return cls(budget, fit=_quick_fit)
 
     def _log_c(self, weights: LatentWeights, model: Model, seed: int) -> float:
         with no_grad():

@@ -7,6 +7,7 @@ from typing import Any
 from ..draws import normals
 from ..errors import InputError
 from ..types import Array, LogRatio
+from .callables import holds_torch
 
 __all__ = ["Model"]
 
@@ -35,6 +36,12 @@ class Model:
     real: Any = None
     like: Any = None
     dtype: Any = None
+
+    def __post_init__(self) -> None:
+        if self.like is None and holds_torch(self.generate):
+            raise InputError(
+                "generate is a torch model; give Model(..., like=torch.empty(0)), so that latents are tensors"
+            )
 
     def latent(self, ids: Any, *, seed: int = 0) -> Array:
         """Return the latents with these ids."""

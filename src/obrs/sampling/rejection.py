@@ -187,6 +187,8 @@ def stream(
         [50, 50, 50, 50]
     """
     size, worker, workers = check_count(batch_size, "batch_size"), *_shard(shard)
+    if start < 0:
+        raise InputError(f"start must be an id of at least 0, got {start}")
     if not callable(rule):
         raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
     warn_of_train_mode(propose, log_ratio)
@@ -248,7 +250,7 @@ def collect(
     Args:
         batches: What `stream` yields.
         n: Samples wanted.
-        max_proposed: Give up after so many proposals.
+        max_proposed: Give up before a batch that would make more proposals than this.
         max_seconds: Give up after so many seconds.
         to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
 
@@ -285,7 +287,8 @@ def gather(
     batches = iter(batches)
     try:
         while kept < n:
-            if max_proposed is not None and proposed >= max_proposed:
+            another = parts[-1].executed if parts else 0  # what one more batch would cost
+            if max_proposed is not None and parts and proposed + another > max_proposed:
                 raise _exhausted(f"{proposed} proposals", "raise max_proposed", kept, n, parts)
             if max_seconds is not None and perf_counter() - begun >= max_seconds:
                 raise _exhausted(f"{max_seconds:g} seconds", "raise max_seconds", kept, n, parts)
@@ -297,7 +300,8 @@ def gather(
             kept, proposed = kept + len(part), proposed + part.proposed
     except KeyboardInterrupt as error:
         partial = join(parts) if parts else None
-        raise Interrupted(f"interrupted with {kept} of {n} samples kept", partial) from error
+        remedy = f"; go on with start={partial.next_id}" if partial else ""
+        raise Interrupted(f"interrupted with {kept} of {n} samples kept{remedy}", partial) from error
     except ExhaustedError:
         raise
     except Exception as error:

@@ -13,7 +13,7 @@ from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
 from ..errors import InputError
-from .batches import Batch, concatenate, length, map_leaves, take
+from .batches import Batch, concatenate, leaves, length, map_leaves, take
 
 __all__ = ["Calls", "Samples", "check_length", "first", "join"]
 
@@ -38,7 +38,7 @@ class Calls:
         return Calls(**{key: value + getattr(other, key) for key, value in asdict(self).items()})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Samples:
     """Kept samples with their ids, ratios, weights and cost.
 
@@ -73,6 +73,11 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        shapes = [tuple(leaf.shape) for leaf in leaves(self.x)]
+        shape = shapes[0] if len(shapes) == 1 else shapes
+        return f"Samples({len(self)} of {self.proposed} proposals, x of shape {shape}, next_id={self.next_id})"
 
     @property
     def rate(self) -> float:
