@@ -2,8 +2,9 @@
 
     python benchmarks/sampling.py [--out FILE.json] [--repeats 20]
 
-The contestants take turns in one run; the median of the ratios of neighbours is reported. Targets: at most 1.05 for a DCGAN-size model, at
-most 1.25 for a 4x128 MLP at batch 2500. The other methods are reported as multiples of n bare generator calls.
+The contestants take turns in one run; the median of the ratios of neighbours is reported. Targets: at most 1.05
+for a DCGAN-size model, at most 1.25 for a 4x128 MLP at batch 2500. The other methods are reported as multiples
+of n bare generator calls.
 """
 
 import argparse
