@@ -7,6 +7,7 @@ the last point is not scored.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from math import ceil, inf, isfinite, sqrt
@@ -36,7 +37,7 @@ Noise = Callable[[int], Tensor]
 _PAIRS_FROM = 2**62  # ids of the latents of `lipschitz`, out of the way of those of samples
 
 
-class _Refiner:
+class _Refiner(ABC):
     """What the three have in common: checks, blocks of samples, the walk, the account."""
 
     steps: int
@@ -92,8 +93,9 @@ class _Refiner:
         end = _evolve(start, self._drift(model, start), self.steps, noise if self._std(0) else None, self.clip)
         return _generate(model, end) if latent else end
 
+    @abstractmethod
     def _drift(self, model: Model, start: Tensor) -> Drift:
-        raise NotImplementedError
+        """Say how a point moves; each method has its own way."""
 
     def _std(self, step: int) -> float:
         return 0.0
