@@ -1,6 +1,10 @@
 import importlib
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", derandomize=True)  # the same examples in every run: a failure is a change
+settings.load_profile("fixed")
 
 
 @pytest.fixture(params=["numpy", "torch", "jax.numpy", "array_api_strict"])

@@ -300,7 +300,10 @@ class Profile:
         prefix, share = self._prefix, float(recall) / self._mean
         at_value = prefix.recall_at  # with the threshold at each value; it rises
         position = min(int(np.searchsorted(at_value, share * (1 - 4 * _EPS))), len(prefix.value) - 1)
-        return float(prefix.mass_above[position] / (share - np.exp(prefix.log_sum_below[position])))
+        gap = share - float(np.exp(prefix.log_sum_below[position]))
+        if gap <= 0:  # a recall of 1, up to rounding: the slope of the largest ratio
+            return float(np.exp(-prefix.value[position]))
+        return float(prefix.mass_above[position] / gap)
 
 
 class Plan(list[dict[str, Any]]):
