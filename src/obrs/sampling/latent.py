@@ -246,7 +246,8 @@ class LatentRS(_LatentSampler):
     @classmethod
     def at_budget(cls, budget: float) -> "LatentRS":
         """Fit to the log-ratio within seconds: what all samplers of a comparison know. No budget to match."""
-        return cls(fit=_quick_fit) if check_budget(budget) else cls()
+        check_budget(budget)
+        return cls(fit=_quick_fit)
 
 
 @dataclass(frozen=True)
