@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
+    ["_progress", "models", "data"],
     ["_arrays", "_stable"],
     ["draws", "divergences", "bounds", "_inputs", "_prefix", "_solve_device", "_solve_host"],
     ["_layout", "_influence"],
@@ -21,8 +22,11 @@ ROOMS = [
     ["profile", "selection"],
     ["plotting", "_formats"],
     ["scores"],
-    ["sampling"],
+    ["sampling", "metrics"],
+    ["ratios"],
+    ["training"],
     ["__init__"],
+    ["experiments"],
     ["cli"],
     ["__main__"],
 ]
@@ -32,7 +36,14 @@ HEAVY = {
     "plotting": {"matplotlib"},
     "_formats": {"pyarrow"},
     "scores": {"pyarrow"},
-    "sampling": {"torch", "zuko", "rich"},
+    "_progress": {"rich"},
+    "models": {"torch"},
+    "data": {"sklearn"},
+    "sampling": {"torch", "zuko"},
+    "metrics": {"scipy", "sklearn"},
+    "ratios": {"torch", "sklearn", "safetensors", "matplotlib"},
+    "training": {"torch", "accelerate", "safetensors", "tomli"},
+    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from obrs.cli import _select, app, main, to_log_ratio
+from obrs.cli import app, main
+from obrs.cli.columns import to_log_ratio
+from obrs.cli.select import _select
 from obrs.errors import InputError
 from obrs.scores import FORMATS, column, labels, read_table, write_table
 from obrs.selection import inclusion_probability

@@ -22,7 +22,7 @@ def test_python_version_is_that_of_the_metadata():
     assert f"Python ≥ {wanted}" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("extra", ["torch", "jax", "plot", "cli", "flows"])
+@pytest.mark.parametrize("extra", ["torch", "jax", "plot", "cli", "flows", "ratios", "training", "experiments"])
 def test_extras_that_are_named_exist(extra):
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert extra in metadata["optional-dependencies"]

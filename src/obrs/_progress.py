@@ -1,0 +1,55 @@
+"""A progress bar for long work: on a terminal, and only there."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+__all__ = ["Tell", "bar"]
+
+
+class Tell(Protocol):
+    """Say how much is done, with a few words beside the bar."""
+
+    def __call__(self, done: float, note: str = "") -> None: ...
+
+
+@contextmanager
+def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
+    """Show a bar with a note and the time left while the block runs.
+
+    Args:
+        title: One word for what is being done.
+        total: What `done` ends at.
+        wanted: True or False; None shows the bar if standard error is a terminal and `rich` is installed.
+
+    Example:
+        >>> with bar("fitting", 10, wanted=False) as tell:
+        ...     tell(10, "loss 0.3")
+    """
+    if wanted is None:
+        wanted = sys.stderr.isatty()
+    shown = _rich_bar() if wanted else None
+    if shown is None:
+        yield lambda done, note="": None
+        return
+    with shown:
+        task = shown.add_task(title, total=total, note="")
+        yield lambda done, note="": shown.update(task, completed=min(done, total), note=note)
+
+
+def _rich_bar() -> Any:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        return None
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,68 @@
+"""The app that commands register with, and `main`, which makes one line of whatever goes wrong.
+
+A command is a function under `@app.command()` in a module of its own that `cli/__init__.py` imports; the first line of
+its docstring is its line in `obrs --help`. It imports what it needs itself, so that help stays fast, and raises
+`ObrsError` or `OSError`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from ..errors import ObrsError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+_ClickError: Any = typer.BadParameter.__mro__[2]  # of click, or of the copy of it inside later versions of typer
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Keep the samples that bring you closest to the target, on a budget."""
+    if version:
+        typer.echo(f"obrs {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C.
+
+    `--debug`, anywhere, or OBRS_DEBUG in the environment shows where an error comes from.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments or bool(os.environ.get("OBRS_DEBUG"))
+    try:
+        code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except (BrokenPipeError, SystemExit):  # whoever reads has seen enough; typer makes it an exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except (ObrsError, OSError, ModuleNotFoundError, _ClickError) as error:
+        if debug:
+            raise
+        typer.echo(f"error: {' '.join(_said(error).split())}", err=True)
+        return 1 if isinstance(error, OSError) else 2
+
+
+def _said(error: Any) -> str:
+    if isinstance(error, _ClickError):
+        return str(error.format_message())
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs {error.name}: pip install 'obrs[cli]'"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
+    return str(error)

@@ -1,0 +1,90 @@
+"""What the commands on files of scores share: their options, and how a column becomes log-ratios."""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from ..errors import InputError, ObrsError
+
+if TYPE_CHECKING:
+    from ..scores import Table
+
+__all__ = ["KINDS", "about", "kind_of", "log_ratios", "short", "to_log_ratio"]
+
+Numbers = np.ndarray[Any, Any]
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A csv, jsonl, parquet, npy or npz; - is standard input.")]
+Column = Annotated[str | None, typer.Option(metavar="NAME", help="The column of scores, if there are several.")]
+LogRatio = Annotated[bool, typer.Option("--log-ratio", help="Scores are log p(x) - log q(x).")]
+Logit = Annotated[bool, typer.Option("--logit", help="Scores are logits of a discriminator, data against model.")]
+Reward = Annotated[bool, typer.Option("--reward", help="Scores are rewards; the target is q(x) exp(reward / beta).")]
+Beta = Annotated[float | None, typer.Option(metavar="B", help="The temperature of the reward.")]
+Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
+
+
+KINDS: dict[str, Callable[[Numbers, float], Numbers]] = {
+    "log_ratio": lambda scores, beta: scores,
+    "logit": lambda scores, beta: scores,
+    "reward": lambda scores, beta: (scores - max(scores.max(), -1e300)) / beta,  # what overflows has r = 0
+}
+
+
+def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbers:
+    """Turn scores into log-ratios, those of rewards up to a constant.
+
+    Args:
+        scores: Numbers, none of them NaN or +inf.
+        kind: A key of `KINDS`: "log_ratio"; "logit", of a discriminator that tells data from model, which is the
+            log-ratio; or "reward", for the target q(x) exp(reward / beta).
+        beta: The temperature of the reward.
+
+    Example:
+        >>> to_log_ratio(np.asarray([1.0, 3.0]), "reward", beta=0.5)
+        array([-4.,  0.])
+    """
+    if (kind == "reward") != (beta is not None):
+        raise InputError("a reward needs --beta, its temperature" if beta is None else "--beta is for rewards only")
+    if beta is not None and not (beta > 0 and isfinite(beta)):
+        raise InputError(f"beta must be above 0 and finite, got {beta:g}")
+    with np.errstate(over="ignore"):
+        return KINDS[kind](scores, 1.0 if beta is None else beta)
+
+
+def kind_of(log_ratio: bool, logit: bool, reward: bool) -> str | None:
+    told = [kind for kind, said in zip(KINDS, (log_ratio, logit, reward), strict=True) if said]
+    if len(told) > 1:
+        raise InputError("scores are of one kind: give one of --log-ratio, --logit, --reward")
+    return told[0] if told else None
+
+
+def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float | None) -> tuple[str, str, Numbers]:
+    """Return the column of scores, its kind, and its log-ratios: as told, or as there is only one choice."""
+    from .. import scores
+
+    columns = list(table.columns)
+    named = [key for key in (*KINDS, "score") if key in columns]
+    choices = ([kind] if kind in columns else [], named, table.numeric(), columns)
+    name = name or next((str(choice[0]) for choice in choices if len(choice) == 1), None)
+    if name is None:
+        listed = ", ".join(columns)
+        raise InputError(f"{table.name} has no single column of scores; choose --column from {listed}")
+    values = scores.column(table, name)
+    kind = kind or (name if name in KINDS else None)
+    if kind is None:
+        raise InputError(f"{table.name}: is column {name!r} a --log-ratio, a --logit or a --reward with --beta?")
+    return name, kind, to_log_ratio(values, kind, beta)
+
+
+def about(table: "Table", compute: Callable[[], Any]) -> Any:
+    """Name the file in what goes wrong."""
+    try:
+        return compute()
+    except ObrsError as error:
+        raise InputError(f"{table.name}: {error}") from error
+
+
+def short(x: float) -> str:
+    return f"{round(x, 3) + 0.0:.3f}" if abs(x) < 10 else f"{x:.3g}"  # never -0.000

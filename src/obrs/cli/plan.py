@@ -1,0 +1,122 @@
+"""`obrs plan`: what each budget buys, from a file of scores."""
+
+import json
+from math import exp, isfinite
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .._inputs import check_budget
+from ..errors import InputError
+from .app import app
+from .columns import Beta, Column, File, Format, Logit, LogRatio, Numbers, Reward, about, kind_of, log_ratios, short
+
+__all__ = ["plan"]
+
+_SHOWN = {
+    "rate": "rate",
+    "kl": "KL",
+    "rkl": "rev. KL",
+    "tv": "TV",
+    "js": "JS",
+    "chi2": "χ²",
+    "ess": "ESS",
+    "precision": "precision",
+}
+
+
+@app.command()
+def plan(
+    file: File,
+    column: Column = None,
+    log_ratio: LogRatio = False,
+    logit: Logit = False,
+    reward: Reward = False,
+    beta: Beta = None,
+    weights: Annotated[str | None, typer.Option(metavar="NAME", help="The column of masses, if any.")] = None,
+    budgets: Annotated[str, typer.Option(metavar="K,K,…", help="Proposals per kept sample.")] = "1.5,2,4,8",
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows the proposals they cost.")] = None,
+    recall: Annotated[float, typer.Option(metavar="SHARE", help="The recall at which precision is shown.")] = 0.9,
+    format: Format = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show what each budget buys, and what it costs."""
+    from .. import scores
+    from ..profile import Profile
+
+    wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",")]
+    table = scores.read_table(file, format)
+    name, kind, values = log_ratios(table, column, kind_of(log_ratio, logit, reward), beta)
+    masses = None if weights is None else scores.column(table, weights)
+    profile = about(table, lambda: Profile(values, masses))
+    rows = about(table, lambda: profile.plan(wanted, n=n, recall=recall))
+    if as_json:
+        typer.echo(json.dumps([{key: _finite(cell) for key, cell in row.items()} for row in rows], indent=2))
+        return
+    typer.echo(f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}")
+    typer.echo(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of this sample")
+    if kind != "reward":  # its ratio is known up to a constant only
+        typer.echo(_mean_ratio(profile.log_mean_ratio, values, masses))
+    typer.echo(_drawn(rows, len(values), recall, profile.max_budget))
+
+
+def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str:
+    """Say what the mean ratio is; far from 1, the ratio is not calibrated or the model misses a part."""
+    w = np.ones(len(values)) if masses is None else masses
+    relative = np.exp(values[w > 0] - log_mean) - 1
+    error = float(np.sqrt(np.sum((w[w > 0] * relative) ** 2)) / np.sum(w))
+    mean = (
+        f"E[r] = {short(exp(log_mean))} ± {exp(log_mean) * error:.1g}"
+        if abs(log_mean) < 20
+        else f"E[r] = e^{log_mean:.4g}"
+    )
+    return f"{mean}: the mean ratio, 1 if it is calibrated"
+
+
+def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float) -> str:
+    """Draw the plan: intervals beside the values if the terminal is wide enough, else below them."""
+    from rich import box
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table as Grid
+
+    def grid(between: str) -> Grid:
+        drawn = Grid(*titles, box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+        for title in drawn.columns:
+            title.justify, title.no_wrap = "right", True
+        for row in rows:
+            cost = [f"{row['proposals']:,.0f}"] if has_cost else []
+            drawn.add_row(f"{row['budget']:g}", *(_cell(row, key, between) for key in _SHOWN), *cost)
+        return drawn
+
+    has_cost = rows[0]["proposals"] is not None
+    titles = ["budget", *_SHOWN.values(), *(["proposals"] if has_cost else [])]
+    console = Console(highlight=False)
+    needs = Measurement.get(console, console.options.update(max_width=1000), grid(" ")).maximum
+    notes = [f"± is a 95 % interval; precision is at recall {recall:g}"]
+    if any(row["budget"] > most for row in rows):
+        notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
+    if any(row["unreliable"] for row in rows):
+        notes.append(f"~ the tail of the ratio is too heavy to trust these from {count:,} scores")
+    with console.capture() as capture:
+        console.print(grid(" " if needs <= console.width else "\n"), *notes, sep="\n")
+    return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines())
+
+
+def _cell(row: dict[str, Any], key: str, between: str) -> str:
+    value = row[key]
+    text = ("~" if key in row["unreliable"].split() else "") + short(value)
+    half = max(row[f"{key}_high"] - value, value - row[f"{key}_low"]) if isfinite(value) else 0.0
+    return text if half == 0 else f"{text}{between}±{short(half) if half >= 0.0005 else '<.001'}"
+
+
+def _finite(x: Any) -> Any:
+    return None if isinstance(x, float) and not isfinite(x) else x
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"{name} must be numbers with commas between them, got {text.strip()!r}") from error

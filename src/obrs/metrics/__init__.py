@@ -1,0 +1,1 @@
+"""Numbers of real and fake samples."""

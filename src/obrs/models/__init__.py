@@ -1,0 +1,1 @@
+"""The few networks that experiments and refits need."""

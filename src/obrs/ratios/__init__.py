@@ -1,0 +1,1 @@
+"""From a critic to a log-ratio one may trust."""
