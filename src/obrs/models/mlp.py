@@ -1,0 +1,146 @@
+"""Multilayer perceptrons: plain, as generators of points or images, and as critics of them.
+
+Every network carries `spec`, its name in `NETWORKS` and its arguments, as plain data. torch's own seed decides the
+initial weights.
+"""
+
+from functools import partial
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm as normalised
+
+from .._inputs import check_count
+from .._names import lookup
+from ..errors import InputError
+
+__all__ = ["ACTIVATIONS", "OUTPUTS", "mlp", "mlp_critic", "mlp_generator"]
+
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "leaky_relu": partial(nn.LeakyReLU, 0.2),
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+"""What may stand between two layers, by name."""
+
+OUTPUTS = {"linear": nn.Identity, "tanh": nn.Tanh}
+"""What may end a generator, by name: `tanh` for images in [-1, 1]."""
+
+
+def mlp(sizes: Any, *, activation: str = "relu", spectral_norm: bool = False) -> nn.Sequential:
+    """Return a network from `(n, ...)`, `sizes[0]` numbers each, to `(n, sizes[-1])`.
+
+    Args:
+        sizes: Numbers in, units of each hidden layer, numbers out.
+        activation: A key of `ACTIVATIONS`, after each hidden layer.
+        spectral_norm: Divide each weight matrix by its largest singular value.
+
+    Example:
+        >>> mlp((6, 16, 16, 3))(torch.zeros(5, 2, 3)).shape
+        torch.Size([5, 3])
+
+    References:
+        | Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018)
+    """
+    sizes = [check_count(size, "sizes") for size in sizes]
+    if len(sizes) < 2:
+        raise InputError(f"sizes must be numbers in, hidden units, numbers out; got {sizes}")
+    between = lookup(ACTIVATIONS, activation, "activation")
+    parts: list[nn.Module] = [nn.Flatten()]
+    for at, (inside, outside) in enumerate(pairwise(sizes)):
+        parts += [between()] if at else []
+        linear = nn.Linear(inside, outside)
+        parts.append(normalised(linear) if spectral_norm else linear)
+    net = nn.Sequential(*parts)
+    net.spec = {"name": "mlp", "sizes": sizes, "activation": activation, "spectral_norm": spectral_norm}
+    return net
+
+
+def mlp_generator(
+    latent: int = 2,
+    dim: Any = 2,
+    *,
+    width: int = 100,
+    layers: int = 3,
+    activation: str = "relu",
+    output: str = "linear",
+) -> nn.Sequential:
+    """Return a generator from latents `(n, latent)` to points `(n, dim)` or to images.
+
+    The defaults are those of the 25 Gaussians. For images of MNIST: `mlp_generator(64, (1, 28, 28), width=256,
+    layers=2, activation="leaky_relu", output="tanh")`.
+
+    Args:
+        latent: Numbers in.
+        dim: Numbers out, or the shape of one sample.
+        width, layers: Hidden units and hidden layers.
+        activation: A key of `ACTIVATIONS`.
+        output: A key of `OUTPUTS`.
+
+    Example:
+        >>> mlp_generator(8, (1, 28, 28))(torch.zeros(3, 8)).shape
+        torch.Size([3, 1, 28, 28])
+
+    References:
+        | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
+    """
+    shape = _shape(dim)
+    last = lookup(OUTPUTS, output, "output")
+    parts = [*mlp(_sizes(latent, width, layers, prod(shape)), activation=activation)]
+    parts += [last()] if output != "linear" else []
+    parts += [nn.Unflatten(1, shape)] if len(shape) > 1 else []
+    net = nn.Sequential(*parts)
+    net.spec = {"name": "mlp_generator", "latent": latent, "dim": shape[0] if len(shape) == 1 else list(shape)}
+    net.spec |= {"width": width, "layers": layers, "activation": activation, "output": output}
+    return net
+
+
+def mlp_critic(
+    dim: Any = 2,
+    *,
+    width: int = 100,
+    layers: int = 3,
+    heads: int = 1,
+    activation: str = "relu",
+    spectral_norm: bool = False,
+) -> nn.Sequential:
+    """Return a critic of points or images `(n, ...)`: one number each, `(n,)`, or `(n, heads)`.
+
+    Args:
+        dim: Numbers in, or the shape of one sample.
+        width, layers: Hidden units and hidden layers.
+        heads: Numbers out.
+        activation: A key of `ACTIVATIONS`.
+        spectral_norm: Divide each weight matrix by its largest singular value.
+
+    Example:
+        >>> x = torch.zeros(5, 2)
+        >>> mlp_critic()(x).shape, mlp_critic(heads=2)(x).shape
+        (torch.Size([5]), torch.Size([5, 2]))
+
+    References:
+        | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
+    """
+    shape = _shape(dim)
+    body = mlp(_sizes(prod(shape), width, layers, heads), activation=activation, spectral_norm=spectral_norm)
+    net = nn.Sequential(*body, *([nn.Flatten(0)] if heads == 1 else []))
+    net.spec = {"name": "mlp_critic", "dim": shape[0] if len(shape) == 1 else list(shape), "width": width}
+    net.spec |= {"layers": layers, "heads": heads, "activation": activation, "spectral_norm": spectral_norm}
+    return net
+
+
+def _shape(dim: Any) -> tuple[int, ...]:
+    sizes = tuple(dim) if isinstance(dim, list | tuple | torch.Size) else (dim,)
+    return tuple(check_count(size, "dim") for size in sizes)
+
+
+def _sizes(first: Any, width: Any, layers: Any, last: Any) -> list[int]:
+    """Return the sizes of a network whose hidden layers are alike."""
+    hidden = [check_count(width, "width")] * check_count(layers, "layers")
+    return [check_count(first, "latent"), *hidden, check_count(last, "heads")]
