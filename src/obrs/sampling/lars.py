@@ -10,7 +10,6 @@ References:
 """
 
 from functools import partial
-from itertools import pairwise
 from math import log, pi, prod
 from typing import Any, NamedTuple
 
@@ -29,11 +28,12 @@ from ..acceptance import Budgeted
 from ..budget import acceptance_rate, solve_log_c
 from ..draws import normals, uniforms
 from ..errors import InputError, InputTypeError
+from ..models.mlp import mlp_critic
 from ..types import Array
 from .progress import reporting
 from .rejection import collect, stream
 
-__all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "mlp", "with_base"]
+__all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "with_base"]
 
 _TRAINING = 2**62  # ids from here on are for estimates of Z; those below for samples
 _BLOCK = 16384  # candidates at a time
@@ -46,25 +46,13 @@ class Draws(NamedTuple):
     proposed: int
 
 
-def mlp(dim: int, width: int, layers: int) -> Any:
-    """Return a network from `(n, ...)`, `dim` numbers each, to `(n,)`, with so many hidden ReLU layers.
-
-    Example:
-        >>> mlp(6, width=8, layers=2)(torch.zeros(5, 2, 3)).shape
-        torch.Size([5])
-    """
-    sizes = [check_count(dim, "dim"), *[check_count(width, "width")] * check_count(layers, "layers")]
-    hidden = [part for i, o in pairwise(sizes) for part in (nn.Linear(i, o), nn.ReLU())]
-    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, 1), nn.Flatten(0))
-
-
 class _FilteredNormal(nn.Module):  # type: ignore[misc]
     """A standard normal, some of which is rejected as a network says."""
 
     def __init__(self, dim: int, width: int, layers: int, draws: int, seed: int) -> None:
         super().__init__()
         self.dim, self.draws, self.seed = dim, check_count(draws, "draws"), seed
-        self.network = mlp(dim, width, layers)
+        self.network = mlp_critic(dim, width=width, layers=layers)
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
 
     def forward(self, c: Any = None) -> "_Base":

@@ -354,11 +354,11 @@ class _Draw:
         return self.torch.randint(below, (n,), generator=self.generator).to(self.like.device)
 
     def network(self, dim: int, width: int, layers: int) -> Any:
-        from .lars import mlp
+        from ..models.mlp import mlp_critic
 
         with self.torch.random.fork_rng(devices=[]):  # modules initialise from the global generator only
             self.torch.manual_seed(int(self.index(2**62, 1)))
-            return mlp(dim, width, layers).to(self.like)
+            return mlp_critic(dim, width=width, layers=layers).to(self.like)
 
 
 def _weight_network(draw: _Draw, width: int, layers: int) -> Any:
