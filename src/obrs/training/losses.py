@@ -1,0 +1,342 @@
+"""Losses of critics and generators: pure functions of what critics say about real and fake samples.
+
+    critic = critic_loss("gan")                          # or "kl", ..., "hinge", "wgan"
+    critic(real, fake)                                   # scalar; outputs of the critic, shape (n,)
+    generator = generator_loss("exact", "gan")
+    generator(fake, solve_rejection(fake, budget))       # scalar; `rejection` only if `generator.rejects`
+
+The critic of a divergence says `log r`, and the variational bound E_P[T] - E_Q[f*(T)] is taken at T = f'(r), which
+loses nothing, since the best T is f'(p/q). So every T is in the domain of f*, for the GAN divergence the loss is the
+logistic one, and the log-ratio that rejection needs is at hand. Hinge and WGAN critics say no log-ratio.
+
+Generator losses, with Z = E_Q[a] (1/K while K <= M) and u = p/q~ = Z max(r, 1/c), the ratio that rejection leaves:
+
+    dual                  -E_Q[f*(f'(r))]          the f-GAN
+    non_saturating        -E_Q[f'(r)]              for gan, E_Q[softplus(-log r)]
+    hinge, wgan           -E_Q[T]
+    paper                 E_Q[a/Z f(r Z/a)]        Algorithm 2 of the paper, with f(1) = 0
+    paper_raw             the same with the paper's f of gan, f(1) = -2 log 2
+    exact                 -E_Q[f*(f'(u))] / Z      the gradient of D_f(P || Q~)
+    exact_non_saturating  -E_Q[f'(u)] / Z          the gradient of D_h(P || Q~) with h'' = f''/u
+    two_critics           -E_Q[a/Z f*(f'(u~))]     u~ from a second critic, trained on P and Q~
+
+What grows faster than `log r` is clamped at `max_log_ratio`: the value stays, and the gradient is that at the limit, so
+that a critic which went too far is still led back. The losses of `gan` and `js`, and all but the critic's and the
+non-saturating ones of `rkl`, are not clamped.
+
+References:
+    | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 4
+    | f-GAN: Training Generative Neural Samplers using Variational Divergence Minimization (Nowozin et al., 2016)
+    | Improved Training of Wasserstein GANs (Gulrajani et al., 2017)
+    | Geometric GAN (Lim and Ye, 2017), the hinge loss
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite, log
+from typing import Any
+
+import torch
+
+from .._inputs import is_number
+from .._names import lookup
+from ..divergences import DIVERGENCES, FDivergence, divergence
+from ..errors import DivergenceError, InputError
+from .window import Rejection, critic_output
+
+__all__ = [
+    "CRITIC_LOSSES",
+    "GENERATOR_LOSSES",
+    "MAX_LOG_RATIO",
+    "CriticLoss",
+    "GeneratorLoss",
+    "critic_loss",
+    "generator_loss",
+    "gradient_penalty",
+]
+
+Fn = Callable[[torch.Tensor], torch.Tensor]
+Terms = Callable[[torch.Tensor, Rejection | None, torch.Tensor | None], torch.Tensor]
+
+MAX_LOG_RATIO = 20.0
+"""Where log-ratios are clamped by default: ratios up to 5e8, whose squares are still far from overflow in float32."""
+
+# What grows at most linearly in log u, and needs no clamp: e^700 is beyond a float32, 700 is not.
+_LINEAR = {
+    "gan": {"f", "critic", "f_star_of_f_prime"},
+    "js": {"f", "critic", "f_star_of_f_prime"},
+    "rkl": {"f", "f_star_of_f_prime"},
+    "kl": {"critic"},
+}
+
+
+@dataclass(frozen=True)
+class CriticLoss:
+    """What a critic descends: the mean of `real` over real outputs plus the mean of `fake` over fake ones.
+
+    Args:
+        name: The divergence, or "hinge", "wgan".
+        real: Term of each output on a real sample.
+        fake: Term of each output on a fake sample.
+        of_ratio: Whether the critic's output is a log-ratio.
+
+    Example:
+        >>> CRITIC_LOSSES["gan"](torch.zeros(4), torch.zeros(8))  # the logistic loss, less 2 log 2
+        tensor(0.)
+    """
+
+    name: str
+    real: Fn = field(repr=False)
+    fake: Fn = field(repr=False)
+    of_ratio: bool = True
+
+    def __call__(self, real: torch.Tensor, fake: torch.Tensor, log_weight: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            real: Outputs on real samples, shape (n,).
+            fake: Outputs on fake samples, shape (m,).
+            log_weight: Of the fakes; `rejection.log_kept(log_ratio)` turns fakes of Q into fakes of Q~. No
+                gradient goes through it.
+        """
+        terms = self.fake(critic_output(fake, "fake"))
+        if log_weight is not None:
+            terms = log_weight.detach().exp() * terms
+        return self.real(critic_output(real, "real")).mean() + terms.mean()
+
+
+@dataclass(frozen=True)
+class GeneratorLoss:
+    """What a generator descends, a function of the critic's outputs on fakes.
+
+    Args:
+        mode: Key in `GENERATOR_LOSSES`.
+        divergence: Name of the divergence, or None for hinge and WGAN.
+        terms: Term of each sample, `(fake, rejection, kept) -> (n,)`.
+        of_ratio: Whether `fake` must be log-ratios.
+        rejects: Whether it needs a `Rejection`.
+        second_critic: Whether it needs the outputs of a second critic, trained on P and Q~.
+
+    Example:
+        >>> from obrs.training.window import solve_rejection
+        >>> fake = torch.tensor([1.5, 0.5, -1.0, -2.0], requires_grad=True)
+        >>> loss = generator_loss("exact", "gan")(fake, solve_rejection(fake, budget=2))
+        >>> torch.autograd.grad(loss, fake)[0]  # only where a = 1
+        tensor([-0.3457,  0.0000,  0.0000,  0.0000])
+    """
+
+    mode: str
+    divergence: str | None
+    terms: Terms = field(repr=False)
+    of_ratio: bool = True
+    rejects: bool = False
+    second_critic: bool = False
+
+    def __call__(
+        self, fake: torch.Tensor, rejection: Rejection | None = None, kept: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            fake: Outputs of the critic on fakes, shape (n,).
+            rejection: Of this step, from `solve_rejection` or a `BudgetWindow`; ignored unless `rejects`.
+            kept: Outputs of the second critic on the same fakes; ignored unless `second_critic`.
+        """
+        fake = critic_output(fake, "fake")
+        if self.rejects and rejection is None:
+            raise InputError(f"the loss {self.mode!r} needs the rejection of this step; see solve_rejection")
+        if self.second_critic:
+            if kept is None:
+                raise InputError(f"the loss {self.mode!r} needs kept=, the second critic's outputs on the same fakes")
+            kept = critic_output(kept, "kept")
+            if kept.shape != fake.shape:
+                raise InputError(f"kept must have the shape of fake {tuple(fake.shape)}, got {tuple(kept.shape)}")
+        return self.terms(fake, rejection, kept).mean()
+
+
+def critic_loss(name: str | FDivergence, *, max_log_ratio: float = MAX_LOG_RATIO) -> CriticLoss:
+    """Return the loss of a critic: the negative variational bound of a divergence, or "hinge", or "wgan".
+
+    Args:
+        name: Key in `CRITIC_LOSSES`, or a divergence whose critic tells the ratio.
+        max_log_ratio: Where log-ratios are clamped, both ways.
+
+    Example:
+        >>> loss = critic_loss("kl")  # real and fake outputs are log-ratios
+        >>> loss(torch.tensor([0.7]), torch.tensor([-0.3])).round(decimals=4)  # e^-0.3 - (1 + 0.7)
+        tensor(-0.9592)
+    """
+    limit = _limit(max_log_ratio)
+    if isinstance(name, FDivergence):
+        return _variational(name, limit)
+    found = lookup(CRITIC_LOSSES, name, "critic loss")
+    return _variational(DIVERGENCES[name], limit) if found.of_ratio else found
+
+
+def generator_loss(mode: str, of: str | FDivergence = "gan", *, max_log_ratio: float = MAX_LOG_RATIO) -> GeneratorLoss:
+    """Return the loss of a generator.
+
+    Args:
+        mode: Key in `GENERATOR_LOSSES`; see the table at the top of the module.
+        of: The divergence, by name or as a record; hinge and WGAN have none and ignore it.
+        max_log_ratio: Where log-ratios are clamped, both ways, if the loss grows faster than them.
+
+    Example:
+        >>> loss = generator_loss("non_saturating")
+        >>> loss(torch.zeros(3)) == torch.log(torch.tensor(2.0))
+        tensor(True)
+    """
+    build = lookup(GENERATOR_LOSSES, mode, "generator loss")
+    limit = _limit(max_log_ratio)
+    record = lookup(DIVERGENCES, of, "divergence") if isinstance(of, str) else divergence(of)
+    return build(record, limit)
+
+
+def gradient_penalty(
+    critic: Fn, real: torch.Tensor, fake: torch.Tensor, mix: torch.Tensor, *, centre: float = 1.0
+) -> torch.Tensor:
+    """Return the mean of `(|grad critic| - centre)²` between real and fake samples, to be added to a critic's loss.
+
+    Args:
+        critic: From samples to outputs of shape (n,).
+        real: Real samples, shape (n, ...).
+        fake: Fake samples of the same shape; no gradient goes to the generator.
+        mix: Numbers in [0, 1], shape (n,): how much of the real sample is in each point.
+        centre: 1 as in WGAN-GP; 0 penalises every slope, which also steadies logistic critics.
+
+    Example:
+        >>> x = torch.zeros(2, 3)
+        >>> gradient_penalty(lambda x: 2 * x[:, 0], x, x + 1, torch.tensor([0.0, 0.5]))
+        tensor(1.)
+
+    References:
+        | Improved Training of Wasserstein GANs (Gulrajani et al., 2017), Algorithm 1, weight 10
+    """
+    if real.shape != fake.shape or mix.shape != real.shape[:1]:
+        shapes = f"{tuple(real.shape)}, {tuple(fake.shape)} and {tuple(mix.shape)}"
+        raise InputError(f"real and fake must have one shape (n, ...), and mix the shape (n,), got {shapes}")
+    weight = mix.reshape(-1, *[1] * (real.ndim - 1)).to(real.dtype)
+    with torch.enable_grad():
+        between = (weight * real.detach() + (1 - weight) * fake.detach()).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+        return (torch.linalg.vector_norm(slope.flatten(1).float(), dim=1) - centre).square().mean()
+
+
+def _limit(max_log_ratio: Any) -> float:
+    if not is_number(max_log_ratio) or not isfinite(float(max_log_ratio)) or float(max_log_ratio) <= 0:
+        raise InputError(f"max_log_ratio must be a finite number above 0, got {max_log_ratio!r}")
+    return float(max_log_ratio)
+
+
+def _clamped(x: torch.Tensor, limit: float) -> torch.Tensor:
+    """Clamp the value and keep the gradient, which is then that at the limit."""
+    return x.detach().clamp(-limit, limit) + (x - x.detach())
+
+
+def _safe(record: FDivergence, key: str, limit: float) -> Fn:
+    """Return an elementwise function of log u of a divergence that overflows nowhere."""
+    function: Fn = getattr(record, key)
+    if key in _LINEAR.get(record.name, ()):
+        return function
+    return lambda log_u: function(_clamped(log_u, limit))
+
+
+def _with_ratio(record: FDivergence) -> FDivergence:
+    record.log_ratio([-1.0])  # says why, if its critic has no ratio to tell
+    return record
+
+
+def _variational(record: FDivergence, limit: float) -> CriticLoss:
+    critic = _safe(_with_ratio(record), "critic", limit)
+    return CriticLoss(record.name, lambda out: -critic(out), _safe(record, "f_star_of_f_prime", limit))
+
+
+def _dual(record: FDivergence, limit: float) -> GeneratorLoss:
+    value = _safe(_with_ratio(record), "f_star_of_f_prime", limit)
+    return GeneratorLoss("dual", record.name, lambda fake, *_: -value(fake))
+
+
+def _non_saturating(record: FDivergence, limit: float) -> GeneratorLoss:
+    value = _safe(_with_ratio(record), "critic", limit)
+    return GeneratorLoss("non_saturating", record.name, lambda fake, *_: -value(fake))
+
+
+def _linear(mode: str) -> Callable[[FDivergence, float], GeneratorLoss]:
+    return lambda record, limit: GeneratorLoss(mode, None, lambda fake, *_: -fake, of_ratio=False)
+
+
+def _primal(mode: str, record: FDivergence, f: Fn) -> GeneratorLoss:
+    def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
+        return rejection.log_kept(fake).exp() * f(rejection.log_left(fake))
+
+    return GeneratorLoss(mode, record.name, terms, rejects=True)
+
+
+def _paper(record: FDivergence, limit: float) -> GeneratorLoss:
+    return _primal("paper", record, _safe(_with_ratio(record), "f", limit))
+
+
+def _paper_raw(record: FDivergence, limit: float) -> GeneratorLoss:
+    if record.name != "gan":
+        raise DivergenceError(
+            f"paper_raw is for gan, the one divergence the paper prints with f(1) = -2 log 2, got {record.name}; "
+            "use paper"
+        )
+    return _primal("paper_raw", record, lambda log_u: record.f(log_u) - 2 * log(2))
+
+
+def _exact(record: FDivergence, limit: float) -> GeneratorLoss:
+    value = _safe(_with_ratio(record), "f_star_of_f_prime", limit)
+    return GeneratorLoss("exact", record.name, _of_left(value), rejects=True)
+
+
+def _exact_non_saturating(record: FDivergence, limit: float) -> GeneratorLoss:
+    value = _safe(_with_ratio(record), "critic", limit)
+    return GeneratorLoss("exact_non_saturating", record.name, _of_left(value), rejects=True)
+
+
+def _of_left(value: Fn) -> Terms:
+    def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
+        return -torch.exp(-rejection.log_rate) * value(rejection.log_left(fake))
+
+    return terms
+
+
+def _two_critics(record: FDivergence, limit: float) -> GeneratorLoss:
+    value = _safe(_with_ratio(record), "f_star_of_f_prime", limit)
+
+    def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
+        # Without a gradient in a: what is kept is a sample of Q~, and moves as such. With it, this would also
+        # descend the rate times a constant of f, which the budget holds fixed.
+        return -rejection.log_kept(fake.detach()).exp() * value(kept)
+
+    return GeneratorLoss("two_critics", record.name, terms, rejects=True, second_critic=True)
+
+
+def _has_ratio(record: FDivergence) -> bool:
+    try:
+        _with_ratio(record)
+    except DivergenceError:
+        return False
+    return True
+
+
+CRITIC_LOSSES: dict[str, CriticLoss] = {
+    **{name: _variational(d, MAX_LOG_RATIO) for name, d in DIVERGENCES.items() if _has_ratio(d)},
+    "hinge": CriticLoss("hinge", lambda out: torch.relu(1 - out), lambda out: torch.relu(1 + out), of_ratio=False),
+    "wgan": CriticLoss("wgan", lambda out: -out, lambda out: out, of_ratio=False),
+}
+"""Losses of critics by name; `critic_loss` also makes those of other divergences and of other limits."""
+
+GENERATOR_LOSSES: dict[str, Callable[[FDivergence, float], GeneratorLoss]] = {
+    "dual": _dual,
+    "non_saturating": _non_saturating,
+    "hinge": _linear("hinge"),
+    "wgan": _linear("wgan"),
+    "paper": _paper,
+    "paper_raw": _paper_raw,
+    "exact": _exact,
+    "exact_non_saturating": _exact_non_saturating,
+    "two_critics": _two_critics,
+}
+"""Builders of generator losses by mode, `(divergence, limit) -> GeneratorLoss`; call `generator_loss` instead."""

@@ -1,0 +1,167 @@
+"""The constant c during training: from the batch, or from a running window of log-ratios.
+
+A generator loss of Tw/OBRS needs two numbers about the model as it is now: `log c`, and the rate Z = E_Q[a] that it
+gives. Both are constants of the step: no gradient goes through them.
+
+References:
+    | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .._inputs import check_budget, check_count
+from ..budget import solve_log_c
+from ..errors import InputError, InputTypeError
+
+__all__ = ["BudgetWindow", "Rejection", "critic_output", "solve_rejection"]
+
+
+def critic_output(x: Any, name: str) -> torch.Tensor:
+    """Return the outputs of a critic in float32 or float64; refuse what is not one number per sample.
+
+    Example:
+        >>> critic_output(torch.zeros(2, dtype=torch.bfloat16), "fake").dtype
+        torch.float32
+        >>> critic_output(torch.zeros(256, 1), "fake")
+        Traceback (most recent call last):
+        obrs.errors.InputError: fake must have one critic output per sample, shape (n,), got (256, 1); squeeze it
+    """
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
+        raise InputTypeError(f"{name} must be a floating torch tensor of critic outputs, got {kind}")
+    if x.ndim != 1 or x.numel() == 0:
+        hint = "; squeeze it" if x.ndim == 2 and x.shape[1] == 1 else ""
+        raise InputError(f"{name} must have one critic output per sample, shape (n,), got {tuple(x.shape)}{hint}")
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """What rejection does to the model at this step: `a = min(c r, 1)` and its rate Z.
+
+    Args:
+        log_c: The constant, a scalar tensor without gradient; +inf accepts everything.
+        log_rate: log Z with Z = E_Q[a]: 1/K while K <= M, and 1/M beyond.
+    """
+
+    log_c: torch.Tensor
+    log_rate: torch.Tensor
+
+    def log_kept(self, log_ratio: torch.Tensor) -> torch.Tensor:
+        """Return `log(q~/q) = log(a/Z)`: how much more, or less, of x is kept than of others.
+
+        Example:
+            >>> r = torch.tensor([4.0, 1.0, 0.5, 0.5])
+            >>> solve_rejection(r.log(), budget=2).log_kept(r.log()).exp()
+            tensor([2.0000, 1.0000, 0.5000, 0.5000])
+        """
+        return torch.clamp(log_ratio + self.log_c, max=0.0) - self.log_rate
+
+    def log_left(self, log_ratio: torch.Tensor) -> torch.Tensor:
+        """Return `log u = log(p/q~) = max(log r, -log c) + log Z`, with a gradient only where r > 1/c.
+
+        Example:
+            >>> r = torch.tensor([4.0, 1.0, 0.5, 0.5])
+            >>> solve_rejection(r.log(), budget=2).log_left(r.log()).exp()
+            tensor([2., 1., 1., 1.])
+        """
+        edge = -self.log_c
+        # "not below" and not "above": a NaN must be seen. Strictly above: at K > M the largest r is no exception.
+        return torch.where(log_ratio <= edge, edge, log_ratio) + self.log_rate
+
+
+def solve_rejection(log_ratio: torch.Tensor, budget: float) -> Rejection:
+    """Solve for c on these log-ratios of fakes, and say what rate it gives; both without gradient.
+
+    Args:
+        log_ratio: Critic outputs `log p/q` on fakes, shape (n,); of all processes, if there are several.
+        budget: Proposals per kept sample, at least 1.
+
+    Example:
+        >>> rejection = solve_rejection(torch.tensor([4.0, 1.0, 0.5, 0.5]).log(), budget=2)
+        >>> rejection.log_c.exp(), rejection.log_rate.exp()
+        (tensor(0.5000), tensor(0.5000))
+    """
+    x = critic_output(log_ratio, "log_ratio").detach()
+    # Unchecked, it costs an accelerator no synchronisation; a NaN stays in the outputs and shows in the loss.
+    log_c = solve_log_c(x, budget, check=False)
+    return Rejection(log_c, torch.clamp(x + log_c, max=0.0).exp().mean().log())
+
+
+class BudgetWindow:
+    """Keep the latest log-ratios of fakes, and solve for c on them every so many steps.
+
+    A batch of n gives 1/K within about 0.5 / sqrt(n). A window of several batches is steadier, and lags behind a
+    critic that is still moving. What enters it should be the outputs of all processes.
+
+    Args:
+        budget: Proposals per kept sample, at least 1.
+        size: How many log-ratios to keep; None keeps the latest batch alone.
+        every: Solve at the first of so many updates, and use that result for the others.
+
+    Example:
+        >>> window = BudgetWindow(2, size=4)
+        >>> for batch in torch.tensor([[9.0, 9.0], [4.0, 1.0], [0.5, 0.5]]).log():
+        ...     rejection = window.update(batch)
+        >>> rejection.log_c.exp()  # of 4, 1, 0.5, 0.5
+        tensor(0.5000)
+    """
+
+    def __init__(self, budget: float, *, size: int | None = None, every: int = 1) -> None:
+        self.budget = check_budget(budget)
+        self.size = None if size is None else check_count(size, "size")
+        self.every = check_count(every, "every")
+        self._updates = 0
+        self._latest: torch.Tensor | None = None
+        self._rejection: Rejection | None = None
+
+    def update(self, log_ratio: torch.Tensor) -> Rejection:
+        """Take in the log-ratios of a batch of fakes; return the rejection to use in this step."""
+        new = critic_output(log_ratio, "log_ratio").detach()
+        if self.size is None or self._latest is None:
+            self._latest = new
+        else:
+            self._latest = torch.cat([self._latest, new])
+        if self.size is not None:
+            self._latest = self._latest[-self.size :].clone()
+        if self._rejection is None or self._updates % self.every == 0:
+            self._rejection = solve_rejection(self._latest, self.budget)
+        self._updates += 1
+        return self._rejection
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return what is needed to go on as if nothing had happened, as tensors.
+
+        Example:
+            >>> window = BudgetWindow(2, size=100)
+            >>> _ = window.update(torch.zeros(3))
+            >>> again = BudgetWindow(2, size=100)
+            >>> again.load_state_dict(window.state_dict())
+            >>> again.state_dict()["latest"]
+            tensor([0., 0., 0.])
+        """
+        if self._latest is None or self._rejection is None:
+            return {}
+        return {
+            "updates": torch.tensor(self._updates),
+            "latest": self._latest,
+            "log_c": self._rejection.log_c,
+            "log_rate": self._rejection.log_rate,
+        }
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over the state of another window."""
+        if not state:
+            self._updates, self._latest, self._rejection = 0, None, None
+            return
+        missing = {"updates", "latest", "log_c", "log_rate"} - state.keys()
+        if missing:
+            raise InputError(
+                f"the state of a budget window lacks {', '.join(sorted(missing))}; was it saved by another?"
+            )
+        self._updates = int(state["updates"])
+        self._latest = state["latest"]
+        self._rejection = Rejection(state["log_c"], state["log_rate"])
