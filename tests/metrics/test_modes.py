@@ -75,6 +75,12 @@ def test_a_sample_on_the_edge_is_of_high_quality():
     assert mode_scores([[0.25, 0.0]], [[0.0, 0.0]], sigma=0.125, n_sigma=2).precision == 1
 
 
+def test_each_mode_may_have_its_own_width():
+    modes, x = [[0.0, 0.0], [1.0, 0.0]], [[0.3, 0.0], [0.7, 0.0]]
+    assert mode_scores(x, modes, sigma=[0.1, 0.01]).counts.tolist() == [1, 0]
+    assert mode_scores(x, modes, sigma=torch.tensor([0.1, 0.1])).counts.tolist() == [1, 1]
+
+
 def test_weights_count_like_repetitions():
     x = real(200) + np.random.default_rng(1).normal(scale=0.1, size=(200, 2))
     times = np.random.default_rng(2).integers(0, 4, 200)
@@ -129,6 +135,16 @@ def test_blocks_do_not_change_the_scores(monkeypatch):
         ({"x": [["a", "b"]]}, InputTypeError, "x must be real numbers"),
         ({"modes": np.zeros((4, 3))}, InputError, "x and modes must have as many coordinates each, got 2 and 3"),
         ({"sigma": 0}, InputError, "sigma must be one number above 0, got 0"),
+        (
+            {"sigma": [0.1, 0.1]},
+            InputError,
+            "sigma must be one number above 0, or one such number for each of 25 modes",
+        ),
+        (
+            {"sigma": np.zeros(25)},
+            InputError,
+            "sigma must be one number above 0, or one such number for each of 25 modes",
+        ),
         ({"n_sigma": float("nan")}, InputError, "n_sigma must be one number above 0, got nan"),
         ({"weights": [1.0]}, InputError, r"weights must have shape \(2,\), got \(1,\)"),
         ({"weights": [0.0, 0.0]}, InputError, "weights must be finite and at least 0, and not all 0"),

@@ -13,7 +13,7 @@ from .._inputs import is_number
 from ..errors import InputError, UnknownNameError
 from ..types import Array
 
-__all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "points"]
+__all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "points", "widths"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -57,18 +57,18 @@ def mode_scores(
     x: Array,
     modes: Array,
     *,
-    sigma: float,
+    sigma: Any,
     n_sigma: float = 4.0,
     mode_rule: str = "high_quality",
     weights: Array | None = None,
     mode_weights: Array | None = None,
 ) -> ModeScores:
-    """Score samples against the modes of a mixture of equally wide, isotropic components.
+    """Score samples against the modes of a mixture of isotropic components.
 
     Args:
         x: Samples, shape `(n, dim)`, of any array library.
         modes: Means of the components, shape `(modes, dim)`.
-        sigma: Standard deviation of a component, per axis.
+        sigma: Standard deviation of a component, per axis: one number, or one per mode.
         n_sigma: How many sigma, in Euclidean distance, a sample of high quality may be away from its mode.
         mode_rule: When a mode is recovered. "high_quality": one of its samples is of high quality (Azadi, Turner).
             "nearest": it is the nearest mode of any sample, however far (Ding).
@@ -95,12 +95,12 @@ def mode_scores(
     x, centres = points(x, "x"), points(modes, "modes")
     if x.shape[1] != centres.shape[1]:
         raise InputError(f"x and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
-    radius = _positive(n_sigma, "n_sigma") * _positive(sigma, "sigma")
+    radius = _number(n_sigma, "n_sigma") * widths(sigma, len(centres))
     w, target = _masses(weights, len(x), "weights"), _masses(mode_weights, len(centres), "mode_weights")
     recovered = _rule(mode_rule)
 
     nearest, distance = nearest_mode(x, centres)
-    good = distance <= radius
+    good = distance <= radius[nearest]
     every = np.bincount(nearest, weights=w, minlength=len(centres))
     counts = np.bincount(nearest[good], weights=w[good], minlength=len(centres))
     found = int(np.count_nonzero(recovered(every, counts)))
@@ -163,6 +163,21 @@ def points(x: Any, name: str) -> Floats:
     return values.astype(np.float64, copy=False)
 
 
+def widths(sigma: Any, modes: int) -> Floats:
+    """Return one standard deviation for each mode, from one number or so many.
+
+    Example:
+        >>> widths(0.1, 3)
+        array([0.1, 0.1, 0.1])
+    """
+    if is_number(sigma):
+        return np.full(modes, _number(sigma, "sigma"))
+    values = host_view(as_floats(sigma, "sigma"))
+    if values is None or values.shape != (modes,) or not (values.min() > 0 and values.max() < np.inf):
+        raise InputError(f"sigma must be one number above 0, or one such number for each of {modes} modes")
+    return values.astype(np.float64, copy=False)
+
+
 def _pooled_std(x: Floats, group: Floats, w: Floats, groups: int) -> float:
     """Pool the variance about the mean of each group, unbiased, over the axes."""
     mass = np.bincount(group, weights=w, minlength=groups)
@@ -182,7 +197,7 @@ def _rule(name: str) -> Callable[[Floats, Floats], Floats]:
     return MODE_RULES[name]
 
 
-def _positive(value: Any, name: str) -> float:
+def _number(value: Any, name: str) -> float:
     if not is_number(value) or not 0 < float(value) < np.inf:
         raise InputError(f"{name} must be one number above 0, got {value!r}")
     return float(value)
