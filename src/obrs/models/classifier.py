@@ -1,0 +1,149 @@
+"""A small classifier of images: an independent judge of what a generator makes, and features to compare it by."""
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .._inputs import check_count
+from .._progress import bar
+from ..errors import InputError, InputTypeError
+from ..types import Array
+
+__all__ = ["Classifier", "fit_classifier", "small_classifier"]
+
+_BLOCK = 1024  # images at a time, where no gradient is wanted
+
+
+class Classifier(nn.Module):  # type: ignore[misc]
+    """Convolutions, a layer of features, and one logit per class; see `small_classifier`."""
+
+    def __init__(self, size: int, channels: int, classes: int, width: int, features: int) -> None:
+        super().__init__()
+        if check_count(size, "size") < 8:
+            raise InputError(f"size must be at least 8 pixels, got {size}; pad the images")
+        self.classes = check_count(classes, "classes")
+        self.body = nn.Sequential(
+            nn.Conv2d(check_count(channels, "channels"), check_count(width, "width"), 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride=1 if size < 16 else 2, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(width, 2 * width, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveMaxPool2d(4),
+            nn.Flatten(),
+            nn.Dropout(0.25),
+            nn.Linear(32 * width, check_count(features, "features")),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(features, classes)
+
+    def features(self, x: Array) -> Array:
+        """Return what the last layer sees, shape `(n, features)`."""
+        return self.body(x)
+
+    def forward(self, x: Array) -> Array:
+        """Return the logits of shape `(n, classes)`."""
+        return self.head(self.features(x))
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def predict(self, x: Array) -> Array:
+        """Return the most probable class of each image, shape `(n,)`, in the library of x."""
+        like = self.head.weight
+        labels = [self(torch.as_tensor(part).to(like)).argmax(dim=1) for part in _blocks(x)]
+        found = torch.cat(labels)
+        return found.cpu().numpy() if isinstance(x, np.ndarray) else found
+
+    def accuracy(self, x: Array, labels: Array) -> float:
+        """Return the share of images whose most probable class is their label."""
+        found = torch.as_tensor(self.predict(x))
+        return float((found == torch.as_tensor(labels).to(found.device)).double().mean())
+
+
+def small_classifier(
+    size: int, channels: int = 1, classes: int = 10, *, width: int = 16, features: int = 64
+) -> Classifier:
+    """Return a classifier of images `(n, channels, size, size)` with `(n, classes)` logits.
+
+    Args:
+        size: Pixels a side, at least 8.
+        channels: 1 for grey, 3 for colour.
+        classes: Logits out.
+        width: Channels of the first convolution.
+        features: Units of the layer before the logits.
+
+    Example:
+        >>> net = small_classifier(8)
+        >>> net(torch.zeros(5, 1, 8, 8)).shape, net.features(torch.zeros(5, 1, 8, 8)).shape
+        (torch.Size([5, 10]), torch.Size([5, 64]))
+    """
+    net = Classifier(size, channels, classes, width, features)
+    net.spec = {"name": "small_classifier", "size": size, "channels": channels, "classes": classes, "width": width}
+    net.spec |= {"features": features}
+    return net
+
+
+def fit_classifier(
+    real: Any,
+    labels: Any,
+    *,
+    network: nn.Module | None = None,
+    epochs: int = 15,
+    lr: float = 3e-3,
+    batch_size: int = 64,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Any:
+    """Train a classifier of images by cross-entropy, and return it in evaluation mode.
+
+    Args:
+        real: Images, shape `(n, channels, size, size)`, NumPy or torch.
+        labels: Classes from 0 on, shape `(n,)`.
+        network: What to train, in place; None makes a `small_classifier`.
+        epochs, batch_size: Passes over the images, and images a step.
+        lr: Highest learning rate of Adam; it rises and falls once.
+        seed: Decides the initial weights, the order and the dropout.
+        progress: Show a bar; None shows one on a terminal.
+
+    Example:
+        >>> dark, light = torch.full((64, 1, 8, 8), -1.0), torch.ones(64, 1, 8, 8)
+        >>> x, y = torch.cat([dark, light]), torch.arange(2).repeat_interleave(64)
+        >>> fit_classifier(x, y, epochs=2).accuracy(x, y)
+        1.0
+    """
+    x, y = torch.as_tensor(real), torch.as_tensor(labels)
+    if x.ndim != 4 or not len(x) or not x.is_floating_point():
+        raise InputError(
+            f"real must be float images of shape (n, channels, size, size), got {tuple(x.shape)} {x.dtype}"
+        )
+    if y.shape != (len(x),) or y.is_floating_point():
+        raise InputTypeError(f"labels must be {len(x)} integers, one per image, got {tuple(y.shape)} {y.dtype}")
+    if not torch.isfinite(x).all():
+        raise InputError(f"real must be finite, {int((~torch.isfinite(x)).sum())} of {x.numel()} values are not")
+    generator = torch.Generator().manual_seed(seed)
+    steps = check_count(epochs, "epochs") * ceil(len(x) / check_count(batch_size, "batch_size"))
+    with torch.random.fork_rng(devices=[]), bar("classifier", steps, progress) as tell, torch.enable_grad():
+        torch.manual_seed(seed)
+        net = small_classifier(x.shape[2], x.shape[1], int(y.max()) + 1) if network is None else network
+        like = next(net.parameters())
+        optimiser = torch.optim.Adam(net.parameters(), lr=lr)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps)
+        net.train()
+        done = 0
+        for _ in range(epochs):
+            for index in torch.randperm(len(x), generator=generator).split(batch_size):
+                loss = nn.functional.cross_entropy(net(x[index].to(like)), y[index].to(like.device))
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                schedule.step()
+                done += 1
+                tell(done, f"loss {loss.item():.3f}" if done % 10 == 0 else "")
+    return net.eval()
+
+
+def _blocks(x: Array) -> list[Array]:
+    return [x[at : at + _BLOCK] for at in range(0, len(x), _BLOCK)]

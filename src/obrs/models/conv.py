@@ -1,0 +1,161 @@
+"""Convolutional generators and critics of small square images, of the size of a DCGAN, with or without classes.
+
+No batch norm: what a network says of one image depends on that image alone, on any number of processes.
+"""
+
+from itertools import pairwise
+from math import gcd
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm as normalised
+
+from .._inputs import check_count
+from ..errors import InputError, InputTypeError
+from ..types import Array
+
+__all__ = ["ConvCritic", "ConvGenerator"]
+
+
+class ConvGenerator(nn.Module):  # type: ignore[misc]
+    """A generator from latents `(n, latent)`, and labels `(n,)` if it has classes, to images in [-1, 1].
+
+    A linear layer makes the smallest map, transposed convolutions double it; group norm and ReLU in between. A label
+    is embedded and joined to the latent.
+
+    Args:
+        latent: Numbers in.
+        size: Pixels a side: 8, 16, 32, 64 grow from 4, 28 from 7; any even number of at least 8 will do.
+        channels: 1 for grey, 3 for colour.
+        width: Channels of the last hidden map; each smaller map has twice as many.
+        classes: Number of labels, or None.
+
+    Example:
+        >>> generate = ConvGenerator(16, size=28, width=8, classes=10)
+        >>> generate(torch.zeros(3, 16), torch.tensor([0, 1, 9])).shape
+        torch.Size([3, 1, 28, 28])
+
+    References:
+        | Unsupervised Representation Learning with Deep Convolutional Generative Adversarial Networks
+          (Radford et al., 2016)
+        | Group Normalization (Wu & He, 2018)
+    """
+
+    def __init__(
+        self, latent: int = 64, *, size: int = 32, channels: int = 1, width: int = 32, classes: int | None = None
+    ) -> None:
+        super().__init__()
+        start, widths = _pyramid(size, width)
+        self.latent, self.classes = check_count(latent, "latent"), _classes(classes)
+        self.spec = {"name": "conv_generator", "latent": latent, "size": size, "channels": channels, "width": width}
+        self.spec |= {"classes": classes}
+        self.embed = nn.Embedding(self.classes, latent) if self.classes else None
+        parts: list[nn.Module] = [nn.Linear(latent * (2 if self.classes else 1), widths[0] * start**2)]
+        parts.append(nn.Unflatten(1, (widths[0], start, start)))
+        for inside, outside in zip(widths, [*widths[1:], check_count(channels, "channels")], strict=True):
+            parts += [_group_norm(inside), nn.ReLU(), nn.ConvTranspose2d(inside, outside, 4, 2, 1)]
+        self.body = nn.Sequential(*parts, nn.Tanh())
+
+    def forward(self, z: Array, label: Array | None = None) -> Array:
+        """Return images of shape `(n, channels, size, size)`."""
+        label = _label(label, self.classes)
+        z = z.reshape(len(z), -1)
+        return self.body(z if self.embed is None else torch.cat([z, self.embed(label).to(z)], dim=1))
+
+
+class ConvCritic(nn.Module):  # type: ignore[misc]
+    """A critic of images `(n, channels, size, size)`, and of their labels `(n,)` if it has classes.
+
+    Strided convolutions halve the image, with LeakyReLU in between; a linear layer ends it. With classes that layer
+    has a part of its own for each of them: a projection.
+
+    Args:
+        size: Pixels a side, as for `ConvGenerator`.
+        channels: 1 for grey, 3 for colour.
+        width: Channels of the first map; each smaller map has twice as many.
+        classes: Number of labels, or None.
+        heads: Numbers out: `(n,)` for one, else `(n, heads)`.
+        spectral_norm: Divide each weight by its largest singular value, instead of group norm.
+
+    Example:
+        >>> critic = ConvCritic(size=8, width=16, heads=2, spectral_norm=True)
+        >>> critic(torch.zeros(5, 1, 8, 8)).shape, critic.features(torch.zeros(5, 1, 8, 8)).shape
+        (torch.Size([5, 2]), torch.Size([5, 256]))
+
+    References:
+        | cGANs with Projection Discriminator (Miyato & Koyama, 2018)
+        | Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018)
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 32,
+        channels: int = 1,
+        width: int = 32,
+        classes: int | None = None,
+        heads: int = 1,
+        spectral_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        end, widths = _pyramid(size, width)
+        self.heads, self.classes = check_count(heads, "heads"), _classes(classes)
+        self.spec = {"name": "conv_critic", "size": size, "channels": channels, "width": width, "classes": classes}
+        self.spec |= {"heads": heads, "spectral_norm": spectral_norm}
+        parts: list[nn.Module] = []
+        maps = [check_count(channels, "channels"), *reversed(widths)]
+        for at, (inside, outside) in enumerate(pairwise(maps)):
+            conv = nn.Conv2d(inside, outside, 4, 2, 1)
+            parts.append(normalised(conv) if spectral_norm else conv)
+            parts += [_group_norm(outside)] if at and not spectral_norm else []
+            parts.append(nn.LeakyReLU(0.2))
+        self.body = nn.Sequential(*parts, nn.Flatten())
+        features = widths[0] * end**2
+        self.head, self.embed = nn.Linear(features, heads), None
+        if self.classes:
+            self.embed = nn.Embedding(self.classes, heads * features)
+            nn.init.normal_(self.embed.weight, std=features**-0.5)
+        if spectral_norm:
+            normalised(self.head)
+            if self.embed is not None:
+                normalised(self.embed)
+
+    def features(self, x: Array) -> Array:
+        """Return what the last layer sees, shape `(n, features)`."""
+        return self.body(x)
+
+    def forward(self, x: Array, label: Array | None = None) -> Array:
+        """Return shape `(n,)`, or `(n, heads)` for more than one head."""
+        label = _label(label, self.classes)
+        h = self.features(x)
+        out = self.head(h)
+        if self.embed is not None:
+            own = self.embed(label).reshape(len(h), self.heads, -1)
+            out = out + (own.to(h) @ h[:, :, None])[:, :, 0]
+        return out[:, 0] if self.heads == 1 else out
+
+
+def _pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
+    """Return the side of the smallest map, and the channels of each hidden map, smallest map first."""
+    side, doublings = check_count(size, "size"), 0
+    while side % 2 == 0 and side >= 8:
+        side, doublings = side // 2, doublings + 1
+    if not doublings:
+        raise InputError(f"size must be an even number of at least 8 pixels, got {size}; pad the images")
+    return side, [check_count(width, "width") * 2**k for k in reversed(range(doublings))]
+
+
+def _group_norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(gcd(8, channels), channels)
+
+
+def _classes(classes: Any) -> int | None:
+    return None if classes is None else check_count(classes, "classes")
+
+
+def _label(label: Any, classes: int | None) -> Any:
+    if (label is None) != (classes is None):
+        wanted = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
+        raise InputTypeError(f"this network {wanted}")
+    return label
