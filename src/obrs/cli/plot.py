@@ -1,0 +1,25 @@
+"""`obrs plot`: draw the picture of a record again, from its JSON alone."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+
+__all__ = ["plot"]
+
+
+@app.command()
+def plot(
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="What `obrs reproduce` has written.")],
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="FILE.png", help="Where to draw; by default beside the JSON.")
+    ] = None,
+) -> None:
+    """Draw the picture of a reproduced figure or table from its JSON."""
+    from ..experiments import draw, load
+
+    target = Path(file).with_suffix(".png") if out is None else Path(out)
+    target.write_bytes(draw(load(file)))
+    typer.echo(str(target))

@@ -1,0 +1,76 @@
+"""`obrs reproduce`: run a figure or table of the paper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InputError, Interrupted
+from .app import app
+
+__all__ = ["reproduce"]
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def reproduce(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or `list` to see them all.")],
+    preset: Annotated[str, typer.Option(help="smoke (seconds), default (as in results/) or paper.")] = "default",
+    seed: Annotated[int | None, typer.Option(metavar="S", help="Another seed.")] = None,
+    out: Annotated[str, typer.Option(metavar="DIR", help="The folder for NAME.json and NAME.png.")] = "out",
+) -> None:
+    """Reproduce a figure or table of the paper; --FIELD VALUE changes a field of its configuration."""
+    from .. import experiments
+
+    changes = _changes(context.args)
+    if name == "list":
+        if changes:
+            raise InputError("`obrs reproduce list` takes no fields")
+        typer.echo(_listed())
+        return
+    if seed is not None:
+        changes["seed"] = str(seed)
+    try:
+        json_file, png_file = experiments.reproduce_files(name, preset, changes, out=out)
+    except Interrupted as error:
+        typer.echo(str(error), err=True)
+        raise
+    typer.echo(experiments.render(experiments.load(json_file)))
+    typer.echo(f"\n{json_file}\n{png_file}")
+
+
+def _changes(arguments: Sequence[str]) -> dict[str, str]:
+    """Read `--field value` and `--field=value`."""
+    changes, rest = {}, list(arguments)
+    while rest:
+        text = rest.pop(0)
+        name, joined, value = text.removeprefix("--").partition("=")
+        if not text.startswith("--") or not name:
+            raise InputError(f"expected --FIELD VALUE, got {text!r}")
+        if not joined:
+            if not rest:
+                raise InputError(f"{text} needs a value")
+            value = rest.pop(0)
+        changes[name] = value
+    return changes
+
+
+def _listed() -> str:
+    """Return a block per experiment: what it is, how long it takes, and where its results are."""
+    from ..experiments import EXPERIMENTS
+
+    lines = []
+    for entry in EXPERIMENTS.values():
+        lines.append(f"{entry.name:20}{entry.label:20}{entry.time:>8}   {_results(entry.name)}")
+        lines.append(f"    {entry.shows}")
+    return "\n".join([f"{'experiment':20}{'in the paper':20}{'2 cores':>8}   committed results", *lines])
+
+
+def _results(name: str) -> str:
+    """Return where the committed results are: below the current folder, or below the source this runs from."""
+    source = Path(__file__).parents[3]
+    for root in (Path(), *([source] if (source / "pyproject.toml").is_file() else [])):
+        if (root / "results" / f"{name}.json").is_file():
+            return f"results/{name}.json"
+    return "none"

@@ -1,0 +1,83 @@
+"""Every experiment by name; its module is imported when it is asked for, so that listing them stays fast."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NoReturn, Protocol
+
+from ..errors import MissingLibraryError, UnknownNameError
+from .record import Record, Rows
+
+__all__ = ["EXPERIMENTS", "Entry", "Experiment", "nearest"]
+
+
+class Experiment(Protocol):
+    """What the module of an experiment has."""
+
+    Config: Callable[..., Any]
+    PRESETS: Mapping[str, Any]
+    PAPER: Mapping[str, Any]
+
+    def run(self, config: Any, rows: Rows) -> None: ...
+
+    def plot(self, record: Record) -> Any: ...
+
+    def render(self, record: Record) -> str: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An experiment as `obrs reproduce list` shows it.
+
+    Args:
+        name: Its name; the module is the same with underscores.
+        label: The table or figure of the paper.
+        shows: What it shows, in one line.
+        time: How long the default preset takes on 2 cores, in words.
+    """
+
+    name: str
+    label: str
+    shows: str
+    time: str
+
+    def load(self) -> Any:
+        """Import the module, an `Experiment`."""
+        module = f"{__package__}.{self.name.replace('-', '_')}"
+        try:
+            return import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and error.name.startswith("obrs"):
+                raise
+            needs = f"{self.name} needs {error.name}: pip install 'obrs[experiments]'"
+            raise MissingLibraryError(needs) from error
+
+
+class _Experiments(dict[str, Entry]):
+    def __missing__(self, name: object) -> NoReturn:
+        raise UnknownNameError(f"unknown experiment {str(name)!r}; {nearest(str(name), self)}")
+
+
+def nearest(name: str, known: Any) -> str:
+    """Return what to try instead of an unknown name: the nearest one, or all.
+
+    Example:
+        >>> nearest("figure-1", ["figure-1d", "table-2"]), nearest("x", ["figure-1d", "table-2"])
+        ('did you mean figure-1d?', 'choose from figure-1d, table-2')
+    """
+    close = get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
+    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
+
+
+_ALL = (
+    Entry(
+        "figure-pr",
+        "Appendix A",
+        "how precision and recall are read: a model with much of each",
+        "2 s",
+    ),
+)
+
+EXPERIMENTS: dict[str, Entry] = _Experiments({entry.name: entry for entry in _ALL})
+"""Experiments by name, in the paper's order; an unknown name raises `UnknownNameError` with the nearest one."""

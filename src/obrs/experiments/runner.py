@@ -1,0 +1,162 @@
+"""Run an experiment by name, draw a record, and read the fields of a configuration from text."""
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from ..errors import InputError, Interrupted, MissingLibraryError, UnknownNameError
+from .record import Record, Rows, load, plain, unfinished
+from .registry import EXPERIMENTS, nearest
+from .style import styled
+
+__all__ = ["configure", "draw", "render", "reproduce", "reproduce_files"]
+
+
+def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | None = None) -> Any:
+    """Return the configuration of an experiment: a preset, with fields changed.
+
+    Args:
+        name: A key of `EXPERIMENTS`.
+        preset: "smoke", "default" or "paper".
+        changes: New values of fields; text is read as what the field is.
+
+    Example:
+        >>> configure("figure-pr", "smoke", {"high": "2.5"}).high
+        2.5
+    """
+    module = EXPERIMENTS[name].load()
+    if preset not in module.PRESETS:
+        raise UnknownNameError(f"{name} has no preset {preset!r}; {nearest(preset, module.PRESETS)}")
+    config = module.PRESETS[preset]
+    known = {entry.name: entry.name for entry in fields(config)}
+    types = get_type_hints(type(config))
+    values = {}
+    for text, value in (changes or {}).items():
+        field = known.get(text.replace("-", "_"))
+        if field is None and text == "seed":
+            raise UnknownNameError(f"{name} draws nothing at random and has no seed; leave it out")
+        if field is None:
+            raise UnknownNameError(
+                f"{name} has no field {text!r}; {nearest(text, [k.replace('_', '-') for k in known])}"
+            )
+        values[field] = _read(value, types[field], text) if isinstance(value, str) else value
+    return replace(config, **values)
+
+
+def reproduce(
+    name: str,
+    preset: str = "default",
+    changes: Mapping[str, Any] | None = None,
+    *,
+    progress: bool | None = None,
+) -> Record:
+    """Run an experiment in memory and return its record; `reproduce_files` also keeps it on disk.
+
+    Args:
+        name: A key of `EXPERIMENTS`.
+        preset: "smoke", which takes seconds; "default", whose results are in `results/`; "paper", the paper's size.
+        changes: Fields of its `Config` to change.
+        progress: Whether to show a bar; None shows it on terminals.
+
+    Example:
+        >>> record = reproduce("figure-pr", "smoke")
+        >>> record.experiment, record.preset
+        ('figure-pr', 'smoke')
+    """
+    config = configure(name, preset, changes)
+    rows = Rows(Record(name, preset, plain(asdict(config)), []), progress=progress)
+    EXPERIMENTS[name].load().run(config, rows)
+    return rows.record()
+
+
+def reproduce_files(
+    name: str,
+    preset: str = "default",
+    changes: Mapping[str, Any] | None = None,
+    *,
+    out: str | os.PathLike[str] = "out",
+    progress: bool | None = None,
+) -> tuple[Path, Path]:
+    """Run an experiment and write NAME.json and NAME.png into a folder; return where they are.
+
+    An interrupted run leaves NAME.KEY.partial.json, KEY standing for its configuration; started again, it goes on from
+    there. A finished run is run again, and its files are replaced when the new ones are complete.
+
+    Example:
+        >>> import tempfile
+        >>> json_file, png_file = reproduce_files("figure-pr", "smoke", out=tempfile.mkdtemp())
+        >>> json_file.name, png_file.name
+        ('figure-pr.json', 'figure-pr.png')
+    """
+    config, folder = configure(name, preset, changes), Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"results go into a folder, {folder} is a file; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    record = Record(name, preset, plain(asdict(config)), [])
+    path = unfinished(folder, record)
+    if path.exists():
+        record = load(path)
+    rows = Rows(record, path, progress=progress)  # fails now, not after an hour, if nothing can be written there
+    try:
+        EXPERIMENTS[name].load().run(config, rows)
+    except KeyboardInterrupt as error:
+        kept = f"{len(rows)} rows are kept, the same command goes on from there"
+        raise Interrupted(f"interrupted: {kept}", rows.record()) from error
+    finished = rows.record()
+    picture = draw(finished)
+    json_file, png_file = folder / f"{name}.json", folder / f"{name}.png"
+    finished.save(json_file)
+    png_file.write_bytes(picture)
+    path.unlink()
+    return json_file, png_file
+
+
+def draw(record: Record) -> bytes:
+    """Draw a record, and nothing but the record, as a PNG: the same record gives the same pixels.
+
+    Example:
+        >>> draw(reproduce("figure-pr", "smoke"))[1:4]
+        b'PNG'
+    """
+    module = EXPERIMENTS[record.experiment].load()
+    try:
+        with styled():
+            picture = io.BytesIO()
+            module.plot(record).savefig(picture, format="png", metadata={"Software": None})
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError(f"pictures need {error.name}: pip install 'obrs[plot]'") from error
+    except (KeyError, IndexError) as error:
+        raise InputError(f"the record of {record.experiment} lacks {error}; run it again") from error
+    return picture.getvalue()
+
+
+def render(record: Record) -> str:
+    """Say in text what a record found, beside the paper's numbers where it has any.
+
+    Example:
+        >>> print(render(reproduce("figure-pr", "smoke")).splitlines()[0])
+        model           lambda  precision  recall
+    """
+    return str(EXPERIMENTS[record.experiment].load().render(record))
+
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _read(text: str, kind: Any, field: str) -> Any:
+    """Read text as a value of an annotated type: a number, a word, True or False, or several with commas."""
+    if get_origin(kind) in (Union, UnionType):
+        if text.lower() == "none" and NoneType in get_args(kind):
+            return None
+        return _read(text, next(part for part in get_args(kind) if part is not NoneType), field)
+    if get_origin(kind) is tuple:
+        return tuple(_read(part.strip(), get_args(kind)[0], field) for part in text.split(",") if part.strip())
+    expected = {int: "a whole number", float: "a number", bool: "yes or no"}
+    try:
+        return _WORDS[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        raise InputError(f"{field} must be {expected.get(kind, kind.__name__)}, got {text!r}") from None
