@@ -1,0 +1,171 @@
+"""Batches as pure functions of (seed, step): real samples, latents and labels, each process its own slice.
+
+Every process draws the batch of all and takes its rows, so that many processes train as one would, and a run that
+goes on after a stop sees what it would have seen.
+"""
+
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._inputs import as_labels
+from .._names import lookup
+from ..data.mixtures import TOYS
+from ..errors import InputError, InputTypeError
+from .config import TrainConfig
+
+__all__ = ["Batches", "Data", "keyed", "load_data"]
+
+
+class Data(NamedTuple):
+    """Training data in memory.
+
+    Attributes:
+        x: float32, shape `(n, ...)`.
+        labels: int64 classes, shape `(n,)`, or None.
+        classes: How many classes there are; 0 without labels.
+    """
+
+    x: Tensor
+    labels: Tensor | None
+    classes: int
+
+
+class Batches:
+    """The batches of a run; `real` and `latent` take the step, the turn within it and the part of the batch.
+
+    Args:
+        data: What to train on.
+        config: Of it `batch_size`, `parts`, `critic_steps`, `latent` and `seed`.
+        rank, world: This process among all.
+        device: Where batches go.
+
+    Example:
+        >>> config = TrainConfig(batch_size=8)
+        >>> whole, half = Batches(load_data(config), config), Batches(load_data(config), config, rank=1, world=2)
+        >>> torch.equal(whole.real(3, 0, 0)[0][4:], half.real(3, 0, 0)[0])
+        True
+    """
+
+    def __init__(self, data: Data, config: TrainConfig, *, rank: int = 0, world: int = 1, device: Any = "cpu") -> None:
+        if config.batch_size % (config.parts * world):
+            raise InputError(
+                f"batch_size {config.batch_size} must divide into {config.parts} parts on {world} processes; "
+                f"take a multiple of {config.parts * world}"
+            )
+        self._data, self._config, self._device = data, config, device
+        self._size = config.batch_size // config.parts  # of one part, over all processes
+        self._mine = slice(rank * (self._size // world), (rank + 1) * (self._size // world))
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+
+    def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
+        """Return real samples and their labels: the data in a new random order each time it has been seen."""
+        count = (step * self._config.critic_steps + turn) * self._config.parts + part
+        rows = self._rows(count * self._size, (count + 1) * self._size)[self._mine]
+        return self._there(self._data.x[rows]), self._labels(rows)
+
+    def latent(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
+        """Return latents and labels for fakes, the labels as frequent as in the data; turn -1 is the generator's."""
+        generator = keyed(self._config.seed, "latent", step, turn, part)
+        z = torch.randn(self._size, self._config.latent, generator=generator)[self._mine]
+        if self._data.labels is None:
+            return self._there(z), None
+        rows = torch.randint(len(self._data.x), (self._size,), generator=generator)[self._mine]
+        return self._there(z), self._labels(rows)
+
+    def mix(self, step: int, turn: int, part: int) -> Tensor:
+        """Return a uniform per sample: where between real and fake the gradient penalty looks."""
+        return self._there(
+            torch.rand(self._size, generator=keyed(self._config.seed, "mix", step, turn, part))[self._mine]
+        )
+
+    def _rows(self, first: int, last: int) -> Tensor:
+        """Return rows of the data at these positions of the endless sequence of shuffled epochs."""
+        parts = []
+        while first < last:
+            epoch, at = divmod(first, len(self._data.x))
+            if epoch != self._epoch:
+                self._order = torch.randperm(len(self._data.x), generator=keyed(self._config.seed, "epoch", epoch))
+                self._epoch = epoch
+            parts.append(self._order[at : at + last - first])
+            first += len(parts[-1])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _labels(self, rows: Tensor) -> Tensor | None:
+        return None if self._data.labels is None else self._there(self._data.labels[rows])
+
+    def _there(self, x: Tensor) -> Tensor:
+        return x.to(self._device, non_blocking=True)
+
+
+def keyed(seed: int, *key: str | int) -> torch.Generator:
+    """Return a generator of random numbers whose state is a function of the seed and a key.
+
+    Example:
+        >>> torch.rand(1, generator=keyed(0, "mix", 5)) == torch.rand(1, generator=keyed(0, "mix", 5))
+        tensor([True])
+    """
+    digest = blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
+    """Return the user's data, checked, or that which the configuration names.
+
+    Points may lie anywhere; a toy density is moved and scaled to mean 0 and variance 1. Images have values in [-1, 1].
+
+    Args:
+        config: Of it `data`, `data_size`, `classes` and `seed`.
+        x: The user's own samples, shape `(n, dim)` or `(n, channels, height, width)`.
+        labels: Their classes, integers of shape `(n,)`.
+
+    Example:
+        >>> load_data(TrainConfig(data="ring8", data_size=10)).x.shape
+        torch.Size([10, 2])
+    """
+    if x is None and config.data in TOYS:
+        density: Any = TOYS[config.data]()
+        density = density.standardised() if hasattr(density, "standardised") else density
+        x = density.sample(config.data_size, seed=config.seed)
+    elif x is None:
+        from ..data.images import IMAGES, load
+
+        lookup({**TOYS, **dict.fromkeys(IMAGES)}, config.data, "data")
+        images = load(config.data)
+        x, labels = images.train, images.train_labels if config.classes else None
+    samples = _samples(x)
+    if labels is None:
+        if config.classes:
+            raise InputError("classes=true needs labels; give train(..., labels=...) or image data by name")
+        return Data(samples, None, 0)
+    if not config.classes:
+        raise InputError("labels were given but classes is false; set classes=true to train on them")
+    found = np.asarray(as_labels(labels, "labels"), dtype=np.int64)
+    if found.shape != (len(samples),) or found.min() < 0:
+        raise InputError(
+            f"labels must be classes from 0 on, shape ({len(samples)},), got shape {found.shape} from {found.min()} on"
+        )
+    return Data(samples, torch.from_numpy(found), int(found.max()) + 1)
+
+
+def _samples(x: Any) -> Tensor:
+    try:
+        samples = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputTypeError(f"data must be an array of numbers, got {type(x).__name__}") from error
+    if samples.ndim not in (2, 4) or 0 in samples.shape:
+        shape = "(n, dim) or (n, channels, height, width)"
+        raise InputError(f"data must have shape {shape}, got {tuple(samples.shape)}")
+    if samples.is_complex() or samples.dtype == torch.bool:
+        raise InputTypeError(f"data must be real numbers, got {samples.dtype}")
+    low, high = (float(end) for end in torch.aminmax(samples))
+    samples = samples.to(torch.float32)
+    if not torch.isfinite(samples).all():
+        raise InputError(f"data must be finite, {int((~torch.isfinite(samples)).sum())} of {samples.numel()} are not")
+    if samples.ndim == 4 and not -1.001 <= low <= high <= 1.001:
+        hint = "; use x / 127.5 - 1" if low >= 0 and 1 < high <= 255 else ""
+        raise InputError(f"images must have values from -1 to 1, got {low:g} to {high:g}{hint}")
+    return samples

@@ -1,0 +1,257 @@
+"""Training a generator and its critic, with or without the rejection inside: one loop, from top to bottom."""
+
+import copy
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
+from math import exp, isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._progress import bar
+from ..budget import acceptance_rate, solve_log_c
+from ..errors import InputError, MissingLibraryError
+from . import checkpoints
+from .batches import Batches, load_data
+from .config import TrainConfig, read_config
+from .losses import gradient_penalty
+from .networks import build_networks, try_networks
+from .objective import Objective, objective
+from .state import State, all_finite, average
+from .trained import Trained
+from .watch import DivergedError, Journal, Losses, Row
+from .window import BudgetWindow, solve_rejection
+
+__all__ = ["train"]
+
+_FREE = ("steps", "log_every", "save_every", "keep", "tensorboard")  # may change when a run is resumed
+
+
+def train(
+    config: TrainConfig,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    generator: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Trained:
+    """Train a generator and a critic.
+
+    Runs on the CPU, on one GPU, or in many processes started by `torchrun` or `accelerate launch`; a step has
+    `config.batch_size` samples however many processes share it. On the CPU a run that was stopped and resumed ends
+    with the same bits as one that was not.
+
+    Args:
+        config: All that decides the run.
+        data: Samples to train on instead of those that the configuration names, shape `(n, dim)`, or
+            `(n, channels, height, width)` with values in [-1, 1].
+        labels: Their classes, integers of shape `(n,)`.
+        generator: A module of your own, `generator(z)` or `generator(z, labels)`; trained in place.
+        critic: A module of your own, `critic(x)` or `critic(x, labels)`, that returns shape `(n,)`, or `(n, 2)` where
+            the loss needs two outputs; trained in place.
+        out: Folder for configuration, log and checkpoints; None keeps nothing on the disk.
+        resume: Go on from the latest checkpoint in `out`.
+        progress: Show a bar; None shows one on a terminal.
+
+    Returns:
+        The networks, in evaluation mode, with their log.
+
+    Example:
+        >>> run = train(TrainConfig(steps=3, batch_size=16, data_size=100, generator_loss="exact"))
+        >>> run.log[-1]["step"], run.propose(range(5)).shape
+        (3, torch.Size([5, 2]))
+
+    References:
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
+    """
+    # What is trained, on what, and where
+    goal = objective(config)
+    samples = load_data(config, data, labels)
+    shape, counts = list(samples.x.shape[1:]), [] if samples.labels is None else samples.labels.bincount().tolist()
+    if generator is None or critic is None:
+        own = build_networks(config, shape, samples.classes, goal.outputs)
+        generator, critic = generator or own[0], critic or own[1]
+    try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
+    ema = copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None
+    accelerator = _accelerator(config.precision)
+    world, here, first = accelerator.num_processes, accelerator.device, accelerator.is_main_process
+    batches = Batches(samples, config, rank=accelerator.process_index, world=world, device=here)
+    generator_adam = torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas)
+    critic_adam = torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas)
+    window = BudgetWindow(config.budget, size=config.window or None, every=config.constant_every)
+
+    # Where it starts: afresh, from another run's networks, or where this run stopped
+    folder = None if out is None else Path(out)
+    state = State(generator, critic, ema, generator_adam, critic_adam, window, accelerator)
+    start = 0
+    if resume:
+        start = state.resume(_resumable(config, folder))
+    elif config.start_from:
+        path = checkpoints.latest(config.start_from)
+        state.take_networks(checkpoints.load(path)[0], path)
+    if folder is not None and first:
+        _open(folder, config, resume)
+    journal = Journal(folder if first else None, upto=start, tensorboard=config.tensorboard)
+    facts = {"shape": shape, "counts": counts, "config": asdict(config)}
+    g, c, generator_step, critic_step = accelerator.prepare(generator, critic, generator_adam, critic_adam)
+    if ema is not None:
+        ema.to(here)
+    bare_g, bare_c = accelerator.unwrap_model(g), accelerator.unwrap_model(c)  # where no gradient is to be shared
+    if folder is not None and not resume:
+        state.save(folder, 0, facts, config.keep)
+
+    losses = Losses(lambda x: accelerator.reduce(x, "mean"))
+    log_ratio: Tensor | None = None
+    rejection = None
+    parts, began, done = config.parts, time.perf_counter(), start
+    with bar("training", config.steps, progress if first else False) as tell:
+        for step in range(start, config.steps):
+            # The critic: real against fake
+            for turn in range(config.critic_steps):
+                critic_step.zero_grad(set_to_none=True)
+                critic_loss = torch.zeros((), device=here)
+                for part in range(parts):
+                    real, real_labels = batches.real(step, turn, part)
+                    z, fake_labels = batches.latent(step, turn, part)
+                    with torch.no_grad():
+                        fake = bare_g(z, *_given(fake_labels))
+                    with _shared(accelerator, c, part == parts - 1):
+                        # in one pass, as many processes share the gradients of one pass
+                        scores = c(torch.cat([real, fake]), *_given(real_labels, fake_labels))
+                        of_real, of_fake = scores[: len(real)], scores[len(real) :]
+                        if goal.of_generator.second_critic:
+                            rejection = solve_rejection(accelerator.gather(of_fake[:, 0].detach()), config.budget)
+                        loss = goal.critic(of_real, of_fake, rejection)
+                        critic_loss += loss.detach() / parts
+                        if config.gradient_penalty:
+                            slope_of = partial(_first_output, goal, bare_c, real_labels)
+                            mix = batches.mix(step, turn, part)
+                            loss = loss + config.gradient_penalty * gradient_penalty(slope_of, real, fake, mix)
+                        accelerator.backward(loss / parts)
+                critic_step.step()
+
+            # The generator: against the critic as it is now, and what rejection will make of it
+            generator_step.zero_grad(set_to_none=True)
+            generator_loss = torch.zeros((), device=here)
+            critic.requires_grad_(False)
+            for part in range(parts):
+                z, fake_labels = batches.latent(step, -1, part)
+                with _shared(accelerator, g, part == parts - 1):
+                    scores = bare_c(g(z, *_given(fake_labels)), *_given(fake_labels))
+                    log_ratio = goal.log_ratio(scores.detach())
+                    if goal.of_generator.rejects:
+                        rejection = window.update(accelerator.gather(goal.first(scores).detach()))
+                    loss = goal.generator(scores, rejection)
+                    generator_loss += loss.detach() / parts
+                    accelerator.backward(loss / parts)
+            critic.requires_grad_(True)
+            generator_step.step()
+            if ema is not None:
+                average(ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
+
+            # What is said of it, and what is kept of it
+            done = step + 1
+            losses.add(done, critic=critic_loss, generator=generator_loss)
+            last = done == config.steps
+            save = folder is not None and (last or done % config.save_every == 0)
+            if save or last or done % config.log_every == 0:
+                means, wrong = losses.look()
+                if wrong is None and save and not all_finite(generator, critic):
+                    wrong = f"a weight is not finite after step {done}"
+                if wrong is not None:
+                    raise DivergedError(wrong, _last_good(folder))
+                row: Row = {"step": done, "seconds": round(time.perf_counter() - began, 3), **means}
+                if log_ratio is not None:
+                    row |= _at_budget(accelerator.gather(log_ratio), config.budget, rejection)
+                if first:
+                    journal.add(row)
+                tell(done, _note(row))
+            if save and folder is not None:
+                state.save(folder, done, facts, config.keep)
+    journal.close()
+    for network in (generator, critic, *(() if ema is None else (ema,))):
+        accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
+    return Trained(generator, critic, ema, config, journal.rows, folder, tuple(counts))
+
+
+def _given(*labels: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the labels as what follows the samples in a call: nothing without classes."""
+    found = [y for y in labels if y is not None]
+    return () if not found else (found[0] if len(found) == 1 else torch.cat(found),)
+
+
+def _first_output(goal: Objective, critic: nn.Module, labels: Tensor | None, x: Tensor) -> Tensor:
+    return goal.first(critic(x, *_given(labels)))
+
+
+def _shared(accelerator: Any, network: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    """Share gradients between processes only with the last part of a batch."""
+    return nullcontext() if last else accelerator.no_sync(network)
+
+
+def _at_budget(log_ratio: Tensor, budget: float, rejection: Any) -> dict[str, float | None]:
+    """Return log c, the rate that it gives on these log-ratios, and M = max r / mean r; None where not finite."""
+    x = log_ratio.float().cpu()
+    log_c = solve_log_c(x, budget, check=False) if rejection is None else rejection.log_c.float().cpu()
+    log_mean = float(torch.logsumexp(x.double(), 0)) - float(torch.tensor(float(len(x))).log())
+    values = {
+        "log_c": float(log_c),
+        "rate": float(acceptance_rate(x, log_c, check=False)),
+        "m": exp(min(float(x.max()) - log_mean, 700.0)),
+    }
+    return {name: value if isfinite(value) else None for name, value in values.items()}
+
+
+def _note(row: Row) -> str:
+    said = {"critic": row["critic"], "generator": row["generator"]}
+    if row.get("log_c") is not None:
+        said |= {"rate": row["rate"], "c": exp(min(row["log_c"], 700.0)), "M": row["m"]}
+    return "  ".join(f"{name} {value:.3g}" for name, value in said.items() if value is not None)
+
+
+def _accelerator(precision: str) -> Any:
+    try:
+        from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
+    except ImportError as error:
+        raise MissingLibraryError("training needs accelerate: pip install 'obrs[training]'") from error
+    AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
+    gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return Accelerator(mixed_precision=precision, cpu=not gpu)  # without a GPU many processes must be told to share
+
+
+def _resumable(config: TrainConfig, folder: Path | None) -> Path:
+    """Return the checkpoint to resume from, if the configuration is that of the run."""
+    if folder is None:
+        raise InputError("resume needs out, the folder of the run")
+    path = checkpoints.latest(folder)
+    saved = read_config(folder / "config.json")
+    known = {name: getattr(config, name) for name in _FREE}
+    different = [k for k, value in asdict(replace(saved, **known)).items() if value != asdict(config)[k]]
+    if different:
+        key = different[0]
+        raise InputError(
+            f"{folder} was made with {key}={getattr(saved, key)!r}, got {getattr(config, key)!r}; resume with that, "
+            "or start a run in another folder"
+        )
+    return path
+
+
+def _open(folder: Path, config: TrainConfig, resume: bool) -> None:
+    """Make the folder of a run and write its configuration; refuse one that another run is in."""
+    if not resume and checkpoints.checkpoints(folder / "checkpoints"):
+        raise InputError(f"{folder} holds a run already; resume it, or choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save(folder / "config.json")
+
+
+def _last_good(folder: Path | None) -> Path | None:
+    found = [] if folder is None else checkpoints.checkpoints(folder / "checkpoints")
+    return found[-1] if found else None
