@@ -1,0 +1,127 @@
+"""Fit a log-ratio for any generator, from real samples and its own."""
+
+import warnings
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from .._names import lookup
+from ..errors import InputError, InputTypeError, MissingLibraryError
+from .boosted import Boosted
+from .fitted import FitReport, FittedRatio, find_trouble
+from .methods import Ensemble, FineTune, Head, Network
+from .pairs import prepare
+from .scorers import blocks
+from .telescope import Telescope, bridge_losses
+
+__all__ = ["METHODS", "refit"]
+
+METHODS: dict[str, type] = {
+    "head": Head,
+    "fine_tune": FineTune,
+    "network": Network,
+    "boosted": Boosted,
+    "ensemble": Ensemble,
+    "telescope": Telescope,
+}
+"""Ways to fit a ratio, by name."""
+
+
+def refit(
+    real: Any,
+    propose: Any,
+    method: Any = None,
+    *,
+    steps: int = 3000,
+    batch_size: int = 512,
+    held_out: float = 0.1,
+    seed: int = 0,
+    progress: bool | None = None,
+    checkpoint: Any = None,
+) -> FittedRatio:
+    """Fit log p/q by telling real samples from the model's.
+
+    Every step sees fresh fakes. A share of the real samples and as many fakes are held out: they decide when to stop
+    and which weights are kept. What torch draws, inside `propose` too, is decided by the seed; the global seed is left
+    alone. Proposals get ids from 2**40 on: samples that you draw later are none of those.
+
+    Args:
+        real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX.
+        propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes.
+        method: A record such as `FineTune(critic)`, or a name in `METHODS`; None for `Network()`.
+        steps, batch_size: Updates, and samples of each kind in one.
+        held_out: Share of the samples that is held out.
+        seed: Decides initial weights and batches.
+        progress: Show a bar; None on a terminal only.
+        checkpoint: A file. The same call goes on from it after it was killed, and deletes nothing at the end.
+
+    Returns:
+        A callable log-ratio with a `report`. A classifier that separates the two sets is warned about.
+
+    Example:
+        >>> import obrs
+        >>> real = np.random.default_rng(0).normal(1.0, 1.0, (2000, 1))
+        >>> fitted = refit(real, lambda ids: obrs.normals(ids, 1, seed=1), Network(width=32), steps=200)
+        >>> kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1), fitted, 1000, budget=4)
+        >>> bool(0.7 < kept.x.mean() < 1.2)
+        True
+    """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MissingLibraryError("refit needs torch: pip install 'obrs[ratios]'") from error
+    chosen = _method(method)
+    task = prepare(
+        real,
+        propose,
+        steps=steps,
+        batch_size=batch_size,
+        held_out=held_out,
+        seed=seed,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    scorer, outcome = chosen.fit(task)
+    losses = [np.logaddexp(0, sign * _scores(scorer, x)) for sign, x in ((-1, task.held_real), (1, task.held_fake))]
+    loss = float(sum(part.mean() for part in losses) / 2)
+    spread = sqrt(sum(part.var() / len(part) for part in losses)) / 2
+    bridges = bridge_losses(scorer, task) if isinstance(chosen, Telescope) else ()
+    trouble = find_trouble(loss, spread, bridges)
+    report = FitReport(
+        type(chosen).__name__,
+        loss,
+        spread,
+        outcome.steps,
+        outcome.seconds,
+        outcome.stopped,
+        task.real.size,
+        outcome.fakes,
+        outcome.history,
+        bridges,
+        trouble,
+    )
+    if trouble:
+        warnings.warn(trouble, stacklevel=2)
+    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone())
+
+
+def _scores(scorer: Any, x: Any) -> Any:
+    return blocks(scorer, x).double().cpu().numpy()
+
+
+def _method(method: Any) -> Any:
+    """Return the method itself, or the one of that name."""
+    if method is None:
+        return Network()
+    if isinstance(method, str):
+        kind = lookup(METHODS, method, "method")
+        try:
+            return kind()
+        except TypeError as error:
+            raise InputError(
+                f"{method!r} needs to know on what: pass {kind.__name__}(...) instead of its name"
+            ) from error
+    if isinstance(method, type) or not callable(getattr(method, "fit", None)):
+        raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {method!r:.60}")
+    return method

@@ -1,0 +1,121 @@
+"""Telescoping: a ratio of two distributions that hardly meet, as a product of ratios of neighbours."""
+
+from dataclasses import dataclass
+from math import pi
+from typing import Any
+
+from .._inputs import check_count
+from .descent import check_rate, descend, logistic_loss
+from .pairs import Task, Tensor
+from .scorers import Scorer, embed
+
+__all__ = ["Telescope", "bridge_losses", "bridge_scores"]
+
+
+@dataclass(frozen=True)
+class Telescope:
+    """Fit the ratios between waymarks that lead from the model to the data, and add up their logarithms.
+
+    A classifier that never errs knows that r is large, not how large. Waymarks x_k = cos(t_k) x_fake + sin(t_k) x_real,
+    t_k = (π/2) k / bridges, are close enough for their classifiers to err. One network scores all bridges: each is a
+    quadratic function of the standardised sample, exact between Gaussians, plus a head on a common mlp.
+
+    Args:
+        bridges: How many ratios; more for sets that are farther apart.
+        width, layers: Units and hidden layers of the mlp.
+        lr: Learning rate.
+
+    Example:
+        >>> import numpy as np
+        >>> from obrs.ratios.refit import refit
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.normal(4.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1))
+        >>> fitted = refit(real, fake, Telescope(4, width=16), steps=100)
+        >>> len(fitted.report.bridges)
+        4
+
+    References:
+        | Telescoping Density-Ratio Estimation (Rhodes et al., 2020)
+    """
+
+    bridges: int = 8
+    width: int = 64
+    layers: int = 2
+    lr: float = 3e-3
+
+    def __post_init__(self) -> None:
+        for name in ("bridges", "width", "layers"):
+            check_count(getattr(self, name), name)
+        check_rate(self.lr)
+
+    def fit(self, task: Task) -> tuple[Scorer, Any]:
+        """Fit all bridges at once."""
+        import torch
+
+        from ..models.registry import build
+
+        module = torch.nn.ModuleDict()
+        both = torch.cat(task.pool(8192)).flatten(1)
+        spread = both.std(0)
+        module.register_buffer("shift", both.mean(0).reshape(task.shape))
+        module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)).reshape(task.shape))
+        numbers = both.shape[1]
+        hidden = [self.width] * self.layers
+        with task.seeded():
+            module["body"] = build({"name": "mlp", "sizes": [numbers, *hidden, self.bridges], "activation": "silu"})
+            module["quadratic"] = build({"name": "mlp", "sizes": [_terms(numbers), self.bridges]})
+        module.to(task.device)
+        for weight in (module["body"][-1].weight, module["quadratic"][-1].weight):
+            torch.nn.init.zeros_(weight)
+        outcome = descend(module, _loss, lambda m: float(_held_out(m, task).mean()), task, lr=self.lr)
+        return Scorer("telescope", module), outcome
+
+
+def bridge_scores(module: Any, x: Tensor) -> Tensor:
+    """Return the log-ratio of each bridge, shape `(n, bridges)`."""
+    x = embed(module, x).flatten(1)
+    return module["body"](x) + module["quadratic"](_quadratic(x))
+
+
+def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
+    """Return the held-out log-loss of each bridge, from the model to the data."""
+    return tuple(float(loss) for loss in _held_out(scorer.module, task))
+
+
+def _held_out(module: Any, task: Task) -> Tensor:
+    import torch
+
+    n = min(len(task.held_real), len(task.held_fake))
+    with torch.no_grad():
+        return _losses(module, task.held_real[:n], task.held_fake[:n])
+
+
+def _loss(module: Any, real: Tensor, fake: Tensor) -> Tensor:
+    return _losses(module, real, fake).sum()
+
+
+def _losses(module: Any, real: Tensor, fake: Tensor) -> Tensor:
+    """Return the log-loss of every bridge on samples of its two ends."""
+    import torch
+
+    bridges = module["quadratic"][-1].out_features
+    angle = torch.linspace(0.0, pi / 2, bridges + 1, device=real.device).reshape(-1, *[1] * real.ndim)
+    waymarks = angle.cos() * fake + angle.sin() * real
+    scores = bridge_scores(module, waymarks.flatten(0, 1)).reshape(bridges + 1, len(real), bridges)
+    near = scores[:-1].diagonal(dim1=0, dim2=2)
+    far = scores[1:].diagonal(dim1=0, dim2=2)
+    return logistic_loss(far, near)
+
+
+def _terms(numbers: int) -> int:
+    return numbers + (numbers * (numbers + 1) // 2 if numbers <= 64 else numbers)
+
+
+def _quadratic(x: Tensor) -> Tensor:
+    """Return the numbers and their products; only their squares where there are many."""
+    import torch
+
+    if x.shape[1] > 64:
+        return torch.cat([x, x * x], dim=1)
+    row, column = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
+    return torch.cat([x, x[:, row] * x[:, column]], dim=1)
