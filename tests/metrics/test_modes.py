@@ -149,8 +149,8 @@ def test_blocks_do_not_change_the_scores(monkeypatch):
         ({"weights": [1.0]}, InputError, r"weights must have shape \(2,\), got \(1,\)"),
         ({"weights": [0.0, 0.0]}, InputError, "weights must be finite and at least 0, and not all 0"),
         ({"weights": [np.nan, 1.0]}, InputError, "weights must be finite and at least 0, and not all 0"),
-        ({"mode_rule": "high-quality"}, UnknownNameError, "no mode rule is called .*; did you mean 'high_quality'?"),
-        ({"mode_rule": "x"}, UnknownNameError, "there are high_quality, nearest"),
+        ({"mode_rule": "high-quality"}, UnknownNameError, "unknown mode rule .*; did you mean 'high_quality'?"),
+        ({"mode_rule": "x"}, UnknownNameError, "there are: high_quality, nearest"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(change, error, line):

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import exp, pi
 from typing import Any
 
 import numpy as np
 
 from .._inputs import check_count, is_number
-from ..errors import InputError, UnknownNameError
+from .._names import lookup
+from ..errors import InputError
 from ..types import Array
 from .modes import nearest_mode, points, widths
 
@@ -170,12 +170,9 @@ def histogram_divergence(x: Array, cells: Cells, *, divergence: str = "kl") -> f
     References:
         | Note on the Bias of Information Estimates (Miller, 1955), the leading bias of such histograms
     """
-    if divergence not in ESTIMATORS:
-        close = get_close_matches(str(divergence), ESTIMATORS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(ESTIMATORS)}"
-        raise UnknownNameError(f"no measured divergence is called {divergence!r}; {hint}")
+    estimate = lookup(ESTIMATORS, divergence, "measured divergence")
     counts = np.bincount(cells.of(points(x, "x")), minlength=len(cells.masses))
-    return ESTIMATORS[divergence](cells.masses, counts)
+    return estimate(cells.masses, counts)
 
 
 def _kl(p: Floats, counts: Floats) -> float:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from math import nan, sqrt
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 
 from .._arrays import as_floats, host_view
 from .._inputs import is_number
-from ..errors import InputError, UnknownNameError
+from .._names import lookup
+from ..errors import InputError
 from ..types import Array
 
 __all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "points", "widths"]
@@ -97,7 +97,7 @@ def mode_scores(
         raise InputError(f"x and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
     radius = _number(n_sigma, "n_sigma") * widths(sigma, len(centres))
     w, target = _masses(weights, len(x), "weights"), _masses(mode_weights, len(centres), "mode_weights")
-    recovered = _rule(mode_rule)
+    recovered = lookup(MODE_RULES, mode_rule, "mode rule")
 
     nearest, distance = nearest_mode(x, centres)
     good = distance <= radius[nearest]
@@ -187,14 +187,6 @@ def _pooled_std(x: Floats, group: Floats, w: Floats, groups: int) -> float:
         return nan
     means = np.stack([np.bincount(group, weights=w * axis, minlength=groups) / safe for axis in x.T], axis=1)
     return sqrt(float(np.sum(w[:, None] * np.square(x - means[group]))) / (freedom * x.shape[1]))
-
-
-def _rule(name: str) -> Callable[[Floats, Floats], Floats]:
-    if name not in MODE_RULES:
-        close = get_close_matches(str(name), MODE_RULES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(MODE_RULES)}"
-        raise UnknownNameError(f"no mode rule is called {name!r}; {hint}")
-    return MODE_RULES[name]
 
 
 def _number(value: Any, name: str) -> float:
