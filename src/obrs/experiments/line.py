@@ -1,17 +1,19 @@
 """Pairs of densities on a line: what rejection does to them is computed on a grid, to many digits."""
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from .._inputs import check_count
 from ..data.mixtures import Mixture
+from ..draws import normals
 from ..errors import InputError
 from ..profile import Profile
-from ..types import Rule
+from ..types import Array, Proposal, Rule
 
-__all__ = ["Pair", "grid", "mixture", "thin"]
+__all__ = ["Pair", "grid", "mixture", "proposal", "thin"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -25,6 +27,24 @@ def mixture(parts: tuple[tuple[float, float, float], ...]) -> Mixture:
     """
     weights, means, sigma = np.asarray(parts, dtype=np.float64).T
     return Mixture(means[:, None], sigma, weights)
+
+
+def proposal(model: Mixture, seed: int) -> Proposal:
+    """Return a proposal that draws from a mixture on the line: which part, then where in it.
+
+    Example:
+        >>> propose = proposal(mixture(((0.5, -1.0, 0.4), (0.5, 1.0, 0.4))), seed=0)
+        >>> bool(propose(np.arange(3))[2] == propose(np.asarray([2]))[0])
+        True
+    """
+    steps = [NormalDist().inv_cdf(share) for share in np.cumsum(model.weights)[:-1]]
+
+    def propose(ids: Array) -> Array:
+        z = normals(ids, 2, seed=seed)
+        part = np.searchsorted(steps, z[:, 1])
+        return model.means[part, 0] + model.sigma[part] * z[:, 0]
+
+    return propose
 
 
 def grid(low: float, high: float, points: int) -> Numbers:

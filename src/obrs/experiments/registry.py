@@ -72,6 +72,18 @@ def nearest(name: str, known: Any) -> str:
 
 _ALL = (
     Entry(
+        "figure-1d",
+        "Figure 2",
+        "one dimension: what unbudgeted rejection, DRS and OBRS keep, and their precision and recall",
+        "5 s",
+    ),
+    Entry(
+        "figure-smooth",
+        "Figure 3",
+        "ten Gaussians: the loss after rejection has fewer local minima the larger the budget",
+        "10 s",
+    ),
+    Entry(
         "figure-pr",
         "Appendix A",
         "how precision and recall are read: a model with much of each",

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -80,11 +80,12 @@ def reproduce_files(
     *,
     out: str | os.PathLike[str] = "out",
     progress: bool | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Path, Path]:
     """Run an experiment and write NAME.json and NAME.png into a folder; return where they are.
 
     An interrupted run leaves NAME.KEY.partial.json, KEY standing for its configuration; started again, it goes on from
-    there. A finished run is run again, and its files are replaced when the new ones are complete.
+    there, and `say` is told so. A finished run is run again, and its files are replaced when the new ones are complete.
 
     Example:
         >>> import tempfile
@@ -100,14 +101,17 @@ def reproduce_files(
     path = unfinished(folder, record)
     if path.exists():
         record = load(path)
+        say(f"going on from {_counted(record.rows)} of an interrupted run")
     rows = Rows(record, path, progress=progress)  # fails now, not after an hour, if nothing can be written there
     try:
         EXPERIMENTS[name].load().run(config, rows)
     except KeyboardInterrupt as error:
-        kept = f"{len(rows)} rows are kept, the same command goes on from there"
-        raise Interrupted(f"interrupted: {kept}", rows.record()) from error
-    finished = rows.record()
-    picture = draw(finished)
+        kept = rows.record()
+        verb = "is" if len(rows) == 1 else "are"
+        said = f"interrupted: {_counted(kept.rows)} {verb} kept, the same command goes on from there"
+        raise Interrupted(said, kept) from error
+    picture = draw(rows.record())
+    finished = rows.record()  # now that the library that draws has its place among the versions
     json_file, png_file = folder / f"{name}.json", folder / f"{name}.png"
     finished.save(json_file)
     png_file.write_bytes(picture)
@@ -142,6 +146,10 @@ def render(record: Record) -> str:
         model           lambda  precision  recall
     """
     return str(EXPERIMENTS[record.experiment].load().render(record))
+
+
+def _counted(rows: list[Any]) -> str:
+    return f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
