@@ -230,6 +230,7 @@ def test_the_mean_of_a_ratio_beyond_floats_is_shown_as_a_power(folder, capsys):
         ("a,log_ratio", [], "column 'log_ratio' read as log_ratio"),
         ("a,logit", [], "column 'logit' read as logit"),
         ("a,reward", ["--beta", "1"], "column 'reward' read as reward"),
+        ("a,score", ["--log-ratio"], "column 'score' read as log_ratio"),
         ("a,score", ["--logit"], "column 'score' read as logit"),
         ("reward,logit", ["--logit"], "column 'logit' read as logit"),
         ("reward,logit", ["--column", "reward", "--log-ratio"], "column 'reward' read as log_ratio"),
@@ -256,6 +257,22 @@ def test_rewards_are_divided_by_beta_and_never_overflow():
         to_log_ratio(np.zeros(2), "reward")
 
 
+def test_probabilities_are_read_as_logits_would_be(folder, capsys):
+    (folder / "a.csv").write_text("score\n0.5\n0.8\n0.2\n")
+    (folder / "b.csv").write_text(f"logit\n0\n{float(np.log(4))!r}\n{-float(np.log(4))!r}\n")
+    first = run(capsys, "plan", "a.csv", "--probability", "--budgets", "1.1")
+    assert first[1].splitlines()[0] == "a.csv: 3 scores, column 'score' read as probability"
+    assert first[1].splitlines()[1:] == run(capsys, "plan", "b.csv", "--budgets", "1.1")[1].splitlines()[1:]
+
+
+def test_probabilities_that_rounding_has_changed_are_one_line_of_warning(folder, capsys):
+    (folder / "a.csv").write_text("probability\n0.5\n0.9999999999999999\n")
+    code, _, err = run(capsys, "select", "a.csv", "-n", 1, "-o", "kept.csv")
+    assert code == 0
+    warned = "1 of 2 probabilities are so near 1 that rounding changes their log-ratio by per cent; give logits instead"
+    assert err.splitlines()[0] == f"warning: {warned}"
+
+
 # One line for every mistake
 
 COLUMNS = "id, log_ratio, class, prompt"
@@ -273,6 +290,7 @@ FILES = {
     "two.csv": "a,b\n1,2\n",
     "names.csv": "a,b\nx,y\n",
     "some.csv": "some\n1\n",
+    "sure.csv": "probability\n0.5\n1.0\n",
     "zero.csv": "log_ratio\n-inf\n-inf\n",
     "latin.csv": b"log_ratio,caf\xe9\n1,2\n",
     "latin2.csv": b"log_ratio,name\n1,caf\xe9\n",
@@ -354,7 +372,10 @@ MISTAKES = [
     (["plan", "scores.csv", "--weights", "clas"], "scores.csv has no column 'clas'; did you mean 'class'?"),
     (["plan", "two.csv"], "two.csv has no single column of scores; choose --column from a, b"),
     (["plan", "names.csv"], "names.csv has no single column of scores; choose --column from a, b"),
-    (["plan", "some.csv"], "some.csv: is column 'some' a --log-ratio, a --logit or a --reward with --beta?"),
+    (
+        ["plan", "some.csv"],
+        "some.csv: is column 'some' a --log-ratio, a --logit, a --probability or a --reward with --beta?",
+    ),
     (["plan", "some.csv", "--reward"], "a reward needs --beta, its temperature"),
     (["plan", "some.csv", "--reward", "--beta", "0"], "beta must be above 0 and finite, got 0"),
     (["plan", "some.csv", "--reward", "--beta", "nan"], "beta must be above 0 and finite, got nan"),
@@ -362,7 +383,15 @@ MISTAKES = [
     (["plan", "some.csv", "--logit", "--beta", "1"], "--beta is for rewards only"),
     (
         ["plan", "some.csv", "--logit", "--reward"],
-        "scores are of one kind: give one of --log-ratio, --logit, --reward",
+        "scores are of one kind: give one of --log-ratio, --logit, --probability, --reward",
+    ),
+    (
+        ["plan", "scores.csv", "--probability"],
+        re.compile(r"^error: scores.csv: p must be between 0 and 1, \d+ of 400 are not; if they are logits, say so$"),
+    ),
+    (
+        ["plan", "sure.csv"],
+        "sure.csv: 1 of 2 probabilities are 1: the sigmoid has saturated and the ratio is lost; give logits instead",
     ),
     (["plan", "scores.csv", "--budgets", "2,x"], "--budgets must be numbers with commas between them, got 'x'"),
     (["plan", "scores.csv", "--budgets", ""], "--budgets must be numbers with commas between them, got ''"),

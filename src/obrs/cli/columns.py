@@ -1,7 +1,7 @@
 """What the commands on files of scores share: their options, and how a column becomes log-ratios."""
 
+import warnings
 from collections.abc import Callable
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,43 +20,48 @@ File = Annotated[str, typer.Argument(metavar="FILE", help="A csv, jsonl, parquet
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="The column of scores, if there are several.")]
 LogRatio = Annotated[bool, typer.Option("--log-ratio", help="Scores are log p(x) - log q(x).")]
 Logit = Annotated[bool, typer.Option("--logit", help="Scores are logits of a discriminator, data against model.")]
+Probability = Annotated[bool, typer.Option("--probability", help="Scores are probabilities of being real.")]
 Reward = Annotated[bool, typer.Option("--reward", help="Scores are rewards; the target is q(x) exp(reward / beta).")]
 Beta = Annotated[float | None, typer.Option(metavar="B", help="The temperature of the reward.")]
 Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
 
 
-KINDS: dict[str, Callable[[Numbers, float], Numbers]] = {
-    "log_ratio": lambda scores, beta: scores,
-    "logit": lambda scores, beta: scores,
-    "reward": lambda scores, beta: (scores - max(scores.max(), -1e300)) / beta,  # what overflows has r = 0
-}
+KINDS = ("log_ratio", "logit", "probability", "reward")
+"""The keys of `obrs.ratios.critics.MEANINGS` that a column may be read as; each has its option."""
 
 
 def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbers:
-    """Turn scores into log-ratios, those of rewards up to a constant.
+    """Turn scores into log-ratios, those of rewards up to a constant; a warning is one line on standard error.
 
     Args:
         scores: Numbers, none of them NaN or +inf.
-        kind: A key of `KINDS`: "log_ratio"; "logit", of a discriminator that tells data from model, which is the
-            log-ratio; or "reward", for the target q(x) exp(reward / beta).
+        kind: One of `KINDS`.
         beta: The temperature of the reward.
 
     Example:
         >>> to_log_ratio(np.asarray([1.0, 3.0]), "reward", beta=0.5)
         array([-4.,  0.])
     """
+    from ..ratios.critics import from_reward
+    from ..ratios.critics import to_log_ratio as convert
+
     if (kind == "reward") != (beta is not None):
         raise InputError("a reward needs --beta, its temperature" if beta is None else "--beta is for rewards only")
-    if beta is not None and not (beta > 0 and isfinite(beta)):
-        raise InputError(f"beta must be above 0 and finite, got {beta:g}")
-    with np.errstate(over="ignore"):
-        return KINDS[kind](scores, 1.0 if beta is None else beta)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if kind == "reward":  # the highest becomes 0, so that what overflows has r = 0
+            values = from_reward(scores, beta or 0.0, baseline=max(float(scores.max()), -1e300))
+        else:
+            values = convert(scores, kind)
+    for warning in caught:
+        typer.echo(f"warning: {warning.message}", err=True)
+    return np.asarray(values)
 
 
-def kind_of(log_ratio: bool, logit: bool, reward: bool) -> str | None:
-    told = [kind for kind, said in zip(KINDS, (log_ratio, logit, reward), strict=True) if said]
+def kind_of(log_ratio: bool, logit: bool, reward: bool, probability: bool = False) -> str | None:
+    told = [kind for kind, said in zip(KINDS, (log_ratio, logit, probability, reward), strict=True) if said]
     if len(told) > 1:
-        raise InputError("scores are of one kind: give one of --log-ratio, --logit, --reward")
+        raise InputError("scores are of one kind: give one of --log-ratio, --logit, --probability, --reward")
     return told[0] if told else None
 
 
@@ -74,7 +79,10 @@ def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float |
     values = scores.column(table, name)
     kind = kind or (name if name in KINDS else None)
     if kind is None:
-        raise InputError(f"{table.name}: is column {name!r} a --log-ratio, a --logit or a --reward with --beta?")
+        asked = "a --log-ratio, a --logit, a --probability or a --reward with --beta"
+        raise InputError(f"{table.name}: is column {name!r} {asked}?")
+    if kind == "probability":
+        return name, kind, about(table, lambda: to_log_ratio(values, "probability", beta))
     return name, kind, to_log_ratio(values, kind, beta)
 
 

@@ -10,7 +10,21 @@ import typer
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import app
-from .columns import Beta, Column, File, Format, Logit, LogRatio, Numbers, Reward, about, kind_of, log_ratios, short
+from .columns import (
+    Beta,
+    Column,
+    File,
+    Format,
+    Logit,
+    LogRatio,
+    Numbers,
+    Probability,
+    Reward,
+    about,
+    kind_of,
+    log_ratios,
+    short,
+)
 
 __all__ = ["plan"]
 
@@ -32,6 +46,7 @@ def plan(
     column: Column = None,
     log_ratio: LogRatio = False,
     logit: Logit = False,
+    probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
     weights: Annotated[str | None, typer.Option(metavar="NAME", help="The column of masses, if any.")] = None,
@@ -47,7 +62,7 @@ def plan(
 
     wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",")]
     table = scores.read_table(file, format)
-    name, kind, values = log_ratios(table, column, kind_of(log_ratio, logit, reward), beta)
+    name, kind, values = log_ratios(table, column, kind_of(log_ratio, logit, reward, probability), beta)
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses))
     rows = about(table, lambda: profile.plan(wanted, n=n, recall=recall))

@@ -9,7 +9,20 @@ import typer
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import app
-from .columns import Beta, Column, File, Format, Logit, LogRatio, Numbers, Reward, about, kind_of, log_ratios
+from .columns import (
+    Beta,
+    Column,
+    File,
+    Format,
+    Logit,
+    LogRatio,
+    Numbers,
+    Probability,
+    Reward,
+    about,
+    kind_of,
+    log_ratios,
+)
 
 if TYPE_CHECKING:
     from ..scores import Table
@@ -28,6 +41,7 @@ def select(
     column: Column = None,
     log_ratio: LogRatio = False,
     logit: Logit = False,
+    probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="The column of classes or prompts, if any.")] = None,
@@ -44,7 +58,7 @@ def select(
     if out != "-":
         scores.format_of(out)
     table = scores.read_table(file, format)
-    _, _, values = log_ratios(table, column, kind_of(log_ratio, logit, reward), beta)
+    _, _, values = log_ratios(table, column, kind_of(log_ratio, logit, reward, probability), beta)
     codes, names = (np.zeros(len(values), np.int64), [""]) if group is None else scores.labels(table, group)
     sizes = np.bincount(codes)
     # 6500 / 2.6 is 2500, whichever way the division was rounded

@@ -6,14 +6,14 @@ The maps themselves are in `maps.py`; `CALIBRATIONS` lists them, the simplest fi
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 
 from .._inputs import check_count
-from ..errors import InputError, InputTypeError, RatioError, UnknownNameError
+from .._names import lookup
+from ..errors import InputError, InputTypeError, RatioError
 from ..types import Array
 from .held_out import held_out, losses, mean_of_means
 from .maps import Beta, Calibration, Identity, Isotonic, Platt, Shift, Temperature
@@ -29,7 +29,6 @@ __all__ = [
     "Platt",
     "Shift",
     "Temperature",
-    "calibration_named",
     "fit_calibration",
     "from_json",
     "to_json",
@@ -46,20 +45,6 @@ CALIBRATIONS: dict[str, Any] = {
     "isotonic": Isotonic,
 }
 """The calibrations by name, the simplest first."""
-
-
-def calibration_named(name: Any) -> Any:
-    """Return the calibration with this name, or offer the nearest one.
-
-    Example:
-        >>> calibration_named("platt") is Platt
-        True
-    """
-    if isinstance(name, str) and name in CALIBRATIONS:
-        return CALIBRATIONS[name]
-    near = get_close_matches(str(name), CALIBRATIONS, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(CALIBRATIONS)}"
-    raise UnknownNameError(f"unknown calibration {name!r:.60}; {hint}")
 
 
 def to_json(calibration: Calibration) -> str:
@@ -89,7 +74,7 @@ def from_json(text: str) -> Any:
         raise InputError(
             f"a saved calibration must be a JSON object with a field 'calibration', got {text!r:.60}"
         ) from error
-    kind = calibration_named(name)
+    kind = lookup(CALIBRATIONS, name, "calibration")
     wanted = [f.name for f in fields(kind)]
     if sorted(data) != sorted(wanted):
         raise InputError(f"a saved {name} calibration has the fields {', '.join(wanted)}, got {', '.join(data)}")
@@ -176,7 +161,7 @@ def fit_calibration(
         | The Elements of Statistical Learning (Hastie et al., 2009), Sec. 7.10, the one-standard-error rule
     """
     names = [candidates] if isinstance(candidates, str) else list(candidates)
-    kinds = {name: calibration_named(name) for name in names}
+    kinds = {name: lookup(CALIBRATIONS, name, "calibration") for name in names}
     if not kinds:
         raise InputError(f"candidates is empty; choose from {', '.join(CALIBRATIONS)}")
     if check_count(folds, "folds") < 2:

@@ -196,7 +196,8 @@ def from_reward(reward: Array, beta: float, *, baseline: float = 0.0) -> Array:
         array([2., 6.])
     """
     if not is_number(beta) or not 0 < float(beta) < inf:
-        raise InputError(f"beta must be a finite number above 0, got {beta!r:.60}")
+        shown = f"{float(beta):g}" if is_number(beta) else f"{beta!r:.60}"
+        raise InputError(f"beta must be above 0 and finite, got {shown}")
     if not is_number(baseline) or not isfinite(baseline):
         raise InputError(f"baseline must be a finite number, got {baseline!r:.60}")
     x = as_floats(reward, "reward")
@@ -257,15 +258,15 @@ def _check_probabilities(values: Any, rounding: float) -> None:
     if values is None or not values.size:
         return
     if bad := np.count_nonzero(~((values >= 0) & (values <= 1))):
-        raise InputError(f"p must be between 0 and 1, {bad} of {values.size} are not; logits go to from_logit")
+        raise InputError(f"p must be between 0 and 1, {bad} of {values.size} are not; if they are logits, say so")
     if ones := np.count_nonzero(values == 1):
         raise RatioError(
             f"{ones} of {values.size} probabilities are 1: the sigmoid has saturated and the ratio is lost; "
-            "pass logits to from_logit"
+            "give logits instead"
         )
     if near := np.count_nonzero(values > 1 - 16 * rounding):
         warnings.warn(
             f"{near} of {values.size} probabilities are so near 1 that rounding changes their log-ratio by per cent; "
-            "pass logits to from_logit",
+            "give logits instead",
             stacklevel=3,
         )

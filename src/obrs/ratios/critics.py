@@ -6,7 +6,6 @@ them. The formulas are in `conversions.py`, those for critics with labels and fo
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
@@ -15,8 +14,9 @@ from array_api_compat import array_namespace, is_array_api_obj
 
 from .._arrays import as_floats, like
 from .._inputs import is_number
+from .._names import lookup
 from ..divergences import FDivergence
-from ..errors import InputError, InputTypeError, UnknownNameError
+from ..errors import InputError, InputTypeError
 from ..types import Array, LogRatio
 from .conversions import (
     from_class_logits,
@@ -187,11 +187,7 @@ def at_time(discriminator: Callable[[Any, Any], Array], t: float) -> LogRatio:
 
 def _meaning(name: Any, options: dict[str, Any]) -> tuple[Meaning, dict[str, Any]]:
     """Return the meaning with this name, and the options given to it, or say which is missing or too many."""
-    if not isinstance(name, str) or name not in MEANINGS:
-        near = get_close_matches(str(name), MEANINGS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(MEANINGS)}"
-        raise UnknownNameError(f"unknown meaning {name!r:.60} of scores; {hint}")
-    meaning = MEANINGS[name]
+    meaning = lookup(MEANINGS, name, "meaning of scores")
     given = {key: value for key, value in options.items() if value is not None}
     for key in meaning.needs:
         if key not in given:
