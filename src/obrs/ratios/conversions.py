@@ -71,12 +71,10 @@ def from_probability(p: Array, *, n_real: float | None = None, n_fake: float | N
     xp = array_namespace(x)
     rounding = next((eps for kind, eps in half.items() if kind in str(getattr(p, "dtype", ""))), xp.finfo(x.dtype).eps)
     _check_probabilities(host_view(x), float(rounding))
-    inside = (x > 0) & (x < 1)
-    safe = xp.where(inside, x, 0.5)
-    out = xp.where(
-        inside, xp.log(safe) - xp.log1p(-safe) - shift, xp.where(x == 0, -inf, xp.where(x == 1, inf, xp.nan))
-    )
-    return np.asarray(out) if isinstance(x, np.ndarray) else out
+    safe = xp.where((x == 0) | (x == 1), 0.5, x)
+    log_ratio = xp.log(safe) - xp.log1p(-safe) - shift
+    out = xp.where(x == 0, -inf, xp.where(x == 1, inf, log_ratio))
+    return np.asarray(out) if isinstance(x, np.ndarray) else out  # NumPy turns 0-d arrays into scalars
 
 
 def from_critic(t: Array, divergence: str | FDivergence) -> Array:
