@@ -119,7 +119,10 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
                     tell(done, f"checking {file}")
                     _keep(file, dataset.files[file], found, Path(scratch), home)
             except SourceError as reason:
-                reasons.append(f"{source}: {reason}")
+                reasons.append(f"{source}: {' '.join(str(reason).split())}")
+            except OSError as error:
+                error.filename = error.filename or str(home)  # a write that fails does not say where
+                raise
     if _missing(dataset, home):
         if folder is not None:
             raise InputError(f"{name} cannot be taken from {reasons[0]}")

