@@ -32,7 +32,9 @@ def reproduce(
     if seed is not None:
         changes["seed"] = str(seed)
     try:
-        json_file, png_file = experiments.reproduce_files(name, preset, changes, out=out)
+        json_file, png_file = experiments.reproduce_files(
+            name, preset, changes, out=out, say=lambda text: typer.echo(text, err=True)
+        )
     except Interrupted as error:
         typer.echo(str(error), err=True)
         raise
