@@ -1,1 +1,8 @@
 """Training with the rejection inside."""
+
+from .config import TrainConfig, read_config
+from .loop import train
+from .trained import Trained, load_trained
+from .watch import DivergedError
+
+__all__ = ["DivergedError", "TrainConfig", "Trained", "load_trained", "read_config", "train"]

@@ -17,7 +17,7 @@ from ..data.mixtures import TOYS
 from ..errors import InputError, InputTypeError
 from .config import TrainConfig
 
-__all__ = ["Batches", "Data", "keyed", "load_data"]
+__all__ = ["Batches", "Data", "keyed", "load_data", "seed_noise"]
 
 
 class Data(NamedTuple):
@@ -108,8 +108,23 @@ def keyed(seed: int, *key: str | int) -> torch.Generator:
         >>> torch.rand(1, generator=keyed(0, "mix", 5)) == torch.rand(1, generator=keyed(0, "mix", 5))
         tensor([True])
     """
-    digest = blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return torch.Generator().manual_seed(_key(seed, *key))
+
+
+def seed_noise(device: torch.device, seed: int, step: int, rank: int) -> None:
+    """Set torch's own random numbers, of dropout and its like, as a function of the step and the process.
+
+    Example:
+        >>> with torch.random.fork_rng(devices=[]):
+        ...     seed_noise(torch.device("cpu"), 0, step=5, rank=0)
+    """
+    torch.default_generator.manual_seed(_key(seed, "noise", step, rank))
+    if device.type == "cuda":
+        torch.cuda.manual_seed(_key(seed, "noise", step, rank))
+
+
+def _key(*key: str | int) -> int:
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
 
 
 def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:

@@ -1,6 +1,5 @@
 """Checkpoints: one safetensors file each, complete or not there at all."""
 
-import errno
 import json
 import os
 import re
@@ -13,7 +12,17 @@ from torch import Tensor, nn
 
 from ..errors import InputError, MissingLibraryError
 
-__all__ = ["checkpoints", "fill_module", "fill_optimiser", "latest", "load", "optimiser_tensors", "save", "under"]
+__all__ = [
+    "checkpoints",
+    "fill_module",
+    "fill_optimiser",
+    "latest",
+    "load",
+    "optimiser_tensors",
+    "save",
+    "under",
+    "write_text",
+]
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 _PARTIAL = ".partial"
@@ -38,24 +47,32 @@ def save(folder: str | Path, step: int, tensors: Mapping[str, Tensor], facts: Ma
         >>> path.name, load(path)[1]["world"]
         ('step-00000005.safetensors', 1)
     """
-    from safetensors import SafetensorError
-
     folder = Path(folder)
     path = folder / f"step-{step:08d}.safetensors"
-    partial = path.with_suffix(_PARTIAL)
     whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+    content = _library().save(whole, metadata={"facts": json.dumps({**facts, "step": step})})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _library().save_file(whole, partial, metadata={"facts": json.dumps({**facts, "step": step})})
-        _flush(partial)
-        os.replace(partial, path)
-        _flush(folder)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise _not_written(error, path) from error
+        _write(path, content)
+    except OSError as error:
+        good = checkpoints(folder)
+        kept = f"the last good checkpoint is {good[-1].name}" if good else "there is no earlier checkpoint"
+        raise OSError(error.errno, f"{error.strerror}; {kept}", str(path)) from error
     for old in checkpoints(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file, whole or not at all.
+
+    Example:
+        >>> import tempfile
+        >>> write_text(path := Path(tempfile.mkdtemp(), "a.txt"), "whole")
+        >>> path.read_text()
+        'whole'
+    """
+    _write(path, text.encode())
 
 
 def checkpoints(folder: str | Path) -> list[Path]:
@@ -130,23 +147,25 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
+def _write(path: Path, content: bytes) -> None:
+    """Write beside the place, flush to the disk, rename."""
+    partial = path.with_suffix(_PARTIAL)
+    try:
+        partial.write_bytes(content)
+        _flush(partial)
+        os.replace(partial, path)
+        _flush(path.parent)
+    except OSError as error:  # a full disk is met when writing, and then without a file's name
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def _flush(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _not_written(error: Exception, path: Path) -> OSError:
-    """Return one error for all ways of not writing a file; the library of the format has its own."""
-    code = error.errno if isinstance(error, OSError) else None
-    if code is None:  # "I/O error: No space left on device (os error 28)"
-        found = re.search(r"os error (\d+)", str(error))
-        code = int(found[1]) if found else errno.EIO
-    good = checkpoints(path.parent)
-    kept = f"the last good one is {good[-1].name}" if good else "there is none before it"
-    return OSError(code, f"{os.strerror(code).lower()}, the checkpoint was not written; {kept}", str(path))
 
 
 def _library() -> Any:

@@ -13,6 +13,7 @@ from .._inputs import check_budget
 from .._names import lookup
 from ..divergences import DIVERGENCES
 from ..errors import InputError, InputTypeError, MissingLibraryError, UnknownNameError
+from .checkpoints import write_text
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, MAX_LOG_RATIO
 
 __all__ = ["TrainConfig", "override", "read_config"]
@@ -117,7 +118,7 @@ class TrainConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as JSON."""
-        Path(path).write_text(json.dumps(asdict(self), indent=2) + "\n")
+        write_text(Path(path), json.dumps(asdict(self), indent=2) + "\n")
 
 
 _TYPES = {field.name: type(field.default) for field in fields(TrainConfig)}

@@ -3,7 +3,7 @@
 import copy
 import time
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from math import exp, isfinite
 from pathlib import Path
@@ -16,7 +16,7 @@ from .._progress import bar
 from ..budget import acceptance_rate, solve_log_c
 from ..errors import InputError, MissingLibraryError
 from . import checkpoints
-from .batches import Batches, load_data
+from .batches import Batches, load_data, seed_noise
 from .config import TrainConfig, read_config
 from .losses import gradient_penalty
 from .networks import build_networks, try_networks
@@ -73,6 +73,8 @@ def train(
     """
     # What is trained, on what, and where
     goal = objective(config)
+    folder = None if out is None else Path(out)
+    found = _starting_point(config, folder, resume)
     samples = load_data(config, data, labels)
     shape, counts = list(samples.x.shape[1:]), [] if samples.labels is None else samples.labels.bincount().tolist()
     if generator is None or critic is None:
@@ -80,39 +82,44 @@ def train(
         generator, critic = generator or own[0], critic or own[1]
     try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
     ema = copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None
-    accelerator = _accelerator(config.precision)
-    world, here, first = accelerator.num_processes, accelerator.device, accelerator.is_main_process
-    batches = Batches(samples, config, rank=accelerator.process_index, world=world, device=here)
     generator_adam = torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas)
     critic_adam = torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas)
     window = BudgetWindow(config.budget, size=config.window or None, every=config.constant_every)
-
-    # Where it starts: afresh, from another run's networks, or where this run stopped
-    folder = None if out is None else Path(out)
-    state = State(generator, critic, ema, generator_adam, critic_adam, window, accelerator)
-    start = 0
-    if resume:
-        start = state.resume(_resumable(config, folder))
-    elif config.start_from:
-        path = checkpoints.latest(config.start_from)
-        state.take_networks(checkpoints.load(path)[0], path)
-    if folder is not None and first:
-        _open(folder, config, resume)
-    journal = Journal(folder if first else None, upto=start, tensorboard=config.tensorboard)
-    facts = {"shape": shape, "counts": counts, "config": asdict(config)}
+    accelerator = _accelerator(config.precision)
+    here, first = accelerator.device, accelerator.is_main_process
+    rank, world = accelerator.process_index, accelerator.num_processes
+    batches = Batches(samples, config, rank=rank, world=world, device=here)
     g, c, generator_step, critic_step = accelerator.prepare(generator, critic, generator_adam, critic_adam)
+    bare_g, bare_c = accelerator.unwrap_model(g), accelerator.unwrap_model(c)  # where no gradient is to be shared
     if ema is not None:
         ema.to(here)
-    bare_g, bare_c = accelerator.unwrap_model(g), accelerator.unwrap_model(c)  # where no gradient is to be shared
+
+    # Where it starts: afresh, from another run's networks, or where this run stopped
+    state = State(generator, critic, ema, generator_adam, critic_adam, window, accelerator)
+    start = 0
+    if found is not None and resume:
+        start = state.resume(found)
+    elif found is not None:
+        state.take_networks(checkpoints.load(found)[0], found)
+    accelerator.wait_for_everyone()  # all have read before the first one writes
+    if folder is not None and first:
+        folder.mkdir(parents=True, exist_ok=True)
+        config.save(folder / "config.json")
+    journal = Journal(folder if first else None, upto=start, tensorboard=config.tensorboard)
+    facts = {"shape": shape, "counts": counts}
     if folder is not None and not resume:
         state.save(folder, 0, facts, config.keep)
 
+    # The loop
     losses = Losses(lambda x: accelerator.reduce(x, "mean"))
     log_ratio: Tensor | None = None
     rejection = None
     parts, began, done = config.parts, time.perf_counter(), start
-    with bar("training", config.steps, progress if first else False) as tell:
+    own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
+    with own_noise, bar("training", config.steps, progress if first else False) as tell:
         for step in range(start, config.steps):
+            seed_noise(here, config.seed, step, rank)
+
             # The critic: real against fake
             for turn in range(config.critic_steps):
                 critic_step.zero_grad(set_to_none=True)
@@ -227,29 +234,23 @@ def _accelerator(precision: str) -> Any:
     return Accelerator(mixed_precision=precision, cpu=not gpu)  # without a GPU many processes must be told to share
 
 
-def _resumable(config: TrainConfig, folder: Path | None) -> Path:
-    """Return the checkpoint to resume from, if the configuration is that of the run."""
+def _starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
+    """Return the checkpoint to start from, if any; refuse to write over another run."""
+    if not resume:
+        if folder is not None and checkpoints.checkpoints(folder / "checkpoints"):
+            raise InputError(f"{folder} holds a run already; resume it, or choose another folder")
+        return checkpoints.latest(config.start_from) if config.start_from else None
     if folder is None:
         raise InputError("resume needs out, the folder of the run")
     path = checkpoints.latest(folder)
-    saved = read_config(folder / "config.json")
-    known = {name: getattr(config, name) for name in _FREE}
-    different = [k for k, value in asdict(replace(saved, **known)).items() if value != asdict(config)[k]]
-    if different:
-        key = different[0]
-        raise InputError(
-            f"{folder} was made with {key}={getattr(saved, key)!r}, got {getattr(config, key)!r}; resume with that, "
-            "or start a run in another folder"
-        )
+    saved = asdict(read_config(folder / "config.json"))
+    for key, value in asdict(config).items():
+        if key not in _FREE and saved[key] != value:
+            raise InputError(
+                f"{folder} was made with {key}={saved[key]!r}, got {value!r}; resume with that, or start a run in "
+                "another folder"
+            )
     return path
-
-
-def _open(folder: Path, config: TrainConfig, resume: bool) -> None:
-    """Make the folder of a run and write its configuration; refuse one that another run is in."""
-    if not resume and checkpoints.checkpoints(folder / "checkpoints"):
-        raise InputError(f"{folder} holds a run already; resume it, or choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    config.save(folder / "config.json")
 
 
 def _last_good(folder: Path | None) -> Path | None:

@@ -51,7 +51,7 @@ def build_networks(
         raise InputError("network 'mlp' takes no classes; use network='conv', or give train your own networks")
     pair = config.generator_loss == "two_critics"
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.set_state(keyed(config.seed, "weights").get_state())
+        torch.default_generator.manual_seed(keyed(config.seed, "weights").initial_seed())
         generator = _generator(config, shape, classes)
         critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
     return generator, TwoCritics(*critics) if pair else critics[0]

@@ -16,7 +16,9 @@ __all__ = ["State", "all_finite", "average"]
 
 @dataclass(frozen=True)
 class State:
-    """Networks, moving average, optimisers and window of a run; the random numbers of torch are part of it.
+    """Networks, moving average, optimisers and window of a run.
+
+    Random numbers and the order of the data are functions of the step: they have no state.
 
     Args:
         generator, critic: The networks themselves, not what wraps them for many processes.
@@ -36,16 +38,11 @@ class State:
 
     def save(self, folder: Path, step: int, facts: dict[str, Any], keep: int) -> None:
         """Write a checkpoint; every process must call this, the first one writes."""
-        numbers = {"rng": torch.get_rng_state()}
-        if self.accelerator.device.type == "cuda":
-            numbers["rng_cuda"] = torch.cuda.get_rng_state(self.accelerator.device)
-        world = {name: self.accelerator.gather(x[None].to(self.accelerator.device)) for name, x in numbers.items()}
         if self.accelerator.is_main_process:
             parts = {
                 **{name: module.state_dict() for name, module in self._modules().items()},
                 **{name: checkpoints.optimiser_tensors(optimiser) for name, optimiser in self._optimisers().items()},
                 "window": self.window.state_dict(),
-                "numbers": world,
             }
             tensors = {f"{part}/{name}": x for part, held in parts.items() for name, x in held.items()}
             facts = {**facts, "world": self.accelerator.num_processes}
@@ -66,10 +63,6 @@ class State:
             checkpoints.fill_optimiser(optimiser, checkpoints.under(tensors, name))
         device = self.accelerator.device
         self.window.load_state_dict({k: x.to(device) for k, x in checkpoints.under(tensors, "window").items()})
-        rank = self.accelerator.process_index
-        torch.set_rng_state(tensors["numbers/rng"][rank])
-        if "numbers/rng_cuda" in tensors and device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["numbers/rng_cuda"][rank], device)
         return int(facts["step"])
 
     def take_networks(self, tensors: dict[str, Tensor], path: Path) -> None:

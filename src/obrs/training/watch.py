@@ -1,7 +1,6 @@
 """What a run says of itself: losses that are watched for NaN, lines of JSON, TensorBoard."""
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MissingLibraryError, ObrsError
+from .checkpoints import write_text
 
 __all__ = ["DivergedError", "Journal", "Losses", "read_log"]
 
@@ -86,9 +86,7 @@ class Journal:
         self._path = None if folder is None else folder / "log.jsonl"
         if self._path is not None:
             self.rows = [row for row in read_log(self._path) if row["step"] <= upto]
-            partial = self._path.with_suffix(".partial")
-            partial.write_text("".join(map(_line, self.rows)))
-            os.replace(partial, self._path)
+            write_text(self._path, "".join(map(_line, self.rows)))
         self._board = _board(folder) if tensorboard and folder is not None else None
 
     def add(self, row: Mapping[str, Any]) -> None:

@@ -1,0 +1,44 @@
+"""`obrs train`: a training run from a file of settings."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+
+__all__ = ["train"]
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def train(
+    context: typer.Context,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file, or the config.json of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the run; runs/NAME by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest checkpoint of the run.")] = False,
+) -> None:
+    """Train a generator and its critic for a budget.
+
+    Any field of the configuration can be given here, too, and wins over the file: --budget 4 --steps 2000.
+    """
+    from ..errors import MissingLibraryError
+
+    try:
+        from ..training import config as settings
+        from ..training.loop import train as run_training
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
+    wanted = settings.override(settings.read_config(config), context.args)
+    folder = out or Path("runs") / config.stem
+    run = run_training(wanted, out=folder, resume=resume)
+    if not run.log:  # one of many processes speaks
+        return
+    typer.echo(f"trained {wanted.steps} steps: {folder}")
+    typer.echo(f'load it:      from obrs.training import load_trained; run = load_trained("{folder}")')
+    if "rate" in run.log[-1]:
+        typer.echo(f"sample it:    obrs.sample(run.propose, run.log_ratio, 1000, budget={wanted.budget:g})")
+    else:
+        typer.echo(f"sample it:    needs a log-ratio, and {wanted.generator_loss} has none; train with --two-heads")
+    typer.echo(f"train it on:  obrs train {config} --out {folder} --resume --steps {2 * wanted.steps}")
