@@ -1,0 +1,114 @@
+"""Every network in the registry: described by plain data, built again from it, one sample at a time."""
+
+import copy
+import inspect
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from obrs.errors import InputError, UnknownNameError
+from obrs.models.registry import NETWORKS, build
+
+# a description, the shape of one input, the shape of its output; conditional networks get labels as well
+CASES = [
+    ({"name": "mlp", "sizes": [6, 8, 3], "activation": "silu"}, (2, 3), (3,)),
+    ({"name": "mlp", "sizes": [4, 5], "spectral_norm": True}, (4,), (5,)),
+    ({"name": "mlp_generator"}, (2,), (2,)),
+    ({"name": "mlp_generator", "latent": 5, "dim": [1, 7, 7], "width": 16, "output": "tanh"}, (5,), (1, 7, 7)),
+    ({"name": "mlp_critic"}, (2,), ()),
+    ({"name": "mlp_critic", "dim": [1, 4, 4], "width": 16, "heads": 2, "activation": "leaky_relu"}, (1, 4, 4), (2,)),
+    ({"name": "mlp_critic", "dim": 3, "width": 16, "spectral_norm": True}, (3,), ()),
+    ({"name": "conv_generator", "latent": 6, "size": 8, "width": 8}, (6,), (1, 8, 8)),
+    ({"name": "conv_generator", "latent": 6, "size": 28, "channels": 3, "width": 4, "classes": 5}, (6,), (3, 28, 28)),
+    ({"name": "conv_critic", "size": 8, "width": 8}, (1, 8, 8), ()),
+    ({"name": "conv_critic", "size": 16, "channels": 3, "width": 4, "heads": 2, "classes": 5}, (3, 16, 16), (2,)),
+    ({"name": "conv_critic", "size": 16, "width": 4, "classes": 5, "spectral_norm": True}, (1, 16, 16), ()),
+    ({"name": "small_classifier", "size": 8, "width": 4}, (1, 8, 8), (10,)),
+    ({"name": "small_classifier", "size": 28, "channels": 3, "classes": 4, "width": 4}, (3, 28, 28), (4,)),
+]
+each_network = pytest.mark.parametrize(
+    ("spec", "inside", "outside"), CASES, ids=[f"{spec['name']}{at}" for at, (spec, *_) in enumerate(CASES)]
+)
+
+
+def seeded(spec, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build(spec)
+
+
+def inputs(spec, inside, n=5):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(n, *inside, generator=generator)
+    conditional = spec.get("classes") and not spec["name"].endswith("classifier")
+    return (x, torch.arange(n) % spec["classes"]) if conditional else (x,)
+
+
+def test_every_network_has_a_case():
+    assert {spec["name"] for spec, *_ in CASES} == set(NETWORKS)
+
+
+@each_network
+def test_shapes_are_as_promised(spec, inside, outside):
+    assert build(spec)(*inputs(spec, inside)).shape == (5, *outside)
+
+
+@each_network
+def test_description_is_plain_data_that_builds_the_same_network(spec, inside, outside):
+    net = seeded(spec)
+    assert spec.items() <= net.spec.items()
+    again = seeded(json.loads(json.dumps(net.spec)))
+    assert again.spec == net.spec
+    torch.testing.assert_close(again.state_dict(), net.state_dict(), rtol=0, atol=0)
+    assert copy.deepcopy(net).spec == net.spec
+
+
+@each_network
+def test_description_holds_every_argument(spec, inside, outside):
+    assert set(build(spec).spec) == {"name", *inspect.signature(NETWORKS[spec["name"]]).parameters}
+
+
+@each_network
+def test_seed_decides_the_weights(spec, inside, outside):
+    weights = [nn.utils.parameters_to_vector(seeded(spec, seed).parameters()) for seed in (0, 0, 1)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@each_network
+def test_one_sample_does_not_depend_on_the_others(spec, inside, outside):
+    net = seeded(spec).double().eval()
+    batch = [part.double() if part.is_floating_point() else part for part in inputs(spec, inside)]
+    alone = torch.cat([net(*(part[i : i + 1] for part in batch)) for i in range(5)])
+    torch.testing.assert_close(net(*batch), alone, rtol=1e-10, atol=1e-12)
+
+
+@each_network
+def test_gradient_reaches_every_weight_and_the_input(spec, inside, outside):
+    net = seeded(spec).eval()
+    batch = inputs(spec, inside, n=64)
+    batch[0].requires_grad_()
+    (net(*batch) ** 2).sum().backward()
+    assert batch[0].grad.abs().sum() > 0
+    silent = [name for name, p in net.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not silent
+
+
+@each_network
+def test_wide_input_makes_no_nan(spec, inside, outside):
+    net = seeded(spec).eval()
+    x, *label = inputs(spec, inside)
+    assert torch.isfinite(net(1e6 * x, *label)).all()
+
+
+def test_unknown_network_or_argument_is_one_line():
+    with pytest.raises(UnknownNameError, match="unknown network 'conv_critc'; did you mean 'conv_critic'"):
+        build({"name": "conv_critc"})
+    with pytest.raises(UnknownNameError, match="unknown network None; there are: mlp, "):
+        build({"size": 8})
+    with pytest.raises(InputError, match="mlp_critic: got an unexpected keyword argument 'wdith'"):
+        build({"name": "mlp_critic", "wdith": 3})
+    with pytest.raises(InputError, match="mlp: missing 1 required positional argument: 'sizes'"):
+        build({"name": "mlp"})
