@@ -190,16 +190,16 @@ def override(config: TrainConfig, arguments: Iterable[str]) -> TrainConfig:
     return _with(config, values, "")
 
 
-def _check_key(key: str, what: str) -> None:
+def _check_key(key: str, what: str, where: str = "") -> None:
     if key not in _TYPES:
         near = get_close_matches(key, _TYPES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_TYPES)}"
-        raise UnknownNameError(f"unknown {what} {key!r}; {hint}")
+        raise UnknownNameError(f"unknown {what} {key!r}{where}; {hint}")
 
 
 def _with(config: TrainConfig, values: Mapping[str, Any], where: str) -> TrainConfig:
     for key in values:
-        _check_key(key, f"key{where}")
+        _check_key(key, "key", where)
     return replace(config, **values)
 
 
