@@ -61,13 +61,13 @@ def _minimise(x: Floats, prior: Floats, start: Floats) -> tuple[Floats, float]:
         gradient = -(x @ missed) / n
         step = -_solve((x * (missed * (1 - missed))) @ x.T / n, gradient)
         decrement = -float(gradient @ step)
-        if decrement < 1e-26:
-            break
         size, new = 1.0, at(theta + step)
         while decrement > 1e-12 and new[0] > loss - 1e-4 * size * decrement and size > 1e-9:
             size /= 2
             new = at(theta + size * step)
         loss, z, theta = new
+        if decrement < 1e-18:  # each step squares it
+            break
     return theta, loss
 
 

@@ -336,7 +336,7 @@ def _where_finite(log_ratio: Array, formula: Callable[[Any, Array], Array]) -> A
     x = as_floats(log_ratio, "log_ratio")
     xp = array_namespace(x)
     infinite = xp.isinf(x)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # NaN stays NaN
         out = xp.where(infinite, x, formula(xp, xp.where(infinite, 0.0, x)))
     return np.asarray(out) if isinstance(x, np.ndarray) else out  # NumPy turns 0-d arrays into scalars
 
