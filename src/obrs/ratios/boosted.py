@@ -13,7 +13,9 @@ from .descent import Outcome, check_rate
 from .pairs import Task, Tensor, check_numbers
 from .scorers import Scorer
 
-__all__ = ["Boosted", "walk"]
+__all__ = ["Boosted", "tree_scores"]
+
+_TREES = 8  # at a time
 
 
 @dataclass(frozen=True)
@@ -70,48 +72,52 @@ class Boosted:
         )
         model.fit(np.concatenate([real, fake]), np.repeat([1, 0], [n_real, n_fake]))
         module = torch.nn.ModuleDict()
-        depth = _keep_trees(model, module, log(n_fake / n_real))
+        _keep_trees(model, module, log(n_fake / n_real))
         stopped = "all rounds done" if model.n_iter_ == self.rounds else "no better validation loss"
         outcome = Outcome(int(model.n_iter_), perf_counter() - started, stopped, (), n_fake)
-        return Scorer("trees", module.to(task.device), {"depth": depth}), outcome
+        return Scorer("trees", module.to(task.device)), outcome
 
 
-def _keep_trees(model: Any, module: Any, prior: float) -> int:
-    """Turn scikit-learn's trees into arrays (trees, nodes) and return the depth of the deepest."""
+def _keep_trees(model: Any, module: Any, prior: float) -> None:
+    """Turn scikit-learn's trees into tensors.
+
+    A tree asks all its questions of a sample at once. Of the way to a leaf the tensors know where it turns right, +1,
+    and where left, -1: the sample is in the leaf for which the sum of its yeses is the number of right turns.
+    """
     import torch
 
     trees = [predictor.nodes for (predictor,) in model._predictors]
-    size = max(map(len, trees))
-    feature, branch = np.zeros((len(trees), size), np.int64), np.zeros((len(trees), size, 2), np.int64)
-    threshold, value = np.zeros((2, len(trees), size))
+    leaves = max(int(nodes["is_leaf"].sum()) for nodes in trees)
+    feature, threshold = np.zeros((len(trees), leaves), np.int64), np.full((len(trees), leaves), np.inf)
+    turns, rights = np.zeros((len(trees), leaves, leaves), np.float32), np.full((len(trees), leaves), -1, np.float32)
+    value = np.zeros((len(trees), leaves), np.float32)
     for i, nodes in enumerate(trees):
-        n, leaf, own = len(nodes), nodes["is_leaf"].astype(bool), np.arange(len(nodes))
-        feature[i, :n], value[i, :n] = np.where(leaf, 0, nodes["feature_idx"]), np.where(leaf, nodes["value"], 0.0)
-        threshold[i, :n] = np.where(leaf, np.inf, nodes["num_threshold"])
-        for side, name in enumerate(("left", "right")):
-            branch[i, :n, side] = np.where(leaf, own, nodes[name])
-    start = float(np.ravel(model._baseline_prediction)[0]) + prior
-    arrays = {
-        "feature": feature,
-        "branch": branch,
-        "threshold": threshold,
-        "value": value,
-        "start": np.array(start),
-    }
-    for name, array in arrays.items():
+        number = np.where(nodes["is_leaf"], np.cumsum(nodes["is_leaf"]), np.cumsum(1 - nodes["is_leaf"])) - 1
+        ways: list[tuple[int, dict[int, int]]] = [(0, {})]
+        while ways:
+            at, way = ways.pop()
+            node, mine = nodes[at], int(number[at])
+            if node["is_leaf"]:
+                value[i, mine], rights[i, mine] = node["value"], sum(turn > 0 for turn in way.values())
+                turns[i, mine, list(way)] = list(way.values())
+            else:
+                feature[i, mine], threshold[i, mine] = node["feature_idx"], node["num_threshold"]
+                ways += [(int(node["left"]), way | {mine: -1}), (int(node["right"]), way | {mine: 1})]
+    narrow = threshold.astype(np.float32)  # rounded down, so that a float32 is above it as it is above the threshold
+    threshold = np.where(narrow > threshold, np.nextafter(narrow, np.float32(-np.inf)), narrow)
+    start = np.array(float(np.ravel(model._baseline_prediction)[0]) + prior, np.float32)
+    tensors = {"feature": feature, "threshold": threshold, "turns": turns, "rights": rights, "value": value}
+    for name, array in (tensors | {"start": start}).items():
         module.register_buffer(name, torch.from_numpy(array))
-    return int(max(nodes["depth"].max() for nodes in trees))
 
 
-def walk(module: Any, x: Tensor, depth: int) -> Tensor:
-    """Walk down all trees at once; a node without children leads to itself."""
-    import torch
-
-    flat = x.flatten(1).double()
-    rows = torch.arange(len(flat), device=x.device)[:, None]
-    tree = torch.arange(len(module.feature), device=x.device)[None]
-    at = torch.zeros((len(flat), len(module.feature)), dtype=torch.int64, device=x.device)
-    for _ in range(depth):
-        right = flat[rows, module.feature[tree, at]] > module.threshold[tree, at]
-        at = module.branch[tree, at, right.long()]
-    return module.start + module.value[tree, at].sum(1)
+def tree_scores(module: Any, x: Tensor) -> Tensor:
+    """Add up what the leaves say in which a sample ends, shape `(n,)`."""
+    flat = x.flatten(1).T.contiguous()
+    total = module.start.expand(len(x)).clone()
+    for at in range(0, len(module.value), _TREES):
+        part = slice(at, at + _TREES)
+        yes = flat[module.feature[part]] > module.threshold[part, :, None]  # trees, questions, samples
+        leaf = module.turns[part] @ yes.float() == module.rights[part, :, None]
+        total += (module.value[part, None] @ leaf.float()).sum(0)[0]
+    return total

@@ -106,17 +106,16 @@ def descend(
             real, fake = task.batch(run.step)
             module.train()
             value = loss(module, real, fake)
-            if not isfinite(float(value.detach())):
+            if not isfinite(now := float(value.detach())):
                 check_numbers(fake, "propose")
-                raise InputError(
-                    f"the loss is {float(value.detach())} at step {run.step}; lower lr, {lr:g} is too large here"
-                )
+                raise InputError(f"the loss is {now} at step {run.step}; lower lr, {lr:g} is too large here")
             optimiser.zero_grad(set_to_none=True)
             value.backward()
             optimiser.step()
             keep = min(average, (1 + run.step) / (10 + run.step))
             with torch.no_grad():
-                torch._foreach_lerp_(mean, parameters, 1 - keep)
+                for old, new in zip(mean, parameters, strict=True):
+                    old.lerp_(new, 1 - keep)
             run.step += 1
             if run.step % every == 0 or run.step == task.steps:
                 run.judged(judge, patience)

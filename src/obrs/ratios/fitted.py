@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ __all__ = ["FitReport", "FittedRatio", "load_ratio"]
 _VERSION = 1
 _SATURATED = 0.02  # nats of held-out log-loss; between unit Gaussians that is a KL of about 11
 _SATURATION = (
-    "the classifier separates the two sets (held-out log-loss {loss:.1g}): where they do not meet its log-ratio is a "
-    "guess that is too small, and E_P[log r] a lower bound of the KL; use {remedy}"
+    "the classifier separates the two sets (held-out log-loss {loss:.1g}): where they do not meet, its log-ratio is a "
+    "guess, and so are averages of it such as a KL divergence; use Telescope()"
 )
 
 
@@ -77,7 +77,7 @@ def find_trouble(log_loss: float, standard_error: float, bridges: tuple[float, .
             return f"{where}; use Telescope(bridges={2 * len(bridges)})"
         return None
     if log_loss < _SATURATED:
-        return _SATURATION.format(loss=log_loss, remedy="Telescope()")
+        return _SATURATION.format(loss=log_loss)
     if log_loss > log(2) + 3 * standard_error:
         return f"held-out log-loss {log_loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
     return None
@@ -87,7 +87,8 @@ def find_trouble(log_loss: float, standard_error: float, bridges: tuple[float, .
 class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
-    Call it with samples `(n, ...)` of NumPy, torch or JAX; the answer `(n,)` is of the same library, dtype and device.
+    Call it with samples `(n, ...)` of NumPy, torch or JAX; the answer `(n,)` is of the same library and device, and
+    float32 or, for float64, float64.
 
     Args:
         scorer: The fitted tensors and how to read them.
@@ -117,14 +118,20 @@ class FittedRatio:
         if tuple(x.shape[1:]) != self.shape or not x.ndim:
             raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
         if is_torch_array(x) and x.device != self.probe.device:
-            raise InputError(f"the samples are on {x.device} and this ratio on {self.probe.device}; move one of them")
+            raise InputError(
+                f"the samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)"
+            )
         if not len(x):
             return like(np.zeros(0), x)
         score = blocks(self.scorer, to_tensor(x, self.probe.device))
+        wide = "float64" in str(x.dtype)
         if is_torch_array(x):
-            return score.to(x.dtype) if x.dtype.is_floating_point else score
-        dtype = x.dtype if "float" in str(x.dtype) else np.float32
-        return like(host_view(score), x, dtype=dtype)
+            return score.double() if wide else score
+        return like(host_view(score), x, dtype=x.dtype if wide else np.float32)
+
+    def to(self, device: Any) -> "FittedRatio":
+        """Return the ratio on another device of torch; features of a head must be there already."""
+        return replace(self, scorer=self.scorer.to(device), probe=self.probe.to(device))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `load_ratio` reads; the whole of it, or nothing."""
@@ -181,7 +188,7 @@ def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str,
     specs = {name: getattr(part, "spec", None) for name, part in scorer.module.items()}
     own = {name: type(part).__name__ for name, part in scorer.module.items()}
     members = [_describe(member, f"{prefix}.{i}", tensors) for i, member in enumerate(scorer.members)]
-    return {"kind": scorer.kind, "facts": scorer.facts, "networks": specs, "classes": own, "members": members}
+    return {"kind": scorer.kind, "networks": specs, "classes": own, "members": members}
 
 
 def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], network: Any, features: Any) -> Scorer:
@@ -206,7 +213,7 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
             f"the network given is not built like the one in the file: {str(error).splitlines()[-1]}"
         ) from error
     module.eval().requires_grad_(False)
-    return Scorer(facts["kind"], module, facts["facts"], features, tuple(members))
+    return Scorer(facts["kind"], module, features, tuple(members))
 
 
 def _network(spec: dict[str, Any] | None, kind: str, network: Any) -> Any:

@@ -9,6 +9,7 @@ from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError, InputTypeError
 from .descent import Outcome, check_rate, descend, logistic_loss
+from .linear import whitening
 from .pairs import Task, Tensor, check_numbers
 from .scorers import Scorer, blocks, copied
 
@@ -74,7 +75,7 @@ class Head:
             check_numbers(part, "features")
         both = torch.cat(seen).double()
         module.register_buffer("shift", both.mean(0).float())
-        module.register_buffer("whiten", _whitening(both).float())
+        module.register_buffer("whiten", whitening(both).float())
         module["linear"] = _built(task, {"name": "mlp", "sizes": [module.whiten.shape[1], 1]})
         torch.nn.init.zeros_(module["linear"][-1].weight)
         return _descended(Scorer("head", module, features=features), task, self.lr)
@@ -256,17 +257,6 @@ def _built(task: Task, spec: dict[str, Any]) -> Any:
 
     with task.seeded():
         return build(spec).to(task.device)
-
-
-def _whitening(x: Tensor) -> Tensor:
-    """Return the matrix that makes features uncorrelated, of variance 1; directions without variance are left out."""
-    import torch
-
-    variance, axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))
-    kept = variance > 1e-6 * variance.max().clamp(min=1e-30)
-    if not bool(kept.any()):
-        raise InputError(f"features are constant over {len(x)} samples; they tell nothing apart")
-    return axes[:, kept] / variance[kept].sqrt()
 
 
 def _descended(scorer: Scorer, task: Task, lr: float) -> Fit:

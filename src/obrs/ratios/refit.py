@@ -1,6 +1,7 @@
 """Fit a log-ratio for any generator, from real samples and its own."""
 
 import warnings
+from dataclasses import fields, is_dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -82,6 +83,7 @@ def refit(
         progress=progress,
         checkpoint=checkpoint,
     )
+    task = replace(task, identity=task.identity | {"method": _description(chosen)})
     scorer, outcome = chosen.fit(task)
     losses = [np.logaddexp(0, sign * _scores(scorer, x)) for sign, x in ((-1, task.held_real), (1, task.held_fake))]
     loss = float(sum(part.mean() for part in losses) / 2)
@@ -108,6 +110,16 @@ def refit(
 
 def _scores(scorer: Any, x: Any) -> Any:
     return blocks(scorer, x).double().cpu().numpy()
+
+
+def _description(method: Any) -> str:
+    """Tell one method from another in a checkpoint: its name and constants, and the kinds of networks in it."""
+    if isinstance(method, tuple | list):
+        return f"({', '.join(map(_description, method))})"
+    if not is_dataclass(method) or isinstance(method, type):
+        return repr(method) if isinstance(method, int | float | str | None) else type(method).__name__
+    values = (f"{f.name}={_description(getattr(method, f.name))}" for f in fields(method))
+    return f"{type(method).__name__}({', '.join(values)})"
 
 
 def _method(method: Any) -> Any:

@@ -6,7 +6,7 @@ is in its file.
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._names import lookup
@@ -25,20 +25,23 @@ class Scorer:
     Args:
         kind: A key of `KINDS`.
         module: A `torch.nn.ModuleDict` with whatever that kind looks for.
-        facts: Plain data that goes into the file.
         features: What a head looks at; not in the file.
         members: The scorers that are averaged.
     """
 
     kind: str
     module: Any
-    facts: dict[str, Any] = field(default_factory=dict)
     features: Callable[[Tensor], Tensor] | None = None
     members: tuple["Scorer", ...] = ()
 
     def __call__(self, x: Tensor, module: Any = None) -> Tensor:
         """Score with these weights, or with those of a module built alike."""
         return lookup(KINDS, self.kind, "kind of ratio")(self, self.module if module is None else module, x)
+
+    def to(self, device: Any) -> "Scorer":
+        """Return a copy on another device."""
+        members = tuple(member.to(device) for member in self.members)
+        return replace(self, module=deepcopy(self.module).to(device), members=members)
 
 
 def _network(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
@@ -57,9 +60,9 @@ def _head(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
 
 
 def _trees(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
-    from .boosted import walk
+    from .boosted import tree_scores
 
-    return walk(module, x, int(scorer.facts["depth"]))
+    return tree_scores(module, x)
 
 
 def _mean(scorer: Scorer, module: Any, x: Tensor) -> Tensor:

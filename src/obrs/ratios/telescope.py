@@ -1,15 +1,20 @@
 """Telescoping: a ratio of two distributions that hardly meet, as a product of ratios of neighbours."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import pi
 from typing import Any
 
 from .._inputs import check_count
 from .descent import check_rate, descend, logistic_loss
+from .linear import logistic_regression
 from .pairs import Task, Tensor
 from .scorers import Scorer, embed
 
 __all__ = ["Telescope", "bridge_losses", "bridge_scores"]
+
+_POOL = 20000  # samples of each kind for the quadratic functions
+_MANY = 40  # numbers in a sample from which on products of two different ones are left out
 
 
 @dataclass(frozen=True)
@@ -49,24 +54,26 @@ class Telescope:
         check_rate(self.lr)
 
     def fit(self, task: Task) -> tuple[Scorer, Any]:
-        """Fit all bridges at once."""
+        """Fit all bridges at once: first the quadratic functions, then what the mlp can add."""
         import torch
 
         from ..models.registry import build
 
-        module = torch.nn.ModuleDict()
-        both = torch.cat(task.pool(8192)).flatten(1)
+        real, fake = task.pool(min(task.real.size, _POOL))
+        both = torch.cat([real, fake])
         spread = both.std(0)
-        module.register_buffer("shift", both.mean(0).reshape(task.shape))
-        module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)).reshape(task.shape))
-        numbers = both.shape[1]
-        hidden = [self.width] * self.layers
+        module = torch.nn.ModuleDict()
+        module.register_buffer("shift", both.mean(0))
+        module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+        features = [_quadratic(embed(module, x).flatten(1)) for x in _waymarks(real, fake, self.bridges)]
+        lines = [logistic_regression(far, near) for near, far in pairwise(features)]
+        module.register_buffer("weight", torch.stack([weight for weight, _ in lines], dim=1).float())
+        module.register_buffer("constant", torch.stack([constant for _, constant in lines]).float())
+        sizes = [spread.numel(), *[self.width] * self.layers, self.bridges]
         with task.seeded():
-            module["body"] = build({"name": "mlp", "sizes": [numbers, *hidden, self.bridges], "activation": "silu"})
-            module["quadratic"] = build({"name": "mlp", "sizes": [_terms(numbers), self.bridges]})
-        module.to(task.device)
-        for weight in (module["body"][-1].weight, module["quadratic"][-1].weight):
-            torch.nn.init.zeros_(weight)
+            module["body"] = build({"name": "mlp", "sizes": sizes, "activation": "silu"}).to(task.device)
+        torch.nn.init.zeros_(module["body"][-1].weight)
+        torch.nn.init.zeros_(module["body"][-1].bias)
         outcome = descend(module, _loss, lambda m: float(_held_out(m, task).mean()), task, lr=self.lr)
         return Scorer("telescope", module), outcome
 
@@ -74,7 +81,7 @@ class Telescope:
 def bridge_scores(module: Any, x: Tensor) -> Tensor:
     """Return the log-ratio of each bridge, shape `(n, bridges)`."""
     x = embed(module, x).flatten(1)
-    return module["body"](x) + module["quadratic"](_quadratic(x))
+    return module["body"](x) + _quadratic(x) @ module.weight + module.constant
 
 
 def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
@@ -96,26 +103,26 @@ def _loss(module: Any, real: Tensor, fake: Tensor) -> Tensor:
 
 def _losses(module: Any, real: Tensor, fake: Tensor) -> Tensor:
     """Return the log-loss of every bridge on samples of its two ends."""
-    import torch
-
-    bridges = module["quadratic"][-1].out_features
-    angle = torch.linspace(0.0, pi / 2, bridges + 1, device=real.device).reshape(-1, *[1] * real.ndim)
-    waymarks = angle.cos() * fake + angle.sin() * real
+    bridges = len(module.constant)
+    waymarks = _waymarks(real, fake, bridges)
     scores = bridge_scores(module, waymarks.flatten(0, 1)).reshape(bridges + 1, len(real), bridges)
-    near = scores[:-1].diagonal(dim1=0, dim2=2)
-    far = scores[1:].diagonal(dim1=0, dim2=2)
+    near, far = (part.diagonal(dim1=0, dim2=2) for part in (scores[:-1], scores[1:]))
     return logistic_loss(far, near)
 
 
-def _terms(numbers: int) -> int:
-    return numbers + (numbers * (numbers + 1) // 2 if numbers <= 64 else numbers)
+def _waymarks(real: Tensor, fake: Tensor, bridges: int) -> Tensor:
+    """Return fakes, bridges - 1 sets of mixtures, and real samples, along a new first axis."""
+    import torch
+
+    angle = torch.linspace(0.0, pi / 2, bridges + 1, device=real.device).reshape(-1, *[1] * real.ndim)
+    return angle.cos() * fake + angle.sin() * real
 
 
 def _quadratic(x: Tensor) -> Tensor:
     """Return the numbers and their products; only their squares where there are many."""
     import torch
 
-    if x.shape[1] > 64:
+    if x.shape[1] > _MANY:
         return torch.cat([x, x * x], dim=1)
     row, column = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
     return torch.cat([x, x[:, row] * x[:, column]], dim=1)
