@@ -57,30 +57,35 @@ class Batches:
                 f"take a multiple of {config.parts * world}"
             )
         self._data, self._config, self._device = data, config, device
-        self._size = config.batch_size // config.parts  # of one part, over all processes
-        self._mine = slice(rank * (self._size // world), (rank + 1) * (self._size // world))
+        self._part, self._share = config.batch_size // config.parts, config.batch_size // config.parts // world
+        self._rank = rank
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
 
     def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return real samples and their labels: the data in a new random order each time it has been seen."""
-        count = (step * self._config.critic_steps + turn) * self._config.parts + part
-        rows = self._rows(count * self._size, (count + 1) * self._size)[self._mine]
+        size = self._config.batch_size
+        first = (step * self._config.critic_steps + turn) * size
+        rows = self._rows(first, first + size)[self._mine(part)]
         return self._there(self._data.x[rows]), self._labels(rows)
 
     def latent(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return latents and labels for fakes, the labels as frequent as in the data; turn -1 is the generator's."""
-        generator = keyed(self._config.seed, "latent", step, turn, part)
-        z = torch.randn(self._size, self._config.latent, generator=generator)[self._mine]
+        generator, size = keyed(self._config.seed, "latent", step, turn), self._config.batch_size
+        z = torch.randn(size, self._config.latent, generator=generator)[self._mine(part)]
         if self._data.labels is None:
             return self._there(z), None
-        rows = torch.randint(len(self._data.x), (self._size,), generator=generator)[self._mine]
+        rows = torch.randint(len(self._data.x), (size,), generator=generator)[self._mine(part)]
         return self._there(z), self._labels(rows)
 
     def mix(self, step: int, turn: int, part: int) -> Tensor:
         """Return a uniform per sample: where between real and fake the gradient penalty looks."""
-        return self._there(
-            torch.rand(self._size, generator=keyed(self._config.seed, "mix", step, turn, part))[self._mine]
-        )
+        numbers = torch.rand(self._config.batch_size, generator=keyed(self._config.seed, "mix", step, turn))
+        return self._there(numbers[self._mine(part)])
+
+    def _mine(self, part: int) -> slice:
+        """Return which of a step's samples are this process's in a part."""
+        first = part * self._part + self._rank * self._share
+        return slice(first, first + self._share)
 
     def _rows(self, first: int, last: int) -> Tensor:
         """Return rows of the data at these positions of the endless sequence of shuffled epochs."""
