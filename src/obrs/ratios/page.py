@@ -1,0 +1,152 @@
+"""The picture of a diagnosis. Matplotlib is imported when it is drawn, not before."""
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputTypeError, MissingLibraryError
+from ..plotting import COLOURS
+from ..profile import Profile
+from .doctor import Diagnosis
+from .evidence import reliability
+
+__all__ = ["plot_diagnosis"]
+
+_RAW, _REPAIRED, _REAL, _FAKE, _CUT = COLOURS[0], COLOURS[2], COLOURS[1], "0.45", COLOURS[5]
+_POINTS = 400
+
+
+def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any = None) -> Any:
+    """Draw a diagnosis: reliability, log-ratios of real and fake, acceptance, and divergence against the budget.
+
+    Args:
+        diagnosis: What `diagnose` returned.
+        divergence: What the last panel shows, one of kl, js and tv.
+        figure: A matplotlib figure to draw into; by default a new one, which is not shown.
+
+    Returns:
+        The matplotlib figure; save it with `figure.savefig("diagnosis.png")`.
+
+    Example:
+        >>> from obrs.ratios.doctor import diagnose
+        >>> rng = np.random.default_rng(0)
+        >>> found = diagnose(rng.normal(0.5, 1, 500), rng.normal(-0.5, 1, 500), budget=2)
+        >>> len(plot_diagnosis(found).axes)
+        4
+    """
+    if not isinstance(diagnosis, Diagnosis):
+        raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")
+    if divergence not in diagnosis.at_budget.left:
+        known = ", ".join(diagnosis.at_budget.left)
+        raise InputTypeError(f"divergence must be one of {known}, got {divergence!r:.60}")
+    if figure is None:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise MissingLibraryError("plot_diagnosis needs matplotlib: pip install 'obrs[plot]'") from error
+        figure = Figure(figsize=(11, 8.5), layout="constrained")
+    curve, ratios, acceptance, left = figure.subplots(2, 2).flat
+    low, high = _range(diagnosis)
+    _draw_reliability(curve, diagnosis, low, high)
+    _draw_ratios(ratios, diagnosis, low, high)
+    _draw_acceptance(acceptance, diagnosis, low, high)
+    _draw_left(left, diagnosis, divergence)
+    for axes, corner in ((curve, "upper left"), (ratios, "upper right"), (acceptance, "upper left"), (left, "best")):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8, loc=corner)  # "best" would look at every sample
+    title = f"{diagnosis.verdict.upper()} at K = {diagnosis.budget:g}: {diagnosis.reason}"
+    figure.suptitle(textwrap.fill(title, 100), fontsize=11)
+    return figure
+
+
+def _range(d: Diagnosis) -> tuple[float, float]:
+    """Return where to look: nearly all finite scores, and 1/c."""
+    ends = [np.quantile(x[np.isfinite(x)], (0.005, 0.995)) for x in d.raw]
+    low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+    cut = -d.at_budget.log_c
+    if np.isfinite(cut):
+        low, high = min(low, cut), max(high, cut)
+    margin = max(0.05 * (high - low), 0.1)
+    return float(low - margin), float(high + margin)
+
+
+def _draw_reliability(axes: Any, d: Diagnosis, low: float, high: float) -> None:
+    curves = [(d.reliability, _RAW, "o", "as it is")]
+    if d.repaired is not None:
+        after = reliability(np.sort(d.repaired[0]), np.sort(d.repaired[1]))
+        assert after is not None
+        curves.append((after, _REPAIRED, "s", "repaired, on held-out folds"))
+    axes.plot([low, high], [low, high], color="black", lw=1, ls=":", label="calibrated")
+    for curve, colour, marker, label in curves:
+        shown = np.isfinite(curve.claimed)
+        # bins that only one kind of samples falls in give a bound, not a point
+        sided = (np.minimum(curve.real, curve.fake) == 0) & shown
+        both = ~sided & shown
+        axes.errorbar(
+            curve.claimed[both],
+            curve.observed[both],
+            1.96 * curve.error[both],
+            fmt=marker,
+            color=colour,
+            ms=4,
+            lw=1,
+            label=label,
+        )
+        if np.any(sided):
+            claimed, observed = curve.claimed[sided], curve.observed[sided]
+            axes.plot(
+                claimed, observed, marker, mfc="none", color=colour, ms=4, label="only real or only fake: a bound"
+            )
+    seen = np.concatenate([curve.observed for curve, *_ in curves])
+    margin = 0.15 * float(seen.max() - seen.min()) + 0.5
+    axes.set_ylim(seen.min() - margin, seen.max() + margin)
+    axes.set(title="reliability: what log r claims, and what labels show", xlabel="claimed log r", xlim=(low, high))
+    axes.set_ylabel("observed log-ratio, 95 % intervals")
+
+
+def _draw_ratios(axes: Any, d: Diagnosis, low: float, high: float) -> None:
+    bins = np.linspace(low, high, 81)
+    for scores, colour, label in zip(d.raw, (_REAL, _FAKE), ("real, P", "fake, Q"), strict=True):
+        clipped = np.clip(scores, low, high)  # what lies outside stands at the ends
+        share = np.full(len(scores), 1 / len(scores))
+        axes.hist(clipped, bins=bins, weights=share, color=colour, alpha=0.5, label=label)
+    if np.isfinite(d.at_budget.log_c):
+        axes.axvline(-d.at_budget.log_c, color=_CUT, label="1/c: kept for sure beyond")
+    axes.set(title="log-ratio of real and fake samples", xlabel="log r", ylabel="share of samples", xlim=(low, high))
+    axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
+
+
+def _draw_acceptance(axes: Any, d: Diagnosis, low: float, high: float) -> None:
+    x = np.linspace(low, high, _POINTS)
+    log_c = d.at_budget.log_c
+    axes.plot(x, np.exp(np.minimum(x + log_c, 0.0)), color=_RAW, label=f"as it is, at K = {d.budget:g}")
+    if d.repaired is not None:
+        repaired_log_c = Profile(d.repaired[1]).log_c(d.budget)
+        y = np.exp(np.minimum(np.asarray(d.calibration(x)) + repaired_log_c, 0.0))
+        axes.plot(x, y, color=_REPAIRED, ls="--", label="repaired, at the same budget")
+    if np.isfinite(log_c):
+        axes.axvline(-log_c, color=_CUT, lw=1, label="1/c: errors of r beyond change nothing")
+    axes.set(title="acceptance min(c r, 1)", xlabel="log r as it is", ylabel="probability of being kept")
+    axes.set(ylim=(0, 1.25), xlim=(low, high))
+
+
+def _draw_left(axes: Any, d: Diagnosis, key: str) -> None:
+    profiles = [(Profile(d.raw[1]), _RAW, "-", "promised as it is")]
+    if d.repaired is not None:
+        profiles.append((Profile(d.repaired[1]), _REPAIRED, "--", "promised after the repair"))
+    first = max(1.0, max(1 / p.possible for p, *_ in profiles) * (1 + 1e-9))
+    grid = np.geomspace(first, max(2 * d.budget, 1.5 * first, 4.0), 60)
+    for profile, colour, style, label in profiles:
+        axes.plot(grid, [profile.divergence(key, k) for k in grid], color=colour, ls=style, label=label)
+    left = d.at_budget.left[key]
+    points = [(left.held_out, _RAW, "o", "held out as it is")]
+    if left.repaired is not None:
+        points.append((left.repaired, _REPAIRED, "s", "held out after the repair"))
+    for (value, low, high), colour, marker, label in points:
+        if np.isfinite(value):
+            error = [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+            axes.errorbar([d.budget], [value], error, fmt=marker, color=colour, ms=6, capsize=3, label=label)
+    axes.axvline(d.budget, color=_CUT, lw=1)
+    axes.set(title=f"{key} between target and kept samples", xlabel="K, proposals per kept sample")
+    axes.set(ylabel=f"{key} left", ylim=(0, max(axes.get_ylim()[1], 0.01)))
