@@ -166,6 +166,18 @@ def test_standardised_grid_has_variance_1_on_each_axis():
     assert grid25().standardised().sigma[0] == pytest.approx(0.05 / (2 + 0.05**2) ** 0.5)
 
 
+def test_curves_are_those_of_scikit_learn():
+    from sklearn.datasets import make_moons, make_swiss_roll
+
+    moons, _ = make_moons(1000, random_state=0)
+    roll, _ = make_swiss_roll(1000, random_state=0)
+    for mixture, curve in ((two_moons(), moons), (swiss_roll(), roll[:, [0, 2]] / 7.5)):
+        gaps = np.linalg.norm(mixture.means[:, None] - mixture.means, axis=-1)
+        np.fill_diagonal(gaps, np.inf)
+        away = np.linalg.norm(curve[:, None] - mixture.means, axis=-1).min(axis=1)
+        assert away.max() < 0.51 * gaps.min(axis=1).max()  # no point of the curve is further than half a step
+
+
 def test_mixture_keeps_its_own_numbers():
     means = np.zeros((2, 2))
     mixture = Mixture(means, 1.0)
