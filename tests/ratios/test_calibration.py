@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from test_any_input import answers, things, values
 
 import obrs
 from obrs.errors import InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
@@ -258,6 +259,14 @@ def test_samples_with_no_chance_count_as_fakes_without_a_say():
     assert pooled == pytest.approx(1, abs=0.02), "an isotonic ratio has mean 1 over its own fakes, but for its ends"
 
 
+def test_a_flat_map_has_mean_ratio_one_over_all_fakes():
+    half = np.full(len(FAKE), -np.inf)  # of them cannot be real
+    for calibration in (Platt.fit(-REAL, np.append(-FAKE, half)), Beta.fit(-REAL, np.append(-FAKE, half))):
+        np.testing.assert_allclose(calibration([-3.0, 3.0]), np.log(2), rtol=1e-12)
+    one = Platt.fit(np.full(50, 7.0), np.append(np.full(50, 7.0), np.full(50, -np.inf)))
+    assert one == Platt(1.0, np.log(2) - 7)
+
+
 def test_one_far_outlier_does_not_stop_the_fit():
     plain = Platt.fit(REAL, FAKE)
     for value in (-1e12, -1e300):
@@ -474,6 +483,16 @@ def test_options_of_the_choice_that_make_no_sense_are_refused():
         fit_calibration(REAL, FAKE, folds=1)
     with pytest.raises(InputError, match="folds must be a whole number"):
         fit_calibration(REAL, FAKE, folds=2.5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(things(), things())
+def test_whatever_is_thrown_at_a_calibration_is_answered_or_refused_in_one_line(x, y):
+    for name, kind in CALIBRATIONS.items():
+        answers(kind.fit, x, y)
+        out = answers(FITTED[name], x)
+        assert out is None or np.array_equal(np.isnan(values(out)), np.isnan(values(x)))
+    answers(fit_calibration, x, y, candidates=["identity"], folds=2)
 
 
 def test_fitting_inside_jit_says_so():

@@ -4,6 +4,9 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_any_input import answers, things
 
 import obrs
 from obrs.errors import DivergenceError, InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
@@ -83,6 +86,8 @@ def test_a_reward_is_divided_by_its_temperature():
     for beta in (0, -1, np.nan, np.inf, "x", None, [1.0]):
         with pytest.raises(InputError, match="beta must be above 0 and finite, got"):
             from_reward([1.0], beta)
+    with pytest.raises(InputError, match="beta 1e-300 is too small for float32"):
+        from_reward(np.zeros(2, np.float32), 1e-300)
     with pytest.raises(InputError, match="baseline must be a finite number"):
         from_reward([1.0], 1, baseline=np.inf)
 
@@ -126,6 +131,7 @@ def test_classes_that_do_not_fit_are_refused():
         (lambda: from_class_logits(logits, [0, 1, 2, 3]), "labels must be from 0 to 2, got 0 to 3"),
         (lambda: from_class_logits(logits, [0.0, 1.0, 2.0, 0.0]), "labels must be integer labels"),
         (lambda: from_class_logits(logits, LABELS, n_real=[1, 2], n_fake=[1, 1]), "one number per class, got 2 for 3"),
+        (lambda: from_class_logits(logits, LABELS, n_real=[1, 2], n_fake=[1]), "of as many classes, got 2 and 1"),
         (lambda: from_joint_logits(logits, LABELS), r"must have shape \(n, 2 \* classes\), got \(4, 3\)"),
         (lambda: from_open_logits(np.zeros((4, 1))), r"must have shape \(n, classes \+ 1\), got \(4, 1\)"),
     ]:
@@ -229,6 +235,24 @@ def test_formulas_run_inside_jit():
         np.testing.assert_allclose(jax.jit(call)(NUMBERS), call(NUMBERS), rtol=1e-5, err_msg=name)
 
 
+counts = st.none() | st.sampled_from([1, 0, 2.5, np.nan, [1, 2], "a", 1e308])
+
+
+@pytest.mark.filterwarnings("ignore:.*probabilities are so near 1")
+@settings(deadline=None, max_examples=100)
+@given(
+    things(), things(), counts, counts, st.sampled_from([1, 0, "b", 1e-300]), st.sampled_from(["kl", "gan", "tv", 3])
+)
+def test_whatever_is_thrown_at_a_formula_is_answered_or_refused_in_one_line(x, y, n_real, n_fake, beta, divergence):
+    for formula in (from_logit, from_probability, from_open_logits):
+        answers(formula, x, n_real=n_real, n_fake=n_fake)
+    for formula in (from_class_logits, from_joint_logits):
+        answers(formula, x, y, n_real=n_real, n_fake=n_fake)
+    answers(from_log_likelihoods, x, y)
+    answers(from_reward, x, beta)
+    answers(from_critic, x, divergence)
+
+
 # From a critic to log_ratio(x)
 
 OPTIONS = {"reward": {"beta": 0.5}, "f_critic": {"divergence": "kl"}}
@@ -265,7 +289,7 @@ def test_scores_that_are_no_ratio_name_the_refit(name):
         ("reward", {"beta": 1, "n_real": 1}, "n_real is for scores that are a logit or probability, not a reward"),
         ("logit", {"n_real": 1}, "n_real and n_fake are given together, or not at all"),
         ("logit", {"n_real": 0, "n_fake": 1}, "n_real must be above 0 and finite, got 0.0"),
-        ("logit", {"n_real": [[1]], "n_fake": 1}, "n_real must be one number, or one per class"),
+        ("logit", {"n_real": [[1]], "n_fake": 1}, "n_real must be one number, got shape (1, 1)"),
         ("f_critic", {"divergence": "tv"}, "tv has no log_ratio"),
     ],
 )

@@ -1,7 +1,8 @@
 """From what a critic returns to a log-ratio, formula by formula.
 
 Each function keeps the library, dtype and device of what it is given, and lets gradients through. None forms a
-probability from a logit, so that outputs may be as large as floats are.
+probability from a logit, so that outputs may be as large as floats are; what overflows is infinite, NaN stays NaN, and
+whoever samples or calibrates is told.
 """
 
 import warnings
@@ -47,7 +48,8 @@ def from_logit(logit: Array, *, n_real: float | None = None, n_fake: float | Non
     """
     shift = _log_prior(n_real, n_fake)
     x = as_floats(logit, "logit")
-    return x - shift if shift else x
+    with np.errstate(all="ignore"):
+        return x - shift if shift else x
 
 
 def from_probability(p: Array, *, n_real: float | None = None, n_fake: float | None = None) -> Array:
@@ -111,7 +113,8 @@ def from_class_logits(logits: Array, labels: Array, *, n_real: Any = None, n_fak
         array([0.5, 3. ])
     """
     x, y = _by_class(logits, labels, "logits")
-    return _taken(x, y) - _class_prior(n_real, n_fake, y, x)
+    with np.errstate(all="ignore"):
+        return _taken(x, y) - _class_prior(n_real, n_fake, y, x)
 
 
 def from_joint_logits(logits: Array, labels: Array, *, n_real: Any = None, n_fake: Any = None) -> Array:
@@ -128,7 +131,8 @@ def from_joint_logits(logits: Array, labels: Array, *, n_real: Any = None, n_fak
         array([3.])
     """
     x, y = _by_class(logits, labels, "logits", per_class=2)
-    return _taken(x, y) - _taken(x, y + x.shape[1] // 2) - _class_prior(n_real, n_fake, y, x)
+    with np.errstate(all="ignore"):
+        return _taken(x, y) - _taken(x, y + x.shape[1] // 2) - _class_prior(n_real, n_fake, y, x)
 
 
 def from_open_logits(logits: Array, *, n_real: float | None = None, n_fake: float | None = None) -> Array:
@@ -154,7 +158,8 @@ def from_open_logits(logits: Array, *, n_real: float | None = None, n_fake: floa
     real = x[:, :-1]
     top = xp.max(real, axis=1, keepdims=True)
     top = xp.where(xp.isinf(top), 0.0, top)
-    return xp.log(xp.sum(xp.exp(real - top), axis=1)) + top[:, 0] - x[:, -1] - shift
+    with np.errstate(all="ignore"):
+        return xp.log(xp.sum(xp.exp(real - top), axis=1)) + top[:, 0] - x[:, -1] - shift
 
 
 def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
@@ -178,7 +183,8 @@ def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
             f"log_q has {bad} of {values.size} values that are not finite; a sample of the model has q > 0, "
             "score it with the model that made it"
         )
-    return p - q
+    with np.errstate(all="ignore"):
+        return p - q
 
 
 def from_reward(reward: Array, beta: float, *, baseline: float = 0.0) -> Array:
@@ -199,30 +205,36 @@ def from_reward(reward: Array, beta: float, *, baseline: float = 0.0) -> Array:
     if not is_number(baseline) or not isfinite(baseline):
         raise InputError(f"baseline must be a finite number, got {baseline!r:.60}")
     x = as_floats(reward, "reward")
-    with np.errstate(over="ignore", divide="ignore"):
+    if float(beta) < float(array_namespace(x).finfo(x.dtype).smallest_normal):
+        raise InputError(f"beta {float(beta):g} is too small for {x.dtype}; give rewards in float64 or a larger beta")
+    with np.errstate(all="ignore"):
         return (x - float(baseline)) / float(beta) if baseline else x / float(beta)
 
 
-def _log_prior(n_real: Any, n_fake: Any) -> Any:
-    """Return log(n_real / n_fake), 0 if neither is given; of arrays, elementwise."""
+def _log_prior(n_real: Any, n_fake: Any, axes: int = 0) -> Any:
+    """Return log(n_real / n_fake), 0 if neither is given; with one axis, of one number or one per class."""
     if n_real is None and n_fake is None:
         return 0.0
     if n_real is None or n_fake is None:
         raise InputError("n_real and n_fake are given together, or not at all")
-    counts = [as_floats(n, name) for n, name in ((n_real, "n_real"), (n_fake, "n_fake"))]
-    values = [np.asarray(host_view(n), dtype=np.float64) for n in counts]
-    for value, name in zip(values, ("n_real", "n_fake"), strict=True):
+    logs = []
+    for n, name in ((n_real, "n_real"), (n_fake, "n_fake")):
+        value = np.asarray(host_view(as_floats(n, name)), dtype=np.float64)
+        if value.ndim > axes:
+            expected = "one number, or one per class" if axes else "one number"
+            raise InputError(f"{name} must be {expected}, got shape {value.shape}")
         if not np.all((value > 0) & np.isfinite(value)):
             raise InputError(f"{name} must be above 0 and finite, got {value.tolist()!r:.60}")
-        if value.ndim > 1:
-            raise InputError(f"{name} must be one number, or one per class, got shape {value.shape}")
-    shift = np.log(values[0]) - np.log(values[1])
+        logs.append(np.log(value))
+    if logs[0].ndim and logs[1].ndim and len(logs[0]) != len(logs[1]):
+        raise InputError(f"n_real and n_fake must be of as many classes, got {len(logs[0])} and {len(logs[1])}")
+    shift = logs[0] - logs[1]
     return float(shift) if shift.ndim == 0 else shift
 
 
 def _class_prior(n_real: Any, n_fake: Any, labels: Any, logits: Array) -> Any:
     """Return log(n_real / n_fake) of each sample's class."""
-    shift = _log_prior(n_real, n_fake)
+    shift = _log_prior(n_real, n_fake, axes=1)
     if isinstance(shift, float):
         return shift
     if labels.size and labels.max() >= len(shift):
