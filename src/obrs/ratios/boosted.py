@@ -59,9 +59,8 @@ class Boosted:
         started = perf_counter()
         n_real = task.real.size
         n_fake = task.fake.size or n_real
-        real, fake = (
-            source.batch(0, n).flatten(1).cpu().numpy() for source, n in ((task.real, n_real), (task.fake, n_fake))
-        )
+        with task.seeded():
+            real, fake = (x.flatten(1).cpu().numpy() for x in (task.real.batch(0, n_real), task.fake.batch(0, n_fake)))
         check_numbers(fake, "propose")
         model = HistGradientBoostingClassifier(
             max_iter=self.rounds,

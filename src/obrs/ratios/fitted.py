@@ -18,7 +18,7 @@ from .descent import read_tensors, write_tensors
 from .pairs import to_tensor
 from .scorers import Scorer, blocks
 
-__all__ = ["FitReport", "FittedRatio", "load_ratio"]
+__all__ = ["FitReport", "FittedRatio", "find_trouble", "load_ratio"]
 
 _VERSION = 1
 _SATURATED = 0.02  # nats of held-out log-loss; between unit Gaussians that is a KL of about 11
@@ -118,12 +118,9 @@ class FittedRatio:
         if tuple(x.shape[1:]) != self.shape or not x.ndim:
             raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
         if is_torch_array(x) and x.device != self.probe.device:
-            raise InputError(
-                f"the samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)"
-            )
-        if not len(x):
-            return like(np.zeros(0), x)
-        score = blocks(self.scorer, to_tensor(x, self.probe.device))
+            raise InputError(f"samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)")
+        samples = to_tensor(x, self.probe.device)
+        score = blocks(self.scorer, samples) if len(x) else samples.new_zeros(0)
         wide = "float64" in str(x.dtype)
         if is_torch_array(x):
             return score.double() if wide else score

@@ -1,7 +1,7 @@
 """The two sets a ratio is fitted on: real samples and the model's, batch by batch, each decided by seed and step."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from pathlib import Path
@@ -101,10 +101,14 @@ class Task:
 
     def pool(self, n: int) -> tuple[Tensor, Tensor]:
         """Return about n of each kind from the start of training, for means and variances."""
-        steps = range(ceil(n / self.batch_size))
-        real, fake = zip(*(self.batch(step) for step in steps), strict=True)
         import torch
 
+        parts = []
+        with self.seeded() as reseed:
+            for step in range(ceil(n / self.batch_size)):
+                reseed(step)
+                parts.append(self.batch(step))
+        real, fake = zip(*parts, strict=True)
         return torch.cat(real), torch.cat(fake)
 
     def member(self, number: int) -> "Task":
@@ -119,17 +123,27 @@ class Task:
         checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}.{number}")
         return replace(self, real=real, fake=fake, seed=seed, checkpoint=checkpoint)
 
-    @contextmanager
-    def seeded(self) -> Iterator[Callable[[int], None]]:
+    def seeded(self) -> AbstractContextManager[Callable[[int], None]]:
         """Let the seed and the step decide what torch draws inside; outside nothing changes."""
-        import torch
+        return _seeded(self.seed, self.device)
 
-        def reseed(step: int) -> None:
-            torch.manual_seed(int(np.random.SeedSequence((self.seed, step + 1)).generate_state(1, np.uint64)[0]))
 
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            reseed(-1)
-            yield reseed
+@contextmanager
+def _seeded(seed: int, device: Any) -> Iterator[Callable[[int], None]]:
+    import torch
+
+    on_cuda = device.type == "cuda"
+    index = (torch.cuda.current_device() if device.index is None else device.index) if on_cuda else 0
+    generators = [torch.default_generator, *([torch.cuda.default_generators[index]] if on_cuda else [])]
+
+    def reseed(step: int) -> None:
+        number = int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0])
+        for generator in generators:
+            generator.manual_seed(number)
+
+    with torch.random.fork_rng(devices=[index] if on_cuda else []):
+        reseed(-1)
+        yield reseed
 
 
 def prepare(
@@ -172,7 +186,8 @@ def prepare(
         held_fake = to_tensor(take(propose, held_rows), device)
     else:
         fake = _Fresh(propose, _FIRST_ID, shape, device)
-        held_fake = _Fresh(propose, _FIRST_ID - len(held), shape, device).batch(0, len(held))
+        with _seeded(int(seed), device):
+            held_fake = _Fresh(propose, _FIRST_ID - len(held), shape, device).batch(0, len(held))
         check_numbers(held_fake, "propose")
     held_real = to_tensor(take(real, held), device)
     identity: dict[str, Any] = {

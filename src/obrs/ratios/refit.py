@@ -10,13 +10,14 @@ import numpy as np
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from .boosted import Boosted
-from .fitted import FitReport, FittedRatio, find_trouble
+from .fitted import FitReport, FittedRatio, find_trouble, load_ratio
 from .methods import Ensemble, FineTune, Head, Network
 from .pairs import prepare
-from .scorers import blocks
+from .scorers import blocks, critic_features
 from .telescope import Telescope, bridge_losses
 
 __all__ = ["METHODS", "refit"]
+__all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope", "critic_features", "load_ratio"]
 
 METHODS: dict[str, type] = {
     "head": Head,
@@ -131,9 +132,8 @@ def _method(method: Any) -> Any:
         try:
             return kind()
         except TypeError as error:
-            raise InputError(
-                f"{method!r} needs to know on what: pass {kind.__name__}(...) instead of its name"
-            ) from error
+            raise InputError(f"method {method!r} needs arguments; pass {kind.__name__}(...) itself") from error
     if isinstance(method, type) or not callable(getattr(method, "fit", None)):
-        raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {method!r:.60}")
+        got = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
+        raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {got}")
     return method
