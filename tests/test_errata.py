@@ -589,6 +589,22 @@ def test_erratum_10_printed_gradient_changes_with_a_term_that_no_divergence_sees
     np.testing.assert_allclose(unseen, 0, atol=1e-6)
 
 
+def test_erratum_10_constant_turns_the_printed_gradient_around():
+    mean, sd, budget = -0.5, 2.2, 2.0
+    p, q, u = ratio_left(mean, sd, budget)
+    kept = p / q / u  # K a
+    truth = mean_and_sd_gradient(divergence_after("gan", budget), mean, sd)
+    shifted = gradient_with_frozen(kept * F["gan"](u), mean, sd)
+    raw = gradient_with_frozen(kept * raw_gan(u), mean, sd)
+    assert truth @ shifted < 0 < truth @ raw
+    np.testing.assert_allclose(truth, [-0.011, 0.057], atol=6e-4)
+    np.testing.assert_allclose(shifted, [0.011, -0.004], atol=6e-4)
+    np.testing.assert_allclose(raw, [-0.099, 0.342], atol=6e-4)
+    edge = u.min()
+    assert edge < 1
+    assert F["gan"](edge) > 0 > raw_gan(edge)
+
+
 def test_what_rejection_leaves_falls_as_the_budget_grows():
     p, q = masses(TARGET), masses(MODEL)
     left = [divergence(p, after(p, q, budget), F["kl"]) for budget in [1.0, 1.5, 2.0, 3.0, 5.0]]

@@ -1,0 +1,145 @@
+"""Gradients of the losses for training, and of what they are to minimise, on models with known densities.
+
+The truth does not use this library: densities and sums in NumPy, the constant by root finding, derivatives by central
+differences. `table()` compares it with the losses; docs/guide/losses.md shows its lines.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from scipy import optimize
+
+import obrs
+from obrs.training.losses import generator_loss
+from obrs.training.window import Rejection
+
+LOG_2 = np.log(2.0)
+F = {
+    "kl": lambda u: u * np.log(u),
+    "rkl": lambda u: -np.log(u),
+    "gan": lambda u: u * np.log(u) - (u + 1) * np.log(u + 1) + 2 * LOG_2,
+    "chi2": lambda u: (u - 1) ** 2,
+    "hellinger": lambda u: (np.sqrt(u) - 1) ** 2,
+    # rkl - gan, of which the non-saturating loss of gan is the gradient
+    "non_saturating": lambda u: (u + 1) * np.log1p(1 / u) - 2 * LOG_2,
+}
+GRID = np.linspace(-14, 14, 28_001)
+STEP = GRID[1] - GRID[0]
+NODES = np.linspace(-7, 7, 400_001)  # of a standard normal; many, as the gradient jumps where a reaches 1
+MASSES = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
+
+
+@dataclass(frozen=True)
+class Mixture1D:
+    """Gaussians with these masses, means and standard deviations."""
+
+    masses: tuple
+    means: tuple
+    sds: tuple
+
+    @property
+    def parameters(self):
+        return np.array([*self.means, *self.sds])
+
+    def at(self, parameters):
+        n = len(self.means)
+        return Mixture1D(self.masses, tuple(parameters[:n]), tuple(parameters[n:]))
+
+    def density(self, x):
+        parts = zip(self.masses, self.means, self.sds, strict=True)
+        return sum(w * np.exp(-0.5 * ((x - m) / s) ** 2) / (s * np.sqrt(2 * np.pi)) for w, m, s in parts)
+
+    def log_density(self, x):
+        """The same in torch, differentiable in x."""
+        parts = zip(self.masses, self.means, self.sds, strict=True)
+        logs = [np.log(w / (s * np.sqrt(2 * np.pi))) - 0.5 * ((x - m) / s) ** 2 for w, m, s in parts]
+        return torch.logsumexp(torch.stack(logs), 0)
+
+
+TARGET = Mixture1D((0.55, 0.45), (-1.4, 1.3), (0.4, 0.5))
+NARROW = Mixture1D((1.0,), (0.5,), (1.2,))
+MIDDLE = Mixture1D((1.0,), (0.3,), (1.7,))
+WIDE = Mixture1D((1.0,), (-0.5,), (2.2,))
+MIXED = Mixture1D((0.4, 0.6), (-0.9, 1.6), (1.0, 1.1))
+
+
+def left(model, budget, target=TARGET):
+    """The densities p and q, and the ratio u that rejection leaves, on the grid; by root finding."""
+    p, q = target.density(GRID), model.density(GRID)
+    r = p / q
+    if budget == 1:
+        return p, q, r
+
+    def excess(log_c):
+        return np.sum(q * np.minimum(np.exp(log_c) * r, 1)) * STEP - 1 / budget
+
+    low = -np.log(r.max())
+    log_c = low if excess(low) > 0 else optimize.brentq(excess, low, 60.0, xtol=1e-13)
+    rate = np.sum(q * np.minimum(np.exp(log_c) * r, 1)) * STEP
+    return p, q, np.maximum(r, np.exp(-log_c)) * rate
+
+
+@cache
+def true_gradient(name, model, budget, target=TARGET, step=2e-3):
+    """The derivatives of D_f(P, Q~) in the means and standard deviations of the model."""
+
+    def value(parameters):
+        p, _, u = left(model.at(parameters), budget, target)
+        return np.sum(p / u * F[name](u)) * STEP  # p / u is the density that is kept
+
+    shifts = np.eye(len(model.parameters)) * step
+    return np.array([(value(model.parameters + s) - value(model.parameters - s)) / (2 * step) for s in shifts])
+
+
+def loss_gradient(terms, model, budget, target=TARGET):
+    """The gradient that a generator x = m + s z gets from a loss, by quadrature over z.
+
+    The critic is the exact log-ratio of the model as it is: a fixed function of x. `terms` takes it, the rejection,
+    and the exact critic of P and Q~.
+    """
+    parameters = torch.tensor(model.parameters, requires_grad=True)
+    n = len(model.means)
+    means, sds = parameters[:n, None], parameters[n:, None]
+    x = (means + sds * torch.tensor(NODES)).reshape(-1)
+    masses = torch.tensor(np.outer(model.masses, MASSES).reshape(-1))
+    log_ratio = target.log_density(x) - model.log_density(x)
+    log_c = obrs.solve_log_c(log_ratio.detach(), budget, weights=masses)
+    rate = obrs.acceptance_rate(log_ratio.detach(), log_c, weights=masses)
+    rejection = Rejection(log_c, rate.log())
+    loss = (masses * terms(log_ratio, rejection, rejection.log_left(log_ratio))).sum()
+    return torch.autograd.grad(loss, parameters)[0].numpy()
+
+
+def of_mode(mode, name):
+    return generator_loss(mode, name).terms
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def table(budget=2.0):
+    """The lines of the table in the documentation: truth, exact, paper, and the angle and size of the latter."""
+
+    def pair(g):
+        return f"({g[0]:+.3f}, {g[1]:+.3f})"
+
+    rows = ["| f | model | truth | `exact` | `paper` | cosine | size |", "|---|---|---|---|---|---|---|"]
+    for name in ("kl", "chi2", "hellinger", "gan", "rkl"):
+        for model in (NARROW, MIDDLE, WIDE):
+            truth = true_gradient(name, model, budget)
+            exact = loss_gradient(of_mode("exact", name), model, budget)
+            for mode in ("paper", "paper_raw") if name == "gan" else ("paper",):
+                printed = loss_gradient(of_mode(mode, name), model, budget)
+                where = f"N({model.means[0]:g}, {model.sds[0]:g}²)"
+                size = np.linalg.norm(printed) / np.linalg.norm(truth)
+                label = f"{name}, raw" if mode == "paper_raw" else name
+                cells = [label, where, pair(truth), pair(exact), pair(printed)]
+                rows.append("| " + " | ".join([*cells, f"{cosine(printed, truth):+.2f}", f"{size:.2f}"]) + " |")
+    return rows
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))
