@@ -1,0 +1,351 @@
+"""Section 5.3: what training with the rejection inside is worth, for every way to do it.
+
+The paper trains BigGANs on CIFAR-10 and CelebA. Here every generator loss of `obrs.training.losses` trains the same
+small networks from the same seeds: on 25 Gaussians a strong generator (three hidden layers of 100) and a weak one
+(2-16-16-16-2), and a convolutional one on scikit-learn's digits. All are judged in the same way, at the budget that
+they were trained for: a ratio is fitted from scratch on fresh samples, rejects fresh proposals, and what it keeps is
+measured.
+
+- `divergence`: the GAN divergence (twice Jensen-Shannon, at most 1.386) between the target and what is kept. On the
+  Gaussians from a histogram of what is kept over 301 cells of known mass. On the digits, whose density nobody knows,
+  the dual bound E_P[f'(u)] - E_Q~[f*(f'(u))] at the fitted ratio, on test images and fresh proposals: it is below the
+  truth, by as much as the ratio is wrong.
+- `high_quality`: share of what is kept within 4 sigma of a mode; of the digits, share that a classifier gives a
+  probability of at least 0.9 to some digit.
+- `modes`: modes with a sample of high quality; of the digits, classes with at least 1 % of what is kept.
+- `before`: the same three without rejection.
+
+A run has collapsed if training stopped at a loss that is not finite, or fewer than half of the modes are left.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log
+from typing import Any
+
+import numpy as np
+
+from .. import Budgeted, solve_log_c, uniforms
+from .._inputs import check_budget, check_count
+from .._names import lookup
+from ..errors import InputError, ObrsError
+from .record import Record, Rows
+from .style import figure, tidy
+
+__all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "plot", "render", "run", "summary"]
+
+MODES = {
+    "non_saturating": "plain, non-saturating",
+    "dual": "plain, f-GAN dual",
+    "paper": "paper, f(1) = 0",
+    "paper_raw": "paper, raw f",
+    "exact": "exact",
+    "exact_non_saturating": "exact, non-saturating",
+    "two_critics": "two critics",
+}
+"""Generator losses that are compared, and what they are called; the first two are plain training."""
+
+PAPER = {
+    "tables": "training on CIFAR-10 and CelebA with BigGAN, K = 2",
+    "fid": {"CIFAR-10": {"without": 11.18, "with": 8.98}, "CelebA": {"without": 6.33, "with": 5.42}},
+}
+_GAUSSIANS = {"data": "grid25", "data_size": 100_000}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "strong": _GAUSSIANS | {"generator_width": 100},
+    "weak": _GAUSSIANS | {"generator_width": 16},
+    "digits": {"data": "digits", "network": "conv", "latent": 16, "generator_width": 16, "critic_width": 16},
+}
+"""Fields of the training configuration that make each setting."""
+
+_TITLES = {
+    "strong": "25 Gaussians, strong generator",
+    "weak": "25 Gaussians, weak generator",
+    "digits": "digits, convolutional",
+}
+_MEASURES = ("divergence", "high_quality", "modes")
+_CONFIDENT, _PRESENT = 0.9, 0.01  # of a digit of high quality, and of a class that is there
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to train, and for how long.
+
+    Args:
+        settings: Keys of `SETTINGS`.
+        modes: Keys of `MODES`.
+        seeds: Runs of each.
+        budget: K, in training and in judgement.
+        steps: Steps of the generator on 25 Gaussians.
+        image_steps: Steps of the generator on digits.
+        critic_steps: Steps of the critic for each of them.
+        batch_size: Samples a step.
+        lr: Learning rate of both networks.
+        refit_steps: Steps of the ratio that judges.
+        proposals: Fresh proposals that it rejects.
+        seed: First of the seeds.
+    """
+
+    settings: tuple[str, ...] = ("weak", "strong", "digits")
+    modes: tuple[str, ...] = tuple(MODES)
+    seeds: int = 5
+    budget: float = 2.0
+    steps: int = 2500
+    image_steps: int = 1000
+    critic_steps: int = 2
+    batch_size: int = 128
+    lr: float = 1e-3
+    refit_steps: int = 500
+    proposals: int = 40_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_budget(self.budget)
+        for name in ("seeds", "steps", "image_steps", "critic_steps", "batch_size", "refit_steps", "proposals"):
+            check_count(getattr(self, name), name)
+        if not self.settings or not self.modes:
+            raise InputError("settings and modes must name at least one of each")
+        for key in self.settings:
+            lookup(SETTINGS, key, "setting")
+        for key in self.modes:
+            lookup(MODES, key, "mode")
+
+
+_SMOKE = Config(
+    settings=("weak",),
+    modes=("non_saturating", "exact"),
+    seeds=1,
+    steps=20,
+    image_steps=5,
+    batch_size=32,
+    refit_steps=20,
+    proposals=2000,
+)
+PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": Config(steps=30_000, image_steps=20_000, refit_steps=3000)}
+
+
+def run(config: Config, rows: Rows) -> None:
+    """Train and judge, a row for each setting, loss and seed; all losses of a seed before the next seed."""
+    seeds = range(config.seed, config.seed + config.seeds)
+    jobs = {f"{s}, {m}, seed {i}": (s, m, i) for i in seeds for s in config.settings for m in config.modes}
+    for name, (setting, mode, seed) in rows.todo(jobs):
+        rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | _train_and_judge(config, setting, mode, seed))
+
+
+def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict[str, Any]:
+    from ..training.config import TrainConfig
+    from ..training.loop import train
+    from ..training.watch import DivergedError
+
+    images = setting == "digits"
+    settings = TrainConfig(
+        **SETTINGS[setting],
+        generator_loss=mode,
+        budget=config.budget,
+        steps=config.image_steps if images else config.steps,
+        critic_steps=config.critic_steps,
+        batch_size=config.batch_size,
+        generator_lr=config.lr,
+        critic_lr=config.lr,
+        ema_decay=0.998,
+        seed=seed,
+    )
+    try:
+        trained = train(settings, progress=False)
+    except DivergedError as error:
+        return {"collapsed": True, "why": str(error).splitlines()[0]}
+
+    def propose(ids: Any) -> Any:
+        return trained.propose(ids, seed=seed + 1, network="ema")
+
+    sample = propose(range(1000))
+    if not bool(sample.isfinite().all()) or float(sample.abs().max()) > 1e3:
+        return {"collapsed": True, "why": "the generator went to infinity"}
+    try:
+        found = (_judge_images if images else _judge_points)(config, propose, seed)
+    except ObrsError as error:
+        return {"collapsed": True, "why": str(error).splitlines()[0]}
+    return found | {"collapsed": bool(found["modes"] < (10 if images else 25) / 2)}
+
+
+def _reject(config: Config, log_ratio: Any, seed: int) -> Any:
+    rule = Budgeted.fit(log_ratio, config.budget)
+    return uniforms(np.arange(len(log_ratio)), seed=seed) < np.exp(rule(log_ratio))
+
+
+def _fitted(config: Config, real: Any, propose: Any, seed: int) -> Any:
+    import warnings
+
+    from ..ratios.methods import Network
+    from ..ratios.refit import refit
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
+        return refit(real, propose, Network(width=64), steps=config.refit_steps, seed=seed, progress=False)
+
+
+def _judge_points(config: Config, propose: Any, seed: int) -> dict[str, Any]:
+    from ..data.mixtures import grid25
+    from ..metrics.grid import histogram_divergence, mode_cells
+    from ..metrics.modes import mode_scores
+
+    target = grid25().standardised()
+    sigma = float(target.sigma[0])
+    cells = mode_cells(target.means, sigma=sigma)
+    real = target.sample(50_000, seed=10_000 + seed).astype(np.float32)
+    ratio = _fitted(config, real, propose, seed)
+    fake = propose(np.arange(config.proposals)).numpy()
+    kept = fake[_reject(config, np.asarray(ratio(fake), dtype=np.float64), seed)]
+
+    def measures(x: Any) -> dict[str, Any]:
+        scores = mode_scores(x, target.means, sigma=sigma)
+        gan = 2 * histogram_divergence(x, cells, divergence="js")
+        return {"divergence": gan, "high_quality": scores.precision, "modes": scores.modes}
+
+    ideal = _divergence_on_cells(cells.masses, np.bincount(cells.of(fake.astype(np.float64)), minlength=301), config)
+    return measures(kept) | {"before": measures(fake), "exact_ratio": ideal}
+
+
+def _divergence_on_cells(p: Any, counts: Any, config: Config) -> float:
+    """Return the GAN divergence that the exact ratio on the cells would leave."""
+    q = counts / counts.sum()
+    p, q = p[q > 0], q[q > 0]
+    log_ratio = np.log(p / q)
+    a = np.exp(np.minimum(log_ratio + solve_log_c(log_ratio, config.budget, weights=q), 0.0))
+    kept = q * a / np.sum(q * a)
+    u = p / kept  # cells without a proposal add nothing: f(u)/u goes to 0
+    return float(np.sum(kept * (u * np.log(u) - (u + 1) * np.log1p(u))) + 2 * log(2))
+
+
+@lru_cache(maxsize=1)
+def _digits() -> Any:
+    from ..data.images import load
+    from ..models.classifier import fit_classifier
+
+    images = load("digits")
+    return images, fit_classifier(images.train, images.train_labels, progress=False)
+
+
+def _judge_images(config: Config, propose: Any, seed: int) -> dict[str, Any]:
+    import torch
+
+    from ..training.losses import critic_loss
+    from ..training.window import solve_rejection
+
+    images, classifier = _digits()
+    ratio = _fitted(config, images.train, propose, seed)
+    fake = propose(np.arange(min(config.proposals, 5000)))
+    log_ratio = torch.as_tensor(ratio(fake)).double()
+    kept = fake[torch.as_tensor(_reject(config, log_ratio.numpy(), seed))]
+    real = torch.as_tensor(ratio(torch.as_tensor(images.test))).double()
+    gan = critic_loss("gan")
+    rejection = solve_rejection(log_ratio, config.budget)
+    left = -gan(rejection.log_left(real), rejection.log_left(log_ratio), rejection.log_kept(log_ratio))
+
+    def measures(x: Any, divergence: Any) -> dict[str, Any]:
+        with torch.no_grad():
+            probability = torch.softmax(classifier(x), dim=1)
+        best, which = probability.max(dim=1)
+        shares = np.bincount(which.numpy(), minlength=10) / len(x)
+        return {
+            "divergence": float(divergence),
+            "high_quality": float((best >= _CONFIDENT).double().mean()),
+            "modes": int(np.sum(shares >= _PRESENT)),
+        }
+
+    return measures(kept, left) | {"before": measures(fake, -gan(real, log_ratio))}
+
+
+def summary(record: Record) -> list[dict[str, Any]]:
+    """Return mean and standard deviation over the seeds that did not collapse, for each setting and loss.
+
+    Example:
+        >>> row = {"row": "a", "setting": "weak", "mode": "exact", "seed": 0, "collapsed": False}
+        >>> row |= {"divergence": 0.5, "high_quality": 0.8, "modes": 25}
+        >>> summary(Record("tw-obrs", "smoke", {"settings": ["weak"], "modes": ["exact"]}, [row]))[0]["divergence"]
+        (0.5, 0.0)
+    """
+    found = []
+    for setting in record.config["settings"]:
+        for mode in record.config["modes"]:
+            rows = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
+            if not rows:
+                continue
+            kept = [r for r in rows if not r["collapsed"]]
+            line: dict[str, Any] = {"setting": setting, "mode": mode, "runs": len(rows)}
+            line["collapsed"] = len(rows) - len(kept)
+            for key in _MEASURES:
+                line[key] = _mean_and_sd([r[key] for r in kept])
+                line[f"{key} before"] = _mean_and_sd([r["before"][key] for r in kept if "before" in r])
+            found.append(line)
+    return found
+
+
+def _mean_and_sd(values: list[float]) -> tuple[float, float] | None:
+    if not values:
+        return None
+    spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
+    return float(np.mean(values)), float(spread)
+
+
+def render(record: Record) -> str:
+    """Return the table: what is left after rejection, mean ± sd over the seeds that did not collapse."""
+    lines = []
+    for setting in record.config["settings"]:
+        lines.append(f"{_TITLES[setting]}, K = {record.config['budget']:g}")
+        lines.append(f"  {'loss':24}{'divergence':>15}{'high quality':>15}{'modes':>13}{'collapsed':>11}")
+        for line in summary(record):
+            if line["setting"] == setting:
+                divergence, quality, modes = (
+                    _said(line[key], digits) for key, digits in zip(_MEASURES, (3, 3, 1), strict=True)
+                )
+                failed = f"{line['collapsed']} of {line['runs']}"
+                lines.append(f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}")
+    return "\n".join(lines)
+
+
+def _said(pair: tuple[float, float] | None, digits: int) -> str:
+    return "-" if pair is None else f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
+
+
+_COLOURS = {
+    "non_saturating": "#4D4D4D",
+    "dual": "#999999",
+    "paper": "#E69F00",
+    "paper_raw": "#D55E00",
+    "exact": "#0072B2",
+    "exact_non_saturating": "#56B4E9",
+    "two_critics": "#009E73",
+}
+
+
+def plot(record: Record) -> Any:
+    """Draw every run as a dot: divergence and high-quality share after rejection, for each setting and loss."""
+    settings, modes = record.config["settings"], record.config["modes"]
+    drawn = figure(9, 1.9 + len(settings) * (0.5 + 0.27 * len(modes)))
+    axes = drawn.subplots(len(settings), 2, squeeze=False, sharey="row")
+    for row, setting in zip(axes, settings, strict=True):
+        for side, key, label in zip(row, _MEASURES, ("GAN divergence left", "high-quality share"), strict=False):
+            for height, mode in enumerate(modes):
+                found = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
+                values = [r[key] for r in found if not r["collapsed"]]
+                colour = _COLOURS[mode]
+                if values:
+                    side.plot(values, [height] * len(values), "o", color=colour, alpha=0.55, ms=6, mew=0)
+                    side.plot([np.mean(values)] * 2, [height - 0.32, height + 0.32], color=colour, lw=2.5)
+                failed = len(found) - len(values)
+                if failed and side is row[0]:
+                    said = f"{failed} of {len(found)} collapsed"
+                    side.annotate(said, (1.0, height), xycoords=("axes fraction", "data"), ha="right", va="center")
+            side.set_xlabel(f"{label} at K = {record.config['budget']:g}")
+            tidy(side, None)
+        row[0].set(yticks=range(len(modes)), yticklabels=[MODES[m] for m in modes], ylim=(len(modes) - 0.4, -0.6))
+        row[0].set_title(_TITLES[setting])
+        row[1].set_xlim(right=1.02)
+    drawn.supxlabel(
+        "Each dot is a training run, bars are means. The ratios that reject were fitted from scratch, all in one way.",
+        x=0.01,
+        ha="left",
+        fontsize=9,
+        color="0.3",
+    )
+    return drawn
