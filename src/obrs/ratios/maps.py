@@ -293,9 +293,7 @@ class Isotonic:
         n_real = np.bincount(place[: len(real)], minlength=len(score)).astype(float)
         n_fake = np.bincount(place[len(real) :], minlength=len(score)).astype(float)
         level = isotonic_regression(n_real / (n_real + n_fake), sample_weight=n_real + n_fake)
-        first = np.flatnonzero(
-            np.diff(level, prepend=-1.0) > 1e-12
-        )  # of each step; scores on one step pool their counts
+        first = np.flatnonzero(np.diff(level, prepend=-1.0))  # of each step: its scores pool their counts
         last = np.append(first[1:], len(score)) - 1
         value = _step_ratios(np.add.reduceat(n_real, first), np.add.reduceat(n_fake, first), (len(real), len(fake)))
         at = np.unique(np.concatenate([first, last]))
