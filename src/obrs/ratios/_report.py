@@ -42,6 +42,7 @@ def as_rows(d: "Diagnosis") -> list[dict[str, Any]]:
         _row(_BUDGET, "sure, real", at.sure_real, "", "of the real scores lie beyond"),
         _row(_BUDGET, "sure, fake", at.sure_fake, "", "of the fake scores lie beyond"),
         _row(_BUDGET, "rate", at.rate, "", "that a fresh sample would keep"),
+        _row(_BUDGET, "ESS, kept", at.ess, "", "per kept sample, with weights"),
         _row(_BUDGET, "error where a < 1", at.error, _if(off and at.error > TOLERATED), "nats; others change nothing"),
         _row(_BUDGET, "misjudged", at.misjudged, _if(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
@@ -80,7 +81,8 @@ def _missing(d: "Diagnosis") -> dict[str, Any]:
 def _maximum(d: "Diagnosis") -> dict[str, Any]:
     if d.max_growth <= 1.1:
         return _row(_RATIO, "M", d.max_budget, "", "max r / E[r]: it exists")
-    return _row(_RATIO, "M", d.max_budget, "~", f"so far; ×{d.max_growth:.2g} with 10× the fakes")
+    grows = f"×{d.max_growth:.2g} with 10× the fakes" if d.max_growth < 99 else "it grows with the fakes"
+    return _row(_RATIO, "M", d.max_budget, "~", f"so far; {grows}")
 
 
 def as_json(d: "Diagnosis") -> str:

@@ -41,6 +41,7 @@ class AtBudget:
         log_c: The constant. Beyond r = 1/c samples are kept for sure, and errors of r change nothing.
         rate: Share that a fresh sample would keep.
         sure_real, sure_fake: Shares of the scores with a = 1.
+        ess: Effective sample size per kept sample.
         error: Root mean square error of the log-ratio where a < 1, in nats; NaN if there is nothing there.
         misjudged: E_Q|a - a'|, a' from the calibrated ratio at the same budget: the share decided otherwise.
         left: Divergence left, by the names in `LEFT`.
@@ -50,12 +51,13 @@ class AtBudget:
     rate: Estimate
     sure_real: float
     sure_fake: float
+    ess: Estimate
     error: float
     misjudged: float
     left: dict[str, Left]
 
 
-def at_budget(raw: Pair, profile: Profile, budget: float, reference: Pair, *, repaired: bool) -> AtBudget:
+def at_budget(raw: Pair, profile: Profile, budget: float, reference: Pair, *, repair: Any = None) -> AtBudget:
     """Look at one budget.
 
     Args:
@@ -63,29 +65,31 @@ def at_budget(raw: Pair, profile: Profile, budget: float, reference: Pair, *, re
         profile: That of the fake ones.
         budget: Proposals per kept sample.
         reference: The calibrated log-ratios of the first samples of both sets, as many as there are.
-        repaired: Whether the reference is a repair that one would use.
+        repair: The calibration that one would use, of which the reference is the cross-fitted version.
     """
     real, fake = raw
     log_c, row = profile.log_c(budget), profile.plan([budget])[0]
     below = tuple(x[x < -log_c] for x in raw)
-    curve = reliability(np.sort(below[0]), np.sort(below[1]), (len(real), len(fake)))
+    curve = reliability(below[0], below[1], (len(real), len(fake)))
     judged = raw[0][: len(reference[0])], raw[1][: len(reference[1])]
     repaired_log_c = Profile(reference[1]).log_c(budget)
+    better = reference[1] if repair is None else np.asarray(repair(judged[1]))
     left = {}
     for key in LEFT:
         div = divergence(key)
         left[key] = Left(
             _estimate(row, key),
             _held_out(div, judged, log_c, reference),
-            _held_out(div, reference, repaired_log_c, reference) if repaired else None,
+            _held_out(div, reference, repaired_log_c, reference) if repair is not None else None,
         )
     return AtBudget(
         log_c,
         _estimate(row, "rate"),
         float(np.mean(real >= -log_c)),
         float(np.mean(fake >= -log_c)),
+        _estimate(row, "ess"),
         nan if curve is None else curve.rms,
-        float(np.mean(np.abs(_kept(judged[1], log_c) - _kept(reference[1], repaired_log_c)))),
+        float(np.mean(np.abs(_kept(judged[1], log_c) - _kept(better, Profile(better).log_c(budget))))),
         left,
     )
 

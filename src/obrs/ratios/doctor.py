@@ -103,7 +103,7 @@ class Diagnosis:
     log_loss: Estimate
     max_budget: float
     max_growth: float
-    ess: Estimate
+    ess: float
     missing_support: Estimate | None
     above_all_fakes: float
     at_budget: AtBudget
@@ -168,7 +168,6 @@ def diagnose(log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, see
     repaired = verdict.reference if verdict.name == "repairable" else None
     settled = evidence if repaired is None else Evidence.of(repaired)
     missing = None if verdict.name == "unfit" else settled.missing_support()
-    row = profile.plan([1.0])[0]
     index = evidence.mean_ratio.tail_index
     found = Diagnosis(
         verdict=verdict.name,
@@ -186,11 +185,11 @@ def diagnose(log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, see
         auc=evidence.auc,
         log_loss=evidence.log_loss,
         max_budget=profile.max_budget,
-        max_growth=10 ** (1 / index) if index > 0 else np.inf,
-        ess=Estimate(row["ess"], row["ess_low"], row["ess_high"]),
+        max_growth=10.0 ** min(1 / max(index, 1e-9), 300.0),
+        ess=profile.ess(),
         missing_support=missing,
         above_all_fakes=float(np.mean(raw[0] > raw[1].max())),
-        at_budget=at_budget(raw, profile, k, verdict.reference or raw, repaired=repaired is not None),
+        at_budget=at_budget(raw, profile, k, verdict.reference or raw, repair=verdict.calibration),
         calibration=verdict.calibration,
         raw=raw,
         repaired=repaired,

@@ -109,7 +109,7 @@ def mean_of_exp(log_values: Floats) -> Mean:
 
 def _scaled(estimate: Estimate, log_unit: float) -> Estimate:
     with np.errstate(over="ignore"):
-        return Estimate(*(float(max(x, 0.0) * np.exp(log_unit)) for x in estimate))
+        return Estimate(*(float(np.exp(log_unit + log(x))) if x > 0 else 0.0 for x in estimate))
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,20 @@ class Reliability:
     rms: float
 
 
-def reliability(real: Floats, fake: Floats, sizes: tuple[int, int] | None = None) -> Reliability | None:
+def reliability(
+    real: Floats, fake: Floats, sizes: tuple[int, int] | None = None, *, by: Pair | None = None
+) -> Reliability | None:
     """Return the calibration curve of a log-ratio, or None if there are no scores.
 
     Args:
-        real, fake: Log-ratios, ascending.
+        real, fake: Log-ratios.
         sizes: How many samples there were, if these are a part of them.
+        by: What to make bins of, if not of the log-ratios: the scores that a map made them of. Bins then show what a
+            map that is flat, or that should not rise, hides.
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> real, fake = np.sort(rng.normal(0.5, 1, 4000)), np.sort(rng.normal(-0.5, 1, 4000))
+        >>> real, fake = rng.normal(0.5, 1, 4000), rng.normal(-0.5, 1, 4000)
         >>> exact, thrice = reliability(real, fake), reliability(3 * real, 3 * fake)
         >>> exact.z_bins < 3 < thrice.z_bins, thrice.rms > 0.5
         (True, True)
@@ -154,10 +158,11 @@ def reliability(real: Floats, fake: Floats, sizes: tuple[int, int] | None = None
     scores = np.concatenate([real, fake])
     if not scores.size:
         return None
-    order = np.argsort(scores, kind="stable")
+    keys = scores if by is None else np.concatenate(by)
+    order = np.argsort(keys, kind="stable")
     scores = scores[order]
     labels = (order < len(real)).astype(np.float64)
-    first = _first_of_bins(scores, labels, n, m)
+    first = _first_of_bins(keys[order], labels, n, m)
     logit = scores + log(n / m)
     log_real, log_fake = -np.logaddexp(0.0, -logit), -np.logaddexp(0.0, logit)
     variance = np.add.reduceat(np.exp(log_real + log_fake), first)
@@ -185,12 +190,12 @@ def reliability(real: Floats, fake: Floats, sizes: tuple[int, int] | None = None
     )
 
 
-def _first_of_bins(scores: Floats, labels: Floats, n: int, m: int) -> Floats:
-    """Return where the bins start; both classes weigh the same, and equal scores stay together."""
+def _first_of_bins(keys: Floats, labels: Floats, n: int, m: int) -> Floats:
+    """Return where the bins of ascending keys start; both classes weigh the same, and equal keys stay together."""
     bins = max(min(_BINS, min(n, m) // _PER_BIN), 1)
     weight = np.cumsum(np.where(labels > 0, 1 / n, 1 / m))
     cuts = np.searchsorted(weight, weight[-1] * np.arange(1, bins) / bins)
-    return np.unique(np.append(0, np.searchsorted(scores, scores[cuts], side="left")))
+    return np.unique(np.append(0, np.searchsorted(keys, keys[cuts], side="left")))
 
 
 def _as_normal(square: float, freedom: int) -> float:
@@ -230,10 +235,13 @@ class Evidence:
     log_loss: Estimate
 
     @classmethod
-    def of(cls, scores: Pair) -> "Evidence":
-        """Examine log-ratios of real and fake samples; the real ones may be +inf, the fake ones -inf."""
+    def of(cls, scores: Pair, by: Pair | None = None) -> "Evidence":
+        """Examine log-ratios of real and fake samples, `by` being the scores that a map made them of.
+
+        The real ones may be +inf, the fake ones -inf.
+        """
         real, fake = np.sort(scores[0]), np.sort(scores[1])
-        curve = reliability(real, fake)
+        curve = reliability(*scores, by=by)
         assert curve is not None
         loss = log_loss(finite_top(real, fake), fake)
         return cls(mean_of_exp(fake), mean_of_exp(-real), curve, *area_under_curve(real, fake), Estimate.of(*loss))

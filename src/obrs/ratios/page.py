@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputTypeError, MissingLibraryError
+from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..plotting import COLOURS
 from ..profile import Profile
 from .doctor import Diagnosis
@@ -39,7 +39,7 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
         raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")
     if divergence not in diagnosis.at_budget.left:
         known = ", ".join(diagnosis.at_budget.left)
-        raise InputTypeError(f"divergence must be one of {known}, got {divergence!r:.60}")
+        raise InputError(f"divergence must be one of {known}, got {divergence!r:.60}")
     if figure is None:
         try:
             from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def _range(d: Diagnosis) -> tuple[float, float]:
 def _draw_reliability(axes: Any, d: Diagnosis, low: float, high: float) -> None:
     curves = [(d.reliability, _RAW, "o", "as it is")]
     if d.repaired is not None:
-        after = reliability(np.sort(d.repaired[0]), np.sort(d.repaired[1]))
+        after = reliability(*d.repaired)
         assert after is not None
         curves.append((after, _REPAIRED, "s", "repaired, on held-out folds"))
     axes.plot([low, high], [low, high], color="black", lw=1, ls=":", label="calibrated")

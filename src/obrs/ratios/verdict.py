@@ -52,7 +52,8 @@ def judge(raw: Pair, evidence: Evidence, broken: str, piled: float, rng: np.rand
         rng: Decides the folds.
     """
     if broken:
-        return Verdict("unfit", f"{broken}: no ratio has that", _LOGITS if "inf" in broken else _REFIT)
+        which = "np.flatnonzero(np.isnan(log_ratio_{}))".format("real" if "real" in broken else "fake")
+        return Verdict("unfit", f"{broken}: no ratio has that", which if "NaN" in broken else _LOGITS)
     faults = evidence.faults()
     if not faults:
         return Verdict("fit", _praise(evidence))
@@ -74,7 +75,7 @@ def judge(raw: Pair, evidence: Evidence, broken: str, piled: float, rng: np.rand
         tried = None if name == "identity" else _cross_fitted(name, sample, rng)
         if tried is None:
             continue
-        after = Evidence.of(tried[1])
+        after = Evidence.of(tried[1], by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
             call = f"obrs.ratios.calibration.{type(tried[0]).__name__}.fit(log_ratio_real, log_ratio_fake)"

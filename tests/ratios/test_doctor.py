@@ -1,0 +1,446 @@
+"""The doctor: what it says about ratios whose faults are known, and what it rests on."""
+
+import json
+import subprocess
+import sys
+from math import erf, log, sqrt
+
+import numpy as np
+import pytest
+
+import obrs.ratios.calibration
+from obrs import Profile
+from obrs.errors import BudgetError, InputError, InputTypeError, RatioError
+from obrs.ratios.doctor import diagnose
+from obrs.ratios.evidence import area_under_curve, mean_of_exp, reliability
+
+N = 5000
+K = 2.6
+
+
+def normals(n=N, m=N, d=1.0, seed=0):
+    """Exact log-ratios of two normals d apart, of n real and m fake samples."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(d**2 / 2, d, n), rng.normal(-(d**2) / 2, d, m)
+
+
+def half_missing(n=N, m=N, seed=0):
+    """Exact log-ratios where the target has a mode, 30 % of it, that the model never makes."""
+    rng = np.random.default_rng(seed)
+    real = rng.normal(0, 1, n) + 8 * (rng.random(n) < 0.3)
+    fake = rng.normal(0.7, 1, m)
+
+    def log_ratio(x):
+        return np.logaddexp(log(0.7) - x**2 / 2, log(0.3) - (x - 8) ** 2 / 2) + (x - 0.7) ** 2 / 2
+
+    return log_ratio(real), log_ratio(fake)
+
+
+def of_other_data(n=N, seed=0):
+    """A discriminator that looks where real and fake do not differ."""
+    return tuple(np.random.default_rng(seed).normal(size=(2, n)))
+
+
+def mapped(f, scores):
+    return tuple(f(x) for x in scores)
+
+
+CASES = {
+    "exact": (normals(), "fit", "calibrated"),
+    "nothing to gain": ((np.zeros(N), np.zeros(N)), "fit", "nothing to gain"),
+    "exact of four values": (
+        mapped(
+            lambda x: np.log([0.25, 2 / 3, 1.5, 4.0])[x],
+            (
+                np.random.default_rng(0).choice(4, N, p=[0.1, 0.2, 0.3, 0.4]),
+                np.random.default_rng(1).choice(4, N, p=[0.4, 0.3, 0.2, 0.1]),
+            ),
+        ),
+        "fit",
+        "calibrated",
+    ),
+    "exact, of sets of unlike sizes": (normals(1000, 8000), "fit", "calibrated"),
+    "exact, far apart": (normals(d=4.0), "fit", "calibrated"),
+    "times 3": (mapped(lambda x: x + log(3), normals()), "repairable", "Shift"),
+    "a third": (mapped(lambda x: x - log(3), normals()), "repairable", "Shift"),
+    "over-confident by temperature 3": (mapped(lambda x: 3 * x, normals()), "repairable", "Temperature"),
+    "under-confident": (mapped(lambda x: x / 3, normals()), "repairable", "Temperature"),
+    "both": (mapped(lambda x: 3 * x - 1, normals()), "repairable", "Platt"),
+    "bent": (mapped(lambda x: np.exp(x / 2), normals()), "repairable", "calibrated by"),
+    "probabilities": (mapped(lambda x: 1 / (1 + np.exp(-x)), normals()), "repairable", "calibrated by"),
+    "of other data": (of_other_data(), "unfit", "cannot tell real from fake"),
+    "the wrong way round": (mapped(np.negative, normals()), "unfit", "wrong way round"),
+    "of no monotone use": (
+        (np.repeat([2.0, -2.5], [7 * N // 10, 3 * N // 10]) + normals(d=0.3)[0], normals()[1]),
+        "unfit",
+        "no monotone map",
+    ),
+    "the sign alone": (mapped(np.sign, normals()), "unfit", "hinge"),
+    "a dropped mode": (half_missing(), "fit", "missing support: 3"),
+    "a dropped mode, over-confident": (mapped(lambda x: 3 * x, half_missing()), "repairable", "missing support: 3"),
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Each case, diagnosed once."""
+    return {name: diagnose(*scores, K) for name, (scores, _, _) in CASES.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verdict_and_reason_are_those_of_the_fault(found, name):
+    _, verdict, words = CASES[name]
+    assert found[name].verdict == verdict, found[name].reason
+    assert words in found[name].reason + found[name].repair
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[1] == "repairable"])
+def test_repair_is_a_call_that_makes_fresh_scores_fit(found, name):
+    (log_ratio_real, log_ratio_fake), _, _ = CASES[name]
+    names = {"obrs": obrs, "log_ratio_real": log_ratio_real, "log_ratio_fake": log_ratio_fake}
+    calibration = eval(found[name].repair, names)
+    x = np.linspace(-3, 3, 50)
+    np.testing.assert_allclose(calibration(x), found[name].calibration(x), rtol=1e-9, atol=1e-9)
+    repaired = diagnose(calibration(log_ratio_real), calibration(log_ratio_fake), K)
+    assert repaired.verdict == "fit", repaired.reason
+
+
+def test_missing_support_is_measured_and_not_called_miscalibration(found):
+    for name in ("a dropped mode", "a dropped mode, over-confident"):
+        share = found[name].missing_support
+        assert share.low < 0.3 < share.high
+        assert share.high - share.low < 0.05
+        assert any("Train the model" in note for note in found[name].notes)
+    left = found["a dropped mode"].at_budget.left["tv"]
+    assert left.promised.high < 0.1, "the profile does not know what the model never makes"
+    assert left.held_out.low > 0.25, "real samples do"
+    assert all(d.missing_support is None for name, d in found.items() if "dropped" not in name)
+
+
+def test_one_missing_mode_of_25_is_found():
+    rng = np.random.default_rng(0)
+    n = 20_000
+    seen = rng.random(n) > 0.04
+    real = np.where(seen, log(0.96), 30.0) + 1e-3 * rng.normal(size=n)
+    fake = np.full(n, log(0.96)) + 1e-3 * rng.normal(size=n)
+    diagnosis = diagnose(real, fake, K)
+    assert diagnosis.verdict == "fit"
+    assert diagnosis.missing_support.value == pytest.approx(0.04, abs=0.005)
+
+
+def test_infinite_scores_where_the_other_distribution_never_goes_are_fit():
+    rng = np.random.default_rng(0)
+    real = np.where(rng.random(N) < 0.3, np.inf, log(0.7) - log(0.8))
+    fake = np.where(rng.random(N) < 0.2, -np.inf, log(0.7) - log(0.8))
+    diagnosis = diagnose(real, fake, K)
+    assert diagnosis.verdict == "fit", diagnosis.reason
+    assert diagnosis.missing_support.low < 0.3 < diagnosis.missing_support.high
+    assert diagnosis.mean_inverse.estimate.low < 0.8 < diagnosis.mean_inverse.estimate.high
+
+
+def test_a_tail_too_heavy_for_a_mean_is_no_missing_support():
+    diagnosis = diagnose(*normals(d=3.0), K)
+    assert diagnosis.mean_ratio.estimate.value < 0.8, "as happens to means of heavy tails"
+    assert not diagnosis.mean_ratio.trusted
+    assert diagnosis.missing_support is None
+    assert any("score above every fake" in note for note in diagnosis.notes)
+
+
+# A hinge critic, trained
+
+
+@pytest.fixture(scope="module")
+def hinge():
+    """Critic, real and fake samples: two normals, 2 apart."""
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+
+    def batch(n):
+        real, fake = torch.randn(2, n, 2, generator=generator)
+        return real, fake + torch.tensor([2.0, 0.0])
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
+        critic = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1), torch.nn.Flatten(0))
+    optimiser = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.9))
+    for _ in range(400):
+        real, fake = batch(256)
+        loss = torch.relu(1 - critic(real)).mean() + torch.relu(1 + critic(fake)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return critic, *batch(N)
+
+
+def test_hinge_output_is_unfit_until_refit(hinge):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    from obrs import normals as normal_draws
+    from obrs.ratios.methods import FineTune
+    from obrs.ratios.refit import refit
+
+    critic, real, fake = hinge
+    with torch.no_grad():
+        diagnosis = diagnose(critic(real), critic(fake), K)
+    assert diagnosis.verdict == "unfit"
+    assert "hinge" in diagnosis.reason
+    assert diagnosis.repair == "obrs.refit(real, propose, FineTune(critic))"
+
+    def propose(ids):
+        return normal_draws(ids, 2, seed=3, like=real) + torch.tensor([2.0, 0.0])
+
+    train = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(1))
+    fitted = refit(train, propose, FineTune(critic), steps=400, progress=False)
+    assert diagnose(fitted(real), fitted(fake), K).verdict in ("fit", "repairable")
+
+
+# What matters at a budget
+
+
+def test_errors_of_r_beyond_one_over_c_change_nothing():
+    real, fake = normals()
+    boundary = -Profile(fake).log_c(K)
+
+    def wrong_above(x):
+        return np.where(x > boundary, boundary + 4 * (x - boundary), x)
+
+    diagnosis = diagnose(wrong_above(real), wrong_above(fake), K)
+    at = diagnosis.at_budget
+    assert diagnosis.reliability.rms > 0.5
+    assert at.error < 0.1
+    same = diagnose(real, fake, K).at_budget
+    assert at.log_c == pytest.approx(same.log_c, abs=0.02)
+
+
+def test_a_constant_changes_no_decision_and_a_temperature_does(found):
+    assert found["times 3"].at_budget.misjudged == pytest.approx(0, abs=1e-12)
+    assert any("does not change the rule" in note for note in found["times 3"].notes)
+    assert found["over-confident by temperature 3"].at_budget.misjudged > 0.1
+
+
+def test_divergence_left_agrees_with_quadrature():
+    """Density after rejection on a grid: an independent route to each divergence."""
+    d = 1.0
+    x = np.linspace(-9, 10, 40_001)
+    p, q = (np.exp(-((x - mean) ** 2) / 2) / sqrt(2 * np.pi) for mean in (d, 0.0))
+    step = x[1] - x[0]
+    s = d * x - d**2 / 2
+    low, high = -10.0, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.sum(q * np.minimum(np.exp(s + middle), 1)) * step < 1 / K else (low, middle)
+    kept = q * np.minimum(np.exp(s + low), 1)
+    kept /= np.sum(kept) * step
+    middle = (p + kept) / 2
+    truth = {
+        "kl": np.sum(p * np.log(p / kept)) * step,
+        "js": np.sum(p * np.log(p / middle) + kept * np.log(kept / middle)) * step / 2,
+        "tv": np.sum(np.abs(p - kept)) * step / 2,
+    }
+    diagnosis = diagnose(*normals(40_000, 40_000), K)
+    assert diagnosis.at_budget.log_c == pytest.approx(low, abs=0.03)
+    for key, value in truth.items():
+        left = diagnosis.at_budget.left[key]
+        for estimate in (left.promised, left.held_out):
+            error = (estimate.high - estimate.low) / 2 / 1.96
+            assert estimate.value == pytest.approx(value, abs=4 * error), key
+            assert error < 0.2 * value
+
+
+def test_promise_of_an_over_confident_ratio_is_not_kept_and_repair_helps(found):
+    for left in found["over-confident by temperature 3"].at_budget.left.values():
+        assert left.promised.low > left.held_out.high
+        assert left.repaired.high < left.held_out.low
+
+
+def test_a_budget_of_one_keeps_everything():
+    at = diagnose(*normals(), 1).at_budget
+    assert at.log_c == np.inf
+    assert at.sure_fake == at.rate.value == 1
+    assert np.isnan(at.error)
+
+
+# What it rests on
+
+
+def test_reliability_counts_what_it_says():
+    real, fake = map(np.sort, normals(900, 400))
+    curve = reliability(real, fake)
+    assert np.sum(curve.real) == 900
+    assert np.sum(curve.fake) == 400
+    scores, labels = np.concatenate([real, fake]), np.repeat([1.0, 0.0], [900, 400])
+    claim = 1 / (1 + 400 / 900 * np.exp(-scores))
+    turner = np.sum(labels - claim) / np.sqrt(np.sum(claim * (1 - claim)))
+    assert curve.z == pytest.approx(turner)
+    first = np.argsort(scores)[: int(curve.real[0] + curve.fake[0])]
+    odds = np.sum(claim[first]) / np.sum(1 - claim[first])
+    assert curve.claimed[0] == pytest.approx(log(odds * 400 / 900))
+    observed = (np.sum(labels[first]) + 0.5) / (np.sum(1 - labels[first]) + 0.5)
+    assert curve.observed[0] == pytest.approx(log(observed * 400 / 900))
+
+
+def test_area_under_the_curve_is_that_of_all_pairs():
+    rng = np.random.default_rng(0)
+    real, fake = np.sort(rng.integers(0, 9, 70) + 1.0), np.sort(rng.integers(0, 9, 50) + 0.0)
+    pairs = np.mean((real[:, None] > fake) + 0.5 * (real[:, None] == fake))
+    area, z = area_under_curve(real, fake)
+    assert area.value == pytest.approx(pairs)
+    exact = (1 + erf(1 / 2)) / 2  # of two normals 1 apart: Phi(1 / sqrt(2))
+    areas = np.array([area_under_curve(*map(np.sort, normals(400, 300, seed=s)))[0] for s in range(200)])
+    covered = np.mean((areas[:, 1] < exact) & (exact < areas[:, 2]))
+    assert abs(covered - 0.95) < 4 * sqrt(0.95 * 0.05 / 200)
+    assert z > 0
+
+
+def test_mean_ratio_has_an_honest_interval_and_z():
+    means = [mean_of_exp(normals(2, 2000, seed=s)[1]) for s in range(400)]
+    covered = np.mean([m.estimate.low < 1 < m.estimate.high for m in means])
+    assert abs(covered - 0.95) < 4 * sqrt(0.95 * 0.05 / 400)
+    z = np.array([m.z for m in means])
+    assert abs(np.mean(z)) < 4 / sqrt(400)
+    assert np.std(z) == pytest.approx(1, abs=4 / sqrt(800) + 0.1)
+
+
+@pytest.mark.parametrize("scores", [normals(d=30.0), mapped(lambda x: 1000 * x, normals()), normals(120, 100)])
+def test_scores_of_any_size_are_diagnosed(scores):
+    diagnosis = diagnose(*scores, K)
+    assert diagnosis.verdict in ("fit", "repairable")
+    assert max(map(len, str(diagnosis).splitlines())) <= 80
+
+
+def test_saturated_scores_are_named_by_their_share():
+    real, fake = mapped(lambda x: np.clip(x, -11.5, 11.5), normals(d=5.0))
+    notes = " ".join(diagnose(real, fake, K).notes)
+    assert f"{100 * np.mean(real == 11.5):.1f} % of the real" in notes
+    assert f"{100 * np.mean(fake == -11.5):.1f} % of the fake" in notes
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "words"),
+    [
+        (0, np.nan, "3 NaN among the real scores"),
+        (1, np.nan, "3 NaN among the fake scores"),
+        (0, -np.inf, "3 real scores of -inf"),
+        (1, np.inf, "3 fake scores of +inf"),
+    ],
+)
+def test_what_no_ratio_has_is_counted(position, value, words):
+    scores = normals(300, 300)
+    scores[position][5:8] = value
+    diagnosis = diagnose(*scores, K)
+    assert diagnosis.verdict == "unfit"
+    assert words in diagnosis.reason
+    assert diagnosis.auc.value > 0.5, "the rest is examined"
+
+
+# The page
+
+
+def test_page_fits_80_columns_and_json_has_no_nan(found):
+    for diagnosis in found.values():
+        lines = str(diagnosis).splitlines()
+        assert lines[0].startswith(diagnosis.verdict.upper())
+        assert max(map(len, lines)) <= 80
+        data = json.loads(diagnosis.to_json(), parse_constant=pytest.fail)
+        assert data["verdict"] == diagnosis.verdict
+        assert [row["name"] for row in data["rows"]] == [row["name"] for row in diagnosis.rows()]
+        assert all(type(cell) in (str, float) for row in diagnosis.rows() for cell in row.values())
+
+
+def test_every_library_gives_the_same_page(xp):
+    real, fake = normals(400, 300)
+    assert str(diagnose(xp.asarray(real), xp.asarray(fake), K)) == str(diagnose(real, fake, K))
+
+
+def test_order_of_the_scores_does_not_matter_and_the_seed_decides(found):
+    scores = CASES["bent"][0]
+    assert str(diagnose(*scores, K)) == str(found["bent"])
+    again = diagnose(*map(np.sort, scores), K, seed=1)
+    assert (again.verdict, again.reliability.z_bins) == ("repairable", found["bent"].reliability.z_bins)
+
+
+@pytest.mark.parametrize("name", ["exact", "bent", "a dropped mode", "nothing to gain"])
+def test_picture_shows_the_scores_before_and_after(found, name, tmp_path):
+    pytest.importorskip("matplotlib")
+    from obrs.ratios.page import plot_diagnosis
+
+    diagnosis = found[name]
+    figure = plot_diagnosis(diagnosis)
+    curve, _, acceptance, left = figure.axes
+    repaired = diagnosis.verdict == "repairable"
+    assert len(curve.containers) == 1 + repaired
+    assert len(acceptance.lines) == 2 + repaired
+    assert len(left.containers) == 1 + repaired
+    assert diagnosis.verdict.upper() in figure.get_suptitle()
+    figure.savefig(tmp_path / "page.png")
+
+
+def test_picture_refuses_what_it_cannot_draw(found):
+    from obrs.ratios.page import plot_diagnosis
+
+    with pytest.raises(InputTypeError, match="what diagnose returns, got list"):
+        plot_diagnosis([0.0])
+    with pytest.raises(InputError, match="one of kl, js, tv, got 'chi2'"):
+        plot_diagnosis(found["exact"], divergence="chi2")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("real", "fake", "budget", "error", "words"),
+    [
+        ([], np.zeros(200), 2, InputError, "log_ratio_real is empty"),
+        (np.zeros(200), [], 2, InputError, "log_ratio_fake is empty"),
+        (np.zeros((200, 1)), np.zeros(200), 2, InputError, r"use log_ratio_real\[:, 0\]"),
+        (np.zeros(200), np.zeros((20, 10)), 2, InputError, "must have one axis"),
+        (np.zeros(200), np.zeros(40), 2, InputError, "at least 100 held-out scores of each kind, got 200 real and 40"),
+        (
+            np.repeat([0, np.nan], [60, 90]),
+            np.zeros(200),
+            2,
+            InputError,
+            r"got 60 real and 200 fake \(90 NaN among the real",
+        ),
+        (np.full(200, np.nan), np.full(200, np.nan), 2, RatioError, "none of 200 real and 200 fake"),
+        (np.zeros(200), np.full(200, -np.inf), 2, RatioError, "no fake has r > 0"),
+        (np.zeros(200), np.repeat([0, -np.inf], [20, 180]), 2, BudgetError, "smallest feasible budget is 10"),
+        (np.zeros(200), np.zeros(200), 0.5, BudgetError, "did you mean budget=2"),
+        (["a"], np.zeros(200), 2, InputTypeError, "log_ratio_real"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(real, fake, budget, error, words):
+    with pytest.raises(error, match=words) as caught:
+        diagnose(real, fake, budget)
+    assert "\n" not in str(caught.value)
+
+
+def test_neither_torch_nor_matplotlib_nor_scikit_learn_is_needed():
+    code = """
+import sys
+sys.modules["sklearn"] = None
+import numpy as np
+from obrs.ratios.doctor import diagnose
+rng = np.random.default_rng(0)
+real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)
+assert diagnose(real, fake, 2).verdict == "fit"
+assert diagnose(3 * real, 3 * fake, 2).verdict == "repairable"
+print([m for m in ("torch", "matplotlib", "scipy", "jax") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2000, 20_000])
+@pytest.mark.parametrize("d", [0.3, 1.0, 2.0])
+def test_false_alarms_are_below_one_in_a_hundred(n, d):
+    """Checks at 3 standard errors: 0.5 % expected. More than 5 of 200 would be 4 standard errors above that."""
+    alarms = [diagnose(*normals(n, n, d, seed=s), K) for s in range(200)]
+    assert sum(found.verdict != "fit" for found in alarms) <= 5
+    assert sum(found.missing_support is not None for found in alarms) <= 5
+    assert (
+        sum(diagnose(*mapped(lambda x: 3 * x, normals(n, n, d, seed=s)), K).verdict == "repairable" for s in range(50))
+        >= 48
+    )
