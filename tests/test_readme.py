@@ -1,4 +1,4 @@
-"""The README says what the files under results/ say, and what the metadata say."""
+"""The README and the docs say what the files under results/ say, and what the metadata say."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""Write the tables of the README from the files under results/, between their markers.
+"""Write the tables of the README and of the pages under docs/ from the files under results/, between their markers.
 
-python tools/readme.py          # rewrite README.md
-python tools/readme.py --check  # exit 1 if it would change
+python tools/readme.py          # rewrite the pages
+python tools/readme.py --check  # exit 1 if one would change, and name it
 """
 
 import json
@@ -52,20 +52,104 @@ def solver():
     return "\n".join(lines)
 
 
-TABLES = {"minimal": minimal, "solver": solver}
+def ratio_gaussians():
+    """25 Gaussians: what OBRS keeps with each ratio."""
+    record = json.loads((ROOT / "results/bench-ratios.json").read_text())["gaussians"]
+    budgets = list(record["rows"][0]["budgets"])
+    head = ["ratio", "CPU s of a fit", "doctor"]
+    head += [f"{what}, K = {k}" for what in ("high quality, %", "KL left") for k in budgets] + ["recall, K = 2.6"]
+    rows = [["no rejection", "", "", *_plain(record, ("high quality", 100, 1), len(budgets))]]
+    rows[0] += [*_plain(record, ("kl", 1, 2), len(budgets)), _mean_sd(record["no rejection"]["recall"], 1, 3)]
+    for row in record["rows"]:
+        cells = [row["contestant"], _seconds(row), row["doctor"]]
+        cells += [_mean_sd(row["budgets"][k]["high quality"], 100, 1) for k in budgets]
+        cells += [_mean_sd(row["budgets"][k]["kl"], 1, 2) for k in budgets]
+        rows.append([*cells, _mean_sd(row["budgets"]["2.6"]["recall"], 1, 3)])
+    return _table(head, rows)
+
+
+def ratio_digits():
+    """Digits: what an independent classifier says of what OBRS keeps with each ratio."""
+    record = json.loads((ROOT / "results/bench-ratios.json").read_text())["digits"]
+    budgets = list(record["rows"][0]["budgets"])
+    columns = {"confident": ("confident, %", 100, 1), "fd": ("FD (digits classifier)", 1, 1)}
+    head = ["ratio", "CPU s of a fit", "doctor"]
+    head += [f"{name}, K = {k}" for name, _, _ in columns.values() for k in budgets] + ["class JSD, K = 2.6"]
+    rows = [["no rejection", "", ""]]
+    for key, (_, scale, digits) in columns.items():
+        rows[0] += _plain(record, (key, scale, digits), len(budgets))
+    rows[0].append(_mean_sd(record["no rejection"]["class jsd"], 1, 4))
+    for row in record["rows"]:
+        cells = [row["contestant"], _seconds(row), row["doctor"]]
+        for key, (_, scale, digits) in columns.items():
+            cells += [_mean_sd(row["budgets"][k][key], scale, digits) for k in budgets]
+        rows.append([*cells, _mean_sd(row["budgets"]["2.6"]["class jsd"], 1, 4)])
+    return _table(head, rows)
+
+
+def ratio_target():
+    """How near the best refit comes to the ceiling."""
+    target = json.loads((ROOT / "results/bench-ratios.json").read_text())["gaussians"]["target"]
+    text = (
+        f"The exact ratio keeps {100 * target['ceiling']:.1f} % high-quality samples at K = 2.6. The best refit "
+        f"({target['best refit']}) is {target['points below the ceiling']:.1f} points below."
+    )
+    if target["quickest within a point"] is None:
+        return f"{text} The target was one point; it is missed."
+    met = "met" if target["met"] else "missed"
+    return (
+        f"{text} The quickest within one point ({target['quickest within a point']}) takes "
+        f"{target['its cpu seconds']:.0f} s of one core. The target, one point within 60 s on 2 cores, is {met}."
+    )
+
+
+def _plain(record, column, times):
+    """The model without rejection: said once, the same at every budget."""
+    key, scale, digits = column
+    return [_mean_sd(record["no rejection"][key], scale, digits), *[""] * (times - 1)]
+
+
+def _mean_sd(pair, scale, digits):
+    mean, sd = (f"{scale * value:.{digits}f}" for value in pair)
+    return f"{mean} ± {sd}"
+
+
+def _seconds(row):
+    digits = {"calibration": 2, "refit": 0}  # the others are not fitted
+    return f"{row['cpu seconds']:.{digits[row['kind']]}f}" if row["kind"] in digits else ""
+
+
+def _table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+TABLES = {
+    "minimal": minimal,
+    "solver": solver,
+    "ratio gaussians": ratio_gaussians,
+    "ratio digits": ratio_digits,
+    "ratio target": ratio_target,
+}
 
 
 def render(text):
-    """Return the README with every table renewed."""
+    """Return a page with every table renewed that it has a marker for."""
     for name, table in TABLES.items():
-        block = f"<!-- {name} -->\n{table()}\n<!-- end {name} -->"
-        text = re.sub(rf"<!-- {name} -->(.*?<!-- end {name} -->)?", lambda _, block=block: block, text, flags=re.S)
+        if f"<!-- {name} -->" in text:
+            block = f"<!-- {name} -->\n{table()}\n<!-- end {name} -->"
+            text = re.sub(rf"<!-- {name} -->(.*?<!-- end {name} -->)?", lambda _, block=block: block, text, flags=re.S)
     return text
 
 
+def pages():
+    """Every page that may have a table."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    new = render(readme.read_text())
+    stale = {page: new for page in pages() if (new := render(old := page.read_text())) != old}
     if "--check" in sys.argv:
-        sys.exit(new != readme.read_text())
-    readme.write_text(new)
+        sys.exit(", ".join(f"{page.relative_to(ROOT)} is stale" for page in stale) or 0)
+    for page, new in stale.items():
+        page.write_text(new)

@@ -1,0 +1,88 @@
+"""scikit-learn's digits with an under-trained convolutional GAN, judged by a classifier of real digits."""
+
+import numpy as np
+import torch
+from torch.nn.functional import softmax, softplus
+
+import obrs
+from obrs.data.images import load
+from obrs.metrics.modes import jensen_shannon
+from obrs.models.classifier import fit_classifier
+from obrs.models.conv import ConvCritic, ConvGenerator
+
+CONFIDENT = 0.95
+LATENT = 32
+LIKE = torch.empty(0)
+
+
+def train_gan(real, *, steps, seed=0, batch=64):
+    """Train with the non-saturating loss, one step each, Adam with betas 0.5 and 0.999."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        generator, critic = ConvGenerator(LATENT, size=8, width=32), ConvCritic(size=8, width=32)
+    rates = ((critic, 2e-3), (generator, 5e-4))  # or the critic never gets ahead
+    optimisers = [torch.optim.Adam(net.parameters(), rate, (0.5, 0.999)) for net, rate in rates]
+    random = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        x = real[torch.randint(len(real), (batch,), generator=random)]
+        fake = generator(torch.randn(batch, LATENT, generator=random))
+        critic_loss = softplus(-critic(x)).mean() + softplus(critic(fake.detach())).mean()
+        optimisers[0].zero_grad()
+        critic_loss.backward()
+        optimisers[0].step()
+        generator_loss = softplus(-critic(fake)).mean()
+        optimisers[1].zero_grad()
+        generator_loss.backward()
+        optimisers[1].step()
+    return generator.eval(), critic.eval()
+
+
+def proposal(generator, seed):
+    """Make proposals whose latents are a function of the seed and their id."""
+
+    def propose(ids):
+        with torch.no_grad():
+            return generator(obrs.normals(ids, LATENT, seed=seed, like=LIKE))
+
+    return propose
+
+
+class Judge:
+    """A classifier trained on real digits that sees neither the GAN nor any ratio."""
+
+    def __init__(self, images, *, epochs):
+        self.net = fit_classifier(images.train, images.train_labels, epochs=epochs, seed=5, progress=False)
+        self.accuracy = self.net.accuracy(images.test, images.test_labels)
+        self.real = torch.as_tensor(np.concatenate([images.train, images.test]))
+        features, probabilities = self._look(self.real)
+        self.moments = features.mean(axis=0), np.cov(features.T)
+        self.classes = np.bincount(probabilities.argmax(axis=1), minlength=10) / len(probabilities)
+
+    def _look(self, x):
+        with torch.no_grad():
+            features = self.net.features(x)
+            return features.double().numpy(), softmax(self.net.head(features), dim=1).double().numpy()
+
+    def score(self, x):
+        """The columns of the table."""
+        features, probabilities = self._look(torch.as_tensor(x))
+        classes = np.bincount(probabilities.argmax(axis=1), minlength=10) / len(probabilities)
+        return {
+            "confident": float(np.mean(probabilities.max(axis=1) >= CONFIDENT)),
+            "class jsd": jensen_shannon(classes, self.classes),
+            "fd": frechet(self.moments, (features.mean(axis=0), np.cov(features.T))),
+        }
+
+
+def frechet(real, fake):
+    """The squared Fréchet distance of two Gaussians, each a mean and a covariance."""
+    values, axes = np.linalg.eigh(real[1])
+    root = (axes * np.sqrt(values.clip(0))) @ axes.T
+    cross = np.sqrt(np.linalg.eigvalsh(root @ fake[1] @ root).clip(0)).sum()
+    return float(np.sum((real[0] - fake[0]) ** 2) + np.trace(real[1]) + np.trace(fake[1]) - 2 * cross)
+
+
+def digits():
+    """The images, and how many of those to train on are held out from the GAN."""
+    images = load("digits")
+    return images, len(images.train) // 5
