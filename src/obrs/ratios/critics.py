@@ -65,7 +65,8 @@ class Meaning:
 
 def _refused(kind: str, why: str) -> Meaning:
     def refuse(scores: Array) -> Array:
-        raise InputError(f"{kind} is no log-ratio: {why}; make it one with obrs.refit(real, propose, FineTune(critic))")
+        repair = "refit(real, propose, FineTune(critic)) of obrs.ratios.refit"
+        raise InputError(f"{kind} is no log-ratio: {why}; make it one with {repair}")
 
     return Meaning(f"{kind}: {why}", refuse)
 
@@ -109,7 +110,7 @@ def to_log_ratio(
         >>> to_log_ratio([1.0, -1.0], "hinge")
         Traceback (most recent call last):
         obrs.errors.InputError: the output of a hinge critic is no log-ratio: at its optimum it is the sign of p - q, \
-whatever their ratio; make it one with obrs.refit(real, propose, FineTune(critic))
+whatever their ratio; make it one with refit(real, propose, FineTune(critic)) of obrs.ratios.refit
     """
     options = {"beta": beta, "divergence": divergence, "n_real": n_real, "n_fake": n_fake}
     known, given = _meaning(meaning, options)
