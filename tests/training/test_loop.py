@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import obrs
-from obrs.errors import InputError, InputTypeError, UnknownNameError
+from obrs.errors import DivergenceError, InputError, InputTypeError, UnknownNameError
 from obrs.training import checkpoints
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig, override, read_config
@@ -234,6 +234,17 @@ def test_networks_and_data_of_ones_own_are_trained_in_place_and_sampled():
     assert len(obrs.SAMPLERS["obrs"](budget=2)(run.model(), 50)) == 50
 
 
+def test_a_layer_that_its_owner_froze_stays_frozen():
+    torch.manual_seed(0)
+    critic = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1), nn.Flatten(0))
+    critic[0].requires_grad_(False)
+    before = weights(critic[0]), weights(critic[2])
+    train(SMALL, critic=critic)
+    assert torch.equal(weights(critic[0]), before[0])
+    assert not torch.equal(weights(critic[2]), before[1])
+    assert [p.requires_grad for p in critic.parameters()] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("network", ["generator", "ema"])
 def test_the_model_of_a_run_makes_its_samples(network):
     run = train(replace(SMALL, ema_decay=0.5))
@@ -432,6 +443,9 @@ def test_data_and_networks_that_do_not_fit_are_one_line(given, error, line):
         ),
         (replace(SMALL, generator_loss="two_critics", two_heads=True), InputError, "set two_heads=false"),
         (replace(SMALL, start_from="nowhere"), InputError, "nowhere has no checkpoint"),
+        (replace(SMALL, tensorboard=True), InputError, "tensorboard=true needs out"),
+        (replace(SMALL, divergence="tv"), DivergenceError, "tv"),
+        (replace(SMALL, divergence="kl", generator_loss="paper_raw"), DivergenceError, "use paper"),
     ],
 )
 def test_settings_that_contradict_each_other_are_one_line(config, error, line):

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from math import exp, isfinite
@@ -79,11 +79,13 @@ def train(
     shape, counts = list(samples.x.shape[1:]), [] if samples.labels is None else samples.labels.bincount().tolist()
     if generator is None or critic is None:
         own = build_networks(config, shape, samples.classes, goal.outputs)
-        generator, critic = generator or own[0], critic or own[1]
+        generator = own[0] if generator is None else generator
+        critic = own[1] if critic is None else critic
     try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
     ema = copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None
     generator_adam = torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas)
     critic_adam = torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas)
+    learning = [weight for weight in critic.parameters() if weight.requires_grad]
     window = BudgetWindow(config.budget, size=config.window or None, every=config.constant_every)
     accelerator = _accelerator(config.precision)
     here, first = accelerator.device, accelerator.is_main_process
@@ -114,9 +116,9 @@ def train(
     losses = Losses(lambda x: accelerator.reduce(x, "mean"))
     log_ratio: Tensor | None = None
     rejection = None
-    parts, began, done = config.parts, time.perf_counter(), start
+    parts, began, note = config.parts, time.perf_counter(), ""
     own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
-    with own_noise, bar("training", config.steps, progress if first else False) as tell:
+    with closing(journal), own_noise, bar("training", config.steps, progress if first else False) as tell:
         for step in range(start, config.steps):
             seed_noise(here, config.seed, step, rank)
 
@@ -147,7 +149,7 @@ def train(
             # The generator: against the critic as it is now, and what rejection will make of it
             generator_step.zero_grad(set_to_none=True)
             generator_loss = torch.zeros((), device=here)
-            critic.requires_grad_(False)
+            _let_learn(learning, False)
             for part in range(parts):
                 z, fake_labels = batches.latent(step, -1, part)
                 with _shared(accelerator, g, part == parts - 1):
@@ -158,7 +160,7 @@ def train(
                     loss = goal.generator(scores, rejection)
                     generator_loss += loss.detach() / parts
                     accelerator.backward(loss / parts)
-            critic.requires_grad_(True)
+            _let_learn(learning, True)
             generator_step.step()
             if ema is not None:
                 average(ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
@@ -179,10 +181,10 @@ def train(
                     row |= _at_budget(accelerator.gather(log_ratio), config.budget, rejection)
                 if first:
                     journal.add(row)
-                tell(done, _note(row))
+                note = _note(row)
+            tell(done, note)
             if save and folder is not None:
                 state.save(folder, done, facts, config.keep)
-    journal.close()
     for network in (generator, critic, *(() if ema is None else (ema,))):
         accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
     return Trained(generator, critic, ema, config, journal.rows, folder, tuple(counts))
@@ -196,6 +198,11 @@ def _given(*labels: Tensor | None) -> tuple[Tensor, ...]:
 
 def _first_output(goal: Objective, critic: nn.Module, labels: Tensor | None, x: Tensor) -> Tensor:
     return goal.first(critic(x, *_given(labels)))
+
+
+def _let_learn(weights: list[nn.Parameter], wanted: bool) -> None:
+    for weight in weights:
+        weight.requires_grad_(wanted)
 
 
 def _shared(accelerator: Any, network: nn.Module, last: bool) -> AbstractContextManager[Any]:
@@ -236,6 +243,8 @@ def _accelerator(precision: str) -> Any:
 
 def _starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
     """Return the checkpoint to start from, if any; refuse to write over another run."""
+    if folder is None and config.tensorboard:
+        raise InputError("tensorboard=true needs out, a folder for the run")
     if not resume:
         if folder is not None and checkpoints.checkpoints(folder / "checkpoints"):
             raise InputError(f"{folder} holds a run already; resume it, or choose another folder")
