@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ._formats import ABSENT, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
 from .errors import InputError
 
-__all__ = ["FORMATS", "Table", "column", "format_of", "labels", "read_table", "take", "write_table"]
+__all__ = ["FORMATS", "Table", "column", "format_of", "labels", "numbers", "read_table", "take", "write_table"]
 
 Numbers = np.ndarray[Any, Any]
 Wrong = tuple[int | None, str]  # a row, if it is one row's fault, and what is wrong
@@ -114,13 +114,19 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
 
 def column(table: Table, name: str) -> Numbers:
     """Return a column as float64 numbers; -inf is one, but an empty cell, NaN or +inf is an error that says where."""
-    values, wrong = _numbers(table[name], name)
-    if wrong is not None:
-        raise _error(table, name, wrong)
+    values = numbers(table, name)
     for bad, what in ((np.isnan(values), "empty or NaN"), (values == np.inf, "+inf")):
         if count := int(np.count_nonzero(bad)):
             share = f"{what}, as in {count} of {len(values)} rows; drop them, or check what scored them"
             raise _error(table, name, (int(np.argmax(bad)), share))
+    return values
+
+
+def numbers(table: Table, name: str) -> Numbers:
+    """Return a column as float64, NaN where a cell is empty; what is no number is an error that says where."""
+    values, wrong = _numbers(table[name], name)
+    if wrong is not None:
+        raise _error(table, name, wrong)
     return values
 
 

@@ -1,0 +1,78 @@
+"""`obrs doctor`: is a ratio good enough to reject with, from two files of scores."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from .._inputs import check_budget
+from ..errors import InputError, ObrsError
+from .app import app
+from .columns import KINDS, Column, Format, Logit, LogRatio, Numbers, Probability, kind_of, log_ratios
+
+__all__ = ["doctor"]
+
+Real = Annotated[str, typer.Argument(metavar="REAL", help="Scores of real samples: csv, jsonl, parquet, npy or npz.")]
+Fake = Annotated[str, typer.Argument(metavar="FAKE", help="Scores of the model's samples.")]
+Plot = Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the diagnosis as well.")]
+
+_STAND_IN = 0.5  # a number that is a log-ratio, a logit and a probability
+
+
+@app.command()
+def doctor(
+    real: Real,
+    fake: Fake,
+    budget: Annotated[float, typer.Option(metavar="K", help="Proposals per kept sample.")],
+    column: Column = None,
+    log_ratio: LogRatio = False,
+    logit: Logit = False,
+    probability: Probability = False,
+    seed: Annotated[int, typer.Option(help="Decides the folds in which repairs are tried.")] = 0,
+    format: Format = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a page.")] = False,
+    plot: Plot = None,
+) -> None:
+    """Tell whether a ratio is good enough to reject with."""
+    from ..ratios.doctor import diagnose
+
+    if real == fake == "-":
+        raise InputError("only one of the two files can be standard input")
+    check_budget(budget)
+    kind = kind_of(log_ratio, logit, False, probability)
+    values = [_read(file, format, column, kind) for file in (real, fake)]
+    try:
+        found = diagnose(values[0], values[1], budget, seed=seed)
+    except ObrsError as error:
+        raise InputError(f"{real}, {fake}: {error}") from error
+    if plot is not None:
+        from ..ratios.page import plot_diagnosis
+
+        try:
+            plot_diagnosis(found).savefig(plot, dpi=150)
+        except ValueError as error:  # matplotlib's word for an extension that it does not know
+            raise InputError(f"--plot {plot}: {error}") from error
+    typer.echo(found.to_json() if as_json else str(found))
+
+
+def _read(file: str, format: str | None, column: str | None, kind: str | None) -> Numbers:
+    """Return log-ratios in which NaN and infinities stay: to count them is what the doctor is for."""
+    from .. import scores
+
+    table = scores.read_table(file, format)
+    named = [name for name in KINDS if name in table.columns]
+    if kind is None and (column == "reward" or (column is None and named == ["reward"])):
+        raise InputError(f"{table.name}: a reward has no real samples to check it with; the doctor needs log-ratios")
+    cells: dict[str, Numbers] = {}
+    strange: dict[str, Numbers] = {}
+    for name in table.numeric():
+        try:
+            cells[name] = x = scores.numbers(table, name)
+        except InputError:  # text further down: an error if it is the column of scores, and said below
+            continue
+        sure = x == 1 if "probability" in (kind, name) else False  # a saturated sigmoid: its logit is +inf
+        strange[name] = np.isnan(x) | (x == np.inf) | sure
+    stand_in = {name: np.where(strange[name], _STAND_IN, x) for name, x in cells.items()}
+    name, _, values = log_ratios(replace(table, columns={**table.columns, **stand_in}), column, kind, None)
+    return np.where(strange[name], np.where(np.isnan(cells[name]), np.nan, np.inf), values)

@@ -1,0 +1,124 @@
+"""`obrs doctor`: two files of scores in, one word out."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from obrs.cli import main
+from obrs.ratios.doctor import diagnose
+
+N = 600
+
+
+@pytest.fixture
+def scores(tmp_path, monkeypatch):
+    """real.csv and fake.csv with exact log-ratios, which are returned."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.5, 1, N), rng.normal(-0.5, 1, N)
+    for name, x in zip(("real", "fake"), values, strict=True):
+        write(f"{name}.csv", x)
+        np.save(f"{name}.npy", x)
+    return values
+
+
+def write(file, values, name="log_ratio"):
+    with open(file, "w") as out:
+        out.write(f"id,{name}\n" + "".join(f"{i},{x!r}\n" for i, x in enumerate(np.asarray(values).tolist())))
+
+
+def run(capsys, *arguments):
+    """Return exit code, standard output and standard error of a command."""
+    code = main(["doctor", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_page_is_that_of_diagnose_and_the_exit_code_is_0(scores, capsys):
+    code, out, err = run(capsys, "real.csv", "fake.csv", "--budget", 2.6)
+    assert (code, out, err) == (0, f"{diagnose(*scores, 2.6)}\n", "")
+    write("wrong.csv", -scores[0])
+    code, out, _ = run(capsys, "wrong.csv", "fake.csv", "--budget", 2.6)
+    assert code == 0
+    assert out.startswith("UNFIT")
+
+
+def test_json_has_the_verdict_and_the_rows(scores, capsys):
+    code, out, _ = run(capsys, "real.npy", "fake.csv", "--log-ratio", "--budget", 2.6, "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["verdict"] == "fit"
+    assert {row["name"] for row in data["rows"]} >= {"E_Q[r]", "Turner's Z", "AUC", "rate", "js, held out"}
+
+
+def test_picture_is_written(scores, capsys):
+    pytest.importorskip("matplotlib")
+    assert run(capsys, "real.csv", "fake.csv", "--budget", 2.6, "--plot", "page.png")[0] == 0
+    with open("page.png", "rb") as file:
+        assert file.read(4) == b"\x89PNG"
+    code, _, err = run(capsys, "real.csv", "fake.csv", "--budget", 2.6, "--plot", "page.zip")
+    assert code == 2
+    assert "--plot page.zip" in err
+    assert run(capsys, "real.csv", "fake.csv", "--budget", 2.6, "--plot", "missing/page.png")[0] == 1
+
+
+def test_empty_cells_and_infinities_are_diagnosed_and_not_refused(scores, capsys):
+    real, fake = (x.copy() for x in scores)
+    real[[5, 7, 9]], fake[4] = np.nan, np.inf
+    write("real.csv", real)
+    write("fake.csv", fake)
+    code, out, _ = run(capsys, "real.csv", "fake.csv", "--budget", 2.6)
+    assert code == 0
+    assert out.startswith("UNFIT")
+    assert "3 NaN among the real scores, 1 fake scores of +inf" in " ".join(out.split())
+
+
+def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, capsys):
+    real, fake = (1 / (1 + np.exp(-x)) for x in scores)
+    write("real.csv", real, "p")
+    write("fake.csv", fake, "p")
+    code, out, _ = run(capsys, "real.csv", "fake.csv", "--column", "p", "--probability", "--budget", 2.6)
+    assert (code, out.split()[0]) == (0, "FIT")
+    fake[:2] = 1
+    write("fake.csv", fake, "p")
+    _, out, _ = run(capsys, "real.csv", "fake.csv", "--column", "p", "--probability", "--budget", 2.6)
+    assert "2 fake scores of +inf" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["real.csv", "missing.csv", "--budget", 2], "missing.csv is missing or not a file"),
+        (["real.csv", "fake.csv"], "--budget"),
+        (["real.csv", "fake.csv", "--budget", 0.5], "did you mean budget=2"),
+        (
+            ["real.csv", "short.csv", "--budget", 2],
+            "at least 100 held-out scores of each kind, got 600 real and 9 fake",
+        ),
+        (["real.csv", "text.csv", "--budget", 2], "text.csv, line 3, column 'log_ratio': 'oops' is not a number"),
+        (["real.npy", "fake.npy", "--budget", 2], "is column 'real' a --log-ratio"),
+        (["rewards.csv", "fake.csv", "--budget", 2], "a reward has no real samples"),
+        (["-", "-", "--budget", 2], "only one of the two"),
+    ],
+)
+def test_a_mistake_gets_one_line(scores, capsys, arguments, words):
+    write("short.csv", scores[1][:9])
+    write("rewards.csv", scores[0], "reward")
+    with open("text.csv", "w") as file:
+        file.write("id,log_ratio\na,0.5\nb,oops\n")
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_help_loads_no_heavy_library():
+    code = (
+        "import sys; from obrs.cli import main; main(['doctor', '--help']);"
+        "sys.exit(str([m for m in ('pyarrow', 'rich', 'torch', 'scipy', 'matplotlib') if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
