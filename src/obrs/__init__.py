@@ -2,6 +2,9 @@
 
 __version__ = "0.1.0"
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
 from .budget import acceptance_rate, rate, solve_log_c
 from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
@@ -15,6 +18,11 @@ from .sampling.registry import SAMPLERS
 from .sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
 from .sampling.samples import Samples
 from .selection import inclusion_probability, select
+
+if TYPE_CHECKING:
+    from .ratios.doctor import diagnose
+    from .ratios.refit import refit
+    from .training.loop import train
 
 __all__ = [
     "DIVERGENCES",
@@ -32,16 +40,35 @@ __all__ = [
     "alpha_divergence",
     "collect",
     "compare",
+    "diagnose",
     "inclusion_probability",
     "normals",
     "plot_profile",
     "pr",
     "proposal",
     "rate",
+    "refit",
     "sample",
     "sample_pool",
     "select",
     "solve_log_c",
     "stream",
+    "train",
     "uniforms",
 ]
+
+# Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.
+_LATER = {"diagnose": ".ratios.doctor", "refit": ".ratios.refit", "train": ".training.loop"}
+_ROOMS = ("data", "experiments", "metrics", "models", "ratios", "training")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})
