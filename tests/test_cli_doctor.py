@@ -72,7 +72,7 @@ def test_empty_cells_and_infinities_are_diagnosed_and_not_refused(scores, capsys
     code, out, _ = run(capsys, "real.csv", "fake.csv", "--budget", 2.6)
     assert code == 0
     assert out.startswith("UNFIT")
-    assert "3 NaN among the real scores, 1 fake scores of +inf" in " ".join(out.split())
+    assert "3 NaN among the real scores, 1 +inf among the fake scores" in " ".join(out.split())
 
 
 def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, capsys):
@@ -84,7 +84,7 @@ def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, c
     fake[:2] = 1
     write("fake.csv", fake, "p")
     _, out, _ = run(capsys, "real.csv", "fake.csv", "--column", "p", "--probability", "--budget", 2.6)
-    assert "2 fake scores of +inf" in out
+    assert "2 +inf among the fake scores" in out
 
 
 @pytest.mark.parametrize(

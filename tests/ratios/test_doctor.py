@@ -321,8 +321,8 @@ def test_saturated_scores_are_named_by_their_share():
     [
         (0, np.nan, "3 NaN among the real scores"),
         (1, np.nan, "3 NaN among the fake scores"),
-        (0, -np.inf, "3 real scores of -inf"),
-        (1, np.inf, "3 fake scores of +inf"),
+        (0, -np.inf, "3 -inf among the real scores"),
+        (1, np.inf, "3 +inf among the fake scores"),
     ],
 )
 def test_what_no_ratio_has_is_counted(position, value, words):

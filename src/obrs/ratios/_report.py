@@ -126,6 +126,6 @@ def _wrapped(title: str, text: str) -> list[str]:
 def _short(x: float) -> str:
     if isnan(x):
         return "?"
-    if abs(x) >= 1e4 or 0 < abs(x) < 5e-4:
+    if abs(x) >= 1e4 or 1e-9 < abs(x) < 5e-4:  # below that it is rounding
         return f"{x:.0e}" if isfinite(x) else str(x)
-    return f"{x:.3f}" if abs(x) < 10 else f"{x:.4g}"
+    return f"{x + 0.0:.3f}" if abs(x) < 10 else f"{x:.4g}"

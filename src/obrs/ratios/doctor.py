@@ -54,8 +54,8 @@ class Health(NamedTuple):
         wrong = [
             (self.nan[0], "NaN among the real scores"),
             (self.nan[1], "NaN among the fake scores"),
-            (self.plus_inf[1], "fake scores of +inf"),
-            (self.minus_inf[0], "real scores of -inf"),
+            (self.plus_inf[1], "+inf among the fake scores"),
+            (self.minus_inf[0], "-inf among the real scores"),
         ]
         return ", ".join(f"{count} {what}" for count, what in wrong if count)
 
