@@ -146,7 +146,7 @@ def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict
         batch_size=config.batch_size,
         generator_lr=config.lr,
         critic_lr=config.lr,
-        ema_decay=0.998,
+        ema_decay=0.99,
         seed=seed,
     )
     try:
@@ -180,7 +180,8 @@ def _fitted(config: Config, real: Any, propose: Any, seed: int) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
-        return refit(real, propose, Network(width=64), steps=config.refit_steps, seed=seed, progress=False)
+        network = Network(width=64 if real.ndim == 2 else 16)
+        return refit(real, propose, network, steps=config.refit_steps, batch_size=256, seed=seed, progress=False)
 
 
 def _judge_points(config: Config, propose: Any, seed: int) -> dict[str, Any]:

@@ -1,0 +1,16 @@
+import pytest
+
+from obrs import experiments
+
+
+@pytest.fixture(scope="session")
+def smoke():
+    """The record of an experiment's smoke preset by name; each is run once."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = experiments.reproduce(name, "smoke", progress=False)
+        return made[name]
+
+    return of
