@@ -146,6 +146,29 @@ def test_a_tail_too_heavy_for_a_mean_is_no_missing_support():
     assert any("score above every fake" in note for note in diagnosis.notes)
 
 
+def test_what_calibration_leaves_must_be_worth_rejecting_with():
+    real, fake = normals(20_000, 20_000, d=0.05)
+    diagnosis = diagnose(20 * real, 20 * fake, K)
+    assert diagnosis.auc.low > 0.5, "it tells real from fake"
+    assert diagnosis.verdict == "unfit"
+    assert "next to nothing" in diagnosis.reason
+
+
+def test_repair_is_judged_on_scores_that_it_was_not_fitted_on(found):
+    diagnosis = found["times 3"]
+    offsets = np.unique(np.concatenate(diagnosis.repaired).round(9) - np.concatenate(diagnosis.raw).round(9))
+    assert len(np.unique(offsets.round(6))) == 5, "one of each fold"
+    assert diagnosis.calibration.offset.__round__(6) not in offsets.round(6)
+
+
+def test_a_part_of_many_scores_is_a_fair_part(monkeypatch):
+    monkeypatch.setattr("obrs.ratios.verdict._FITTED", 1000)
+    real, fake = mapped(lambda x: np.sort(3 * x), normals())
+    diagnosis = diagnose(real, fake, K)
+    assert diagnosis.verdict == "repairable"
+    assert diagnosis.calibration.slope == pytest.approx(1 / 3, abs=0.05)
+
+
 # A hinge critic, trained
 
 
