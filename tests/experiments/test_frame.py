@@ -18,7 +18,7 @@ from obrs.experiments.style import LOOKS
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = sorted(path.stem for path in (ROOT / "results").glob("*.json") if path.stem in dict.keys(EXPERIMENTS))
+COMMITTED = sorted(path.stem for path in (ROOT / "results").glob("*.json") if path.stem in EXPERIMENTS)
 
 each_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 
@@ -155,15 +155,13 @@ def refused(arguments, capsys):
 
 
 def test_unknown_names_are_answered_with_the_nearest_one(capsys):
-    assert refused(["reproduce", "figur-pr"], capsys) == "unknown experiment 'figur-pr'; did you mean figure-pr?"
-    assert "choose from figure-" in refused(["reproduce", "xyz"], capsys)
-    assert refused(["reproduce", "figure-pr", "--hihg", "3"], capsys) == (
-        "figure-pr has no field 'hihg'; did you mean high?"
-    )
-    assert "choose from low, high, points" in refused(["reproduce", "figure-pr", "--zzz", "3"], capsys)
-    assert refused(["reproduce", "figure-pr", "--preset", "smok"], capsys) == (
-        "figure-pr has no preset 'smok'; did you mean smoke?"
-    )
+    said = refused(["reproduce", "figur-pr"], capsys)
+    assert said.startswith("unknown experiment 'figur-pr'; did you mean 'figure-pr'?")
+    assert "there are: figure-1d, " in refused(["reproduce", "xyz"], capsys)
+    said = refused(["reproduce", "figure-pr", "--hihg", "3"], capsys)
+    assert said == "unknown field of figure-pr 'hihg'; did you mean 'high'? there are: low, high, points"
+    said = refused(["reproduce", "figure-pr", "--preset", "smok"], capsys)
+    assert said == "unknown preset of figure-pr 'smok'; did you mean 'smoke'? there are: smoke, default, paper"
 
 
 def test_wrong_values_are_refused_in_one_line(capsys):
@@ -302,8 +300,8 @@ def test_values_that_json_cannot_say_become_null_and_come_back_as_nan():
 def test_asking_for_an_unknown_row_or_experiment_is_an_error_of_ours():
     with pytest.raises(InputError, match="no row 'b'"):
         Record("demo", "smoke", {}, [{"row": "a"}])["b"]
-    with pytest.raises(UnknownNameError, match="did you mean figure-pr"):
-        EXPERIMENTS["figure_pr"]
+    with pytest.raises(UnknownNameError, match="did you mean 'figure-pr'"):
+        experiments.configure("figure_pr")
 
 
 def test_every_experiment_is_described_in_the_documentation():

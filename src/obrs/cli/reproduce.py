@@ -20,7 +20,10 @@ def reproduce(
     seed: Annotated[int | None, typer.Option(metavar="S", help="Another seed.")] = None,
     out: Annotated[str, typer.Option(metavar="DIR", help="The folder for NAME.json and NAME.png.")] = "out",
 ) -> None:
-    """Reproduce a figure or table of the paper; --FIELD VALUE changes a field of its configuration."""
+    """Reproduce a figure or table of the paper.
+
+    --FIELD VALUE changes a field of its configuration, as in --budget 3 or --budgets 1,2,4.
+    """
     from .. import experiments
 
     changes = _changes(context.args)

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
-from ..errors import MissingLibraryError, UnknownNameError
+from .._names import lookup
+from ..errors import MissingLibraryError
 from .record import Record, Rows
 
-__all__ = ["EXPERIMENTS", "Entry", "Experiment", "nearest"]
+__all__ = ["EXPERIMENTS", "Entry", "Experiment", "experiment"]
 
 
 class Experiment(Protocol):
@@ -54,22 +54,6 @@ class Entry:
             raise MissingLibraryError(needs) from error
 
 
-class _Experiments(dict[str, Entry]):
-    def __missing__(self, name: object) -> NoReturn:
-        raise UnknownNameError(f"unknown experiment {str(name)!r}; {nearest(str(name), self)}")
-
-
-def nearest(name: str, known: Any) -> str:
-    """Return what to try instead of an unknown name: the nearest one, or all.
-
-    Example:
-        >>> nearest("figure-1", ["figure-1d", "table-2"]), nearest("x", ["figure-1d", "table-2"])
-        ('did you mean figure-1d?', 'choose from figure-1d, table-2')
-    """
-    close = get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
-    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
-
-
 _ALL = (
     Entry(
         "figure-1d",
@@ -103,5 +87,18 @@ _ALL = (
     ),
 )
 
-EXPERIMENTS: dict[str, Entry] = _Experiments({entry.name: entry for entry in _ALL})
-"""Experiments by name, in the paper's order; an unknown name raises `UnknownNameError` with the nearest one."""
+EXPERIMENTS: dict[str, Entry] = {entry.name: entry for entry in _ALL}
+"""Experiments by name, in the paper's order."""
+
+
+def experiment(name: str) -> Any:
+    """Import the module of an experiment, an `Experiment`.
+
+    Example:
+        >>> experiment("figure-pr").PAPER["figures"]
+        'A.1 to A.5'
+        >>> experiment("figure-rp")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        obrs.errors.UnknownNameError: unknown experiment 'figure-rp'; did you mean 'figure-pr'? there are: ...
+    """
+    return lookup(EXPERIMENTS, name, "experiment").load()

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from .._names import lookup
 from ..errors import InputError, Interrupted, MissingLibraryError, UnknownNameError
 from .record import Record, Rows, load, plain, unfinished
-from .registry import EXPERIMENTS, nearest
+from .registry import experiment
 from .style import styled
 
 __all__ = ["configure", "draw", "render", "reproduce", "reproduce_files"]
@@ -28,21 +29,14 @@ def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | N
         >>> configure("figure-pr", "smoke", {"high": "2.5"}).high
         2.5
     """
-    module = EXPERIMENTS[name].load()
-    if preset not in module.PRESETS:
-        raise UnknownNameError(f"{name} has no preset {preset!r}; {nearest(preset, module.PRESETS)}")
-    config = module.PRESETS[preset]
-    known = {entry.name: entry.name for entry in fields(config)}
+    config = lookup(experiment(name).PRESETS, preset, f"preset of {name}")
+    known = {entry.name.replace("_", "-"): entry.name for entry in fields(config)}
     types = get_type_hints(type(config))
     values = {}
     for text, value in (changes or {}).items():
-        field = known.get(text.replace("-", "_"))
-        if field is None and text == "seed":
+        if text == "seed" and text not in known:
             raise UnknownNameError(f"{name} draws nothing at random and has no seed; leave it out")
-        if field is None:
-            raise UnknownNameError(
-                f"{name} has no field {text!r}; {nearest(text, [k.replace('_', '-') for k in known])}"
-            )
+        field = lookup(known, text.replace("_", "-"), f"field of {name}")
         values[field] = _read(value, types[field], text) if isinstance(value, str) else value
     return replace(config, **values)
 
@@ -69,7 +63,7 @@ def reproduce(
     """
     config = configure(name, preset, changes)
     rows = Rows(Record(name, preset, plain(asdict(config)), []), progress=progress)
-    EXPERIMENTS[name].load().run(config, rows)
+    experiment(name).run(config, rows)
     return rows.record()
 
 
@@ -104,7 +98,7 @@ def reproduce_files(
         say(f"going on from {_counted(record.rows)} of an interrupted run")
     rows = Rows(record, path, progress=progress)  # fails now, not after an hour, if nothing can be written there
     try:
-        EXPERIMENTS[name].load().run(config, rows)
+        experiment(name).run(config, rows)
     except KeyboardInterrupt as error:
         kept = rows.record()
         verb = "is" if len(rows) == 1 else "are"
@@ -126,7 +120,7 @@ def draw(record: Record) -> bytes:
         >>> draw(reproduce("figure-pr", "smoke"))[1:4]
         b'PNG'
     """
-    module = EXPERIMENTS[record.experiment].load()
+    module = experiment(record.experiment)
     try:
         with styled():
             picture = io.BytesIO()
@@ -145,7 +139,7 @@ def render(record: Record) -> str:
         >>> print(render(reproduce("figure-pr", "smoke")).splitlines()[0])
         model           lambda  precision  recall
     """
-    return str(EXPERIMENTS[record.experiment].load().render(record))
+    return str(experiment(record.experiment).render(record))
 
 
 def _counted(rows: list[Any]) -> str:
