@@ -135,7 +135,7 @@ def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str,
 
 
 def _shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
-    """Choose four θ for the densities: minima of the first budget around the best one, and the one nearest to 0."""
+    """Choose four θ for the densities: half the distance in the target, and minima of the first budget."""
     places = [place["low"] for place in row["minima"][0]] or [config.separation]
     best = min(range(len(places)), key=lambda at: abs(places[at] - config.separation))
     around = [config.separation / 2, *places[max(best - 1, 0) : best + 2]]
