@@ -116,7 +116,8 @@ def train(
     losses = Losses(lambda x: accelerator.reduce(x, "mean"))
     log_ratio: Tensor | None = None
     rejection = None
-    parts, began, note = config.parts, time.perf_counter(), ""
+    parts, note = config.parts, ""
+    began = time.perf_counter() - (journal.rows[-1]["seconds"] if journal.rows else 0.0)
     own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
     with closing(journal), own_noise, bar("training", config.steps, progress if first else False) as tell:
         for step in range(start, config.steps):
