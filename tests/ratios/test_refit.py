@@ -254,6 +254,9 @@ class TestHead:
         for features, error, message in cases:
             with pytest.raises(error, match=message):
                 refit(real_samples(), propose, Head(features), steps=2)
+        elsewhere = critic_features(mlp_critic(2).to("meta"))
+        with pytest.raises(InputError, match="features are not on cpu, where the proposals are"):
+            refit(real_samples(), propose, Head(elsewhere), steps=2)
         with pytest.raises(InputTypeError, match="features must be a callable, got int"):
             Head(3)
         with pytest.raises(UnknownNameError, match="did you mean '3'"):
@@ -589,6 +592,7 @@ BAD = {
         InputError,
         "propose makes samples on device meta",
     ),
+    "no folder": ({"checkpoint": "nowhere/fit"}, InputError, "the folder nowhere does not exist; make it first"),
     "steps": ({"steps": 0}, InputError, "steps must be a whole number of at least 1, got 0"),
     "batch": ({"batch_size": 2.5}, InputError, "batch_size must be a whole number of at least 1, got 2.5"),
     "held out": ({"held_out": 1.0}, InputError, "held_out must be a share between 0 and 1, got 1.0"),
@@ -629,6 +633,12 @@ def test_a_fitted_ratio_refuses_other_samples(fits):
         fits["network"](np.zeros((4, 3)))
     with pytest.raises(InputTypeError, match="takes an array of samples, got list"):
         fits["network"]([[1.0, 2.0]])
+
+
+def test_a_generator_in_train_mode_is_warned_about():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    with pytest.warns(UserWarning, match="Sequential is in train mode"):
+        refit(real_samples(), obrs.proposal(lambda n: net(torch.randn(n, 2))), Network(width=8), steps=2)
 
 
 def test_names_of_methods_will_do():

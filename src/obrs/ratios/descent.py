@@ -13,12 +13,13 @@ from typing import Any
 
 from .._inputs import is_number
 from .._progress import bar
-from ..errors import InputError
-from .pairs import Task, Tensor, check_numbers
+from ..errors import InputError, MissingLibraryError
+from .pairs import Task, Tensor, check_folder, check_numbers
 
 __all__ = ["Outcome", "check_rate", "descend", "logistic_loss", "read_tensors", "write_tensors"]
 
 _EVALUATIONS = 30  # in a whole run
+_MISSING = MissingLibraryError("files of fitted ratios need safetensors: pip install 'obrs[ratios]'")
 _WARM_UP = 0.03  # share of the steps until the learning rate is reached
 
 
@@ -191,8 +192,11 @@ class _Run:
 
 def write_tensors(path: Path, tensors: dict[str, Any], facts: dict[str, Any]) -> None:
     """Write tensors and plain data into one safetensors file: the whole of it, or nothing."""
-    from safetensors.torch import save
-
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise _MISSING from error
+    check_folder(path)
     data = save({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, {"obrs": json.dumps(facts)})
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
@@ -206,8 +210,10 @@ def write_tensors(path: Path, tensors: dict[str, Any], facts: dict[str, Any]) ->
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read what `write_tensors` has written."""
-    from safetensors import SafetensorError, safe_open
-
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise _MISSING from error
     try:
         with safe_open(path, framework="pt") as file:
             facts = json.loads((file.metadata() or {})["obrs"])

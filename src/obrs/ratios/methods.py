@@ -65,7 +65,12 @@ class Head:
                 return self.features(x)
 
         module = _module(task)
-        seen = [blocks(features, x) for x in task.pool(_POOL)]
+        try:
+            seen = [blocks(features, x) for x in task.pool(_POOL)]
+        except RuntimeError as error:
+            if "device" not in str(error):
+                raise
+            raise InputError(f"features are not on {task.device}, where the proposals are; move one of them") from error
         for part in seen:
             if part.ndim != 2:
                 raise InputError(
@@ -77,7 +82,7 @@ class Head:
         module.register_buffer("shift", both.mean(0).float())
         module.register_buffer("whiten", whitening(both).float())
         module["linear"] = _built(task, {"name": "mlp", "sizes": [module.whiten.shape[1], 1]})
-        torch.nn.init.zeros_(module["linear"][-1].weight)
+        _start_at_chance(module["linear"][-1])
         return _descended(Scorer("head", module, features=features), task, self.lr)
 
 
@@ -106,7 +111,7 @@ class FineTune:
     """
 
     critic: Any
-    lr: float = 1e-3
+    lr: float = 2e-3
 
     def __post_init__(self) -> None:
         check_rate(self.lr)
@@ -190,6 +195,7 @@ def _mlp(method: Network, module: Any, both: Tensor, task: Task) -> None:
         inside += 2 * method.waves
     sizes = [inside, *[method.width or 128] * method.layers, 1]
     module["network"] = _built(task, {"name": "mlp", "sizes": sizes, "activation": "silu"})
+    _start_at_chance(module["network"][-1])
 
 
 def _cnn(method: Network, module: Any, both: Tensor, task: Task) -> None:
@@ -229,7 +235,8 @@ class Ensemble:
             raise InputError(f"members must be a tuple of methods, got {self.members!r}")
         for member in self.members:
             if not callable(getattr(member, "fit", None)) or isinstance(member, type):
-                raise InputTypeError(f"members must be methods such as Network(), got {member!r}")
+                got = member.__name__ if isinstance(member, type) else type(member).__name__
+                raise InputTypeError(f"members must be methods such as Network(), got {got}")
 
     def fit(self, task: Task) -> Fit:
         """Fit the members one after the other."""
@@ -257,6 +264,14 @@ def _built(task: Task, spec: dict[str, Any]) -> Any:
 
     with task.seeded():
         return build(spec).to(task.device)
+
+
+def _start_at_chance(linear: Any) -> None:
+    """Let a layer answer log r = 0: what an early stop falls back to is then no worse than nothing."""
+    import torch
+
+    torch.nn.init.zeros_(linear.weight)
+    torch.nn.init.zeros_(linear.bias)
 
 
 def _descended(scorer: Scorer, task: Task, lr: float) -> Fit:

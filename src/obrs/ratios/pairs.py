@@ -16,7 +16,7 @@ from ..errors import InputError, InputTypeError
 from ..sampling.batches import take
 from ..sampling.callables import propose_batch
 
-__all__ = ["Task", "check_numbers", "prepare", "to_tensor"]
+__all__ = ["Task", "check_folder", "check_numbers", "prepare", "to_tensor"]
 
 _FIRST_ID = 2**40  # proposals that nobody will sample later: the fitted ratio has seen none of those
 _FEWEST = 50  # held-out samples of each kind
@@ -163,6 +163,8 @@ def prepare(
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
     if not is_number(held_out) or not 0 < held_out < 1:
         raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
+    if checkpoint is not None:
+        check_folder(Path(checkpoint))
     _check_set(real, "real")
     shape = tuple(real.shape[1:])
     kept, held = _split(len(real), held_out, seed, "real")
@@ -218,6 +220,12 @@ def to_tensor(x: Any, device: Any) -> Tensor:
     if is_torch_array(x):
         return x.detach().to(device=device, dtype=torch.float32)
     return torch.tensor(host_view(x), dtype=torch.float32, device=device)
+
+
+def check_folder(path: Path) -> None:
+    """Raise if a file cannot be written for want of its folder."""
+    if not path.parent.is_dir():
+        raise InputError(f"the folder {path.parent} does not exist; make it first")
 
 
 def check_numbers(x: Any, name: str) -> None:

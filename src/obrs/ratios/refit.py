@@ -9,6 +9,7 @@ import numpy as np
 
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..sampling.callables import warn_of_train_mode
 from .boosted import Boosted
 from .fitted import FitReport, FittedRatio, find_trouble, load_ratio
 from .methods import Ensemble, FineTune, Head, Network
@@ -56,7 +57,7 @@ def refit(
         held_out: Share of the samples that is held out.
         seed: Decides initial weights and batches.
         progress: Show a bar; None on a terminal only.
-        checkpoint: A file. The same call goes on from it after it was killed, and deletes nothing at the end.
+        checkpoint: A file. The same call goes on from it after it was killed, and a finished one is read from it.
 
     Returns:
         A callable log-ratio with a `report`. A classifier that separates the two sets is warned about.
@@ -74,6 +75,7 @@ def refit(
     except ImportError as error:
         raise MissingLibraryError("refit needs torch: pip install 'obrs[ratios]'") from error
     chosen = _method(method)
+    warn_of_train_mode(propose)
     task = prepare(
         real,
         propose,
