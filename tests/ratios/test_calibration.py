@@ -114,9 +114,10 @@ def test_every_fitted_map_is_monotone(name, real, fake, fresh):
         return
     with np.errstate(over="ignore"):
         out = calibration(np.sort(np.concatenate([real, fake, fresh])))
-    gap = np.diff(out, prepend=out[0])[np.isfinite(out)]
     assert not np.isnan(out).any()
-    assert gap.min() >= -1e-12 * np.abs(out[np.isfinite(out)]).max()
+    assert np.all(np.diff(np.isposinf(out).astype(int)) >= 0)
+    finite = out[np.isfinite(out)]
+    assert np.all(np.diff(finite) >= -1e-12 * np.abs(finite).max(initial=0))
     assert from_json(to_json(calibration)) == calibration
 
 
@@ -273,6 +274,17 @@ def test_one_far_outlier_does_not_stop_the_fit():
     for value in (-1e12, -1e300):
         platt = Platt.fit(REAL, np.append(FAKE, value))
         assert platt.slope == pytest.approx(plain.slope, rel=1e-3)
+
+
+def test_a_tight_clump_beside_spread_scores_does_not_decide_the_slope():
+    rng = np.random.default_rng(8)
+    real, fake = rng.normal(0.5, 1, 400), rng.normal(-0.5, 1, 400)
+    for width in (1e-3, 1e-12, 1e-309):
+        clump = width * rng.normal(size=1200)
+        platt = Platt.fit(np.append(real, clump), np.append(fake, clump))
+        assert platt.slope == pytest.approx(
+            Platt.fit(np.append(real, 0 * clump), np.append(fake, 0 * clump)).slope, rel=1e-2
+        )
 
 
 def test_scores_of_any_scale_are_fitted():

@@ -12,8 +12,8 @@ __all__ = ["fit_logistic", "refuse_separation"]
 
 Floats = np.ndarray[Any, Any]
 
-# A feature this many typical sizes away has probability 0 or 1 to the last bit, unless the fit is flat.
-_FAR = 1e8
+# A feature this many times larger than 99 % of them is told to the last bit by any slope that is not flat.
+_FAR = 1e10
 
 
 def fit_logistic(
@@ -92,9 +92,9 @@ def refuse_separation(real: Floats, fake: Floats, threshold: float | None = None
 
 
 def _typical(column: Floats) -> float:
-    """Return a size that a few extreme values do not decide, and that is not 0."""
+    """Return a size that a few extreme values do not decide, and that can be divided by."""
     size = np.abs(column)
-    return float(np.median(size)) or float(size[size > 0].mean() if size.any() else 1.0)
+    return max(float(np.quantile(size, 0.99)) or float(size.mean()), 1e-290)
 
 
 def _solve(hessian: Floats, gradient: Floats) -> Floats:

@@ -28,6 +28,7 @@ from .held_out import held_out
 __all__ = ["Beta", "Calibration", "Identity", "Isotonic", "Platt", "Shift", "Temperature"]
 
 Floats = np.ndarray[Any, Any]
+_TINY = 1e-200  # scores that differ by less count as one: the slope that tells them apart may be no float
 
 
 class Calibration(Protocol):
@@ -122,7 +123,7 @@ class Temperature:
         """Maximise the likelihood of the labels over slopes of at least 0."""
         real, fake = _scores(cls, log_ratio_real, log_ratio_fake)
         possible = fake[fake > -inf]
-        if not real.any() and not possible.any():
+        if max(np.abs(real).max(), np.abs(possible).max()) < _TINY:
             return cls(1.0)  # all scores are 0, and stay 0
         refuse_separation(real, possible, threshold=0.0)
         (slope, _), _ = fit_logistic([real], [possible], (len(real), len(fake)), intercept=False)
@@ -167,7 +168,7 @@ class Platt:
         real, fake = _scores(cls, log_ratio_real, log_ratio_fake)
         possible = fake[fake > -inf]
         flat = log(len(fake) / len(possible))  # the log-ratio if all possible scores mean the same
-        if max(real.max(), possible.max()) == min(real.min(), possible.min()):
+        if float(max(real.max(), possible.max())) - float(min(real.min(), possible.min())) < _TINY:
             return cls(1.0, flat - float(real[0]))  # one score only: no slope is better than another
         refuse_separation(real, possible)
         (slope, intercept), _ = fit_logistic([real], [possible], (len(real), len(fake)))
