@@ -366,7 +366,9 @@ class TestBoosted:
         rng = np.random.default_rng(0)
         x = rng.normal(size=(3000, 4)).astype(np.float32)
         x[:, 3] = np.round(x[:, 3])  # ties
-        y = x[:, 0] * x[:, 1] + x[:, 3] + rng.normal(size=3000) > 0
+        low = np.nextafter(np.float32(1), np.float32(2))
+        x[:, 2] = np.where(x[:, 2] > 0, np.nextafter(low, np.float32(2)), low)  # neighbours among float32
+        y = x[:, 0] * x[:, 1] + x[:, 3] + (x[:, 2] > low) + rng.normal(size=3000) > 0
         model = HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=12).fit(x, y)
         module = nn.ModuleDict()
         _keep_trees(model, module, 0.0)
