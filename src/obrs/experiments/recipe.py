@@ -1,0 +1,62 @@
+"""What decides the GAN of the 25-Gaussian experiments and what is fitted to it; plain numbers, no heavy library."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .._inputs import check_count
+from ..errors import InputError
+
+__all__ = ["SMOKE", "Recipe"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The part that the configurations of these experiments share.
+
+    Args:
+        real: Points of the target; a tenth is held out from all training, for calibration.
+        stop_at: Share of high-quality samples to stop at.
+        most: Steps after which training stops anyway.
+        critic_steps: Steps for which the critic is trained on, against the finished generator.
+        refit_steps: Steps of the refitted ratio.
+        weight_steps: Steps of the weights of LatentRS.
+        exact_samples: Samples in the histogram of the exact ratio.
+        seed: Of data, weights, batches and samples.
+
+    Example:
+        >>> Recipe.of(Recipe(seed=3)) == Recipe(seed=3)
+        True
+    """
+
+    real: int = 64_000
+    stop_at: float = 0.56
+    most: int = 20_000
+    critic_steps: int = 2000
+    refit_steps: int = 1000
+    weight_steps: int = 1000
+    exact_samples: int = 2_000_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("real", "most", "critic_steps", "refit_steps", "weight_steps", "exact_samples"):
+            check_count(getattr(self, name), name)
+        if not 0 < self.stop_at < 1:
+            raise InputError(f"stop_at is a share between 0 and 1, got {self.stop_at}")
+
+    @classmethod
+    def of(cls, config: Any, *, seed: int | None = None) -> "Recipe":
+        """Return the recipe in a configuration, with its seed or another."""
+        values = {field.name: getattr(config, field.name) for field in fields(Recipe)}
+        return Recipe(**(values if seed is None else values | {"seed": seed}))
+
+
+SMOKE: dict[str, Any] = {
+    "real": 3000,
+    "stop_at": 0.1,
+    "most": 150,
+    "critic_steps": 100,
+    "refit_steps": 60,
+    "weight_steps": 30,
+    "exact_samples": 50_000,
+}
+"""Fields of a recipe that takes seconds."""

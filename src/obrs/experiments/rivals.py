@@ -1,0 +1,161 @@
+"""Every method of the 25-Gaussian experiments on one GAN, each at the constants its authors published."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import SAMPLERS, Model, Samples
+from .._inputs import check_budget
+from ..ratios.maps import Isotonic
+from ..ratios.refit import Network, refit
+from ..sampling.chains import MHGAN
+from ..sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_latent_weights_to_ratio
+from ..sampling.refine import DOT, lipschitz
+from ..sampling.samples import Calls
+from .gan25 import ExactRatio, Gan, one_thread, score, trained
+from .recipe import Recipe
+
+__all__ = ["METHODS", "Prepared", "bare", "generations", "prepared"]
+
+_FRESH = 1_000_003  # a seed away from those of the samples that are judged
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A GAN and what its rivals fit once before they sample.
+
+    Args:
+        gan: The GAN, with the log-ratio of its critic.
+        refitted: A log-ratio fitted anew, by a network that sees waves.
+        log_loss: Held-out log-loss of that.
+        calibrated: The critic's log-ratio, calibrated on points that it has not seen.
+        exact: The log-ratio itself.
+        weights: Weights of latents for LatentRS, fitted to the critic's log-ratio.
+        steepness: Lipschitz constant of the log-ratio, for DOT.
+    """
+
+    gan: Gan
+    refitted: Any
+    log_loss: float
+    calibrated: Any
+    exact: ExactRatio
+    weights: LatentWeights
+    steepness: float
+
+
+@cache
+@one_thread()
+def prepared(recipe: Recipe, progress: bool | None = None) -> Prepared:
+    """Train the GAN and fit what the methods need; once in a process for each recipe.
+
+    Example:
+        >>> made = prepared(Recipe(600, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> sampler, model = METHODS["obrs"](made, 2.0)
+        >>> len(sampler(model, 50))
+        50
+    """
+    gan, seed = trained(recipe, progress), recipe.seed
+    ratio = refit(
+        gan.real, gan.propose(seed + _FRESH), Network(), steps=recipe.refit_steps, seed=seed, progress=progress
+    )
+    with torch.no_grad():
+        fake = gan.propose(seed + 2 * _FRESH)(np.arange(len(gan.held_out)))
+        isotonic = Isotonic.fit(gan.log_ratio(gan.held_out), gan.log_ratio(fake))
+    return Prepared(
+        gan,
+        ratio,
+        ratio.report.log_loss,
+        lambda x: isotonic(gan.log_ratio(x)),
+        ExactRatio.of(gan.generator, recipe.exact_samples),
+        fit_latent_weights_to_ratio(gan.model(), steps=recipe.weight_steps, width=128, seed=seed, progress=progress),
+        lipschitz(gan.model(), seed=seed),
+    )
+
+
+def bare(model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
+    """Return the first n samples of the model: the sampler that all others are compared with.
+
+    Example:
+        >>> bare(Model(lambda z: z, lambda x: x[:, 0], dim=2), 5).calls
+        Calls(generator=5, critic=0, generator_gradient=0, critic_gradient=0)
+    """
+    begun, ids, calls = perf_counter(), np.arange(n), Calls(generator=n)
+    with torch.no_grad():
+        x = model.propose(ids, seed=seed)
+    return Samples(x, ids, np.full(n, np.nan), np.zeros(n), n, n, calls, calls, perf_counter() - begun, n)
+
+
+def _steps(budget: float) -> int:
+    return ceil(check_budget(budget))
+
+
+def _named(name: str) -> Callable[[Prepared, float], tuple[Any, Model]]:
+    """Return a sampler of the registry, set to the budget, on the critic's log-ratio."""
+    return lambda made, budget: (SAMPLERS[name].at_budget(budget), made.gan.model())
+
+
+METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
+    "model": lambda made, budget: (bare, made.gan.model()),
+    "obrs": _named("obrs"),
+    "drs": _named("drs"),
+    "mhgan": lambda made, budget: (MHGAN(_steps(budget)), made.gan.model()),
+    "dot": lambda made, budget: (DOT(steps=_steps(budget), k_eff=made.steepness), made.gan.model()),
+    "dgflow": _named("dgflow"),
+    "exact": _named("exact"),
+    "ddls": _named("ddls"),
+    "latent_rs": lambda made, budget: (LatentRS(made.weights), made.gan.model()),
+    "latent_obrs": lambda made, budget: (BudgetedLatentRS(budget, made.weights), made.gan.model()),
+    "topk": _named("topk"),
+    "sir": _named("sir"),
+    "obrs_pool": _named("obrs_pool"),
+    "obrs_refit": lambda made, budget: (SAMPLERS["obrs"](budget), made.gan.model(made.refitted)),
+    "obrs_exact": lambda made, budget: (SAMPLERS["obrs"](budget), made.gan.model(made.exact)),
+    "mhgan_calibrated": lambda made, budget: (MHGAN(_steps(budget)), made.gan.model(made.calibrated)),
+    "mhgan_discarding": lambda made, budget: (
+        MHGAN(max(2, int(budget)), discard_unmoved=True),
+        made.gan.model(),
+    ),
+}
+"""Methods by name: from what was prepared and a budget to a sampler, and the model it works on."""
+
+
+@one_thread()
+def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0) -> dict[str, Any]:
+    """Draw many times; return mean and standard deviation of every column.
+
+    Columns: those of `score`, calls up to the last sample kept and executed, shares and numbers of proposals, and time.
+    Time is that of the processor, with one thread, as a multiple of that of the bare model, which is timed before each
+    draw: a busy machine slows both.
+
+    Example:
+        >>> found = generations(bare, Model(lambda z: z, lambda x: x[:, 0], dim=2), 200, 3)
+        >>> found["g"], found["generations"]
+        ((200.0, 0.0), 3)
+    """
+    found, taken, of_bare = [], [], []
+    sampler(model, n, seed=seed, progress=False)  # warm
+    for i in range(many):
+        bare(model, n, seed=seed + i)  # the scores of the last draw have emptied the caches
+        begun = process_time()
+        bare(model, n, seed=seed + i)
+        of_bare.append(process_time() - begun)
+        begun = process_time()
+        kept = sampler(model, n, seed=seed + i, progress=False)
+        taken.append(process_time() - begun)
+        calls = {"g": kept.calls.generator, "d": kept.calls.critic}
+        calls |= {"g_executed": kept.executed_calls.generator, "d_executed": kept.executed_calls.critic}
+        copies = {"repeated": 1 - len(np.unique(kept.ids)) / n, "tried": kept.proposed / n}
+        found.append(score(kept.x) | calls | copies)
+    columns = {key: [float(one[key]) for one in found] for key in found[0]}
+    columns["time"] = [seconds / float(np.median(of_bare)) for seconds in taken]
+    return {"generations": many} | {key: _mean_sd(values) for key, values in columns.items()}
+
+
+def _mean_sd(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
