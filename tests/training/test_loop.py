@@ -282,7 +282,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
     options["stdout"] = subprocess.PIPE
 
     child = subprocess.Popen([*command, "killed", "--steps", "100000"], **options)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (killed_at := checkpoints.checkpoints(tmp_path / "killed" / "checkpoints")[-1:]) or "00000000" in str(
         killed_at
     ):
