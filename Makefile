@@ -7,7 +7,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 .PHONY: demo test lint types docs bench test-slow format clean
 
 demo: $(VENV)/demo.stamp
-	$(PY) examples/minimal.py
+	$(PY) -m obrs reproduce table-2 --preset default
 
 test: lint types
 	$(PY) -m pytest -q
@@ -47,7 +47,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[plot]'
+	$(PIP) install -c constraints.txt -e '.[experiments]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -11,6 +11,9 @@ from .app import app
 
 __all__ = ["reproduce"]
 
+_NEXT = """With your own model: kept = obrs.sample(propose, log_ratio, 2500, budget=2.6), see docs/quickstart.md.
+Is its score good enough to reject with? obrs doctor real.csv fake.csv --logit --budget 2.6 tells."""
+
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def reproduce(
@@ -42,7 +45,7 @@ def reproduce(
         typer.echo(str(error), err=True)
         raise
     typer.echo(experiments.render(experiments.load(json_file)))
-    typer.echo(f"\n{json_file}\n{png_file}")
+    typer.echo(f"\nresult: {json_file}\npicture: {png_file}\n{_NEXT}")
 
 
 def _changes(arguments: Sequence[str]) -> dict[str, str]:
