@@ -22,7 +22,7 @@ def record(tmp_path_factory):
     return json.loads(out.read_text())
 
 
-@pytest.mark.parametrize("case", ["gaussians", "digits"])
+@pytest.mark.parametrize("case", ["gaussians", "noisy digits"])
 def test_every_contestant_has_every_column_at_every_budget(record, case):
     rows = record[case]["rows"]
     kinds = [row["kind"] for row in rows]

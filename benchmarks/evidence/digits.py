@@ -1,4 +1,10 @@
-"""scikit-learn's digits with an under-trained convolutional GAN, judged by a classifier of real digits."""
+"""scikit-learn's digits with an under-trained convolutional GAN, judged by a classifier of real digits.
+
+Two set-ups. The plain one; and, as the digits have 17 grey levels that no generator hits, one where normal noise of a
+grey level is a part of both, the target and the model, so that no critic can go by the levels alone.
+"""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,17 +21,40 @@ LATENT = 32
 LIKE = torch.empty(0)
 
 
-def train_gan(real, *, steps, seed=0, batch=64):
+@dataclass(frozen=True)
+class Setup:
+    """How the data look and how long the GAN is trained.
+
+    Args:
+        steps: Of the GAN.
+        rates: Learning rates of critic and generator; with equal ones the critic never gets ahead.
+        noise: Standard deviation of the noise in images and model; a grey level is 1/8.
+    """
+
+    steps: int
+    rates: tuple[float, float]
+    noise: float = 0.0
+
+    @property
+    def latents(self):
+        """Latents of an image, those of its noise included."""
+        return LATENT + (64 if self.noise else 0)
+
+
+SETUPS = {"digits": Setup(1500, (2e-3, 5e-4)), "noisy digits": Setup(600, (1e-3, 2e-4), noise=1 / 8)}
+
+
+def train_gan(real, setup, *, seed=0, batch=64):
     """Train with the non-saturating loss, one step each, Adam with betas 0.5 and 0.999."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         generator, critic = ConvGenerator(LATENT, size=8, width=32), ConvCritic(size=8, width=32)
-    rates = ((critic, 2e-3), (generator, 5e-4))  # or the critic never gets ahead
+    rates = zip((critic, generator), setup.rates, strict=True)
     optimisers = [torch.optim.Adam(net.parameters(), rate, (0.5, 0.999)) for net, rate in rates]
     random = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
+    for _ in range(setup.steps):
         x = real[torch.randint(len(real), (batch,), generator=random)]
-        fake = generator(torch.randn(batch, LATENT, generator=random))
+        fake = make(generator, torch.randn(batch, setup.latents, generator=random), setup)
         critic_loss = softplus(-critic(x)).mean() + softplus(critic(fake.detach())).mean()
         optimisers[0].zero_grad()
         critic_loss.backward()
@@ -37,12 +66,18 @@ def train_gan(real, *, steps, seed=0, batch=64):
     return generator.eval(), critic.eval()
 
 
-def proposal(generator, seed):
+def make(generator, z, setup):
+    """An image from the first latents, and its noise from the others."""
+    image = generator(z[:, :LATENT])
+    return image + setup.noise * z[:, LATENT:].reshape(image.shape) if setup.noise else image
+
+
+def proposal(generator, seed, setup):
     """Make proposals whose latents are a function of the seed and their id."""
 
     def propose(ids):
         with torch.no_grad():
-            return generator(obrs.normals(ids, LATENT, seed=seed, like=LIKE))
+            return make(generator, obrs.normals(ids, setup.latents, seed=seed, like=LIKE), setup)
 
     return propose
 
@@ -82,7 +117,11 @@ def frechet(real, fake):
     return float(np.sum((real[0] - fake[0]) ** 2) + np.trace(real[1]) + np.trace(fake[1]) - 2 * cross)
 
 
-def digits():
-    """The images, and how many of those to train on are held out from the GAN."""
-    images = load("digits")
+def digits(setup):
+    """The images with their noise, and how many of those to train on are held out from the GAN."""
+    images, random = load("digits"), np.random.default_rng(0)
+    if setup.noise:
+        parts = {"train": images.train, "test": images.test}
+        noisy = {k: x + setup.noise * random.standard_normal(x.shape, dtype=np.float32) for k, x in parts.items()}
+        images = replace(images, **noisy)
     return images, len(images.train) // 5
