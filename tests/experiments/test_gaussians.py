@@ -256,15 +256,16 @@ def test_obrs_leaves_less_than_drs_at_every_budget_on_every_target(source):
     name = "figure-obrs-vs-drs"
     record = experiments.reproduce(name, "smoke", progress=False) if source == "smoke" else committed(name)
     for row in record.rows:
-        below = numbers(row["budgets"]) < 0.98 * row["M"]
+        budgets = numbers(row["budgets"])
+        between = (budgets > row["M"] ** 0.5) & (budgets < 0.8 * row["M"])  # near 1 and near M they hardly differ
         feasible = np.isfinite(numbers(row["obrs kl"]))
         assert feasible.sum() >= 2
         for key in ("kl", "js"):
             ours, theirs = numbers(row[f"obrs {key}"]), numbers(row[f"drs {key}"])
             assert (ours <= theirs + 1e-9)[feasible].all()
-            assert (ours < theirs)[feasible & below][1:].all()
+            assert (ours < theirs - 1e-6)[feasible & between].all()
         rates = np.stack([numbers(row[f"{rule} rate"]) for rule in ("obrs", "drs")])
-        wanted = 1 / np.minimum(numbers(row["budgets"]), row["M"])
+        wanted = 1 / np.minimum(budgets, row["M"])
         assert np.allclose(rates[:, feasible], wanted[feasible], rtol=2e-3)
 
 

@@ -234,6 +234,8 @@ def plot(record: Record) -> Any:
                 its, scale = look(rule), 100 if key == "precision" else 1
                 values = scale * numbers(row[f"{rule} {key}"])
                 axes.plot(row["budgets"], values, color=its.colour, ls=its.line, label=its.label, lw=1.8)
+            if key == "precision":
+                axes.set_ylim(min(axes.get_ylim()[0], 95), 100.8)
             axes.axvline(row["M"], color="0.6", ls=":", lw=1.2, label="M")
             axes.set(xscale="log", xlim=(1, row["budgets"][-1]))
             ticks = [k for k in ((1, 3, 10, 30) if row["M"] > 6 else (1, 2, 4, 8)) if k <= row["budgets"][-1]]

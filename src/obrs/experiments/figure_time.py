@@ -147,6 +147,9 @@ def plot(record: Record) -> Any:
         axes.set(xscale="log", xlabel="time, as a multiple of the model's")
         axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
         tidy(axes, None)
+    panels[1].set_yscale("log")
+    panels[1].set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
+    panels[1].minorticks_off()
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
     caption(drawn, record.experiment, " ".join(_words(record)))
     return drawn

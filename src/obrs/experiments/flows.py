@@ -252,7 +252,8 @@ def plot(record: Record) -> Any:
         below.set_xlabel("passes of the flow per sample")
         for axes in (above, below):
             axes.set_xscale("log")
-            axes.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+            ticks = [k for k in (1, 2, 5, 10, 20, 50) if k <= axes.get_xlim()[1]]
+            axes.set_xticks(ticks, [f"{k}" for k in ticks])
             axes.minorticks_off()
             tidy(axes, None)
     for axes in panels[:, 0]:

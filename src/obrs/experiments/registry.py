@@ -83,19 +83,19 @@ _ALL = (
         "figure-25-samples",
         "Appendix D.2",
         "25 Gaussians: what each method draws, panel by panel",
-        "2 min",
+        "1 min",
     ),
     Entry(
         "figure-time",
         "Appendix D.2",
         "25 Gaussians: precision and divergence against time, every method's budget swept",
-        "4 min",
+        "3 min",
     ),
     Entry(
         "figure-obrs-vs-drs",
         "Appendix D.2",
         "OBRS against DRS at every budget, on five targets, with models of small and large M",
-        "20 s",
+        "40 s",
     ),
     Entry(
         "figure-pr",
@@ -119,7 +119,7 @@ _ALL = (
         "flows",
         "Section 6",
         "the outlook: rejection inside a normalizing flow and after it, KL against compute",
-        "3 min",
+        "90 s",
     ),
 )
 
