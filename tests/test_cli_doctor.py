@@ -87,6 +87,21 @@ def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, c
     assert "2 +inf among the fake scores" in out
 
 
+@pytest.mark.parametrize("option", ["--hinge", "--wgan", "--lsgan"])
+def test_outputs_of_a_critic_without_a_ratio_are_unfit_as_told(scores, capsys, option):
+    code, out, _ = run(capsys, "real.csv", "fake.csv", option, "--budget", 2.6)
+    assert code == 0
+    assert out == f"{diagnose(*scores, 2.6, meaning=option[2:])}\n"
+    assert out.startswith("UNFIT")
+
+
+def test_signs_are_taken_for_a_hinge_critic_unless_an_option_says_what_they_are(scores, capsys):
+    write("real.csv", np.sign(scores[0] - 0.25))  # of two normals half a deviation apart: log r is 0.4 or -0.4
+    write("fake.csv", np.sign(scores[1] + 0.25))
+    assert "hinge" in run(capsys, "real.csv", "fake.csv", "--budget", 2.6)[1].split("repair")[0]
+    assert "hinge" not in run(capsys, "real.csv", "fake.csv", "--log-ratio", "--budget", 2.6)[1].split("repair")[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -101,6 +116,8 @@ def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, c
         (["real.npy", "fake.npy", "--budget", 2], "is column 'real' a --log-ratio"),
         (["rewards.csv", "fake.csv", "--budget", 2], "a reward has no real samples"),
         (["-", "-", "--budget", 2], "only one of the two"),
+        (["real.csv", "fake.csv", "--budget", 2, "--hinge", "--logit"], "one of --log-ratio, --logit, --probability"),
+        (["real.csv", "fake.csv", "--budget", 2, "--hinge", "--wgan"], "one of --log-ratio, --logit, --probability"),
     ],
 )
 def test_a_mistake_gets_one_line(scores, capsys, arguments, words):

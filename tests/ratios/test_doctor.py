@@ -1,5 +1,6 @@
 """The doctor: what it says about ratios whose faults are known, and what it rests on."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 import obrs.ratios.calibration
 from obrs import Profile
-from obrs.errors import BudgetError, InputError, InputTypeError, RatioError
+from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
 from obrs.ratios.doctor import diagnose
 from obrs.ratios.evidence import area_under_curve, mean_of_exp, reliability
 
@@ -105,6 +106,36 @@ def test_repair_is_a_call_that_makes_fresh_scores_fit(found, name):
     assert repaired.verdict == "fit", repaired.reason
 
 
+def test_every_repair_runs_as_printed(found, monkeypatch):
+    torch = pytest.importorskip("torch")
+    import obrs.ratios.refit
+
+    monkeypatch.setattr(obrs.ratios.refit, "refit", lambda *arguments: arguments)  # minutes of training
+    scores = normals(300, 300)
+    scores[1][5:8] = np.inf
+    names = dict(zip(("log_ratio_real", "log_ratio_fake"), normals(), strict=True), budget=K, logit=scores[0])
+    names |= {"obrs": obrs, "real": torch.zeros(9, 2), "propose": None, "critic": torch.nn.Linear(2, 1)}
+    kinds = set()
+    for diagnosis in (*found.values(), diagnose(*scores, K), diagnose(*normals(), K, meaning="wgan")):
+        if diagnosis.repair:
+            result = eval(diagnosis.repair, dict(names))
+            kinds.add(type(result[2] if isinstance(result, tuple) else result).__name__)
+        else:
+            assert diagnosis.verdict == "fit"
+    assert kinds >= {"Shift", "Temperature", "FineTune", "Network", "Diagnosis", "ndarray"}
+
+
+def test_no_call_is_said_to_repair_a_nan_but_one_finds_it():
+    for position, name in enumerate(("log_ratio_real", "log_ratio_fake")):
+        scores = normals(300, 300)
+        scores[position][5:8] = np.nan
+        diagnosis = diagnose(*scores, K)
+        call = f"numpy.flatnonzero(numpy.isnan({name}))"
+        assert diagnosis.repair == ""
+        assert call in diagnosis.reason
+        np.testing.assert_array_equal(eval(call, {"numpy": np, name: scores[position]}), [5, 6, 7])
+
+
 def test_missing_support_is_measured_and_not_called_miscalibration(found):
     for name in ("a dropped mode", "a dropped mode, over-confident"):
         share = found[name].missing_support
@@ -174,7 +205,7 @@ def test_a_part_of_many_scores_is_a_fair_part(monkeypatch):
 
 @pytest.fixture(scope="module")
 def hinge():
-    """Critic, real and fake samples: two normals, 2 apart."""
+    """Critic, real and fake samples, two normals 2 apart, and the critic before it came to its optimum."""
     torch = pytest.importorskip("torch")
     generator = torch.Generator().manual_seed(0)
 
@@ -187,13 +218,16 @@ def hinge():
         layers = [torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
         critic = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1), torch.nn.Flatten(0))
     optimiser = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.9))
-    for _ in range(400):
+    early = None
+    for step in range(400):
+        if step == 30:
+            early = copy.deepcopy(critic)
         real, fake = batch(256)
         loss = torch.relu(1 - critic(real)).mean() + torch.relu(1 + critic(fake)).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return critic, *batch(N)
+    return critic, *batch(N), early
 
 
 def test_hinge_output_is_unfit_until_refit(hinge):
@@ -203,12 +237,12 @@ def test_hinge_output_is_unfit_until_refit(hinge):
     from obrs.ratios.methods import FineTune
     from obrs.ratios.refit import refit
 
-    critic, real, fake = hinge
+    critic, real, fake, _ = hinge
     with torch.no_grad():
         diagnosis = diagnose(critic(real), critic(fake), K)
     assert diagnosis.verdict == "unfit"
     assert "hinge" in diagnosis.reason
-    assert diagnosis.repair == "obrs.refit(real, propose, FineTune(critic))"
+    assert diagnosis.repair == "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
 
     def propose(ids):
         return normal_draws(ids, 2, seed=3, like=real) + torch.tensor([2.0, 0.0])
@@ -216,6 +250,45 @@ def test_hinge_output_is_unfit_until_refit(hinge):
     train = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(1))
     fitted = refit(train, propose, FineTune(critic), steps=400, progress=False)
     assert diagnose(fitted(real), fitted(fake), K).verdict in ("fit", "repairable")
+
+
+def test_a_hinge_critic_short_of_its_optimum_is_unfit_if_one_says_what_it_is(hinge):
+    torch = pytest.importorskip("torch")
+    _, real, fake, early = hinge
+    with torch.no_grad():
+        scores = early(real), early(fake)
+    assert diagnose(*scores, K).verdict == "repairable", "it does not look like one"
+    for meaning in ("hinge", "wgan", "lsgan"):
+        diagnosis = diagnose(*scores, K, meaning=meaning)
+        assert diagnosis.verdict == "unfit"
+        assert "is no log-ratio" in diagnosis.reason
+        assert diagnosis.repair == "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
+        assert any("obrs.ratios.refit.Network()" in note for note in diagnosis.notes), "if that is not enough"
+
+
+def test_a_log_ratio_of_two_values_is_no_hinge_critic_if_one_says_what_it_is():
+    rng = np.random.default_rng(0)
+    share = 1 / (1 + np.exp(-1 / 3))  # the exact log-ratio is 1/3 or -1/3
+    scores = tuple(np.where(rng.random(N) < p, 1.0, -1.0) for p in (share, 1 - share))
+    assert "hinge" in diagnose(*scores, K).reason, "as it looks"
+    for meaning in ("log_ratio", "logit"):
+        diagnosis = diagnose(*scores, K, meaning=meaning)
+        assert diagnosis.verdict == "repairable"
+        assert diagnosis.calibration.slope == pytest.approx(1 / 3, abs=4 * 0.02)
+        assert any("say so with meaning='hinge'" in note for note in diagnosis.notes)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "error", "words"),
+    [
+        ("hing", UnknownNameError, "did you mean 'hinge'"),
+        ("probability", InputError, "needs log-ratios, got meaning='probability'; convert the scores with"),
+        (3, UnknownNameError, "unknown meaning of scores 3"),
+    ],
+)
+def test_a_meaning_that_is_none_is_one_line(meaning, error, words):
+    with pytest.raises(error, match=words):
+        diagnose(*normals(200, 200), K, meaning=meaning)
 
 
 # What matters at a budget

@@ -17,6 +17,7 @@ Real = Annotated[str, typer.Argument(metavar="REAL", help="Scores of real sample
 Fake = Annotated[str, typer.Argument(metavar="FAKE", help="Scores of the model's samples.")]
 Plot = Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the diagnosis as well.")]
 
+_OPTIONS = "--log-ratio, --logit, --probability, --hinge, --wgan, --lsgan"
 _STAND_IN = 0.5  # a number that is a log-ratio, a logit and a probability
 
 
@@ -29,6 +30,9 @@ def doctor(
     log_ratio: LogRatio = False,
     logit: Logit = False,
     probability: Probability = False,
+    hinge: Annotated[bool, typer.Option("--hinge", help="Scores are outputs of a hinge critic.")] = False,
+    wgan: Annotated[bool, typer.Option("--wgan", help="Scores are outputs of a Wasserstein critic.")] = False,
+    lsgan: Annotated[bool, typer.Option("--lsgan", help="Scores are outputs of a least-squares critic.")] = False,
     seed: Annotated[int, typer.Option(help="Decides the folds in which repairs are tried.")] = 0,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a page.")] = False,
@@ -40,10 +44,14 @@ def doctor(
     if real == fake == "-":
         raise InputError("only one of the two files can be standard input")
     check_budget(budget)
-    kind = kind_of(log_ratio, logit, False, probability)
+    told = [name for name, said in (("hinge", hinge), ("wgan", wgan), ("lsgan", lsgan)) if said]
+    if len(told) + log_ratio + logit + probability > 1:
+        raise InputError(f"scores are of one kind: give one of {_OPTIONS}")
+    kind = "log_ratio" if told else kind_of(log_ratio, logit, False, probability)
+    meaning = told[0] if told else "log_ratio" if kind else None
     values = [_read(file, format, column, kind) for file in (real, fake)]
     try:
-        found = diagnose(values[0], values[1], budget, seed=seed)
+        found = diagnose(values[0], values[1], budget, meaning=meaning, seed=seed)
     except ObrsError as error:
         raise InputError(f"{real}, {fake}: {error}") from error
     if plot is not None:

@@ -20,6 +20,8 @@ from ..errors import InputError, RatioError
 from ..types import Array
 
 __all__ = [
+    "FINE_TUNE",
+    "FROM_SCRATCH",
     "from_class_logits",
     "from_critic",
     "from_joint_logits",
@@ -29,6 +31,11 @@ __all__ = [
     "from_probability",
     "from_reward",
 ]
+
+FINE_TUNE = "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
+"""The call that makes a log-ratio of a critic that has none, as code."""
+FROM_SCRATCH = "obrs.refit(real, propose, obrs.ratios.refit.Network())"
+"""The call that fits a new one."""
 
 
 def from_logit(logit: Array, *, n_real: float | None = None, n_fake: float | None = None) -> Array:

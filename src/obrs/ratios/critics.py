@@ -19,6 +19,7 @@ from ..divergences import FDivergence
 from ..errors import InputError, InputTypeError
 from ..types import Array, LogRatio
 from .conversions import (
+    FINE_TUNE,
     from_class_logits,
     from_critic,
     from_joint_logits,
@@ -55,20 +56,22 @@ class Meaning:
         log_ratio: Makes log-ratios of scores; takes the options below by name.
         needs: Options that must be given.
         takes: Options that may be given.
+        lost: Why the score is no log-ratio, and no map makes it one; empty if it is.
     """
 
     says: str
     log_ratio: Callable[..., Array]
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
+    lost: str = ""
 
 
 def _refused(kind: str, why: str) -> Meaning:
     def refuse(scores: Array) -> Array:
-        repair = "refit(real, propose, FineTune(critic)) of obrs.ratios.refit"
-        raise InputError(f"{kind} is no log-ratio: {why}; make it one with {repair}")
+        raise InputError(f"{lost}; make it one with {FINE_TUNE}")
 
-    return Meaning(f"{kind}: {why}", refuse)
+    lost = f"{kind} is no log-ratio: {why}"
+    return Meaning(f"{kind}: {why}", refuse, lost=lost)
 
 
 _COUNTS = ("n_real", "n_fake")
@@ -110,7 +113,7 @@ def to_log_ratio(
         >>> to_log_ratio([1.0, -1.0], "hinge")
         Traceback (most recent call last):
         obrs.errors.InputError: the output of a hinge critic is no log-ratio: at its optimum it is the sign of p - q, \
-whatever their ratio; make it one with refit(real, propose, FineTune(critic)) of obrs.ratios.refit
+whatever their ratio; make it one with obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))
     """
     options = {"beta": beta, "divergence": divergence, "n_real": n_real, "n_fake": n_fake}
     known, given = _meaning(meaning, options)

@@ -9,8 +9,11 @@ The checks and their thresholds:
   model never makes. No ratio repairs that, and none is blamed for it.
 * What is not calibrated is *repairable* if a monotone map, fitted on four fifths of the scores, is calibrated on the
   other fifth, in turn, and still tells real from fake. The simplest such map is the repair.
-* The outputs of a hinge critic are not: its optimum is sign(p - q), so they pile up at -1 and +1, and what r is within
-  a pile is lost. A score that is not calibrated and half of which lies in such piles needs a refit.
+* The outputs of hinge, Wasserstein and least-squares critics are not; only the caller knows that they are such, and
+  says it with `meaning`. Unless told, one guess is made: the optimum of a hinge critic is sign(p - q), so its outputs
+  pile up at -1 and +1, and what r is within a pile is lost. A score that is not calibrated and half of which lies in
+  such piles is taken for one. A log-ratio of two values may look the same, and a hinge critic short of its optimum may
+  not.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,11 +23,14 @@ import numpy as np
 
 from .._arrays import as_floats, host_view
 from .._inputs import check_budget
+from .._names import lookup
 from ..errors import InputError, InputTypeError, RatioError
 from ..profile import Profile
 from ..types import Array
 from ._report import as_json, as_rows, as_text
 from .at_budget import AtBudget, at_budget
+from .conversions import FINE_TUNE, FROM_SCRATCH
+from .critics import MEANINGS
 from .evidence import TOLERATED, Estimate, Evidence, Mean, Reliability
 from .verdict import judge
 
@@ -36,6 +42,8 @@ Pair = tuple[Floats, Floats]
 _LEAST = 100  # of each kind: two bins of fifty, and folds in which a slope can be fitted
 _OVERLAP = 20  # samples among those of the other kind; with fewer, no claim of the ratio is put to the test
 _REACH = 0.25  # how near a score must be to -1 or +1 to belong to a pile there
+_PILED = 0.32  # more than of any normal score; from here on a hinge critic is worth a word
+_RATIOS = ("log_ratio", "logit")  # what may be diagnosed as it is
 
 
 class Health(NamedTuple):
@@ -124,13 +132,17 @@ class Diagnosis:
         return as_text(self)
 
 
-def diagnose(log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, seed: int = 0) -> Diagnosis:
+def diagnose(
+    log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, meaning: str | None = None, seed: int = 0
+) -> Diagnosis:
     """Tell whether a log-ratio is good enough to reject with at this budget.
 
     Args:
         log_ratio_real: Log-ratios of real samples that the critic was not trained on, shape `(n,)`.
         log_ratio_fake: Log-ratios of fresh samples of the model, shape `(m,)`.
         budget: Proposals per kept sample.
+        meaning: What the scores are, if you know: "log_ratio" or "logit", which are never taken for a hinge critic's;
+            or "hinge", "wgan" or "lsgan", outputs of critics that have no ratio, however they look.
         seed: Decides the folds in which repairs are tried.
 
     Returns:
@@ -150,6 +162,7 @@ def diagnose(log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, see
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
     """
     k = check_budget(budget)
+    lost = _lost(meaning)
     given = _scores(log_ratio_real, "log_ratio_real"), _scores(log_ratio_fake, "log_ratio_fake")
     health = _health(*given)
     rng = np.random.default_rng(seed)
@@ -164,7 +177,8 @@ def diagnose(log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, see
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
-    verdict = judge(raw, evidence, health.broken, health.piled, rng)
+    piled = health.piled if meaning is None else 0.0
+    verdict = judge(raw, evidence, rng, broken=health.broken, lost=lost, piled=piled)
     repaired = verdict.reference if verdict.name == "repairable" else None
     settled = evidence if repaired is None else Evidence.of(repaired)
     missing = None if verdict.name == "unfit" else settled.missing_support()
@@ -195,6 +209,17 @@ def diagnose(log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, see
         repaired=repaired,
     )
     return replace(found, notes=_notes(found))
+
+
+def _lost(meaning: str | None) -> str:
+    """Return why scores with this meaning have no ratio, or nothing; what must be converted first is refused."""
+    if meaning is None:
+        return ""
+    lost = lookup(MEANINGS, meaning, "meaning of scores").lost
+    if not lost and meaning not in _RATIOS:
+        call = f"obrs.ratios.critics.to_log_ratio(scores, {meaning!r}, ...)"
+        raise InputError(f"diagnose needs log-ratios, got meaning={meaning!r}; convert the scores with {call}")
+    return lost
 
 
 def _scores(scores: Array, name: str) -> Floats:
@@ -258,6 +283,11 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
         notes.append("the scores separate real from fake: there is nothing to check the ratio with, and little to keep")
     if "Shift" in found.repair:
         notes.append("a constant does not change the rule at a budget; it changes E[r], weights and the ratio itself")
+    if found.verdict != "fit" and health.piled > _PILED and "hinge" not in found.reason:
+        share = f"{100 * health.piled:.0f} % of the scores lie near -1 and +1"
+        notes.append(f"{share}: if a hinge critic made them, say so with meaning='hinge' (--hinge)")
+    if found.repair == FINE_TUNE:
+        notes.append(f"if that is unfit, as spectral normalisation may make it, start from scratch: {FROM_SCRATCH}")
     for (real, fake), end in ((health.at_top, "largest"), (health.at_bottom, "smallest")):
         if real or fake:
             shares = f"{100 * real:.1f} % of the real and {100 * fake:.1f} % of the fake scores"

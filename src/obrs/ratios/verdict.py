@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import InputError, MissingLibraryError, RatioError
 from .calibration import CALIBRATIONS
+from .conversions import FINE_TUNE, FROM_SCRATCH
 from .evidence import ERRORS, Evidence, finite_top
 
 __all__ = ["Verdict", "judge"]
@@ -16,8 +17,6 @@ Pair = tuple[Floats, Floats]
 _PILES = 0.45  # share of scores near -1 or +1: of a normal score at most 0.31, of trained hinge critics 0.48 to 0.97
 _FOLDS = 5
 _FITTED = 100_000  # of each kind are enough to fit a map and to judge it
-_REFIT = "obrs.refit(real, propose)"
-_FINE_TUNE = "obrs.refit(real, propose, FineTune(critic))"
 _TURNED = "obrs.diagnose(-log_ratio_real, -log_ratio_fake, budget)"
 _LOGITS = "obrs.ratios.critics.from_logit(logit)"
 
@@ -41,37 +40,41 @@ class Verdict(NamedTuple):
     reference: Pair | None = None
 
 
-def judge(raw: Pair, evidence: Evidence, broken: str, piled: float, rng: np.random.Generator) -> Verdict:
+def judge(
+    raw: Pair, evidence: Evidence, rng: np.random.Generator, *, broken: str = "", lost: str = "", piled: float = 0.0
+) -> Verdict:
     """Return the verdict on a log-ratio.
 
     Args:
         raw: Log-ratios of real and fake samples, in random order.
         evidence: What is known about them.
-        broken: What no ratio has and these scores had, in words.
-        piled: Share of scores near -1 or +1.
         rng: Decides the folds.
+        broken: What no ratio has and these scores had, in words.
+        lost: Why the critic that made them has no ratio, if that is known.
+        piled: Share of scores near -1 or +1; 0 if they are known to be log-ratios.
     """
     if broken:
-        which = "np.flatnonzero(np.isnan(log_ratio_{}))".format("real" if "real" in broken else "fake")
-        return Verdict("unfit", f"{broken}: no ratio has that", which if "NaN" in broken else _LOGITS)
+        return _broken(broken)
     faults = evidence.faults()
-    if not faults:
+    if not faults and not lost:
         return Verdict("fit", _praise(evidence))
     off = "; ".join(faults)
     sample = raw[0][:_FITTED], raw[1][:_FITTED]
     best = _cross_fitted("isotonic", sample, rng) or _cross_fitted("beta", sample, rng)
     reference = best[1] if best else None
+    if lost:
+        return Verdict("unfit", lost, FINE_TUNE, reference=reference)
     if evidence.auc_z < -ERRORS:
         why = f"real samples score below fake ones (AUC {evidence.auc.value:.3f}): is the sign the wrong way round?"
         return Verdict("unfit", why, _TURNED, reference=reference)
     if evidence.auc_z <= ERRORS:
         why = f"the scores cannot tell real from fake (AUC {evidence.auc.value:.3f}) but claim to: {off}"
-        return Verdict("unfit", why, _REFIT, reference=reference)
+        return Verdict("unfit", why, FROM_SCRATCH, reference=reference)
     informed = False
     for name in CALIBRATIONS:
         if name == "temperature" and piled > _PILES:  # a shift, tried before, is all that these may need
             why = f"{100 * piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do: {off}"
-            return Verdict("unfit", why, _FINE_TUNE, reference=reference)
+            return Verdict("unfit", why, FINE_TUNE, reference=reference)
         tried = None if name == "identity" else _cross_fitted(name, sample, rng)
         if tried is None:
             continue
@@ -81,7 +84,16 @@ def judge(raw: Pair, evidence: Evidence, broken: str, piled: float, rng: np.rand
             call = f"obrs.ratios.calibration.{type(tried[0]).__name__}.fit(log_ratio_real, log_ratio_fake)"
             return Verdict("repairable", f"{off}; calibrated by {_said(tried[0])}", call, *tried)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
-    return Verdict("unfit", f"{off}; {what}", _REFIT, reference=reference)
+    return Verdict("unfit", f"{off}; {what}", FROM_SCRATCH, reference=reference)
+
+
+def _broken(broken: str) -> Verdict:
+    """Infinities are a logit that was lost; what made a NaN only its sample can tell, and no call repairs it."""
+    why = f"{broken}: no ratio has that"
+    if "NaN" not in broken:
+        return Verdict("unfit", why, _LOGITS)
+    name = "log_ratio_real" if "NaN among the real" in broken else "log_ratio_fake"
+    return Verdict("unfit", f"{why}; look at the samples numpy.flatnonzero(numpy.isnan({name}))")
 
 
 def _praise(evidence: Evidence) -> str:
