@@ -12,6 +12,7 @@ pytest.importorskip("scipy")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from training.tw_gradients import (  # noqa: E402
+    GRID,
     MIDDLE,
     MIXED,
     NARROW,
@@ -36,7 +37,7 @@ from obrs.training.losses import (  # noqa: E402
     generator_loss,
     gradient_penalty,
 )
-from obrs.training.window import BudgetWindow, solve_rejection  # noqa: E402
+from obrs.training.window import BudgetWindow, Rejection, solve_rejection  # noqa: E402
 
 RATIOS = [name for name, loss in CRITIC_LOSSES.items() if loss.of_ratio]
 LOSSES = [(mode, name) for mode in GENERATOR_LOSSES for name in (RATIOS if mode != "paper_raw" else ["gan"])]
@@ -197,6 +198,32 @@ def test_samples_that_may_be_rejected_are_pushed_away_without_the_constant_and_p
     assert torch.all(gradients["paper"] > 0), "descending lowers their ratio"
     assert torch.all(gradients["paper_raw"] < 0)
     assert torch.all(gradients["exact"] == 0)
+
+
+@MODELS
+@pytest.mark.parametrize("budget", [1.5, 2.0])
+def test_raw_paper_loss_descends_a_divergence_of_the_model_without_rejection(model, budget):
+    # E_Q[g(r)] with g falling is the dual gradient of D_h(P, Q), h''(r) = -g'(r) / r, while c stays as it is
+    _, _, u = left(model, budget)
+    rejection = Rejection(torch.tensor(-np.log(budget * u.min())), torch.tensor(-np.log(budget)))
+    x = torch.linspace(-60, 8, 400_001, dtype=torch.float64, requires_grad=True)  # log r
+    slope = torch.autograd.grad(of_mode("paper_raw", "gan")(x, rejection, None).sum(), x)[0].numpy()
+    assert np.all(slope < 0)
+    log_r = x.detach().numpy()
+    h = cumulative(np.exp(log_r) * cumulative(-slope * np.exp(-log_r), log_r), log_r)
+
+    def value(parameters):
+        p, q, _ = left(model.at(parameters), 1.0)
+        return np.sum(q * np.interp(np.log(p / q), log_r, h)) * (GRID[1] - GRID[0])
+
+    shifts = np.eye(len(model.parameters)) * 2e-3
+    truth = [(value(model.parameters + s) - value(model.parameters - s)) / 4e-3 for s in shifts]
+    assert_same_gradient(loss_gradient(of_mode("paper_raw", "gan"), model, budget), np.array(truth))
+
+
+def cumulative(values, x):
+    """The integral from the left end, by the trapezium rule."""
+    return np.append(0.0, np.cumsum((values[1:] + values[:-1]) / 2 * np.diff(x)))
 
 
 def test_table_in_the_guide_is_the_one_computed_here():

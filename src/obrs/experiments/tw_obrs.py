@@ -15,7 +15,9 @@ measured.
 - `modes`: modes with a sample of high quality; of the digits, classes with at least 1 % of what is kept.
 - `before`: the same three without rejection.
 
-A run has collapsed if training stopped at a loss that is not finite, or fewer than half of the modes are left.
+A run has collapsed if training stopped at a loss that is not finite, the generator went to infinity, or fewer than half
+of the modes are left. Collapsed runs are counted, and are part of the means: what went to infinity with the largest
+divergence and no modes.
 """
 
 from dataclasses import dataclass
@@ -53,7 +55,7 @@ _GAUSSIANS = {"data": "grid25", "data_size": 100_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "strong": _GAUSSIANS | {"generator_width": 100},
     "weak": _GAUSSIANS | {"generator_width": 16},
-    "digits": {"data": "digits", "network": "conv", "latent": 16, "generator_width": 16, "critic_width": 16},
+    "digits": {"data": "digits", "network": "conv", "latent": 16, "generator_width": 16, "critic_width": 32},
 }
 """Fields of the training configuration that make each setting."""
 
@@ -62,7 +64,7 @@ _TITLES = {
     "weak": "25 Gaussians, weak generator",
     "digits": "digits, convolutional",
 }
-_MEASURES = ("divergence", "high_quality", "modes")
+_WORST = {"divergence": 2 * log(2), "high_quality": 0.0, "modes": 0}  # of a run that has nothing to measure
 _CONFIDENT, _PRESENT = 0.9, 0.01  # of a digit of high quality, and of a class that is there
 
 
@@ -79,8 +81,9 @@ class Config:
         image_steps: Steps of the generator on digits.
         critic_steps: Steps of the critic for each of them.
         batch_size: Samples a step.
-        lr: Learning rate of both networks.
+        generator_lr, critic_lr: Learning rates; rejection trusts the critic, so the critic is to be the faster one.
         refit_steps: Steps of the ratio that judges.
+        real: Points of the target that it is fitted on.
         proposals: Fresh proposals that it rejects.
         seed: First of the seeds.
     """
@@ -89,18 +92,20 @@ class Config:
     modes: tuple[str, ...] = tuple(MODES)
     seeds: int = 5
     budget: float = 2.0
-    steps: int = 2500
-    image_steps: int = 1000
-    critic_steps: int = 2
+    steps: int = 3000
+    image_steps: int = 1500
+    critic_steps: int = 1
     batch_size: int = 128
-    lr: float = 1e-3
+    generator_lr: float = 1e-3
+    critic_lr: float = 2e-3
     refit_steps: int = 500
+    real: int = 50_000
     proposals: int = 40_000
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
-        for name in ("seeds", "steps", "image_steps", "critic_steps", "batch_size", "refit_steps", "proposals"):
+        for name in ("seeds", "steps", "image_steps", "critic_steps", "batch_size", "refit_steps", "real", "proposals"):
             check_count(getattr(self, name), name)
         if not self.settings or not self.modes:
             raise InputError("settings and modes must name at least one of each")
@@ -118,6 +123,7 @@ _SMOKE = Config(
     image_steps=5,
     batch_size=32,
     refit_steps=20,
+    real=2000,
     proposals=2000,
 )
 PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": Config(steps=30_000, image_steps=20_000, refit_steps=3000)}
@@ -126,7 +132,7 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": Config(steps=30_000, i
 def run(config: Config, rows: Rows) -> None:
     """Train and judge, a row for each setting, loss and seed; all losses of a seed before the next seed."""
     seeds = range(config.seed, config.seed + config.seeds)
-    jobs = {f"{s}, {m}, seed {i}": (s, m, i) for i in seeds for s in config.settings for m in config.modes}
+    jobs = {f"{s}, {m}, seed {i}": (s, m, i) for s in config.settings for i in seeds for m in config.modes}
     for name, (setting, mode, seed) in rows.todo(jobs):
         rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | _train_and_judge(config, setting, mode, seed))
 
@@ -144,8 +150,8 @@ def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict
         steps=config.image_steps if images else config.steps,
         critic_steps=config.critic_steps,
         batch_size=config.batch_size,
-        generator_lr=config.lr,
-        critic_lr=config.lr,
+        generator_lr=config.generator_lr,
+        critic_lr=config.critic_lr,
         ema_decay=0.99,
         seed=seed,
     )
@@ -192,7 +198,7 @@ def _judge_points(config: Config, propose: Any, seed: int) -> dict[str, Any]:
     target = grid25().standardised()
     sigma = float(target.sigma[0])
     cells = mode_cells(target.means, sigma=sigma)
-    real = target.sample(50_000, seed=10_000 + seed).astype(np.float32)
+    real = target.sample(config.real, seed=10_000 + seed).astype(np.float32)
     ratio = _fitted(config, real, propose, seed)
     fake = propose(np.arange(config.proposals)).numpy()
     kept = fake[_reject(config, np.asarray(ratio(fake), dtype=np.float64), seed)]
@@ -257,7 +263,7 @@ def _judge_images(config: Config, propose: Any, seed: int) -> dict[str, Any]:
 
 
 def summary(record: Record) -> list[dict[str, Any]]:
-    """Return mean and standard deviation over the seeds that did not collapse, for each setting and loss.
+    """Return mean and standard deviation over the seeds, for each setting and loss, and how many runs collapsed.
 
     Example:
         >>> row = {"row": "a", "setting": "weak", "mode": "exact", "seed": 0, "collapsed": False}
@@ -271,25 +277,18 @@ def summary(record: Record) -> list[dict[str, Any]]:
             rows = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
             if not rows:
                 continue
-            kept = [r for r in rows if not r["collapsed"]]
             line: dict[str, Any] = {"setting": setting, "mode": mode, "runs": len(rows)}
-            line["collapsed"] = len(rows) - len(kept)
-            for key in _MEASURES:
-                line[key] = _mean_and_sd([r[key] for r in kept])
-                line[f"{key} before"] = _mean_and_sd([r["before"][key] for r in kept if "before" in r])
+            line["collapsed"] = sum(r["collapsed"] for r in rows)
+            for key, worst in _WORST.items():
+                values = [r.get(key, worst) for r in rows]
+                spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
+                line[key] = (float(np.mean(values)), float(spread))
             found.append(line)
     return found
 
 
-def _mean_and_sd(values: list[float]) -> tuple[float, float] | None:
-    if not values:
-        return None
-    spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
-    return float(np.mean(values)), float(spread)
-
-
 def render(record: Record) -> str:
-    """Return the table: what is left after rejection, mean ± sd over the seeds that did not collapse."""
+    """Return the table: what is left after rejection, mean ± sd over the seeds."""
     lines = []
     for setting in record.config["settings"]:
         lines.append(f"{_TITLES[setting]}, K = {record.config['budget']:g}")
@@ -297,15 +296,15 @@ def render(record: Record) -> str:
         for line in summary(record):
             if line["setting"] == setting:
                 divergence, quality, modes = (
-                    _said(line[key], digits) for key, digits in zip(_MEASURES, (3, 3, 1), strict=True)
+                    _said(line[key], digits) for key, digits in zip(_WORST, (3, 3, 1), strict=True)
                 )
                 failed = f"{line['collapsed']} of {line['runs']}"
                 lines.append(f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}")
     return "\n".join(lines)
 
 
-def _said(pair: tuple[float, float] | None, digits: int) -> str:
-    return "-" if pair is None else f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
+def _said(pair: tuple[float, float], digits: int) -> str:
+    return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
 
 
 _COLOURS = {
@@ -325,25 +324,24 @@ def plot(record: Record) -> Any:
     drawn = figure(9, 1.9 + len(settings) * (0.5 + 0.27 * len(modes)))
     axes = drawn.subplots(len(settings), 2, squeeze=False, sharey="row")
     for row, setting in zip(axes, settings, strict=True):
-        for side, key, label in zip(row, _MEASURES, ("GAN divergence left", "high-quality share"), strict=False):
+        for side, key, label in zip(row, _WORST, ("GAN divergence left", "high-quality share"), strict=False):
             for height, mode in enumerate(modes):
                 found = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
-                values = [r[key] for r in found if not r["collapsed"]]
-                colour = _COLOURS[mode]
+                for collapsed, marker in ((False, "o"), (True, "X")):
+                    values = [r.get(key, _WORST[key]) for r in found if r["collapsed"] == collapsed]
+                    side.plot(values, [height] * len(values), marker, color=_COLOURS[mode], alpha=0.6, ms=6.5, mew=0)
+                values = [r.get(key, _WORST[key]) for r in found]
                 if values:
-                    side.plot(values, [height] * len(values), "o", color=colour, alpha=0.55, ms=6, mew=0)
-                    side.plot([np.mean(values)] * 2, [height - 0.32, height + 0.32], color=colour, lw=2.5)
-                failed = len(found) - len(values)
-                if failed and side is row[0]:
-                    said = f"{failed} of {len(found)} collapsed"
-                    side.annotate(said, (1.0, height), xycoords=("axes fraction", "data"), ha="right", va="center")
+                    side.plot([np.mean(values)] * 2, [height - 0.34, height + 0.34], color=_COLOURS[mode], lw=2.5)
             side.set_xlabel(f"{label} at K = {record.config['budget']:g}")
             tidy(side, None)
         row[0].set(yticks=range(len(modes)), yticklabels=[MODES[m] for m in modes], ylim=(len(modes) - 0.4, -0.6))
         row[0].set_title(_TITLES[setting])
-        row[1].set_xlim(right=1.02)
+        row[0].set_xlim(left=0)
+        row[1].set_xlim(-0.03, 1.03)
     drawn.supxlabel(
-        "Each dot is a training run, bars are means. The ratios that reject were fitted from scratch, all in one way.",
+        "Each mark is a training run, a cross one that collapsed; bars are means. The ratios that reject were fitted "
+        "from scratch, all in one way.",
         x=0.01,
         ha="left",
         fontsize=9,

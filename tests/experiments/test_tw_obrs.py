@@ -1,0 +1,68 @@
+"""Training with the rejection inside: how runs are summed up, and that the guide quotes the record."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from obrs.errors import InputError, UnknownNameError
+from obrs.experiments import Record, load
+from obrs.experiments.tw_obrs import Config, plot, render, summary
+
+ROOT = Path(__file__).parents[2]
+
+
+def row(mode, seed, *, divergence=None, setting="weak"):
+    """A run that left this divergence, or one that collapsed."""
+    head = {"row": f"{setting}, {mode}, seed {seed}", "setting": setting, "mode": mode, "seed": seed}
+    if divergence is None:
+        return head | {"collapsed": True, "why": "the generator went to infinity"}
+    found = {"divergence": divergence, "high_quality": 1 - divergence, "modes": 25}
+    return head | found | {"before": found, "collapsed": False}
+
+
+def record(*rows):
+    config = {"settings": ["weak"], "modes": ["non_saturating", "exact"], "budget": 2.0}
+    return Record("tw-obrs", "smoke", config, list(rows))
+
+
+def test_mean_and_deviation_are_over_all_seeds():
+    made = record(*(row("exact", i, divergence=d) for i, d in enumerate((0.5, 0.6, 0.7))))
+    (line,) = summary(made)
+    assert (line["runs"], line["collapsed"]) == (3, 0)
+    assert line["divergence"] == pytest.approx((0.6, 0.1))
+    assert "0.600 ± 0.100" in render(made)
+
+
+def test_a_run_that_went_to_infinity_counts_as_the_worst_there_is():
+    made = record(row("exact", 0), row("exact", 1, divergence=0.4))
+    (line,) = summary(made)
+    assert line["divergence"][0] == pytest.approx((2 * np.log(2) + 0.4) / 2)
+    assert line["modes"][0] == 12.5
+    assert "1 of 2" in render(made)
+    crosses = [len(drawn.get_xdata()) for axes in plot(made).axes for drawn in axes.lines if drawn.get_marker() == "X"]
+    assert sum(crosses) == 2, "one in each panel"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"modes": ("exakt",)}, UnknownNameError, "did you mean 'exact'?"),
+        ({"settings": ("week",)}, UnknownNameError, "did you mean 'weak'?"),
+        ({"modes": ()}, InputError, "at least one of each"),
+        ({"steps": 0}, InputError, "steps must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_named(fields, error, message):
+    with pytest.raises(error, match=message.replace("?", r"\?")):
+        Config(**fields)
+
+
+def test_guide_quotes_the_committed_record():
+    made = load(ROOT / "results" / "tw-obrs.json")
+    page = (ROOT / "docs" / "guide" / "training-evidence.md").read_text().splitlines()
+    missing = [line for line in render(made).splitlines() if line.rstrip() not in page]
+    assert not missing
+    assert {line["runs"] for line in summary(made)} == {5}
