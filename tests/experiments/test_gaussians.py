@@ -40,7 +40,7 @@ def committed(name):
 
 
 def test_training_is_decided_by_the_recipe_and_leaves_the_global_seed_alone():
-    recipe = Recipe(real=600, stop_at=0.9, most=4, critic_steps=2)
+    recipe = Recipe(real=1000, stop_at=0.9, most=4, critic_steps=2)
     state = torch.get_rng_state()
     first = gan25.trained(recipe).propose(1)(np.arange(5))
     gan25.trained.cache_clear()
@@ -305,7 +305,7 @@ def test_committed_flows_lose_the_more_the_larger_the_budget():
         (table_2.Config, {"stop_at": 1.5}),
         (table_2.Config, {"generations": 0}),
         (table_2.Config, {"budget": 0.5}),
-        (table_2.Config, {"real": 0}),
+        (table_2.Config, {"real": 900}),
         (figure_time.Config, {"budgets": (0.2,)}),
         (figure_obrs_vs_drs.Config, {"targets": ("grid52",)}),
         (figure_obrs_vs_drs.Config, {"beyond": 0.5}),

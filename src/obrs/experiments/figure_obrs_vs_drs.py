@@ -113,7 +113,7 @@ class Plane:
     Example:
         >>> plane = Plane.of(Mixture([[0.0, 0.0]], 1.0), Mixture([[0.0, 0.0]], 1.5), 200)
         >>> round(plane.most, 3), round(plane.left(plane.obrs(1.5))["rate"], 4)
-        (2.25, 0.6667)
+        (2.248, 0.6667)
     """
 
     p: Numbers

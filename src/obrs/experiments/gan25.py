@@ -86,7 +86,7 @@ def trained(recipe: Recipe, progress: bool | None = None) -> Gan:
     The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
 
     Example:
-        >>> gan = trained(Recipe(real=600, stop_at=0.01, most=5, critic_steps=2))
+        >>> gan = trained(Recipe(real=1000, stop_at=0.01, most=5, critic_steps=2))
         >>> gan.propose(0)(np.arange(3)).shape
         torch.Size([3, 2])
 

@@ -14,7 +14,7 @@ class Recipe:
     """The part that the configurations of these experiments share.
 
     Args:
-        real: Points of the target; a tenth is held out from all training, for calibration.
+        real: Points of the target, at least 1000; a tenth is held out from all training, for calibration.
         stop_at: Share of high-quality samples to stop at.
         most: Steps after which training stops anyway.
         critic_steps: Steps for which the critic is trained on, against the finished generator.
@@ -40,6 +40,8 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("real", "most", "critic_steps", "refit_steps", "weight_steps", "exact_samples"):
             check_count(getattr(self, name), name)
+        if self.real < 1000:
+            raise InputError(f"real must be at least 1000, a tenth is for calibration; got {self.real}")
         if not 0 < self.stop_at < 1:
             raise InputError(f"stop_at is a share between 0 and 1, got {self.stop_at}")
 

@@ -55,7 +55,7 @@ def prepared(recipe: Recipe, progress: bool | None = None) -> Prepared:
     """Train the GAN and fit what the methods need; once in a process for each recipe.
 
     Example:
-        >>> made = prepared(Recipe(600, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> made = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
         >>> sampler, model = METHODS["obrs"](made, 2.0)
         >>> len(sampler(model, 50))
         50
