@@ -305,6 +305,12 @@ def test_errors_of_r_beyond_one_over_c_change_nothing():
     at = diagnosis.at_budget
     assert diagnosis.reliability.rms > 0.5
     assert at.error < 0.1
+    assert (diagnosis.verdict, at.off) == ("fit", False), diagnosis.reason
+    assert "at this budget" in diagnosis.reason
+    assert "log r is off by" in diagnosis.reason
+    assert any("weights, the profile and larger budgets" in note for note in diagnosis.notes)
+    assert "Beta" in diagnosis.repair or "Isotonic" in diagnosis.repair, "what those need"
+    assert diagnose(wrong_above(real), wrong_above(fake), 2 * K).verdict == "repairable", "there it counts"
     same = diagnose(real, fake, K).at_budget
     assert at.log_c == pytest.approx(same.log_c, abs=0.02)
 
@@ -312,7 +318,12 @@ def test_errors_of_r_beyond_one_over_c_change_nothing():
 def test_a_constant_changes_no_decision_and_a_temperature_does(found):
     assert found["times 3"].at_budget.misjudged == pytest.approx(0, abs=1e-12)
     assert any("does not change the rule" in note for note in found["times 3"].notes)
-    assert found["over-confident by temperature 3"].at_budget.misjudged > 0.1
+    assert found["times 3"].at_budget.error < 0.05
+    assert not found["times 3"].at_budget.off
+    thrice = found["over-confident by temperature 3"].at_budget
+    assert thrice.misjudged > 0.1
+    assert thrice.off
+    assert thrice.error > 0.5
 
 
 def test_divergence_left_agrees_with_quadrature():
@@ -342,6 +353,15 @@ def test_divergence_left_agrees_with_quadrature():
             error = (estimate.high - estimate.low) / 2 / 1.96
             assert estimate.value == pytest.approx(value, abs=4 * error), key
             assert error < 0.2 * value
+
+
+def test_intervals_of_the_divergence_left_are_as_wide_as_it_varies():
+    runs = [diagnose(*normals(500, 500, seed=s), K).at_budget.left for s in range(120)]
+    for key in ("kl", "js", "tv"):
+        found = [left[key].held_out for left in runs]
+        deviation = np.std([x.value for x in found])
+        error = np.mean([(x.high - x.value) / 1.96 for x in found])
+        assert error == pytest.approx(deviation, rel=4 / sqrt(2 * 120)), key
 
 
 def test_promise_of_an_over_confident_ratio_is_not_kept_and_repair_helps(found):

@@ -24,7 +24,6 @@ _LEFT_SAYS = {
 def as_rows(d: "Diagnosis") -> list[dict[str, Any]]:
     """Return one flat dict per finding."""
     at, curve = d.at_budget, d.reliability
-    off = max(abs(curve.z), curve.z_bins) > ERRORS
     rows = [
         _row(_RATIO, "E_Q[r]", d.mean_ratio.estimate, _mark(d.mean_ratio), "≤ 1; below 1: missing support"),
         _row(_RATIO, "E_P[1/r]", d.mean_inverse.estimate, _mark(d.mean_inverse), "≤ 1; below 1: fakes off the data"),
@@ -32,7 +31,7 @@ def as_rows(d: "Diagnosis") -> list[dict[str, Any]]:
         _row(_RATIO, "above all fakes", d.above_all_fakes, "", "of the real scores"),
         _row(_RATIO, "Turner's Z", curve.z, _if(abs(curve.z) > ERRORS), "labels against claims; within 3"),
         _row(_RATIO, "Z of the bins", curve.z_bins, _if(curve.z_bins > ERRORS), "the same bin by bin; below 3"),
-        _row(_RATIO, "error of log r", curve.rms, _if(off and curve.rms > TOLERATED), "nats; 0.05 is tolerated"),
+        _row(_RATIO, "error of log r", curve.rms, _if(curve.off), "nats; 0.05 is tolerated"),
         _row(_RATIO, "AUC", d.auc, _if(d.auc.high < 0.5), "0.5: cannot tell real from fake"),
         _row(_RATIO, "log-loss", d.log_loss, _if(d.log_loss.low > log(2)), "0.693 is that of a coin"),
         _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
@@ -43,7 +42,7 @@ def as_rows(d: "Diagnosis") -> list[dict[str, Any]]:
         _row(_BUDGET, "sure, fake", at.sure_fake, "", "of the fake scores lie beyond"),
         _row(_BUDGET, "rate", at.rate, "", "that a fresh sample would keep"),
         _row(_BUDGET, "ESS, kept", at.ess, "", "per kept sample, with weights"),
-        _row(_BUDGET, "error where a < 1", at.error, _if(off and at.error > TOLERATED), "nats; others change nothing"),
+        _row(_BUDGET, "error where a < 1", at.error, _if(at.off), "nats of log a; 0 where a = 1"),
         _row(_BUDGET, "misjudged", at.misjudged, _if(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
     for key, left in at.left.items():

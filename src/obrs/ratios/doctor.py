@@ -7,6 +7,8 @@ The checks and their thresholds:
   the bins of the calibration curve (5 % being their error of 0.05 nats), E_Q[r] and E_P[1/r] above 1.
 * E_Q[r] *below* 1 by 3 standard errors, of a calibrated ratio, is missing support: a part of the target that the
   model never makes. No ratio repairs that, and none is blamed for it.
+* What is not calibrated but does at this budget what its repair would do, within the same 5 %, is fit at this budget;
+  a constant apart, which no budget minds.
 * What is not calibrated is *repairable* if a monotone map, fitted on four fifths of the scores, is calibrated on the
   other fifth, in turn, and still tells real from fake. The simplest such map is the repair.
 * The outputs of hinge, Wasserstein and least-squares critics are not; only the caller knows that they are such, and
@@ -32,7 +34,7 @@ from .at_budget import AtBudget, at_budget
 from .conversions import FINE_TUNE, FROM_SCRATCH
 from .critics import MEANINGS
 from .evidence import TOLERATED, Estimate, Evidence, Mean, Reliability
-from .verdict import judge
+from .verdict import judge, judge_at_budget
 
 __all__ = ["Diagnosis", "Health", "diagnose"]
 
@@ -75,7 +77,8 @@ class Diagnosis:
     Args:
         verdict: "fit", "repairable" or "unfit".
         reason: Why, in a sentence.
-        repair: The call that repairs, as code; empty if nothing needs repair.
+        repair: The call that repairs, as code; empty if nothing needs repair. Of a ratio that is fit at this budget
+            alone, it is what weights, the profile and larger budgets need.
         notes: What else to know.
         budget: Proposals per kept sample.
         n_real, n_fake: How many scores there were.
@@ -179,7 +182,9 @@ def diagnose(
     evidence = Evidence.of(raw)
     piled = health.piled if meaning is None else 0.0
     verdict = judge(raw, evidence, rng, broken=health.broken, lost=lost, piled=piled)
-    repaired = verdict.reference if verdict.name == "repairable" else None
+    at = at_budget(raw, profile, k, verdict.reference or raw, repair=verdict.calibration)
+    repaired = verdict.reference if verdict.calibration is not None else None
+    verdict = judge_at_budget(verdict, at.harmless)
     settled = evidence if repaired is None else Evidence.of(repaired)
     missing = None if verdict.name == "unfit" else settled.missing_support()
     index = evidence.mean_ratio.tail_index
@@ -203,7 +208,7 @@ def diagnose(
         ess=profile.ess(),
         missing_support=missing,
         above_all_fakes=float(np.mean(raw[0] > raw[1].max())),
-        at_budget=at_budget(raw, profile, k, verdict.reference or raw, repair=verdict.calibration),
+        at_budget=at,
         calibration=verdict.calibration,
         raw=raw,
         repaired=repaired,
@@ -283,6 +288,8 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
         notes.append("the scores separate real from fake: there is nothing to check the ratio with, and little to keep")
     if "Shift" in found.repair:
         notes.append("a constant does not change the rule at a budget; it changes E[r], weights and the ratio itself")
+    if found.verdict == "fit" and found.repair:
+        notes.append("the rule at this budget needs no repair; weights, the profile and larger budgets do")
     if found.verdict != "fit" and health.piled > _PILED and "hinge" not in found.reason:
         share = f"{100 * health.piled:.0f} % of the scores lie near -1 and +1"
         notes.append(f"{share}: if a hinge critic made them, say so with meaning='hinge' (--hinge)")

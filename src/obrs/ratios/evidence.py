@@ -135,6 +135,11 @@ class Reliability:
     z_bins: float
     rms: float
 
+    @property
+    def off(self) -> bool:
+        """Whether claims and labels disagree beyond doubt, and by more than is tolerated."""
+        return max(abs(self.z), self.z_bins) > ERRORS and self.rms > TOLERATED
+
 
 def reliability(
     real: Floats, fake: Floats, sizes: tuple[int, int] | None = None, *, by: Pair | None = None
@@ -252,9 +257,8 @@ class Evidence:
         for name, mean in (("E_Q[r]", self.mean_ratio), ("E_P[1/r]", self.mean_inverse)):
             if mean.z > ERRORS and mean.estimate.value > 1 + TOLERATED:
                 found.append(f"{name} = {mean.estimate.value:.3g} is above 1")
-        curve = self.curve
-        if max(abs(curve.z), curve.z_bins) > ERRORS and curve.rms > TOLERATED:
-            found.append(f"log r is off by {curve.rms:.2g} nats")
+        if self.curve.off:
+            found.append(f"log r is off by {self.curve.rms:.2g} nats")
         return found
 
     def tells(self) -> bool:

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError, MissingLibraryError, RatioError
-from .calibration import CALIBRATIONS
+from .calibration import CALIBRATIONS, Shift
 from .conversions import FINE_TUNE, FROM_SCRATCH
 from .evidence import ERRORS, Evidence, finite_top
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Verdict", "judge", "judge_at_budget"]
 
 Floats = np.ndarray[Any, Any]
 Pair = tuple[Floats, Floats]
@@ -85,6 +85,20 @@ def judge(
             return Verdict("repairable", f"{off}; calibrated by {_said(tried[0])}", call, *tried)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
     return Verdict("unfit", f"{off}; {what}", FROM_SCRATCH, reference=reference)
+
+
+def judge_at_budget(verdict: Verdict, harmless: bool) -> Verdict:
+    """Call fit what needs a repair, but not for the rule at this budget.
+
+    A constant stays repairable: it is harmless at every budget, and the ratio itself is what one asked about.
+
+    Args:
+        verdict: On the ratio itself.
+        harmless: Whether its faults change next to nothing at the budget.
+    """
+    if verdict.name != "repairable" or not harmless or isinstance(verdict.calibration, Shift):
+        return verdict
+    return verdict._replace(name="fit", reason=f"at this budget, where its fault does no harm: {verdict.reason}")
 
 
 def _broken(broken: str) -> Verdict:
