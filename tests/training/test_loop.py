@@ -21,10 +21,11 @@ from obrs.training import checkpoints
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig, override, read_config
 from obrs.training.loop import _note, train
-from obrs.training.losses import GENERATOR_LOSSES
+from obrs.training.losses import GENERATOR_LOSSES, generator_loss
 from obrs.training.networks import build_networks
 from obrs.training.trained import load_trained
 from obrs.training.watch import DivergedError, read_log
+from obrs.training.window import solve_rejection
 
 SMALL = TrainConfig(steps=3, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
 
@@ -156,6 +157,22 @@ def test_a_second_head_has_the_logistic_loss_whatever_trains_the_generator():
     assert run.log[-1]["rate"] == pytest.approx(0.5, abs=0.5)
 
 
+@pytest.mark.parametrize("mode", ["exact", "non_saturating"])
+def test_sampling_and_the_log_go_by_the_second_head_and_the_loss_by_the_first(mode):
+    config = replace(SMALL, divergence="kl", generator_loss=mode, two_heads=True, steps=1, critic_lr=0.0, budget=1.001)
+    run = train(config)
+    generator, critic = build_networks(config, (2,), 0, 2)
+    scores = critic(generator(Batches(load_data(config), config).latent(0, -1, 0)[0]))
+    first, second = scores.detach().unbind(1)
+    assert run.log[-1]["log_c"] == pytest.approx(float(obrs.solve_log_c(second, 1.001)), abs=1e-5)
+    assert run.log[-1]["rate"] == pytest.approx(1 / 1.001, abs=1e-5)
+    assert run.log[-1]["log_c"] != pytest.approx(float(obrs.solve_log_c(first, 1.001)), abs=1e-3)
+    loss = generator_loss(mode, "kl")(first, solve_rejection(first, 1.001))
+    assert run.log[-1]["generator"] == pytest.approx(float(loss), abs=1e-5)
+    x = run.propose(range(5))
+    assert torch.equal(run.log_ratio(x), run.critic(x)[:, 1].detach())
+
+
 def test_a_hinge_critic_alone_says_no_log_ratio():
     run = train(replace(SMALL, generator_loss="hinge"))
     with pytest.raises(InputError, match="'hinge' says no log-ratio; train with two_heads=true"):
@@ -198,17 +215,31 @@ def test_digits_with_classes_train_and_sample_by_label():
         run.model()
 
 
+class Labelled(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.table, self.line, self.outputs = nn.Embedding(3, 2), nn.Linear(2, outputs), outputs
+
+    def forward(self, x, labels):
+        assert labels.shape == x.shape[:1]
+        y = self.line(x + self.table(labels))
+        return y if self.outputs > 1 else y[:, 0]
+
+
+def test_conditional_networks_of_ones_own_are_loaded_again(tmp_path):
+    config, labels = replace(SMALL, classes=True, ema_decay=0.5), np.array([0, 2] * 32)
+    run = train(config, data=points(), labels=labels, generator=Labelled(2), critic=Labelled(1), out=tmp_path)
+    again = load_trained(tmp_path, generator=Labelled(2), critic=Labelled(1))
+    for network in ("generator", "ema"):
+        got, expected = again.propose(range(9), network=network), run.propose(range(9), network=network)
+        assert torch.equal(got[0], expected[0])
+        assert torch.equal(got[1], expected[1])
+    assert torch.equal(again.log_ratio(expected), run.log_ratio(expected))
+    with pytest.raises(InputError, match="'mlp' takes no classes"):
+        load_trained(tmp_path, generator=Labelled(2))
+
+
 def test_labels_reach_both_networks():
-    class Labelled(nn.Module):
-        def __init__(self, outputs):
-            super().__init__()
-            self.table, self.line, self.outputs = nn.Embedding(3, 2), nn.Linear(2, outputs), outputs
-
-        def forward(self, x, labels):
-            assert labels.shape == x.shape[:1]
-            y = self.line(x + self.table(labels))
-            return y if self.outputs > 1 else y[:, 0]
-
     torch.manual_seed(0)
     generator, critic = Labelled(2), Labelled(1)
     labels = np.array([0, 2] * 32)
@@ -318,6 +349,44 @@ def test_noise_inside_networks_is_resumed_too(tmp_path):
     torch.rand(5)  # whatever else the second process does
     parts = train(replace(SMALL, steps=6), **networks(), out=tmp_path, resume=True)
     assert torch.equal(weights(whole.generator, whole.critic), weights(parts.generator, parts.critic))
+
+
+def test_a_run_goes_on_with_its_own_data_alone(tmp_path):
+    x = points()
+    train(SMALL, data=x, out=tmp_path / "given")
+    assert read_config(tmp_path / "given" / "config.json").data == "given"
+    more, options = replace(SMALL, steps=4), {"out": tmp_path / "given", "resume": True}
+    assert train(more, data=x.copy(), **options).config.data == "given"
+    moved = x.copy()
+    moved[7, 1] += 1e-3
+    with pytest.raises(InputError, match="was trained on other data; give train the same data="):
+        train(more, data=moved, **options)
+    with pytest.raises(InputError, match="was trained on data that were given to train; give the same data= again"):
+        train(more, **options)
+    train(SMALL, out=tmp_path / "named")
+    with pytest.raises(InputError, match=r"was made with data='grid25', got 'given'"):
+        train(SMALL, data=x, out=tmp_path / "named", resume=True)
+
+
+def test_the_labels_are_part_of_the_data():
+    labels = np.array([0, 1] * 32)
+    config = replace(SMALL, classes=True)
+    first, again, other, none = (
+        load_data(c, points(), y).fingerprint()
+        for c, y in ((config, labels), (config, labels.copy()), (config, 1 - labels), (SMALL, None))
+    )
+    assert first == again
+    assert len({first, other, none}) == 3
+
+
+def test_the_command_does_not_go_on_without_the_data(tmp_path, capsys):
+    from obrs.cli import main
+
+    train(SMALL, data=points(), out=tmp_path)
+    assert main(["train", str(tmp_path / "config.json"), "--out", str(tmp_path), "--resume"]) == 2
+    said = capsys.readouterr().err
+    assert "the data of this run were given to train; give them again, from Python" in said
+    assert said.count("\n") == 1
 
 
 def test_fine_tuning_starts_from_the_networks_of_another_run(tmp_path):

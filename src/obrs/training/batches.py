@@ -17,7 +17,11 @@ from ..data.mixtures import TOYS
 from ..errors import InputError, InputTypeError
 from .config import TrainConfig
 
-__all__ = ["Batches", "Data", "keyed", "load_data", "seed_noise"]
+__all__ = ["GIVEN", "Batches", "Data", "keyed", "load_data", "seed_noise"]
+
+
+GIVEN = "given"
+"""What the configuration of a run says of data that were given to `train`."""
 
 
 class Data(NamedTuple):
@@ -32,6 +36,14 @@ class Data(NamedTuple):
     x: Tensor
     labels: Tensor | None
     classes: int
+
+    def fingerprint(self) -> str:
+        """Return a hash of all samples and labels: the same data, or other data?"""
+        state = blake2b(repr((tuple(self.x.shape), self.classes)).encode(), digest_size=16)
+        for part in (self.x, self.labels):
+            if part is not None:
+                state.update(part.contiguous().numpy().data)
+        return state.hexdigest()
 
 
 class Batches:
@@ -146,6 +158,8 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
         >>> load_data(TrainConfig(data="ring8", data_size=10)).x.shape
         torch.Size([10, 2])
     """
+    if x is None and config.data == GIVEN:
+        raise InputError("the data of this run were given to train; give them again, from Python: train(..., data=...)")
     if x is None and config.data in TOYS:
         density: Any = TOYS[config.data]()
         density = density.standardised() if hasattr(density, "standardised") else density

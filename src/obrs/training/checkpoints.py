@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "latest",
     "load",
     "optimiser_tensors",
+    "read_facts",
     "save",
     "under",
     "write_text",
@@ -99,14 +101,14 @@ def latest(folder: str | Path) -> Path:
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a checkpoint and the facts beside them."""
-    from safetensors import SafetensorError, safe_open
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, _facts(file)  # noqa: SIM118  (not a mapping)
 
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118  (not a mapping)
-    except (SafetensorError, KeyError) as error:
-        raise InputError(f"{path} is not a checkpoint of a run: {error}") from error
+
+def read_facts(path: str | Path) -> dict[str, Any]:
+    """Return the facts of a checkpoint alone: `step`, and what was kept beside it."""
+    with _opened(path) as file:
+        return _facts(file)
 
 
 def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -166,6 +168,21 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            yield file
+    except (SafetensorError, KeyError) as error:
+        raise InputError(f"{path} is not a checkpoint of a run: {error}") from error
+
+
+def _facts(file: Any) -> dict[str, Any]:
+    return dict(json.loads((file.metadata() or {})["facts"]))
 
 
 def _library() -> Any:

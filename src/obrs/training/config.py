@@ -24,7 +24,7 @@ class TrainConfig:
     """All that decides a training run; the same configuration gives the same networks, bit for bit on a CPU.
 
     Args:
-        data: A toy density or an image data set by name; ignored if `train` is given data.
+        data: A toy density or an image data set by name; "given" once `train` was given data.
         data_size: How many points are drawn from a toy density.
         classes: Train on the labels of the data: both networks are conditional.
         network: "mlp" or "conv"; ignored for networks that are given to `train`.

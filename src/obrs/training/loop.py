@@ -3,7 +3,7 @@
 import copy
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from math import exp, isfinite
 from pathlib import Path
@@ -16,10 +16,10 @@ from .._progress import bar
 from ..budget import acceptance_rate, solve_log_c
 from ..errors import InputError, MissingLibraryError
 from . import checkpoints
-from .batches import Batches, load_data, seed_noise
+from .batches import GIVEN, Batches, Data, load_data, seed_noise
 from .config import TrainConfig, read_config
 from .losses import gradient_penalty
-from .networks import build_networks, try_networks
+from .networks import complete_networks, try_networks
 from .objective import Objective, objective
 from .state import State, all_finite, average
 from .trained import Trained
@@ -73,14 +73,18 @@ def train(
     """
     # What is trained, on what, and where
     goal = objective(config)
+    config = config if data is None else replace(config, data=GIVEN)
     folder = None if out is None else Path(out)
     found = _starting_point(config, folder, resume)
     samples = load_data(config, data, labels)
-    shape, counts = list(samples.x.shape[1:]), [] if samples.labels is None else samples.labels.bincount().tolist()
-    if generator is None or critic is None:
-        own = build_networks(config, shape, samples.classes, goal.outputs)
-        generator = own[0] if generator is None else generator
-        critic = own[1] if critic is None else critic
+    facts: dict[str, Any] = {"shape": list(samples.x.shape[1:]), "counts": _counts(samples)}
+    if folder is not None:
+        facts["data"] = samples.fingerprint()
+    if found is not None and resume and checkpoints.read_facts(found).get("data", facts["data"]) != facts["data"]:
+        raise InputError(f"{folder} was trained on other data; give train the same data=")
+    generator, critic = complete_networks(
+        config, facts["shape"], samples.classes, goal.outputs, generator=generator, critic=critic
+    )
     try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
     ema = copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None
     generator_adam = torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas)
@@ -108,7 +112,6 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
         config.save(folder / "config.json")
     journal = Journal(folder if first else None, upto=start, tensorboard=config.tensorboard)
-    facts = {"shape": shape, "counts": counts}
     if folder is not None and not resume:
         state.save(folder, 0, facts, config.keep)
 
@@ -179,7 +182,8 @@ def train(
                     raise DivergedError(wrong, _last_good(folder))
                 row: Row = {"step": done, "seconds": round(time.perf_counter() - began, 3), **means}
                 if log_ratio is not None:
-                    row |= _at_budget(accelerator.gather(log_ratio), config.budget, rejection)
+                    own_c = None if goal.logistic_head else rejection
+                    row |= _at_budget(accelerator.gather(log_ratio), config.budget, own_c)
                 if first:
                     journal.add(row)
                 note = _note(row)
@@ -188,7 +192,12 @@ def train(
                 state.save(folder, done, facts, config.keep)
     for network in (generator, critic, *(() if ema is None else (ema,))):
         accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
-    return Trained(generator, critic, ema, config, journal.rows, folder, tuple(counts))
+    return Trained(generator, critic, ema, config, journal.rows, folder, tuple(facts["counts"]))
+
+
+def _counts(data: Data) -> list[int]:
+    """Return how many samples there are of each class; none without labels."""
+    return [] if data.labels is None else [int(n) for n in data.labels.bincount()]
 
 
 def _given(*labels: Tensor | None) -> tuple[Tensor, ...]:
@@ -256,6 +265,8 @@ def _starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> P
     saved = asdict(read_config(folder / "config.json"))
     for key, value in asdict(config).items():
         if key not in _FREE and saved[key] != value:
+            if saved[key] == GIVEN:
+                raise InputError(f"{folder} was trained on data that were given to train; give the same data= again")
             raise InputError(
                 f"{folder} was made with {key}={saved[key]!r}, got {value!r}; resume with that, or start a run in "
                 "another folder"

@@ -11,7 +11,7 @@ from ..models.mlp import mlp_critic, mlp_generator
 from .batches import keyed
 from .config import TrainConfig
 
-__all__ = ["TwoCritics", "build_networks", "try_networks"]
+__all__ = ["TwoCritics", "build_networks", "complete_networks", "try_networks"]
 
 
 class TwoCritics(nn.Module):  # type: ignore[misc]
@@ -55,6 +55,29 @@ def build_networks(
         generator = _generator(config, shape, classes)
         critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
     return generator, TwoCritics(*critics) if pair else critics[0]
+
+
+def complete_networks(
+    config: TrainConfig,
+    shape: Sequence[int],
+    classes: int,
+    outputs: int,
+    *,
+    generator: nn.Module | None = None,
+    critic: nn.Module | None = None,
+) -> tuple[nn.Module, nn.Module]:
+    """Return the networks that are given, and build only what is missing; the rest is as for `build_networks`.
+
+    Example:
+        >>> generator = nn.Linear(2, 2)
+        >>> complete_networks(TrainConfig(), (2,), 0, 1, generator=generator)[0] is generator
+        True
+    """
+    if generator is None or critic is None:
+        built = build_networks(config, shape, classes, outputs)
+        generator = built[0] if generator is None else generator
+        critic = built[1] if critic is None else critic
+    return generator, critic
 
 
 def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Module:

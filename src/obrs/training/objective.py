@@ -16,8 +16,9 @@ __all__ = ["Objective", "objective"]
 class Objective:
     """What critic and generator descend. The critic says one number per sample, or two: shape `(n, 2)`.
 
-    The first trains the generator. A second one is the log-ratio of a head that always has the logistic loss, or, for
-    the loss "two_critics", the log-ratio of the data to what rejection keeps.
+    The first trains the generator, and gives the constant c of a loss that rejects: `a` in that loss is a function of
+    the same output. A second one is a head that always has the logistic loss; its log-ratio is what sampling and the
+    log go by. For the loss "two_critics" it is the log-ratio of the data to what rejection keeps.
 
     Args:
         of_critic: Loss of the first output.
@@ -34,15 +35,20 @@ class Objective:
         """Numbers that the critic says about a sample."""
         return 1 if self.second is None else 2
 
+    @property
+    def logistic_head(self) -> bool:
+        """Whether the second output is a head with the logistic loss."""
+        return self.second is not None and not self.of_generator.second_critic
+
     def first(self, scores: Tensor) -> Tensor:
         """Return the first output."""
         return scores if self.second is None else scores[:, 0]
 
     def log_ratio(self, scores: Tensor) -> Tensor | None:
         """Return the log-ratio of data to model; None if no output is one."""
-        if self.of_critic.of_ratio:
-            return self.first(scores)
-        return None if self.second is None else scores[:, 1]
+        if self.logistic_head:
+            return scores[:, 1]
+        return self.first(scores) if self.of_critic.of_ratio else None
 
     def critic(self, real: Tensor, fake: Tensor, rejection: Rejection | None) -> Tensor:
         """Return the loss of the critic, the sum of those of its outputs."""

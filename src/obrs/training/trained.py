@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
-from .networks import build_networks
+from .networks import complete_networks
 from .objective import objective
 from .watch import Row, read_log
 
@@ -114,8 +114,8 @@ def load_trained(folder: str | Path, *, generator: nn.Module | None = None, crit
     tensors, facts = checkpoints.load(path)
     folder = path.parents[1]
     config = read_config(folder / "config.json")
-    own = build_networks(config, facts["shape"], len(facts["counts"]), objective(config).outputs)
-    networks = [given or built for given, built in zip((generator, critic), own, strict=True)]
+    about = facts["shape"], len(facts["counts"]), objective(config).outputs
+    networks = [*complete_networks(config, *about, generator=generator, critic=critic)]
     averaged = checkpoints.under(tensors, "ema")
     if averaged:
         networks.append(copy.deepcopy(networks[0]))
