@@ -9,7 +9,7 @@ import torch
 import obrs
 from obrs.data.mixtures import Mixture
 from obrs.errors import InputError
-from obrs.ratios.methods import Network
+from obrs.ratios.methods import Ensemble, Head, Network
 from obrs.ratios.refit import refit
 from obrs.ratios.telescope import Telescope, _waymarks
 
@@ -83,6 +83,31 @@ def test_bridges_that_separate_are_reported():
     sample, _ = shifted(4, 1.0)
     with pytest.warns(UserWarning, match=r"bridge 1 of 1 separates its two sets .* use Telescope\(bridges=2\)"):
         refit(sample(2000, seed=1), propose(4), Telescope(1, width=8), steps=5)
+
+
+def test_correlations_between_many_numbers_are_found():
+    """80 numbers, of which 40 pairs are correlated: squares alone would see nothing."""
+    sample, log_ratio = correlated(80)
+    fresh = sample(4000, seed=2)
+    fitted = refit(sample(6000, seed=1), propose(80), Telescope(width=16, layers=1), steps=20, batch_size=256)
+    assert abs(fitted(fresh).mean() - KL) < 0.1 * KL
+    assert fitted.report.trouble is None
+    model = propose(80)(np.arange(4000))
+    assert abs(fitted(model).mean() - log_ratio(model).mean()) < 0.1 * abs(log_ratio(model).mean())
+
+
+def test_an_ensemble_of_telescopes_is_judged_by_its_bridges():
+    sample, _ = shifted(4, 1.0)
+    two = Ensemble((Telescope(8, width=8), Telescope(4, width=8)))
+    report = refit(sample(2000, seed=1), propose(4), two, steps=5).report
+    assert report.log_loss < 0.02  # which is no trouble
+    assert (len(report.bridges), report.trouble) == (12, None)
+    for members, reason in [
+        ((Telescope(8, width=8), Telescope(1, width=8)), r"bridge 1 of 1 separates .* use Telescope\(bridges=2\)"),
+        ((Telescope(8, width=8), Head(lambda x: x)), "the classifier separates the two sets"),
+    ]:
+        with pytest.warns(UserWarning, match=reason):
+            refit(sample(2000, seed=1), propose(4), Ensemble(members), steps=5)
 
 
 def test_near_sets_give_the_ratio_that_a_classifier_gives():

@@ -14,9 +14,9 @@ from typing import Any
 from .._inputs import is_number
 from .._progress import bar
 from ..errors import InputError, MissingLibraryError
-from .pairs import Task, Tensor, check_folder, check_numbers
+from .pairs import Task, Tensor, check_folder, check_numbers, fingerprint
 
-__all__ = ["Outcome", "check_rate", "descend", "logistic_loss", "read_tensors", "write_tensors"]
+__all__ = ["Outcome", "check_rate", "descend", "logistic_loss", "read_checkpoint", "read_tensors", "write_tensors"]
 
 _EVALUATIONS = 30  # in a whole run
 _MISSING = MissingLibraryError("files of fitted ratios need safetensors: pip install 'obrs[ratios]'")
@@ -138,6 +138,7 @@ class _Run:
         self.step, self.seconds, self.best, self.stopped = 0, 0.0, inf, ""
         self.history: list[tuple[int, float]] = []
         self.weights = _copy(averaged)
+        self.first = fingerprint(*self.weights.values())
 
     def judged(self, judge: Callable[[Any], float], patience: int) -> None:
         """Evaluate the averaged weights, keep them if they are the best so far, and decide whether to stop."""
@@ -164,21 +165,16 @@ class _Run:
         for number, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"adam.{number}.{k}": v for k, v in state.items()}
         facts = {"step": self.step, "seconds": self.seconds, "best": self.best, "stopped": self.stopped}
-        write_tensors(task.checkpoint, tensors, facts | {"history": self.history, "task": task.identity})
+        facts |= {"history": self.history, "task": task.identity | {"initial weights": self.first}}
+        write_tensors(task.checkpoint, tensors, facts)
 
     def resume(self, task: Task) -> None:
         """Go on from a file, if there is one."""
-        if task.checkpoint is None or not task.checkpoint.exists():
+        read = read_checkpoint(task, {"initial weights": self.first})
+        if read is None:
             return
-        tensors, facts = read_tensors(task.checkpoint)
-        differ = [k for k, v in task.identity.items() if facts.get("task", {}).get(k) != v]
+        tensors, facts = read
         parts = {part: _part(tensors, part) for part in ("now", "mean", "best")}
-        same = {k: v.shape for k, v in parts["now"].items()} == {k: v.shape for k, v in _copy(self.module).items()}
-        if differ or not same:
-            other = ", ".join(differ) or "the network"
-            raise InputError(
-                f"checkpoint {task.checkpoint} is of another fit ({other}); delete it or give another path"
-            )
         self.module.load_state_dict(parts["now"])
         self.averaged.load_state_dict(parts["mean"])
         self.weights = parts["best"]
@@ -188,6 +184,20 @@ class _Run:
         self.optimiser.load_state_dict(adam)
         self.step, self.seconds, self.best = facts["step"], facts["seconds"], facts["best"]
         self.stopped, self.history = facts["stopped"], [(int(s), float(v)) for s, v in facts["history"]]
+
+
+def read_checkpoint(task: Task, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Read the checkpoint of a task, None if there is none; raise if it is of another one, or of another start."""
+    if task.checkpoint is None or not task.checkpoint.exists():
+        return None
+    tensors, facts = read_tensors(task.checkpoint)
+    known = facts.get("task", {})
+    differ = [k for k, v in (task.identity | more).items() if k not in known or known[k] != v]
+    if differ:
+        raise InputError(
+            f"checkpoint {task.checkpoint} is of another fit ({', '.join(differ)}); delete it or give another path"
+        )
+    return tensors, facts
 
 
 def write_tensors(path: Path, tensors: dict[str, Any], facts: dict[str, Any]) -> None:

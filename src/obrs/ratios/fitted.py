@@ -1,7 +1,6 @@
 """A fitted log-ratio: called like any other, saved with safetensors, with a report of how well it did."""
 
 import os
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from math import log
@@ -66,17 +65,21 @@ class FitReport:
         return line if self.trouble is None else f"{line}\n{self.trouble}"
 
 
-def find_trouble(log_loss: float, standard_error: float, bridges: tuple[float, ...]) -> str | None:
-    """Say in one line why a fit should not be trusted, or None."""
-    if bridges:
-        worst = int(np.argmin(bridges))
-        if bridges[worst] < _SATURATED:
+def find_trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, ...]]) -> str | None:
+    """Say in one line why a fit should not be trusted, or None.
+
+    Args:
+        log_loss, standard_error: Held-out, of the whole ratio.
+        bridges: The losses of the bridges of each member; empty for one that is no telescope.
+    """
+    for losses in filter(None, bridges):
+        worst = int(np.argmin(losses))
+        if losses[worst] < _SATURATED:
             where = (
-                f"bridge {worst + 1} of {len(bridges)} separates its two sets (held-out log-loss {bridges[worst]:.1g})"
+                f"bridge {worst + 1} of {len(losses)} separates its two sets (held-out log-loss {losses[worst]:.1g})"
             )
-            return f"{where}; use Telescope(bridges={2 * len(bridges)})"
-        return None
-    if log_loss < _SATURATED:
+            return f"{where}; use Telescope(bridges={2 * len(losses)})"
+    if log_loss < _SATURATED and not all(bridges):
         return _SATURATION.format(loss=log_loss)
     if log_loss > log(2) + 3 * standard_error:
         return f"held-out log-loss {log_loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
@@ -88,7 +91,7 @@ class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
     Call it with samples `(n, ...)` of NumPy, torch or JAX; the answer `(n,)` is of the same library and device, and
-    float32 or, for float64, float64.
+    float32 or, for float64, float64. Torch samples that require a gradient get one, except from trees, which are flat.
 
     Args:
         scorer: The fitted tensors and how to read them.
@@ -119,7 +122,8 @@ class FittedRatio:
             raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
         if is_torch_array(x) and x.device != self.probe.device:
             raise InputError(f"samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)")
-        samples = to_tensor(x, self.probe.device)
+        asks = is_torch_array(x) and x.requires_grad
+        samples = x.to(self.probe.dtype) if asks else to_tensor(x, self.probe.device)
         score = blocks(self.scorer, samples) if len(x) else samples.new_zeros(0)
         wide = "float64" in str(x.dtype)
         if is_torch_array(x):
@@ -143,14 +147,15 @@ def load_ratio(
     path: str | os.PathLike[str],
     *,
     network: Any = None,
-    features: Callable[[Any], Any] | None = None,
+    features: Any = None,
 ) -> FittedRatio:
     """Read a ratio that `FittedRatio.save` has written. Nothing in the file is executed.
 
     Args:
         path: The file.
         network: For a network that is not one of `obrs.models`: one built alike, whose weights do not matter.
-        features: For a head: the features it was fitted on.
+        features: For a head: the features it was fitted on. For an ensemble, these two may be lists, with one entry
+            per member; None for a member that needs none.
 
     Example:
         >>> import tempfile
@@ -196,7 +201,10 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
     module = torch.nn.ModuleDict()
     for name, spec in facts["networks"].items():
         module[name] = _network(spec, facts["classes"][name], network)
-    members = [_rebuild(m, f"{prefix}.{i}", tensors, network, features) for i, m in enumerate(facts["members"])]
+    networks, looks = (
+        _per_member(x, len(facts["members"]), kind) for x, kind in ((network, "network"), (features, "features"))
+    )
+    members = [_rebuild(m, f"{prefix}.{i}", tensors, networks[i], looks[i]) for i, m in enumerate(facts["members"])]
     known = set(module.state_dict())
     for name, tensor in tensors.items():
         key = name.removeprefix(f"{prefix}.")
@@ -211,6 +219,15 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
         ) from error
     module.eval().requires_grad_(False)
     return Scorer(facts["kind"], module, features, tuple(members))
+
+
+def _per_member(given: Any, n: int, name: str) -> list[Any]:
+    """Return what each of n members gets: the entries of a list, or all the same."""
+    if not isinstance(given, list | tuple):
+        return [given] * n
+    if len(given) != n:
+        raise InputError(f"{name} must be one, or a list with one per member, {n} of them, got {len(given)}")
+    return list(given)
 
 
 def _network(spec: dict[str, Any] | None, kind: str, network: Any) -> Any:

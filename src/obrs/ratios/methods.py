@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, pi, prod
+from math import inf, log, pi, prod
 from typing import Any, Protocol
 
-from .._inputs import check_count
+from .._inputs import check_count, is_number
 from .._names import lookup
 from ..errors import InputError, InputTypeError
 from .descent import Outcome, check_rate, descend, logistic_loss
 from .linear import whitening
 from .pairs import Task, Tensor, check_numbers
-from .scorers import Scorer, blocks, copied
+from .scorers import Scorer, blocks, copied, standardise
 
 __all__ = ["Ensemble", "FineTune", "Fit", "Head", "Method", "Network"]
 
@@ -61,7 +61,7 @@ class Head:
         import torch
 
         def features(x: Tensor) -> Tensor:
-            with torch.no_grad():
+            with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
                 return self.features(x)
 
         module = _module(task)
@@ -156,6 +156,8 @@ class Network:
     def __post_init__(self) -> None:
         check_rate(self.lr)
         check_count(self.layers, "layers")
+        if not is_number(self.waves) or not 0 <= float(self.waves) < inf or float(self.waves) != int(self.waves):
+            raise InputError(f"waves must be a whole number of at least 0, got {self.waves!r}")
         if self.width is not None:
             check_count(self.width, "width")
         if isinstance(self.network, str):
@@ -181,9 +183,7 @@ class Network:
 def _mlp(method: Network, module: Any, both: Tensor, task: Task) -> None:
     import torch
 
-    spread = both.std(0)
-    module.register_buffer("shift", both.mean(0))
-    module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+    standardise(module, both)
     numbers = prod(task.shape)
     inside = numbers
     if method.waves and numbers <= _SMALL:

@@ -1,5 +1,7 @@
 """The two sets a ratio is fitted on: real samples and the model's, batch by batch, each decided by seed and step."""
 
+import hashlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from ..errors import InputError, InputTypeError
 from ..sampling.batches import take
 from ..sampling.callables import propose_batch
 
-__all__ = ["Task", "check_folder", "check_numbers", "prepare", "to_tensor"]
+__all__ = ["Task", "check_folder", "check_numbers", "fingerprint", "prepare", "to_tensor"]
 
 _FIRST_ID = 2**40  # proposals that nobody will sample later: the fitted ratio has seen none of those
 _FEWEST = 50  # held-out samples of each kind
@@ -46,18 +48,24 @@ class _Shuffled:
 
 
 class _Fresh:
-    """Proposals with ids that were not asked for before."""
+    """Proposals with ids that were not asked for before, never more than `most` of them in one call."""
 
     size = None
 
-    def __init__(self, propose: Callable[[Any], Any], first_id: int, shape: tuple[int, ...], device: Any) -> None:
-        self.propose, self.first_id, self.shape, self.device = propose, first_id, shape, device
+    def __init__(
+        self, propose: Callable[[Any], Any], first_id: int, shape: tuple[int, ...], device: Any, *, most: int
+    ) -> None:
+        self.propose, self.first_id, self.shape, self.device, self.most = propose, first_id, shape, device, most
 
     def batch(self, step: int, n: int) -> Tensor:
-        start = self.first_id + step * n
-        fake = propose_batch(self.propose, np.arange(start, start + n))
-        _check_sample(fake, self.shape)
-        return to_tensor(fake, self.device)
+        import torch
+
+        parts, start = [], self.first_id + step * n
+        for at in range(start, start + n, self.most):
+            fake = propose_batch(self.propose, np.arange(at, min(at + self.most, start + n)))
+            _check_sample(fake, self.shape)
+            parts.append(to_tensor(fake, self.device))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class Task:
             fake: Any = _Shuffled(self.fake.x, self.fake.rows, seed + 1, self.fake.device)
         else:
             first_id = self.fake.first_id + (number + 1) * 2**36
-            fake = _Fresh(self.fake.propose, first_id, self.fake.shape, self.fake.device)
+            fake = _Fresh(self.fake.propose, first_id, self.fake.shape, self.fake.device, most=self.fake.most)
         checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}.{number}")
         return replace(self, real=real, fake=fake, seed=seed, checkpoint=checkpoint)
 
@@ -172,7 +180,7 @@ def prepare(
         _check_set(propose, "propose")
         sample: Any = propose
     elif callable(propose):
-        sample = propose_batch(propose, np.arange(_FIRST_ID, _FIRST_ID + 2))
+        sample = _first_proposals(propose)
     else:
         raise InputTypeError(f"propose must be a callable of ids or an array of samples, got {type(propose).__name__}")
     _check_sample(sample, shape)
@@ -187,9 +195,10 @@ def prepare(
         fake: Any = _Shuffled(propose, kept_fake, int(seed) + 1, device)
         held_fake = to_tensor(take(propose, held_rows), device)
     else:
-        fake = _Fresh(propose, _FIRST_ID, shape, device)
+        fake = _Fresh(propose, _FIRST_ID, shape, device, most=batch_size)
+        spare = _Fresh(propose, _FIRST_ID - len(held), shape, device, most=batch_size)
         with _seeded(int(seed), device):
-            held_fake = _Fresh(propose, _FIRST_ID - len(held), shape, device).batch(0, len(held))
+            held_fake = spare.batch(0, len(held))
         check_numbers(held_fake, "propose")
     held_real = to_tensor(take(real, held), device)
     identity: dict[str, Any] = {
@@ -198,7 +207,13 @@ def prepare(
         "seed": int(seed),
         "held_out": float(held_out),
     }
-    identity |= {"real": list(real.shape), "held_real": float(held_real.double().sum())}
+    if checkpoint is not None:
+        identity["real"] = [*real.shape, fingerprint(held_real)]
+        identity["propose"] = None
+        if sample is propose:
+            identity["propose"] = [*propose.shape, fingerprint(held_fake)]
+        elif _repeats(spare, held_fake, int(seed), batch_size):
+            identity["propose"] = fingerprint(held_fake)
     return Task(
         _Shuffled(real, kept, int(seed), device),
         fake,
@@ -211,6 +226,43 @@ def prepare(
         None if checkpoint is None else Path(checkpoint),
         identity,
     )
+
+
+def fingerprint(*tensors: Tensor) -> str:
+    """Return a short text that differs where shapes or numbers do.
+
+    Example:
+        >>> import torch
+        >>> fingerprint(torch.zeros(3)) == fingerprint(torch.zeros(3)), fingerprint(torch.zeros(3, 1))[:8]
+        (True, '86826f06')
+    """
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _first_proposals(propose: Callable[[Any], Any]) -> Any:
+    """Return two samples, to see what they are like; torch's generator stays as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        return propose_batch(propose, np.arange(_FIRST_ID, _FIRST_ID + 2))
+
+
+def _repeats(fresh: _Fresh, before: Tensor, seed: int, n: int) -> bool:
+    """Tell whether ids and seed decide what `propose` makes; warn if not, as a checkpoint then knows less."""
+    n = min(n, len(before))
+    with _seeded(seed, before.device):
+        same = bool((fresh.batch(0, n) == before[:n]).all())
+    if not same:
+        warnings.warn(
+            "propose makes other samples when it is asked for the same ids again: its checkpoint cannot notice "
+            "another model, and a resumed fit differs a little; let ids or torch's generator decide them",
+            stacklevel=4,
+        )
+    return same
 
 
 def to_tensor(x: Any, device: Any) -> Tensor:

@@ -91,7 +91,7 @@ def refit(
     losses = [np.logaddexp(0, sign * _scores(scorer, x)) for sign, x in ((-1, task.held_real), (1, task.held_fake))]
     loss = float(sum(part.mean() for part in losses) / 2)
     spread = sqrt(sum(part.var() / len(part) for part in losses)) / 2
-    bridges = bridge_losses(scorer, task) if isinstance(chosen, Telescope) else ()
+    bridges = [bridge_losses(part, task) for part in _parts(scorer)]
     trouble = find_trouble(loss, spread, bridges)
     report = FitReport(
         type(chosen).__name__,
@@ -103,7 +103,7 @@ def refit(
         task.real.size,
         outcome.fakes,
         outcome.history,
-        bridges,
+        sum(bridges, ()),
         trouble,
     )
     if trouble:
@@ -113,6 +113,11 @@ def refit(
 
 def _scores(scorer: Any, x: Any) -> Any:
     return blocks(scorer, x).double().cpu().numpy()
+
+
+def _parts(scorer: Any) -> list[Any]:
+    """Return a scorer, or the members of an ensemble and of those in it."""
+    return [part for member in scorer.members for part in _parts(member)] or [scorer]
 
 
 def _description(method: Any) -> str:

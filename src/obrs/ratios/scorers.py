@@ -14,6 +14,7 @@ from ..errors import InputError, InputTypeError
 from .pairs import Tensor
 
 __all__ = ["KINDS", "CriticFeatures", "Scorer", "blocks", "copied", "critic_features", "embed", "one_score"]
+__all__ += ["standardise"]
 
 _BLOCK = 4096
 
@@ -98,6 +99,15 @@ def embed(module: Any, x: Tensor) -> Tensor:
     return torch.cat([x.flatten(1), phase.sin(), phase.cos()], dim=1)
 
 
+def standardise(module: Any, x: Tensor) -> None:
+    """Keep mean and standard deviation of each number in these samples, for `embed`."""
+    import torch
+
+    spread = x.std(0)
+    module.register_buffer("shift", x.mean(0))
+    module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+
+
 def one_score(score: Tensor, n: int) -> Tensor:
     """Return one number per sample, whether they came as (n,) or as (n, 1)."""
     if tuple(score.shape) not in {(n,), (n, 1)}:
@@ -106,10 +116,10 @@ def one_score(score: Tensor, n: int) -> Tensor:
 
 
 def blocks(scorer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Score many samples, some thousand at a time, without gradients."""
+    """Score many samples, some thousand at a time; with a gradient only where the samples ask for one."""
     import torch
 
-    with torch.no_grad():
+    with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
         return torch.cat([scorer(x[at : at + _BLOCK]) for at in range(0, len(x), _BLOCK)])
 
 

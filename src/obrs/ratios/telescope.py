@@ -7,14 +7,14 @@ from typing import Any
 
 from .._inputs import check_count
 from .descent import check_rate, descend, logistic_loss
-from .linear import logistic_regression
+from .linear import common_axes, logistic_regression
 from .pairs import Task, Tensor
-from .scorers import Scorer, embed
+from .scorers import Scorer, embed, standardise
 
 __all__ = ["Telescope", "bridge_losses", "bridge_scores"]
 
 _POOL = 20000  # samples of each kind for the quadratic functions
-_MANY = 40  # numbers in a sample from which on products of two different ones are left out
+_MANY = 40  # numbers in a sample up to which all products of two are taken; above it, squares along common axes
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Telescope:
 
     A classifier that never errs knows that r is large, not how large. Waymarks x_k = cos(t_k) x_fake + sin(t_k) x_real,
     t_k = (π/2) k / bridges, are close enough for their classifiers to err. One network scores all bridges: each is a
-    quadratic function of the standardised sample, exact between Gaussians, plus a head on a common mlp.
+    quadratic function of the standardised sample, exact between Gaussians, plus a head on a common mlp. Samples of more
+    than 40 numbers are turned to the axes along which neither set is correlated; there, squares are all it takes.
 
     Args:
         bridges: How many ratios; more for sets that are farther apart.
@@ -60,16 +61,18 @@ class Telescope:
         from ..models.registry import build
 
         real, fake = task.pool(min(task.real.size, _POOL))
-        both = torch.cat([real, fake])
-        spread = both.std(0)
         module = torch.nn.ModuleDict()
-        module.register_buffer("shift", both.mean(0))
-        module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
-        features = [_quadratic(embed(module, x).flatten(1)) for x in _waymarks(real, fake, self.bridges)]
+        standardise(module, torch.cat([real, fake]))
+        numbers = module.shift.numel()
+        if numbers > _MANY:
+            axes, squared = common_axes(*(embed(module, x).flatten(1) for x in (real, fake)))
+            module.register_buffer("axes", axes)
+            module.register_buffer("squared", squared)
+        features = [_quadratic(module, embed(module, x).flatten(1)) for x in _waymarks(real, fake, self.bridges)]
         lines = [logistic_regression(far, near) for near, far in pairwise(features)]
         module.register_buffer("weight", torch.stack([weight for weight, _ in lines], dim=1).float())
         module.register_buffer("constant", torch.stack([constant for _, constant in lines]).float())
-        sizes = [spread.numel(), *[self.width] * self.layers, self.bridges]
+        sizes = [numbers, *[self.width] * self.layers, self.bridges]
         with task.seeded():
             module["body"] = build({"name": "mlp", "sizes": sizes, "activation": "silu"}).to(task.device)
         torch.nn.init.zeros_(module["body"][-1].weight)
@@ -81,12 +84,12 @@ class Telescope:
 def bridge_scores(module: Any, x: Tensor) -> Tensor:
     """Return the log-ratio of each bridge, shape `(n, bridges)`."""
     x = embed(module, x).flatten(1)
-    return module["body"](x) + _quadratic(x) @ module.weight + module.constant
+    return module["body"](x) + _quadratic(module, x) @ module.weight + module.constant
 
 
 def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
-    """Return the held-out log-loss of each bridge, from the model to the data."""
-    return tuple(float(loss) for loss in _held_out(scorer.module, task))
+    """Return the held-out log-loss of each bridge, from the model to the data; () for what is no telescope."""
+    return tuple(float(loss) for loss in _held_out(scorer.module, task)) if scorer.kind == "telescope" else ()
 
 
 def _held_out(module: Any, task: Task) -> Tensor:
@@ -118,11 +121,12 @@ def _waymarks(real: Tensor, fake: Tensor, bridges: int) -> Tensor:
     return angle.cos() * fake + angle.sin() * real
 
 
-def _quadratic(x: Tensor) -> Tensor:
-    """Return the numbers and their products; only their squares where there are many."""
+def _quadratic(module: Any, x: Tensor) -> Tensor:
+    """Return the numbers and their products; where there are many, those along common axes and their squares."""
     import torch
 
-    if x.shape[1] > _MANY:
-        return torch.cat([x, x * x], dim=1)
+    if hasattr(module, "axes"):
+        x = x @ module.axes
+        return torch.cat([x, x[:, module.squared] ** 2], dim=1)
     row, column = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
     return torch.cat([x, x[:, row] * x[:, column]], dim=1)
