@@ -445,7 +445,6 @@ def test_a_steeper_map_changes_how_many_are_sure_to_be_kept():
     [
         ([], FAKE, InputError, "log_ratio_real is empty; scores of both real and fake samples are needed"),
         (REAL, [], InputError, "log_ratio_fake is empty"),
-        (REAL[:, None], FAKE, InputError, r"log_ratio_real must have shape \(3000,\), got \(3000, 1\); use log_ratio"),
         (REAL, FAKE.reshape(2, -1), InputError, r"log_ratio_fake must have one axis, got shape \(2, 1000\)"),
         (REAL, 3.0, InputError, r"log_ratio_fake must have one axis, got shape \(\)"),
         (np.append(REAL, np.nan), FAKE, RatioError, "log_ratio_real has 1 NaN among 3001 values; check the critic"),
@@ -466,6 +465,12 @@ def test_scores_that_are_none_are_one_line(name, real, fake, error, message):
         with pytest.raises(error, match=message) as caught:
             fit(real, fake)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["shift", "platt"])
+def test_scores_of_a_last_layer_with_one_output_are_taken(name):
+    for fit in (CALIBRATIONS[name].fit, log_loss):
+        assert fit(REAL[:, None], FAKE[:, None, None]) == fit(REAL, FAKE)
 
 
 @pytest.mark.parametrize(("name", "needs"), [("temperature", 10), ("platt", 20), ("beta", 30), ("isotonic", 100)])
@@ -510,7 +515,7 @@ def test_whatever_is_thrown_at_a_calibration_is_answered_or_refused_in_one_line(
 
 def test_fitting_inside_jit_says_so():
     jax = pytest.importorskip("jax")
-    with pytest.raises(InputTypeError, match=r"calibrate outside jax.jit"):
+    with pytest.raises(InputTypeError, match=r"call this outside jax.jit"):
         jax.jit(lambda x: Platt.fit(x, x) and x)(jax.numpy.zeros(300))
 
 

@@ -65,10 +65,18 @@ def test_the_critic_of_gan_is_the_log_of_its_sigmoid():
 
 def test_a_critic_that_only_tells_sides_has_no_ratio():
     for divergence in ("tv", obrs.pr(2)):
-        with pytest.raises(DivergenceError, match="has no log_ratio"):
+        with pytest.raises(DivergenceError, match=r"has no log_ratio: .*obrs\.refit\(.*FineTune\(critic\)\)$"):
             from_critic([0.5], divergence)
     with pytest.raises(UnknownNameError, match="unknown divergence 'kld'"):
         from_critic([0.5], "kld")
+
+
+def test_a_critic_beyond_its_range_is_counted(xp):
+    t = xp.asarray(np.asarray([-1.0, -1e-30, 0.0, 0.5]), dtype=xp.float32)  # log D, rounded to 0 where D is 1
+    with pytest.warns(UserWarning, match="2 of 4 outputs lie at or beyond the end of what a gan critic can say"):
+        log_ratio = np.asarray(from_critic(t, "gan"))
+    np.testing.assert_array_equal(np.isinf(log_ratio), [False, False, True, True])
+    as_log_ratio(lambda x: x, "f_critic", divergence="gan")  # no warning before there is a sample
 
 
 def test_two_likelihoods_are_subtracted_and_a_sample_of_the_model_has_some_likelihood():
@@ -238,7 +246,7 @@ def test_formulas_run_inside_jit():
 counts = st.none() | st.sampled_from([1, 0, 2.5, np.nan, [1, 2], "a", 1e308])
 
 
-@pytest.mark.filterwarnings("ignore:.*probabilities are so near 1")
+@pytest.mark.filterwarnings("ignore:.*probabilities are so near 1", "ignore:.*at or beyond the end")
 @settings(deadline=None, max_examples=40)
 @given(
     things(), things(), counts, counts, st.sampled_from([1, 0, "b", 1e-300]), st.sampled_from(["kl", "gan", "tv", 3])

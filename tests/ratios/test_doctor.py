@@ -469,6 +469,11 @@ def test_every_library_gives_the_same_page(xp):
     assert str(diagnose(xp.asarray(real), xp.asarray(fake), K)) == str(diagnose(real, fake, K))
 
 
+def test_scores_of_a_last_layer_with_one_output_are_taken():
+    real, fake = normals(400, 300)
+    assert str(diagnose(real[:, None], fake[:, None], K)) == str(diagnose(real, fake, K))
+
+
 def test_order_of_the_scores_does_not_matter_and_the_seed_decides(found):
     scores = CASES["bent"][0]
     assert str(diagnose(*scores, K)) == str(found["bent"])
@@ -509,7 +514,6 @@ def test_picture_refuses_what_it_cannot_draw(found):
     [
         ([], np.zeros(200), 2, InputError, "log_ratio_real is empty"),
         (np.zeros(200), [], 2, InputError, "log_ratio_fake is empty"),
-        (np.zeros((200, 1)), np.zeros(200), 2, InputError, r"use log_ratio_real\[:, 0\]"),
         (np.zeros(200), np.zeros((20, 10)), 2, InputError, "must have one axis"),
         (np.zeros(200), np.zeros(40), 2, InputError, "at least 100 held-out scores of each kind, got 200 real and 40"),
         (
@@ -549,14 +553,18 @@ print([m for m in ("torch", "matplotlib", "scipy", "jax") if m in sys.modules])
 
 
 @pytest.mark.slow
+def test_false_alarms_are_about_one_in_a_hundred():
+    """Pooled over sizes and distances, against 1 % and 3 of its standard errors; each check is at 3 of its own."""
+    cases = [(n, d, seed) for n in (200, 2000, 20_000) for d in (0.3, 1.0, 2.0) for seed in range(200)]
+    found = [diagnose(*normals(n, n, d, seed=seed), K) for n, d, seed in cases]
+    most = 0.01 + 3 * sqrt(0.01 * 0.99 / len(cases))
+    assert np.mean([diagnosis.verdict != "fit" for diagnosis in found]) < most
+    assert np.mean([diagnosis.missing_support is not None for diagnosis in found]) < most
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2000, 20_000])
 @pytest.mark.parametrize("d", [0.3, 1.0, 2.0])
-def test_false_alarms_are_below_one_in_a_hundred(n, d):
-    """Checks at 3 standard errors: 0.5 % expected. More than 5 of 200 would be 4 standard errors above that."""
-    alarms = [diagnose(*normals(n, n, d, seed=s), K) for s in range(200)]
-    assert sum(found.verdict != "fit" for found in alarms) <= 5
-    assert sum(found.missing_support is not None for found in alarms) <= 5
-    assert (
-        sum(diagnose(*mapped(lambda x: 3 * x, normals(n, n, d, seed=s)), K).verdict == "repairable" for s in range(50))
-        >= 48
-    )
+def test_an_over_confident_ratio_is_nearly_always_found_repairable(n, d):
+    thrice = [mapped(lambda x: 3 * x, normals(n, n, d, seed=seed)) for seed in range(50)]
+    assert sum(diagnose(*scores, K).verdict == "repairable" for scores in thrice) >= 48

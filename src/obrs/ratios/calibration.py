@@ -29,6 +29,7 @@ __all__ = [
     "Platt",
     "Shift",
     "Temperature",
+    "cross_fitted",
     "fit_calibration",
     "from_json",
     "to_json",
@@ -144,8 +145,8 @@ def fit_calibration(
     map varies less from sample to sample, and keeps apart what a step function would tie.
 
     Args:
-        log_ratio_real: Scores of real samples that the critic was not trained on, shape `(n,)`.
-        log_ratio_fake: Scores of fresh fake samples, shape `(m,)`.
+        log_ratio_real: Scores of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.
+        log_ratio_fake: Scores of fresh fake samples, likewise.
         candidates: Keys of `CALIBRATIONS`, the simplest first.
         folds: In how many parts each kind of samples is split.
         seed: Decides the split.
@@ -177,7 +178,7 @@ def fit_calibration(
     for name, kind in kinds.items():
         try:
             fitted[name] = kind.fit(real, fake)
-            costs[name] = _cross_fitted(kind, real, fake, split)
+            costs[name] = losses(*cross_fitted(kind, real, fake, split))
         except (InputError, RatioError) as error:  # such as scores that separate the two kinds
             notes[name] = str(error)
     if not costs:
@@ -188,14 +189,26 @@ def fit_calibration(
     return CalibrationChoice(chosen, fitted[chosen], rows)
 
 
-def _cross_fitted(kind: Any, real: Floats, fake: Floats, split: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Return what each sample costs under the map that was fitted on the other folds."""
-    costs = np.empty_like(real), np.empty_like(fake)
-    for fold in range(split[0].max() + 1):
-        test_real, test_fake = split[0] == fold, split[1] == fold
-        fitted = kind.fit(real[~test_real], fake[~test_fake])
-        costs[0][test_real], costs[1][test_fake] = losses(fitted(real[test_real]), fitted(fake[test_fake]))
-    return costs
+def cross_fitted(kind: Any, real: Floats, fake: Floats, split: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Return each score under the map that was fitted on the other folds.
+
+    Args:
+        kind: A value of `CALIBRATIONS`.
+        real, fake: Scores, float64.
+        split: The fold of each, from 0 on.
+
+    Example:
+        >>> folds = np.asarray([0, 1])
+        >>> cross_fitted(Shift, np.asarray([2.0, 3.0]), np.asarray([0.0, 1.0]), (folds, folds))
+        (array([1., 3.]), array([-1.,  1.]))
+    """
+    mapped = np.empty_like(real), np.empty_like(fake)
+    for fold in range(int(split[0].max()) + 1):
+        tested = split[0] == fold, split[1] == fold
+        fitted = kind.fit(real[~tested[0]], fake[~tested[1]])
+        for scores, test, out in zip((real, fake), tested, mapped, strict=True):
+            out[test] = fitted(scores[test])
+    return mapped
 
 
 def _row(name: str, costs: tuple[Floats, Floats] | None, best: tuple[Floats, Floats], note: str) -> CalibrationRow:

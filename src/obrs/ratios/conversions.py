@@ -16,7 +16,7 @@ from .._arrays import as_floats, host_view, like, on_one_device
 from .._inputs import as_labels, is_number
 from ..divergences import FDivergence
 from ..divergences import divergence as divergence_of
-from ..errors import InputError, RatioError
+from ..errors import DivergenceError, InputError, RatioError
 from ..types import Array
 
 __all__ = [
@@ -89,7 +89,9 @@ def from_probability(p: Array, *, n_real: float | None = None, n_fake: float | N
 def from_critic(t: Array, divergence: str | FDivergence) -> Array:
     """Return `log (f*)'(t)`, the log-ratio of an f-GAN's critic T after its output activation.
 
-    What lies beyond the range of the critic gives the limit, -inf or +inf. The total variation and the
+    What lies beyond the range of the critic gives the limit, -inf or +inf; a warning counts the latter. The critic of a
+    "gan" is T = log D, which float32 rounds to 0 from a logit of 17 to 104 on, as it was computed: if the logit before
+    the activation is at hand, pass that to `from_logit`. The total variation and the
     precision-recall divergence have no such inverse: their critics tell one side from the other, nothing more.
 
     Args:
@@ -103,7 +105,19 @@ def from_critic(t: Array, divergence: str | FDivergence) -> Array:
     References:
         | f-GAN: Training Generative Neural Samplers using Variational Divergence Minimization (Nowozin et al., 2016)
     """
-    return divergence_of(divergence).log_ratio(as_floats(t, "t"))
+    known, x = divergence_of(divergence), as_floats(t, "t")
+    try:
+        log_ratio = known.log_ratio(x)
+    except DivergenceError as error:
+        raise DivergenceError(f"{error}; to make a log-ratio of this one: {FINE_TUNE}") from error
+    given, values = host_view(x), host_view(log_ratio)
+    if values is not None and (lost := np.count_nonzero((values == inf) & (given < inf))):
+        warnings.warn(
+            f"{lost} of {values.size} outputs lie at or beyond the end of what a {known.name} critic can say: their "
+            "log-ratio is +inf; give the logit before the last activation instead, if there is one",
+            stacklevel=2,
+        )
+    return log_ratio
 
 
 def from_class_logits(logits: Array, labels: Array, *, n_real: Any = None, n_fake: Any = None) -> Array:

@@ -6,6 +6,7 @@ them. The formulas are in `conversions.py`, those for critics with labels and fo
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -115,8 +116,7 @@ def to_log_ratio(
         obrs.errors.InputError: the output of a hinge critic is no log-ratio: at its optimum it is the sign of p - q, \
 whatever their ratio; make it one with obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))
     """
-    options = {"beta": beta, "divergence": divergence, "n_real": n_real, "n_fake": n_fake}
-    known, given = _meaning(meaning, options)
+    known, given = _meaning(meaning, {"beta": beta, "divergence": divergence, "n_real": n_real, "n_fake": n_fake})
     return known.log_ratio(scores, **given)
 
 
@@ -150,11 +150,11 @@ def as_log_ratio(
     """
     if not callable(critic):
         raise InputTypeError(f"critic must be a callable on batches, got {type(critic).__name__}; see to_log_ratio")
-    known, given = _meaning(meaning, {"beta": beta, "divergence": divergence, "n_real": n_real, "n_fake": n_fake})
-    known.log_ratio(np.asarray([0.25]), **given)  # refuses now, not in the middle of sampling
+    convert = partial(to_log_ratio, meaning=meaning, beta=beta, divergence=divergence, n_real=n_real, n_fake=n_fake)
+    convert(np.zeros(0))  # refuses now, not in the middle of sampling
 
     def log_ratio(x: Any) -> Array:
-        return known.log_ratio(_one_per_sample(critic(x)), **given)
+        return convert(_one_per_sample(critic(x)))
 
     return log_ratio
 

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_floats, host_view
 from .._inputs import check_budget
 from .._names import lookup
-from ..errors import InputError, InputTypeError, RatioError
+from ..errors import InputError, RatioError
 from ..profile import Profile
 from ..types import Array
 from ._report import as_json, as_rows, as_text
@@ -34,6 +33,7 @@ from .at_budget import AtBudget, at_budget
 from .conversions import FINE_TUNE, FROM_SCRATCH
 from .critics import MEANINGS
 from .evidence import TOLERATED, Estimate, Evidence, Mean, Reliability
+from .held_out import known_scores
 from .verdict import judge, judge_at_budget
 
 __all__ = ["Diagnosis", "Health", "diagnose"]
@@ -141,8 +141,8 @@ def diagnose(
     """Tell whether a log-ratio is good enough to reject with at this budget.
 
     Args:
-        log_ratio_real: Log-ratios of real samples that the critic was not trained on, shape `(n,)`.
-        log_ratio_fake: Log-ratios of fresh samples of the model, shape `(m,)`.
+        log_ratio_real: Log-ratios of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.
+        log_ratio_fake: Log-ratios of fresh samples of the model, likewise.
         budget: Proposals per kept sample.
         meaning: What the scores are, if you know: "log_ratio" or "logit", which are never taken for a hinge critic's;
             or "hinge", "wgan" or "lsgan", outputs of critics that have no ratio, however they look.
@@ -166,7 +166,7 @@ def diagnose(
     """
     k = check_budget(budget)
     lost = _lost(meaning)
-    given = _scores(log_ratio_real, "log_ratio_real"), _scores(log_ratio_fake, "log_ratio_fake")
+    given = known_scores(log_ratio_real, "log_ratio_real"), known_scores(log_ratio_fake, "log_ratio_fake")
     health = _health(*given)
     rng = np.random.default_rng(seed)
     usable = given[0][given[0] > -np.inf], given[1][given[1] < np.inf]  # without NaN, too
@@ -225,20 +225,6 @@ def _lost(meaning: str | None) -> str:
         call = f"obrs.ratios.critics.to_log_ratio(scores, {meaning!r}, ...)"
         raise InputError(f"diagnose needs log-ratios, got meaning={meaning!r}; convert the scores with {call}")
     return lost
-
-
-def _scores(scores: Array, name: str) -> Floats:
-    x = as_floats(scores, name)
-    if x.ndim == 2 and x.shape[1] == 1:
-        raise InputError(f"{name} must have shape ({x.shape[0]},), got {tuple(x.shape)}; use {name}[:, 0]")
-    if x.ndim != 1:
-        raise InputError(f"{name} must have one axis, got shape {tuple(x.shape)}")
-    if not x.shape[0]:
-        raise InputError(f"{name} is empty; scores of both real and fake samples are needed")
-    values = host_view(x)
-    if values is None:
-        raise InputTypeError(f"{name} must be known numbers: diagnose outside jax.jit")
-    return np.asarray(values, dtype=np.float64)
 
 
 def _health(real: Floats, fake: Floats) -> Health:

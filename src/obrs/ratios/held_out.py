@@ -8,7 +8,7 @@ from .._arrays import as_floats, host_view
 from ..errors import InputError, InputTypeError, RatioError
 from ..types import Array
 
-__all__ = ["LogLoss", "held_out", "log_loss", "losses", "mean_of_means"]
+__all__ = ["LogLoss", "held_out", "known_scores", "log_loss", "losses", "mean_of_means"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -24,8 +24,8 @@ def held_out(log_ratio_real: Array, log_ratio_fake: Array, *, least: int = 1, wh
     """Return the scores of both sets as float64 in NumPy memory, or raise one line.
 
     Args:
-        log_ratio_real: Scores of real samples, one axis, all finite.
-        log_ratio_fake: Scores of fake samples, one axis; -inf says r = 0.
+        log_ratio_real: Scores of real samples, shape `(n,)` or `(n, 1)`, all finite.
+        log_ratio_fake: Scores of fake samples, likewise; -inf says r = 0.
         least: How many of each are needed.
         what: Who needs them.
     """
@@ -44,22 +44,35 @@ def held_out(log_ratio_real: Array, log_ratio_fake: Array, *, least: int = 1, wh
     return real, fake
 
 
-def _scores(scores: Array, name: str) -> Floats:
+def known_scores(scores: Array, name: str) -> Floats:
+    """Return one number per sample as float64 in NumPy memory, NaN and infinities among them, or raise one line.
+
+    Args:
+        scores: Shape `(n,)`; trailing axes of length 1, as a last layer with one output leaves them, are dropped.
+        name: What to call them.
+
+    Example:
+        >>> known_scores([[0.5], [2.0]], "log_ratio_real")
+        array([0.5, 2. ])
+    """
     x = as_floats(scores, name)
-    if x.ndim == 2 and x.shape[1] == 1:
-        raise InputError(f"{name} must have shape ({x.shape[0]},), got {tuple(x.shape)}; use {name}[:, 0]")
-    if x.ndim != 1:
+    if x.ndim == 0 or any(size != 1 for size in x.shape[1:]):
         raise InputError(f"{name} must have one axis, got shape {tuple(x.shape)}")
     if x.shape[0] == 0:
         raise InputError(f"{name} is empty; scores of both real and fake samples are needed")
     values = host_view(x)
     if values is None:
-        raise InputTypeError(f"{name} must be known numbers: calibrate outside jax.jit and torch.vmap")
+        raise InputTypeError(f"{name} must be known numbers: call this outside jax.jit and torch.vmap")
+    return values.reshape(-1).astype(np.float64)
+
+
+def _scores(scores: Array, name: str) -> Floats:
+    values = known_scores(scores, name)
     nans, tops = int(np.count_nonzero(np.isnan(values))), int(np.count_nonzero(values == np.inf))
     if nans or tops:
         kind = "NaN or +inf" if nans and tops else "NaN" if nans else "+inf"
         raise RatioError(f"{name} has {nans + tops} {kind} among {len(values)} values; check the critic first")
-    return values.astype(np.float64)
+    return values
 
 
 def losses(log_ratio_real: Floats, log_ratio_fake: Floats) -> tuple[Floats, Floats]:

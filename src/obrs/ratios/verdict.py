@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError, MissingLibraryError, RatioError
-from .calibration import CALIBRATIONS, Shift
+from .calibration import CALIBRATIONS, Shift, cross_fitted
 from .conversions import FINE_TUNE, FROM_SCRATCH
 from .evidence import ERRORS, Evidence, finite_top
 
@@ -133,12 +133,7 @@ def _cross_fitted(name: str, scores: Pair, rng: np.random.Generator) -> tuple[An
     kind = CALIBRATIONS[name]
     real, fake = finite_top(*scores), scores[1]
     folds = rng.permutation(len(real)) % _FOLDS, rng.permutation(len(fake)) % _FOLDS
-    mapped = np.empty_like(real), np.empty_like(fake)
     try:
-        for fold in range(_FOLDS):
-            fitted = kind.fit(real[folds[0] != fold], fake[folds[1] != fold])
-            for x, of, out in zip((real, fake), folds, mapped, strict=True):
-                out[of == fold] = fitted(x[of == fold])
-        return kind.fit(real, fake), mapped
+        return kind.fit(real, fake), cross_fitted(kind, real, fake, folds)
     except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
         return None
