@@ -553,12 +553,12 @@ print([m for m in ("torch", "matplotlib", "scipy", "jax") if m in sys.modules])
 
 
 @pytest.mark.slow
-def test_false_alarms_are_about_one_in_a_hundred():
-    """Pooled over sizes and distances, against 1 % and 3 of its standard errors; each check is at 3 of its own."""
+def test_false_alarms_are_below_one_in_a_hundred():
+    """Pooled over sizes and distances: 18 of 1800, if the rate were 1 %, with a standard error of 4; there are 4."""
     cases = [(n, d, seed) for n in (200, 2000, 20_000) for d in (0.3, 1.0, 2.0) for seed in range(200)]
     found = [diagnose(*normals(n, n, d, seed=seed), K) for n, d, seed in cases]
-    most = 0.01 + 3 * sqrt(0.01 * 0.99 / len(cases))
-    assert np.mean([diagnosis.verdict != "fit" for diagnosis in found]) < most
+    most = 0.01 - 2 * sqrt(0.01 * 0.99 / len(cases))
+    assert np.mean([diagnosis.verdict != "fit" for diagnosis in found]) < most, "below 1 % beyond doubt"
     assert np.mean([diagnosis.missing_support is not None for diagnosis in found]) < most
 
 
