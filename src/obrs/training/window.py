@@ -15,6 +15,7 @@ import torch
 from .._inputs import check_budget, check_count
 from ..budget import solve_log_c
 from ..errors import InputError, InputTypeError
+from .root import batch_root
 
 __all__ = ["BudgetWindow", "Rejection", "critic_output", "solve_rejection"]
 
@@ -86,6 +87,8 @@ def solve_rejection(log_ratio: torch.Tensor, budget: float) -> Rejection:
         (tensor(0.5000), tensor(0.5000))
     """
     x = critic_output(log_ratio, "log_ratio").detach()
+    if x.device.type == "cpu" and (found := batch_root(x.numpy(), check_budget(budget))):
+        return Rejection(*(torch.tensor(value, dtype=x.dtype) for value in found))
     # Unchecked, it costs an accelerator no synchronisation; a NaN stays in the outputs and shows in the loss.
     log_c = solve_log_c(x, budget, check=False)
     return Rejection(log_c, torch.clamp(x + log_c, max=0.0).exp().mean().log())
