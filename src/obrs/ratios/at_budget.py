@@ -78,7 +78,8 @@ def at_budget(raw: Pair, profile: Profile, budget: float, reference: Pair, *, re
     judged = raw[0][: len(reference[0])], raw[1][: len(reference[1])]
     repaired_log_c = Profile(reference[1]).log_c(budget)
     constant = log_c - repaired_log_c if isfinite(log_c) else 0.0  # of a ratio times e it is -1: c takes it up
-    curve = reliability(*(x[x < -log_c] + constant for x in raw), (len(real), len(fake)))
+    below = [x[x < -log_c] + constant for x in raw]
+    curve = reliability(below[0], below[1], (len(real), len(fake)))
     better = reference[1] if repair is None else np.asarray(repair(judged[1]))
     misjudged = float(np.mean(np.abs(_kept(judged[1], log_c) - _kept(better, Profile(better).log_c(budget)))))
     harmless = curve is not None and not curve.off and misjudged <= TOLERATED

@@ -111,7 +111,7 @@ def from_critic(t: Array, divergence: str | FDivergence) -> Array:
     except DivergenceError as error:
         raise DivergenceError(f"{error}; to make a log-ratio of this one: {FINE_TUNE}") from error
     given, values = host_view(x), host_view(log_ratio)
-    if values is not None and (lost := np.count_nonzero((values == inf) & (given < inf))):
+    if given is not None and values is not None and (lost := np.count_nonzero((values == inf) & (given < inf))):
         warnings.warn(
             f"{lost} of {values.size} outputs lie at or beyond the end of what a {known.name} critic can say: their "
             "log-ratio is +inf; give the logit before the last activation instead, if there is one",
