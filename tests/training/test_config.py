@@ -45,6 +45,7 @@ def test_every_field_has_a_line_in_the_docstring():
         ({"critic_loss": "hing"}, UnknownNameError, "unknown critic_loss 'hing'; did you mean 'hinge'?"),
         ({"network": "covn"}, UnknownNameError, "unknown network 'covn'; did you mean 'conv'?"),
         ({"precision": "fp16"}, UnknownNameError, "unknown precision 'fp16'; did you mean 'bf16'?"),
+        ({"precision": "tf"}, UnknownNameError, "unknown precision 'tf'; there are: no, bf16; no is float32"),
         ({"steps": 0}, InputError, "steps must be at least 1, got 0"),
         ({"steps": 1.5}, InputTypeError, "steps must be a whole number, got 1.5"),
         ({"steps": "many"}, InputTypeError, "steps must be a whole number, got 'many'"),

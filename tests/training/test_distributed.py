@@ -13,6 +13,7 @@ from obrs.errors import InputError
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig
 from obrs.training.loop import train
+from obrs.training.trained import load_trained
 from obrs.training.watch import read_log
 
 SMALL = TrainConfig(steps=2, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
@@ -21,6 +22,11 @@ RUNS = {
     "paper": replace(SMALL, generator_loss="paper_raw", critic_steps=2, parts=2, budget=1.01, critic_lr=1e-2),
     "penalty": replace(SMALL, gradient_penalty=0.5, two_heads=True, generator_loss="hinge", spectral_norm=True),
     "two_critics": replace(SMALL, generator_loss="two_critics", budget=1.01, critic_lr=1e-2),
+}
+# From a critic that has learnt enough for half of the samples to be rejected.
+HALVED = {
+    "exact_half": replace(SMALL, generator_loss="exact", budget=2, window=80),
+    "paper_half": replace(SMALL, generator_loss="paper_raw", budget=2, parts=2),
 }
 # Each process makes all runs; the first one writes the gradients of their last step.
 SCRIPT = """
@@ -39,12 +45,17 @@ for path in sorted(Path(sys.argv[1]).glob("*.json")):
 """
 
 
+def settings(folder, name):
+    return RUNS[name] if name in RUNS else replace(HALVED[name], start_from=str(folder / "start"))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The runs as two processes make them, connected by gloo on this machine."""
     folder = tmp_path_factory.mktemp("two")
-    for name, config in RUNS.items():
-        config.save(folder / f"{name}.json")
+    train(replace(SMALL, steps=100, critic_lr=1e-2), out=folder / "start")
+    for name in [*RUNS, *HALVED]:
+        settings(folder, name).save(folder / f"{name}.json")
     (folder / "script.py").write_text(SCRIPT)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -55,9 +66,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [*RUNS, *HALVED])
 def test_two_processes_have_the_constant_and_the_gradients_of_one(folder, name):
-    alone = train(RUNS[name])
+    alone = train(settings(folder, name))
     rows = read_log(folder / name / "log.jsonl")
     assert len(rows) == len(alone.log) == 2
     for row, expected in zip(rows, alone.log, strict=True):
@@ -71,10 +82,19 @@ def test_two_processes_have_the_constant_and_the_gradients_of_one(folder, name):
 
 
 def test_the_gradients_compared_are_much_larger_than_the_tolerance(folder):
-    for name in RUNS:
+    for name in [*RUNS, *HALVED]:
         gradients = load_file(folder / name / "gradients")
         for network in ("generator", "critic"):
             assert max(float(x.abs().max()) for key, x in gradients.items() if key.startswith(network)) > 1e-3, name
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_of_the_samples_compared_many_are_rejected(folder, name):
+    row = read_log(folder / name / "log.jsonl")[-1]
+    assert row["m"] > 3
+    run = load_trained(folder / name)
+    rejected = run.log_ratio(run.propose(range(1000))) + row["log_c"] < 0
+    assert rejected.float().mean() > 0.2
 
 
 def test_a_run_of_two_processes_is_not_resumed_by_one(folder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,8 +22,9 @@ from obrs.training import checkpoints
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig, override, read_config
 from obrs.training.loop import _note, train
-from obrs.training.losses import GENERATOR_LOSSES, generator_loss
+from obrs.training.losses import GENERATOR_LOSSES, generator_loss, gradient_penalty
 from obrs.training.networks import build_networks
+from obrs.training.state import average
 from obrs.training.trained import load_trained
 from obrs.training.watch import DivergedError, read_log
 from obrs.training.window import solve_rejection
@@ -68,13 +70,13 @@ def test_a_run_is_the_algorithm_written_out_by_hand():
                 ((loss + 0.3 * ((slope.norm(dim=1) - 1) ** 2).mean()) / 2).backward()
             c_step.step()
         g_step.zero_grad()
-        for part in range(2):
-            log_r = critic(generator(batches.latent(step, -1, part)[0]))
-            log_c = obrs.solve_log_c(log_r.detach(), 1.05)
-            rate = torch.clamp(log_r.detach() + log_c, max=0).exp().mean()
-            left = torch.where(log_r > -log_c, log_r, -log_c) + rate.log()
-            # f*(f'(u)) of the GAN divergence is log(1 + u) up to a constant
-            (-F.softplus(left).mean() / rate / 2).backward()
+        z = torch.cat([batches.latent(step, -1, part)[0] for part in range(2)])
+        log_r = critic(generator(z))
+        log_c = obrs.solve_log_c(log_r.detach(), 1.05)
+        rate = torch.clamp(log_r.detach() + log_c, max=0).exp().mean()
+        left = torch.where(log_r > -log_c, log_r, -log_c) + rate.log()
+        # f*(f'(u)) of the GAN divergence is log(1 + u) up to a constant
+        (-F.softplus(left).mean() / rate).backward()
         g_step.step()
         ema = torch.lerp(ema, weights(generator), 0.1) if step >= 1 else weights(generator)
     torch.testing.assert_close(weights(run.generator), weights(generator), rtol=0, atol=2e-6)
@@ -88,7 +90,7 @@ def test_a_run_is_the_algorithm_written_out_by_hand():
 
 @pytest.mark.parametrize("mode", GENERATOR_LOSSES)
 def test_every_loss_trains_both_networks(mode):
-    config = replace(SMALL, generator_loss=mode, budget=1.01, critic_lr=1e-2, steps=5)
+    config = replace(SMALL, generator_loss=mode, budget=1.01, critic_lr=1e-2, steps=5, spectral_norm=mode == "wgan")
     run = train(config)
     first = build_networks(config, (2,), 0, 1)
     assert not torch.equal(weights(run.critic), weights(first[1]))
@@ -96,11 +98,42 @@ def test_every_loss_trains_both_networks(mode):
     assert all(np.isfinite([row["critic"], row["generator"]]).all() for row in run.log)
 
 
-def test_parts_of_a_batch_add_up_to_the_batch():
-    whole, parts = (train(replace(SMALL, steps=1, parts=parts)) for parts in (1, 4))
+@pytest.mark.parametrize("mode", ["non_saturating", "exact", "paper_raw", "two_critics"])
+def test_parts_of_a_batch_add_up_to_the_batch(mode):
+    config = replace(SMALL, steps=1, generator_loss=mode, budget=1.001)
+    whole, parts = (train(replace(config, parts=parts)) for parts in (1, 4))
+    for run in (whole, parts):
+        assert run.log[-1]["rate"] == pytest.approx(1 / 1.001, abs=1e-5)  # below 1: something is rejected
     for module in ("generator", "critic"):
         for a, b in zip(getattr(whole, module).parameters(), getattr(parts, module).parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_the_constant_is_solved_every_so_many_steps_however_many_parts(tmp_path, monkeypatch):
+    solved = []
+
+    def counted(log_ratio, budget):
+        solved.append(len(log_ratio))
+        return solve_rejection(log_ratio, budget)
+
+    monkeypatch.setattr("obrs.training.window.solve_rejection", counted)
+    config = replace(SMALL, steps=7, parts=4, constant_every=3, generator_loss="exact")
+    train(config)
+    assert solved == [32, 32, 32]
+
+
+def test_the_gradient_penalty_has_a_column_of_its_own_and_is_watched():
+    config = replace(SMALL, steps=1, gradient_penalty=2.0, critic_lr=0.0, parts=2)
+    run = train(config)
+    generator, critic = build_networks(config, (2,), 0, 1)
+    batches = Batches(load_data(config), replace(config, parts=1))
+    real, fake = batches.real(0, 0, 0)[0], generator(batches.latent(0, 0, 0)[0]).detach()
+    expected = gradient_penalty(critic, real, fake, batches.mix(0, 0, 0))
+    assert run.log[-1]["penalty"] == pytest.approx(float(expected.detach()), rel=1e-5)
+    steep = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Flatten(0))
+    nn.init.constant_(steep[0].weight, 1e25)  # its outputs are finite, the square of its slope is not
+    with pytest.raises(DivergedError, match="the penalty loss is inf at step 1"):
+        train(replace(config, generator_lr=0.0), critic=steep)
 
 
 def test_the_data_are_seen_once_before_any_is_seen_again():
@@ -276,6 +309,33 @@ def test_a_layer_that_its_owner_froze_stays_frozen():
     assert [p.requires_grad for p in critic.parameters()] == [False, False, True, True]
 
 
+def test_networks_are_as_they_were_when_training_fails():
+    class Failing(nn.Linear):
+        def forward(self, z):
+            if torch.is_grad_enabled():  # it is the generator's turn
+                raise RuntimeError("out of memory")
+            return super().forward(z)
+
+    generator = Failing(2, 2)
+    critic = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1), nn.Flatten(0))
+    critic[0].requires_grad_(False)
+    critic[1].eval()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(SMALL, generator=generator, critic=critic)
+    assert [p.requires_grad for p in critic.parameters()] == [False, False, True, True]
+    assert [layer.training for layer in critic] == [True, False, True, True]
+    with pytest.raises(InputError, match="the networks must take"):
+        train(SMALL, data=np.zeros((5, 3)), generator=generator, critic=critic)
+    assert [layer.training for layer in critic] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("name", ["generator", "critic"])
+def test_a_network_with_nothing_to_train_is_one_line(name):
+    network = dict(zip(("generator", "critic"), build_networks(SMALL, (2,), 0, 1), strict=True))[name]
+    with pytest.raises(InputError, match=f"the {name} has no weight to train; .* freeze it by {name}_lr=0"):
+        train(SMALL, **{name: network.requires_grad_(False)})
+
+
 @pytest.mark.parametrize("network", ["generator", "ema"])
 def test_the_model_of_a_run_makes_its_samples(network):
     run = train(replace(SMALL, ema_decay=0.5))
@@ -437,8 +497,39 @@ def test_the_command_says_where_the_run_is_and_what_to_do_next(tmp_path, capsys,
     assert said[0] == "trained 2 steps: runs/small"
     assert "run.log_ratio, 1000, budget=4" in said[2]
     assert load_trained("runs/small").config.budget == 4
-    assert main(["train", "small.toml", "--generator-loss", "hinge", "--out", "other"]) == 0
-    assert "train with --two-heads" in capsys.readouterr().out
+    command = said[3].removeprefix("train it on:  ")
+    assert command == "obrs train runs/small/config.json --out runs/small --resume --steps 4"
+    assert main(shlex.split(command)[1:]) == 0
+    assert load_trained("runs/small").log[-1]["step"] == 4
+    assert main(["train", "runs/small/config.json", "--resume", "--steps", "6"]) == 0
+    assert load_trained("runs/small").log[-1]["step"] == 6
+    assert main(["train", "small.toml", "--generator-loss", "hinge", "--out", "an other"]) == 0
+    said = capsys.readouterr().out
+    assert "train with --two-heads" in said
+    assert "obrs train 'an other/config.json' --out 'an other' --resume" in said
+
+
+def test_ctrl_c_says_what_is_kept_and_the_run_goes_on_from_there(tmp_path, capsys, monkeypatch):
+    from obrs.cli import main
+
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 4:
+            signal.raise_signal(signal.SIGINT)
+        average(*arguments)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text("steps = 6\nbatch_size = 8\ndata_size = 64\nsave_every = 2\nema_decay = 0.5")
+    with monkeypatch.context() as patch:
+        patch.setattr("obrs.training.loop.average", interrupted)
+        assert main(["train", "run.toml", "--out", "run"]) == 130
+    said = capsys.readouterr().err
+    kept = "run/checkpoints/step-00000002.safetensors"
+    assert said == f"interrupted after step 3; {kept} is kept, go on with --resume (resume=True)\n"
+    assert main(["train", "run.toml", "--out", "run", "--resume"]) == 0
+    assert torch.equal(weights(load_trained("run").generator), weights(train(read_config("run.toml")).generator))
 
 
 # What it refuses
@@ -481,7 +572,9 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "line"),
     [
-        ({"data": np.zeros(5)}, InputError, r"data must have shape \(n, dim\) or .*, got \(5,\)"),
+        ({"data": np.zeros(5)}, InputError, r"data must have shape \(n, dim\) or .*, got \(5,\); use x\[:, None\]"),
+        ({"data": np.zeros((5, 8, 8))}, InputError, r"got \(5, 8, 8\); use x\[:, None\]"),
+        ({"data": np.eye(8)[None, None]}, InputError, r"these seem to be in \[0, 1\]; use 2 \* x - 1"),
         ({"data": np.full((5, 2), np.nan)}, InputError, "data must be finite, 10 of 10 are not"),
         ({"data": "words"}, InputTypeError, "data must be an array of numbers, got str"),
         ({"data": np.zeros((5, 1, 8, 8)) + 200}, InputError, r"from -1 to 1, got 200 to 200; use x / 127.5 - 1"),
@@ -499,6 +592,19 @@ def test_data_and_networks_that_do_not_fit_are_one_line(given, error, line):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("labels", [[], (), np.zeros(0), torch.zeros(0)])
+def test_no_labels_at_all_is_not_called_a_wrong_dtype(labels):
+    with pytest.raises(InputError, match=r"one per sample, shape \(64,\), got none"):
+        train(replace(SMALL, classes=True), data=points(), labels=labels)
+
+
+def test_images_that_are_not_here_come_with_both_commands(tmp_path, monkeypatch):
+    monkeypatch.setenv("OBRS_DATA", str(tmp_path))
+    both = "run `obrs data fetch mnist`, or `obrs data fetch mnist --folder DIR` if you have it"
+    with pytest.raises(InputError, match=both):
+        train(replace(SMALL, data="mnist"))
+
+
 @pytest.mark.parametrize(
     ("config", "error", "line"),
     [
@@ -511,6 +617,8 @@ def test_data_and_networks_that_do_not_fit_are_one_line(given, error, line):
             "needs a critic that says a log-ratio",
         ),
         (replace(SMALL, generator_loss="two_critics", two_heads=True), InputError, "set two_heads=false"),
+        (replace(SMALL, generator_loss="wgan"), InputError, "wgan needs .* gradient_penalty .* or spectral_norm=true"),
+        (replace(SMALL, critic_loss="wgan", generator_loss="hinge"), InputError, "wgan needs"),
         (replace(SMALL, start_from="nowhere"), InputError, "nowhere has no checkpoint"),
         (replace(SMALL, tensorboard=True), InputError, "tensorboard=true needs out"),
         (replace(SMALL, divergence="tv"), DivergenceError, "tv"),
@@ -524,10 +632,13 @@ def test_settings_that_contradict_each_other_are_one_line(config, error, line):
 
 def test_a_folder_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path):
     train(SMALL, out=tmp_path)
-    with pytest.raises(InputError, match="holds a run already; resume it, or choose another folder"):
+    with pytest.raises(InputError, match=r"holds a run already; resume it \(--resume, or resume=True\), or choose"):
         train(SMALL, out=tmp_path)
     with pytest.raises(InputError, match=r"was made with budget=2\.0, got 3\.0; resume with that"):
         train(replace(SMALL, budget=3), out=tmp_path, resume=True)
+    with pytest.raises(InputError, match="has done 3 steps already, got steps=2; ask for more"):
+        train(replace(SMALL, steps=2), out=tmp_path, resume=True)
+    assert read_config(tmp_path / "config.json") == SMALL
     with pytest.raises(InputError, match="resume needs out"):
         train(SMALL, resume=True)
     with pytest.raises(InputError, match="has no checkpoint"):

@@ -165,9 +165,13 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
         density = density.standardised() if hasattr(density, "standardised") else density
         x = density.sample(config.data_size, seed=config.seed)
     elif x is None:
+        from ..data.fetch import DATASETS, is_here
         from ..data.images import IMAGES, load
 
         lookup({**TOYS, **dict.fromkeys(IMAGES)}, config.data, "data")
+        if config.data in DATASETS and not is_here(config.data):
+            fetch = f"obrs data fetch {config.data}"
+            raise InputError(f"{config.data} is not here yet: run `{fetch}`, or `{fetch} --folder DIR` if you have it")
         images = load(config.data)
         x, labels = images.train, images.train_labels if config.classes else None
     samples = _samples(x)
@@ -177,6 +181,8 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
         return Data(samples, None, 0)
     if not config.classes:
         raise InputError("labels were given but classes is false; set classes=true to train on them")
+    if not len(labels) if isinstance(labels, list | tuple) else 0 in np.shape(labels):  # no dtype to speak of
+        raise InputError(f"labels must be classes, one per sample, shape ({len(samples)},), got none")
     found = np.asarray(as_labels(labels, "labels"), dtype=np.int64)
     if found.shape != (len(samples),) or found.min() < 0:
         raise InputError(
@@ -192,7 +198,8 @@ def _samples(x: Any) -> Tensor:
         raise InputTypeError(f"data must be an array of numbers, got {type(x).__name__}") from error
     if samples.ndim not in (2, 4) or 0 in samples.shape:
         shape = "(n, dim) or (n, channels, height, width)"
-        raise InputError(f"data must have shape {shape}, got {tuple(samples.shape)}")
+        hint = "; use x[:, None]" if samples.ndim in (1, 3) else ""
+        raise InputError(f"data must have shape {shape}, got {tuple(samples.shape)}{hint}")
     if samples.is_complex() or samples.dtype == torch.bool:
         raise InputTypeError(f"data must be real numbers, got {samples.dtype}")
     low, high = (float(end) for end in torch.aminmax(samples))
@@ -202,4 +209,6 @@ def _samples(x: Any) -> Tensor:
     if samples.ndim == 4 and not -1.001 <= low <= high <= 1.001:
         hint = "; use x / 127.5 - 1" if low >= 0 and 1 < high <= 255 else ""
         raise InputError(f"images must have values from -1 to 1, got {low:g} to {high:g}{hint}")
+    if samples.ndim == 4 and low >= 0 and high > 0.5:
+        raise InputError("images must have values from -1 to 1, these seem to be in [0, 1]; use 2 * x - 1")
     return samples

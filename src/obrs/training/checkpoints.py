@@ -17,6 +17,7 @@ __all__ = [
     "checkpoints",
     "fill_module",
     "fill_optimiser",
+    "last",
     "latest",
     "load",
     "optimiser_tensors",
@@ -93,10 +94,21 @@ def latest(folder: str | Path) -> Path:
     path = Path(folder)
     if path.is_file():
         return path
-    found = checkpoints(path / "checkpoints")
-    if not found:
+    found = last(path)
+    if found is None:
         raise InputError(f"{path} has no checkpoint; give the folder of a run, or train one with out={str(path)!r}")
-    return found[-1]
+    return found
+
+
+def last(folder: Path | None) -> Path | None:
+    """Return the latest checkpoint of a run's folder, or None.
+
+    Example:
+        >>> last(None), last(Path("nowhere"))
+        (None, None)
+    """
+    found = [] if folder is None else checkpoints(folder / "checkpoints")
+    return found[-1] if found else None
 
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -112,7 +112,10 @@ class TrainConfig:
                     raise InputError(f"{name} must be {wanted}, got {_plain(getattr(self, name))}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) or name != "critic_loss":
-                lookup(choices, getattr(self, name), name)
+                try:
+                    lookup(choices, getattr(self, name), name)
+                except UnknownNameError as error:
+                    raise UnknownNameError(f"{error}{_NOTES.get(name, '')}") from None
         if self.batch_size % self.parts:
             raise InputError(f"batch_size must be a multiple of parts, got {self.batch_size} and {self.parts}")
 
@@ -143,6 +146,7 @@ _CHOICES: dict[str, Mapping[str, Any]] = {
     "divergence": DIVERGENCES,
     "critic_loss": CRITIC_LOSSES,
 }
+_NOTES = {"precision": "; no is float32"}
 
 
 def read_config(path: str | Path) -> TrainConfig:

@@ -19,11 +19,11 @@ from . import checkpoints
 from .batches import GIVEN, Batches, Data, load_data, seed_noise
 from .config import TrainConfig, read_config
 from .losses import gradient_penalty
-from .networks import complete_networks, try_networks
+from .networks import as_found, complete_networks, frozen, try_networks
 from .objective import Objective, objective
 from .state import State, all_finite, average
 from .trained import Trained
-from .watch import DivergedError, Journal, Losses, Row
+from .watch import DivergedError, Journal, Losses, Row, interruptible
 from .window import BudgetWindow, solve_rejection
 
 __all__ = ["train"]
@@ -62,6 +62,10 @@ def train(
 
     Returns:
         The networks, in evaluation mode, with their log.
+
+    Raises:
+        DivergedError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
+        Interrupted: Ctrl-C; says which checkpoint is kept.
 
     Example:
         >>> run = train(TrainConfig(steps=3, batch_size=16, data_size=100, generator_loss="exact"))
@@ -116,20 +120,32 @@ def train(
         state.save(folder, 0, facts, config.keep)
 
     # The loop
-    losses = Losses(lambda x: accelerator.reduce(x, "mean"))
-    log_ratio: Tensor | None = None
+    losses = Losses(lambda x: accelerator.reduce(x, "mean"), step=start)
     rejection = None
     parts, note = config.parts, ""
     began = time.perf_counter() - (journal.rows[-1]["seconds"] if journal.rows else 0.0)
+
+    def ahead(step: int, turn: int) -> Tensor:
+        """Return the first output on the fakes of all parts and processes: all parts share one constant."""
+        with torch.no_grad():
+            drawn = [batches.latent(step, turn, part) for part in range(parts)]
+            scores = [bare_c(bare_g(z, *_given(y)), *_given(y)) for z, y in drawn]
+        return torch.cat([accelerator.gather(goal.first(part)) for part in scores])
+
     own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
-    with closing(journal), own_noise, bar("training", config.steps, progress if first else False) as tell:
+    shown = bar("training", config.steps, progress if first else False)
+    with interruptible(losses, folder), as_found(generator, critic), closing(journal), own_noise, shown as tell:
+        g.train()
+        c.train()
         for step in range(start, config.steps):
             seed_noise(here, config.seed, step, rank)
 
             # The critic: real against fake
             for turn in range(config.critic_steps):
                 critic_step.zero_grad(set_to_none=True)
-                critic_loss = torch.zeros((), device=here)
+                critic_loss, penalty = torch.zeros((), device=here), torch.zeros((), device=here)
+                if goal.of_generator.second_critic and parts > 1:
+                    rejection = solve_rejection(ahead(step, turn), config.budget)
                 for part in range(parts):
                     real, real_labels = batches.real(step, turn, part)
                     z, fake_labels = batches.latent(step, turn, part)
@@ -139,39 +155,45 @@ def train(
                         # in one pass, as many processes share the gradients of one pass
                         scores = c(torch.cat([real, fake]), *_given(real_labels, fake_labels))
                         of_real, of_fake = scores[: len(real)], scores[len(real) :]
-                        if goal.of_generator.second_critic:
+                        if goal.of_generator.second_critic and parts == 1:
                             rejection = solve_rejection(accelerator.gather(of_fake[:, 0].detach()), config.budget)
                         loss = goal.critic(of_real, of_fake, rejection)
                         critic_loss += loss.detach() / parts
                         if config.gradient_penalty:
                             slope_of = partial(_first_output, goal, bare_c, real_labels)
                             mix = batches.mix(step, turn, part)
-                            loss = loss + config.gradient_penalty * gradient_penalty(slope_of, real, fake, mix)
+                            slopes = gradient_penalty(slope_of, real, fake, mix)
+                            penalty += slopes.detach() / parts
+                            loss = loss + config.gradient_penalty * slopes
                         accelerator.backward(loss / parts)
                 critic_step.step()
 
             # The generator: against the critic as it is now, and what rejection will make of it
             generator_step.zero_grad(set_to_none=True)
             generator_loss = torch.zeros((), device=here)
-            _let_learn(learning, False)
-            for part in range(parts):
-                z, fake_labels = batches.latent(step, -1, part)
-                with _shared(accelerator, g, part == parts - 1):
-                    scores = bare_c(g(z, *_given(fake_labels)), *_given(fake_labels))
-                    log_ratio = goal.log_ratio(scores.detach())
-                    if goal.of_generator.rejects:
-                        rejection = window.update(accelerator.gather(goal.first(scores).detach()))
-                    loss = goal.generator(scores, rejection)
-                    generator_loss += loss.detach() / parts
-                    accelerator.backward(loss / parts)
-            _let_learn(learning, True)
+            log_ratios: list[Tensor] = []
+            if goal.of_generator.rejects and parts > 1:
+                rejection = window.update(ahead(step, -1))
+            with frozen(learning):
+                for part in range(parts):
+                    z, fake_labels = batches.latent(step, -1, part)
+                    with _shared(accelerator, g, part == parts - 1):
+                        scores = bare_c(g(z, *_given(fake_labels)), *_given(fake_labels))
+                        if (log_ratio := goal.log_ratio(scores.detach())) is not None:
+                            log_ratios.append(log_ratio)
+                        if goal.of_generator.rejects and parts == 1:
+                            rejection = window.update(accelerator.gather(goal.first(scores).detach()))
+                        loss = goal.generator(scores, rejection)
+                        generator_loss += loss.detach() / parts
+                        accelerator.backward(loss / parts)
             generator_step.step()
             if ema is not None:
                 average(ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
 
             # What is said of it, and what is kept of it
             done = step + 1
-            losses.add(done, critic=critic_loss, generator=generator_loss)
+            also = {"penalty": penalty} if config.gradient_penalty else {}
+            losses.add(done, critic=critic_loss, **also, generator=generator_loss)
             last = done == config.steps
             save = folder is not None and (last or done % config.save_every == 0)
             if save or last or done % config.log_every == 0:
@@ -179,11 +201,11 @@ def train(
                 if wrong is None and save and not all_finite(generator, critic):
                     wrong = f"a weight is not finite after step {done}"
                 if wrong is not None:
-                    raise DivergedError(wrong, _last_good(folder))
+                    raise DivergedError(wrong, checkpoints.last(folder))
                 row: Row = {"step": done, "seconds": round(time.perf_counter() - began, 3), **means}
-                if log_ratio is not None:
+                if log_ratios:
                     own_c = None if goal.logistic_head else rejection
-                    row |= _at_budget(accelerator.gather(log_ratio), config.budget, own_c)
+                    row |= _at_budget(accelerator.gather(torch.cat(log_ratios)), config.budget, own_c)
                 if first:
                     journal.add(row)
                 note = _note(row)
@@ -208,11 +230,6 @@ def _given(*labels: Tensor | None) -> tuple[Tensor, ...]:
 
 def _first_output(goal: Objective, critic: nn.Module, labels: Tensor | None, x: Tensor) -> Tensor:
     return goal.first(critic(x, *_given(labels)))
-
-
-def _let_learn(weights: list[nn.Parameter], wanted: bool) -> None:
-    for weight in weights:
-        weight.requires_grad_(wanted)
 
 
 def _shared(accelerator: Any, network: nn.Module, last: bool) -> AbstractContextManager[Any]:
@@ -257,11 +274,16 @@ def _starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> P
         raise InputError("tensorboard=true needs out, a folder for the run")
     if not resume:
         if folder is not None and checkpoints.checkpoints(folder / "checkpoints"):
-            raise InputError(f"{folder} holds a run already; resume it, or choose another folder")
+            raise InputError(
+                f"{folder} holds a run already; resume it (--resume, or resume=True), or choose another folder"
+            )
         return checkpoints.latest(config.start_from) if config.start_from else None
     if folder is None:
         raise InputError("resume needs out, the folder of the run")
     path = checkpoints.latest(folder)
+    done = checkpoints.read_facts(path)["step"]
+    if done > config.steps:
+        raise InputError(f"{folder} has done {done} steps already, got steps={config.steps}; ask for more")
     saved = asdict(read_config(folder / "config.json"))
     for key, value in asdict(config).items():
         if key not in _FREE and saved[key] != value:
@@ -272,8 +294,3 @@ def _starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> P
                 "another folder"
             )
     return path
-
-
-def _last_good(folder: Path | None) -> Path | None:
-    found = [] if folder is None else checkpoints.checkpoints(folder / "checkpoints")
-    return found[-1] if found else None

@@ -1,6 +1,7 @@
 """The two networks of a run: built as the configuration says, or the user's own, and tried before training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from ..models.mlp import mlp_critic, mlp_generator
 from .batches import keyed
 from .config import TrainConfig
 
-__all__ = ["TwoCritics", "build_networks", "complete_networks", "try_networks"]
+__all__ = ["TwoCritics", "as_found", "build_networks", "complete_networks", "frozen", "try_networks"]
 
 
 class TwoCritics(nn.Module):  # type: ignore[misc]
@@ -116,9 +117,19 @@ def _image(shape: Sequence[int]) -> tuple[int, int]:
 def try_networks(
     generator: nn.Module, critic: nn.Module, latent: int, real: Tensor, labels: Tensor | None, outputs: int
 ) -> None:
-    """Pass two samples through both networks and say what does not fit; leaves them in train mode."""
-    generator.eval()
-    critic.eval()
+    """Pass two samples through both networks and say what does not fit."""
+    for name, network in (("generator", generator), ("critic", critic)):
+        if not any(weight.requires_grad for weight in network.parameters()):
+            raise InputError(
+                f"the {name} has no weight to train; call its requires_grad_(True), and freeze it by {name}_lr=0"
+            )
+    with as_found(generator, critic):
+        _try(generator.eval(), critic.eval(), latent, real, labels, outputs)
+
+
+def _try(
+    generator: nn.Module, critic: nn.Module, latent: int, real: Tensor, labels: Tensor | None, outputs: int
+) -> None:
     given = () if labels is None else (labels[:2],)
     z = torch.zeros(len(real[:2]), latent)
     try:
@@ -141,5 +152,42 @@ def try_networks(
         raise InputError(
             f"the critic must return shape {said} for this loss, got {tuple(scores.shape)} for {wanted[0]} samples"
         )
-    generator.train()
-    critic.train()
+
+
+@contextmanager
+def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Let these weights gather no gradients, and let them again however the block ends.
+
+    Example:
+        >>> line = nn.Linear(1, 1)
+        >>> with frozen(line.parameters()):
+        ...     line.weight.requires_grad
+        False
+        >>> line.weight.requires_grad
+        True
+    """
+    held = [weight.requires_grad_(False) for weight in weights]
+    try:
+        yield
+    finally:
+        for weight in held:
+            weight.requires_grad_(True)
+
+
+@contextmanager
+def as_found(*modules: nn.Module) -> Iterator[None]:
+    """Leave every layer in the mode, train or eval, in which it was found, however the block ends.
+
+    Example:
+        >>> line = nn.Linear(1, 1)
+        >>> with as_found(line):
+        ...     _ = line.eval()
+        >>> line.training
+        True
+    """
+    modes = [(layer, layer.training) for module in modules for layer in module.modules()]
+    try:
+        yield
+    finally:
+        for layer, mode in modes:
+            layer.training = mode

@@ -84,6 +84,10 @@ def objective(config: TrainConfig) -> Objective:
             f"generator_loss {generator.mode!r} needs a critic that says a log-ratio, and critic_loss {critic.name!r} "
             "does not; leave critic_loss out"
         )
+    if critic.name == "wgan" and not (config.gradient_penalty or config.spectral_norm):
+        raise InputError(
+            "wgan needs a critic of bounded slope: set gradient_penalty (10 is usual) or spectral_norm=true"
+        )
     if generator.second_critic and config.two_heads:
         raise InputError("generator_loss 'two_critics' has two outputs already; set two_heads=false")
     second = critic if generator.second_critic else CRITIC_LOSSES["gan"] if config.two_heads else None

@@ -1,7 +1,8 @@
 """What a run says of itself: losses that are watched for NaN, lines of JSON, TensorBoard."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import MissingLibraryError, ObrsError
-from .checkpoints import write_text
+from ..errors import Interrupted, MissingLibraryError, ObrsError
+from .checkpoints import last, write_text
 
-__all__ = ["DivergedError", "Journal", "Losses", "read_log"]
+__all__ = ["DivergedError", "Journal", "Losses", "interruptible", "read_log"]
 
 Row = dict[str, Any]
 
@@ -35,6 +36,7 @@ class Losses:
 
     Args:
         average: Averages a tensor over all processes.
+        step: Steps done before the first one.
 
     Example:
         >>> losses = Losses()
@@ -44,13 +46,15 @@ class Losses:
         ({'critic': 1.0}, None)
     """
 
-    def __init__(self, average: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(self, average: Callable[[Tensor], Tensor] | None = None, *, step: int = 0) -> None:
+        self.step = step
         self._average = average or (lambda x: x)
         self._steps: list[int] = []
         self._values: dict[str, list[Tensor]] = {}
 
     def add(self, step: int, **losses: Tensor) -> None:
         """Remember the losses of a step."""
+        self.step = step
         self._steps.append(step)
         for name, loss in losses.items():
             self._values.setdefault(name, []).append(loss.detach())
@@ -70,6 +74,30 @@ class Losses:
                     wrong = f"the {name} loss is {value} at step {step}"
         self._steps, self._values = [], {}
         return means, wrong
+
+
+@contextmanager
+def interruptible(losses: Losses, folder: Path | None) -> Iterator[None]:
+    """Make of Ctrl-C an `Interrupted` that says how far the run came, and which checkpoint is kept.
+
+    Args:
+        losses: Of the run; they know its latest step.
+        folder: Of the run, or None.
+
+    Example:
+        >>> try:
+        ...     with interruptible(Losses(step=7), None):
+        ...         raise KeyboardInterrupt
+        ... except Interrupted as error:
+        ...     print(error)
+        interrupted after step 7; no checkpoint was kept
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        kept = last(folder)
+        said = f"{kept} is kept, go on with --resume (resume=True)" if kept else "no checkpoint was kept"
+        raise Interrupted(f"interrupted after step {losses.step}; {said}", None) from error
 
 
 class Journal:
