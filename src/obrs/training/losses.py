@@ -6,8 +6,8 @@
     generator(fake, solve_rejection(fake, budget))       # scalar; `rejection` only if `generator.rejects`
 
 The critic of a divergence says `log r`, and the variational bound `E_P[T] - E_Q[f*(T)]` is taken at `T = f'(r)`, which
-loses nothing, since the best T is `f'(p/q)`. So every T is in the domain of `f*`, for the GAN divergence the loss is the
-logistic one, and the log-ratio that rejection needs is at hand. Hinge and WGAN critics say no log-ratio.
+loses nothing, since the best T is `f'(p/q)`. So every T is in the domain of `f*`, for the GAN divergence the loss is
+the logistic one, and the log-ratio that rejection needs is at hand. Hinge and WGAN critics say no log-ratio.
 
 Generator losses, with Z = E_Q[a] (1/K while K <= M) and u = p/q~ = Z max(r, 1/c), the ratio that rejection leaves:
 
