@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import InputError
 from .app import app
 
 __all__ = ["plot"]
@@ -21,5 +22,7 @@ def plot(
     from ..experiments import draw, load
 
     target = Path(file).with_suffix(".png") if out is None else Path(out)
+    if target.suffix.lower() != ".png":
+        raise InputError(f"a picture is written as .png, got {target}")
     target.write_bytes(draw(load(file)))
     typer.echo(str(target))
