@@ -9,8 +9,9 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/demo.stamp
 	$(PY) -m obrs reproduce table-2 --preset default
 
+# Two workers with one thread each: a file stays with one worker, so that what it sets up is set up once.
 test: lint types
-	$(PY) -m pytest -q
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadfile
 
 lint: $(VENV)/dev.stamp
 	$(PY) -m ruff check .
