@@ -305,7 +305,7 @@ def test_asking_for_an_unknown_row_or_experiment_is_an_error_of_ours():
 
 
 def test_every_experiment_is_described_in_the_documentation():
-    pages = "".join(path.read_text() for path in sorted((ROOT / "docs" / "reproduce").glob("*.md")))
+    pages = "".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
     missing = [name for name in EXPERIMENTS if f"`obrs reproduce {name}" not in pages]
     assert not missing
 
