@@ -172,8 +172,28 @@ def table_2_whole():
     return markdown(load(ROOT / "results/table-2.json"))
 
 
+def training_cost():
+    """A step with the rejection inside, as a multiple of the plain one."""
+    record = json.loads((ROOT / "results/bench-training.json").read_text())
+    names = {"dcgan": "convolutional, 32×32, batch 64", "mlp": "perceptrons, 4×100, batch 256"}
+    rows = [
+        [
+            names[row["size"]],
+            f"`{row['mode']}`",
+            f"{row['wall ratio']:.3f}",
+            f"{row['processor ratio']:.3f}",
+            "{:.3f} to {:.3f}".format(*row["processor ratio, quartiles"]),
+            f"{row['target']:g}",
+        ]
+        for row in record["rows"]
+    ]
+    head = ["networks", "loss", "wall time", "processor time", "its quartiles", "target, at most"]
+    return _table(head, rows)
+
+
 TABLES = {
     "table 2": table_2,
+    "training cost": training_cost,
     "table 2 whole": table_2_whole,
     "minimal": minimal,
     "solver": solver,
