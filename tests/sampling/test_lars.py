@@ -16,13 +16,7 @@ CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
 GRID = torch.tensor(np.stack(np.meshgrid(CENTRES, CENTRES, indexing="ij"), -1))
 CELL = (EDGES[1] - EDGES[0]) ** 2
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def steep(base):

@@ -21,13 +21,7 @@ torch = pytest.importorskip("torch")
 MEAN, SD = 0.5, 0.8  # of the target's first coordinate; the model's are 0 and 1
 QUICK = {"batch": 128, "width": 32, "layers": 2}
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def log_ratio(x):

@@ -2,16 +2,14 @@
 
 import warnings
 from dataclasses import fields, is_dataclass, replace
-from math import sqrt
 from typing import Any
-
-import numpy as np
 
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..sampling.callables import warn_of_train_mode
 from .boosted import Boosted
 from .fitted import FitReport, FittedRatio, find_trouble, load_ratio
+from .held_out import losses, mean_of_means
 from .methods import Ensemble, FineTune, Head, Network
 from .pairs import prepare
 from .scorers import blocks, critic_features
@@ -63,7 +61,7 @@ def refit(
         A callable log-ratio with a `report`. A classifier that separates the two sets is warned about.
 
     Example:
-        >>> import obrs
+        >>> import numpy as np, obrs
         >>> real = np.random.default_rng(0).normal(1.0, 1.0, (2000, 1))
         >>> fitted = refit(real, lambda ids: obrs.normals(ids, 1, seed=1), Network(width=32), steps=200)
         >>> kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1), fitted, 1000, budget=4)
@@ -88,9 +86,7 @@ def refit(
     )
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
     scorer, outcome = chosen.fit(task)
-    losses = [np.logaddexp(0, sign * _scores(scorer, x)) for sign, x in ((-1, task.held_real), (1, task.held_fake))]
-    loss = float(sum(part.mean() for part in losses) / 2)
-    spread = sqrt(sum(part.var() / len(part) for part in losses)) / 2
+    loss, spread = mean_of_means(*losses(_scores(scorer, task.held_real), _scores(scorer, task.held_fake)))
     bridges = [bridge_losses(part, task) for part in _parts(scorer)]
     trouble = find_trouble(loss, spread, bridges)
     report = FitReport(

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from difflib import get_close_matches
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from .._inputs import check_budget
-from ..errors import InputTypeError, UnknownNameError
+from .._names import lookup
+from ..errors import InputTypeError
 from .model import Model
 from .registry import SAMPLERS, Sampler
 from .samples import Samples
@@ -115,11 +115,7 @@ def _bare_seconds(model: Model, n: int, seed: int) -> float:
 
 def _sampler(sampler: str | Sampler, budget: float) -> Sampler:
     if isinstance(sampler, str):
-        if sampler not in SAMPLERS:
-            near = get_close_matches(sampler, SAMPLERS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SAMPLERS)}"
-            raise UnknownNameError(f"unknown sampler {sampler!r}; {hint}")
-        chosen: Sampler = SAMPLERS[sampler].at_budget(budget)
+        chosen: Sampler = lookup(SAMPLERS, sampler, "sampler").at_budget(budget)
         return chosen
     if not callable(sampler):
         raise InputTypeError(f"a sampler must be a name or callable(model, n, seed=…), got {type(sampler).__name__}")
