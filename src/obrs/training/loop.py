@@ -2,6 +2,7 @@
 
 import copy
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -99,7 +100,10 @@ def train(
     here, first = accelerator.device, accelerator.is_main_process
     rank, world = accelerator.process_index, accelerator.num_processes
     batches = Batches(samples, config, rank=rank, world=world, device=here)
-    g, c, generator_step, critic_step = accelerator.prepare(generator, critic, generator_adam, critic_adam)
+    # Only the networks: neither precision scales its gradients, and accelerate's wrappers of backward and of the
+    # optimisers look for installed libraries on the disk at every step, a tenth of a step of small perceptrons
+    g, c = accelerator.prepare(generator, critic)
+    gather: Callable[[Tensor], Tensor] = accelerator.gather if world > 1 else _itself
     bare_g, bare_c = accelerator.unwrap_model(g), accelerator.unwrap_model(c)  # where no gradient is to be shared
     if ema is not None:
         ema.to(here)
@@ -130,7 +134,7 @@ def train(
         with torch.no_grad():
             drawn = [batches.latent(step, turn, part) for part in range(parts)]
             scores = [bare_c(bare_g(z, *_given(y)), *_given(y)) for z, y in drawn]
-        return torch.cat([accelerator.gather(goal.first(part)) for part in scores])
+        return torch.cat([gather(goal.first(part)) for part in scores])
 
     own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
     shown = bar("training", config.steps, progress if first else False)
@@ -142,7 +146,7 @@ def train(
 
             # The critic: real against fake
             for turn in range(config.critic_steps):
-                critic_step.zero_grad(set_to_none=True)
+                critic_adam.zero_grad(set_to_none=True)
                 critic_loss, penalty = torch.zeros((), device=here), torch.zeros((), device=here)
                 if goal.of_generator.second_critic and parts > 1:
                     rejection = solve_rejection(ahead(step, turn), config.budget)
@@ -156,7 +160,7 @@ def train(
                         scores = c(torch.cat([real, fake]), *_given(real_labels, fake_labels))
                         of_real, of_fake = scores[: len(real)], scores[len(real) :]
                         if goal.of_generator.second_critic and parts == 1:
-                            rejection = solve_rejection(accelerator.gather(of_fake[:, 0].detach()), config.budget)
+                            rejection = solve_rejection(gather(of_fake[:, 0].detach()), config.budget)
                         loss = goal.critic(of_real, of_fake, rejection)
                         critic_loss += loss.detach() / parts
                         if config.gradient_penalty:
@@ -165,11 +169,11 @@ def train(
                             slopes = gradient_penalty(slope_of, real, fake, mix)
                             penalty += slopes.detach() / parts
                             loss = loss + config.gradient_penalty * slopes
-                        accelerator.backward(loss / parts)
-                critic_step.step()
+                        (loss / parts).backward()
+                critic_adam.step()
 
             # The generator: against the critic as it is now, and what rejection will make of it
-            generator_step.zero_grad(set_to_none=True)
+            generator_adam.zero_grad(set_to_none=True)
             generator_loss = torch.zeros((), device=here)
             log_ratios: list[Tensor] = []
             if goal.of_generator.rejects and parts > 1:
@@ -182,11 +186,11 @@ def train(
                         if (log_ratio := goal.log_ratio(scores.detach())) is not None:
                             log_ratios.append(log_ratio)
                         if goal.of_generator.rejects and parts == 1:
-                            rejection = window.update(accelerator.gather(goal.first(scores).detach()))
+                            rejection = window.update(gather(goal.first(scores).detach()))
                         loss = goal.generator(scores, rejection)
                         generator_loss += loss.detach() / parts
-                        accelerator.backward(loss / parts)
-            generator_step.step()
+                        (loss / parts).backward()
+            generator_adam.step()
             if ema is not None:
                 average(ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
 
@@ -205,7 +209,7 @@ def train(
                 row: Row = {"step": done, "seconds": round(time.perf_counter() - began, 3), **means}
                 if log_ratios:
                     own_c = None if goal.logistic_head else rejection
-                    row |= _at_budget(accelerator.gather(torch.cat(log_ratios)), config.budget, own_c)
+                    row |= _at_budget(gather(torch.cat(log_ratios)), config.budget, own_c)
                 if first:
                     journal.add(row)
                 note = _note(row)
@@ -230,6 +234,10 @@ def _given(*labels: Tensor | None) -> tuple[Tensor, ...]:
 
 def _first_output(goal: Objective, critic: nn.Module, labels: Tensor | None, x: Tensor) -> Tensor:
     return goal.first(critic(x, *_given(labels)))
+
+
+def _itself(of_one: Tensor) -> Tensor:
+    return of_one
 
 
 def _shared(accelerator: Any, network: nn.Module, last: bool) -> AbstractContextManager[Any]:

@@ -86,8 +86,11 @@ def solve_rejection(log_ratio: torch.Tensor, budget: float) -> Rejection:
         >>> rejection.log_c.exp(), rejection.log_rate.exp()
         (tensor(0.5000), tensor(0.5000))
     """
-    x = critic_output(log_ratio, "log_ratio").detach()
-    if x.device.type == "cpu" and (found := batch_root(x.numpy(), check_budget(budget))):
+    return _solve(critic_output(log_ratio, "log_ratio").detach(), check_budget(budget))
+
+
+def _solve(x: torch.Tensor, budget: float) -> Rejection:
+    if x.device.type == "cpu" and (found := batch_root(x.numpy(), budget)):
         return Rejection(*(torch.tensor(value, dtype=x.dtype) for value in found))
     # Unchecked, it costs an accelerator no synchronisation; a NaN stays in the outputs and shows in the loss.
     log_c = solve_log_c(x, budget, check=False)
@@ -131,7 +134,7 @@ class BudgetWindow:
         if self.size is not None:
             self._latest = self._latest[-self.size :].clone()
         if self._rejection is None or self._updates % self.every == 0:
-            self._rejection = solve_rejection(self._latest, self.budget)
+            self._rejection = _solve(self._latest, self.budget)
         self._updates += 1
         return self._rejection
 
