@@ -24,6 +24,7 @@ from obrs.training.config import TrainConfig, override, read_config
 from obrs.training.loop import _note, train
 from obrs.training.losses import GENERATOR_LOSSES, generator_loss, gradient_penalty
 from obrs.training.networks import build_networks
+from obrs.training.root import batch_root
 from obrs.training.state import average
 from obrs.training.trained import load_trained
 from obrs.training.watch import DivergedError, read_log
@@ -114,9 +115,9 @@ def test_the_constant_is_solved_every_so_many_steps_however_many_parts(tmp_path,
 
     def counted(log_ratio, budget):
         solved.append(len(log_ratio))
-        return solve_rejection(log_ratio, budget)
+        return batch_root(log_ratio, budget)
 
-    monkeypatch.setattr("obrs.training.window.solve_rejection", counted)
+    monkeypatch.setattr("obrs.training.window.batch_root", counted)
     config = replace(SMALL, steps=7, parts=4, constant_every=3, generator_loss="exact")
     train(config)
     assert solved == [32, 32, 32]

@@ -91,7 +91,7 @@ def solve_rejection(log_ratio: torch.Tensor, budget: float) -> Rejection:
 
 def _solve(x: torch.Tensor, budget: float) -> Rejection:
     if x.device.type == "cpu" and (found := batch_root(x.numpy(), budget)):
-        return Rejection(*(torch.tensor(value, dtype=x.dtype) for value in found))
+        return Rejection(x.new_full((), found[0]), x.new_full((), found[1]))
     # Unchecked, it costs an accelerator no synchronisation; a NaN stays in the outputs and shows in the loss.
     log_c = solve_log_c(x, budget, check=False)
     return Rejection(log_c, torch.clamp(x + log_c, max=0.0).exp().mean().log())
