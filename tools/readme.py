@@ -180,14 +180,13 @@ def training_cost():
         [
             names[row["size"]],
             f"`{row['mode']}`",
-            f"{row['wall ratio']:.3f}",
-            f"{row['processor ratio']:.3f}",
-            "{:.3f} to {:.3f}".format(*row["processor ratio, quartiles"]),
+            f"{row['ratio']:.3f} ± {row['standard error']:.3f}",
+            f"{min(row['rounds']):.3f} to {max(row['rounds']):.3f}",
             f"{row['target']:g}",
         ]
         for row in record["rows"]
     ]
-    head = ["networks", "loss", "wall time", "processor time", "its quartiles", "target, at most"]
+    head = ["networks", "loss", "wall time", "range", "target, at most"]
     return _table(head, rows)
 
 

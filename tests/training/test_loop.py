@@ -510,7 +510,10 @@ def test_the_command_says_where_the_run_is_and_what_to_do_next(tmp_path, capsys,
     assert "obrs train 'an other/config.json' --out 'an other' --resume" in said
 
 
-def test_ctrl_c_says_what_is_kept_and_the_run_goes_on_from_there(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("presses", "kept"), [(1, 4), (2, 3)])
+def test_ctrl_c_saves_first_unless_pressed_twice_and_the_run_goes_on_from_there(
+    tmp_path, capsys, monkeypatch, presses, kept
+):
     from obrs.cli import main
 
     calls = []
@@ -518,17 +521,19 @@ def test_ctrl_c_says_what_is_kept_and_the_run_goes_on_from_there(tmp_path, capsy
     def interrupted(*arguments):
         calls.append(arguments)
         if len(calls) == 4:
-            signal.raise_signal(signal.SIGINT)
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
         average(*arguments)
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.toml").write_text("steps = 6\nbatch_size = 8\ndata_size = 64\nsave_every = 2\nema_decay = 0.5")
+    (tmp_path / "run.toml").write_text("steps = 6\nbatch_size = 8\ndata_size = 64\nsave_every = 3\nema_decay = 0.5")
     with monkeypatch.context() as patch:
         patch.setattr("obrs.training.loop.average", interrupted)
         assert main(["train", "run.toml", "--out", "run"]) == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     said = capsys.readouterr().err
-    kept = "run/checkpoints/step-00000002.safetensors"
-    assert said == f"interrupted after step 3; {kept} is kept, go on with --resume (resume=True)\n"
+    file = f"run/checkpoints/step-0000000{kept}.safetensors"
+    assert said == f"interrupted after step {5 - presses}; {file} is kept, go on with --resume (resume=True)\n"
     assert main(["train", "run.toml", "--out", "run", "--resume"]) == 0
     assert torch.equal(weights(load_trained("run").generator), weights(train(read_config("run.toml")).generator))
 

@@ -66,7 +66,8 @@ def train(
 
     Raises:
         DivergedError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
-        Interrupted: Ctrl-C; says which checkpoint is kept.
+        Interrupted: Ctrl-C; says which checkpoint is kept. One process finishes its step and saves first; press
+            again not to wait.
 
     Example:
         >>> run = train(TrainConfig(steps=3, batch_size=16, data_size=100, generator_loss="exact"))
@@ -138,7 +139,8 @@ def train(
 
     own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
     shown = bar("training", config.steps, progress if first else False)
-    with interruptible(losses, folder), as_found(generator, critic), closing(journal), own_noise, shown as tell:
+    asked_to_stop = interruptible(losses, folder, alone=world == 1)
+    with asked_to_stop as stop, as_found(generator, critic), closing(journal), own_noise, shown as tell:
         g.train()
         c.train()
         for step in range(start, config.steps):
@@ -198,7 +200,8 @@ def train(
             done = step + 1
             also = {"penalty": penalty} if config.gradient_penalty else {}
             losses.add(done, critic=critic_loss, **also, generator=generator_loss)
-            last = done == config.steps
+            stopped = stop()
+            last = done == config.steps or stopped
             save = folder is not None and (last or done % config.save_every == 0)
             if save or last or done % config.log_every == 0:
                 means, wrong = losses.look()
@@ -216,6 +219,8 @@ def train(
             tell(done, note)
             if save and folder is not None:
                 state.save(folder, done, facts, config.keep)
+            if stopped and done < config.steps:
+                raise KeyboardInterrupt
     for network in (generator, critic, *(() if ema is None else (ema,))):
         accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
     return Trained(generator, critic, ema, config, journal.rows, folder, tuple(facts["counts"]))

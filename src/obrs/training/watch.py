@@ -1,6 +1,8 @@
 """What a run says of itself: losses that are watched for NaN, lines of JSON, TensorBoard."""
 
 import json
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
@@ -77,12 +79,17 @@ class Losses:
 
 
 @contextmanager
-def interruptible(losses: Losses, folder: Path | None) -> Iterator[None]:
+def interruptible(losses: Losses, folder: Path | None, *, alone: bool = True) -> Iterator[Callable[[], bool]]:
     """Make of Ctrl-C an `Interrupted` that says how far the run came, and which checkpoint is kept.
+
+    What is given says whether Ctrl-C was pressed: the run then finishes its step, saves, and raises
+    `KeyboardInterrupt`. A second Ctrl-C does not wait, nor does the first where there is nothing to save or nobody to
+    ask: without a folder, outside the main thread, and among many processes, which would not stop at one step.
 
     Args:
         losses: Of the run; they know its latest step.
         folder: Of the run, or None.
+        alone: Whether this is the only process.
 
     Example:
         >>> try:
@@ -92,12 +99,27 @@ def interruptible(losses: Losses, folder: Path | None) -> Iterator[None]:
         ...     print(error)
         interrupted after step 7; no checkpoint was kept
     """
+    pressed: list[int] = []
+
+    def press(number: int, _: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    before = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    gently = folder is not None and alone and in_main and before is signal.default_int_handler
     try:
-        yield
+        if gently:
+            signal.signal(signal.SIGINT, press)
+        yield lambda: bool(pressed)
     except KeyboardInterrupt as error:
         kept = last(folder)
         said = f"{kept} is kept, go on with --resume (resume=True)" if kept else "no checkpoint was kept"
         raise Interrupted(f"interrupted after step {losses.step}; {said}", None) from error
+    finally:
+        if gently:
+            signal.signal(signal.SIGINT, before)
 
 
 class Journal:
