@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
-    ["_progress", "_names"],
+    ["_progress", "_names", "_files"],
     ["_arrays", "_stable"],
     ["draws", "divergences", "bounds", "_inputs", "_prefix", "_solve_device", "_solve_host"],
     ["_layout", "_influence", "models", "data"],

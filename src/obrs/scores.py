@@ -7,17 +7,16 @@ asked for is left alone: the cells of a csv stay text, and a jsonl row keeps the
 import difflib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ._files import replacing
 from ._formats import ABSENT, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
 from .errors import InputError
 
@@ -106,7 +105,7 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
     if path == "-":
         return FORMATS[format][1](columns, sys.stdout.buffer)
     try:
-        with _replacing(path) as file:
+        with replacing(path) as file:
             FORMATS[format][1](columns, file)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), path) from error
@@ -198,26 +197,3 @@ def format_of(path: str, format: str | None = None) -> str:
         what = f"{path}: unknown extension {Path(path).suffix!r}" if format is None else f"unknown format {format!r}"
         raise InputError(f"{what}; choose from {', '.join(FORMATS)}")
     return known
-
-
-@contextmanager
-def _replacing(path: str) -> Iterator[BinaryIO]:
-    """Open a file beside `path` that takes its place once it is whole."""
-    target = Path(os.path.realpath(path))
-    exists = target.exists()
-    if exists and (not target.is_file() or not os.access(target, os.W_OK)):
-        with open(target, "wb") as file:  # a device or a pipe; a folder or what may not be written raises
-            yield file
-        return
-    beside = target.with_name(f".obrs-{os.urandom(8).hex()}.tmp")
-    try:
-        with open(beside, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if exists:
-            os.chmod(beside, target.stat().st_mode & 0o7777)
-        os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

@@ -5,6 +5,7 @@ from dataclasses import asdict, fields
 
 import pytest
 
+from obrs.cli.fields import read_fields
 from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
 from obrs.training.config import TrainConfig, override, read_config
 
@@ -25,7 +26,7 @@ def test_toml_says_what_differs_from_the_defaults(tmp_path):
 def test_the_command_line_wins_over_the_file():
     said = ["--budget", "4", "--batch-size=128", "--two_heads", "--data", "ring8"]
     said += ["--generator-betas", "0,0.9", "--spectral-norm", "false"]
-    got = override(TrainConfig(budget=3, spectral_norm=True), said)
+    got = override(TrainConfig(budget=3, spectral_norm=True), read_fields(said))
     assert got == TrainConfig(budget=4.0, batch_size=128, two_heads=True, data="ring8", generator_betas=(0.0, 0.9))
 
 
@@ -89,10 +90,10 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, text, line):
         (["--steps"], "--steps needs a value: a whole number"),
         (["--steps", "--two-heads"], "--steps needs a value: a whole number"),
         (["--steps", "many"], "steps must be a whole number, got 'many'"),
-        (["5"], "expected --field value, got '5'"),
+        (["5"], "expected --FIELD VALUE, got '5'"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(said, line):
     with pytest.raises((InputError, InputTypeError, UnknownNameError)) as caught:
-        override(TrainConfig(), said)
+        override(TrainConfig(), read_fields(said))
     assert str(caught.value) == line

@@ -388,7 +388,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
 
     done = subprocess.run([*command, "killed", "--resume", "--steps", steps], **options, check=False)
     assert done.returncode == 0, done.stderr
-    whole = train(override(read_config(tmp_path / "run.toml"), ["--steps", steps]), out=tmp_path / "whole")
+    whole = train(override(read_config(tmp_path / "run.toml"), {"steps": steps}), out=tmp_path / "whole")
     name = f"checkpoints/step-{stopped + 10:08d}.safetensors"
     assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

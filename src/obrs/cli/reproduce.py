@@ -1,6 +1,5 @@
 """`obrs reproduce`: run a figure or table of the paper."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from ..errors import InputError, Interrupted
 from .app import app
+from .fields import read_fields
 
 __all__ = ["reproduce"]
 
@@ -29,7 +29,10 @@ def reproduce(
     """
     from .. import experiments
 
-    changes = _changes(context.args)
+    changes = read_fields(context.args)
+    for field, value in changes.items():
+        if value is None:
+            raise InputError(f"--{field} needs a value")
     if name == "list":
         if changes:
             raise InputError("`obrs reproduce list` takes no fields")
@@ -46,22 +49,6 @@ def reproduce(
         raise
     typer.echo(experiments.render(experiments.load(json_file)))
     typer.echo(f"\nresult: {json_file}\npicture: {png_file}\n{_NEXT}")
-
-
-def _changes(arguments: Sequence[str]) -> dict[str, str]:
-    """Read `--field value` and `--field=value`."""
-    changes, rest = {}, list(arguments)
-    while rest:
-        text = rest.pop(0)
-        name, joined, value = text.removeprefix("--").partition("=")
-        if not text.startswith("--") or not name:
-            raise InputError(f"expected --FIELD VALUE, got {text!r}")
-        if not joined:
-            if not rest:
-                raise InputError(f"{text} needs a value")
-            value = rest.pop(0)
-        changes[name] = value
-    return changes
 
 
 def _listed() -> str:

@@ -8,6 +8,7 @@ import typer
 
 from ..errors import Interrupted, MissingLibraryError
 from .app import app
+from .fields import read_fields
 
 __all__ = ["train"]
 
@@ -33,7 +34,7 @@ def train(
         from ..training.loop import train as run_training
     except ModuleNotFoundError as error:
         raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
-    wanted = settings.override(settings.read_config(config), context.args)
+    wanted = settings.override(settings.read_config(config), read_fields(context.args))
     folder = out or _folder_of(config)
     try:
         run = run_training(wanted, out=folder, resume=resume)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import __version__
+from .._files import replacing
 from .._progress import bar
 from ..errors import InputError
 
@@ -70,10 +71,8 @@ class Record:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; a file that was there is replaced in one step, or not at all."""
-        target = Path(path)
-        unfinished = target.with_name(target.name + ".writing")
-        unfinished.write_text(_as_json(asdict(self)))
-        os.replace(unfinished, target)
+        with replacing(path) as file:
+            file.write(_as_json(asdict(self)).encode())
 
 
 def load(path: str | os.PathLike[str]) -> Record:

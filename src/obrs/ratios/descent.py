@@ -1,8 +1,6 @@
 """One descent for every network that is fitted here: averaged weights, early stopping, and a file to go on from."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from .._files import replacing
 from .._inputs import is_number
 from .._progress import bar
 from ..errors import InputError, MissingLibraryError
@@ -208,14 +207,8 @@ def write_tensors(path: Path, tensors: dict[str, Any], facts: dict[str, Any]) ->
         raise _MISSING from error
     check_folder(path)
     data = save({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, {"obrs": json.dumps(facts)})
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(data)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,16 +2,15 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
+from .._files import replacing
 from ..errors import InputError
 from .batches import Batch, concatenate, leaves, length, map_leaves, take
 
@@ -123,15 +122,8 @@ class Samples:
         }
         arrays = {f"x{i}": value for i, value in enumerate(parts.values())}
         arrays |= {"ids": self.ids, "log_ratio": self.log_ratio, "log_weight": self.log_weight}
-        path = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Samples":

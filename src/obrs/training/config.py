@@ -1,7 +1,7 @@
 """What a training run is made from: one frozen record of plain values, read from TOML, saved as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -170,28 +170,20 @@ def read_config(path: str | Path) -> TrainConfig:
     return _with(TrainConfig(), values, f" of {path.name}")
 
 
-def override(config: TrainConfig, arguments: Iterable[str]) -> TrainConfig:
-    """Replace fields by what a command line says, `--field value` or `--field=value`; a bare flag is true.
+def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:
+    """Replace fields by what a command line says of them, as text; None is a bare flag, and true.
 
     Example:
-        >>> override(TrainConfig(), ["--steps", "50", "--two-heads"]).steps
+        >>> override(TrainConfig(), {"steps": "50", "two_heads": None}).steps
         50
     """
-    values: dict[str, Any] = {}
-    words = list(arguments)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            raise InputError(f"expected --field value, got {word!r}")
-        key, equals, text = word[2:].partition("=")
-        _check_key(key := key.replace("-", "_"), "option")
-        if not equals:
-            bare = not words or words[0].startswith("--")
-            if bare and _TYPES[key] is not bool:
-                raise InputError(f"--{key} needs a value: {_SAID[_TYPES[key]]}")
-            text = "true" if bare else words.pop(0)
-        values[key] = _parsed(key, text)
-    return _with(config, values, "")
+    parsed: dict[str, Any] = {}
+    for key, text in values.items():
+        _check_key(key, "option")
+        if text is None and _TYPES[key] is not bool:
+            raise InputError(f"--{key} needs a value: {_SAID[_TYPES[key]]}")
+        parsed[key] = True if text is None else _parsed(key, text)
+    return _with(config, parsed, "")
 
 
 def _check_key(key: str, what: str, where: str = "") -> None:

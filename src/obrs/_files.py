@@ -1,0 +1,44 @@
+"""Files that are written whole, or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file beside `path` that takes its place once it is whole and on the disk.
+
+    Whatever goes wrong, a file that was there is still there. A link stays a link, permissions stay, and what is no
+    file, like a pipe, is written to as it is.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> with replacing(path) as file:
+        ...     _ = file.write(b"whole")
+        >>> path.read_bytes()
+        b'whole'
+    """
+    target = Path(os.path.realpath(path))
+    exists = target.exists()
+    if exists and (not target.is_file() or not os.access(target, os.W_OK)):
+        with open(target, "wb") as file:  # a device or a pipe; a folder or what may not be written raises
+            yield file
+        return
+    beside = target.with_name(f".obrs-{os.urandom(8).hex()}.tmp")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if exists:
+            os.chmod(beside, target.stat().st_mode & 0o7777)
+        os.replace(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
