@@ -311,11 +311,12 @@ def test_every_experiment_is_described_in_the_documentation():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMMITTED)
-def test_default_preset_gives_the_committed_results(name):
+@pytest.mark.parametrize("name", ["table-2", "figure-25-samples", "figure-time", "figure-obrs-vs-drs", "flows"])
+def test_default_presets_give_the_committed_rows_again(name):
+    """Networks are trained in these, and end elsewhere on another processor: only what is measured is the same."""
     committed = experiments.load(ROOT / "results" / f"{name}.json")
     again = experiments.reproduce(name, "default", progress=False)
-    assert [row["row"] for row in again.rows] == [row["row"] for row in committed.rows]
+    assert [list(strings_of(row)) for row in again.rows] == [list(strings_of(row)) for row in committed.rows]
 
 
 def test_a_picture_is_a_png(tmp_path, capsys):
