@@ -202,7 +202,16 @@ def training_cost():
     return _table(head, rows)
 
 
+def training_evidence():
+    """What every loss leaves after rejection."""
+    from obrs.experiments import load
+    from obrs.experiments.tw_obrs import render as table
+
+    return f"```text\n{table(load(ROOT / 'results/tw-obrs.json'))}\n```"
+
+
 TABLES = {
+    "training evidence": training_evidence,
     "table 2": table_2,
     "training cost": training_cost,
     "table 2 whole": table_2_whole,

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from obrs.errors import InputError, UnknownNameError
 from obrs.experiments import Record, load, reproduce
-from obrs.experiments.tw_obrs import Config, plot, render, summary
+from obrs.experiments.tw_obrs import Config, gain, plot, render, summary
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +34,15 @@ def test_mean_and_deviation_are_over_all_seeds():
     assert (line["runs"], line["collapsed"]) == (3, 0)
     assert line["divergence"] == pytest.approx((0.6, 0.1))
     assert "0.600 ± 0.100" in render(made)
+
+
+def test_the_gain_over_the_first_loss_is_seed_by_seed():
+    plain = [row("non_saturating", i, divergence=d) for i, d in enumerate((0.5, 0.9, 0.7))]
+    ours = [row("exact", i, divergence=d) for i, d in enumerate((0.4, 0.7, 0.8))]
+    error = np.std([0.1, 0.2, -0.1], ddof=1) / np.sqrt(3)
+    assert gain(record(*plain, *ours), "weak", "exact", over="non_saturating") == pytest.approx((0.2 / 3, error, 2, 3))
+    assert gain(record(*ours), "weak", "exact", over="non_saturating") is None
+    assert "+0.067 ± 0.088  2/3" in render(record(*plain, *ours))
 
 
 def test_a_run_that_went_to_infinity_counts_as_the_worst_there_is():

@@ -33,7 +33,8 @@ class TrainConfig:
         layers: Hidden layers of an MLP.
         activation: Activation of an MLP.
         spectral_norm: Spectral normalisation of the critic.
-        generator_loss: A key of `GENERATOR_LOSSES`; "paper", "exact" and their like train for the budget.
+        generator_loss: A key of `GENERATOR_LOSSES`. "paper_raw", "exact" and their like train for the budget; "dual"
+            and "non_saturating" are plain training. "paper_raw" is for the divergence "gan" alone.
         divergence: Which divergence the generator minimises, a key of `DIVERGENCES`; hinge and wgan ignore it.
         critic_loss: A key of `CRITIC_LOSSES`; "" takes the divergence, or what goes with hinge and wgan.
         budget: K, proposals per kept sample; the Tw/OBRS losses train for it, and the log reports at it.
@@ -74,7 +75,7 @@ class TrainConfig:
     layers: int = 3
     activation: str = "relu"
     spectral_norm: bool = False
-    generator_loss: str = "non_saturating"
+    generator_loss: str = "paper_raw"
     divergence: str = "gan"
     critic_loss: str = ""
     budget: float = 2.0

@@ -300,8 +300,8 @@ def _paper(record: FDivergence, limit: float) -> GeneratorLoss:
 def _paper_raw(record: FDivergence, limit: float) -> GeneratorLoss:
     if record.name != "gan":
         raise DivergenceError(
-            f"paper_raw is for gan, the one divergence the paper prints with f(1) = -2 log 2, got {record.name}; "
-            "use paper"
+            f"the generator loss paper_raw is for gan, the one divergence the paper prints with f(1) = -2 log 2, got "
+            f"{record.name}; choose exact, or dual for plain training"
         )
     return _primal("paper_raw", record, _raw_f)
 
