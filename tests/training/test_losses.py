@@ -28,8 +28,10 @@ from training.tw_gradients import (  # noqa: E402
 )
 
 import obrs  # noqa: E402
+from obrs.divergences import DIVERGENCES  # noqa: E402
 from obrs.errors import BudgetError, DivergenceError, InputError, InputTypeError, UnknownNameError  # noqa: E402
 from obrs.training.losses import (  # noqa: E402
+    _IN_KERNELS,
     CRITIC_LOSSES,
     GENERATOR_LOSSES,
     MAX_LOG_RATIO,
@@ -533,3 +535,22 @@ def test_mistakes_are_named_in_one_line(call, error, message):
         call()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("key", ["f", "critic", "f_star_of_f_prime"])
+@pytest.mark.parametrize("name", ["gan", "js"])
+def test_the_kernels_of_a_loss_are_the_divergence_of_that_name(name, key, dtype):
+    x = torch.tensor([-700.0, -41, -39, -20, -3, -1e-3, 0, 1e-3, 1.1, 3, 20, 39, 41, 700], dtype=dtype)
+    x.requires_grad_()
+    quick, record = _IN_KERNELS[name][key], DIVERGENCES[name]
+    (slopes,) = torch.autograd.grad(quick(x).sum(), x)
+    x = x.detach()
+    rounding = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(quick(x), getattr(record, key)(x), rtol=rounding, atol=rounding)
+    # the derivatives in log u: u f'(u), u f''(u) and u² f''(u)
+    u, share = x.double().exp(), torch.sigmoid(x.double())
+    truth = {"f": u * torch.nn.functional.logsigmoid(x.double()), "critic": 1 - share, "f_star_of_f_prime": share}[key]
+    truth = torch.where(x > 40, -1.0, truth) if key == "f" else truth
+    scale = 0.5 if name == "js" else 1.0
+    torch.testing.assert_close(slopes.double(), scale * truth, rtol=8 * rounding, atol=rounding)

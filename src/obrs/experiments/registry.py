@@ -77,7 +77,7 @@ _ALL = (
         "table-2",
         "Table 2",
         "25 Gaussians: every sampler on one under-trained GAN at the same budget, quality and cost",
-        "2 min",
+        "80 s",
     ),
     Entry(
         "figure-25-samples",
@@ -89,7 +89,7 @@ _ALL = (
         "figure-time",
         "Appendix D.2",
         "25 Gaussians: precision and divergence against time, every method's budget swept",
-        "3 min",
+        "2 min",
     ),
     Entry(
         "figure-obrs-vs-drs",
@@ -113,7 +113,7 @@ _ALL = (
         "tw-obrs",
         "Section 5.3",
         "training with the rejection inside: every generator loss, two generators and digits, after rejection",
-        "45 min",
+        "70 min",
     ),
     Entry(
         "flows",
