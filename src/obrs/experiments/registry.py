@@ -113,7 +113,7 @@ _ALL = (
         "tw-obrs",
         "Section 5.3",
         "training with the rejection inside: every generator loss, two generators and digits, after rejection",
-        "70 min",
+        "75 min",
     ),
     Entry(
         "flows",
