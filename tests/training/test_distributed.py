@@ -27,6 +27,7 @@ RUNS = {
 HALVED = {
     "exact_half": replace(SMALL, generator_loss="exact", budget=2, window=80),
     "paper_half": replace(SMALL, generator_loss="paper_raw", budget=2, parts=2),
+    "two_critics_half": replace(SMALL, generator_loss="two_critics", budget=2),
 }
 # Each process makes all runs; the first one writes the gradients of their last step.
 SCRIPT = """
@@ -46,14 +47,17 @@ for path in sorted(Path(sys.argv[1]).glob("*.json")):
 
 
 def settings(folder, name):
-    return RUNS[name] if name in RUNS else replace(HALVED[name], start_from=str(folder / "start"))
+    pair = name.startswith("two_critics")
+    return RUNS[name] if name in RUNS else replace(HALVED[name], start_from=str(folder / ("pair" if pair else "start")))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The runs as two processes make them, connected by gloo on this machine."""
     folder = tmp_path_factory.mktemp("two")
-    train(replace(SMALL, steps=100, critic_lr=1e-2), out=folder / "start")
+    start = replace(SMALL, steps=100, critic_lr=1e-2, generator_loss="non_saturating")
+    train(start, out=folder / "start")
+    train(replace(start, steps=60, generator_loss="two_critics"), out=folder / "pair")
     for name in [*RUNS, *HALVED]:
         settings(folder, name).save(folder / f"{name}.json")
     (folder / "script.py").write_text(SCRIPT)

@@ -4,6 +4,7 @@ Every process draws the batch of all and takes its rows, so that many processes 
 goes on after a stop sees what it would have seen.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -72,27 +73,44 @@ class Batches:
         self._part, self._share = config.batch_size // config.parts, config.batch_size // config.parts // world
         self._rank = rank
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self._drawn: dict[str, tuple[tuple[int, int], Tensor]] = {}  # of the latest step: its parts share a draw
 
     def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return real samples and their labels: the data in a new random order each time it has been seen."""
-        size = self._config.batch_size
-        first = (step * self._config.critic_steps + turn) * size
-        rows = self._rows(first, first + size)[self._mine(part)]
+        rows = self._once("real", step, turn, self._real_rows)[self._mine(part)]
         return self._there(self._data.x[rows]), self._labels(rows)
 
     def latent(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return latents and labels for fakes, the labels as frequent as in the data; turn -1 is the generator's."""
-        generator, size = keyed(self._config.seed, "latent", step, turn), self._config.batch_size
-        z = torch.randn(size, self._config.latent, generator=generator)[self._mine(part)]
+        z = self._once("latent", step, turn, self._latents)[self._mine(part)]
         if self._data.labels is None:
             return self._there(z), None
-        rows = torch.randint(len(self._data.x), (size,), generator=generator)[self._mine(part)]
+        rows = self._once("fake rows", step, turn, self._fake_rows)[self._mine(part)]
         return self._there(z), self._labels(rows)
 
     def mix(self, step: int, turn: int, part: int) -> Tensor:
         """Return a uniform per sample: where between real and fake the gradient penalty looks."""
         numbers = torch.rand(self._config.batch_size, generator=keyed(self._config.seed, "mix", step, turn))
         return self._there(numbers[self._mine(part)])
+
+    def _once(self, what: str, step: int, turn: int, draw: Callable[[int, int], Tensor]) -> Tensor:
+        """Return what is drawn for all parts and processes, drawn for the first part and kept for the others."""
+        found = self._drawn.get(what)
+        if found is None or found[0] != (step, turn):
+            found = self._drawn[what] = ((step, turn), draw(step, turn))
+        return found[1]
+
+    def _latents(self, step: int, turn: int) -> Tensor:
+        generator = keyed(self._config.seed, "latent", step, turn)
+        return torch.randn(self._config.batch_size, self._config.latent, generator=generator)
+
+    def _fake_rows(self, step: int, turn: int) -> Tensor:
+        generator = keyed(self._config.seed, "fake labels", step, turn)
+        return torch.randint(len(self._data.x), (self._config.batch_size,), generator=generator)
+
+    def _real_rows(self, step: int, turn: int) -> Tensor:
+        first = (step * self._config.critic_steps + turn) * self._config.batch_size
+        return self._rows(first, first + self._config.batch_size)
 
     def _mine(self, part: int) -> slice:
         """Return which of a step's samples are this process's in a part."""
@@ -115,6 +133,8 @@ class Batches:
         return None if self._data.labels is None else self._there(self._data.labels[rows])
 
     def _there(self, x: Tensor) -> Tensor:
+        if torch.device(self._device).type == "cuda":
+            x = x.pin_memory()  # from other memory a copy to the device waits
         return x.to(self._device, non_blocking=True)
 
 
@@ -193,13 +213,18 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
 
 def _samples(x: Any) -> Tensor:
     try:
-        samples = torch.as_tensor(x)
+        samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputTypeError(f"data must be an array of numbers, got {type(x).__name__}") from error
     if samples.ndim not in (2, 4) or 0 in samples.shape:
         shape = "(n, dim) or (n, channels, height, width)"
         hint = "; use x[:, None]" if samples.ndim in (1, 3) else ""
         raise InputError(f"data must have shape {shape}, got {tuple(samples.shape)}{hint}")
+    if samples.ndim == 4 and samples.shape[3] in (1, 3) and samples.shape[1] not in (1, 3):
+        raise InputError(
+            f"images must have shape (n, channels, height, width), got {tuple(samples.shape)}, which seems to have its "
+            "channels last; use x.transpose(0, 3, 1, 2), or x.permute(0, 3, 1, 2) in torch"
+        )
     if samples.is_complex() or samples.dtype == torch.bool:
         raise InputTypeError(f"data must be real numbers, got {samples.dtype}")
     low, high = (float(end) for end in torch.aminmax(samples))

@@ -2,8 +2,8 @@
 
 import copy
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from math import exp, isfinite
@@ -32,6 +32,22 @@ __all__ = ["train"]
 _FREE = ("steps", "log_every", "save_every", "keep", "tensorboard")  # may change when a run is resumed
 
 
+@contextmanager
+def _own_accelerators() -> Iterator[None]:
+    """Leave the state that all accelerators of a process share, their precision above all, as it was found."""
+    try:
+        from accelerate.state import AcceleratorState
+    except ImportError:  # `_accelerator` says so
+        yield
+        return
+    others, AcceleratorState._shared_state = AcceleratorState._shared_state, {}
+    try:
+        yield
+    finally:
+        AcceleratorState._shared_state = others
+
+
+@_own_accelerators()
 def train(
     config: TrainConfig,
     *,
@@ -92,22 +108,18 @@ def train(
         config, facts["shape"], samples.classes, goal.outputs, generator=generator, critic=critic
     )
     try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
+    accelerator = _accelerator(config.precision)
+    here, first = accelerator.device, accelerator.is_main_process
+    rank, world = accelerator.process_index, accelerator.num_processes
+    for network in (generator, critic):
+        network.to(here)
     ema = copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None
     generator_adam = torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas)
     critic_adam = torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas)
     learning = [weight for weight in critic.parameters() if weight.requires_grad]
     window = BudgetWindow(config.budget, size=config.window or None, every=config.constant_every)
-    accelerator = _accelerator(config.precision)
-    here, first = accelerator.device, accelerator.is_main_process
-    rank, world = accelerator.process_index, accelerator.num_processes
     batches = Batches(samples, config, rank=rank, world=world, device=here)
-    # Only the networks: neither precision scales its gradients, and accelerate's wrappers of backward and of the
-    # optimisers look for installed libraries on the disk at every step, a tenth of a step of small perceptrons
-    g, c = accelerator.prepare(generator, critic)
     gather: Callable[[Tensor], Tensor] = accelerator.gather if world > 1 else _itself
-    bare_g, bare_c = accelerator.unwrap_model(g), accelerator.unwrap_model(c)  # where no gradient is to be shared
-    if ema is not None:
-        ema.to(here)
 
     # Where it starts: afresh, from another run's networks, or where this run stopped
     state = State(generator, critic, ema, generator_adam, critic_adam, window, accelerator)
@@ -138,9 +150,15 @@ def train(
         return torch.cat([gather(goal.first(part)) for part in scores])
 
     own_noise = torch.random.fork_rng(devices=[here] if here.type == "cuda" else [])
-    shown = bar("training", config.steps, progress if first else False)
-    asked_to_stop = interruptible(losses, folder, alone=world == 1)
-    with asked_to_stop as stop, as_found(generator, critic), closing(journal), own_noise, shown as tell:
+    with (
+        interruptible(losses, folder, alone=world == 1) as stop,
+        closing(journal),
+        bar("training", config.steps, progress if first else False) as tell,
+        own_noise,
+        as_found(generator, critic),
+        _prepared(accelerator, generator, critic) as (g, c),
+    ):
+        bare_g, bare_c = accelerator.unwrap_model(g), accelerator.unwrap_model(c)  # where no gradient is to be shared
         g.train()
         c.train()
         for step in range(start, config.steps):
@@ -205,7 +223,7 @@ def train(
             save = folder is not None and (last or done % config.save_every == 0)
             if save or last or done % config.log_every == 0:
                 means, wrong = losses.look()
-                if wrong is None and save and not all_finite(generator, critic):
+                if wrong is None and (save or last) and not all_finite(generator, critic):
                     wrong = f"a weight is not finite after step {done}"
                 if wrong is not None:
                     raise DivergedError(wrong, checkpoints.last(folder))
@@ -222,7 +240,7 @@ def train(
             if stopped and done < config.steps:
                 raise KeyboardInterrupt
     for network in (generator, critic, *(() if ema is None else (ema,))):
-        accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
+        network.eval()
     return Trained(generator, critic, ema, config, journal.rows, folder, tuple(facts["counts"]))
 
 
@@ -273,12 +291,34 @@ def _note(row: Row) -> str:
 def _accelerator(precision: str) -> Any:
     try:
         from accelerate import Accelerator
-        from accelerate.state import AcceleratorState
     except ImportError as error:
         raise MissingLibraryError("training needs accelerate: pip install 'obrs[training]'") from error
-    AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
     gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
-    return Accelerator(mixed_precision=precision, cpu=not gpu)  # without a GPU many processes must be told to share
+    accelerator = Accelerator(
+        mixed_precision=precision, cpu=not gpu
+    )  # without a GPU many processes must be told to share
+    kind = accelerator.distributed_type.value
+    if kind in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
+        raise InputError(f"networks are copied to every process, not split; set up accelerate without {kind}")
+    return accelerator
+
+
+@contextmanager
+def _prepared(accelerator: Any, *networks: nn.Module) -> Iterator[tuple[nn.Module, ...]]:
+    """Let networks share gradients and compute in the precision of the run, and undo it however the block ends.
+
+    Only the networks: neither precision scales its gradients, and accelerate's wrappers of backward and of the
+    optimisers look for installed libraries on the disk at every step, a tenth of a step of small perceptrons.
+    """
+    own = [vars(network).get("forward") for network in networks]
+    try:
+        yield tuple(accelerator.prepare(*networks))
+    finally:
+        for network, forward in zip(networks, own, strict=True):
+            for name in ("forward", "_original_forward"):
+                vars(network).pop(name, None)
+            if forward is not None:
+                network.forward = forward
 
 
 def _starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:

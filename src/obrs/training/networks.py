@@ -134,7 +134,7 @@ def _try(
     z = torch.zeros(len(real[:2]), latent)
     try:
         with torch.no_grad():
-            fake, scores = generator(z, *given), critic(real[:2], *given)
+            fake, scores = _where_it_is(generator, z, *given), _where_it_is(critic, real[:2], *given)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         takes = "(z, labels) and (x, labels)" if given else "(z) and (x)"
         reason = str(error).strip().splitlines()[0]
@@ -152,6 +152,11 @@ def _try(
         raise InputError(
             f"the critic must return shape {said} for this loss, got {tuple(scores.shape)} for {wanted[0]} samples"
         )
+
+
+def _where_it_is(network: nn.Module, *batch: Tensor) -> Tensor:
+    there = next(network.parameters()).device
+    return network(*(part.to(there) for part in batch))
 
 
 @contextmanager

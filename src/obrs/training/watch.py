@@ -29,7 +29,8 @@ class DivergedError(ObrsError, ArithmeticError):
 
     def __init__(self, message: str, checkpoint: Path | None = None) -> None:
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint was kept"
-        super().__init__(f"{message}; {kept}; try a lower learning rate, or another loss")
+        how = "go on from it in another folder, with start_from and" if checkpoint else "try again with"
+        super().__init__(f"{message}; {kept}; {how} a lower learning rate or another loss")
         self.checkpoint = checkpoint
 
 
@@ -137,7 +138,7 @@ class Journal:
         if self._path is not None:
             self.rows = [row for row in read_log(self._path) if row["step"] <= upto]
             write_text(self._path, "".join(map(_line, self.rows)))
-        self._board = _board(folder) if tensorboard and folder is not None else None
+        self._board = _board(folder, upto) if tensorboard and folder is not None else None
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row."""
@@ -176,9 +177,9 @@ def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row) + "\n"
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, upto: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingLibraryError("tensorboard=true needs tensorboard: pip install 'obrs[tensorboard]'") from error
-    return SummaryWriter(folder)
+    return SummaryWriter(folder, purge_step=upto + 1)  # what was written of later steps is hidden
