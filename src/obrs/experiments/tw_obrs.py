@@ -3,8 +3,8 @@
 The paper trains BigGANs on CIFAR-10 and CelebA. Here every generator loss of `obrs.training.losses` trains the same
 small networks from the same seeds: on 25 Gaussians a strong generator (three hidden layers of 100) and a weak one
 (2-16-16-16-2), and a convolutional one on scikit-learn's digits. All are judged in the same way, at the budget that
-they were trained for: a ratio is fitted from scratch on fresh samples, rejects fresh proposals, and what it keeps is
-measured.
+they were trained for: the moving average of the generator (decay 0.99) proposes, a ratio is fitted from scratch on
+fresh samples of it, rejects fresh proposals, and what it keeps is measured.
 
 - `divergence`: the GAN divergence (twice Jensen-Shannon, at most 1.386) between the target and what is kept. On the
   Gaussians from a histogram of what is kept over 301 cells of known mass. On the digits, whose density nobody knows,

@@ -40,8 +40,9 @@ class TrainConfig:
         budget: K, proposals per kept sample; the Tw/OBRS losses train for it, and the log reports at it.
         two_heads: Give the critic a second head that is always trained with the logistic loss, so that its log-ratio
             is at hand whatever trains the generator.
-        gradient_penalty: Weight of the gradient penalty on the critic; 0 for none.
-        constant_every: Solve the constant c_K every so many steps.
+        gradient_penalty: Weight of the gradient penalty on the critic's first output; 0 for none.
+        constant_every: Solve the constant c_K every so many steps. The second critic of "two_critics" is trained on
+            what its own batch keeps, solved every time.
         window: Solve it on so many of the latest log-ratios; 0 takes those of the batch.
         max_log_ratio: Where losses that grow faster than log r clamp it.
         steps: Steps of the generator.
