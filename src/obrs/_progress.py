@@ -16,7 +16,7 @@ class Tell(Protocol):
 
 @contextmanager
 def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
-    """Show a bar with a note and the time left while the block runs.
+    """Show a bar with the time left and a note, which a narrow terminal cuts, while the block runs.
 
     Args:
         title: One word for what is being done.
@@ -41,15 +41,30 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
 def _rich_bar() -> Any:
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+        from rich.table import Column
+        from rich.text import Text
     except ImportError:
         return None
+
+    class Note(ProgressColumn):  # type: ignore[misc]
+        def render(self, task: Any) -> Any:
+            return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
+
+    # Where the columns do not fit, those that may wrap get narrower: the note, which is cut, and then the bar
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        Note(),
         console=Console(stderr=True),
         transient=True,
     )

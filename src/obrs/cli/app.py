@@ -15,7 +15,7 @@ import typer
 from .. import __version__
 from ..errors import ObrsError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "complain", "main"]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -33,6 +33,12 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def complain(text: str) -> None:
+    """Write a line to standard error; of many processes all but the first say which one they are."""
+    rank = os.environ.get("RANK", "0")  # as torchrun and accelerate count them
+    typer.echo(text if rank == "0" else f"process {rank}: {text}", err=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ObrsError, OSError, ModuleNotFoundError, _ClickError) as error:
         if debug:
             raise
-        typer.echo(f"error: {' '.join(_said(error).split())}", err=True)
+        complain(f"error: {' '.join(_said(error).split())}")
         return 1 if isinstance(error, OSError) else 2
 
 

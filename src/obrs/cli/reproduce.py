@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError, Interrupted
-from .app import app
+from .app import app, complain
 from .fields import read_fields
 
 __all__ = ["reproduce"]
@@ -45,7 +45,7 @@ def reproduce(
             name, preset, changes, out=out, say=lambda text: typer.echo(text, err=True)
         )
     except Interrupted as error:
-        typer.echo(str(error), err=True)
+        complain(str(error))
         raise
     typer.echo(experiments.render(experiments.load(json_file)))
     typer.echo(f"\nresult: {json_file}\npicture: {png_file}\n{_NEXT}")

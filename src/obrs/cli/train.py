@@ -1,19 +1,33 @@
 """`obrs train`: a training run from a file of settings."""
 
+import os
+from dataclasses import fields
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ..errors import Interrupted, MissingLibraryError
-from .app import app
+from .app import app, complain
 from .fields import read_fields
 
 __all__ = ["train"]
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+class _WithFields(TyperCommand):
+    """A command whose help ends with the fields of the configuration; only then are they, and torch, imported."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the fields, and where they are explained."""
+        with formatter.section("Fields of the configuration, with their defaults"):
+            formatter.write_text(_defaults())
+        formatter.write_paragraph()
+        formatter.write_text("The guide, docs/guide/training.md, says what they mean; examples/*.toml are such files.")
+
+
+@app.command(cls=_WithFields, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def train(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file, or the config.json of a run.")],
@@ -39,18 +53,38 @@ def train(
     try:
         run = run_training(wanted, out=folder, resume=resume)
     except Interrupted as error:
-        typer.echo(str(error), err=True)
+        complain(str(error))
         raise
     if not run.log:  # one of many processes speaks
         return
-    typer.echo(f"trained {wanted.steps} steps: {folder}")
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    typer.echo(f"trained {wanted.steps} steps{f' in {world} processes' if world > 1 else ''}: {folder}")
     typer.echo(f'load it:      from obrs.training import load_trained; run = load_trained("{folder}")')
     if "rate" in run.log[-1]:
         typer.echo(f"sample it:    obrs.sample(run.propose, run.log_ratio, 1000, budget={wanted.budget:g})")
     else:
         typer.echo(f"sample it:    needs a log-ratio, and {wanted.generator_loss} has none; train with --two-heads")
     settings_file, place = quote(str(folder / "config.json")), quote(str(folder))
-    typer.echo(f"train it on:  obrs train {settings_file} --out {place} --resume --steps {2 * wanted.steps}")
+    command = "obrs" if world == 1 else f"torchrun --nproc_per_node {world} -m obrs"  # resumed by as many
+    typer.echo(f"train it on:  {command} train {settings_file} --out {place} --resume --steps {2 * wanted.steps}")
+
+
+def _defaults() -> str:
+    """Return `name=value` of every field, or what is missing to say so."""
+    try:
+        from ..training.config import TrainConfig
+    except ModuleNotFoundError as error:
+        return f"They need {error.name}: pip install 'obrs[training]'"
+    return " ".join(f"{field.name}={_plain(field.default)}" for field in fields(TrainConfig))
+
+
+def _plain(value: Any) -> str:
+    """Return a value as the command line takes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(_plain, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value) or '""'
 
 
 def _folder_of(config: Path) -> Path:

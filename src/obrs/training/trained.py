@@ -115,13 +115,19 @@ def load_trained(folder: str | Path, *, generator: nn.Module | None = None, crit
     folder = path.parents[1]
     config = read_config(folder / "config.json")
     about = facts["shape"], len(facts["counts"]), objective(config).outputs
-    networks = [*complete_networks(config, *about, generator=generator, critic=critic)]
     averaged = checkpoints.under(tensors, "ema")
-    if averaged:
-        networks.append(copy.deepcopy(networks[0]))
-    for name, network in zip(("generator", "critic", "ema"), networks, strict=False):
-        checkpoints.fill_module(network, checkpoints.under(tensors, name), name, path)
-        network.eval().requires_grad_(False)
+    name = ""  # of the network that does not fit
+    try:
+        networks = [*complete_networks(config, *about, generator=generator, critic=critic)]
+        if averaged:
+            networks.append(copy.deepcopy(networks[0]))
+        for name, network in zip(("generator", "critic", "ema"), networks, strict=False):
+            checkpoints.fill_module(network, checkpoints.under(tensors, name), name, path)
+            network.eval().requires_grad_(False)
+    except InputError as error:
+        if {"generator": generator, "critic": critic, "ema": generator}.get(name) is not None:
+            raise
+        raise InputError(f"{error}; if train was given networks, pass them: generator=..., critic=...") from error
     rows = [row for row in read_log(folder / "log.jsonl") if row["step"] <= facts["step"]]
     ema = networks[2] if averaged else None
     return Trained(networks[0], networks[1], ema, config, rows, folder, tuple(facts["counts"]))
