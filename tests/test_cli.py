@@ -506,6 +506,12 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
     assert sorted(os.listdir()) == ["kept.csv", "scores.csv"]
 
 
+def test_of_many_processes_all_but_the_first_say_which_one_they_are(folder, capsys, monkeypatch):
+    for rank, who in (("0", ""), ("1", "process 1: ")):
+        monkeypatch.setenv("RANK", rank)
+        assert run(capsys, "plan", "no.csv") == (2, "", f"{who}error: no.csv is missing or not a file\n")
+
+
 def test_debug_shows_where_an_error_comes_from(folder, monkeypatch):
     for arguments in (["--debug", "plan", "no.csv"], ["plan", "no.csv", "--debug"]):
         with pytest.raises(InputError, match=r"^no\.csv is missing"):
