@@ -32,9 +32,11 @@ from obrs.divergences import DIVERGENCES  # noqa: E402
 from obrs.errors import BudgetError, DivergenceError, InputError, InputTypeError, UnknownNameError  # noqa: E402
 from obrs.training.losses import (  # noqa: E402
     _IN_KERNELS,
+    _PROBES,
     CRITIC_LOSSES,
     GENERATOR_LOSSES,
     MAX_LOG_RATIO,
+    _reach,
     critic_loss,
     generator_loss,
     gradient_penalty,
@@ -260,14 +262,18 @@ def test_gradients_are_the_derivatives_of_the_values(mode, name, budget):
 
 
 SAFE = [(mode, name) for mode, name in LOSSES if name in ("gan", "js", "rkl") or mode in ("hinge", "wgan")]
-EXTREME = [0.0, 1e-30, 1e-3, 1.0, 19.9, 20.1, 39.0, 41.0, 88.0, 89.0, 104.0, 300.0, 700.0]
+EXTREME = [0.0, 1e-30, 1e-3, 1.0, 10.0, 19.9, 20.1, 30.0, 39.0, 41.0, 60.0, 88.0, 89.0, 104.0, 300.0, 700.0]
+ORDERS = [-6, -1.5, 0.5, 3, 5, 8]
+ANY = [(mode, obrs.alpha_divergence(a)) for mode in GENERATOR_LOSSES if mode != "paper_raw" for a in ORDERS] + LOSSES
+LIMITS = pytest.mark.parametrize("limit", [MAX_LOG_RATIO, 1000.0, 1e308])
 
 
-@pytest.mark.parametrize(("mode", "name"), LOSSES)
+@LIMITS
+@pytest.mark.parametrize(("mode", "of"), ANY, ids=str)
 @pytest.mark.parametrize("budget", [1.0, 2.0, 30.0])
-def test_values_and_gradients_are_finite_for_extreme_ratios_in_single_precision(mode, name, budget):
+def test_values_and_gradients_are_finite_for_extreme_ratios_in_single_precision(mode, of, budget, limit):
     fake = outputs([s * x for x in EXTREME for s in (-1, 1)])
-    value, gradient = value_and_gradient(generator_loss(mode, name), fake, budget)
+    value, gradient = value_and_gradient(generator_loss(mode, of, max_log_ratio=limit), fake, budget)
     assert torch.isfinite(value)
     assert torch.all(torch.isfinite(gradient))
 
@@ -284,13 +290,15 @@ def test_losses_of_gan_and_rkl_are_not_clamped(mode, name):
 
 @settings(max_examples=400)
 @given(
-    loss=st.sampled_from(LOSSES),
-    values=st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20),
+    loss=st.sampled_from(ANY),
+    limit=st.just(MAX_LOG_RATIO) | st.floats(1e-3, 1e6),
+    values=st.lists(st.floats(-1e6, 1e6, width=32) | st.floats(-100, 100, width=32), min_size=1, max_size=20),
     budget=st.floats(1, 1000),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_losses_are_finite_for_any_critic(loss, values, budget, dtype):
-    value, gradient = value_and_gradient(generator_loss(*loss), outputs(values, dtype), budget)
+def test_losses_are_finite_for_any_critic(loss, limit, values, budget, dtype):
+    loss = generator_loss(*loss, max_log_ratio=limit)
+    value, gradient = value_and_gradient(loss, outputs(values, dtype), budget)
     assert torch.isfinite(value)
     assert torch.all(torch.isfinite(gradient))
 
@@ -363,6 +371,33 @@ def test_critic_losses_are_finite_and_lead_back_from_anywhere(name):
         assert torch.all(on_real[real < -25] < 0), "a real sample called fake"
     if name != "neyman":  # whose f*(T) = 2 - 2/r is
         assert torch.all(on_fake[fake > 25] > 0), "a fake sample called real"
+
+
+@LIMITS
+@pytest.mark.parametrize("of", [*RATIOS, *map(obrs.alpha_divergence, ORDERS)], ids=str)
+def test_critic_losses_are_finite_at_any_limit_with_or_without_weights(of, limit):
+    loss = critic_loss(of, max_log_ratio=limit)
+    values = [s * x for x in EXTREME for s in (-1, 1)]
+    for log_weight in (None, solve_rejection(torch.tensor(values), 30.0).log_kept(torch.tensor(values))):
+        real, fake = outputs(values), outputs(values)
+        value = loss(real, fake, log_weight)
+        assert torch.isfinite(value)
+        assert all(torch.all(torch.isfinite(g)) for g in torch.autograd.grad(value, (real, fake)))
+
+
+@pytest.mark.parametrize("key", ["f", "critic", "f_star_of_f_prime"])
+@pytest.mark.parametrize("name", RATIOS)
+def test_default_limit_is_below_where_a_divergence_of_the_registry_outgrows_single_precision(name, key):
+    function = getattr(DIVERGENCES[name], key)
+    assert _reach(function, -_PROBES) > MAX_LOG_RATIO
+    assert _reach(function, _PROBES) > MAX_LOG_RATIO
+
+
+def test_limit_is_cut_on_the_side_that_grows():
+    terms = critic_loss("kl", max_log_ratio=1000.0).fake(torch.tensor([50.0, 700.0, -80.0]))  # r
+    assert terms[0] == torch.tensor(50.0).exp()
+    assert terms[0] < terms[1] < 1e28
+    assert terms[2] == torch.tensor(-80.0).exp()
 
 
 def test_logistic_loss_is_the_critic_loss_of_gan():
@@ -494,6 +529,7 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: generator_loss("exact", 3), InputTypeError, "a divergence must be a name in DIVERGENCES"),
         (lambda: generator_loss("exact", "tv"), DivergenceError, "tv has no log_ratio"),
         (lambda: critic_loss(obrs.pr(2)), DivergenceError, "has no log_ratio"),
+        (lambda: critic_loss(obrs.alpha_divergence(1e12)), DivergenceError, "outgrows float32 at ratios next to 1"),
         (lambda: critic_loss("tv"), UnknownNameError, "unknown critic loss 'tv'"),
         (lambda: generator_loss("paper_raw", "kl"), DivergenceError, "paper_raw is for gan"),
         (

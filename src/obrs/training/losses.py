@@ -21,8 +21,9 @@ Generator losses, with Z = E_Q[a] (1/K while K <= M) and u = p/q~ = Z max(r, 1/c
     two_critics           -E_Q[a/Z f*(f'(u~))]     u~ from a second critic, trained on P and Q~
 
 What grows faster than `log r` is clamped at `max_log_ratio`: the value stays, and the gradient is that at the limit, so
-that a critic which went too far is still led back. The losses of `gan` and `js`, and all but the critic's and the
-non-saturating ones of `rkl`, are not clamped.
+that a critic which went too far is still led back. What would outgrow float32 before is clamped there, on the side on
+which it grows. The losses of `gan` and `js`, and all but the critic's and the non-saturating ones of `rkl`, are not
+clamped.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 4
@@ -61,6 +62,9 @@ Terms = Callable[[torch.Tensor, Rejection | None, torch.Tensor | None], torch.Te
 
 MAX_LOG_RATIO = 20.0
 """Where log-ratios are clamped by default: ratios up to 5e8, whose squares are still far from overflow in float32."""
+
+_LARGEST = 1e28  # of values and slopes in log u: what float32 has beyond is for weights of K and sums over a batch
+_PROBES = 2.0 ** (torch.arange(-30 * 16, 90 * 16, dtype=torch.float64, device="cpu") / 16)  # 1e-9 to 1e27
 
 # What grows at most linearly in log u, and needs no clamp: e^700 is beyond a float32, 700 is not.
 _LINEAR = {
@@ -180,7 +184,7 @@ def critic_loss(name: str | FDivergence, *, max_log_ratio: float = MAX_LOG_RATIO
 
     Args:
         name: Key in `CRITIC_LOSSES`, or a divergence whose critic tells the ratio.
-        max_log_ratio: Where log-ratios are clamped, both ways.
+        max_log_ratio: Where log-ratios are clamped, both ways; earlier, if the loss would outgrow float32.
 
     Example:
         >>> loss = critic_loss("kl")  # real and fake outputs are log-ratios
@@ -200,7 +204,8 @@ def generator_loss(mode: str, of: str | FDivergence = "gan", *, max_log_ratio: f
     Args:
         mode: Key in `GENERATOR_LOSSES`; see the table at the top of the module.
         of: The divergence, by name or as a record; hinge and WGAN have none and ignore it.
-        max_log_ratio: Where log-ratios are clamped, both ways, if the loss grows faster than them.
+        max_log_ratio: Where log-ratios are clamped, both ways, if the loss grows faster than them; earlier, if it
+            would outgrow float32.
 
     Example:
         >>> loss = generator_loss("non_saturating")
@@ -249,9 +254,9 @@ def _limit(max_log_ratio: Any) -> float:
     return float(max_log_ratio)
 
 
-def _clamped(x: torch.Tensor, limit: float) -> torch.Tensor:
+def _clamped(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     """Clamp the value and keep the gradient, which is then that at the limit."""
-    return x.detach().clamp(-limit, limit) + (x - x.detach())
+    return x.detach().clamp(low, high) + (x - x.detach())
 
 
 def _safe(record: FDivergence, key: str, limit: float) -> Fn:
@@ -259,7 +264,22 @@ def _safe(record: FDivergence, key: str, limit: float) -> Fn:
     function: Fn = _IN_KERNELS.get(record.name, {}).get(key) or getattr(record, key)
     if key in _LINEAR.get(record.name, ()):
         return function
-    return lambda log_u: function(_clamped(log_u, limit))
+    reach = [_reach(function, sign * _PROBES) for sign in (-1, 1)]
+    if not all(reach):
+        raise DivergenceError(f"{record.name} outgrows float32 at ratios next to 1; train with another divergence")
+    low, high = (min(limit, end) for end in reach)
+    return lambda log_u: function(_clamped(log_u, -low, high))
+
+
+def _reach(function: Fn, log_u: torch.Tensor) -> float:
+    """Return the size of the last of these, from 0 outwards, up to which values and slopes are at most `_LARGEST`."""
+    x = log_u.float()  # as in training, for what overflows on the way to a value that does not
+    with torch.no_grad():
+        values = function(x)
+    slopes = values.diff() / x.diff()  # to the next, so never less than the slope at the probe where they grow
+    fits = (values[:-1].abs() <= _LARGEST) & (slopes.abs() <= _LARGEST)  # False for NaN
+    count = int(fits.int().cumprod(0).sum())
+    return float(log_u[count - 1].abs()) if count else 0.0
 
 
 def _with_ratio(record: FDivergence) -> FDivergence:

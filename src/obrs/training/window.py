@@ -15,7 +15,7 @@ import torch
 from .._inputs import check_budget, check_count
 from ..budget import solve_log_c
 from ..errors import InputError, InputTypeError
-from .root import batch_root
+from .root import batch_root, device_root
 
 __all__ = ["BudgetWindow", "Rejection", "critic_output", "solve_rejection"]
 
@@ -90,10 +90,11 @@ def solve_rejection(log_ratio: torch.Tensor, budget: float) -> Rejection:
 
 
 def _solve(x: torch.Tensor, budget: float) -> Rejection:
-    if x.device.type == "cpu" and (found := batch_root(x.numpy(), budget)):
+    if x.device.type != "cpu":
+        return Rejection(*device_root(x, budget))
+    if found := batch_root(x.numpy(), budget):
         return Rejection(x.new_full((), found[0]), x.new_full((), found[1]))
-    # Unchecked, it costs an accelerator no synchronisation; a NaN stays in the outputs and shows in the loss.
-    log_c = solve_log_c(x, budget, check=False)
+    log_c = solve_log_c(x, budget, check=False)  # unchecked: a NaN stays in the outputs and shows in the loss
     return Rejection(log_c, torch.clamp(x + log_c, max=0.0).exp().mean().log())
 
 
