@@ -119,8 +119,12 @@ def test_the_constant_is_solved_every_so_many_steps_however_many_parts(tmp_path,
 
     monkeypatch.setattr("obrs.training.window.batch_root", counted)
     config = replace(SMALL, steps=7, parts=4, constant_every=3, generator_loss="exact")
-    train(config)
+    generator, passes = nn.Linear(2, 2), []
+    generator.register_forward_hook(lambda *_: passes.append(torch.is_grad_enabled()))
+    train(config, generator=generator)
     assert solved == [32, 32, 32]
+    # it is tried once; the parts of the critic's turns, those of the generator's, and of the passes ahead when c is due
+    assert (passes.count(False), passes.count(True)) == (1 + 7 * 4 + 3 * 4, 7 * 4)
 
 
 def test_the_gradient_penalty_has_a_column_of_its_own_and_is_watched():

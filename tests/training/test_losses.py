@@ -546,6 +546,7 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: critic_loss("gan")(torch.zeros(3).long(), torch.zeros(3)), InputTypeError, "real must be a floating"),
         (lambda: solve_rejection(torch.zeros(3), 0.5), BudgetError, "did you mean budget=2"),
         (lambda: BudgetWindow(0), BudgetError, "budget must be at least 1"),
+        (lambda: BudgetWindow(2).pass_over(), InputError, "this update needs log-ratios"),
         (lambda: BudgetWindow(2, size=0), InputError, "size must be a whole number of at least 1"),
         (lambda: BudgetWindow(2, every=1.5), InputError, "every must be a whole number of at least 1"),
         (lambda: BudgetWindow(2).load_state_dict({"latest": torch.zeros(2)}), InputError, "lacks log_c, log_rate"),

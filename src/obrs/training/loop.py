@@ -197,7 +197,7 @@ def train(
             generator_loss = torch.zeros((), device=here)
             log_ratios: list[Tensor] = []
             if goal.of_generator.rejects and parts > 1:
-                rejection = window.update(ahead(step, -1))
+                rejection = window.update(ahead(step, -1)) if window.due else window.pass_over()
             with frozen(learning):
                 for part in range(parts):
                     z, fake_labels = batches.latent(step, -1, part)

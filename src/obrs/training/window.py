@@ -125,6 +125,25 @@ class BudgetWindow:
         self._latest: torch.Tensor | None = None
         self._rejection: Rejection | None = None
 
+    @property
+    def due(self) -> bool:
+        """Whether the next update looks at its log-ratios, to solve for c or to keep them; if not, `pass_over` will do.
+
+        Example:
+            >>> window = BudgetWindow(2, every=2)
+            >>> first = window.update(torch.tensor([4.0, 1.0, 0.5, 0.5]).log())
+            >>> window.due, window.pass_over() is first, window.due
+            (False, True, True)
+        """
+        return self.size is not None or self._rejection is None or self._updates % self.every == 0
+
+    def pass_over(self) -> Rejection:
+        """Count an update for which nothing is `due`; return the rejection to use in this step, the one before."""
+        if self.due or self._rejection is None:
+            raise InputError("this update needs log-ratios; give them to update")
+        self._updates += 1
+        return self._rejection
+
     def update(self, log_ratio: torch.Tensor) -> Rejection:
         """Take in the log-ratios of a batch of fakes; return the rejection to use in this step."""
         new = critic_output(log_ratio, "log_ratio").detach()
