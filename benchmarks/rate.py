@@ -56,6 +56,7 @@ def main():
         "versions": {"python": platform.python_version(), "numpy": np.__version__, "obrs": obrs.__version__},
     }
     if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

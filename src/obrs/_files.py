@@ -13,8 +13,8 @@ __all__ = ["replacing"]
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path` that takes its place once it is whole and on the disk.
 
-    Whatever goes wrong, a file that was there is still there. A link stays a link, permissions stay, and what is no
-    file, like a pipe, is written to as it is.
+    Whatever goes wrong, a file that was there is still there, and an `OSError` names the path. A link stays a link,
+    permissions stay, and what is no file, like a pipe, is written to as it is.
 
     Example:
         >>> import tempfile
@@ -24,7 +24,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         >>> path.read_bytes()
         b'whole'
     """
-    target = Path(os.path.realpath(path))
+    try:
+        yield from _replacing(Path(os.path.realpath(path)))
+    except OSError as error:  # a full disk is met when writing, and then without a name
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
+
+
+def _replacing(target: Path) -> Iterator[BinaryIO]:
     exists = target.exists()
     if exists and (not target.is_file() or not os.access(target, os.W_OK)):
         with open(target, "wb") as file:  # a device or a pipe; a folder or what may not be written raises

@@ -104,11 +104,8 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
         columns = {key: typed(cells) for key, cells in columns.items()}
     if path == "-":
         return FORMATS[format][1](columns, sys.stdout.buffer)
-    try:
-        with replacing(path) as file:
-            FORMATS[format][1](columns, file)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), path) from error
+    with replacing(path) as file:
+        FORMATS[format][1](columns, file)
 
 
 def column(table: Table, name: str) -> Numbers:

@@ -1,5 +1,6 @@
 """Training with the rejection inside: how runs are summed up, and that the guide quotes the record."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -80,10 +81,20 @@ def test_guide_quotes_the_committed_record():
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "mode"), [("weak", "dual"), ("strong", "exact"), ("digits", "paper_raw")])
 def test_a_run_of_the_committed_record_can_be_made_again(setting, mode):
-    """Bit for bit where it was made; elsewhere within four standard deviations of its five seeds."""
+    """On another processor rounding takes it elsewhere, but not out of what ten seeds do."""
     committed = load(ROOT / "results" / "tw-obrs.json")
     again = reproduce("tw-obrs", "default", {"settings": (setting,), "modes": (mode,), "seeds": 1}, progress=False)
     (line,) = (line for line in summary(committed) if (line["setting"], line["mode"]) == (setting, mode))
     (made,) = again.rows
     deviation = line["divergence"][1]
-    assert made["divergence"] == pytest.approx(committed[made["row"]]["divergence"], abs=4 * deviation)
+    assert made["divergence"] == pytest.approx(committed[made["row"]]["divergence"], abs=2 * deviation)
+    assert made.keys() == committed[made["row"]].keys()
+
+
+def test_what_the_guide_says_of_the_default_is_in_the_record():
+    made = load(ROOT / "results" / "tw-obrs.json")
+    page = " ".join((ROOT / "docs" / "guide" / "training-evidence.md").read_text().split())
+    for setting in ("weak", "strong", "digits"):
+        mean, error, wins, seeds = gain(made, setting, "paper_raw", over="dual")
+        side, runs = ("ahead", wins) if mean > 0 else ("behind", seeds - wins)
+        assert re.search(rf"{side} by {abs(mean):.3f} ± {error:.3f}[^()]* \(in {runs} of {seeds}\)", page), setting

@@ -170,3 +170,34 @@ def test_the_commands_of_the_guide_use_files_that_are_there():
 def test_every_field_is_in_the_guide():
     guide = (ROOT / "docs" / "guide" / "training.md").read_text()
     assert not [field.name for field in fields(TrainConfig) if f"`{field.name}`" not in guide]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["train", "--budget", "4", "run.toml"], "CONFIG comes before all fields, got --budget"),
+        (["train", "--steps", "5"], "CONFIG comes before all fields, got --steps"),
+        (["reproduce", "--steps", "5", "tw-obrs"], "NAME comes before all fields, got --steps"),
+        (["train", "run.toml", "--critic-lr", "1", "--critic_lr=2"], "--critic_lr is given twice"),
+        (["train", "folder"], "folder is a folder; did you mean folder/config.json?"),
+    ],
+)
+def test_a_command_that_is_put_together_wrongly_is_one_line(tmp_path, monkeypatch, capsys, words, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "run.toml").write_text(SMALL)
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+
+
+def test_ctrl_c_before_the_first_step_is_said(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    (tmp_path / "run.toml").write_text(SMALL)
+    monkeypatch.setattr("obrs.training.loop.train", interrupted)
+    assert main(["train", str(tmp_path / "run.toml"), "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted before the first step\n"

@@ -4,7 +4,19 @@ from collections.abc import Iterable
 
 from ..errors import InputError
 
-__all__ = ["read_fields"]
+__all__ = ["check_first", "read_fields"]
+
+
+def check_first(word: str, what: str) -> None:
+    """Refuse an option in the place of what comes first: which words are values, only the fields tell.
+
+    Example:
+        >>> check_first("--budget", "CONFIG")
+        Traceback (most recent call last):
+        obrs.errors.InputError: CONFIG comes before all fields, got --budget
+    """
+    if word.startswith("--"):
+        raise InputError(f"{what} comes before all fields, got {word}")
 
 
 def read_fields(arguments: Iterable[str]) -> dict[str, str | None]:
@@ -25,5 +37,7 @@ def read_fields(arguments: Iterable[str]) -> dict[str, str | None]:
         if not word.startswith("--") or not name:
             raise InputError(f"expected --FIELD VALUE, got {word!r}")
         bare = not equals and (not words or words[0].startswith("--"))
-        fields[name.replace("-", "_")] = None if bare else value if equals else words.pop(0)
+        if (key := name.replace("-", "_")) in fields:
+            raise InputError(f"--{name} is given twice")
+        fields[key] = None if bare else value if equals else words.pop(0)
     return fields

@@ -7,7 +7,7 @@ import typer
 
 from ..errors import InputError, Interrupted
 from .app import app, complain
-from .fields import read_fields
+from .fields import check_first, read_fields
 
 __all__ = ["reproduce"]
 
@@ -25,10 +25,11 @@ def reproduce(
 ) -> None:
     """Reproduce a figure or table of the paper.
 
-    --FIELD VALUE changes a field of its configuration, as in --budget 3 or --budgets 1,2,4.
+    --FIELD VALUE after NAME changes a field of its configuration, as in --budget 3 or --budgets 1,2,4.
     """
     from .. import experiments
 
+    check_first(name, "NAME")
     changes = read_fields(context.args)
     for field, value in changes.items():
         if value is None:

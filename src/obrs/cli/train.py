@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..errors import Interrupted, MissingLibraryError
+from ..errors import InputError, MissingLibraryError
 from .app import app, complain
-from .fields import read_fields
+from .fields import check_first, read_fields
 
 __all__ = ["train"]
 
@@ -41,8 +41,11 @@ def train(
 ) -> None:
     """Train a generator and its critic for a budget.
 
-    Any field of the configuration can be given here, too, and wins over the file: --budget 4 --steps 2000.
+    Any field of the configuration can be given after CONFIG, too, and wins over it: --budget 4 --steps 2000.
     """
+    check_first(str(config), "CONFIG")
+    if config.is_dir():
+        raise InputError(f"{config} is a folder; did you mean {config / 'config.json'}?")
     try:
         from ..training import config as settings
         from ..training.loop import train as run_training
@@ -52,8 +55,8 @@ def train(
     folder = out or _folder_of(config)
     try:
         run = run_training(wanted, out=folder, resume=resume)
-    except Interrupted as error:
-        complain(str(error))
+    except KeyboardInterrupt as error:
+        complain(str(error) or "interrupted before the first step")
         raise
     if not run.log:  # one of many processes speaks
         return

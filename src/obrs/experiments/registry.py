@@ -89,7 +89,7 @@ _ALL = (
         "figure-time",
         "Appendix D.2",
         "25 Gaussians: precision and divergence against time, every method's budget swept",
-        "2 min",
+        "5 min",
     ),
     Entry(
         "figure-obrs-vs-drs",
