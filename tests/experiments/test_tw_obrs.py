@@ -97,4 +97,4 @@ def test_what_the_guide_says_of_the_default_is_in_the_record():
     for setting in ("weak", "strong", "digits"):
         mean, error, wins, seeds = gain(made, setting, "paper_raw", over="dual")
         side, runs = ("ahead", wins) if mean > 0 else ("behind", seeds - wins)
-        assert re.search(rf"{side} by {abs(mean):.3f} ± {error:.3f}[^()]* \(in {runs} of {seeds}\)", page), setting
+        assert re.search(rf"{side} by {abs(mean):.3f} ± {error:.3f}[^()]* \(in {runs} of {seeds}\b", page), setting
