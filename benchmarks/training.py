@@ -1,6 +1,6 @@
 """What the rejection costs in training: a Tw/OBRS step with c solved every step, against the plain f-GAN step.
 
-    python benchmarks/training.py [--out FILE.json] [--rounds 5]
+    python benchmarks/training.py [--out FILE.json] [--rounds 10]
 
 One run of `obrs.training.train`, on one thread, whose generator loss changes every few steps: the losses take turns on
 the same networks in the same memory, milliseconds apart, in an order that is drawn anew each time. Two runs side by
@@ -120,7 +120,7 @@ def compare(name, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--rounds", type=int, default=5, help="at least 2")
+    parser.add_argument("--rounds", type=int, default=10, help="at least 2")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES)
     arguments = parser.parse_args()
     if arguments.rounds < 2:
