@@ -131,7 +131,9 @@ def test_parts_of_a_batch_are_drawn_once(monkeypatch):
     for part in range(8):
         batches.latent(0, 0, part)
         batches.real(0, 0, part)
-    assert sorted(drawn) == [("epoch", 0), ("epoch", 1), ("fake labels", 0, 0), ("latent", 0, 0)]
+        batches.mix(0, 0, part)
+    once = [("epoch", 0), ("epoch", 1), ("fake labels", 0, 0), ("latent", 0, 0), ("mix", 0, 0)]
+    assert sorted(drawn) == once
 
 
 def test_tensorboard_shows_no_step_twice_after_going_back(tmp_path):

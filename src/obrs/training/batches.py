@@ -90,8 +90,7 @@ class Batches:
 
     def mix(self, step: int, turn: int, part: int) -> Tensor:
         """Return a uniform per sample: where between real and fake the gradient penalty looks."""
-        numbers = torch.rand(self._config.batch_size, generator=keyed(self._config.seed, "mix", step, turn))
-        return self._there(numbers[self._mine(part)])
+        return self._there(self._once("mix", step, turn, self._mixes)[self._mine(part)])
 
     def _once(self, what: str, step: int, turn: int, draw: Callable[[int, int], Tensor]) -> Tensor:
         """Return what is drawn for all parts and processes, drawn for the first part and kept for the others."""
@@ -107,6 +106,9 @@ class Batches:
     def _fake_rows(self, step: int, turn: int) -> Tensor:
         generator = keyed(self._config.seed, "fake labels", step, turn)
         return torch.randint(len(self._data.x), (self._config.batch_size,), generator=generator)
+
+    def _mixes(self, step: int, turn: int) -> Tensor:
+        return torch.rand(self._config.batch_size, generator=keyed(self._config.seed, "mix", step, turn))
 
     def _real_rows(self, step: int, turn: int) -> Tensor:
         first = (step * self._config.critic_steps + turn) * self._config.batch_size

@@ -135,7 +135,11 @@ class BudgetWindow:
             >>> window.due, window.pass_over() is first, window.due
             (False, True, True)
         """
-        return self.size is not None or self._rejection is None or self._updates % self.every == 0
+        return self.size is not None or self._solves
+
+    @property
+    def _solves(self) -> bool:
+        return self._updates % self.every == 0  # the first one does
 
     def pass_over(self) -> Rejection:
         """Count an update for which nothing is `due`; return the rejection to use in this step, the one before."""
@@ -153,7 +157,7 @@ class BudgetWindow:
             self._latest = torch.cat([self._latest, new])
         if self.size is not None:
             self._latest = self._latest[-self.size :].clone()
-        if self._rejection is None or self._updates % self.every == 0:
+        if self._rejection is None or self._solves:
             self._rejection = _solve(self._latest, self.budget)
         self._updates += 1
         return self._rejection
