@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .._progress import bar
-from ..budget import acceptance_rate, solve_log_c
+from ..budget import acceptance_rate, solve_cut, solve_log_c
 from ..errors import InputError, MissingLibraryError
 from . import checkpoints
 from .batches import GIVEN, Batches, Data, load_data, seed_noise
@@ -24,8 +24,8 @@ from .networks import as_found, complete_networks, frozen, try_networks
 from .objective import Objective, objective
 from .state import State, all_finite, average
 from .trained import Trained
-from .watch import DivergedError, Journal, Losses, Row, interruptible
-from .window import BudgetWindow, solve_rejection
+from .watch import Journal, Losses, NotFiniteError, Row, interruptible
+from .window import BudgetWindow
 
 __all__ = ["train"]
 
@@ -81,7 +81,7 @@ def train(
         The networks, in evaluation mode, with their log.
 
     Raises:
-        DivergedError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
+        NotFiniteError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
         Interrupted: Ctrl-C; says which checkpoint is kept. One process finishes its step and saves first; press
             again not to wait.
 
@@ -169,7 +169,7 @@ def train(
                 critic_adam.zero_grad(set_to_none=True)
                 critic_loss, penalty = torch.zeros((), device=here), torch.zeros((), device=here)
                 if goal.of_generator.second_critic and parts > 1:
-                    rejection = solve_rejection(ahead(step, turn), config.budget)
+                    rejection = solve_cut(ahead(step, turn), config.budget, check=False)
                 for part in range(parts):
                     real, real_labels = batches.real(step, turn, part)
                     z, fake_labels = batches.latent(step, turn, part)
@@ -180,7 +180,7 @@ def train(
                         scores = c(torch.cat([real, fake]), *_given(real_labels, fake_labels))
                         of_real, of_fake = scores[: len(real)], scores[len(real) :]
                         if goal.of_generator.second_critic and parts == 1:
-                            rejection = solve_rejection(gather(of_fake[:, 0].detach()), config.budget)
+                            rejection = solve_cut(gather(of_fake[:, 0].detach()), config.budget, check=False)
                         loss = goal.critic(of_real, of_fake, rejection)
                         critic_loss += loss.detach() / parts
                         if config.gradient_penalty:
@@ -226,7 +226,7 @@ def train(
                 if wrong is None and (save or last) and not all_finite(generator, critic):
                     wrong = f"a weight is not finite after step {done}"
                 if wrong is not None:
-                    raise DivergedError(wrong, checkpoints.last(folder))
+                    raise NotFiniteError(wrong, checkpoints.last(folder))
                 row: Row = {"step": done, "seconds": round(time.perf_counter() - began, 3), **means}
                 if log_ratios:
                     own_c = None if goal.logistic_head else rejection

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..budget import Cut
 from ..errors import InputError
 from .config import TrainConfig
 from .losses import CRITIC_LOSSES, CriticLoss, GeneratorLoss, critic_loss, generator_loss
-from .window import Rejection
 
 __all__ = ["Objective", "objective"]
 
@@ -50,16 +50,17 @@ class Objective:
             return scores[:, 1]
         return self.first(scores) if self.of_critic.of_ratio else None
 
-    def critic(self, real: Tensor, fake: Tensor, rejection: Rejection | None) -> Tensor:
+    def critic(self, real: Tensor, fake: Tensor, rejection: Cut | None) -> Tensor:
         """Return the loss of the critic, the sum of those of its outputs."""
         loss = self.of_critic(self.first(real), self.first(fake))
         if self.second is None:
             return loss
-        kept = self.of_generator.second_critic and rejection is not None
-        log_weight = rejection.log_kept(fake[:, 0].detach()) if kept and rejection else None
+        log_weight = None
+        if self.of_generator.second_critic and rejection is not None:  # fakes of Q count as fakes of Q~
+            log_weight = rejection.log_a(fake[:, 0].detach()) - rejection.log_rate
         return loss + self.second(real[:, 1], fake[:, 1], log_weight)
 
-    def generator(self, fake: Tensor, rejection: Rejection | None) -> Tensor:
+    def generator(self, fake: Tensor, rejection: Cut | None) -> Tensor:
         """Return the loss of the generator."""
         second = fake[:, 1] if self.of_generator.second_critic else None
         return self.of_generator(self.first(fake), rejection, second)

@@ -15,12 +15,12 @@ from torch import Tensor
 from ..errors import Interrupted, MissingLibraryError, ObrsError
 from .checkpoints import last, write_text
 
-__all__ = ["DivergedError", "Journal", "Losses", "interruptible", "read_log"]
+__all__ = ["Journal", "Losses", "NotFiniteError", "interruptible", "read_log"]
 
 Row = dict[str, Any]
 
 
-class DivergedError(ObrsError, ArithmeticError):
+class NotFiniteError(ObrsError, ArithmeticError):
     """A loss or a weight is no longer a finite number.
 
     Attributes:
