@@ -30,8 +30,7 @@ from ..profile import Profile
 from ..types import Array
 from ._report import as_json, as_rows, as_text
 from .at_budget import AtBudget, at_budget
-from .conversions import FINE_TUNE, FROM_SCRATCH
-from .critics import MEANINGS
+from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS
 from .evidence import TOLERATED, Estimate, Evidence, Mean, Reliability
 from .held_out import known_scores
 from .verdict import judge, judge_at_budget

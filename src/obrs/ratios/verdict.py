@@ -6,7 +6,7 @@ import numpy as np
 
 from ..errors import InputError, MissingLibraryError, RatioError
 from .calibration import CALIBRATIONS, Shift, cross_fitted
-from .conversions import FINE_TUNE, FROM_SCRATCH
+from .critics import FINE_TUNE, FROM_SCRATCH
 from .evidence import ERRORS, Evidence, finite_top
 
 __all__ = ["Verdict", "judge", "judge_at_budget"]
