@@ -8,8 +8,8 @@ from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..sampling.callables import warn_of_train_mode
 from .boosted import Boosted
+from .evidence import losses, mean_of_means
 from .fitted import FitReport, FittedRatio, find_trouble, load_ratio
-from .held_out import losses, mean_of_means
 from .methods import Ensemble, FineTune, Head, Network
 from .pairs import prepare
 from .scorers import blocks, critic_features
