@@ -9,7 +9,8 @@ import numpy as np
 
 from .._inputs import check_count
 from ..errors import InputError, MissingLibraryError
-from .descent import Outcome, check_rate, read_checkpoint, write_tensors
+from ..fitting.loop import check_rate
+from .descent import Outcome, checkpoint_of
 from .pairs import Task, Tensor, check_numbers
 from .scorers import Scorer
 
@@ -59,7 +60,8 @@ class Boosted:
         except ImportError as error:
             raise MissingLibraryError("Boosted needs scikit-learn: pip install 'obrs[ratios]'") from error
         module = torch.nn.ModuleDict()
-        if read := read_checkpoint(task, {}):
+        checkpoint = checkpoint_of(task)
+        if checkpoint is not None and (read := checkpoint.read()):
             tensors, facts = read
             for name, tensor in tensors.items():
                 module.register_buffer(name, tensor)
@@ -81,8 +83,8 @@ class Boosted:
         _keep_trees(model, module, log(n_fake / n_real))
         stopped = "all rounds done" if model.n_iter_ == self.rounds else "no better validation loss"
         outcome = Outcome(int(model.n_iter_), perf_counter() - started, stopped, (), n_fake)
-        if task.checkpoint is not None:
-            write_tensors(task.checkpoint, module.state_dict(), {"task": task.identity, "outcome": asdict(outcome)})
+        if checkpoint is not None:
+            checkpoint.write(module.state_dict(), {"outcome": asdict(outcome)})
         return Scorer("trees", module.to(task.device)), outcome
 
 

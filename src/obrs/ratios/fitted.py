@@ -12,8 +12,9 @@ from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like
 from ..errors import InputError, InputTypeError
+from ..fitting.tensors import read_tensors, write_tensors
 from ..types import Array
-from .descent import read_tensors, write_tensors
+from .descent import FILE
 from .pairs import to_tensor
 from .scorers import Scorer, blocks
 
@@ -170,7 +171,7 @@ def load_ratio(
         >>> bool((again(fake) == fitted(fake)).all())
         True
     """
-    tensors, facts = read_tensors(Path(path))
+    tensors, facts = read_tensors(path, FILE)
     if facts.get("version") != _VERSION:
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
     scorer = _rebuild(facts["scorer"], "ratio", tensors, network, features)

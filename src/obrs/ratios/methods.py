@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from .._inputs import check_count, is_number
 from .._names import lookup
 from ..errors import InputError, InputTypeError
-from .descent import Outcome, check_rate, descend, logistic_loss
+from ..fitting.loop import check_rate
+from .descent import Outcome, descend, logistic_loss
 from .linear import whitening
 from .pairs import Task, Tensor, check_numbers
 from .scorers import Scorer, blocks, copied, standardise

@@ -1,6 +1,5 @@
 """The two sets a ratio is fitted on: real samples and the model's, batch by batch, each decided by seed and step."""
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,10 +14,13 @@ from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
 from .._arrays import host_view
 from .._inputs import check_count, is_number
 from ..errors import InputError, InputTypeError
+from ..fitting.batches import Shuffled
+from ..fitting.seeds import own_noise
+from ..fitting.tensors import check_folder, fingerprint
 from ..sampling.batches import take
 from ..sampling.callables import propose_batch
 
-__all__ = ["Task", "check_folder", "check_numbers", "fingerprint", "prepare", "to_tensor"]
+__all__ = ["Task", "check_numbers", "prepare", "to_tensor"]
 
 _FIRST_ID = 2**40  # proposals that nobody will sample later: the fitted ratio has seen none of those
 _FEWEST = 50  # held-out samples of each kind
@@ -33,18 +35,13 @@ class _Shuffled:
     def __init__(self, x: Any, rows: "np.ndarray[Any, Any]", seed: int, device: Any) -> None:
         self.x, self.rows, self.seed, self.device = x, rows, seed, device
         self.size: int | None = len(rows)
-        self._order: tuple[int, Any] = (-1, None)
+        self._shuffled = Shuffled(len(rows), self._order)
+
+    def _order(self, epoch: int) -> "np.ndarray[Any, Any]":
+        return self.rows[np.random.default_rng((self.seed, epoch)).permutation(len(self.rows))]
 
     def batch(self, step: int, n: int) -> Tensor:
-        at, picked = step * n, []
-        while n:
-            epoch, start = divmod(at, len(self.rows))
-            if self._order[0] != epoch:
-                order = np.random.default_rng((self.seed, epoch)).permutation(len(self.rows))
-                self._order = (epoch, self.rows[order])
-            picked.append(self._order[1][start : start + n])
-            at, n = at + len(picked[-1]), n - len(picked[-1])
-        return to_tensor(take(self.x, np.concatenate(picked)), self.device)
+        return to_tensor(take(self.x, self._shuffled.rows(step * n, step * n + n)), self.device)
 
 
 class _Fresh:
@@ -138,20 +135,13 @@ class Task:
 
 @contextmanager
 def _seeded(seed: int, device: Any) -> Iterator[Callable[[int], None]]:
-    import torch
+    with own_noise(device) as reseed:
 
-    on_cuda = device.type == "cuda"
-    index = (torch.cuda.current_device() if device.index is None else device.index) if on_cuda else 0
-    generators = [torch.default_generator, *([torch.cuda.default_generators[index]] if on_cuda else [])]
+        def at_step(step: int) -> None:
+            reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
 
-    def reseed(step: int) -> None:
-        number = int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0])
-        for generator in generators:
-            generator.manual_seed(number)
-
-    with torch.random.fork_rng(devices=[index] if on_cuda else []):
-        reseed(-1)
-        yield reseed
+        at_step(-1)
+        yield at_step
 
 
 def prepare(
@@ -228,21 +218,6 @@ def prepare(
     )
 
 
-def fingerprint(*tensors: Tensor) -> str:
-    """Return a short text that differs where shapes or numbers do.
-
-    Example:
-        >>> import torch
-        >>> fingerprint(torch.zeros(3)) == fingerprint(torch.zeros(3)), fingerprint(torch.zeros(3, 1))[:8]
-        (True, '86826f06')
-    """
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
-        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
-    return digest.hexdigest()[:16]
-
-
 def _first_proposals(propose: Callable[[Any], Any]) -> Any:
     """Return two samples, to see what they are like; torch's generator stays as it was."""
     import torch
@@ -272,12 +247,6 @@ def to_tensor(x: Any, device: Any) -> Tensor:
     if is_torch_array(x):
         return x.detach().to(device=device, dtype=torch.float32)
     return torch.tensor(host_view(x), dtype=torch.float32, device=device)
-
-
-def check_folder(path: Path) -> None:
-    """Raise if a file cannot be written for want of its folder."""
-    if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist; make it first")
 
 
 def check_numbers(x: Any, name: str) -> None:

@@ -6,7 +6,8 @@ from math import pi
 from typing import Any
 
 from .._inputs import check_count
-from .descent import check_rate, descend, logistic_loss
+from ..fitting.loop import check_rate
+from .descent import descend, logistic_loss
 from .linear import common_axes, logistic_regression
 from .pairs import Task, Tensor
 from .scorers import Scorer, embed, standardise
