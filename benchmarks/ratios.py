@@ -27,8 +27,8 @@ from evidence import digits, gaussians
 from evidence.contest import Case, Contestant, contestants, judge, summary
 
 import obrs
+from obrs.ratios.methods import critic_features
 from obrs.ratios.refit import Boosted, Ensemble, FineTune, Head, Network
-from obrs.ratios.scorers import critic_features
 
 BUDGETS = (1.5, 2.6, 5.0)
 
