@@ -113,26 +113,33 @@ class Head:
             with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
                 return self.features(x)
 
+        both = _pilot_features(features, task).double()
         module = _module(task)
-        try:
-            both = [blocks(features, x) for x in task.pilot(_PILOT)]
-        except RuntimeError as error:
-            if "device" not in str(error):
-                raise
-            raise InputError(f"features are not on {task.device}, where the proposals are; move one of them") from error
-        for part in both:
-            if part.ndim != 2:
-                raise InputError(
-                    f"features must have shape (n, k), got {tuple(part.shape)}; "
-                    "for those of a critic use Head(critic_features(critic))"
-                )
-            check_numbers(part, "features")
-        every = torch.cat(both).double()
-        module.register_buffer("shift", every.mean(0).float())
-        module.register_buffer("whiten", whitening(every).float())
+        module.register_buffer("shift", both.mean(0).float())
+        module.register_buffer("whiten", whitening(both).float())
         module["linear"] = _built(task, {"name": "mlp", "sizes": [module.whiten.shape[1], 1]})
         start_at_chance(module["linear"][-1])
         return _fitted(Scorer(head_scores, module, features=features), task, self.lr)
+
+
+def _pilot_features(features: Callable[[Tensor], Tensor], task: Task) -> Tensor:
+    """Return the features of some samples of both kinds, after checks."""
+    import torch
+
+    try:
+        parts = [blocks(features, x) for x in task.pilot(_PILOT)]
+    except RuntimeError as error:
+        if "device" not in str(error):
+            raise
+        raise InputError(f"features are not on {task.device}, where the proposals are; move one of them") from error
+    for part in parts:
+        if part.ndim != 2:
+            raise InputError(
+                f"features must have shape (n, k), got {tuple(part.shape)}; "
+                "for those of a critic use Head(critic_features(critic))"
+            )
+        check_numbers(part, "features")
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True, eq=False)

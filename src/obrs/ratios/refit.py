@@ -55,7 +55,7 @@ METHODS: dict[str, type] = {
 KINDS: dict[str, Callable[[Scorer, Any, Tensor], Tensor]] = {
     "network": network_scores,
     "head": head_scores,
-    "trees": tree_scores,
+    "boosted": tree_scores,
     "mean": mean_scores,
     "telescope": telescope_scores,
 }
@@ -242,8 +242,8 @@ class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
     Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
-    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one, except from trees:
-    their gradient is 0 everywhere.
+    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one, except from trees,
+    which are piecewise constant.
 
     Args:
         scorer: The fitted tensors, and the function that computes scores with them.
@@ -337,8 +337,10 @@ def load_ratio(
 
 def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
     """Add the tensors of a scorer to the dict, their names with a prefix, and return the rest as plain data."""
+    kind = next((name for name, score in KINDS.items() if score is scorer.score), None)
+    if kind is None:
+        raise InputError(f"only ratios fitted by {', '.join(METHODS)} can be saved, not one of your own")
     tensors |= {f"{prefix}.{name}": tensor for name, tensor in scorer.module.state_dict().items()}
-    kind = next(name for name, score in KINDS.items() if score is scorer.score)
     specs = {name: getattr(part, "spec", None) for name, part in scorer.module.items()}
     classes = {name: type(part).__name__ for name, part in scorer.module.items()}
     members = [_describe(member, f"{prefix}.{i}", tensors) for i, member in enumerate(scorer.members)]
@@ -361,12 +363,11 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
         _rebuild(member, f"{prefix}.{i}", tensors, *given)
         for i, (member, given) in enumerate(zip(facts["members"], options, strict=True))
     ]
-    known = set(module.state_dict())
-    for name, tensor in tensors.items():
-        key = name.removeprefix(f"{prefix}.")
-        if name.startswith(f"{prefix}.") and key not in known and "." not in key:
-            module.register_buffer(key, tensor)
-    state = {k: tensors[f"{prefix}.{k}"] for k in module.state_dict() if f"{prefix}.{k}" in tensors}
+    own = {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
+    for name, tensor in own.items():
+        if "." not in name:  # those with a dot belong to networks and members
+            module.register_buffer(name, tensor)
+    state = {name: own[name] for name in module.state_dict() if name in own}
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
