@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ HEAVY = {
     "data": {"sklearn"},
     "sampling": {"torch", "zuko"},
     "metrics": {"scipy", "sklearn"},
-    "ratios": {"torch", "sklearn", "safetensors", "matplotlib"},
+    "ratios": {"torch", "sklearn", "matplotlib"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
     "cli": {"typer", "rich"},
@@ -78,6 +79,15 @@ def test_arrows_point_one_way(path):
     wrong = {r for r in rooms if LEVEL[r] >= LEVEL[room]}
     assert not wrong, f"{room} must not import {wrong}"
     assert packages - sys.stdlib_module_names <= LIGHT | HEAVY.get(room, set())
+
+
+@pytest.mark.parametrize("room", sorted(p.parent.name for p in SOURCE.glob("*/__init__.py")))
+def test_no_two_modules_of_a_room_import_each_other(room):
+    graph = {}
+    for path in (SOURCE / room).glob("*.py"):
+        inside = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.level == 1]
+        graph[path.stem] = {name for n in inside for name in ([n.module] if n.module else [a.name for a in n.names])}
+    TopologicalSorter(graph).prepare()  # raises a CycleError that names the circle
 
 
 def test_importing_obrs_loads_no_heavy_library():

@@ -203,8 +203,7 @@ def diagnose(
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
-    piled = health.piled if meaning is None else 0.0
-    verdict = _verdict(raw, evidence, rng, broken=health.broken, lost=lost, piled=piled)
+    verdict = _verdict(raw, health, evidence, rng, lost=lost, guess=meaning is None)
     at_budget = AtBudget.of(raw, profile, k, verdict.reference or raw, repair=verdict.calibration)
     repaired = verdict.reference if verdict.calibration is not None else None
     verdict = _relaxed(verdict, at_budget.harmless)
@@ -308,20 +307,20 @@ class _Verdict(NamedTuple):
 
 
 def _verdict(
-    raw: Pair, evidence: Evidence, rng: np.random.Generator, *, broken: str, lost: str, piled: float
+    raw: Pair, health: Health, evidence: Evidence, rng: np.random.Generator, *, lost: str, guess: bool
 ) -> _Verdict:
     """Return the verdict on a log-ratio, at no particular budget.
 
     Args:
         raw: Log-ratios of real and fake samples, in random order.
+        health: The scores that are not among them, and the piles.
         evidence: The checks of these log-ratios.
         rng: Decides the folds.
-        broken: The scores that no ratio can have, in words; empty if there were none.
         lost: Why the critic that made them has no log-ratio; empty if that is not known.
-        piled: Share of scores near -1 or +1; 0 if they are known to be log-ratios.
+        guess: Whether piles are a reason to think of a hinge critic.
     """
-    if broken:
-        return _broken(broken)
+    if health.broken:
+        return _impossible(health)
     faults = evidence.faults()
     if not faults and not lost:
         return _Verdict("fit", _calibrated(evidence))
@@ -339,8 +338,8 @@ def _verdict(
         return _Verdict("unfit", why, FROM_SCRATCH, reference=reference)
     informed = False
     for name in CALIBRATIONS:
-        if name == "temperature" and piled > _PILES_HINGE:  # shift comes before it, and may be enough
-            why = f"{100 * piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do: {off}"
+        if name == "temperature" and guess and health.piled > _PILES_HINGE:  # shift comes before, and may be enough
+            why = f"{100 * health.piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do: {off}"
             return _Verdict("unfit", why, FINE_TUNE, reference=reference)
         tried = None if name == "identity" else _fold_by_fold(name, sample, rng)
         if tried is None:
@@ -365,12 +364,12 @@ def _relaxed(verdict: _Verdict, harmless: bool) -> _Verdict:
     return verdict._replace(name="fit", reason=f"at this budget, where its fault does no harm: {verdict.reason}")
 
 
-def _broken(broken: str) -> _Verdict:
+def _impossible(health: Health) -> _Verdict:
     """Return the verdict on impossible scores. Logits repair infinities; for a NaN one must look at its sample."""
-    why = f"{broken}: no ratio has that"
-    if "NaN" not in broken:
+    why = f"{health.broken}: no ratio has that"
+    if not any(health.nan):
         return _Verdict("unfit", why, _LOGITS)
-    name = "log_ratio_real" if "NaN among the real" in broken else "log_ratio_fake"
+    name = "log_ratio_real" if health.nan[0] else "log_ratio_fake"
     return _Verdict("unfit", f"{why}; look at the samples numpy.flatnonzero(numpy.isnan({name}))")
 
 
@@ -422,7 +421,7 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     overlap = np.sum(np.minimum(found.reliability.real, found.reliability.fake))
     if overlap < _OVERLAP:
         notes.append("the scores separate real from fake: there is nothing to check the ratio with, and little to keep")
-    if "Shift" in found.repair:
+    if isinstance(found.calibration, Shift):
         notes.append("a constant does not change the rule at a budget; it changes E[r], weights and the ratio itself")
     if found.verdict == "fit" and found.repair:
         notes.append("the rule at this budget needs no repair; weights, the profile and larger budgets do")
