@@ -197,10 +197,10 @@ def _grow(codes: Floats, edges: list[Floats], weights: Floats, method: Boosted) 
 
 def _histogram(codes: Floats, weights: Floats, rows: Floats) -> Floats:
     """Add up the weights of these samples in each bin of each feature: shape `(3, features, bins)`."""
-    picked, parts = weights[:, rows], []
+    picked, parts = weights.take(rows, axis=1), []
     some = max(1, _CELLS // max(len(rows), 1))  # features at a time
     for at in range(0, len(codes), some):
-        part = codes[at : at + some, rows]
+        part = codes[at : at + some].take(rows, axis=1)
         cells = (part + _BINS * np.arange(len(part))[:, None]).ravel()
         sums = [np.bincount(cells, np.tile(weight, len(part)), len(part) * _BINS) for weight in picked]
         parts.append(np.stack(sums).reshape(3, len(part), _BINS))
