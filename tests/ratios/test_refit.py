@@ -436,6 +436,14 @@ class TestBoosted:
         best = mean_of_means(*losses(*map(exact, test))).value
         assert gap.value < 0.1 * (log(2) - best)  # of the information of the exact ratio
 
+    def test_features_that_tell_nothing_or_everything_are_no_trouble(self):
+        x = propose(np.arange(600))
+        constant = refit(np.c_[real_samples(600), np.ones(600)], np.c_[x, np.ones(600)], Boosted())
+        assert constant.report.log_loss < 0.65
+        with pytest.warns(UserWarning, match="separates the two sets"):
+            apart = refit(x + 100, x, Boosted())
+        assert apart(x + 100).min() > 3 > -3 > apart(x).max()
+
     def test_constants_are_checked(self):
         with pytest.raises(InputError, match="rounds must be a whole number of at least 1, got 0"):
             Boosted(rounds=0)

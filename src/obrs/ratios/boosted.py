@@ -136,7 +136,7 @@ def _boost(real: Floats, fake: Floats, method: Boosted, rng: np.random.Generator
     trees: list[Tree] = []
     best, best_loss = 0, inf
     while len(trees) < method.rounds and len(trees) - best < _PATIENCE:
-        p = 1 / (1 + np.exp(-log_ratio - log_prior))
+        p = (1 + np.tanh((log_ratio + log_prior) / 2)) / 2  # the probability of being real
         weights = np.stack([p - is_real, p * (1 - p), np.ones(len(x))]) * ~held
         tree, added = _grow(codes, edges, weights, method)
         trees.append(tree)

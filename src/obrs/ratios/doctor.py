@@ -187,8 +187,8 @@ def diagnose(
         >>> real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)  # log-ratios of two normals
         >>> diagnose(real, fake, budget=2.6).verdict
         'fit'
-        >>> thrice = diagnose(3 * real, 3 * fake, budget=2.6)
-        >>> thrice.verdict, thrice.repair
+        >>> steep = diagnose(3 * real, 3 * fake, budget=2.6)
+        >>> steep.verdict, steep.repair
         ('repairable', 'obrs.ratios.calibration.Temperature.fit(log_ratio_real, log_ratio_fake)')
 
     References:

@@ -266,8 +266,8 @@ def reliability(
     Example:
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(0.5, 1, 4000), rng.normal(-0.5, 1, 4000)
-        >>> exact, thrice = reliability(real, fake), reliability(3 * real, 3 * fake)
-        >>> exact.z_bins < 3 < thrice.z_bins, thrice.rms > 0.5
+        >>> exact, steep = reliability(real, fake), reliability(3 * real, 3 * fake)
+        >>> exact.z_bins < 3 < steep.z_bins, steep.rms > 0.5
         (True, True)
     """
     n, m = sizes or (len(real), len(fake))
