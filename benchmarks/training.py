@@ -24,8 +24,7 @@ import torch
 
 import obrs
 from obrs.training import TrainConfig, loop, train
-from obrs.training.networks import build_networks
-from obrs.training.objective import objective
+from obrs.training.step import generator_step, objective
 
 PLAIN = "dual"
 MODES = ("paper_raw", "exact", "exact_non_saturating")
@@ -65,12 +64,12 @@ class TakingTurns:
     def __getattr__(self, name):
         return getattr(self.goal, name)
 
-    def stamp(self, *_):
-        """Hook before the generator's pass: every step has one that wants gradients, and the loss comes after it."""
-        if torch.is_grad_enabled():
-            turn = min(len(self.stamps) // self.turn, len(self.order) - 1)
-            self.goal = self.goals[self.order[turn]]
-            self.stamps.append(perf_counter())
+    def generator_step(self, game, step):
+        """Take the generator's step with the loss whose turn it is, and note when it began."""
+        turn = min(len(self.stamps) // self.turn, len(self.order) - 1)
+        self.goal = self.goals[self.order[turn]]
+        self.stamps.append(perf_counter())
+        return generator_step(game, step)
 
     def times(self):
         """Return the median step of each turn, by loss, without the first cycle, which warms up."""
@@ -84,13 +83,12 @@ def one_round(size, seed):
     turns = TakingTurns(size, seed)
     data = np.tanh(np.random.default_rng(0).normal(size=(1024, *size.shape)))
     config = replace(size.config, steps=turns.steps, log_every=turns.steps, seed=seed)
-    generator, critic = build_networks(config, data.shape[1:], 0, 1)
-    generator.register_forward_pre_hook(turns.stamp)
     loop.objective = lambda _: turns  # `train` itself has one loss per run
+    loop.generator_step = turns.generator_step
     try:
-        train(config, data=data, generator=generator, critic=critic, progress=False)
+        train(config, data=data, progress=False)
     finally:
-        loop.objective = objective
+        loop.objective, loop.generator_step = objective, generator_step
     times = turns.times()
     return {mode: float(np.median(times[mode] / times[PLAIN])) for mode in MODES}, float(np.median(times[PLAIN]))
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch.nn.functional import softmax, softplus
+from torch.nn.functional import softmax
 
 import obrs
 from obrs.data.images import load
+from obrs.experiments.gan25 import gan_step
+from obrs.fitting.seeds import own_noise
 from obrs.metrics.modes import jensen_shannon
 from obrs.models.classifier import fit_classifier
 from obrs.models.conv import ConvCritic, ConvGenerator
@@ -46,8 +48,8 @@ SETUPS = {"digits": Setup(1500, (2e-3, 5e-4)), "noisy digits": Setup(600, (1e-3,
 
 def train_gan(real, setup, *, seed=0, batch=64):
     """Train with the non-saturating loss, one step each, Adam with betas 0.5 and 0.999."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with own_noise() as reseed:
+        reseed(seed)
         generator, critic = ConvGenerator(LATENT, size=8, width=32), ConvCritic(size=8, width=32)
     rates = zip((critic, generator), setup.rates, strict=True)
     optimisers = [torch.optim.Adam(net.parameters(), rate, (0.5, 0.999)) for net, rate in rates]
@@ -55,14 +57,7 @@ def train_gan(real, setup, *, seed=0, batch=64):
     for _ in range(setup.steps):
         x = real[torch.randint(len(real), (batch,), generator=random)]
         fake = make(generator, torch.randn(batch, setup.latents, generator=random), setup)
-        critic_loss = softplus(-critic(x)).mean() + softplus(critic(fake.detach())).mean()
-        optimisers[0].zero_grad()
-        critic_loss.backward()
-        optimisers[0].step()
-        generator_loss = softplus(-critic(fake)).mean()
-        optimisers[1].zero_grad()
-        generator_loss.backward()
-        optimisers[1].step()
+        gan_step(critic, x, fake, *optimisers)
     return generator.eval(), critic.eval()
 
 

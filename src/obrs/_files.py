@@ -45,6 +45,18 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
         if exists:
             os.chmod(beside, target.stat().st_mode & 0o7777)
         os.replace(beside, target)
+        _flush_folder(target.parent)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _flush_folder(folder: Path) -> None:
+    """Bring the new name to the disk, too, where a folder can be opened for that."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -459,7 +459,8 @@ def _climb(x: Floats, weights: Floats | None, group: Floats, share: Floats) -> t
     top = np.full(count, -np.inf)
     np.maximum.at(top, group, x)
     mass = np.bincount(group, weights, count).astype(np.float64)
-    possible, positive = mass, x > -np.inf
+    positive = x > -np.inf
+    possible: Floats = mass
     if not positive.all():
         possible = np.bincount(group, positive if weights is None else np.where(positive, weights, 0.0), count)
     origin = np.where(np.isfinite(top), top, 0.0)

@@ -23,7 +23,7 @@ from obrs.ratios.calibration import (
     from_json,
     to_json,
 )
-from obrs.ratios.held_out import log_loss
+from obrs.ratios.evidence import log_loss
 
 
 def exact_scores(n_real, n_fake, seed=0, distance=1.0):

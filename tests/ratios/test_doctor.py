@@ -193,7 +193,7 @@ def test_repair_is_judged_on_scores_that_it_was_not_fitted_on(found):
 
 
 def test_a_part_of_many_scores_is_a_fair_part(monkeypatch):
-    monkeypatch.setattr("obrs.ratios.verdict._FITTED", 1000)
+    monkeypatch.setattr("obrs.ratios.doctor._FITTED", 1000)
     real, fake = mapped(lambda x: np.sort(3 * x), normals())
     diagnosis = diagnose(real, fake, K)
     assert diagnosis.verdict == "repairable"
@@ -484,7 +484,7 @@ def test_order_of_the_scores_does_not_matter_and_the_seed_decides(found):
 @pytest.mark.parametrize("name", ["exact", "bent", "a dropped mode", "nothing to gain"])
 def test_picture_shows_the_scores_before_and_after(found, name, tmp_path):
     pytest.importorskip("matplotlib")
-    from obrs.ratios.page import plot_diagnosis
+    from obrs.ratios.plotting import plot_diagnosis
 
     diagnosis = found[name]
     figure = plot_diagnosis(diagnosis)
@@ -498,7 +498,7 @@ def test_picture_shows_the_scores_before_and_after(found, name, tmp_path):
 
 
 def test_picture_refuses_what_it_cannot_draw(found):
-    from obrs.ratios.page import plot_diagnosis
+    from obrs.ratios.plotting import plot_diagnosis
 
     with pytest.raises(InputTypeError, match="what diagnose returns, got list"):
         plot_diagnosis([0.0])

@@ -14,17 +14,15 @@ from torch import nn
 
 import obrs
 from obrs.data.mixtures import Mixture, grid25
-from obrs.errors import InputError, InputTypeError, MissingLibraryError, UnknownNameError
+from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
-from obrs.ratios.boosted import Boosted, _keep_trees, tree_scores
-from obrs.ratios.descent import logistic_loss
-from obrs.ratios.fitted import load_ratio
-from obrs.ratios.linear import logistic_regression
-from obrs.ratios.methods import Ensemble, FineTune, Head, Network
-from obrs.ratios.refit import METHODS, refit
-from obrs.ratios.scorers import critic_features
-from obrs.ratios.telescope import Telescope
+from obrs.ratios.boosted import Boosted, _edges, _grow, _joined, tree_scores
+from obrs.ratios.evidence import losses, mean_of_means
+from obrs.ratios.methods import Ensemble, FineTune, Head, Network, critic_features
+from obrs.ratios.refit import METHODS, load_ratio, refit
+from obrs.ratios.task import logistic_loss
+from obrs.ratios.telescope import Telescope, logistic_regression
 
 SHIFT = np.array([1.0, -0.5])
 
@@ -193,7 +191,7 @@ class TestSamplesOfAFit:
         assert torch.equal(torch.random.get_rng_state(), state)
 
     def test_real_samples_take_turns_and_held_out_ones_never_come(self):
-        from obrs.ratios.pairs import prepare
+        from obrs.ratios.task import prepare
 
         real = np.arange(200.0)[:, None]
         options = {"held_out": 0.25, "seed": 0, "progress": None, "checkpoint": None}
@@ -399,34 +397,58 @@ class TestNetwork:
 
 
 class TestBoosted:
-    def test_tensors_say_what_scikit_learn_says(self):
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
+    def test_tensors_say_what_the_trees_said_when_they_grew(self):
         rng = np.random.default_rng(0)
         x = rng.normal(size=(3000, 4)).astype(np.float32)
         x[:, 3] = np.round(x[:, 3])  # ties
         low = np.nextafter(np.float32(1), np.float32(2))
         x[:, 2] = np.where(x[:, 2] > 0, np.nextafter(low, np.float32(2)), low)  # neighbours among float32
-        y = x[:, 0] * x[:, 1] + x[:, 3] + (x[:, 2] > low) + rng.normal(size=3000) > 0
-        model = HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=12).fit(x, y)
-        module = nn.ModuleDict()
-        _keep_trees(model, module, 0.0)
-        np.testing.assert_allclose(tree_scores(module, torch.from_numpy(x)), model.decision_function(x), atol=1e-5)
+        edges = [_edges(column) for column in x.T]
+        codes = np.stack([np.searchsorted(edge, column) for edge, column in zip(edges, x.T, strict=True)])
+        trees, total = [], np.zeros(3000)
+        for target in (x[:, 0] * x[:, 1], x[:, 3], 2.0 * (x[:, 2] > low)):
+            weights = np.stack([-target - rng.normal(size=3000), np.ones(3000), np.ones(3000)])
+            tree, added = _grow(codes, edges, weights, Boosted(leaves=12, lr=1.0))
+            assert len(np.unique(added)) == sum(node.threshold == np.inf for node in tree) <= 12
+            trees.append(tree)
+            total += added
+        assert low in [node.threshold for node in trees[2]], "neighbours are told apart"
+        module = nn.Module()
+        for name, array in _joined(trees).items():
+            module.register_buffer(name, torch.from_numpy(array))
+        np.testing.assert_allclose(tree_scores(None, module, torch.from_numpy(x)), total, atol=1e-5)
+
+    @pytest.mark.parametrize("n_fake", [2700, 8100])
+    def test_trees_are_as_good_as_those_of_scikit_learn(self, n_fake):
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        real, fake = real_samples(3000), propose(np.arange(n_fake))
+        fitted = refit(real, fake, Boosted())
+        model = HistGradientBoostingClassifier(early_stopping=True, max_iter=500, random_state=0)
+        model.fit(np.concatenate([real, fake]), np.repeat([1, 0], [len(real), len(fake)]))
+
+        def theirs(x):
+            return model.decision_function(x) - log(len(real) / len(fake))
+
+        test = real_samples(20000, seed=1), propose(np.arange(10**6, 10**6 + 20000))
+        ours, reference = (losses(*(np.asarray(ratio(x)) for x in test)) for ratio in (fitted, theirs))
+        gap = mean_of_means(ours[0] - reference[0], ours[1] - reference[1])
+        best = mean_of_means(*losses(*map(exact, test))).value
+        assert gap.value < 0.1 * (log(2) - best)  # of the information of the exact ratio
+
+    def test_features_that_tell_nothing_or_everything_are_no_trouble(self):
+        x = propose(np.arange(600))
+        constant = refit(np.c_[real_samples(600), np.ones(600)], np.c_[x, np.ones(600)], Boosted())
+        assert constant.report.log_loss < 0.65
+        with pytest.warns(UserWarning, match="separates the two sets"):
+            apart = refit(x + 100, x, Boosted())
+        assert apart(x + 100).min() > 3 > -3 > apart(x).max()
 
     def test_constants_are_checked(self):
         with pytest.raises(InputError, match="rounds must be a whole number of at least 1, got 0"):
             Boosted(rounds=0)
         with pytest.raises(InputError, match="leaves must be a whole number of at least 2, got 1"):
             Boosted(leaves=1)
-
-    def test_a_scikit_learn_that_keeps_its_trees_elsewhere_is_named(self):
-        from types import SimpleNamespace
-
-        nodes = np.zeros(3, [("is_leaf", "u1"), ("value", "f8")])
-        later = SimpleNamespace(_predictors=[[SimpleNamespace(nodes=nodes)]], _baseline_prediction=np.zeros(1))
-        for model, reason in [(object(), "_predictors"), (later, "nodes have no feature_idx, left, num_threshold")]:
-            with pytest.raises(MissingLibraryError, match=rf"cannot read the trees of scikit-learn \d.*{reason}"):
-                _keep_trees(model, nn.ModuleDict(), 0.0)
 
 
 class TestEnsemble:
@@ -733,7 +755,7 @@ def test_bad_input_gets_one_clear_line(case):
 
 
 def test_real_on_an_accelerator_and_fakes_elsewhere_are_refused():
-    from obrs.ratios.pairs import _common_device
+    from obrs.ratios.task import _common_device
 
     with pytest.raises(InputError, match="real is on meta and propose makes samples on cpu; move one"):
         _common_device(torch.empty(2, 2, device="meta"), torch.empty(2, 2))

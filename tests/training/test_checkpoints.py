@@ -10,11 +10,12 @@ from torch import nn
 
 from obrs.cli import main
 from obrs.errors import InputError
+from obrs.fitting import tensors
 from obrs.training import checkpoints
 from obrs.training.config import TrainConfig
+from obrs.training.journal import Journal
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
-from obrs.training.watch import Journal
 
 SMALL = TrainConfig(steps=2, batch_size=8, data_size=64, generator_width=8, critic_width=8, log_every=1)
 needs_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
@@ -31,8 +32,8 @@ def test_the_latest_checkpoints_are_kept_and_come_back(tmp_path):
         "step-00000002.safetensors",
         "step-00000010.safetensors",
     ]
-    tensors, facts = checkpoints.load(checkpoints.checkpoints(tmp_path)[-1])
-    assert tensors["x"].tolist() == [10.0, 10.0, 10.0]
+    kept, facts = checkpoints.load(checkpoints.checkpoints(tmp_path)[-1])
+    assert kept["x"].tolist() == [10.0, 10.0, 10.0]
     assert facts == {"world": 1, "step": 10}
 
 
@@ -45,25 +46,25 @@ def test_what_a_crash_left_half_written_is_no_checkpoint(tmp_path):
 @needs_full_disk
 def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(tmp_path):
     checkpoints.save(tmp_path, 1, one(1), {}, keep=1)
-    (tmp_path / "step-00000002.partial").symlink_to("/dev/full")
+    (tmp_path / "step-00000002.safetensors").symlink_to("/dev/full")
     with pytest.raises(OSError, match="the last good checkpoint is step-00000001") as caught:
         checkpoints.save(tmp_path, 2, one(2), {}, keep=1)
     assert caught.value.errno == errno.ENOSPC
-    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.safetensors"]
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["step-00000001.safetensors"]
     assert checkpoints.load(tmp_path / "step-00000001.safetensors")[0]["x"][0] == 1
 
 
 @needs_full_disk
 @pytest.mark.parametrize(
-    ("partial", "line"),
+    ("path", "line"),
     [
-        ("checkpoints/step-00000002.partial", "no space left on device; the last good checkpoint is step-00000000"),
-        ("config.partial", "config.json: no space left on device"),
+        ("checkpoints/step-00000002.safetensors", "no space left on device; the last good checkpoint is step-00000000"),
+        ("config.json", "config.json: no space left on device"),
     ],
 )
-def test_training_on_a_full_disk_ends_with_one_line(tmp_path, capsys, partial, line):
+def test_training_on_a_full_disk_ends_with_one_line(tmp_path, capsys, path, line):
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / partial).symlink_to("/dev/full")
+    (tmp_path / path).symlink_to("/dev/full")
     (tmp_path / "run.toml").write_text("steps = 2\nbatch_size = 8\ndata_size = 64")
     assert main(["train", str(tmp_path / "run.toml"), "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
@@ -125,10 +126,10 @@ def test_an_optimiser_goes_on_where_it_was():
     adam = torch.optim.Adam(module.parameters(), 0.1)
     step(module, adam)
     again = nn.Linear(3, 2)
-    checkpoints.fill_module(again, module.state_dict(), "module", "x")
+    tensors.fill_module(again, module.state_dict(), "module", "x")
     other = torch.optim.Adam(again.parameters(), 0.1)
-    stored = {k: v.clone() for k, v in checkpoints.optimiser_tensors(adam).items()}
-    checkpoints.fill_optimiser(other, stored)
+    stored = {k: v.clone() for k, v in tensors.optimiser_tensors(adam).items()}
+    tensors.fill_optimiser(other, stored)
     step(module, adam)
     step(again, other)
     assert torch.equal(module.weight, again.weight)

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from obrs.errors import InputError
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig
+from obrs.training.journal import read_log
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
-from obrs.training.watch import read_log
 
 SMALL = TrainConfig(steps=2, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
 RUNS = {

@@ -19,15 +19,16 @@ from torch.nn import functional as F
 import obrs
 from obrs.budget import solve_cut
 from obrs.errors import DivergenceError, InputError, InputTypeError, UnknownNameError
+from obrs.fitting.averaging import average
 from obrs.training import checkpoints
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig, override, read_config
-from obrs.training.loop import _note, train
+from obrs.training.journal import note, read_log
+from obrs.training.loop import train
 from obrs.training.losses import GENERATOR_LOSSES, generator_loss, gradient_penalty
 from obrs.training.networks import build_networks
-from obrs.training.state import average
 from obrs.training.trained import load_trained
-from obrs.training.watch import NotFiniteError, read_log
+from obrs.training.watch import NotFiniteError
 
 SMALL = TrainConfig(steps=3, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
 
@@ -486,8 +487,8 @@ def test_the_log_is_lines_of_json_and_tensorboard(tmp_path):
 
 def test_the_bar_shows_losses_rate_c_and_m():
     row = {"step": 5, "seconds": 1.0, "critic": -0.25, "generator": 0.75, "log_c": 0.0, "rate": 0.5, "m": 3.14159}
-    assert _note(row) == "critic -0.25  generator 0.75  rate 0.5  c 1  M 3.14"
-    assert _note({**row, "log_c": None, "rate": None, "m": None}) == "critic -0.25  generator 0.75"
+    assert note(row) == "critic -0.25  generator 0.75  rate 0.5  c 1  M 3.14"
+    assert note({**row, "log_c": None, "rate": None, "m": None}) == "critic -0.25  generator 0.75"
 
 
 def test_the_command_says_where_the_run_is_and_what_to_do_next(tmp_path, capsys, monkeypatch):

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from obrs.errors import Interrupted
+from obrs.fitting.averaging import average
 from obrs.training import batches as module
 from obrs.training import checkpoints
 from obrs.training.batches import Batches, Data, load_data
 from obrs.training.config import TrainConfig
 from obrs.training.loop import train
 from obrs.training.networks import build_networks
-from obrs.training.state import average
 
 SMALL = TrainConfig(steps=3, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
 

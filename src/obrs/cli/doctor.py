@@ -55,7 +55,7 @@ def doctor(
     except ObrsError as error:
         raise InputError(f"{real}, {fake}: {error}") from error
     if plot is not None:
-        from ..ratios.page import plot_diagnosis
+        from ..ratios.plotting import plot_diagnosis
 
         try:
             plot_diagnosis(found).savefig(plot, dpi=150)

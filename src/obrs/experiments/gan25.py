@@ -20,6 +20,8 @@ from .. import Model, normals
 from .._inputs import check_count
 from .._progress import bar
 from ..data.mixtures import grid25
+from ..fitting.loop import descend
+from ..fitting.seeds import own_noise
 from ..metrics.grid import histogram_divergence, mode_cells
 from ..metrics.modes import mode_scores
 from ..models.mlp import mlp_critic, mlp_generator
@@ -27,7 +29,8 @@ from ..ratios.refit import FineTune, refit
 from ..types import Array
 from .recipe import Recipe
 
-__all__ = ["LIKE", "TARGET", "ExactRatio", "Gan", "branch_log_density", "one_thread", "score", "trained"]
+__all__ = ["CELLS", "LIKE", "SIGMA", "TARGET", "ExactRatio", "Gan", "branch_log_density", "gan_step", "one_thread"]
+__all__ += ["score", "trained"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -132,8 +135,8 @@ def _game(real: Any, recipe: Recipe, progress: bool | None, batch: int = 256) ->
 
     It jumps about from step to step, so it is looked at more often where it is nearly right.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
+    with own_noise() as reseed:
+        reseed(recipe.seed)
         generator, critic = mlp_generator(), mlp_critic()
     of_critic, of_generator = (torch.optim.Adam(net.parameters(), 1e-3, (0.5, 0.999)) for net in (critic, generator))
     random = torch.Generator().manual_seed(recipe.seed)
@@ -143,8 +146,7 @@ def _game(real: Any, recipe: Recipe, progress: bool | None, batch: int = 256) ->
             step += 1
             x = real[torch.randint(len(real), (batch,), generator=random)]
             fake = generator(torch.randn(batch, 2, generator=random))
-            _descend(of_critic, softplus(-critic(x)).mean() + softplus(critic(fake.detach())).mean())
-            _descend(of_generator, softplus(-critic(fake)).mean())
+            gan_step(critic, x, fake, of_critic, of_generator)
             if step % (5 if precision > 0.8 * recipe.stop_at else 25) == 0:
                 with torch.no_grad():
                     seen = mode_scores(generator(torch.randn(_WATCHED, 2, generator=random)), TARGET.means, sigma=SIGMA)
@@ -155,10 +157,22 @@ def _game(real: Any, recipe: Recipe, progress: bool | None, batch: int = 256) ->
     return generator.eval().requires_grad_(False), critic.eval(), step, precision
 
 
-def _descend(optimiser: Any, loss: Any) -> None:
-    optimiser.zero_grad()
-    loss.backward()
-    optimiser.step()
+def gan_step(critic: Any, real: Any, fake: Any, of_critic: Any, of_generator: Any) -> None:
+    """Take one step each of critic and generator, with the logistic and the non-saturating loss.
+
+    Args:
+        critic: From samples to logits, shape `(n,)`.
+        real: A batch of real samples.
+        fake: One of the generator, with its gradient.
+        of_critic, of_generator: Optimisers of the two.
+
+    Example:
+        >>> generator, critic = mlp_generator(width=8), mlp_critic(width=8)
+        >>> adams = [torch.optim.Adam(net.parameters(), 1e-3) for net in (critic, generator)]
+        >>> gan_step(critic, torch.zeros(4, 2), generator(torch.zeros(4, 2)), *adams)
+    """
+    descend(of_critic, softplus(-critic(real)).mean() + softplus(critic(fake.detach())).mean())
+    descend(of_generator, softplus(-critic(fake)).mean())
 
 
 def score(x: Array) -> dict[str, float]:

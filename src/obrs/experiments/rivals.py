@@ -12,7 +12,7 @@ import torch
 
 from .. import SAMPLERS, Model, Samples
 from .._inputs import check_budget
-from ..ratios.maps import Isotonic
+from ..ratios.calibration import Isotonic
 from ..ratios.refit import Network, refit
 from ..sampling.chains import MHGAN
 from ..sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_latent_weights_to_ratio

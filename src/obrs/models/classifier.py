@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from .._inputs import check_count
-from .._progress import bar
 from ..errors import InputError, InputTypeError
+from ..fitting.loop import fit
+from ..fitting.seeds import own_noise
 from ..types import Array
 
 __all__ = ["Classifier", "fit_classifier", "small_classifier"]
@@ -125,23 +126,22 @@ def fit_classifier(
         raise InputError(f"real must be finite, {int((~torch.isfinite(x)).sum())} of {x.numel()} values are not")
     generator = torch.Generator().manual_seed(seed)
     steps = check_count(epochs, "epochs") * ceil(len(x) / check_count(batch_size, "batch_size"))
-    with torch.random.fork_rng(devices=[]), bar("classifier", steps, progress) as tell, torch.enable_grad():
-        torch.manual_seed(seed)
+    with own_noise("cpu" if network is None else next(network.parameters()).device) as reseed:
+        reseed(seed)
         net = small_classifier(x.shape[2], x.shape[1], int(y.max()) + 1) if network is None else network
         like = next(net.parameters())
         optimiser = torch.optim.Adam(net.parameters(), lr=lr)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps)
+        order = (
+            index for _ in range(epochs) for index in torch.randperm(len(x), generator=generator).split(batch_size)
+        )
+
+        def loss(step: int) -> Array:
+            index = next(order)
+            return nn.functional.cross_entropy(net(x[index].to(like)), y[index].to(like.device))
+
         net.train()
-        done = 0
-        for _ in range(epochs):
-            for index in torch.randperm(len(x), generator=generator).split(batch_size):
-                loss = nn.functional.cross_entropy(net(x[index].to(like)), y[index].to(like.device))
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                schedule.step()
-                done += 1
-                tell(done, f"loss {loss.item():.3f}" if done % 10 == 0 else "")
+        fit(loss, optimiser, steps, schedule=schedule, progress=progress)
     return net.eval()
 
 

@@ -1,55 +1,83 @@
-"""Is this log-ratio good enough to reject with? Asked of held-out scores, and answered in one word.
+"""Is this log-ratio good enough to reject with? `diagnose` answers in one word, from the scores of held-out samples.
 
 The checks and their thresholds:
 
-* A ratio is *calibrated* unless a check is off both by more than 3 standard errors and by more than 5 %. The first
-  keeps small samples from crying wolf, the second keeps a million scores from doing so. The checks are Turner's Z,
-  the bins of the calibration curve (5 % being their error of 0.05 nats), E_Q[r] and E_P[1/r] above 1.
-* E_Q[r] *below* 1 by 3 standard errors, of a calibrated ratio, is missing support: a part of the target that the
-  model never makes. No ratio repairs that, and none is blamed for it.
-* What is not calibrated but does at this budget what its repair would do, within the same 5 %, is fit at this budget;
-  a constant apart, which no budget minds.
-* What is not calibrated is *repairable* if a monotone map, fitted on four fifths of the scores, is calibrated on the
-  other fifth, in turn, and still tells real from fake. The simplest such map is the repair.
-* The outputs of hinge, Wasserstein and least-squares critics are not; only the caller knows that they are such, and
-  says it with `meaning`. Unless told, one guess is made: the optimum of a hinge critic is sign(p - q), so its outputs
-  pile up at -1 and +1, and what r is within a pile is lost. A score that is not calibrated and half of which lies in
-  such piles is taken for one. A log-ratio of two values may look the same, and a hinge critic short of its optimum may
-  not.
+* A ratio is *calibrated* unless a check is off by more than 3 standard errors and also by more than 5 %. The first
+  threshold prevents false alarms in small samples, the second prevents alarms about tiny errors in a million scores.
+  The checks are Turner's Z, the bins of the calibration curve (here 5 % is an error of 0.05 nats), E_Q[r] above 1, and
+  E_P[1/r] above 1.
+* If a calibrated ratio has E_Q[r] *below* 1 by 3 standard errors, support is missing: the model never makes a part of
+  the target. No ratio repairs that, and the ratio is not at fault.
+* A ratio that is not calibrated is *repairable* if a monotone map calibrates it, and the result tells real from fake.
+  The map is fitted on four fifths of the scores and checked on the last fifth; each fifth has its turn. The repair is
+  the simplest map that passes.
+* A repairable ratio is *fit* at this budget if the repair would change less than the same 5 % there. There is one
+  exception: a ratio that is wrong by a constant factor stays repairable, although no budget depends on the constant.
+* Hinge, Wasserstein and least-squares critics have no log-ratio. Only the caller knows which critic made the scores and
+  can say so with `meaning`. Without `meaning` there is one guess. The optimum of a hinge critic is sign(p - q), so its
+  outputs pile up at -1 and +1, and nothing tells r apart within a pile. If a score is not calibrated and about half of
+  it lies in these two piles, it is taken for the output of a hinge critic. The guess can be wrong: a log-ratio with two
+  values may look the same, and a hinge critic that was not trained to its optimum may look different.
 """
 
+import json
+import textwrap
 from dataclasses import dataclass, field, replace
+from math import isfinite, isnan, log, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._inputs import check_budget
 from .._names import lookup
-from ..errors import InputError, RatioError
+from ..errors import InputError, MissingLibraryError, RatioError
 from ..profile import Profile
 from ..types import Array
-from ._report import as_json, as_rows, as_text
-from .at_budget import AtBudget, at_budget
-from .conversions import FINE_TUNE, FROM_SCRATCH
-from .critics import MEANINGS
-from .evidence import TOLERATED, Estimate, Evidence, Mean, Reliability
-from .held_out import known_scores
-from .verdict import judge, judge_at_budget
+from .calibration import CALIBRATIONS, Shift, cross_fitted
+from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS
+from .evidence import (
+    ERRORS,
+    TOLERATED,
+    AtBudget,
+    Estimate,
+    Evidence,
+    Floats,
+    Mean,
+    Pair,
+    Reliability,
+    finite_top,
+    known_scores,
+)
 
 __all__ = ["Diagnosis", "Health", "diagnose"]
 
-Floats = np.ndarray[Any, Any]
-Pair = tuple[Floats, Floats]
-
-_LEAST = 100  # of each kind: two bins of fifty, and folds in which a slope can be fitted
-_OVERLAP = 20  # samples among those of the other kind; with fewer, no claim of the ratio is put to the test
-_REACH = 0.25  # how near a score must be to -1 or +1 to belong to a pile there
-_PILED = 0.32  # more than of any normal score; from here on a hinge critic is worth a word
-_RATIOS = ("log_ratio", "logit")  # what may be diagnosed as it is
+_LEAST = 100  # scores of each kind: two bins of fifty, and folds in which a slope can be fitted
+_OVERLAP = 20  # samples among those of the other kind; with fewer, nothing can contradict the ratio
+_NEAR = 0.25  # a score this near to -1 or +1 belongs to a pile
+_PILES_NOTED = 0.32  # share of scores in the piles; a normal score has at most 0.31
+_PILES_HINGE = 0.45  # trained hinge critics have 0.48 to 0.97
+_FOLDS = 5
+_FITTED = 100_000  # scores of each kind are enough to fit a map and to check it
+_RATIOS = ("log_ratio", "logit")  # meanings of scores that are log-ratios as they are
+_TURNED = "obrs.diagnose(-log_ratio_real, -log_ratio_fake, budget)"
+_LOGITS = "obrs.ratios.critics.from_logit(logit)"
+_WIDTH = 80
+_RATIO, _BUDGET, _LEFT = "the log-ratio", "at this budget", "divergence between target and kept"
+_LEFT_SAYS = {
+    "promised": "by the profile of the fakes",
+    "held_out": "as far as real samples show",
+    "repaired": "the same with the repair",
+}
 
 
 class Health(NamedTuple):
-    """Scores that are no numbers, or no longer tell anything: counts of real and of fake ones, and shares."""
+    """Scores that are not finite, and ties among scores, each for real and for fake samples.
+
+    Attributes:
+        nan, plus_inf, minus_inf: How many scores are NaN, +inf and -inf.
+        at_top, at_bottom: Shares of the scores that are equal to the largest and to the smallest one.
+        piled: Share of all scores near -1 or +1.
+    """
 
     nan: tuple[int, int]
     plus_inf: tuple[int, int]
@@ -60,7 +88,7 @@ class Health(NamedTuple):
 
     @property
     def broken(self) -> str:
-        """What no ratio of two distributions has: NaN, r infinite on a fake, or r = 0 on a real sample."""
+        """The scores that no ratio can have, in words: NaN, r infinite for a fake, or r = 0 for a real sample."""
         wrong = [
             (self.nan[0], "NaN among the real scores"),
             (self.nan[1], "NaN among the fake scores"),
@@ -77,25 +105,26 @@ class Diagnosis:
     Args:
         verdict: "fit", "repairable" or "unfit".
         reason: Why, in a sentence.
-        repair: The call that repairs, as code; empty if nothing needs repair. Of a ratio that is fit at this budget
-            alone, it is what weights, the profile and larger budgets need.
-        notes: What else to know.
+        repair: The call that repairs, as code; empty if nothing needs repair. If the ratio is fit at this budget alone,
+            weights, the profile and larger budgets need this call.
+        notes: Further remarks.
         budget: Proposals per kept sample.
         n_real, n_fake: How many scores there were.
-        health: Scores that are no numbers, ties at the ends, and piles.
+        health: Scores that are not finite, ties at the ends, and piles.
         mean_ratio, mean_inverse: E_Q[r] and E_P[1/r].
         mean_repaired: E_Q[r] after the repair; without one, the same as before.
         reliability: The calibration curve and Turner's Z.
         auc: Probability that a real sample scores above a fake one.
-        log_loss: Of the scores as a classifier, both kinds weighing one half; log 2 says nothing.
+        log_loss: Log-loss of the scores as a classifier, each kind with weight one half; chance has log 2.
         max_budget: M of this sample, the largest ratio over the mean ratio.
-        max_growth: By which factor M would grow with ten times as many fakes; about 1 if there is an M.
+        max_growth: By which factor M would grow with ten times as many fakes; about 1 if r is bounded.
         ess: Effective sample size per fake without rejection.
-        missing_support: Share of the target that the model never makes, if it is above 0 beyond doubt.
+        missing_support: Share of the target that the model never makes, if it is above 0 by 3 standard errors.
         above_all_fakes: Share of the real scores above every fake one.
         at_budget: What matters at this budget.
         calibration: The repair, fitted on all scores; None without one.
-        raw, repaired: Log-ratios of real and fake samples; after the repair, cross-fitted, and None without one.
+        raw: Log-ratios of real and fake samples.
+        repaired: The same after the repair, cross-fitted; None without one.
     """
 
     verdict: str
@@ -123,16 +152,16 @@ class Diagnosis:
     repaired: Pair | None = field(repr=False)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat dict per finding: name, value, low, high, mark ("", "!" or "~") and what it says."""
-        return as_rows(self)
+        """Return one flat dict per finding: about, name, value, low, high, mark ("", "!" or "~") and an explanation."""
+        return _rows(self)
 
     def to_json(self) -> str:
         """Return the diagnosis as JSON: verdict, rows and calibration curve; infinities and NaN are null."""
-        return as_json(self)
+        return _json(self)
 
     def __str__(self) -> str:
         """Return the diagnosis as a page of at most 80 columns."""
-        return as_text(self)
+        return _text(self)
 
 
 def diagnose(
@@ -144,21 +173,22 @@ def diagnose(
         log_ratio_real: Log-ratios of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.
         log_ratio_fake: Log-ratios of fresh samples of the model, likewise.
         budget: Proposals per kept sample.
-        meaning: What the scores are, if you know: "log_ratio" or "logit", which are never taken for a hinge critic's;
-            or "hinge", "wgan" or "lsgan", outputs of critics that have no ratio, however they look.
+        meaning: What the scores are, if you know it. With "log_ratio" or "logit" they are never taken for the output
+            of a hinge critic. "hinge", "wgan" and "lsgan" are outputs of critics that have no log-ratio: the verdict
+            is "unfit", however good they look.
         seed: Decides the folds in which repairs are tried.
 
     Returns:
         A record with the `verdict` "fit", "repairable" or "unfit", the `reason`, the call that is the `repair`, and
-        what they rest on; `print` it to read it.
+        all the numbers behind them; `print` shows a page of text.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)  # log-ratios of two normals
         >>> diagnose(real, fake, budget=2.6).verdict
         'fit'
-        >>> thrice = diagnose(3 * real, 3 * fake, budget=2.6)
-        >>> thrice.verdict, thrice.repair
+        >>> steep = diagnose(3 * real, 3 * fake, budget=2.6)
+        >>> steep.verdict, steep.repair
         ('repairable', 'obrs.ratios.calibration.Temperature.fit(log_ratio_real, log_ratio_fake)')
 
     References:
@@ -166,49 +196,41 @@ def diagnose(
     """
     k = check_budget(budget)
     lost = _lost(meaning)
-    given = known_scores(log_ratio_real, "log_ratio_real"), known_scores(log_ratio_fake, "log_ratio_fake")
-    health = _health(*given)
+    scores = known_scores(log_ratio_real, "log_ratio_real"), known_scores(log_ratio_fake, "log_ratio_fake")
+    health = _health(*scores)
     rng = np.random.default_rng(seed)
-    usable = given[0][given[0] > -np.inf], given[1][given[1] < np.inf]  # without NaN, too
-    raw = rng.permutation(usable[0]), rng.permutation(usable[1])  # files are often sorted
-    if min(map(len, raw)) < _LEAST:
-        sizes = f"{len(raw[0])} real and {len(raw[1])} fake"
-        why = f" ({health.broken} left out)" if health.broken else ""
-        raise InputError(f"diagnose needs at least {_LEAST} held-out scores of each kind, got {sizes}{why}")
-    if raw[1].max() == -np.inf:
-        raise RatioError(f"log_ratio_fake has no value above -inf among {len(raw[1])}: no fake has r > 0")
+    raw = _usable(scores, health, rng)
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
-    piled = health.piled if meaning is None else 0.0
-    verdict = judge(raw, evidence, rng, broken=health.broken, lost=lost, piled=piled)
-    at = at_budget(raw, profile, k, verdict.reference or raw, repair=verdict.calibration)
+    verdict = _verdict(raw, health, evidence, rng, lost=lost, guess=meaning is None)
+    at_budget = AtBudget.of(raw, profile, k, verdict.reference or raw, repair=verdict.calibration)
     repaired = verdict.reference if verdict.calibration is not None else None
-    verdict = judge_at_budget(verdict, at.harmless)
-    settled = evidence if repaired is None else Evidence.of(repaired)
-    missing = None if verdict.name == "unfit" else settled.missing_support()
-    index = evidence.mean_ratio.tail_index
+    verdict = _relaxed(verdict, at_budget.harmless)
+    after = evidence if repaired is None else Evidence.of(repaired)
+    missing = None if verdict.name == "unfit" else after.missing_support()
+    tail_index = evidence.mean_ratio.tail_index
     found = Diagnosis(
         verdict=verdict.name,
         reason=_reason(verdict.reason, missing),
         repair=verdict.repair,
         notes=(),
         budget=k,
-        n_real=len(given[0]),
-        n_fake=len(given[1]),
+        n_real=len(scores[0]),
+        n_fake=len(scores[1]),
         health=health,
         mean_ratio=evidence.mean_ratio,
         mean_inverse=evidence.mean_inverse,
-        mean_repaired=settled.mean_ratio,
+        mean_repaired=after.mean_ratio,
         reliability=evidence.curve,
         auc=evidence.auc,
         log_loss=evidence.log_loss,
         max_budget=profile.max_budget,
-        max_growth=10.0 ** min(1 / max(index, 1e-9), 300.0),
+        max_growth=10.0 ** min(1 / max(tail_index, 1e-9), 300.0),
         ess=profile.ess(),
         missing_support=missing,
         above_all_fakes=float(np.mean(raw[0] > raw[1].max())),
-        at_budget=at,
+        at_budget=at_budget,
         calibration=verdict.calibration,
         raw=raw,
         repaired=repaired,
@@ -217,7 +239,7 @@ def diagnose(
 
 
 def _lost(meaning: str | None) -> str:
-    """Return why scores with this meaning have no ratio, or nothing; what must be converted first is refused."""
+    """Return why scores with this meaning have no log-ratio, "" if they are one; refuse scores to convert first."""
     if meaning is None:
         return ""
     lost = lookup(MEANINGS, meaning, "meaning of scores").lost
@@ -228,14 +250,13 @@ def _lost(meaning: str | None) -> str:
 
 
 def _health(real: Floats, fake: Floats) -> Health:
-    both = real, fake
-    finite = [x[np.isfinite(x)] for x in both]
-    every = np.concatenate(finite)
-    if not every.size:
+    finite = [x[np.isfinite(x)] for x in (real, fake)]
+    both = np.concatenate(finite)
+    if not both.size:
         raise RatioError(f"none of {len(real)} real and {len(fake)} fake scores is finite; check the critic")
-    top, bottom = every.max(), every.min()
-    discrete = len(np.unique(every)) < _LEAST / 2  # then ties at the ends are no wonder
-    piled = [np.mean(np.abs(np.abs(x) - 1) < _REACH) if x.size else 0.0 for x in finite]
+    top, bottom = both.max(), both.min()
+    discrete = len(np.unique(both)) < _LEAST / 2  # ties are normal then
+    piled = [np.mean(np.abs(np.abs(x) - 1) < _NEAR) if x.size else 0.0 for x in finite]
 
     def share(x: Floats, end: float) -> float:
         return 0.0 if discrete or np.count_nonzero(x == end) < 3 else float(np.mean(x == end))
@@ -251,6 +272,134 @@ def _health(real: Floats, fake: Floats) -> Health:
         at_bottom=(share(real, bottom), share(fake, bottom)),
         piled=float(np.mean(piled)),
     )
+
+
+def _usable(scores: Pair, health: Health, rng: np.random.Generator) -> Pair:
+    """Return the scores that a ratio can have, in random order; refuse too few."""
+    real, fake = scores[0][scores[0] > -np.inf], scores[1][scores[1] < np.inf]  # this drops NaN, too
+    raw = rng.permutation(real), rng.permutation(fake)  # files are often sorted
+    if min(map(len, raw)) < _LEAST:
+        sizes = f"{len(raw[0])} real and {len(raw[1])} fake"
+        why = f" ({health.broken} left out)" if health.broken else ""
+        raise InputError(f"diagnose needs at least {_LEAST} held-out scores of each kind, got {sizes}{why}")
+    if raw[1].max() == -np.inf:
+        raise RatioError(f"log_ratio_fake has no value above -inf among {len(raw[1])}: no fake has r > 0")
+    return raw
+
+
+class _Verdict(NamedTuple):
+    """The verdict, its reason, and the repair.
+
+    Attributes:
+        name: "fit", "repairable" or "unfit".
+        reason: Why.
+        repair: The call that repairs; empty if there is none.
+        calibration: The map that repairs, fitted on all scores.
+        reference: Calibrated log-ratios, cross-fitted, to compare the scores with: those of the scores that come first
+            in both sets. None if the scores are calibrated, or no map can be fitted.
+    """
+
+    name: str
+    reason: str
+    repair: str = ""
+    calibration: Any = None
+    reference: Pair | None = None
+
+
+def _verdict(
+    raw: Pair, health: Health, evidence: Evidence, rng: np.random.Generator, *, lost: str, guess: bool
+) -> _Verdict:
+    """Return the verdict on a log-ratio, at no particular budget.
+
+    Args:
+        raw: Log-ratios of real and fake samples, in random order.
+        health: The scores that are not among them, and the piles.
+        evidence: The checks of these log-ratios.
+        rng: Decides the folds.
+        lost: Why the critic that made them has no log-ratio; empty if that is not known.
+        guess: Whether piles are a reason to think of a hinge critic.
+    """
+    if health.broken:
+        return _impossible(health)
+    faults = evidence.faults()
+    if not faults and not lost:
+        return _Verdict("fit", _calibrated(evidence))
+    off = "; ".join(faults)
+    sample = raw[0][:_FITTED], raw[1][:_FITTED]
+    flexible = _fold_by_fold("isotonic", sample, rng) or _fold_by_fold("beta", sample, rng)
+    reference = flexible[1] if flexible else None
+    if lost:
+        return _Verdict("unfit", lost, FINE_TUNE, reference=reference)
+    if evidence.auc_z < -ERRORS:
+        why = f"real samples score below fake ones (AUC {evidence.auc.value:.3f}): is the sign the wrong way round?"
+        return _Verdict("unfit", why, _TURNED, reference=reference)
+    if evidence.auc_z <= ERRORS:
+        why = f"the scores cannot tell real from fake (AUC {evidence.auc.value:.3f}) but claim to: {off}"
+        return _Verdict("unfit", why, FROM_SCRATCH, reference=reference)
+    informed = False
+    for name in CALIBRATIONS:
+        if name == "temperature" and guess and health.piled > _PILES_HINGE:  # shift comes before, and may be enough
+            why = f"{100 * health.piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do: {off}"
+            return _Verdict("unfit", why, FINE_TUNE, reference=reference)
+        tried = None if name == "identity" else _fold_by_fold(name, sample, rng)
+        if tried is None:
+            continue
+        after = Evidence.of(tried[1], by=sample)
+        informed = informed or after.tells()
+        if after.tells() and not after.faults():
+            call = f"obrs.ratios.calibration.{type(tried[0]).__name__}.fit(log_ratio_real, log_ratio_fake)"
+            return _Verdict("repairable", f"{off}; calibrated by {_formula(tried[0])}", call, *tried)
+    what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
+    return _Verdict("unfit", f"{off}; {what}", FROM_SCRATCH, reference=reference)
+
+
+def _relaxed(verdict: _Verdict, harmless: bool) -> _Verdict:
+    """Return "fit" for a repairable ratio whose faults do no harm at the budget.
+
+    A ratio that is wrong by a constant factor stays repairable. The constant is harmless at every budget, but the ratio
+    itself is wrong.
+    """
+    if verdict.name != "repairable" or not harmless or isinstance(verdict.calibration, Shift):
+        return verdict
+    return verdict._replace(name="fit", reason=f"at this budget, where its fault does no harm: {verdict.reason}")
+
+
+def _impossible(health: Health) -> _Verdict:
+    """Return the verdict on impossible scores. Logits repair infinities; for a NaN one must look at its sample."""
+    why = f"{health.broken}: no ratio has that"
+    if not any(health.nan):
+        return _Verdict("unfit", why, _LOGITS)
+    name = "log_ratio_real" if health.nan[0] else "log_ratio_fake"
+    return _Verdict("unfit", f"{why}; look at the samples numpy.flatnonzero(numpy.isnan({name}))")
+
+
+def _calibrated(evidence: Evidence) -> str:
+    if evidence.tells():
+        return "calibrated"
+    return "calibrated, but there is nothing to gain: the scores cannot tell real from fake, and do not claim to"
+
+
+def _formula(calibration: Any) -> str:
+    name = type(calibration).__name__
+    formulas = {
+        "Shift": "log r {offset:+.3g}",
+        "Temperature": "{slope:.3g} log r",
+        "Platt": "{slope:.3g} log r {intercept:+.3g}",
+    }
+    if name in formulas:
+        return formulas[name].format(**vars(calibration))
+    return {"Beta": "a beta map", "Isotonic": "an isotonic map"}[name]
+
+
+def _fold_by_fold(name: str, scores: Pair, rng: np.random.Generator) -> tuple[Any, Pair] | None:
+    """Return the calibration of this name, fitted on all scores, and the cross-fitted scores; None if it has no fit."""
+    kind = CALIBRATIONS[name]
+    real, fake = finite_top(*scores), scores[1]
+    folds = rng.permutation(len(real)) % _FOLDS, rng.permutation(len(fake)) % _FOLDS
+    try:
+        return kind.fit(real, fake), cross_fitted(kind, real, fake, folds)
+    except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
+        return None
 
 
 def _reason(reason: str, missing: Estimate | None) -> str:
@@ -272,11 +421,11 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     overlap = np.sum(np.minimum(found.reliability.real, found.reliability.fake))
     if overlap < _OVERLAP:
         notes.append("the scores separate real from fake: there is nothing to check the ratio with, and little to keep")
-    if "Shift" in found.repair:
+    if isinstance(found.calibration, Shift):
         notes.append("a constant does not change the rule at a budget; it changes E[r], weights and the ratio itself")
     if found.verdict == "fit" and found.repair:
         notes.append("the rule at this budget needs no repair; weights, the profile and larger budgets do")
-    if found.verdict != "fit" and health.piled > _PILED and "hinge" not in found.reason:
+    if found.verdict != "fit" and health.piled > _PILES_NOTED and "hinge" not in found.reason:
         share = f"{100 * health.piled:.0f} % of the scores lie near -1 and +1"
         notes.append(f"{share}: if a hinge critic made them, say so with meaning='hinge' (--hinge)")
     if found.repair == FINE_TUNE:
@@ -290,3 +439,112 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     if found.verdict != "fit" and all(x.min() >= 0 and x.max() <= 1 for x in found.raw):
         notes.append("all scores lie in [0, 1]: if they are probabilities, read them with from_probability")
     return tuple(notes)
+
+
+def _rows(d: Diagnosis) -> list[dict[str, Any]]:
+    """Return one dict per finding, in the order of the page."""
+    at, curve = d.at_budget, d.reliability
+    rows = [
+        _row(_RATIO, "E_Q[r]", d.mean_ratio.estimate, _mark(d.mean_ratio), "≤ 1; below 1: missing support"),
+        _row(_RATIO, "E_P[1/r]", d.mean_inverse.estimate, _mark(d.mean_inverse), "≤ 1; below 1: fakes off the data"),
+        _missing(d),
+        _row(_RATIO, "above all fakes", d.above_all_fakes, "", "of the real scores"),
+        _row(_RATIO, "Turner's Z", curve.z, _if(abs(curve.z) > ERRORS), "labels against claims; within 3"),
+        _row(_RATIO, "Z of the bins", curve.z_bins, _if(curve.z_bins > ERRORS), "the same bin by bin; below 3"),
+        _row(_RATIO, "error of log r", curve.rms, _if(curve.off), "nats; 0.05 is tolerated"),
+        _row(_RATIO, "AUC", d.auc, _if(d.auc.high < 0.5), "0.5: cannot tell real from fake"),
+        _row(_RATIO, "log-loss", d.log_loss, _if(d.log_loss.low > log(2)), "0.693 is that of a coin"),
+        _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
+        _maximum(d),
+        _row(_RATIO, "ESS", d.ess, "", "per fake, without rejection"),
+        _row(_BUDGET, "log 1/c", -at.log_c, "", "beyond it: kept for sure"),
+        _row(_BUDGET, "sure, real", at.sure_real, "", "of the real scores lie beyond"),
+        _row(_BUDGET, "sure, fake", at.sure_fake, "", "of the fake scores lie beyond"),
+        _row(_BUDGET, "rate", at.rate, "", "that a fresh sample would keep"),
+        _row(_BUDGET, "ESS, kept", at.ess, "", "per kept sample, with weights"),
+        _row(_BUDGET, "error where a < 1", at.error, _if(at.off), "nats of log a; 0 where a = 1"),
+        _row(_BUDGET, "misjudged", at.misjudged, _if(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
+    ]
+    for key, left in at.left.items():
+        apart = left.promised.low > left.held_out.high or left.promised.high < left.held_out.low
+        for kind, says in _LEFT_SAYS.items():
+            value = getattr(left, kind)
+            if value is not None:
+                mark = _if(kind == "held_out" and apart)
+                rows.append(_row(_LEFT, f"{key}, {kind.replace('_', ' ')}", value, mark, says))
+    return rows
+
+
+def _row(about: str, name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
+    estimate = value if isinstance(value, Estimate) else Estimate(value, nan, nan)
+    return {"about": about, "name": name, **estimate._asdict(), "mark": mark, "says": says}
+
+
+def _if(wrong: bool) -> str:
+    return "!" if wrong else ""
+
+
+def _mark(mean: Mean) -> str:
+    return "!" if mean.z > ERRORS else "" if mean.trusted else "~"
+
+
+def _missing(d: Diagnosis) -> dict[str, Any]:
+    name = "missing support"
+    if d.missing_support is not None:
+        return _row(_RATIO, name, d.missing_support, "!", "of the target is never made")
+    if d.verdict == "unfit" or not d.mean_repaired.trusted:
+        return _row(_RATIO, name, nan, "~", "cannot be told from this ratio")
+    return _row(_RATIO, name, 0.0, "", "none was found")
+
+
+def _maximum(d: Diagnosis) -> dict[str, Any]:
+    if d.max_growth <= 1.1:
+        return _row(_RATIO, "M", d.max_budget, "", "max r / E[r]: it exists")
+    grows = f"×{d.max_growth:.2g} with 10× the fakes" if d.max_growth < 99 else "it grows with the fakes"
+    return _row(_RATIO, "M", d.max_budget, "~", f"so far; {grows}")
+
+
+def _json(d: Diagnosis) -> str:
+    """Return the diagnosis as JSON; infinite numbers and NaN become null."""
+    summary = {key: getattr(d, key) for key in ("verdict", "reason", "repair", "notes", "budget", "n_real", "n_fake")}
+    curve = {key: getattr(d.reliability, key).tolist() for key in ("claimed", "observed", "error", "real", "fake")}
+    return json.dumps(_plain({**summary, "health": d.health._asdict(), "rows": d.rows(), "curve": curve}), indent=2)
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(value) for value in x]
+    return None if isinstance(x, float) and not isfinite(x) else x
+
+
+def _text(d: Diagnosis) -> str:
+    """Return a page of at most 80 columns."""
+    lines = [f"{d.verdict.upper()} at a budget of {d.budget:g}, by {d.n_real:,} real and {d.n_fake:,} fake scores"]
+    lines += _wrapped("because  ", d.reason)
+    if d.repair:
+        lines += _wrapped("repair   ", d.repair)
+    for note in d.notes:
+        lines += _wrapped("note     ", note)
+    about = ""
+    for row in d.rows():
+        if row["about"] != about:
+            about = row["about"]
+            lines += ["", about]
+        between = f"{_short(row['low'])} … {_short(row['high'])}" if not isnan(row["low"]) else ""
+        cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {between:>17}"
+        lines.append(f"{cells}  {row['says']}".rstrip())
+    return "\n".join(lines)
+
+
+def _wrapped(title: str, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=title, subsequent_indent=" " * len(title))
+
+
+def _short(x: float) -> str:
+    if isnan(x):
+        return "?"
+    if abs(x) >= 1e4 or 1e-9 < abs(x) < 5e-4:  # below that it is rounding
+        return f"{x:.0e}" if isfinite(x) else str(x)
+    return f"{x + 0.0:.3f}" if abs(x) < 10 else f"{x:.4g}"

@@ -1,8 +1,11 @@
-"""What held-out scores of real and fake samples say about a log-ratio, each statement with its error.
+"""What the scores of held-out samples show about a log-ratio. Every number comes with its error.
 
-A true log-ratio s satisfies p(s)/q(s) = exp(s) for the densities of s itself under P and Q. So with n real and m fake
-scores a score s is real with probability D = n e^s / (n e^s + m), whatever else the sample was, and every check below
-compares labels with D, or the two sides of E_P[h(s)] = E_Q[e^s h(s)].
+The scores are those of real and fake samples that the critic was not trained on. The module has three parts: checks of
+the scores and their log-loss; `Evidence`, which does not depend on a budget; and `AtBudget`, which does.
+
+Let s be a true log-ratio. Then the densities of s itself, under P and under Q, have the ratio exp(s). So among n real
+and m fake samples, one with score s is real with probability D = n e^s / (n e^s + m). Every check compares labels with
+D, or the two sides of E_P[h(s)] = E_Q[e^s h(s)].
 
 References:
     | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1, the Z statistic
@@ -11,40 +14,147 @@ References:
 """
 
 from dataclasses import dataclass
-from math import exp, inf, isfinite, log, sqrt
+from math import exp, inf, isfinite, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._arrays import as_floats, host_view
 from .._influence import Error, tail_index
 from .._prefix import Prefix
-from .held_out import log_loss
+from ..budget import Cut
+from ..divergences import FDivergence, divergence
+from ..errors import InputError, InputTypeError, RatioError
+from ..profile import Profile
+from ..types import Array
 
 __all__ = [
     "ERRORS",
+    "LEFT",
     "TOLERATED",
+    "AtBudget",
     "Estimate",
     "Evidence",
+    "Floats",
+    "Left",
+    "LogLoss",
     "Mean",
+    "Pair",
     "Reliability",
     "area_under_curve",
     "finite_top",
+    "known_scores",
+    "log_loss",
+    "losses",
     "mean_of_exp",
+    "mean_of_means",
     "reliability",
+    "score_pair",
 ]
 
 Floats = np.ndarray[Any, Any]
-Pair = tuple[Floats, Floats]
+Pair = tuple[Floats, Floats]  # of real samples, and of fake ones
 
 ERRORS = 3.0
 """Standard errors beyond which something is off."""
 TOLERATED = 0.05
 """By how much a ratio may be off: nats of its logarithm, or a share of its mean."""
+LEFT = ("kl", "js", "tv")
+"""The divergences that a diagnosis follows, keys of `DIVERGENCES`."""
 _INFORMATION = 0.001  # nats of Jensen-Shannon divergence that a ratio must tell to be worth rejecting with
 _BINS = 20
 _PER_BIN = 50  # scores of the smaller set, for each bin
 _STRAY = 3.0  # added to the variance of a bin: one sample where none was expected is no discovery
 _RESTS_ON = 5.0  # samples that decide a standard error, as in `Profile.plan`
+
+
+class LogLoss(NamedTuple):
+    """A mean log-loss in nats and its standard error; a classifier that knows nothing has log 2 = 0.693."""
+
+    value: float
+    standard_error: float
+
+
+def score_pair(log_ratio_real: Array, log_ratio_fake: Array, *, least: int = 1, what: str = "this") -> Pair:
+    """Check the scores of both sets, and return them as float64 in NumPy memory.
+
+    Args:
+        log_ratio_real: Scores of real samples, shape `(n,)` or `(n, 1)`, all finite.
+        log_ratio_fake: Scores of fake samples, likewise; -inf means r = 0.
+        least: How many of each are needed.
+        what: What needs them, for the error.
+    """
+    real, fake = _numbers(log_ratio_real, "log_ratio_real"), _numbers(log_ratio_fake, "log_ratio_fake")
+    if min(len(real), len(fake)) < least:
+        raise InputError(
+            f"{what} needs at least {least} held-out scores of each kind, got {len(real)} real and {len(fake)} fake"
+        )
+    if impossible := np.count_nonzero(real == -np.inf):
+        raise RatioError(
+            f"log_ratio_real has {impossible} -inf among {len(real)} values: real samples that the critic calls "
+            "impossible, which no map of scores repairs; pass logits that are not saturated, or refit the critic"
+        )
+    if fake.max() == -np.inf:
+        raise RatioError(f"log_ratio_fake has no value above -inf among {len(fake)}: no fake has r > 0")
+    return real, fake
+
+
+def _numbers(scores: Array, name: str) -> Floats:
+    values = known_scores(scores, name)
+    nans, tops = int(np.count_nonzero(np.isnan(values))), int(np.count_nonzero(values == np.inf))
+    if nans or tops:
+        kind = "NaN or +inf" if nans and tops else "NaN" if nans else "+inf"
+        raise RatioError(f"{name} has {nans + tops} {kind} among {len(values)} values; check the critic first")
+    return values
+
+
+def known_scores(scores: Array, name: str) -> Floats:
+    """Return one number per sample as float64 in NumPy memory; NaN and infinities are left as they are.
+
+    Args:
+        scores: Shape `(n,)`; trailing axes of length 1, as a last layer with one output leaves them, are dropped.
+        name: What an error calls them.
+
+    Example:
+        >>> known_scores([[0.5], [2.0]], "log_ratio_real")
+        array([0.5, 2. ])
+    """
+    x = as_floats(scores, name)
+    if x.ndim == 0 or any(size != 1 for size in x.shape[1:]):
+        raise InputError(f"{name} must have one axis, got shape {tuple(x.shape)}")
+    if x.shape[0] == 0:
+        raise InputError(f"{name} is empty; scores of both real and fake samples are needed")
+    values = host_view(x)
+    if values is None:
+        raise InputTypeError(f"{name} must be known numbers: call this outside jax.jit and torch.vmap")
+    return values.reshape(-1).astype(np.float64)
+
+
+def losses(log_ratio_real: Floats, log_ratio_fake: Floats) -> Pair:
+    """Return the log-loss of each sample, if real and fake are equally likely."""
+    return np.logaddexp(0.0, -log_ratio_real), np.logaddexp(0.0, log_ratio_fake)
+
+
+def log_loss(log_ratio_real: Array, log_ratio_fake: Array) -> LogLoss:
+    """Return the mean log-loss of a log-ratio as a classifier of real against fake, each kind with weight one half.
+
+    No log-ratio has a lower one than the true log-ratio; log 2 minus its loss is the Jensen-Shannon divergence.
+
+    Args:
+        log_ratio_real: Log-ratios of held-out real samples.
+        log_ratio_fake: Log-ratios of fake samples.
+
+    Example:
+        >>> log_loss([0.0, 0.0], [0.0, 0.0, 0.0])
+        LogLoss(value=0.6931471805599453, standard_error=0.0)
+    """
+    return mean_of_means(*losses(*score_pair(log_ratio_real, log_ratio_fake)))
+
+
+def mean_of_means(real: Floats, fake: Floats) -> LogLoss:
+    """Return the mean of the two means, and its standard error."""
+    error = float(np.sqrt(real.var() / len(real) + fake.var() / len(fake))) / 2
+    return LogLoss(float(real.mean() + fake.mean()) / 2, error)
 
 
 class Estimate(NamedTuple):
@@ -56,7 +166,7 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, value: float, error: float) -> "Estimate":
-        """Return the interval of a number that is nearly normal."""
+        """Return the 95 % interval of a nearly normal estimate with this standard error."""
         return cls(value, value - 1.96 * error, value + 1.96 * error)
 
 
@@ -67,8 +177,8 @@ class Mean:
     Args:
         estimate: The mean and its interval, corrected for skewness.
         z: By how many standard errors it is above 1, corrected for skewness.
-        tail_index: Hill's index of what is averaged; with 2 or less it has no variance.
-        trusted: Whether being below 1 means anything: the variance exists, and does not rest on a handful.
+        tail_index: Hill's index of the averaged numbers; with 2 or less they have no variance.
+        trusted: Whether a mean below 1 can be believed: the variance exists, and more than a few samples decide it.
     """
 
     estimate: Estimate
@@ -78,7 +188,7 @@ class Mean:
 
 
 def mean_of_exp(log_values: Floats) -> Mean:
-    """Return the mean of exp of these logs, against 1.
+    """Return the mean of exp of these logs, and compare it with 1.
 
     Example:
         >>> mean = mean_of_exp(np.random.default_rng(0).normal(-0.5, 1.0, 4000))
@@ -91,16 +201,16 @@ def mean_of_exp(log_values: Floats) -> Mean:
     n = len(log_values)
     scaled = np.exp(log_values - top)  # the largest is 1: nothing overflows
     mean = float(np.mean(scaled))
-    moved = (scaled - mean) / n
-    square = float(np.sum(moved**2))
+    influence = (scaled - mean) / n
+    square = float(np.sum(influence**2))
     index = tail_index(Prefix(log_values, np.full(n, 1 / n)))
-    away = mean - (exp(-top) if top > -700 else inf)
+    excess = mean - (exp(-top) if top > -700 else inf)
     if square <= (8 * np.finfo(float).eps * mean) ** 2 / n:
-        z = 0.0 if abs(away) <= 1e-9 * mean else away * inf
+        z = 0.0 if abs(excess) <= 1e-9 * mean else excess * inf
         return Mean(_scaled(Estimate(mean, mean, mean), top), z, index, True)
-    unit = moved / sqrt(square)
+    unit = influence / sqrt(square)
     error = Error(sqrt(square), float(np.sum(unit**3)), 1 / float(np.sum(unit**4)))
-    z = min(max(away / error.deviation, -1e6), 1e6)
+    z = min(max(excess / error.deviation, -1e6), 1e6)
     # Hall's transformation: monotone in z, and normal to the second order
     z = z + error.skewness * (2 * z**2 + 1) / 6 + error.skewness**2 * z**3 / 27
     trusted = index > 2 and error.proposals >= _RESTS_ON
@@ -114,7 +224,7 @@ def _scaled(estimate: Estimate, log_unit: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Scores in bins of equally many, and how often the claims of each came true.
+    """The calibration curve: scores in bins of equal size, and for each bin what it claims and what the labels show.
 
     Args:
         claimed: Log-ratio that the scores of each bin claim, ascending.
@@ -122,8 +232,10 @@ class Reliability:
         error: Its standard error.
         real, fake: How many of each lie in the bins.
         z: Turner's Z: how many more real samples there are than claimed, in standard errors.
-        z_bins: The same bin by bin, as one normal number: squares summed, by Wilson and Hilferty's cube root.
-        rms: Root mean square error of the log-ratio in nats, weighted by what is known, the noise taken off.
+        z_bins: The same for each bin, squared and summed, then turned into one normal number with the cube root of
+            Wilson and Hilferty.
+        rms: Root mean square error of the log-ratio in nats, weighted by the information in each bin, without the
+            part that noise explains.
     """
 
     claimed: Floats
@@ -137,7 +249,7 @@ class Reliability:
 
     @property
     def off(self) -> bool:
-        """Whether claims and labels disagree beyond doubt, and by more than is tolerated."""
+        """Whether claims and labels differ by more than 3 standard errors and by more than is tolerated."""
         return max(abs(self.z), self.z_bins) > ERRORS and self.rms > TOLERATED
 
 
@@ -149,14 +261,14 @@ def reliability(
     Args:
         real, fake: Log-ratios.
         sizes: How many samples there were, if these are a part of them.
-        by: What to make bins of, if not of the log-ratios: the scores that a map made them of. Bins then show what a
-            map that is flat, or that should not rise, hides.
+        by: The numbers to make the bins by, if not the log-ratios themselves. If a map made the log-ratios, give its
+            inputs: the bins then also show errors where the map is flat, or rises where it should not.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(0.5, 1, 4000), rng.normal(-0.5, 1, 4000)
-        >>> exact, thrice = reliability(real, fake), reliability(3 * real, 3 * fake)
-        >>> exact.z_bins < 3 < thrice.z_bins, thrice.rms > 0.5
+        >>> exact, steep = reliability(real, fake), reliability(3 * real, 3 * fake)
+        >>> exact.z_bins < 3 < steep.z_bins, steep.rms > 0.5
         (True, True)
     """
     n, m = sizes or (len(real), len(fake))
@@ -167,36 +279,36 @@ def reliability(
     order = np.argsort(keys, kind="stable")
     scores = scores[order]
     labels = (order < len(real)).astype(np.float64)
-    first = _first_of_bins(keys[order], labels, n, m)
+    starts = _bin_starts(keys[order], labels, n, m)
     logit = scores + log(n / m)
     log_real, log_fake = -np.logaddexp(0.0, -logit), -np.logaddexp(0.0, logit)
-    variance = np.add.reduceat(np.exp(log_real + log_fake), first)
-    excess = np.add.reduceat(labels - np.exp(log_real), first)
-    reals, counts = np.add.reduceat(labels, first), np.diff(np.append(first, scores.size))
+    variance = np.add.reduceat(np.exp(log_real + log_fake), starts)
+    excess = np.add.reduceat(labels - np.exp(log_real), starts)
+    reals, counts = np.add.reduceat(labels, starts), np.diff(np.append(starts, scores.size))
     fakes = counts - reals
     with np.errstate(invalid="ignore"):
-        claimed = np.logaddexp.reduceat(log_real, first) - np.logaddexp.reduceat(log_fake, first) - log(n / m)
+        claimed = np.logaddexp.reduceat(log_real, starts) - np.logaddexp.reduceat(log_fake, starts) - log(n / m)
     observed = np.log((reals + 0.5) / (fakes + 0.5)) - log(n / m)
     weight = 1 / (1 / (reals + 0.5) + 1 / (fakes + 0.5))
-    # an empty class cannot contradict a claim that is more extreme than what half a sample would show
+    # a bin without samples of one kind cannot contradict a claim that is more extreme than half a sample would show
     silent = ((reals == 0) & (claimed < observed)) | ((fakes == 0) & (claimed > observed))
     square = np.where(silent, 0.0, np.where(silent, 0.0, observed - claimed) ** 2)
     known = float(np.sum(weight))
     whole = float(np.sum(variance))
     return Reliability(
-        claimed,
-        observed,
-        1 / np.sqrt(weight),
-        reals,
-        fakes,
-        float(np.sum(excess)) / sqrt(max(whole, 1.0)),
-        _as_normal(float(np.sum(excess**2 / (variance + _STRAY))), len(first)),
-        sqrt(max(float(np.sum(weight * square)) - len(first), 0.0) / known),
+        claimed=claimed,
+        observed=observed,
+        error=1 / np.sqrt(weight),
+        real=reals,
+        fake=fakes,
+        z=float(np.sum(excess)) / sqrt(max(whole, 1.0)),
+        z_bins=_as_normal(float(np.sum(excess**2 / (variance + _STRAY))), len(starts)),
+        rms=sqrt(max(float(np.sum(weight * square)) - len(starts), 0.0) / known),
     )
 
 
-def _first_of_bins(keys: Floats, labels: Floats, n: int, m: int) -> Floats:
-    """Return where the bins of ascending keys start; both classes weigh the same, and equal keys stay together."""
+def _bin_starts(keys: Floats, labels: Floats, n: int, m: int) -> Floats:
+    """Return where the bins of ascending keys start. Both kinds have the same weight, and equal keys stay together."""
     bins = max(min(_BINS, min(n, m) // _PER_BIN), 1)
     weight = np.cumsum(np.where(labels > 0, 1 / n, 1 / m))
     cuts = np.searchsorted(weight, weight[-1] * np.arange(1, bins) / bins)
@@ -204,7 +316,7 @@ def _first_of_bins(keys: Floats, labels: Floats, n: int, m: int) -> Floats:
 
 
 def _as_normal(square: float, freedom: int) -> float:
-    """Return the normal number that is as unlikely as this sum of squares."""
+    """Return the normal number that is as unlikely as this sum of squares, which has a chi-squared distribution."""
     spread = 2 / (9 * freedom)
     return (float(np.cbrt(square / freedom)) - (1 - spread)) / sqrt(spread)
 
@@ -241,9 +353,11 @@ class Evidence:
 
     @classmethod
     def of(cls, scores: Pair, by: Pair | None = None) -> "Evidence":
-        """Examine log-ratios of real and fake samples, `by` being the scores that a map made them of.
+        """Examine log-ratios of real and fake samples; real ones may be +inf, fake ones -inf.
 
-        The real ones may be +inf, the fake ones -inf.
+        Args:
+            scores: The log-ratios.
+            by: The scores from which a map made the log-ratios, if there was one; see `reliability`.
         """
         real, fake = np.sort(scores[0]), np.sort(scores[1])
         curve = reliability(*scores, by=by)
@@ -252,7 +366,7 @@ class Evidence:
         return cls(mean_of_exp(fake), mean_of_exp(-real), curve, *area_under_curve(real, fake), Estimate.of(*loss))
 
     def faults(self) -> list[str]:
-        """Say what is off beyond doubt and by more than is tolerated; nothing if the ratio is calibrated."""
+        """Return what is off by more than 3 standard errors and by more than is tolerated; empty if calibrated."""
         found = []
         for name, mean in (("E_Q[r]", self.mean_ratio), ("E_P[1/r]", self.mean_inverse)):
             if mean.z > ERRORS and mean.estimate.value > 1 + TOLERATED:
@@ -262,11 +376,11 @@ class Evidence:
         return found
 
     def tells(self) -> bool:
-        """Whether the scores, taken as they are, know real from fake."""
+        """Whether the log-ratios tell real from fake, and have a lower log-loss than chance."""
         return self.auc_z > ERRORS and log(2) - self.log_loss.value > _INFORMATION
 
     def missing_support(self) -> Estimate | None:
-        """Return 1 - E_Q[r] if it is above 0 beyond doubt, and larger than the error of the ratio."""
+        """Return 1 - E_Q[r] if it is above 0 by 3 standard errors, and larger than the error of the ratio."""
         value, low, high = self.mean_ratio.estimate
         if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or 1 - value <= self.curve.rms:
             return None
@@ -274,6 +388,146 @@ class Evidence:
 
 
 def finite_top(real: Floats, fake: Floats) -> Floats:
-    """Put real scores of +inf, where the model never goes, at the largest finite score: maps are of numbers."""
+    """Replace real scores of +inf by the largest finite score, as maps are fitted to finite numbers."""
     top = max(float(np.max(x[np.isfinite(x)], initial=-inf)) for x in (real, fake))
     return np.minimum(real, top)
+
+
+class Left(NamedTuple):
+    """A divergence between target and kept samples.
+
+    Attributes:
+        promised: Computed from the fake scores alone, as if they were true log-ratios.
+        held_out: Measured on held-out real and fake samples. It is a lower bound: differences between real and kept
+            samples that the scores cannot see are not in it.
+        repaired: Measured likewise, for the rule with the repaired log-ratio; None without a repair.
+    """
+
+    promised: Estimate
+    held_out: Estimate
+    repaired: Estimate | None
+
+
+@dataclass(frozen=True)
+class AtBudget:
+    """What matters at a budget K, where a = min(c r, 1).
+
+    Args:
+        log_c: The constant. Samples with r above 1/c are always kept, and errors of r change nothing there.
+        rate: Share of fresh proposals that would be kept.
+        sure_real, sure_fake: Shares of the scores with a = 1.
+        ess: Effective sample size per kept sample.
+        error: Root mean square error of log a where a < 1, in nats; NaN if no score has a < 1. A constant added to
+            the log-ratio does not count, as c makes up for it.
+        off: Whether that error is above 0 by 3 standard errors, and more than is tolerated.
+        misjudged: E_Q|a - a'|, with a' from the calibrated ratio at the same budget: the share of decisions that
+            would change.
+        left: Divergence left, by the names in `LEFT`.
+        harmless: Whether a repair would change next to nothing at this budget: the error where a < 1 is tolerated, few
+            are misjudged, and no divergence is lower after the repair by more than 3 standard errors and 5 %.
+    """
+
+    log_c: float
+    rate: Estimate
+    sure_real: float
+    sure_fake: float
+    ess: Estimate
+    error: float
+    off: bool
+    misjudged: float
+    left: dict[str, Left]
+    harmless: bool
+
+    @classmethod
+    def of(cls, raw: Pair, profile: Profile, budget: float, reference: Pair, *, repair: Any = None) -> "AtBudget":
+        """Examine log-ratios at one budget.
+
+        Args:
+            raw: Log-ratios of the real and fake samples.
+            profile: The profile of the fake ones.
+            budget: Proposals per kept sample.
+            reference: Calibrated log-ratios, of all samples or of those that come first in both sets.
+            repair: The calibration to use from now on; the reference was made with it by cross-fitting.
+        """
+        log_c, row = profile.log_c(budget), profile.plan([budget])[0]
+        sample = raw[0][: len(reference[0])], raw[1][: len(reference[1])]
+        repaired_log_c = Profile(reference[1]).log_c(budget)
+        constant = log_c - repaired_log_c if isfinite(log_c) else 0.0  # if all r are e times too large, it is -1
+        below = [x[x < -log_c] + constant for x in raw]
+        curve = reliability(below[0], below[1], (len(raw[0]), len(raw[1])))
+        better = reference[1] if repair is None else np.asarray(repair(sample[1]))
+        misjudged = float(np.mean(np.abs(_kept(sample[1], log_c) - _kept(better, Profile(better).log_c(budget)))))
+        harmless = curve is not None and not curve.off and misjudged <= TOLERATED
+        left = {}
+        for key in LEFT:
+            div = divergence(key)
+            before, repaired = _terms(div, sample, log_c, reference), None
+            if repair is not None:
+                after = _terms(div, reference, repaired_log_c, reference)
+                repaired = _bounded(*_difference(after))
+                with np.errstate(invalid="ignore"):
+                    gain, error = _difference((before[0] - after[0], before[1] - after[1]))
+                harmless = harmless and not gain > max(ERRORS * error, TOLERATED * repaired.value)
+            left[key] = Left(_estimate(row, key), _bounded(*_difference(before)), repaired)
+        return cls(
+            log_c=log_c,
+            rate=_estimate(row, "rate"),
+            sure_real=float(np.mean(raw[0] >= -log_c)),
+            sure_fake=float(np.mean(raw[1] >= -log_c)),
+            ess=_estimate(row, "ess"),
+            error=nan if curve is None else curve.rms,
+            off=curve is not None and curve.off,
+            misjudged=misjudged,
+            left=left,
+            harmless=harmless,
+        )
+
+
+def _estimate(row: dict[str, Any], key: str) -> Estimate:
+    return Estimate(row[key], row[f"{key}_low"], row[f"{key}_high"])
+
+
+def _log_kept(log_ratio: Floats, log_c: float) -> Floats:
+    if log_c == np.inf:  # a budget of 1 keeps everything
+        return np.zeros_like(log_ratio)
+    log_a: Floats = Cut(log_c, nan).log_a(log_ratio)
+    return log_a
+
+
+def _kept(log_ratio: Floats, log_c: float) -> Floats:
+    return np.exp(_log_kept(log_ratio, log_c))
+
+
+def _terms(div: FDivergence, rule_on: Pair, log_c: float, calibrated: Pair) -> Pair:
+    """Return the terms that E_P[f'(u)] - E_kept[f*(f'(u))] averages, over real and over fake samples.
+
+    u comes from the calibrated ratio. For any u the difference is at most D_f(P||kept), and for u = p/kept it is the
+    divergence itself. The kept samples are the fakes with weights a. c depends on all fakes: the first-order effect of
+    a fake on c is part of its term, so the variance of the terms is that of the result. The effect on u has order two,
+    as u = p/kept is a maximum.
+    """
+    log_a_real, log_a_fake = _log_kept(rule_on[0], log_c), _log_kept(rule_on[1], log_c)
+    possible = log_a_fake > -np.inf
+    kept = np.exp(log_a_fake)
+    rate = float(np.mean(kept))
+    with np.errstate(all="ignore"):
+        gain = div.critic(calibrated[0] + log(rate) - log_a_real)
+        log_u = calibrated[1][possible] + log(rate) - log_a_fake[possible]
+        cost = np.zeros(len(kept))
+        cost[possible] = kept[possible] / rate * div.f_star_of_f_prime(log_u)
+    moves = kept < 1  # a step d of log c adds a d to a there; d = -(a - rate) / E[a; a < 1] keeps the budget
+    if mass := float(np.sum(kept[moves])):
+        cost = cost - (kept - rate) * (float(np.sum(cost[moves])) / mass)
+    return gain, cost
+
+
+def _difference(terms: Pair) -> tuple[float, float]:
+    """Return the mean of the first minus that of the second, and its standard error."""
+    value = float(np.mean(terms[0])) - float(np.mean(terms[1]))
+    if not isfinite(value):
+        return value, nan
+    return value, sqrt(sum(float(np.var(x)) / len(x) for x in terms))
+
+
+def _bounded(value: float, error: float) -> Estimate:
+    return Estimate(*(max(x, 0.0) for x in Estimate.of(value, error)))  # a divergence is not below 0

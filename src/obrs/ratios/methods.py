@@ -1,22 +1,70 @@
-"""Ways to fit a ratio, as records: what is fitted, and with which constants."""
+"""Methods to fit a log-ratio with gradients, as records: networks, heads on features, ensembles.
+
+A method has `fit(task)`. It returns a `Scorer` and an `Outcome`. Trees are in `boosted`, telescopes in `telescope`.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from math import inf, log, pi, prod
 from typing import Any, Protocol
 
 from .._inputs import check_count, is_number
 from .._names import lookup
 from ..errors import InputError, InputTypeError
-from .descent import Outcome, check_rate, descend, logistic_loss
-from .linear import whitening
-from .pairs import Task, Tensor, check_numbers
-from .scorers import Scorer, blocks, copied, standardise
+from ..fitting.loop import check_rate
+from .task import Outcome, Task, Tensor, check_numbers, fit_network, logistic_loss
 
-__all__ = ["Ensemble", "FineTune", "Fit", "Head", "Method", "Network"]
+__all__ = [
+    "CriticFeatures",
+    "Ensemble",
+    "FineTune",
+    "Fit",
+    "Head",
+    "Method",
+    "Network",
+    "Scorer",
+    "blocks",
+    "critic_features",
+    "embed",
+    "head_scores",
+    "mean_scores",
+    "network_scores",
+    "standardise",
+    "start_at_chance",
+    "whitening",
+]
 
-_POOL = 8192  # samples of each kind that means and variances are taken from
+_BLOCK = 4096
+_PILOT = 8192  # samples of each kind that means and variances are computed from
 _SMALL = 8  # numbers in a sample up to which waves help and do not overfit
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """What a fit leaves behind: tensors, and the function that computes scores with them.
+
+    Args:
+        score: A function of the scorer, its module and a tensor of samples, with values of shape `(n,)`.
+        module: A `torch.nn.ModuleDict` with the networks and buffers that `score` uses; these are saved.
+        features: The features of a head; they are not saved.
+        members: The scorers of an ensemble.
+    """
+
+    score: Callable[["Scorer", Any, Tensor], Tensor]
+    module: Any
+    features: Callable[[Tensor], Tensor] | None = None
+    members: tuple["Scorer", ...] = ()
+
+    def __call__(self, x: Tensor, module: Any = None) -> Tensor:
+        """Score with the fitted tensors, or with those of another module of the same form."""
+        return self.score(self, self.module if module is None else module, x)
+
+    def to(self, device: Any) -> "Scorer":
+        """Return a copy on another device."""
+        members = tuple(member.to(device) for member in self.members)
+        return replace(self, module=deepcopy(self.module).to(device), members=members)
+
 
 Fit = tuple[Scorer, Outcome]
 
@@ -29,12 +77,13 @@ class Method(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A logistic regression on features of the samples: few numbers to fit, seconds, hard to overfit.
+    """A logistic regression on features of the samples: it takes seconds and hardly overfits.
 
     Features are whitened first. They are not fitted, and not saved with the ratio.
 
     Args:
-        features: Maps a tensor of samples `(n, ...)` to features `(n, k)`; of a critic: `critic_features(critic)`.
+        features: Maps a tensor of samples `(n, ...)` to features `(n, k)`; for those of a critic use
+            `critic_features(critic)`.
         lr: Learning rate.
 
     Example:
@@ -64,36 +113,43 @@ class Head:
             with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
                 return self.features(x)
 
+        both = _pilot_features(features, task).double()
         module = _module(task)
-        try:
-            seen = [blocks(features, x) for x in task.pool(_POOL)]
-        except RuntimeError as error:
-            if "device" not in str(error):
-                raise
-            raise InputError(f"features are not on {task.device}, where the proposals are; move one of them") from error
-        for part in seen:
-            if part.ndim != 2:
-                raise InputError(
-                    f"features must have shape (n, k), got {tuple(part.shape)}; "
-                    "for those of a critic use Head(critic_features(critic))"
-                )
-            check_numbers(part, "features")
-        both = torch.cat(seen).double()
         module.register_buffer("shift", both.mean(0).float())
         module.register_buffer("whiten", whitening(both).float())
         module["linear"] = _built(task, {"name": "mlp", "sizes": [module.whiten.shape[1], 1]})
-        _start_at_chance(module["linear"][-1])
-        return _descended(Scorer("head", module, features=features), task, self.lr)
+        start_at_chance(module["linear"][-1])
+        return _fitted(Scorer(head_scores, module, features=features), task, self.lr)
+
+
+def _pilot_features(features: Callable[[Tensor], Tensor], task: Task) -> Tensor:
+    """Return the features of some samples of both kinds, after checks."""
+    import torch
+
+    try:
+        parts = [blocks(features, x) for x in task.pilot(_PILOT)]
+    except RuntimeError as error:
+        if "device" not in str(error):
+            raise
+        raise InputError(f"features are not on {task.device}, where the proposals are; move one of them") from error
+    for part in parts:
+        if part.ndim != 2:
+            raise InputError(
+                f"features must have shape (n, k), got {tuple(part.shape)}; "
+                "for those of a critic use Head(critic_features(critic))"
+            )
+        check_numbers(part, "features")
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True, eq=False)
 class FineTune:
-    """Train all of a critic further, with the logistic loss; whatever loss it had, its output becomes a log-ratio.
+    """Train all of a critic further, with the logistic loss. Its output becomes a log-ratio, whatever its loss was.
 
-    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is taken for a logit from the first step on.
+    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start.
 
     Args:
-        critic: A torch module, where the proposals live.
+        critic: A torch module on the device of the proposals.
         lr: Learning rate.
 
     Example:
@@ -119,8 +175,8 @@ class FineTune:
     def fit(self, task: Task) -> Fit:
         """Train a copy of the critic."""
         module = _module(task)
-        module["network"] = copied(self.critic, task.held_fake[:2], "critic").requires_grad_(True)
-        return _descended(Scorer("network", module), task, self.lr)
+        module["network"] = _copied(self.critic, task.held_fake[:2], "critic").requires_grad_(True)
+        return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +184,12 @@ class Network:
     """Train a new network from scratch, on standardised samples.
 
     Args:
-        network: "mlp", "cnn" for images `(channels, side, side)`, a torch module of your own (copied), or None: a cnn
-            for images, else an mlp.
-        width, layers: Of the mlp: units and hidden layers; of the cnn, channels of its first layer.
-        waves: Sines and cosines of this many random directions are shown to the mlp beside the sample, where a sample
-            has up to 8 numbers: thin modes are found by them. 0 for none.
+        network: "mlp", "cnn" for images `(channels, side, side)`, a torch module of your own (it is copied), or None:
+            a cnn for images, otherwise an mlp.
+        width: Units in a hidden layer of the mlp, or channels in the first layer of the cnn.
+        layers: Hidden layers of the mlp.
+        waves: If a sample has up to 8 numbers, the mlp also gets the sine and cosine of this many random projections
+            of it. They help it to find thin modes. 0 for none.
         lr: Learning rate.
 
     Example:
@@ -167,7 +224,7 @@ class Network:
         """Build the network and train it."""
         import torch
 
-        real, fake = task.pool(_POOL)
+        real, fake = task.pilot(_PILOT)
         both = torch.cat([real, fake])
         module = _module(task)
         name = self.network
@@ -176,8 +233,8 @@ class Network:
         if isinstance(name, str):
             _BUILD[name](self, module, both, task)
         else:
-            module["network"] = copied(name, task.held_fake[:2], "network").requires_grad_(True)
-        return _descended(Scorer("network", module), task, self.lr)
+            module["network"] = _copied(name, task.held_fake[:2], "network").requires_grad_(True)
+        return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
 def _mlp(method: Network, module: Any, both: Tensor, task: Task) -> None:
@@ -185,17 +242,17 @@ def _mlp(method: Network, module: Any, both: Tensor, task: Task) -> None:
 
     standardise(module, both)
     numbers = prod(task.shape)
-    inside = numbers
+    inputs = numbers
     if method.waves and numbers <= _SMALL:
         with task.seeded():
-            # cycles per standard deviation, equally many in each octave
+            # cycles per standard deviation, the same number in each octave
             cycles = torch.exp(torch.empty(method.waves).uniform_(log(0.1), log(4.0)))
             direction = torch.nn.functional.normalize(torch.randn(numbers, method.waves), dim=0)
         module.register_buffer("waves", (2 * pi * cycles * direction).to(both))
-        inside += 2 * method.waves
-    sizes = [inside, *[method.width or 128] * method.layers, 1]
+        inputs += 2 * method.waves
+    sizes = [inputs, *[method.width or 128] * method.layers, 1]
     module["network"] = _built(task, {"name": "mlp", "sizes": sizes, "activation": "silu"})
-    _start_at_chance(module["network"][-1])
+    start_at_chance(module["network"][-1])
 
 
 def _cnn(method: Network, module: Any, both: Tensor, task: Task) -> None:
@@ -213,10 +270,10 @@ _BUILD: dict[str, Callable[[Network, Any, Tensor, Task], None]] = {"mlp": _mlp, 
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Several fits, their log-ratios averaged: errors that differ cancel.
+    """Several fits, their log-ratios averaged: their errors partly cancel.
 
     Args:
-        members: Methods; each gets another seed, other batches and the same held-out samples.
+        members: Methods. Each gets another seed and other batches, and the same held-out samples.
 
     Example:
         >>> import numpy as np
@@ -243,13 +300,163 @@ class Ensemble:
         fits = [member.fit(task.member(i)) for i, member in enumerate(self.members)]
         outcomes = [outcome for _, outcome in fits]
         outcome = Outcome(
-            sum(o.steps for o in outcomes),
-            sum(o.seconds for o in outcomes),
-            f"{len(fits)} members done",
-            (),
-            sum(o.fakes for o in outcomes),
+            steps=sum(o.steps for o in outcomes),
+            seconds=sum(o.seconds for o in outcomes),
+            stopped=f"{len(fits)} members done",
+            history=(),
+            fakes=sum(o.fakes for o in outcomes),
         )
-        return Scorer("mean", _module(task), members=tuple(scorer for scorer, _ in fits)), outcome
+        return Scorer(mean_scores, _module(task), members=tuple(scorer for scorer, _ in fits)), outcome
+
+
+@dataclass(frozen=True, eq=False)
+class CriticFeatures:
+    """The inputs of one layer of a critic.
+
+    Args:
+        critic: A torch module that nothing else uses.
+        layer: Name of the layer.
+    """
+
+    critic: Any
+    layer: str
+
+    def __call__(self, x: Tensor) -> Tensor:
+        taken: list[Any] = []
+        part = self.critic.get_submodule(self.layer)
+        handle = part.register_forward_pre_hook(lambda module, inputs: taken.append(inputs[0]))
+        try:
+            self.critic(x)
+        finally:
+            handle.remove()
+        return taken[-1].flatten(1)
+
+
+def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
+    """Return the features that a critic has learned: the inputs of its last linear layer.
+
+    The critic is copied, and may be trained further without changing the features.
+
+    Args:
+        critic: A torch module.
+        layer: Name of another layer, as in `critic.named_modules()`; its input is taken.
+
+    Example:
+        >>> import torch
+        >>> from obrs.models.mlp import mlp_critic
+        >>> critic_features(mlp_critic(2, width=16))(torch.zeros(5, 2)).shape
+        torch.Size([5, 16])
+    """
+    import torch
+
+    if not isinstance(critic, torch.nn.Module):
+        raise InputTypeError(
+            f"critic must be a torch module, got {type(critic).__name__}; a callable is features itself"
+        )
+    names = dict(critic.named_modules())
+    linear = [name for name, part in names.items() if isinstance(part, torch.nn.Linear)]
+    if layer is None and not linear:
+        raise InputError(f"critic has no linear layer; name one of: {', '.join(filter(None, names))}")
+    layer = linear[-1] if layer is None else layer
+    lookup(names, layer, "layer of the critic")
+    return CriticFeatures(deepcopy(critic).eval().requires_grad_(False), layer)
+
+
+def network_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+    """Return the output of the network."""
+    return _one_score(module["network"](embed(module, x)), len(x))
+
+
+def head_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+    """Return the logistic regression on the features."""
+    assert scorer.features is not None
+    features = scorer.features(x)
+    if features.ndim != 2 or len(features) != len(x):
+        raise InputError(
+            f"features must have shape ({len(x)}, k), got {tuple(features.shape)}; "
+            "for those of a critic use Head(critic_features(critic))"
+        )
+    return module["linear"]((features.to(x.dtype) - module.shift) @ module.whiten)[:, 0]
+
+
+def mean_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+    """Return the mean over the members."""
+    return sum(member(x) for member in scorer.members) / len(scorer.members)
+
+
+def embed(module: Any, x: Tensor) -> Tensor:
+    """Return the input of the network: samples as they are, or standardised, with their waves if it has any."""
+    import torch
+
+    if not hasattr(module, "shift"):
+        return x
+    x = (x - module.shift) / module.scale
+    if not hasattr(module, "waves"):
+        return x
+    phase = x.flatten(1) @ module.waves
+    return torch.cat([x.flatten(1), phase.sin(), phase.cos()], dim=1)
+
+
+def standardise(module: Any, x: Tensor) -> None:
+    """Store the mean and standard deviation of each number in these samples, for `embed`."""
+    import torch
+
+    spread = x.std(0)
+    module.register_buffer("shift", x.mean(0))
+    module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+
+
+def _one_score(score: Tensor, n: int) -> Tensor:
+    """Return one number per sample, from shape (n,) or (n, 1)."""
+    if tuple(score.shape) not in {(n,), (n, 1)}:
+        raise InputError(f"the network must return one score per sample, ({n},) or ({n}, 1), got {tuple(score.shape)}")
+    return score.reshape(n)
+
+
+def blocks(scorer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Score many samples, some thousand at a time; with a gradient only if the samples require one."""
+    import torch
+
+    with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
+        return torch.cat([scorer(x[at : at + _BLOCK]) for at in range(0, len(x), _BLOCK)])
+
+
+def _copied(module: Any, x: Tensor, name: str) -> Any:
+    """Check that this is a torch module on the device of the samples, and return a copy."""
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise InputTypeError(f"{name} must be a torch module, got {type(module).__name__}")
+    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
+    if devices - {x.device}:
+        where = ", ".join(sorted(map(str, devices)))
+        raise InputError(f"{name} is on {where} and the proposals on {x.device}; move one of them to the other")
+    with torch.no_grad():
+        mode = module.training
+        try:
+            module.eval()(x)  # after this, modules with old-style spectral norm can be copied, too
+        finally:
+            module.train(mode)
+    return deepcopy(module)
+
+
+def whitening(x: Tensor) -> Tensor:
+    """Return the matrix that makes features `(n, k)` uncorrelated, with variance 1; constant directions are left out.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[0.0, 1.0, 5.0], [2.0, 3.0, 5.0], [4.0, 0.0, 5.0], [1.0, 1.0, 5.0]])
+        >>> torch.cov((x @ whitening(x)).T).round(decimals=3).abs()
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+    import torch
+
+    variance, axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))
+    kept = variance > 1e-6 * variance.max()
+    if not bool(kept.any()):
+        raise InputError(f"features are constant over {len(x)} samples: they tell nothing apart")
+    return axes[:, kept] / variance[kept].sqrt()
 
 
 def _module(task: Task) -> Any:
@@ -259,22 +466,22 @@ def _module(task: Task) -> Any:
 
 
 def _built(task: Task, spec: dict[str, Any]) -> Any:
-    """Build a network whose initial weights the seed decides."""
+    """Build a network with initial weights from the seed of the task."""
     from ..models.registry import build
 
     with task.seeded():
         return build(spec).to(task.device)
 
 
-def _start_at_chance(linear: Any) -> None:
-    """Let a layer answer log r = 0: what an early stop falls back to is then no worse than nothing."""
+def start_at_chance(linear: Any) -> None:
+    """Make a last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
     import torch
 
     torch.nn.init.zeros_(linear.weight)
     torch.nn.init.zeros_(linear.bias)
 
 
-def _descended(scorer: Scorer, task: Task, lr: float) -> Fit:
+def _fitted(scorer: Scorer, task: Task, lr: float) -> Fit:
     """Fit a scorer with the logistic loss."""
     import torch
 
@@ -283,8 +490,8 @@ def _descended(scorer: Scorer, task: Task, lr: float) -> Fit:
         score = scorer(torch.cat([real, fake]), module)
         return logistic_loss(score[: len(real)], score[len(real) :])
 
-    def judge(module: Any) -> float:
+    def held_out_loss(module: Any) -> float:
         real, fake = (blocks(lambda x: scorer(x, module), x).double() for x in (task.held_real, task.held_fake))
         return float(logistic_loss(real, fake))
 
-    return scorer, descend(scorer.module, loss, judge, task, lr=lr)
+    return scorer, fit_network(scorer.module, loss, held_out_loss, task, lr=lr)

@@ -1,21 +1,45 @@
-"""Fit a log-ratio for any generator, from real samples and its own."""
+"""Refit: a log-ratio for any generator, from real samples and its own.
 
+`refit` fits, `FittedRatio` is the result, `FitReport` says how well it did, `load_ratio` reads the result from a file.
+`METHODS` lists the ways to fit.
+"""
+
+import os
 import warnings
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from math import log
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from array_api_compat import is_array_api_obj, is_torch_array
+
+from .._arrays import host_view, like
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..fitting.tensors import read_tensors, write_tensors
 from ..sampling.callables import warn_of_train_mode
-from .boosted import Boosted
-from .fitted import FitReport, FittedRatio, find_trouble, load_ratio
-from .held_out import losses, mean_of_means
-from .methods import Ensemble, FineTune, Head, Network
-from .pairs import prepare
-from .scorers import blocks, critic_features
-from .telescope import Telescope, bridge_losses
+from ..types import Array
+from .boosted import Boosted, tree_scores
+from .evidence import losses, mean_of_means
+from .methods import (
+    Ensemble,
+    FineTune,
+    Head,
+    Network,
+    Scorer,
+    blocks,
+    critic_features,
+    head_scores,
+    mean_scores,
+    network_scores,
+)
+from .task import FILE, Tensor, prepare, to_tensor
+from .telescope import Telescope, bridge_losses, telescope_scores
 
-__all__ = ["METHODS", "refit"]
+__all__ = ["KINDS", "METHODS", "FitReport", "FittedRatio", "refit"]
 __all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope", "critic_features", "load_ratio"]
 
 METHODS: dict[str, type] = {
@@ -27,6 +51,22 @@ METHODS: dict[str, type] = {
     "telescope": Telescope,
 }
 """Ways to fit a ratio, by name."""
+
+KINDS: dict[str, Callable[[Scorer, Any, Tensor], Tensor]] = {
+    "network": network_scores,
+    "head": head_scores,
+    "boosted": tree_scores,
+    "mean": mean_scores,
+    "telescope": telescope_scores,
+}
+"""How the scores of a fitted ratio are computed, by the name in its file."""
+
+_VERSION = 1
+_SATURATED = 0.02  # nats of held-out log-loss; between unit Gaussians that is a KL of about 11
+_SATURATION = (
+    "the classifier separates the two sets (held-out log-loss {loss:.1g}): where they do not meet, its log-ratio is a "
+    "guess, and so are averages of it such as a KL divergence; use Telescope()"
+)
 
 
 def refit(
@@ -40,25 +80,26 @@ def refit(
     seed: int = 0,
     progress: bool | None = None,
     checkpoint: Any = None,
-) -> FittedRatio:
-    """Fit log p/q by telling real samples from the model's.
+) -> "FittedRatio":
+    """Fit log p/q with a classifier that tells real samples from the model's.
 
-    Every step sees fresh fakes. A share of the real samples and as many fakes are held out: they decide when to stop
-    and which weights are kept. What torch draws, inside `propose` too, is decided by the seed; the global seed is left
-    alone. Proposals get ids from 2**40 on: samples that you draw later are none of those.
+    Every step gets new fakes. A share of the real samples and as many fakes are held out: they decide when to stop and
+    which weights are kept. The seed decides all random numbers of torch, also inside `propose`; after the fit, torch's
+    global generator is as it was before. The ids of the proposals start at 2**40, so that samples which you draw later
+    were not seen in the fit.
 
     Args:
         real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX.
         propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes.
         method: A record such as `FineTune(critic)`, or a name in `METHODS`; None for `Network()`.
         steps, batch_size: Updates, and samples of each kind in one.
-        held_out: Share of the samples that is held out.
+        held_out: Share of the samples that is held out, between 0 and 1.
         seed: Decides initial weights and batches.
         progress: Show a bar; None on a terminal only.
-        checkpoint: A file. The same call goes on from it after it was killed, and a finished one is read from it.
+        checkpoint: A file. If the fit is killed, the same call goes on from this file; a finished fit is read from it.
 
     Returns:
-        A callable log-ratio with a `report`. A classifier that separates the two sets is warned about.
+        A callable log-ratio with a `report`. If the classifier separates the two sets, there is a warning.
 
     Example:
         >>> import numpy as np, obrs
@@ -86,38 +127,35 @@ def refit(
     )
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
     scorer, outcome = chosen.fit(task)
-    loss, spread = mean_of_means(*losses(_scores(scorer, task.held_real), _scores(scorer, task.held_fake)))
+    held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
+    loss, loss_error = mean_of_means(*losses(*held_out_scores))
     bridges = [bridge_losses(part, task) for part in _parts(scorer)]
-    trouble = find_trouble(loss, spread, bridges)
+    trouble = _trouble(loss, loss_error, bridges)
     report = FitReport(
-        type(chosen).__name__,
-        loss,
-        spread,
-        outcome.steps,
-        outcome.seconds,
-        outcome.stopped,
-        task.real.size,
-        outcome.fakes,
-        outcome.history,
-        sum(bridges, ()),
-        trouble,
+        method=type(chosen).__name__,
+        log_loss=loss,
+        standard_error=loss_error,
+        steps=outcome.steps,
+        seconds=outcome.seconds,
+        stopped=outcome.stopped,
+        n_real=task.real.size,
+        n_fake=outcome.fakes,
+        history=outcome.history,
+        bridges=sum(bridges, ()),
+        trouble=trouble,
     )
     if trouble:
         warnings.warn(trouble, stacklevel=2)
     return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone())
 
 
-def _scores(scorer: Any, x: Any) -> Any:
-    return blocks(scorer, x).double().cpu().numpy()
-
-
-def _parts(scorer: Any) -> list[Any]:
-    """Return a scorer, or the members of an ensemble and of those in it."""
+def _parts(scorer: Scorer) -> list[Scorer]:
+    """Return the scorer itself, or the members of an ensemble, also of ensembles in it."""
     return [part for member in scorer.members for part in _parts(member)] or [scorer]
 
 
 def _description(method: Any) -> str:
-    """Tell one method from another in a checkpoint: its name and constants, and the kinds of networks in it."""
+    """Return the name and constants of a method, and the classes of its networks, for the checkpoint."""
     if isinstance(method, tuple | list):
         return f"({', '.join(map(_description, method))})"
     if not is_dataclass(method) or isinstance(method, type):
@@ -127,7 +165,7 @@ def _description(method: Any) -> str:
 
 
 def _method(method: Any) -> Any:
-    """Return the method itself, or the one of that name."""
+    """Check a method, and return it; a name becomes the method of that name."""
     if method is None:
         return Network()
     if isinstance(method, str):
@@ -140,3 +178,221 @@ def _method(method: Any) -> Any:
         got = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
         raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {got}")
     return method
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How well a ratio was fitted.
+
+    Args:
+        method: Name of the method.
+        log_loss: On held-out samples; log 2 = 0.693 is chance.
+        standard_error: Of that loss.
+        steps, seconds, stopped: Number of updates, wall time, and why it ended.
+        n_real, n_fake: Samples it was fitted on.
+        history: Pairs of a step and the held-out loss after it.
+        bridges: Held-out loss of each bridge of a telescope, from the model to the data.
+        trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
+
+    Example:
+        >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
+        >>> print(report)
+        Network: held-out log-loss 0.500 ± 0.010 (chance 0.693), 100 steps in 2 s, all steps done
+    """
+
+    method: str
+    log_loss: float
+    standard_error: float
+    steps: int
+    seconds: float
+    stopped: str
+    n_real: int
+    n_fake: int
+    history: tuple[tuple[int, float], ...] = ()
+    bridges: tuple[float, ...] = ()
+    trouble: str | None = None
+
+    def __str__(self) -> str:
+        loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
+        line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
+        return line if self.trouble is None else f"{line}\n{self.trouble}"
+
+
+def _trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, ...]]) -> str | None:
+    """Return in one line why a fit should not be trusted, or None.
+
+    Args:
+        log_loss, standard_error: Held-out loss of the whole ratio, and its error.
+        bridges: The losses of the bridges, for each member of the ensemble; empty if it is no telescope.
+    """
+    for telescope in filter(None, bridges):
+        n, worst = len(telescope), int(np.argmin(telescope))
+        if (loss := telescope[worst]) < _SATURATED:
+            where = f"bridge {worst + 1} of {n} separates its two sets (held-out log-loss {loss:.1g})"
+            return f"{where}; use Telescope(bridges={2 * n})"
+    if log_loss < _SATURATED and not all(bridges):
+        return _SATURATION.format(loss=log_loss)
+    if log_loss > log(2) + 3 * standard_error:
+        return f"held-out log-loss {log_loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
+    return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedRatio:
+    """log p(x) - log q(x), as fitted by `refit`.
+
+    Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
+    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one, except from trees,
+    which are piecewise constant.
+
+    Args:
+        scorer: The fitted tensors, and the function that computes scores with them.
+        shape: Shape of one sample.
+        report: How well it was fitted.
+        probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
+
+    Example:
+        >>> from obrs.ratios.refit import refit
+        >>> rng = np.random.default_rng(0)
+        >>> fitted = refit(rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1)), steps=50)
+        >>> fitted(np.array([[-1.0], [2.0]])).shape
+        (2,)
+    """
+
+    scorer: Scorer
+    shape: tuple[int, ...]
+    report: FitReport
+    probe: Any
+
+    def __repr__(self) -> str:
+        return f"FittedRatio({self.report})"
+
+    def __call__(self, x: Array) -> Array:
+        if not is_array_api_obj(x):
+            raise InputTypeError(f"a fitted ratio takes an array of samples, got {type(x).__name__}")
+        if tuple(x.shape[1:]) != self.shape or not x.ndim:
+            raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
+        if is_torch_array(x) and x.device != self.probe.device:
+            raise InputError(f"samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)")
+        differentiable = is_torch_array(x) and x.requires_grad
+        samples = x.to(self.probe.dtype) if differentiable else to_tensor(x, self.probe.device)
+        score = blocks(self.scorer, samples) if len(x) else samples.new_zeros(0)
+        wide = "float64" in str(x.dtype)
+        if is_torch_array(x):
+            return score.double() if wide else score
+        return like(host_view(score), x, dtype=x.dtype if wide else np.float32)
+
+    def to(self, device: Any) -> "FittedRatio":
+        """Return the ratio on another device of torch; the features of a head must be on it already."""
+        return replace(self, scorer=self.scorer.to(device), probe=self.probe.to(device))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
+        tensors = {"probe": self.probe, "expected": blocks(self.scorer, self.probe)}
+        scorer = _describe(self.scorer, "ratio", tensors)
+        facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
+        write_tensors(Path(path), tensors, facts)
+
+
+def load_ratio(
+    path: str | os.PathLike[str],
+    *,
+    network: Any = None,
+    features: Any = None,
+) -> FittedRatio:
+    """Read a ratio that `FittedRatio.save` has written. Nothing in the file is executed.
+
+    Args:
+        path: The file.
+        network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
+        features: Needed for a head: the features it was fitted on. For an ensemble, `network` and `features` may be
+            lists with one entry per member, None for a member that needs none.
+
+    Example:
+        >>> import tempfile
+        >>> from obrs.ratios.boosted import Boosted
+        >>> from obrs.ratios.refit import refit
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1))
+        >>> fitted = refit(real, fake, Boosted(rounds=5))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.save(f"{folder}/ratio.safetensors")
+        ...     again = load_ratio(f"{folder}/ratio.safetensors")
+        >>> bool((again(fake) == fitted(fake)).all())
+        True
+    """
+    tensors, facts = read_tensors(path, FILE)
+    if facts.get("version") != _VERSION:
+        raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
+    scorer = _rebuild(facts["scorer"], "ratio", tensors, network, features)
+    probe, expected = tensors["probe"], tensors["expected"]
+    gap = float((blocks(scorer, probe) - expected).abs().max())
+    if not gap <= 1e-3 * (1 + float(expected.abs().max())):
+        raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
+    report = facts["report"]
+    history = tuple((int(step), float(loss)) for step, loss in report["history"])
+    report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
+    return FittedRatio(scorer, tuple(facts["shape"]), report, probe)
+
+
+def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Add the tensors of a scorer to the dict, their names with a prefix, and return the rest as plain data."""
+    kind = next((name for name, score in KINDS.items() if score is scorer.score), None)
+    if kind is None:
+        raise InputError(f"only ratios fitted by {', '.join(METHODS)} can be saved, not one of your own")
+    tensors |= {f"{prefix}.{name}": tensor for name, tensor in scorer.module.state_dict().items()}
+    specs = {name: getattr(part, "spec", None) for name, part in scorer.module.items()}
+    classes = {name: type(part).__name__ for name, part in scorer.module.items()}
+    members = [_describe(member, f"{prefix}.{i}", tensors) for i, member in enumerate(scorer.members)]
+    return {"kind": kind, "networks": specs, "classes": classes, "members": members}
+
+
+def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], network: Any, features: Any) -> Scorer:
+    """Return the scorer that `_describe` described."""
+    import torch
+
+    score = lookup(KINDS, facts["kind"], "kind of ratio")
+    if facts["kind"] == "head" and features is None:
+        raise InputError("this ratio is a head on features of your own; pass load_ratio(path, features=...)")
+    module = torch.nn.ModuleDict()
+    for name, spec in facts["networks"].items():
+        module[name] = _network(spec, facts["classes"][name], network)
+    count = len(facts["members"])
+    options = zip(_per_member(network, count, "network"), _per_member(features, count, "features"), strict=True)
+    members = [
+        _rebuild(member, f"{prefix}.{i}", tensors, *given)
+        for i, (member, given) in enumerate(zip(facts["members"], options, strict=True))
+    ]
+    own = {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
+    for name, tensor in own.items():
+        if "." not in name:  # those with a dot belong to networks and members
+            module.register_buffer(name, tensor)
+    state = {name: own[name] for name in module.state_dict() if name in own}
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(
+            f"the network given is not built like the one in the file: {str(error).splitlines()[-1]}"
+        ) from error
+    module.eval().requires_grad_(False)
+    return Scorer(score, module, features, tuple(members))
+
+
+def _per_member(given: Any, n: int, name: str) -> list[Any]:
+    """Return one value per member: the entries of a list, or the same for all."""
+    if not isinstance(given, list | tuple):
+        return [given] * n
+    if len(given) != n:
+        raise InputError(f"{name} must be one, or a list with one per member, {n} of them, got {len(given)}")
+    return list(given)
+
+
+def _network(spec: dict[str, Any] | None, kind: str, network: Any) -> Any:
+    """Build a network from its spec, or copy the one that the user gave."""
+    if spec is not None:
+        from ..models.registry import build
+
+        return build(spec)
+    if network is None:
+        raise InputError(f"this ratio has a network of your own, {kind}; pass load_ratio(path, network={kind}(...))")
+    return deepcopy(network)

@@ -28,9 +28,9 @@ from ..acceptance import Budgeted
 from ..budget import Cut, acceptance_rate, solve_log_c
 from ..draws import accept, normals
 from ..errors import InputError, InputTypeError
+from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
 from ..types import Array
-from .progress import reporting
 from .rejection import collect, stream
 
 __all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "with_base"]
@@ -316,19 +316,16 @@ def fit_flow(
     if not len(x) or tuple(x.shape[1:]) != shape:
         raise InputError(f"real must have shape (n, {shape[-1]}) for this flow, got {tuple(x.shape)}")
     optimiser = torch.optim.Adam(flow.parameters(), lr=lr, weight_decay=weight_decay)
-    generator, losses = torch.Generator().manual_seed(seed), []
+    generator = torch.Generator().manual_seed(seed)
+
+    def loss(step: int) -> Array:
+        index = torch.randint(len(x), (batch,), generator=generator).to(x.device)
+        return -flow().log_prob(x[index]).mean()
+
     flow.train()
-    with torch.enable_grad(), reporting(check_count(steps, "steps"), progress) as report:
-        for step in range(steps):
-            index = torch.randint(len(x), (batch,), generator=generator).to(x.device)
-            loss = -flow().log_prob(x[index]).mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.detach())
-            report(step + 1, 0)
+    losses = fit(loss, optimiser, steps, progress=progress)
     flow.eval()
-    history = np.asarray(host_view(torch.stack(losses)), dtype=np.float64)
+    history = np.asarray(host_view(losses), dtype=np.float64)
     if not np.isfinite(history).all():
         bad = int(np.argmin(np.isfinite(history)))
         raise InputError(f"the likelihood is not finite from step {bad} of {steps} on; lower lr or standardise real")

@@ -13,8 +13,12 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .._inputs import check_budget, check_count, is_number
+from .._progress import bar
 from ..acceptance import Budgeted
 from ..errors import InputError, InputTypeError
+from ..fitting.loop import descend, fit
+from ..fitting.penalty import gradient_penalty as slope_penalty
+from ..fitting.seeds import own_noise
 from ..types import Array
 from .batches import concatenate
 from .callables import no_grad, score_batch, warn_of_train_mode
@@ -112,20 +116,21 @@ def fit_latent_weights(
     critic = draw.network(real[0].numel(), width, layers) if critic is None else critic
     optimiser_w = torch.optim.Adam(network.parameters(), lr=lr_w, betas=betas)
     optimiser_d = torch.optim.Adam(critic.parameters(), lr=lr_d, betas=betas)
-    with torch.enable_grad(), reporting(check_count(steps, "steps"), progress) as report:
+    with torch.enable_grad(), bar("fitting", check_count(steps, "steps"), progress) as tell:
         for step in range(steps):
             for _ in range(critic_steps):
                 x = real[draw.index(len(real), batch)]
                 z, fake = draw(batch)
                 w = network(z).detach()
                 gap = critic(x).mean() - (w * critic(fake)).mean() / w.mean()  # else D drifts away while E w is not 1
-                _descend(optimiser_d, gradient_penalty * _steepness(critic, x, fake, draw) - gap)
+                slopes = slope_penalty(critic, x, fake, draw.uniform(batch))
+                descend(optimiser_d, gradient_penalty * slopes - gap)
             z, fake = draw(batch)
             w, score = network(z), critic(fake).detach()
             gain = (w * (score - score.min())).mean()
             penalty = penalty_mean * (w.mean() - 1) ** 2 + penalty_max * (torch.relu(w - largest) ** 2).mean()
-            _descend(optimiser_w, penalty - gain)
-            report(step + 1, 0)
+            descend(optimiser_w, penalty - gain)
+            tell(step + 1)
     return _measured(network, draw)
 
 
@@ -171,13 +176,13 @@ def fit_latent_weights_to_ratio(
     ratio, network = log_ratio.exp().to(latent), _weight_network(draw, width, layers)
     optimiser = torch.optim.Adam(network.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, check_count(steps, "steps"))
-    with torch.enable_grad(), reporting(steps, progress) as report:
-        for step in range(steps):
-            index = draw.index(pool, batch)
-            w = network(latent[index])
-            _descend(optimiser, (w - ratio[index] * w.clamp(min=1e-30).log()).mean())
-            schedule.step()
-            report(step + 1, 0)
+
+    def loss(step: int) -> Array:
+        index = draw.index(pool, batch)
+        w = network(latent[index])
+        return (w - ratio[index] * w.clamp(min=1e-30).log()).mean()
+
+    fit(loss, optimiser, steps, schedule=schedule, progress=progress)
     return _measured(network, draw)
 
 
@@ -350,14 +355,17 @@ class _Draw:
     def latent(self, n: int) -> Array:
         return self.torch.randn(n, self.like.shape[1], generator=self.generator).to(self.like)
 
+    def uniform(self, n: int) -> Array:
+        return self.torch.rand(n, generator=self.generator).to(self.like)
+
     def index(self, below: int, n: int) -> Array:
         return self.torch.randint(below, (n,), generator=self.generator).to(self.like.device)
 
     def network(self, dim: int, width: int, layers: int) -> Any:
         from ..models.mlp import mlp_critic
 
-        with self.torch.random.fork_rng(devices=[]):  # modules initialise from the global generator only
-            self.torch.manual_seed(int(self.index(2**62, 1)))
+        with own_noise() as reseed:
+            reseed(int(self.index(2**62, 1)))
             return mlp_critic(dim, width=width, layers=layers).to(self.like)
 
 
@@ -382,17 +390,3 @@ def _real(model: Model, draw: _Draw) -> Array:
         made = tuple(getattr(fake, "shape", [type(fake).__name__]))
         raise InputError(f"real must look like generated samples, {made} for one, got {tuple(real.shape)}")
     return real
-
-
-def _steepness(critic: Any, real: Array, fake: Array, draw: _Draw) -> Array:
-    """Return the mean of (|grad D| - 1)² at random points between real and generated samples."""
-    share = draw.torch.rand(len(real), generator=draw.generator).to(real)
-    x = draw.torch.lerp(fake, real, share.reshape(-1, *(1,) * (real.ndim - 1))).requires_grad_()
-    (slope,) = draw.torch.autograd.grad(critic(x).sum(), x, create_graph=True)
-    return ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
-
-
-def _descend(optimiser: Any, loss: Array) -> None:
-    optimiser.zero_grad()
-    loss.backward()
-    optimiser.step()

@@ -5,7 +5,6 @@ goes on after a stop sees what it would have seen.
 """
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +15,16 @@ from .._inputs import as_labels
 from .._names import lookup
 from ..data.mixtures import TOYS
 from ..errors import InputError, InputTypeError
-from .config import TrainConfig
+from ..fitting.batches import Shuffled
+from ..fitting.seeds import keyed
+from ..fitting.tensors import fingerprint
+from .config import GIVEN, TrainConfig
 
-__all__ = ["GIVEN", "Batches", "Data", "keyed", "load_data", "seed_noise"]
+__all__ = ["GENERATOR", "Batches", "Data", "load_data"]
 
 
-GIVEN = "given"
-"""What the configuration of a run says of data that were given to `train`."""
+GENERATOR = -1
+"""The turn of the generator in a step; those of the critic are 0, 1, ..."""
 
 
 class Data(NamedTuple):
@@ -38,13 +40,14 @@ class Data(NamedTuple):
     labels: Tensor | None
     classes: int
 
+    @property
+    def counts(self) -> list[int]:
+        """How many samples there are of each class; none without labels."""
+        return [] if self.labels is None else [int(n) for n in self.labels.bincount()]
+
     def fingerprint(self) -> str:
         """Return a hash of all samples and labels: the same data, or other data?"""
-        state = blake2b(repr((tuple(self.x.shape), self.classes)).encode(), digest_size=16)
-        for part in (self.x, self.labels):
-            if part is not None:
-                state.update(part.contiguous().numpy().data)
-        return state.hexdigest()
+        return fingerprint(self.x) if self.labels is None else fingerprint(self.x, self.labels)
 
 
 class Batches:
@@ -72,7 +75,7 @@ class Batches:
         self._data, self._config, self._device = data, config, device
         self._part, self._share = config.batch_size // config.parts, config.batch_size // config.parts // world
         self._rank = rank
-        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self._shuffled = Shuffled(len(data.x), self._order)
         self._drawn: dict[str, tuple[tuple[int, int], Tensor]] = {}  # of the latest step: its parts share a draw
 
     def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
@@ -81,7 +84,7 @@ class Batches:
         return self._there(self._data.x[rows]), self._labels(rows)
 
     def latent(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
-        """Return latents and labels for fakes, the labels as frequent as in the data; turn -1 is the generator's."""
+        """Return latents and labels for fakes, the labels as frequent as in the data; the turn may be `GENERATOR`."""
         z = self._once("latent", step, turn, self._latents)[self._mine(part)]
         if self._data.labels is None:
             return self._there(z), None
@@ -112,24 +115,17 @@ class Batches:
 
     def _real_rows(self, step: int, turn: int) -> Tensor:
         first = (step * self._config.critic_steps + turn) * self._config.batch_size
-        return self._rows(first, first + self._config.batch_size)
+        return torch.from_numpy(self._shuffled.rows(first, first + self._config.batch_size))
 
     def _mine(self, part: int) -> slice:
         """Return which of a step's samples are this process's in a part."""
         first = part * self._part + self._rank * self._share
         return slice(first, first + self._share)
 
-    def _rows(self, first: int, last: int) -> Tensor:
-        """Return rows of the data at these positions of the endless sequence of shuffled epochs."""
-        parts = []
-        while first < last:
-            epoch, at = divmod(first, len(self._data.x))
-            if epoch != self._epoch:
-                self._order = torch.randperm(len(self._data.x), generator=keyed(self._config.seed, "epoch", epoch))
-                self._epoch = epoch
-            parts.append(self._order[at : at + last - first])
-            first += len(parts[-1])
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    def _order(self, epoch: int) -> "np.ndarray[Any, Any]":
+        generator = keyed(self._config.seed, "epoch", epoch)
+        order: np.ndarray[Any, Any] = torch.randperm(len(self._data.x), generator=generator).numpy()
+        return order
 
     def _labels(self, rows: Tensor) -> Tensor | None:
         return None if self._data.labels is None else self._there(self._data.labels[rows])
@@ -138,32 +134,6 @@ class Batches:
         if torch.device(self._device).type == "cuda":
             x = x.pin_memory()  # from other memory a copy to the device waits
         return x.to(self._device, non_blocking=True)
-
-
-def keyed(seed: int, *key: str | int) -> torch.Generator:
-    """Return a generator of random numbers whose state is a function of the seed and a key.
-
-    Example:
-        >>> torch.rand(1, generator=keyed(0, "mix", 5)) == torch.rand(1, generator=keyed(0, "mix", 5))
-        tensor([True])
-    """
-    return torch.Generator().manual_seed(_key(seed, *key))
-
-
-def seed_noise(device: torch.device, seed: int, step: int, rank: int) -> None:
-    """Set torch's own random numbers, of dropout and its like, as a function of the step and the process.
-
-    Example:
-        >>> with torch.random.fork_rng(devices=[]):
-        ...     seed_noise(torch.device("cpu"), 0, step=5, rank=0)
-    """
-    torch.default_generator.manual_seed(_key(seed, "noise", step, rank))
-    if device.type == "cuda":
-        torch.cuda.manual_seed(_key(seed, "noise", step, rank))
-
-
-def _key(*key: str | int) -> int:
-    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
 
 
 def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:

@@ -1,41 +1,34 @@
-"""Checkpoints: one safetensors file each, complete or not there at all."""
+"""Checkpoints: all that changes during a run, in one file each, and the folder in which a run keeps them."""
 
-import json
-import os
+import copy
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, MissingLibraryError
+from ..errors import InputError
+from ..fitting import tensors as files
+from ..fitting.tensors import fill_module, fill_optimiser, optimiser_tensors, under
+from .config import GIVEN, TrainConfig, read_config
+from .processes import Processes
+from .window import BudgetWindow
 
-__all__ = [
-    "checkpoints",
-    "fill_module",
-    "fill_optimiser",
-    "last",
-    "latest",
-    "load",
-    "optimiser_tensors",
-    "read_facts",
-    "save",
-    "under",
-    "write_text",
-]
+__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "read_facts", "save", "starting_point"]
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
-_PARTIAL = ".partial"
+_WHAT = "a checkpoint of a run"
+_FREE = ("steps", "log_every", "save_every", "keep", "tensorboard")  # may change when a run is resumed
 
 
 def save(folder: str | Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, keep: int) -> Path:
     """Write a checkpoint and forget all but the `keep` latest.
 
-    The file is written beside its place, flushed to the disk and renamed: whenever the process or the machine stops,
-    the latest checkpoint is whole. If the disk is full, the earlier ones stay.
+    Whenever the process or the machine stops, the latest checkpoint is whole. If the disk is full, the earlier ones
+    stay.
 
     Args:
         folder: Where checkpoints are.
@@ -52,11 +45,9 @@ def save(folder: str | Path, step: int, tensors: Mapping[str, Tensor], facts: Ma
     """
     folder = Path(folder)
     path = folder / f"step-{step:08d}.safetensors"
-    whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
-    content = _library().save(whole, metadata={"facts": json.dumps({**facts, "step": step})})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
+        files.write_tensors(path, tensors, {**facts, "step": step})
     except OSError as error:
         good = checkpoints(folder)
         kept = f"the last good checkpoint is {good[-1].name}" if good else "there is no earlier checkpoint"
@@ -64,18 +55,6 @@ def save(folder: str | Path, step: int, tensors: Mapping[str, Tensor], facts: Ma
     for old in checkpoints(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file, whole or not at all.
-
-    Example:
-        >>> import tempfile
-        >>> write_text(path := Path(tempfile.mkdtemp(), "a.txt"), "whole")
-        >>> path.read_text()
-        'whole'
-    """
-    _write(path, text.encode())
 
 
 def checkpoints(folder: str | Path) -> list[Path]:
@@ -86,7 +65,8 @@ def checkpoints(folder: str | Path) -> list[Path]:
         []
     """
     folder = Path(folder)
-    return sorted(p for p in folder.iterdir() if _NAME.fullmatch(p.name)) if folder.is_dir() else []
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if _NAME.fullmatch(path.name) and path.is_file())
 
 
 def latest(folder: str | Path) -> Path:
@@ -113,93 +93,136 @@ def last(folder: Path | None) -> Path | None:
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a checkpoint and the facts beside them."""
-    with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, _facts(file)  # noqa: SIM118  (not a mapping)
+    return files.read_tensors(path, _WHAT)
 
 
 def read_facts(path: str | Path) -> dict[str, Any]:
     """Return the facts of a checkpoint alone: `step`, and what was kept beside it."""
-    with _opened(path) as file:
-        return _facts(file)
+    return files.read_facts(path, _WHAT)
 
 
-def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return what is stored as `prefix/name`, by name.
+def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
+    """Return the checkpoint to start from, if any; refuse to write over another run.
 
-    Example:
-        >>> under({"critic/0.bias": torch.ones(1), "ema/0.bias": torch.zeros(1)}, "critic")
-        {'0.bias': tensor([1.])}
+    Args:
+        config: Of the run that is to start.
+        folder: Where it is kept, or None.
+        resume: Whether it goes on with the run in that folder.
     """
-    return {name[len(prefix) + 1 :]: x for name, x in tensors.items() if name.startswith(prefix + "/")}
-
-
-def fill_module(module: nn.Module, tensors: Mapping[str, Tensor], what: str, path: str | Path) -> None:
-    """Copy weights into a module, or say where its architecture is another."""
-    own = module.state_dict()
-    for name in [*own, *tensors]:
-        here = "nothing" if name not in own else f"shape {tuple(own[name].shape)}"
-        there = "nothing" if name not in tensors else f"shape {tuple(tensors[name].shape)}"
-        if here != there:
+    if folder is None and config.tensorboard:
+        raise InputError("tensorboard=true needs out, a folder for the run")
+    if not resume:
+        if last(folder) is not None:
             raise InputError(
-                f"{path} was made by another {what}: {name} has {there} there and {here} here; use that run's network"
+                f"{folder} holds a run already; resume it (--resume, or resume=True), or choose another folder"
             )
-    module.load_state_dict(dict(tensors))
+        return latest(config.start_from) if config.start_from else None
+    if folder is None:
+        raise InputError("resume needs out, the folder of the run")
+    path = latest(folder)
+    done = read_facts(path)["step"]
+    if done > config.steps:
+        raise InputError(f"{folder} has done {done} steps already, got steps={config.steps}; ask for more")
+    saved = asdict(read_config(folder / "config.json"))
+    for key, value in asdict(config).items():
+        if key not in _FREE and saved[key] != value:
+            if saved[key] == GIVEN:
+                raise InputError(f"{folder} was trained on data that were given to train; give the same data= again")
+            raise InputError(
+                f"{folder} was made with {key}={saved[key]!r}, got {value!r}; resume with that, or start a run in "
+                "another folder"
+            )
+    return path
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimiser's state by name; what is a number becomes a tensor."""
-    state = optimiser.state_dict()["state"]
-    return {f"{i}/{key}": torch.as_tensor(value) for i, values in state.items() for key, value in values.items()}
+@dataclass(frozen=True)
+class State:
+    """All that changes during a run. Random numbers and the order of the data are functions of the step.
+
+    Args:
+        generator, critic: The networks.
+        ema: Moving average of the generator; None without.
+        generator_optimiser, critic_optimiser: Theirs.
+        window: Of log-ratios, for the constant.
+        processes: That train together; the first one writes.
+    """
+
+    generator: nn.Module
+    critic: nn.Module
+    ema: nn.Module | None
+    generator_optimiser: torch.optim.Optimizer
+    critic_optimiser: torch.optim.Optimizer
+    window: BudgetWindow
+    processes: Processes
+
+    def save(self, folder: Path, step: int, facts: dict[str, Any], keep: int) -> None:
+        """Write a checkpoint; every process must call this, the first one writes."""
+        if self.processes.first:
+            parts = {
+                **{name: module.state_dict() for name, module in self.modules().items()},
+                **{name: optimiser_tensors(optimiser) for name, optimiser in self._optimisers().items()},
+                "window": self.window.state_dict(),
+            }
+            tensors = {f"{part}/{name}": x for part, held in parts.items() for name, x in held.items()}
+            facts = {**facts, "world": self.processes.count}
+            save(folder / "checkpoints", step, tensors, facts, keep=keep)
+        self.processes.wait()
+
+    def start(self, found: Path | None, resume: bool, facts: dict[str, Any]) -> int:
+        """Start afresh, from another run's networks, or where this run stopped; return the steps that are done.
+
+        Args:
+            found: What `starting_point` returned.
+            resume: Whether to take over all of it, and not the networks alone.
+            facts: What is known of the data; a run goes on with its own data alone.
+        """
+        done = 0
+        if found is not None:
+            tensors, known = load(found)
+            if resume and known.get("data", facts["data"]) != facts["data"]:
+                raise InputError(f"{found.parents[1]} was trained on other data; give train the same data=")
+            if resume and known["world"] != self.processes.count:
+                raise InputError(
+                    f"{found} was made by {known['world']} processes, here are {self.processes.count}; resume with as "
+                    "many, or fine-tune it in a new folder with start_from"
+                )
+            self._take_networks(tensors, found)
+            if resume:
+                self._take_rest(tensors)
+                done = int(known["step"])
+        self.processes.wait()  # all have read before the first one writes
+        return done
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Return the networks by name."""
+        modules = {"generator": self.generator, "critic": self.critic}
+        return modules if self.ema is None else {**modules, "ema": self.ema}
+
+    def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"generator_optimiser": self.generator_optimiser, "critic_optimiser": self.critic_optimiser}
+
+    def _take_networks(self, tensors: dict[str, Tensor], path: Path) -> None:
+        """Take over the networks of a checkpoint; where it has no moving average, the generator starts one."""
+        for name, module in self.modules().items():
+            stored = under(tensors, name) or under(tensors, "generator")
+            fill_module(module, stored, "generator" if name == "ema" else name, path)
+
+    def _take_rest(self, tensors: dict[str, Tensor]) -> None:
+        for name, optimiser in self._optimisers().items():
+            fill_optimiser(optimiser, under(tensors, name))
+        device = self.processes.device
+        self.window.load_state_dict({name: x.to(device) for name, x in under(tensors, "window").items()})
 
 
-def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser the state that `optimiser_tensors` returned."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        index, _, key = name.partition("/")
-        state.setdefault(int(index), {})[key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write beside the place, flush to the disk, rename."""
-    partial = path.with_suffix(_PARTIAL)
-    try:
-        partial.write_bytes(content)
-        _flush(partial)
-        os.replace(partial, path)
-        _flush(path.parent)
-    except OSError as error:  # a full disk is met when writing, and then without a file's name
-        partial.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            yield file
-    except (SafetensorError, KeyError) as error:
-        raise InputError(f"{path} is not a checkpoint of a run: {error}") from error
-
-
-def _facts(file: Any) -> dict[str, Any]:
-    return dict(json.loads((file.metadata() or {})["facts"]))
-
-
-def _library() -> Any:
-    try:
-        from safetensors import torch as library
-    except ImportError as error:
-        raise MissingLibraryError("checkpoints need safetensors: pip install 'obrs[training]'") from error
-    return library
+def new_state(config: TrainConfig, generator: nn.Module, critic: nn.Module, processes: Processes) -> State:
+    """Return the state before the first step, with the networks on the device of the process."""
+    generator, critic = generator.to(processes.device), critic.to(processes.device)
+    return State(
+        generator,
+        critic,
+        copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None,
+        torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas),
+        torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas),
+        BudgetWindow(config.budget, size=config.window or None, every=config.constant_every),
+        processes,
+    )

@@ -9,14 +9,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from .._files import replacing
 from .._inputs import check_budget
 from .._names import lookup
 from ..divergences import DIVERGENCES
 from ..errors import InputError, InputTypeError, MissingLibraryError, UnknownNameError
-from .checkpoints import write_text
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, MAX_LOG_RATIO
 
-__all__ = ["TrainConfig", "override", "read_config"]
+__all__ = ["GIVEN", "TrainConfig", "override", "read_config"]
+
+GIVEN = "given"
+"""What the configuration of a run says of data that were given to `train`."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ class TrainConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as JSON."""
-        write_text(Path(path), json.dumps(asdict(self), indent=2) + "\n")
+        with replacing(path) as file:
+            file.write((json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
 _TYPES = {field.name: type(field.default) for field in fields(TrainConfig)}

@@ -45,6 +45,7 @@ from .._names import lookup
 from ..budget import Cut
 from ..divergences import DIVERGENCES, FDivergence, divergence
 from ..errors import DivergenceError, InputError
+from ..fitting.penalty import gradient_penalty
 from .window import critic_output
 
 __all__ = [
@@ -217,36 +218,6 @@ def generator_loss(mode: str, of: str | FDivergence = "gan", *, max_log_ratio: f
     limit = _limit(max_log_ratio)
     record = lookup(DIVERGENCES, of, "divergence") if isinstance(of, str) else divergence(of)
     return build(record, limit)
-
-
-def gradient_penalty(
-    critic: Fn, real: torch.Tensor, fake: torch.Tensor, mix: torch.Tensor, *, centre: float = 1.0
-) -> torch.Tensor:
-    """Return the mean of `(|grad critic| - centre)²` between real and fake samples, to be added to a critic's loss.
-
-    Args:
-        critic: From samples to outputs of shape (n,).
-        real: Real samples, shape (n, ...).
-        fake: Fake samples of the same shape; no gradient goes to the generator.
-        mix: Numbers in [0, 1], shape (n,): how much of the real sample is in each point.
-        centre: 1 as in WGAN-GP; 0 penalises every slope, which also steadies logistic critics.
-
-    Example:
-        >>> x = torch.zeros(2, 3)
-        >>> gradient_penalty(lambda x: 2 * x[:, 0], x, x + 1, torch.tensor([0.0, 0.5]))
-        tensor(1.)
-
-    References:
-        | Improved Training of Wasserstein GANs (Gulrajani et al., 2017), Algorithm 1, weight 10
-    """
-    if real.shape != fake.shape or mix.shape != real.shape[:1]:
-        shapes = f"{tuple(real.shape)}, {tuple(fake.shape)} and {tuple(mix.shape)}"
-        raise InputError(f"real and fake must have one shape (n, ...), and mix the shape (n,), got {shapes}")
-    weight = mix.reshape(-1, *[1] * (real.ndim - 1)).to(real.dtype)
-    with torch.enable_grad():
-        between = (weight * real.detach() + (1 - weight) * fake.detach()).requires_grad_()
-        (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-        return (torch.linalg.vector_norm(slope.flatten(1).float(), dim=1) - centre).square().mean()
 
 
 def _limit(max_log_ratio: Any) -> float:

@@ -1,6 +1,6 @@
 """The two networks of a run: built as the configuration says, or the user's own, and tried before training."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..fitting.seeds import derived, own_noise
 from ..models.mlp import mlp_critic, mlp_generator
-from .batches import keyed
 from .config import TrainConfig
 
-__all__ = ["TwoCritics", "as_found", "build_networks", "complete_networks", "frozen", "try_networks"]
+__all__ = ["TwoCritics", "as_found", "build_networks", "complete_networks", "try_networks"]
 
 
 class TwoCritics(nn.Module):  # type: ignore[misc]
@@ -51,8 +51,8 @@ def build_networks(
     if classes and config.network == "mlp":
         raise InputError("network 'mlp' takes no classes; use network='conv', or give train your own networks")
     pair = config.generator_loss == "two_critics"
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(keyed(config.seed, "weights").initial_seed())
+    with own_noise() as reseed:
+        reseed(derived(config.seed, "weights"))
         generator = _generator(config, shape, classes)
         critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
     return generator, TwoCritics(*critics) if pair else critics[0]
@@ -157,26 +157,6 @@ def _try(
 def _where_it_is(network: nn.Module, *batch: Tensor) -> Tensor:
     there = next(network.parameters()).device
     return network(*(part.to(there) for part in batch))
-
-
-@contextmanager
-def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Let these weights gather no gradients, and let them again however the block ends.
-
-    Example:
-        >>> line = nn.Linear(1, 1)
-        >>> with frozen(line.parameters()):
-        ...     line.weight.requires_grad
-        False
-        >>> line.weight.requires_grad
-        True
-    """
-    held = [weight.requires_grad_(False) for weight in weights]
-    try:
-        yield
-    finally:
-        for weight in held:
-            weight.requires_grad_(True)
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from .._names import lookup
 from ..draws import normals, uniforms
 from ..errors import InputError
+from ..fitting.tensors import fill_module, under
 from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
+from .journal import Row, read_log
 from .networks import complete_networks
-from .objective import objective
-from .watch import Row, read_log
+from .step import objective
 
 __all__ = ["Trained", "load_trained"]
 
@@ -115,14 +116,14 @@ def load_trained(folder: str | Path, *, generator: nn.Module | None = None, crit
     folder = path.parents[1]
     config = read_config(folder / "config.json")
     about = facts["shape"], len(facts["counts"]), objective(config).outputs
-    averaged = checkpoints.under(tensors, "ema")
+    averaged = under(tensors, "ema")
     name = ""  # of the network that does not fit
     try:
         networks = [*complete_networks(config, *about, generator=generator, critic=critic)]
         if averaged:
             networks.append(copy.deepcopy(networks[0]))
         for name, network in zip(("generator", "critic", "ema"), networks, strict=False):
-            checkpoints.fill_module(network, checkpoints.under(tensors, name), name, path)
+            fill_module(network, under(tensors, name), name, path)
             network.eval().requires_grad_(False)
     except InputError as error:
         if {"generator": generator, "critic": critic, "ema": generator}.get(name) is not None:

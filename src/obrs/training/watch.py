@@ -1,23 +1,16 @@
-"""What a run says of itself: losses that are watched for NaN, lines of JSON, TensorBoard."""
+"""The losses of a run, watched: one that is no longer a finite number ends it."""
 
-import json
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..errors import Interrupted, MissingLibraryError, ObrsError
-from .checkpoints import last, write_text
+from ..errors import ObrsError
+from .checkpoints import last
 
-__all__ = ["Journal", "Losses", "NotFiniteError", "interruptible", "read_log"]
-
-Row = dict[str, Any]
+__all__ = ["Losses", "NotFiniteError", "all_finite"]
 
 
 class NotFiniteError(ObrsError, ArithmeticError):
@@ -40,18 +33,22 @@ class Losses:
     Args:
         average: Averages a tensor over all processes.
         step: Steps done before the first one.
+        folder: Of the run, whose last checkpoint is named where a loss is not finite.
 
     Example:
         >>> losses = Losses()
         >>> losses.add(1, critic=torch.tensor(0.5))
         >>> losses.add(2, critic=torch.tensor(1.5))
         >>> losses.look()
-        ({'critic': 1.0}, None)
+        {'critic': 1.0}
     """
 
-    def __init__(self, average: Callable[[Tensor], Tensor] | None = None, *, step: int = 0) -> None:
+    def __init__(
+        self, average: Callable[[Tensor], Tensor] | None = None, *, step: int = 0, folder: Path | None = None
+    ) -> None:
         self.step = step
         self._average = average or (lambda x: x)
+        self._folder = folder
         self._steps: list[int] = []
         self._values: dict[str, list[Tensor]] = {}
 
@@ -62,124 +59,33 @@ class Losses:
         for name, loss in losses.items():
             self._values.setdefault(name, []).append(loss.detach())
 
-    def look(self) -> tuple[dict[str, float], str | None]:
-        """Return the mean of each loss since the last look, and what is wrong: the first one that is not finite."""
-        if not self._steps:
-            return {}, None
-        table = (
-            self._average(torch.stack([torch.stack(column) for column in self._values.values()]).float()).cpu().double()
-        )
+    def look(self, networks: Iterable[nn.Module] = ()) -> dict[str, float]:
+        """Return the mean of each loss since the last look.
+
+        Args:
+            networks: Whose weights are looked at, too.
+
+        Raises:
+            NotFiniteError: A loss or a weight is not finite; the first of the losses is named.
+        """
+        table = torch.stack([torch.stack(column) for column in self._values.values()]).float()
+        table = self._average(table).cpu().double()
         means = dict(zip(self._values, table.mean(1).tolist(), strict=True))
-        wrong = None
-        for at, step in enumerate(self._steps):
-            for name, value in zip(self._values, table[:, at].tolist(), strict=True):
-                if wrong is None and not isfinite(value):
-                    wrong = f"the {name} loss is {value} at step {step}"
+        for step, values in zip(self._steps, table.T.tolist(), strict=True):
+            for name, value in zip(self._values, values, strict=True):
+                if not isfinite(value):
+                    raise NotFiniteError(f"the {name} loss is {value} at step {step}", last(self._folder))
+        if not all_finite(*networks):
+            raise NotFiniteError(f"a weight is not finite after step {self.step}", last(self._folder))
         self._steps, self._values = [], {}
-        return means, wrong
+        return means
 
 
-@contextmanager
-def interruptible(losses: Losses, folder: Path | None, *, alone: bool = True) -> Iterator[Callable[[], bool]]:
-    """Make of Ctrl-C an `Interrupted` that says how far the run came, and which checkpoint is kept.
-
-    What is given says whether Ctrl-C was pressed: the run then finishes its step, saves, and raises
-    `KeyboardInterrupt`. A second Ctrl-C does not wait, nor does the first where there is nothing to save or nobody to
-    ask: without a folder, outside the main thread, and among many processes, which would not stop at one step.
-
-    Args:
-        losses: Of the run; they know its latest step.
-        folder: Of the run, or None.
-        alone: Whether this is the only process.
+def all_finite(*networks: nn.Module) -> bool:
+    """Tell whether every weight is a finite number.
 
     Example:
-        >>> try:
-        ...     with interruptible(Losses(step=7), None):
-        ...         raise KeyboardInterrupt
-        ... except Interrupted as error:
-        ...     print(error)
-        interrupted after step 7; no checkpoint was kept
+        >>> all_finite(nn.Linear(2, 1))
+        True
     """
-    pressed: list[int] = []
-
-    def press(number: int, _: Any) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(number)
-
-    before = signal.getsignal(signal.SIGINT)
-    in_main = threading.current_thread() is threading.main_thread()
-    gently = folder is not None and alone and in_main and before is signal.default_int_handler
-    try:
-        if gently:
-            signal.signal(signal.SIGINT, press)
-        yield lambda: bool(pressed)
-    except KeyboardInterrupt as error:
-        kept = last(folder)
-        said = f"{kept} is kept, go on with --resume (resume=True)" if kept else "no checkpoint was kept"
-        raise Interrupted(f"interrupted after step {losses.step}; {said}", None) from error
-    finally:
-        if gently:
-            signal.signal(signal.SIGINT, before)
-
-
-class Journal:
-    """The log of a run: rows in memory, as lines of `log.jsonl` in its folder, and for TensorBoard if wanted.
-
-    Args:
-        folder: Of the run; None keeps the log in memory only.
-        upto: Go on after this step: what the file says of later ones is dropped.
-        tensorboard: Write events for TensorBoard, too.
-    """
-
-    def __init__(self, folder: Path | None, *, upto: int = 0, tensorboard: bool = False) -> None:
-        self.rows: list[Row] = []
-        self._path = None if folder is None else folder / "log.jsonl"
-        if self._path is not None:
-            self.rows = [row for row in read_log(self._path) if row["step"] <= upto]
-            write_text(self._path, "".join(map(_line, self.rows)))
-        self._board = _board(folder, upto) if tensorboard and folder is not None else None
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Write a row."""
-        self.rows.append(dict(row))
-        if self._path is not None:
-            try:
-                with self._path.open("a") as file:
-                    file.write(_line(row))
-            except OSError as error:  # a full disk is said when writing, and then without a name
-                raise OSError(error.errno, error.strerror, str(self._path)) from error
-        if self._board is not None:
-            for name, value in row.items():
-                if name != "step" and value is not None:
-                    self._board.add_scalar(name, value, row["step"])
-
-    def close(self) -> None:
-        """Finish writing."""
-        if self._board is not None:
-            self._board.close()
-
-
-def read_log(path: Path) -> list[Row]:
-    """Return the rows of a log; a last line that was cut off by a crash is left out.
-
-    Example:
-        >>> read_log(Path("nowhere.jsonl"))
-        []
-    """
-    if not path.is_file():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("}\n")]
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row) + "\n"
-
-
-def _board(folder: Path, upto: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingLibraryError("tensorboard=true needs tensorboard: pip install 'obrs[tensorboard]'") from error
-    return SummaryWriter(folder, purge_step=upto + 1)  # what was written of later steps is hidden
+    return all(bool(torch.isfinite(p).all()) for network in networks for p in network.parameters())

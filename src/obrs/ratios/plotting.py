@@ -1,4 +1,4 @@
-"""The picture of a diagnosis. Matplotlib is imported when it is drawn, not before."""
+"""The plot of a diagnosis. Matplotlib is imported only when it is drawn."""
 
 import textwrap
 from typing import Any
@@ -54,14 +54,14 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
     _draw_left(left, diagnosis, divergence)
     for axes, corner in ((curve, "upper left"), (ratios, "upper right"), (acceptance, "upper left"), (left, "best")):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8, loc=corner)  # "best" would look at every sample
+        axes.legend(frameon=False, fontsize=8, loc=corner)  # "best" is slow with many samples
     title = f"{diagnosis.verdict.upper()} at K = {diagnosis.budget:g}: {diagnosis.reason}"
     figure.suptitle(textwrap.fill(title, 100), fontsize=11)
     return figure
 
 
 def _range(d: Diagnosis) -> tuple[float, float]:
-    """Return where to look: nearly all finite scores, and 1/c."""
+    """Return the range of the axes: nearly all finite scores, and 1/c."""
     ends = [np.quantile(x[np.isfinite(x)], (0.005, 0.995)) for x in d.raw]
     low, high = min(e[0] for e in ends), max(e[1] for e in ends)
     cut = -d.at_budget.log_c
@@ -80,7 +80,7 @@ def _draw_reliability(axes: Any, d: Diagnosis, low: float, high: float) -> None:
     axes.plot([low, high], [low, high], color="black", lw=1, ls=":", label="calibrated")
     for curve, colour, marker, label in curves:
         shown = np.isfinite(curve.claimed)
-        # bins that only one kind of samples falls in give a bound, not a point
+        # a bin with samples of only one kind gives a bound, not a point
         sided = (np.minimum(curve.real, curve.fake) == 0) & shown
         both = ~sided & shown
         axes.errorbar(
@@ -108,7 +108,7 @@ def _draw_reliability(axes: Any, d: Diagnosis, low: float, high: float) -> None:
 def _draw_ratios(axes: Any, d: Diagnosis, low: float, high: float) -> None:
     bins = np.linspace(low, high, 81)
     for scores, colour, label in zip(d.raw, (_REAL, _FAKE), ("real, P", "fake, Q"), strict=True):
-        clipped = np.clip(scores, low, high)  # what lies outside stands at the ends
+        clipped = np.clip(scores, low, high)  # scores outside are counted in the outer bins
         share = np.full(len(scores), 1 / len(scores))
         axes.hist(clipped, bins=bins, weights=share, color=colour, alpha=0.5, label=label)
     if np.isfinite(d.at_budget.log_c):
@@ -135,8 +135,8 @@ def _draw_left(axes: Any, d: Diagnosis, key: str) -> None:
     profiles = [(Profile(d.raw[1]), _RAW, "-", "promised as it is")]
     if d.repaired is not None:
         profiles.append((Profile(d.repaired[1]), _REPAIRED, "--", "promised after the repair"))
-    first = max(1.0, max(1 / p.possible for p, *_ in profiles) * (1 + 1e-9))
-    grid = np.geomspace(first, max(2 * d.budget, 1.5 * first, 4.0), 60)
+    lowest = max(1.0, max(1 / p.possible for p, *_ in profiles) * (1 + 1e-9))  # the smallest feasible budget
+    grid = np.geomspace(lowest, max(2 * d.budget, 1.5 * lowest, 4.0), 60)
     for profile, colour, style, label in profiles:
         axes.plot(grid, [profile.divergence(key, k) for k in grid], color=colour, ls=style, label=label)
     left = d.at_budget.left[key]

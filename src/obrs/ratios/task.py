@@ -1,0 +1,417 @@
+"""The task of a refit: samples of both kinds step by step, what is held out, and the fit of a network on them.
+
+The seed and the number of a step decide everything that is random in it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, prod
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
+
+from .._arrays import host_view
+from .._inputs import check_count, is_number
+from ..errors import InputError, InputTypeError
+from ..fitting.batches import Shuffled
+from ..fitting.loop import fit_best
+from ..fitting.seeds import own_noise
+from ..fitting.tensors import Checkpoint, check_folder, fingerprint
+from ..sampling.batches import take
+from ..sampling.callables import propose_batch
+
+__all__ = ["FILE", "Outcome", "Task", "Tensor", "check_numbers", "fit_network", "logistic_loss", "prepare", "to_tensor"]
+
+FILE = "a file of a fitted ratio"
+_FRESH_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
+_MEMBER_IDS = 2**36  # ids for each member of an ensemble
+_FEWEST = 50  # held-out samples of each kind
+_BLOCK = 8192
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Samples from an array: all of its rows, then all again in another order."""
+
+    x: Any
+    rows: "np.ndarray[Any, Any]"
+    seed: int
+    device: Any
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _shuffled(self) -> Shuffled:
+        return Shuffled(len(self.rows), self._order)
+
+    def _order(self, epoch: int) -> "np.ndarray[Any, Any]":
+        return self.rows[np.random.default_rng((self.seed, epoch)).permutation(len(self.rows))]
+
+    def batch(self, step: int, n: int) -> Tensor:
+        return to_tensor(take(self.x, self._shuffled.rows(step * n, step * n + n)), self.device)
+
+    def member(self, number: int, seed: int) -> "_Stored":
+        return replace(self, seed=seed)
+
+
+@dataclass(frozen=True)
+class _Proposed:
+    """New proposals in every batch, `most` of them at a time."""
+
+    propose: Callable[[Any], Any]
+    start: int
+    shape: tuple[int, ...]
+    device: Any
+    most: int
+
+    size: ClassVar[None] = None
+
+    def batch(self, step: int, n: int) -> Tensor:
+        import torch
+
+        parts, start = [], self.start + step * n
+        for at in range(start, start + n, self.most):
+            fake = propose_batch(self.propose, np.arange(at, min(at + self.most, start + n)))
+            _check_sample(fake, self.shape)
+            parts.append(to_tensor(fake, self.device))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def member(self, number: int, seed: int) -> "_Proposed":
+        return replace(self, start=self.start + (number + 1) * _MEMBER_IDS)
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a method needs: samples of both kinds, held-out ones, and the length of the fit.
+
+    Args:
+        real, fake: The samples to fit on. `batch(step, n)` is a tensor of n of them, and `size` their number, None if
+            there is no end to them.
+        held_real, held_fake: Samples that are not fitted on. They decide when to stop.
+        steps, batch_size: Updates, and samples of each kind in one.
+        seed: Decides initial weights, batches and everything torch draws.
+        progress: Show a bar.
+        checkpoint: The file to go on from, if there is one.
+        identity: Plain data that no other task has, for the checkpoint.
+    """
+
+    real: _Stored
+    fake: _Stored | _Proposed
+    held_real: Tensor
+    held_fake: Tensor
+    steps: int
+    batch_size: int
+    seed: int
+    progress: bool | None
+    checkpoint: Path | None
+    identity: dict[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.held_real.shape[1:])
+
+    @property
+    def device(self) -> Any:
+        """The device of the proposals, and so of the network."""
+        return self.held_fake.device
+
+    @property
+    def file(self) -> Checkpoint | None:
+        """The checkpoint with the identity of the task, None if there is none."""
+        return None if self.checkpoint is None else Checkpoint(self.checkpoint, self.identity, FILE)
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return the real samples and the fakes of this step."""
+        return self.real.batch(step, self.batch_size), self.fake.batch(step, self.batch_size)
+
+    def pilot(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return at least n samples of each kind, those of the earliest steps, for means and variances."""
+        import torch
+
+        parts = []
+        with self.seeded() as reseed:
+            for step in range(ceil(n / self.batch_size)):
+                reseed(step)
+                parts.append(self.batch(step))
+        real, fake = zip(*parts, strict=True)
+        return torch.cat(real), torch.cat(fake)
+
+    def member(self, number: int) -> "Task":
+        """Return the task of one member of an ensemble: another seed and other batches, the same held-out samples."""
+        seed = self.seed + 7919 * (number + 1)
+        checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}.{number}")
+        real, fake = self.real.member(number, seed), self.fake.member(number, seed + 1)
+        return replace(self, real=real, fake=fake, seed=seed, checkpoint=checkpoint)
+
+    def seeded(self) -> AbstractContextManager[Callable[[int], None]]:
+        """Let the seed decide what torch draws inside the block; the value of the block reseeds for a step."""
+        return _seeded(self.seed, self.device)
+
+
+@contextmanager
+def _seeded(seed: int, device: Any) -> Iterator[Callable[[int], None]]:
+    with own_noise(device) as reseed:
+
+        def at_step(step: int) -> None:
+            reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
+
+        at_step(-1)
+        yield at_step
+
+
+class Outcome(NamedTuple):
+    """How a fit went.
+
+    Attributes:
+        steps: Updates made.
+        seconds: Wall time; for a resumed fit, with that of the earlier runs.
+        stopped: Why it ended.
+        history: Pairs of a step and the held-out loss after it.
+        fakes: Samples of the model that were used.
+    """
+
+    steps: int
+    seconds: float
+    stopped: str
+    history: tuple[tuple[int, float], ...]
+    fakes: int
+
+
+def logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
+    """Return the log-loss of a classifier, each kind with weight one half, however many samples there are of it.
+
+    Over all functions the minimum is at log p/q, so the prior needs no correction.
+
+    Example:
+        >>> import torch
+        >>> round(float(logistic_loss(torch.zeros(3), torch.zeros(5))), 4)
+        0.6931
+    """
+    from torch.nn.functional import softplus
+
+    return (softplus(-score_real).mean(0) + softplus(score_fake).mean(0)) / 2
+
+
+def fit_network(
+    module: Any,
+    loss: Callable[[Any, Tensor, Tensor], Tensor],
+    held_out_loss: Callable[[Any], float],
+    task: Task,
+    *,
+    lr: float,
+) -> Outcome:
+    """Fit a module in place on the samples of a task; see `fit_best`.
+
+    Args:
+        module: A torch module.
+        loss: A function of the module, real samples and fakes.
+        held_out_loss: A function of a module in evaluation mode; the weights with the lowest value are kept.
+        task: Samples, number of steps, seed, checkpoint.
+        lr: Largest learning rate.
+    """
+    with task.seeded() as reseed:
+
+        def at_step(module: Any, step: int) -> Tensor:
+            reseed(step)
+            real, fake = task.batch(step)
+            value = loss(module, real, fake)
+            if not bool(value.isfinite()):
+                check_numbers(fake, "propose")
+            return value
+
+        course = fit_best(
+            module, at_step, held_out_loss, steps=task.steps, lr=lr, checkpoint=task.file, progress=task.progress
+        )
+    return Outcome(*course, fakes=course.steps * task.batch_size)
+
+
+def prepare(
+    real: Any,
+    propose: Any,
+    *,
+    steps: int,
+    batch_size: int,
+    held_out: float,
+    seed: int,
+    progress: bool | None,
+    checkpoint: Any,
+) -> Task:
+    """Check the arguments of `refit`, and split the samples into those to fit on and those to hold out."""
+    steps, batch_size = check_count(steps, "steps"), check_count(batch_size, "batch_size")
+    seed, held_out = _checked_seed(seed), _checked_share(held_out)
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        check_folder(path)
+    _check_set(real, "real")
+    example = _example(propose)
+    device = _check_alike(real, example)
+    rows, held_rows = _split(len(real), held_out, seed, "real")
+    held_real = to_tensor(take(real, held_rows), device)
+    fake: _Stored | _Proposed
+    if example is propose:
+        fake_rows, held_fake_rows = _split(len(propose), held_out, seed, "propose")
+        fake = _Stored(propose, fake_rows, seed + 1, device)
+        held_fake = to_tensor(take(propose, held_fake_rows), device)
+    else:
+        fake = _Proposed(propose, _FRESH_IDS, tuple(real.shape[1:]), device, most=batch_size)
+        held_fake = _held_proposals(fake, len(held_rows), seed)
+        check_numbers(held_fake, "propose")
+    identity: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "seed": seed, "held_out": held_out}
+    if path is not None:
+        identity["real"] = [*real.shape, fingerprint(held_real)]
+        identity["propose"] = None
+        if isinstance(fake, _Stored):
+            identity["propose"] = [*propose.shape, fingerprint(held_fake)]
+        elif _repeats(fake, held_fake, seed):
+            identity["propose"] = fingerprint(held_fake)
+    return Task(
+        real=_Stored(real, rows, seed, device),
+        fake=fake,
+        held_real=held_real,
+        held_fake=held_fake,
+        steps=steps,
+        batch_size=batch_size,
+        seed=seed,
+        progress=progress,
+        checkpoint=path,
+        identity=identity,
+    )
+
+
+def _held_proposals(fake: _Proposed, n: int, seed: int, most: int | None = None) -> Tensor:
+    """Return the proposals with the n ids before those of the fit, or `most` of them."""
+    spare = replace(fake, start=fake.start - n)
+    with _seeded(seed, fake.device):
+        return spare.batch(0, n if most is None else min(n, most))
+
+
+def _repeats(fake: _Proposed, held: Tensor, seed: int) -> bool:
+    """Tell whether ids and seed decide the proposals. If not, warn: a checkpoint cannot recognise the model then."""
+    again = _held_proposals(fake, len(held), seed, fake.most)
+    same = bool((again == held[: len(again)]).all())
+    if not same:
+        warnings.warn(
+            "propose makes other samples when it is asked for the same ids again: its checkpoint cannot notice "
+            "another model, and a resumed fit differs a little; let ids or torch's generator decide them",
+            stacklevel=4,
+        )
+    return same
+
+
+def to_tensor(x: Any, device: Any) -> Tensor:
+    """Return samples of any array library as a float32 tensor."""
+    import torch
+
+    if is_torch_array(x):
+        return x.detach().to(device=device, dtype=torch.float32)
+    return torch.tensor(host_view(x), dtype=torch.float32, device=device)
+
+
+def check_numbers(x: Any, name: str) -> None:
+    """Raise if a sample is not finite."""
+    bad = size = 0
+    for at in range(0, len(x), _BLOCK):
+        block = x[at : at + _BLOCK]
+        if not _is_float(block):
+            return
+        finite = array_namespace(block).isfinite(block)
+        bad, size = bad + prod(finite.shape) - int(finite.sum()), size + prod(finite.shape)
+    if bad:
+        raise InputError(f"{name} has {bad} NaN or infinite among {size} values; drop those samples first")
+
+
+def _checked_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
+    return int(seed)
+
+
+def _checked_share(held_out: Any) -> float:
+    if not is_number(held_out) or not 0 < held_out < 1:
+        raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
+    return float(held_out)
+
+
+def _check_set(x: Any, name: str) -> None:
+    """Check an array of samples."""
+    if not is_array_api_obj(x):
+        raise InputTypeError(f"{name} must be an array of samples, got {type(x).__name__}")
+    if x.ndim < 2:
+        raise InputError(f"{name} must have shape (n, ...), got {tuple(x.shape)}; use {name}[:, None] for numbers")
+    if 0 in x.shape:
+        raise InputError(f"{name} is empty, shape {tuple(x.shape)}: a ratio needs samples of both kinds")
+    if is_torch_array(x) and x.device.type == "meta":
+        raise InputError(f"{name} is on device meta and has no values")
+    check_numbers(x, name)
+
+
+def _check_sample(x: Any, shape: tuple[int, ...]) -> None:
+    if not is_array_api_obj(x):
+        raise InputTypeError(f"propose must return one array to be compared with real, got {type(x).__name__}")
+    if tuple(x.shape[1:]) != shape:
+        raise InputError(f"real has samples of shape {shape} and propose of {tuple(x.shape[1:])}; make them alike")
+
+
+def _example(propose: Any) -> Any:
+    """Return the array of fakes, or two proposals; torch's generator stays as it was."""
+    import torch
+
+    if is_array_api_obj(propose):
+        _check_set(propose, "propose")
+        return propose
+    if not callable(propose):
+        raise InputTypeError(f"propose must be a callable of ids or an array of samples, got {type(propose).__name__}")
+    with torch.random.fork_rng(devices=[]):
+        return propose_batch(propose, np.arange(_FRESH_IDS, _FRESH_IDS + 2))
+
+
+def _check_alike(real: Any, fake: Any) -> Any:
+    """Check that both kinds can be compared, and return the device for the fit."""
+    _check_sample(fake, tuple(real.shape[1:]))
+    device = _common_device(real, fake)
+    if _is_float(real) != _is_float(fake):
+        raise InputTypeError(
+            f"real has dtype {real.dtype} and propose {fake.dtype}: this alone would tell them apart; "
+            "bring real to the scale of the model's samples"
+        )
+    return device
+
+
+def _is_float(x: Any) -> bool:
+    xp = array_namespace(x)
+    return bool(xp.isdtype(x.dtype, "real floating"))
+
+
+def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
+    """Return the rows to fit on and those to hold out."""
+    held = round(n * share)
+    if min(held, n - held) < _FEWEST:
+        needed = ceil(_FEWEST / min(share, 1 - share))
+        raise InputError(
+            f"{name} has {n} samples, of which held_out={share:g} leaves {held} to stop by; "
+            f"{_FEWEST} are needed: give at least {needed} samples or another held_out"
+        )
+    rows = np.random.default_rng((seed, 2**32)).permutation(n)
+    return np.sort(rows[held:]), np.sort(rows[:held])
+
+
+def _common_device(real: Any, fake: Any) -> Any:
+    """Return the device of the proposals. Real samples are on it, too, or on the CPU."""
+    import torch
+
+    of_real, of_fake = (x.device if is_torch_array(x) else torch.device("cpu") for x in (real, fake))
+    if of_real != of_fake and of_real.type != "cpu":
+        raise InputError(f"real is on {of_real} and propose makes samples on {of_fake}; move one of them to the other")
+    if of_fake.type == "meta":
+        raise InputError("propose makes samples on device meta, which has no values")
+    return of_fake

@@ -1,0 +1,57 @@
+"""Ctrl-C during a run: the step is finished and saved first, if there is where to save it."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import Interrupted
+from .checkpoints import last
+
+__all__ = ["interruptible"]
+
+
+@contextmanager
+def interruptible(step: Callable[[], int], folder: Path | None, *, alone: bool = True) -> Iterator[Callable[[], bool]]:
+    """Make of Ctrl-C an `Interrupted` that says how far the run came, and which checkpoint is kept.
+
+    What is given says whether Ctrl-C was pressed: the run then finishes its step, saves, and raises
+    `KeyboardInterrupt`. A second Ctrl-C does not wait, nor does the first where there is nothing to save or nobody to
+    ask: without a folder, outside the main thread, and among many processes, which would not stop at one step.
+
+    Args:
+        step: Says which step was done last.
+        folder: Of the run, or None.
+        alone: Whether this is the only process.
+
+    Example:
+        >>> try:
+        ...     with interruptible(lambda: 7, None):
+        ...         raise KeyboardInterrupt
+        ... except Interrupted as error:
+        ...     print(error)
+        interrupted after step 7; no checkpoint was kept
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    before = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    gently = folder is not None and alone and in_main and before is signal.default_int_handler
+    try:
+        if gently:
+            signal.signal(signal.SIGINT, press)
+        yield lambda: bool(pressed)
+    except KeyboardInterrupt as error:
+        kept = last(folder)
+        what = f"{kept} is kept, go on with --resume (resume=True)" if kept else "no checkpoint was kept"
+        raise Interrupted(f"interrupted after step {step()}; {what}", None) from error
+    finally:
+        if gently:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,82 @@
+"""The processes of a run, one or many: where each computes, and what they share."""
+
+import os
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, MissingLibraryError
+
+__all__ = ["Processes", "join_processes"]
+
+# What `accelerate launch` sets where it is told to split networks.
+_SPLITS = {
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+}
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all that train together.
+
+    Args:
+        rank: Its number, from 0 on.
+        count: How many there are.
+        device: Where it computes.
+
+    Example:
+        >>> alone = Processes()
+        >>> alone.first, alone.gather(torch.ones(3))
+        (True, tensor([1., 1., 1.]))
+    """
+
+    rank: int = 0
+    count: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files."""
+        return self.rank == 0
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Return the rows of all processes, in the order of their ranks."""
+        if self.count == 1:
+            return x
+        from accelerate.utils import gather
+
+        return gather(x)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Return the mean over all processes."""
+        if self.count == 1:
+            return x
+        from accelerate.utils import reduce
+
+        return reduce(x, "mean")
+
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+        if self.count > 1:
+            torch.distributed.barrier()
+
+
+def join_processes() -> Processes:
+    """Join the processes that `torchrun` or `accelerate launch` has started; without them there is one.
+
+    Of accelerate this is all: an `Accelerator` would change the precision of others in this process, patch the forward
+    passes of the networks, and look for installed libraries at every step.
+    """
+    for variable, name in _SPLITS.items():
+        if os.environ.get(variable, "").lower() in ("1", "true"):
+            raise InputError(f"networks are copied to every process, not split; set up accelerate without {name}")
+    try:
+        from accelerate import PartialState
+    except ImportError as error:
+        raise MissingLibraryError("training needs accelerate: pip install 'obrs[training]'") from error
+    gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    here = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
+    return Processes(here.process_index, here.num_processes, here.device)

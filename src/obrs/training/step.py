@@ -1,0 +1,369 @@
+"""One step of each player: Algorithm 1 of the paper, and Algorithm 2 where the loss of the generator rejects.
+
+    Algorithm 2                                           here
+    update T by ascending E_P[T] - E_Q[f*(T)]             `critic_step`
+    update c_K such that E_Q[a] <= 1/K                    `Constant`, which decides when and on which fakes
+    update G by descending E_Q[K a f(r / (K a))]          `generator_step`
+
+Algorithm 1 is the same without its second line, and with the loss -E_Q[f*(T)]. What T and G descend, and what the
+outputs of the critic mean, is the `Objective`. A batch may come in parts, whose gradients add up to those of the whole.
+
+References:
+    | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithms 1 and 2
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..budget import Cut, solve_cut
+from ..errors import InputError
+from .batches import GENERATOR, Batches
+from .config import TrainConfig
+from .losses import CRITIC_LOSSES, CriticLoss, GeneratorLoss, critic_loss, generator_loss, gradient_penalty
+from .processes import Processes
+from .window import BudgetWindow
+
+__all__ = ["Constant", "Game", "GeneratorTurn", "Objective", "Player", "critic_step", "generator_step", "objective"]
+
+Solve = Callable[[Tensor], Cut | None]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What critic and generator descend. The critic says one number per sample, or two: shape `(n, 2)`.
+
+    The first trains the generator, and gives the constant c of a loss that rejects: `a` in that loss is a function of
+    the same output. A second one is a head that always has the logistic loss; its log-ratio is what sampling and the
+    log go by. For the loss "two_critics" it is the log-ratio of the data to what rejection keeps.
+
+    Args:
+        of_critic: Loss of the first output.
+        of_generator: Loss of the generator.
+        second: Loss of the second output; None if there is one output.
+    """
+
+    of_critic: CriticLoss
+    of_generator: GeneratorLoss
+    second: CriticLoss | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the critic says about a sample."""
+        return 1 if self.second is None else 2
+
+    @property
+    def logistic_head(self) -> bool:
+        """Whether the second output is a head with the logistic loss."""
+        return self.second is not None and not self.of_generator.second_critic
+
+    def first(self, scores: Tensor) -> Tensor:
+        """Return the first output."""
+        return scores if self.second is None else scores[:, 0]
+
+    def log_ratio(self, scores: Tensor) -> Tensor | None:
+        """Return the log-ratio of data to model; None if no output is one."""
+        if self.logistic_head:
+            return scores[:, 1]
+        return self.first(scores) if self.of_critic.of_ratio else None
+
+    def critic(self, real: Tensor, fake: Tensor, rejection: Cut | None) -> Tensor:
+        """Return the loss of the critic, the sum of those of its outputs."""
+        loss = self.of_critic(self.first(real), self.first(fake))
+        if self.second is None:
+            return loss
+        log_weight = None
+        if self.of_generator.second_critic and rejection is not None:  # fakes of Q count as fakes of Q~
+            log_weight = rejection.log_a(fake[:, 0].detach()) - rejection.log_rate
+        return loss + self.second(real[:, 1], fake[:, 1], log_weight)
+
+    def generator(self, fake: Tensor, rejection: Cut | None) -> Tensor:
+        """Return the loss of the generator."""
+        second = fake[:, 1] if self.of_generator.second_critic else None
+        return self.of_generator(self.first(fake), rejection, second)
+
+
+def objective(config: TrainConfig) -> Objective:
+    """Return the losses that a configuration names.
+
+    Example:
+        >>> objective(TrainConfig(generator_loss="hinge", two_heads=True))
+        Objective(of_critic=CriticLoss(name='hinge', of_ratio=False),
+            of_generator=GeneratorLoss(mode='hinge', divergence=None, of_ratio=False, rejects=False,
+            second_critic=False),
+            second=CriticLoss(name='gan', of_ratio=True))
+    """
+    limit = config.max_log_ratio
+    generator = generator_loss(config.generator_loss, config.divergence, max_log_ratio=limit)
+    usual = config.divergence if generator.of_ratio else config.generator_loss
+    critic = critic_loss(config.critic_loss or usual, max_log_ratio=limit)
+    if generator.of_ratio and not critic.of_ratio:
+        raise InputError(
+            f"generator_loss {generator.mode!r} needs a critic that says a log-ratio, and critic_loss {critic.name!r} "
+            "does not; leave critic_loss out"
+        )
+    if critic.name == "wgan" and not (config.gradient_penalty or config.spectral_norm):
+        raise InputError(
+            "wgan needs a critic of bounded slope: set gradient_penalty (10 is usual) or spectral_norm=true"
+        )
+    if generator.second_critic and config.two_heads:
+        raise InputError("generator_loss 'two_critics' has two outputs already; set two_heads=false")
+    second = critic if generator.second_critic else CRITIC_LOSSES["gan"] if config.two_heads else None
+    return Objective(critic, generator, second)
+
+
+class Player:
+    """A network with its optimiser, as a step uses it.
+
+    Call it for a pass whose backward shares gradients with the other processes; call `alone` for one that is not to.
+    Both compute in the precision of the run and return float32.
+
+    Args:
+        network: The network itself, on the device of the process.
+        optimiser: Of its weights.
+        processes: Those that share its gradients.
+        precision: "no" for float32, or "bf16".
+
+    Example:
+        >>> line = nn.Linear(2, 1)
+        >>> player = Player(line, torch.optim.Adam(line.parameters()))
+        >>> player(torch.zeros(3, 2)).shape, len(player.learning)
+        (torch.Size([3, 1]), 2)
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        processes: Processes | None = None,
+        precision: str = "no",
+    ) -> None:
+        self.optimiser = optimiser
+        self.learning = [weight for weight in network.parameters() if weight.requires_grad]
+        self._shared = _shared(network, processes or Processes())
+        self.alone = _in_precision(network, precision)
+        self._pass = _in_precision(self._shared, precision)
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        return self._pass(*batch)
+
+    def sharing(self, last: bool) -> AbstractContextManager[Any]:
+        """Share gradients only with the last part of a batch."""
+        many = isinstance(self._shared, nn.parallel.DistributedDataParallel)
+        return self._shared.no_sync() if many and not last else nullcontext()
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Decides when the constant c is solved, and on which fakes.
+
+    The c of the generator is that of its window, solved every so many steps. A second critic is trained on what its own
+    batch keeps, which is solved in each of its turns. A batch in one part is solved on the outputs that are trained on;
+    the parts of a batch share one c, so all of them are scored ahead, without gradients.
+
+    Args:
+        goal: Says whether c is needed.
+        window: Of the generator's log-ratios.
+        parts: In how many parts a batch comes.
+        gather: Gathers a tensor from all processes.
+        ahead: From step and turn to the critic's first outputs on the fakes of all parts, of this process.
+    """
+
+    goal: Objective
+    window: BudgetWindow
+    parts: int
+    gather: Callable[[Tensor], Tensor]
+    ahead: Callable[[int, int], list[Tensor]]
+
+    def for_critic(self, step: int, turn: int) -> Solve:
+        """Return how the rejection of a critic's turn follows from the outputs on its fakes."""
+        if not self.goal.of_generator.second_critic:
+            return _no_rejection
+        solve = partial(solve_cut, budget=self.window.budget, check=False)
+        if self.parts == 1:
+            return lambda scores: solve(self._gathered(scores))
+        return _always(solve(self._gathered_ahead(step, turn)))
+
+    def for_generator(self, step: int) -> Solve:
+        """Return how the rejection of a generator's turn follows from the outputs on its fakes."""
+        if not self.goal.of_generator.rejects:
+            return _no_rejection
+        if self.parts == 1:
+            return lambda scores: self.window.update(self._gathered(scores))
+        if not self.window.due:
+            return _always(self.window.pass_over())
+        return _always(self.window.update(self._gathered_ahead(step, GENERATOR)))
+
+    def _gathered(self, scores: Tensor) -> Tensor:
+        return self.gather(self.goal.first(scores).detach())
+
+    def _gathered_ahead(self, step: int, turn: int) -> Tensor:
+        return torch.cat([self._gathered(scores) for scores in self.ahead(step, turn)])
+
+
+def _no_rejection(scores: Tensor) -> None:
+    return None
+
+
+def _always(rejection: Cut) -> Solve:
+    return lambda scores: rejection
+
+
+@dataclass(frozen=True)
+class Game:
+    """What the steps of a run work with.
+
+    Args:
+        goal: What the players descend.
+        generator, critic: The players.
+        batches: Real samples and latents by step, turn and part.
+        window: Of the generator's log-ratios.
+        gather: Gathers a tensor from all processes.
+        parts: In how many parts a batch comes.
+        penalty: Weight of the gradient penalty.
+    """
+
+    goal: Objective
+    generator: Player
+    critic: Player
+    batches: Batches
+    window: BudgetWindow
+    gather: Callable[[Tensor], Tensor]
+    parts: int = 1
+    penalty: float = 0.0
+
+    @cached_property
+    def constant(self) -> Constant:
+        """Who decides when c is solved."""
+        return Constant(self.goal, self.window, self.parts, self.gather, self._scores_ahead)
+
+    def _scores_ahead(self, step: int, turn: int) -> list[Tensor]:
+        drawn = [self.batches.latent(step, turn, part) for part in range(self.parts)]
+        with torch.no_grad():
+            return [self.critic.alone(self.generator.alone(z, *_given(y)), *_given(y)) for z, y in drawn]
+
+
+def critic_step(game: Game, step: int, turn: int) -> dict[str, Tensor]:
+    """Update the critic T by ascending E_P[T] - E_Q[f*(T)], real against fake.
+
+    Args:
+        game: Players and batches.
+        step, turn: Which step of the generator, and which of the critic's before it.
+
+    Returns:
+        The loss, and the gradient penalty if there is one, as the log names them.
+    """
+    critic, generator, batches = game.critic, game.generator, game.batches
+    losses: dict[str, list[Tensor]] = {}
+    solve = game.constant.for_critic(step, turn)
+    critic.optimiser.zero_grad(set_to_none=True)
+    for part in range(game.parts):
+        real, real_labels = batches.real(step, turn, part)
+        z, fake_labels = batches.latent(step, turn, part)
+        with torch.no_grad():
+            fake = generator.alone(z, *_given(fake_labels))
+        with critic.sharing(last=part == game.parts - 1):
+            # in one pass, as many processes share the gradients of one pass
+            scores = critic(torch.cat([real, fake]), *_given(real_labels, fake_labels))
+            of_real, of_fake = scores[: len(real)], scores[len(real) :]
+            loss = game.goal.critic(of_real, of_fake, solve(of_fake))
+            losses.setdefault("critic", []).append(loss.detach())
+            if game.penalty:
+                slope_of = partial(_first_output, game, real_labels)
+                slopes = gradient_penalty(slope_of, real, fake, batches.mix(step, turn, part))
+                losses.setdefault("penalty", []).append(slopes.detach())
+                loss = loss + game.penalty * slopes
+            (loss / game.parts).backward()
+    critic.optimiser.step()
+    return {name: _mean(values) for name, values in losses.items()}
+
+
+class GeneratorTurn(NamedTuple):
+    """What a step of the generator leaves for the log.
+
+    Attributes:
+        loss: Of the batch.
+        log_ratio: What the critic said of the fakes, one tensor per part; none if it says no log-ratio.
+        rejection: What the loss took for c and Z; None if it does not reject.
+    """
+
+    loss: Tensor
+    log_ratio: list[Tensor]
+    rejection: Cut | None
+
+
+def generator_step(game: Game, step: int) -> GeneratorTurn:
+    """Update c_K, then the generator G by descending its loss, in Algorithm 2 E_Q[K a f(r / (K a))].
+
+    The critic, as it is now, says the log-ratios; no gradient stays in its weights.
+
+    Args:
+        game: Players and batches.
+        step: Which step.
+    """
+    critic, generator = game.critic, game.generator
+    losses, log_ratios, rejection = [], [], None
+    solve = game.constant.for_generator(step)
+    generator.optimiser.zero_grad(set_to_none=True)
+    with _frozen(critic.learning):
+        for part in range(game.parts):
+            z, labels = game.batches.latent(step, GENERATOR, part)
+            with generator.sharing(last=part == game.parts - 1):
+                scores = critic.alone(generator(z, *_given(labels)), *_given(labels))
+                rejection = solve(scores)
+                loss = game.goal.generator(scores, rejection)
+                (loss / game.parts).backward()
+            losses.append(loss.detach())
+            if (log_ratio := game.goal.log_ratio(scores.detach())) is not None:
+                log_ratios.append(log_ratio)
+    generator.optimiser.step()
+    return GeneratorTurn(_mean(losses), log_ratios, rejection)
+
+
+@contextmanager
+def _frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Let these weights gather no gradients, and let them again however the block ends."""
+    held = [weight.requires_grad_(False) for weight in weights]
+    try:
+        yield
+    finally:
+        for weight in held:
+            weight.requires_grad_(True)
+
+
+def _mean(of_parts: list[Tensor]) -> Tensor:
+    return of_parts[0] if len(of_parts) == 1 else torch.stack(of_parts).mean()
+
+
+def _given(*labels: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the labels as what follows the samples in a call: nothing without classes."""
+    found = [y for y in labels if y is not None]
+    return () if not found else (found[0] if len(found) == 1 else torch.cat(found),)
+
+
+def _first_output(game: Game, labels: Tensor | None, x: Tensor) -> Tensor:
+    return game.goal.first(game.critic.alone(x, *_given(labels)))
+
+
+def _shared(network: nn.Module, processes: Processes) -> Any:
+    if processes.count == 1:
+        return network
+    devices = [processes.device.index] if processes.device.type == "cuda" else None
+    return nn.parallel.DistributedDataParallel(network, device_ids=devices)
+
+
+def _in_precision(network: Any, precision: str) -> Callable[..., Tensor]:
+    if precision == "no":
+        return network  # type: ignore[no-any-return]
+
+    def narrow(*batch: Tensor) -> Tensor:
+        with torch.autocast(batch[0].device.type, torch.bfloat16):
+            out = network(*batch)
+        return out.float() if out.dtype == torch.bfloat16 else out
+
+    return narrow
