@@ -16,9 +16,8 @@ from scipy import stats
 
 from obrs import Budgeted, Grouped, normals
 from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, Interrupted, RatioError
-from obrs.sampling.batches import concatenate, length, move, take
-from obrs.sampling.callables import proposal
 from obrs.sampling.model import Model
+from obrs.sampling.proposals import concatenate, length, move, proposal, take
 from obrs.sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
 from obrs.sampling.samples import Calls, Samples, join
 

@@ -17,7 +17,7 @@ from ..ratios.refit import Network, refit
 from ..sampling.chains import MHGAN
 from ..sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_latent_weights_to_ratio
 from ..sampling.refine import DOT, lipschitz
-from ..sampling.samples import Calls
+from ..sampling.samples import Calls, unjudged
 from .gan25 import ExactRatio, Gan, one_thread, score, trained
 from .recipe import Recipe
 
@@ -88,7 +88,7 @@ def bare(model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -
     begun, ids, calls = perf_counter(), np.arange(n), Calls(generator=n)
     with torch.no_grad():
         x = model.propose(ids, seed=seed)
-    return Samples(x, ids, np.full(n, np.nan), np.zeros(n), n, n, calls, calls, perf_counter() - begun, n)
+    return unjudged(x, ids, calls=calls, seconds=perf_counter() - begun)
 
 
 def _steps(budget: float) -> int:

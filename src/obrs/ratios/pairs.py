@@ -15,8 +15,7 @@ from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
 from .._arrays import host_view
 from .._inputs import check_count, is_number
 from ..errors import InputError, InputTypeError
-from ..sampling.batches import take
-from ..sampling.callables import propose_batch
+from ..sampling.proposals import propose_batch, take
 
 __all__ = ["Task", "check_folder", "check_numbers", "fingerprint", "prepare", "to_tensor"]
 

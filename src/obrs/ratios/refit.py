@@ -6,7 +6,7 @@ from typing import Any
 
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
-from ..sampling.callables import warn_of_train_mode
+from ..sampling.proposals import warn_of_train_mode
 from .boosted import Boosted
 from .fitted import FitReport, FittedRatio, find_trouble, load_ratio
 from .held_out import losses, mean_of_means

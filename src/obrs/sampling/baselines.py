@@ -15,15 +15,14 @@ import numpy as np
 
 from .._arrays import host_view, like
 from .._inputs import check_budget, check_count, is_number, out_of_reach
+from .._progress import Report, reporting
 from ..draws import Purpose, uniform_columns
 from ..errors import InputError
 from ..types import Array
-from .batches import Batch, concatenate, take
-from .callables import propose_batch, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import Report, reporting
+from .proposals import Batch, concatenate, propose_batch, score_batch, take, warn_of_train_mode
 from .rejection import gather
-from .samples import Calls, Samples
+from .samples import Calls, Samples, unjudged
 
 __all__ = ["SIR", "TopK", "Truncation"]
 
@@ -194,11 +193,9 @@ class Truncation:
         for at in range(0, n, self.batch_size):
             begun, ids = perf_counter(), np.arange(at, min(at + self.batch_size, n))
             x = propose_batch(lambda ids: model.generate(self._latent(model, ids, seed)), ids)
-            cost, nothing = Calls(generator=len(ids)), np.zeros(len(ids))
             end = int(ids[-1]) + 1
             report(end, end)
-            seconds = perf_counter() - begun
-            yield Samples(x, ids, nothing + np.nan, nothing, len(ids), len(ids), cost, cost, seconds, end)
+            yield unjudged(x, ids, calls=Calls(generator=len(ids)), seconds=perf_counter() - begun)
 
     def _latent(self, model: Model, ids: Ints, seed: int) -> Array:
         latent = model.latent(ids, seed=seed)
@@ -257,8 +254,18 @@ class _Pool:
         if len(ids) < self.n or ids[0] < 0:
             raise out_of_reach(self.n / size, float(np.mean(scores > -inf)))
         cost, x = Calls(generator=size, critic=size), shelf.get(ids)
-        nothing, seconds = np.zeros(self.n), perf_counter() - begun
-        return Samples(x, ids, scores[ids], nothing, size, size, cost, cost, seconds, size)
+        return Samples(
+            x=x,
+            ids=ids,
+            log_ratio=scores[ids],
+            log_weight=np.zeros(self.n),
+            proposed=size,
+            executed=size,
+            calls=cost,
+            executed_calls=cost,
+            seconds=perf_counter() - begun,
+            next_id=size,
+        )
 
 
 class _Shelf:

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._inputs import check_budget, check_count
+from .._progress import Report, reporting
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
-from .batches import Batch, concatenate, length, take
-from .callables import propose_batch, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import Report, reporting
+from .proposals import Batch, concatenate, length, propose_batch, score_batch, take, warn_of_train_mode
 from .rejection import gather
 from .samples import Calls, Samples, join
 
@@ -140,16 +139,16 @@ class MHGAN:
         used = len(chains) if len(index) <= most else int(index[most - 1]) + 1
         index = index[:most]
         return Samples(
-            take(ends.x, index),
-            ends.ids[index],
-            ends.log_ratio[index],
-            np.zeros(len(index)),
-            used * self.steps,
-            len(chains) * self.steps,
-            self._cost(used),
-            self._cost(len(chains)),
-            perf_counter() - begun,
-            (int(chains[0]) + used) * self.steps,
+            x=take(ends.x, index),
+            ids=ends.ids[index],
+            log_ratio=ends.log_ratio[index],
+            log_weight=np.zeros(len(index)),
+            proposed=used * self.steps,
+            executed=len(chains) * self.steps,
+            calls=self._cost(used),
+            executed_calls=self._cost(len(chains)),
+            seconds=perf_counter() - begun,
+            next_id=(int(chains[0]) + used) * self.steps,
         )
 
     def _cost(self, chains: int) -> Calls:

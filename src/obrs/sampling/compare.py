@@ -102,7 +102,7 @@ def _run(
 
 
 def _bare_seconds(model: Model, n: int, seed: int) -> float:
-    from .callables import no_grad
+    from .proposals import no_grad
 
     times = []
     for _ in range(3):

@@ -24,13 +24,13 @@ except ImportError as error:
 
 from .._arrays import host_view
 from .._inputs import check_budget, check_count, is_number
+from .._progress import reporting
 from ..acceptance import Budgeted
 from ..budget import acceptance_rate, solve_log_c
 from ..draws import normals, uniforms
 from ..errors import InputError, InputTypeError
 from ..models.mlp import mlp_critic
 from ..types import Array
-from .progress import reporting
 from .rejection import collect, stream
 
 __all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "with_base"]

@@ -13,13 +13,12 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .._inputs import check_budget, check_count, is_number
+from .._progress import Report, reporting
 from ..acceptance import Budgeted
 from ..errors import InputError, InputTypeError
 from ..types import Array
-from .batches import concatenate
-from .callables import no_grad, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import Report, reporting
+from .proposals import concatenate, no_grad, score_batch, warn_of_train_mode
 from .rejection import gather, stream
 from .samples import Calls, Samples, first
 

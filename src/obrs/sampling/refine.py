@@ -19,13 +19,12 @@ from array_api_compat import is_torch_array
 
 from .._arrays import detached, host_view
 from .._inputs import check_budget, is_number
+from .._progress import reporting
 from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError, UnknownNameError
-from .batches import Batch, concatenate, map_leaves
-from .callables import no_grad, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import reporting
-from .samples import Calls, Samples, check_length
+from .proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
+from .samples import Calls, Samples, unjudged
 
 __all__ = ["DDLS", "DOT", "DGflow", "lipschitz"]
 
@@ -74,8 +73,8 @@ class _Refiner(ABC):
                 stop = min(start + self.batch_size, n)
                 made.append(ready._refined(model, np.arange(start, stop), seed))
                 report(stop, stop)
-        x, calls, unscored = concatenate(made), calls + self._cost(n), np.full(n, np.nan)
-        return Samples(x, np.arange(n), unscored, np.zeros(n), n, n, calls, calls, perf_counter() - begun, n)
+        x, calls = concatenate(made), calls + self._cost(n)
+        return unjudged(x, np.arange(n), calls=calls, seconds=perf_counter() - begun)
 
     def _prepared(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
         return self, Calls()
