@@ -124,8 +124,8 @@ def _run(command: list[str], folder: Path, hint: str = "") -> None:
         raise SourceError(f"no end after {_PATIENCE} s") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        said = lines[-1] if lines else f"exit code {done.returncode}"
-        raise SourceError(f"{said} ({hint})" if hint else said)
+        reason = lines[-1] if lines else f"exit code {done.returncode}"
+        raise SourceError(f"{reason} ({hint})" if hint else reason)
 
 
 def _with_all(folder: Path, names: Sequence[str]) -> Path:

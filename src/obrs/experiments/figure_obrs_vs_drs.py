@@ -231,9 +231,9 @@ def plot(record: Record) -> Any:
         for name, axes in zip(names, line, strict=True):
             row = record[f"{name}, {kind}"]
             for rule in RULES:
-                its, scale = look(rule), 100 if key == "precision" else 1
+                style, scale = look(rule), 100 if key == "precision" else 1
                 values = scale * numbers(row[f"{rule} {key}"])
-                axes.plot(row["budgets"], values, color=its.colour, ls=its.line, label=its.label, lw=1.8)
+                axes.plot(row["budgets"], values, color=style.colour, ls=style.line, label=style.label, lw=1.8)
             if key == "precision":
                 axes.set_ylim(min(axes.get_ylim()[0], 95), 100.8)
             axes.axvline(row["M"], color="0.6", ls=":", lw=1.2, label="M")

@@ -213,8 +213,8 @@ def render(record: Record) -> str:
     """Return KL and cost of every flow."""
     lines = [f"{'':34}{'KL':>18}{'candidates':>12}{'passes':>9}{'time':>9}"]
     for row in record.rows:
-        said = {"model": "", "lars": f", T = {row['budget']:g}"}.get(row["method"], f", K = {row['budget']:g}")
-        name = f"{TITLES[row['target']]}: {METHODS[row['method']]}{said}"
+        setting = {"model": "", "lars": f", T = {row['budget']:g}"}.get(row["method"], f", K = {row['budget']:g}")
+        name = f"{TITLES[row['target']]}: {METHODS[row['method']]}{setting}"
         kl = f"{row['kl']:.3f} ± {row['error']:.3f}"
         lines.append(f"{name:40}{kl:>12}{row['candidates']:12.2f}{row['passes']:9.2f}{row['time']:7.1f} ×")
     lines += [
@@ -232,16 +232,16 @@ def plot(record: Record) -> Any:
     panels = drawn.subplots(2, len(names), squeeze=False)
     for name, (above, below) in zip(names, panels.T, strict=True):
         for method, label in METHODS.items():
-            its = look(method)
+            style = look(method)
             points = [row for row in record.rows if (row["target"], row["method"]) == (name, method)]
             for axes, key in ((above, "time"), (below, "passes")):
                 axes.errorbar(
                     [row[key] for row in points],
                     [row["kl"] for row in points],
                     [row["error"] for row in points],
-                    color=its.colour,
-                    ls=its.line,
-                    marker=its.marker,
+                    color=style.colour,
+                    ls=style.line,
+                    marker=style.marker,
                     ms=7,
                     mec="0.2",
                     mew=0.5,

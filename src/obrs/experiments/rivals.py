@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, sqrt
 from time import perf_counter, process_time
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..sampling.samples import Calls, unjudged
 from .gan25 import ExactRatio, Gan, one_thread, score, trained
 from .recipe import Recipe
 
-__all__ = ["METHODS", "Prepared", "bare", "generations", "prepared"]
+__all__ = ["METHODS", "Prepared", "bare", "generations", "prepared", "published_projection"]
 
 _FRESH = 1_000_003  # a seed away from those of the samples that are judged
 
@@ -55,8 +55,8 @@ def prepared(recipe: Recipe, progress: bool | None = None) -> Prepared:
     """Train the GAN and fit what the methods need; once in a process for each recipe.
 
     Example:
-        >>> made = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
-        >>> sampler, model = METHODS["obrs"](made, 2.0)
+        >>> ready = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> sampler, model = METHODS["obrs"](ready, 2.0)
         >>> len(sampler(model, 50))
         50
     """
@@ -91,35 +91,48 @@ def bare(model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -
     return unjudged(x, ids, calls=calls, seconds=perf_counter() - begun)
 
 
+def published_projection(gradient: Any, z: Any) -> Any:
+    """Subtract (g.z) z / sqrt(dim), as DOT's published code does: `DOT(space="latent", project=published_projection)`.
+
+    A projection would divide by |z|^2. With this one latents diverge; no experiment uses it.
+
+    Example:
+        >>> z = torch.ones(1, 4)
+        >>> published_projection(z, z)
+        tensor([[-1., -1., -1., -1.]])
+    """
+    return gradient - (gradient * z).sum(1, keepdim=True) * z / sqrt(z.shape[1])
+
+
 def _steps(budget: float) -> int:
     return ceil(check_budget(budget))
 
 
 def _named(name: str) -> Callable[[Prepared, float], tuple[Any, Model]]:
     """Return a sampler of the registry, set to the budget, on the critic's log-ratio."""
-    return lambda made, budget: (SAMPLERS[name].at_budget(budget), made.gan.model())
+    return lambda ready, budget: (SAMPLERS[name].at_budget(budget), ready.gan.model())
 
 
 METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
-    "model": lambda made, budget: (bare, made.gan.model()),
+    "model": lambda ready, budget: (bare, ready.gan.model()),
     "obrs": _named("obrs"),
     "drs": _named("drs"),
-    "mhgan": lambda made, budget: (MHGAN(_steps(budget)), made.gan.model()),
-    "dot": lambda made, budget: (DOT(steps=_steps(budget), k_eff=made.steepness), made.gan.model()),
+    "mhgan": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model()),
+    "dot": lambda ready, budget: (DOT(steps=_steps(budget), k_eff=ready.steepness), ready.gan.model()),
     "dgflow": _named("dgflow"),
     "exact": _named("exact"),
     "ddls": _named("ddls"),
-    "latent_rs": lambda made, budget: (LatentRS(made.weights), made.gan.model()),
-    "latent_obrs": lambda made, budget: (BudgetedLatentRS(budget, made.weights), made.gan.model()),
+    "latent_rs": lambda ready, budget: (LatentRS(ready.weights), ready.gan.model()),
+    "latent_obrs": lambda ready, budget: (BudgetedLatentRS(budget, ready.weights), ready.gan.model()),
     "topk": _named("topk"),
     "sir": _named("sir"),
     "obrs_pool": _named("obrs_pool"),
-    "obrs_refit": lambda made, budget: (SAMPLERS["obrs"](budget), made.gan.model(made.refitted)),
-    "obrs_exact": lambda made, budget: (SAMPLERS["obrs"](budget), made.gan.model(made.exact)),
-    "mhgan_calibrated": lambda made, budget: (MHGAN(_steps(budget)), made.gan.model(made.calibrated)),
-    "mhgan_discarding": lambda made, budget: (
+    "obrs_refit": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.refitted)),
+    "obrs_exact": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.exact)),
+    "mhgan_calibrated": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model(ready.calibrated)),
+    "mhgan_discarding": lambda ready, budget: (
         MHGAN(max(2, int(budget)), discard_unmoved=True),
-        made.gan.model(),
+        ready.gan.model(),
     ),
 }
 """Methods by name: from what was prepared and a budget to a sampler, and the model it works on."""

@@ -102,8 +102,8 @@ def reproduce_files(
     except KeyboardInterrupt as error:
         kept = rows.record()
         verb = "is" if len(rows) == 1 else "are"
-        said = f"interrupted: {_counted(kept.rows)} {verb} kept, the same command goes on from there"
-        raise Interrupted(said, kept) from error
+        message = f"interrupted: {_counted(kept.rows)} {verb} kept, the same command goes on from there"
+        raise Interrupted(message, kept) from error
     picture = draw(rows.record())
     finished = rows.record()  # now that the library that draws has its place among the versions
     json_file, png_file = folder / f"{name}.json", folder / f"{name}.png"

@@ -20,12 +20,12 @@ import numpy as np
 
 from .. import DIVERGENCES, Profile
 from .._inputs import check_count
-from ..bounds import general_bound, kl_bound, printed_kl_bound
+from ..bounds import general_bound, kl_bound, log_moment
 from ..errors import InputError
 from .record import Rows
 from .theory_page import plot, render
 
-__all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
+__all__ = ["PAPER", "PRESETS", "Config", "plot", "printed_kl_bound", "render", "run"]
 
 PAPER = {
     "general": "D_f(P‖P̃) ≤ (1 - min(1, (K-1)/M)) D_f(P‖Q)",
@@ -111,6 +111,23 @@ def run(config: Config, rows: Rows) -> None:
 
 
 # --- Theorem 3.2 ---------------------------------------------------------------------------------------------------
+
+
+def printed_kl_bound(log_ratio: Numbers, mass: Numbers, budget: float) -> float:
+    """Return the KL bound as the paper prints it, with b = log K / log M. It is not a bound.
+
+    b is too large: p_b exceeds K q somewhere whenever 1 < K < M. See the errata.
+
+    Example:
+        The smallest counterexample: 0.2263 is left.
+
+        >>> round(printed_kl_bound(np.log([1.8, 0.2]), np.array([0.5, 0.5]), budget=1.2), 4)
+        0.1524
+    """
+    top = float(np.max(log_ratio))
+    b = min(log(budget) / top, 1.0) if top > 0 else 1.0
+    kl = float(np.sum(mass * np.exp(log_ratio) * log_ratio))
+    return (1 - b) * kl + log_moment(log_ratio, mass, b)
 
 
 def _bounds(cases: list[_Case]) -> dict[str, Any]:

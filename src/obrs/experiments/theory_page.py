@@ -88,9 +88,9 @@ def _draw_bounds(axes: Any, record: Record, shown: dict[str, tuple[str, str]], t
 
 def _draw_example(curve: Any, frontier: Any, row: dict[str, Any]) -> None:
     for name in ("model", "obrs"):
-        its = look(name)
-        curve.plot(row["recall"][name], row["precision"][name], color=its.colour, label=its.label)
-        frontier.plot(row["rho"], row["pi"][name], color=its.colour, label=its.label)
+        style = look(name)
+        curve.plot(row["recall"][name], row["precision"][name], color=style.colour, label=style.label)
+        frontier.plot(row["rho"], row["pi"][name], color=style.colour, label=style.label)
     k = row["budget"]
     predicted = np.minimum(k * numbers(row["precision"]["model"]), 1)
     recall = numbers(row["recall"]["model"])

@@ -328,18 +328,18 @@ def render(record: Record) -> str:
         for line in summary(record):
             if line["setting"] == setting:
                 divergence, quality, modes = (
-                    _said(line[key], digits) for key, digits in zip(_WORST, (3, 3, 1), strict=True)
+                    _mean_sd(line[key], digits) for key, digits in zip(_WORST, (3, 3, 1), strict=True)
                 )
                 failed = f"{line['collapsed']} of {line['runs']}"
-                told = f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}"
+                text = f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}"
                 if line["mode"] != first and (less := gain(record, setting, line["mode"], over=first)):
                     mean, error, wins, seeds = less
-                    told += f"{mean:>+10.3f} ± {error:.3f}{wins:>3}/{seeds}".rjust(24)
-                lines.append(told)
+                    text += f"{mean:>+10.3f} ± {error:.3f}{wins:>3}/{seeds}".rjust(24)
+                lines.append(text)
     return "\n".join(lines)
 
 
-def _said(pair: tuple[float, float], digits: int) -> str:
+def _mean_sd(pair: tuple[float, float], digits: int) -> str:
     return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
 
 

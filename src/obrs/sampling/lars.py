@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import InputError, InputTypeError, MissingLibraryError
+
 try:
     import torch
     from torch import nn
     from torch.distributions import Distribution
 except ImportError as error:
-    raise ImportError("obrs.sampling.lars needs torch and zuko: pip install 'obrs[flows]'") from error
+    raise MissingLibraryError("obrs.sampling.lars needs torch and zuko: pip install 'obrs[flows]'") from error
 
 from .._arrays import host_view
 from .._inputs import check_budget, check_count, is_number
@@ -28,7 +30,6 @@ from .._progress import reporting
 from ..acceptance import Budgeted
 from ..budget import acceptance_rate, solve_log_c
 from ..draws import normals, uniforms
-from ..errors import InputError, InputTypeError
 from ..models.mlp import mlp_critic
 from ..types import Array
 from .rejection import collect, stream
@@ -270,7 +271,7 @@ def with_base(flow: Any, base: Any) -> Any:
     try:
         from zuko.flows import Flow
     except ImportError as error:
-        raise ImportError("with_base needs zuko: pip install 'obrs[flows]'") from error
+        raise MissingLibraryError("with_base needs zuko: pip install 'obrs[flows]'") from error
     if not hasattr(flow, "transform"):
         raise InputTypeError(f"flow must be a flow of zuko, got {type(flow).__name__}")
     ours, theirs = tuple(base().event_shape), tuple(flow().event_shape)

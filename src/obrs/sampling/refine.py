@@ -66,14 +66,14 @@ class _Refiner(ABC):
         if not is_torch_array(model.latent(np.arange(0), seed=seed)):
             raise InputTypeError(f"{type(self).__name__} needs torch; give Model(..., like=...) its tensor or device")
         warn_of_train_mode(model.generate, model.log_ratio)
-        made = []
+        refined = []
         with sys.modules["torch"].inference_mode(False), reporting(n, progress) as report:
             ready, calls = self._prepared(model, seed)
             for start in range(0, n, self.batch_size):
                 stop = min(start + self.batch_size, n)
-                made.append(ready._refined(model, np.arange(start, stop), seed))
+                refined.append(ready._refined(model, np.arange(start, stop), seed))
                 report(stop, stop)
-        x, calls = concatenate(made), calls + self._cost(n)
+        x, calls = concatenate(refined), calls + self._cost(n)
         return unjudged(x, np.arange(n), calls=calls, seconds=perf_counter() - begun)
 
     def _prepared(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
@@ -123,8 +123,8 @@ class DOT(_Refiner):
         k_eff: Lipschitz constant of d, or of d(G(z)); None estimates it by `lipschitz` with `pairs` and `repeats`.
         offset: Keeps the distance differentiable at the start.
         clip: Lowest and highest value that the moving point may have, `(low, high)`.
-        project: In latent space, what is done to the gradient g: None leaves it, "tangent" takes (g.z) z / |z|^2 off,
-            so that |z| stays, "published" takes (g.z) z / sqrt(dim) off, as the original code does; that diverges.
+        project: In latent space, what is done to the gradient g: None leaves it as it is; "tangent" subtracts
+            (g.z) z / |z|^2, so that |z| stays; or a function of yours, from g and z to another gradient.
         batch_size: Samples per call of the networks.
 
     Example:
@@ -149,7 +149,7 @@ class DOT(_Refiner):
     repeats: int = 10
     offset: float = 0.001
     clip: tuple[float, float] | None = None
-    project: str | None = None
+    project: str | Callable[[Tensor, Tensor], Tensor] | None = None
     batch_size: int = 1024
 
     def _prepared(self, model: Model, seed: int) -> tuple["DOT", Calls]:
@@ -161,7 +161,7 @@ class DOT(_Refiner):
 
     def _drift(self, model: Model, start: Tensor) -> Drift:
         update, k = _OPTIMISERS[self.optimiser](self), self.k_eff
-        project = _PROJECTIONS[self.project] if self.project and self.space == "latent" else lambda g, z: g
+        project = self._projection() if self.space == "latent" else _unchanged
 
         def drift(state: Tensor, step: int) -> Tensor:
             gap = state - start + self.offset
@@ -170,6 +170,11 @@ class DOT(_Refiner):
             return update(project(gradient, state), step)
 
         return drift
+
+    def _projection(self) -> Callable[[Tensor, Tensor], Tensor]:
+        if self.project is None:
+            return _unchanged
+        return self.project if callable(self.project) else _PROJECTIONS[self.project]
 
 
 @dataclass(frozen=True)
@@ -312,7 +317,7 @@ def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
     torch = sys.modules["torch"]
     state = state.detach().requires_grad_()
     with torch.enable_grad():
-        d = model.log_ratio(_made(model, state) if space == "latent" else state)
+        d = model.log_ratio(_checked_samples(model, state) if space == "latent" else state)
         if not is_torch_array(d):
             raise InputTypeError(f"log_ratio must return a tensor of torch with a gradient, got {type(d).__name__}")
         if tuple(d.shape) != (n := len(state),):
@@ -325,7 +330,7 @@ def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
     return d.detach(), slope
 
 
-def _made(model: Model, z: Tensor) -> Batch:
+def _checked_samples(model: Model, z: Tensor) -> Batch:
     x = model.generate(z)
     check_length(x, len(z), "generate")
     return x
@@ -333,7 +338,7 @@ def _made(model: Model, z: Tensor) -> Batch:
 
 def _generate(model: Model, z: Tensor) -> Batch:
     with no_grad():
-        return map_leaves(detached, _made(model, z))
+        return map_leaves(detached, _checked_samples(model, z))
 
 
 def _one_array(x: Batch) -> Any:
@@ -354,10 +359,13 @@ def _adam(dot: DOT) -> Drift:
     return update
 
 
+def _unchanged(gradient: Tensor, z: Tensor) -> Tensor:
+    return gradient
+
+
 _OPTIMISERS: Mapping[str, Callable[[DOT], Drift]] = {"adam": _adam, "sgd": lambda dot: lambda g, step: -dot.lr * g}
 _PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tangent": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / z.square().sum(1, keepdim=True),
-    "published": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / sqrt(z.shape[1]),
 }
 _PULLS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "kl": lambda d: d.new_ones(d.shape),
@@ -375,10 +383,12 @@ def _fits(what: str, test: Callable[..., Any], size: int = 1) -> Callable[[Any, 
     return check
 
 
-def _one_of(among: Collection[str]) -> Callable[[Any, str], None]:
+def _one_of(among: Collection[str], or_function: str = "") -> Callable[[Any, str], None]:
     def check(value: Any, name: str) -> None:
+        if or_function and callable(value):
+            return
         if not isinstance(value, str) or value not in among:
-            raise UnknownNameError(f"unknown {name} {value!r}; choose from {', '.join(among)}")
+            raise UnknownNameError(f"unknown {name} {value!r}; choose from {', '.join(among)}{or_function}")
 
     return check
 
@@ -394,6 +404,6 @@ _CHECKS: Mapping[str, Callable[[Any, str], None]] = {
     "clip": _fits("(low, high) with low < high", lambda low, high: low < high, 2),
     "space": _one_of(("target", "latent")),
     "optimiser": _one_of(_OPTIMISERS),
-    "project": _one_of(_PROJECTIONS),
+    "project": _one_of(_PROJECTIONS, " or give a function of gradient and latent"),
     "f": _one_of(_PULLS),
 }
