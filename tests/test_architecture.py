@@ -31,7 +31,7 @@ ROOMS = [
     ["__main__"],
 ]
 LIGHT = {"numpy", "array_api_compat"}
-# What else a room may import, always inside the function that needs it.
+# What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
     "plotting": {"matplotlib"},
     "_formats": {"pyarrow"},
@@ -79,11 +79,7 @@ def test_arrows_point_one_way(path):
 
 
 def test_importing_obrs_loads_no_heavy_library():
-    code = "import sys, obrs; print([m for m in ('torch', 'jax', 'scipy', 'matplotlib', 'rich') if m in sys.modules])"
+    heavy = {"jax"}.union(*HEAVY.values())
+    code = f"import sys, obrs; print([name for name in {sorted(heavy)} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_files_can_be_read_in_one_sitting():
-    long = {p.name: n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
-    assert not long

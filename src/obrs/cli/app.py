@@ -8,6 +8,7 @@ its docstring is its line in `obrs --help`. It imports what it needs itself, so 
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,8 @@ __all__ = ["app", "complain", "main"]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_ClickError: Any = typer.BadParameter.__mro__[2]  # of click, or of the copy of it inside later versions of typer
+# The ClickException beside typer's BadParameter: that of click, or of the copy of click inside later versions of typer.
+_ClickError: Any = import_module(typer.BadParameter.__module__).ClickException
 
 
 @app.callback(invoke_without_command=True)
