@@ -57,10 +57,10 @@ def fresh_rate():
     record = json.loads((ROOT / "results/bench-rate.json").read_text())
     off = {(row["sd"], row["n"]): row["off"] for row in record["rows"]}
     return (
-        f"- c is fitted on a sample: with K = {record['config']['budget']} and log r of standard deviation 1, the rate "
-        f"of fresh proposals is off by\n  {off[1.0, 1000]:.3f} (root mean square) if c comes from 1000 proposals, by "
-        f"{off[1.0, 10_000]:.3f} from 10 000 ([results/bench-rate.json](results/bench-rate.json)).\n"
-        "  `confidence=` turns that into a promise."
+        f"c is fitted on a sample. With K = {record['config']['budget']} and log r of standard deviation 1, the rate of "
+        f"fresh proposals is off by {off[1.0, 1000]:.3f} (root mean square) if c comes from 1000 proposals, and by "
+        f"{off[1.0, 10_000]:.3f} if it comes from 10 000 ([results/bench-rate.json](results/bench-rate.json)). "
+        "`confidence=` turns that into a promise."
     )
 
 
@@ -225,11 +225,13 @@ TABLES = {
 }
 
 
-def render(text):
-    """Return a page with every table renewed that it has a marker for."""
+def render(page):
+    """Return the text of a page with every table renewed that it has a marker for; links lead from there to results/."""
+    text, up = page.read_text(), "../" * (len(page.relative_to(ROOT).parts) - 1)
     for name, table in TABLES.items():
         if f"<!-- {name} -->" in text:
-            block = f"<!-- {name} -->\n{table()}\n<!-- end {name} -->"
+            lines = table().replace("](results/", f"]({up}results/")
+            block = f"<!-- {name} -->\n{lines}\n<!-- end {name} -->"
             text = re.sub(rf"<!-- {name} -->(.*?<!-- end {name} -->)?", lambda _, block=block: block, text, flags=re.S)
     return text
 
@@ -240,7 +242,7 @@ def pages():
 
 
 if __name__ == "__main__":
-    stale = {page: new for page in pages() if (new := render(old := page.read_text())) != old}
+    stale = {page: new for page in pages() if (new := render(page)) != page.read_text()}
     if "--check" in sys.argv:
         sys.exit(", ".join(f"{page.relative_to(ROOT)} is stale" for page in stale) or 0)
     for page, new in stale.items():
