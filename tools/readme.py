@@ -57,8 +57,8 @@ def fresh_rate():
     record = json.loads((ROOT / "results/bench-rate.json").read_text())
     off = {(row["sd"], row["n"]): row["off"] for row in record["rows"]}
     return (
-        f"c is fitted on a sample. With K = {record['config']['budget']} and log r of standard deviation 1, the rate of "
-        f"fresh proposals is off by {off[1.0, 1000]:.3f} (root mean square) if c comes from 1000 proposals, and by "
+        f"c is fitted on a sample. With K = {record['config']['budget']} and log r of standard deviation 1, the rate "
+        f"of fresh proposals is off by {off[1.0, 1000]:.3f} (root mean square) if c comes from 1000 proposals, and by "
         f"{off[1.0, 10_000]:.3f} if it comes from 10 000 ([results/bench-rate.json](results/bench-rate.json)). "
         "`confidence=` turns that into a promise."
     )
@@ -226,7 +226,7 @@ TABLES = {
 
 
 def render(page):
-    """Return the text of a page with every table renewed that it has a marker for; links lead from there to results/."""
+    """Return the text of a page with the table of every marker renewed; links lead from the page to results/."""
     text, up = page.read_text(), "../" * (len(page.relative_to(ROOT).parts) - 1)
     for name, table in TABLES.items():
         if f"<!-- {name} -->" in text:

@@ -1,8 +1,8 @@
-"""What a budget is sure to buy: bounds on the divergence that is left after rejection.
+"""What a budget guarantees: bounds on the divergence that is left after rejection.
 
 With M = max r / E_Q[r] and 1 <= K <= M, OBRS leaves at most what any p_a <= K q leaves; choosing p_a on a
-path from q to p gives closed forms. They hold for the pair at hand: for samples, the empirical pair, whose
-M is the largest of a sample and grows with it.
+path from q to p gives closed forms. They hold for the pair that they are computed on: for samples, the empirical
+pair, whose M grows with the sample.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected

@@ -1,4 +1,4 @@
-"""The app that commands register with, and `main`, which makes one line of whatever goes wrong.
+"""The app that commands register with, and `main`, which turns every error into one line.
 
 A command is a function under `@app.command()` in a module of its own that `cli/__init__.py` imports; the first line of
 its docstring is its line in `obrs --help`. It imports what it needs itself, so that help stays fast, and raises
@@ -38,7 +38,7 @@ def _root(
 
 
 def complain(text: str) -> None:
-    """Write a line to standard error; of many processes all but the first say which one they are."""
+    """Write a line to standard error; with many processes, all but the first add their number."""
     rank = os.environ.get("RANK", "0")  # as torchrun and accelerate count them
     typer.echo(text if rank == "0" else f"process {rank}: {text}", err=True)
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
-    except (BrokenPipeError, SystemExit):  # whoever reads has seen enough; typer makes it an exit
+    except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; typer turns it into an exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, typer.Abort):
@@ -62,11 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ObrsError, OSError, ModuleNotFoundError, _ClickError) as error:
         if debug:
             raise
-        complain(f"error: {' '.join(_said(error).split())}")
+        complain(f"error: {' '.join(_message(error).split())}")
         return 1 if isinstance(error, OSError) else 2
 
 
-def _said(error: Any) -> str:
+def _message(error: Any) -> str:
     if isinstance(error, _ClickError):
         return str(error.format_message())
     if isinstance(error, ModuleNotFoundError):

@@ -27,7 +27,7 @@ Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The
 
 
 def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbers:
-    """Turn scores into log-ratios, those of rewards up to a constant; a warning is one line on standard error.
+    """Turn scores into log-ratios (for rewards up to a constant); a warning is one line on standard error.
 
     Args:
         scores: Numbers, none of them NaN or +inf.
@@ -98,7 +98,7 @@ def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float |
 
 
 def about(table: "Table", compute: Callable[[], Any]) -> Any:
-    """Name the file in what goes wrong."""
+    """Compute, and name the file in any error."""
     try:
         return compute()
     except ObrsError as error:

@@ -1,4 +1,4 @@
-"""Figure 2: target, model and what three rules keep of it, in one dimension where all is known.
+"""Figure 2: target, model and what three rules keep of it, in one dimension with known densities.
 
 The paper gives no constants. Here the target has two narrow bumps and the model two wide ones, so that r = p/q is
 bounded, as in `examples/minimal.py`. Densities, acceptance functions and curves are computed on a grid; over them lies
@@ -34,8 +34,8 @@ class Config:
     Args:
         budget: Proposals per kept sample, of DRS and OBRS; below M = 3.87, where rejection is exact.
         samples: Samples in the histogram.
-        points: Of the grid.
-        seed: Of the samples.
+        points: Points of the grid.
+        seed: Seed of the samples.
     """
 
     budget: float = 2.0

@@ -1,8 +1,8 @@
 """Appendix A: how precision and recall are read, of a model with high recall and of one with high precision.
 
 At slope λ the precision α is the area under min(λp, q) and the recall β that under min(p, q/λ). The paper gives no
-constants; the target here has two equal bumps, the first model covers both and spends almost half its mass elsewhere,
-and the second covers almost only one.
+constants. Here the target has two equal bumps. The first model covers both and has almost half of its mass elsewhere;
+the second covers almost only one.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Config:
     Args:
         low: The low slope λ, where the curve has its highest recall.
         high: The high slope, where it has its highest precision.
-        points: Of the grid.
+        points: Points of the grid.
     """
 
     low: float = 0.5

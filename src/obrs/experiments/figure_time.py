@@ -1,7 +1,7 @@
-"""25 Gaussians: precision and divergence against time, the budget of every method swept.
+"""25 Gaussians: precision and divergence against time, for many budgets of every method.
 
 The GAN and the constants are those of Table 2. What is trained once (LatentRS, the refitted ratio) is not in the
-time; time is that of the processor, a multiple of the bare generator's, measured in turns with it.
+time. Time is processor time, as a multiple of the bare generator's, which is measured in turns.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class Config(Recipe):
     Args:
         n: Samples in a generation.
         generations: At each point.
-        budgets: Of the methods that select.
-        steps: Of the methods that walk.
+        budgets: Budgets of the methods that keep or reject.
+        steps: Steps of the methods that move samples.
     """
 
     n: int = 2500
@@ -82,7 +82,7 @@ def curves(record: Record) -> dict[str, list[dict[str, Any]]]:
 
 
 def overtaken(record: Record, key: str) -> dict[str, float]:
-    """Return the methods that get beyond the best OBRS reaches, and the time each needs for it.
+    """Return the methods that become better than the best of OBRS, and the time that each needs for it.
 
     Args:
         record: The record.
@@ -96,7 +96,7 @@ def overtaken(record: Record, key: str) -> dict[str, float]:
 
 
 def render(record: Record) -> str:
-    """Return the sweep, and where OBRS is capped."""
+    """Return all points as a table, and the limit of OBRS."""
     lines = [f"{'':24}{'time':>10}{'calls of G':>12}{'precision %':>13}{'KL':>9}"]
     of = curves(record)
     for name, points in of.items():

@@ -23,7 +23,7 @@ from .recipe import Recipe
 
 __all__ = ["METHODS", "Prepared", "bare", "generations", "prepared", "published_projection"]
 
-_FRESH = 1_000_003  # a seed away from those of the samples that are judged
+_FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class Prepared:
 
     Args:
         gan: The GAN, with the log-ratio of its critic.
-        refitted: A log-ratio fitted anew, by a network that sees waves.
+        refitted: A log-ratio that a new network was fitted to, with sines and cosines as inputs.
         log_loss: Held-out log-loss of that.
         calibrated: The critic's log-ratio, calibrated on points that it has not seen.
-        exact: The log-ratio itself.
+        exact: The exact log-ratio.
         weights: Weights of latents for LatentRS, fitted to the critic's log-ratio.
         steepness: Lipschitz constant of the log-ratio, for DOT.
     """
@@ -142,9 +142,9 @@ METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
 def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0) -> dict[str, Any]:
     """Draw many times; return mean and standard deviation of every column.
 
-    Columns: those of `score`, calls up to the last sample kept and executed, shares and numbers of proposals, and time.
-    Time is that of the processor, with one thread, as a multiple of that of the bare model, which is timed before each
-    draw: a busy machine slows both.
+    Columns: those of `score`, calls up to the last sample kept, calls executed, shares and numbers of proposals, and
+    time. Time is processor time with one thread, as a multiple of the time of the bare model. That is measured before
+    each draw, so that a busy machine slows both.
 
     Example:
         >>> found = generations(bare, Model(lambda z: z, lambda x: x[:, 0], dim=2), 200, 3)

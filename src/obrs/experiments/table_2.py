@@ -1,8 +1,8 @@
 """Table 2: 25 Gaussians, one GAN, every method at the same budget; what is kept, how good it is, what it costs.
 
-The paper is silent about the GAN, about what its discriminator was trained on, and about the constants of its rivals;
-`gan25` and `rivals` say what was chosen. Its MH-GAN has two iterations and 2.57 generator calls per sample, which only
-chains that are thrown away explain: that reading is the row "MH-GAN, discarding", while "MH-GAN" has three steps, the
+The paper does not describe the GAN, what its discriminator was trained on, or the constants of the other methods;
+`gan25` and `rivals` say what was chosen. Its MH-GAN has two iterations and 2.57 generator calls per sample, which is
+only possible if chains are thrown away. That reading is the row "MH-GAN, discarding"; "MH-GAN" has three steps, the
 budget rounded up. DOT and DGflow have three steps, as in the paper.
 """
 
@@ -88,9 +88,9 @@ class Config(Recipe):
     Args:
         n: Samples in a generation.
         budget: Generator calls per sample.
-        generations: Of the paper's six rows.
-        generations_of_others: Of the other rows.
-        gans: Differently seeded GANs.
+        generations: Generations of the paper's six rows.
+        generations_of_others: Generations of the other rows.
+        gans: GANs, each with its own seed.
     """
 
     n: int = 2500

@@ -1,4 +1,4 @@
-"""What the paper proves, tried on random pairs of finite distributions.
+"""What the paper proves, tested on random pairs of finite distributions.
 
 * Theorem 3.2, the bounds on what is left: for any divergence with the paper's constant (K - 1)/M and with the sharper
   (K - 1)/(M - 1); for KL as printed, which is violated, and corrected (see the errata).
@@ -47,9 +47,9 @@ class Config:
     Args:
         sizes: Numbers of points of the distributions.
         pairs: Random pairs of each size.
-        problems: Problems handed to the solvers, for each divergence.
+        problems: Problems for the solvers, for each divergence.
         rivals: Random acceptance functions, for the lemma and as rivals of OBRS.
-        seed: Of all of them.
+        seed: Decides all randomness.
     """
 
     sizes: tuple[int, ...] = (2, 3, 6, 20)

@@ -1,4 +1,4 @@
-"""Section 5.3: what training with the rejection inside is worth, for every way to do it.
+"""Section 5.3: what training for a budget is worth, for every generator loss.
 
 The paper trains BigGANs on CIFAR-10 and CelebA. Here every generator loss of `obrs.training.losses` trains the same
 small networks from the same seeds: on 25 Gaussians a strong generator (three hidden layers of 100) and a weak one
@@ -7,9 +7,9 @@ they were trained for: the moving average of the generator (decay 0.99) proposes
 fresh samples of it, rejects fresh proposals, and what it keeps is measured.
 
 - `divergence`: the GAN divergence (twice Jensen-Shannon, at most 1.386) between the target and what is kept. On the
-  Gaussians from a histogram of what is kept over 301 cells of known mass. On the digits, whose density nobody knows,
-  the dual bound E_P[f'(u)] - E_Q~[f*(f'(u))] at the fitted ratio, on test images and fresh proposals: it is below the
-  truth, by as much as the ratio is wrong.
+  Gaussians it comes from a histogram of what is kept over 301 cells of known mass. On the digits, whose density is
+  unknown, it is the dual bound E_P[f'(u)] - E_Q~[f*(f'(u))] at the fitted ratio, on test images and fresh proposals: a
+  lower bound, which is sharp if the ratio is right.
 - `high_quality`: share of what is kept within 4 sigma of a mode; of the digits, share that a classifier gives a
   probability of at least 0.9 to some digit.
 - `modes`: modes with a sample of high quality; of the digits, classes with at least 1 % of what is kept.
@@ -82,7 +82,7 @@ class Config:
         image_steps: Steps of the generator on digits.
         critic_steps: Steps of the critic for each of them.
         batch_size: Samples a step.
-        generator_lr, critic_lr: Learning rates; rejection trusts the critic, so the critic is to be the faster one.
+        generator_lr, critic_lr: Learning rates; rejection relies on the critic, so the critic gets the larger one.
         refit_steps: Steps of the ratio that judges.
         real: Points of the target that it is fitted on.
         proposals: Fresh proposals that it rejects.

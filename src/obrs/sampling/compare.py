@@ -46,7 +46,7 @@ def compare(
     repeats: int = 1,
     seed: int = 0,
 ) -> Comparison:
-    """Draw `n` samples with each sampler and tell what they cost and how good they are.
+    """Draw `n` samples with each sampler; return what they cost and how good they are.
 
     Args:
         samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with constants of your own.

@@ -30,7 +30,7 @@ _PROBE, _BLOCK = 65536, 4096  # latents on which the largest and the mean weight
 
 @dataclass(frozen=True)
 class LatentWeights:
-    """A weight for every latent, with what rejection has to know about it.
+    """A weight for every latent, and what rejection needs to know about it.
 
     Args:
         network: Maps torch latents of shape `(n, dim)` to weights of shape `(n,)`, at least 0.
@@ -244,7 +244,7 @@ class LatentRS(_LatentSampler):
 
     @classmethod
     def at_budget(cls, budget: float) -> "LatentRS":
-        """Fit to the log-ratio within seconds: what all samplers of a comparison know. No budget to match."""
+        """Return the sampler with weights fitted to the log-ratio, in seconds; the budget has no effect."""
         check_budget(budget)
         return cls(fit=_quick_fit)
 
@@ -253,7 +253,7 @@ class LatentRS(_LatentSampler):
 class LatentRSGA(LatentRS):
     """LatentRS, then a few steps of gradient ascent on log w(z) before the generator runs.
 
-    The samples score higher than those of LatentRS and are less diverse: what comes out no longer follows w.
+    The samples score higher than those of LatentRS and are less diverse: they no longer follow w.
 
     Args:
         weights, fit, batch_size, max_proposed: As for `LatentRS`.
@@ -292,7 +292,7 @@ class LatentRSGA(LatentRS):
 class BudgetedLatentRS(_LatentSampler):
     """OBRS in latent space: accept z with probability min(c w(z), 1), c solved for `budget` latents per sample.
 
-    The best use of so many evaluations of w; one freak weight does not decide. `log_weight` is what is left, log(w/a).
+    The best use of `budget` evaluations of w; one extreme weight does not decide. `log_weight` is log(w/a).
 
     Args:
         budget: Latents tried per sample.

@@ -2,8 +2,8 @@
 
 They need a model in torch, `Model(..., like=a tensor or device)`. Gradients are taken with respect to the moving point
 only: the parameters of the networks and their `.grad` stay as they are. Every proposal becomes a sample, with its own
-id and noise, so results do not depend on the batch size. What comes out has no weight, and NaN for its log-ratio, as
-the last point is not scored.
+id and noise, so results do not depend on the batch size. The samples have no weight, and their log-ratio is NaN,
+because the last point is not scored.
 """
 
 import sys
@@ -37,7 +37,7 @@ _PAIRS_FROM = 2**62  # ids of the latents of `lipschitz`, out of the way of thos
 
 
 class _Refiner(ABC):
-    """What the three have in common: checks, blocks of samples, the walk, the account."""
+    """What the three methods share: checks, blocks of samples, the steps, the cost."""
 
     steps: int
     batch_size: int
@@ -55,7 +55,7 @@ class _Refiner(ABC):
         """Return the sampler with `ceil(budget)` steps and the other constants as they are.
 
         This is how these methods are compared with rejection at K proposals per sample: three steps at K = 2.6. The
-        final generation of the latent methods is not in that count; it is in `Samples.calls`.
+        final generation of the latent methods is not counted as a step; it is in `Samples.calls`.
         """
         return cls(steps=ceil(check_budget(budget)))  # type: ignore[call-arg]
 
@@ -94,7 +94,7 @@ class _Refiner(ABC):
 
     @abstractmethod
     def _drift(self, model: Model, start: Tensor) -> Drift:
-        """Say how a point moves; each method has its own way."""
+        """Return how a point moves; each method has its own way."""
 
     def _std(self, step: int) -> float:
         return 0.0
@@ -107,14 +107,14 @@ class _Refiner(ABC):
 
 @dataclass(frozen=True)
 class DOT(_Refiner):
-    """Discriminator optimal transport: gain log-ratio, but stay near the sample that one started from.
+    """Discriminator optimal transport: raise the log-ratio of a sample, but keep it near its start.
 
     Descends `-d(x)/k_eff + |x - y + offset|` from y = G(z) in target space, or `-d(G(z))/k_eff + |z - z_y + offset|`
     from the latent z_y of the sample in latent space, d being the log-ratio.
 
     Cost per sample: one generation, and one score with its gradient per step; in latent space one generation with its
     gradient per step on top. Estimating k_eff takes another 2 pairs repeats generations and scores, 2000 by default,
-    once per call; they are counted too. Give `k_eff` to spare them.
+    once per call; they are counted too. With `k_eff` they are not needed.
 
     Args:
         space: "target" or "latent".

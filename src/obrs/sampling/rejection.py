@@ -55,7 +55,7 @@ def sample(
         log_ratio: Scores a batch, shape `(n,)`.
         n: Samples wanted.
         budget: Proposals per kept sample.
-        calibrate: How many proposals to fit the rule on; or a rule that is fitted already.
+        calibrate: How many proposals to fit the rule on; or a fitted rule.
         batch_size: Proposals per call; 1024 by default.
         seed: Decides acceptance; the proposal has its own.
         progress: Show a bar; None shows one on a terminal.
@@ -165,7 +165,7 @@ def stream(
         seed: Decides acceptance.
         start: First id; the `next_id` of an earlier run resumes it.
         stop: Id to end before.
-        shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would.
+        shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would make.
 
     Example:
         >>> from obrs import Budgeted, normals
@@ -196,9 +196,9 @@ def adaptive_stream(
 ) -> Iterator[Samples]:
     """Like `stream`, with c refitted from all log-ratios seen so far whenever their number has doubled.
 
-    For models that drift and for starts that are badly calibrated. It guarantees that the rate tends to 1/budget
-    if the proposals settle, and costs a sort per doubling. It gives up nestedness and independence of the batch
-    size: which rule judged a proposal depends on what came before it, and so may whether it was kept.
+    Use it for models that drift and for starts that are badly calibrated. If the proposals settle, the rate tends to
+    1/budget. The price is a sort per doubling, and that a decision depends on the proposals before it: on the same ids
+    another batch size may keep others, and a larger budget need not keep a subset.
 
     Example:
         >>> from obrs import normals

@@ -39,7 +39,7 @@ class Calls:
 
 @dataclass(frozen=True, repr=False)
 class Samples:
-    """Kept samples with their ids, ratios, weights and cost.
+    """What was kept: samples with their ids, ratios and weights, and what they cost.
 
     Args:
         x: The samples, an array or a tuple or dict of arrays.
@@ -47,7 +47,7 @@ class Samples:
         log_ratio: Their log-ratios, NumPy float64; NaN where a method does not score its output.
         log_weight: log(r/a), the importance weight that is left, NumPy float64; 0 where a method has none.
         proposed: Proposals up to the last one kept.
-        executed: Proposals made, with the rest of the last batch.
+        executed: Proposals made, including the rest of the last batch.
         calls: Evaluations up to the last one kept.
         executed_calls: Evaluations made.
         seconds: Wall time.
@@ -178,7 +178,7 @@ def join(parts: Sequence[Samples]) -> Samples:
 def first(samples: Samples, n: int) -> Samples:
     """Return the first n samples of one batch of contiguous ids, with the cost up to the n-th.
 
-    A batch that has fewer comes back whole; one that has just n loses the cost of what was rejected after.
+    A batch with fewer samples is returned as it is. The cost of what was rejected after the n-th is left out.
     """
     if len(samples) < n:
         return samples
