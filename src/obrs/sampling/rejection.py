@@ -103,12 +103,9 @@ def sample_with(
     n, size = check_count(n, "n"), check_count(_BATCH if batch_size is None else batch_size, "batch_size")
     warn_of_train_mode(propose, log_ratio)
     with reporting(n, progress) as report:
-        scores, head = np.empty(0), None
-        if pilot:
-            head = score_proposals(propose, log_ratio, np.arange(pilot), size)
-            scores = head.log_ratio
-        rule = fit(scores)
-        judged = [] if head is None else [_judge(head, rule, uniforms(head.ids, seed=seed))]
+        pilot_batch = score_proposals(propose, log_ratio, np.arange(pilot), size) if pilot else None
+        rule = fit(np.empty(0) if pilot_batch is None else pilot_batch.log_ratio)
+        judged = [] if pilot_batch is None else [_judge(pilot_batch, rule, uniforms(pilot_batch.ids, seed=seed))]
         rest = _judge_all(propose, log_ratio, lambda batch: rule, _blocks(size, start=pilot), seed)
         return collect(_reported(chain(judged, rest), report), n)
 
@@ -323,6 +320,7 @@ def _judge_all(
     blocks: Iterable[tuple[int, int]],
     seed: int,
 ) -> Iterator[Samples]:
+    """Score batch after batch, judge each by its rule, and yield what is kept."""
     uniform = _Ahead(seed)
     for low, high in blocks:
         batch = score_proposals(propose, log_ratio, np.arange(low, high), high - low)
