@@ -1,9 +1,10 @@
-"""Write the tables of the README and of the pages under docs/ from the files under results/, between their markers.
+"""Write what pages repeat, between markers: tables from the files under results/, the map of the code from docstrings.
 
 python tools/readme.py          # rewrite the pages
 python tools/readme.py --check  # exit 1 if one would change, and name it
 """
 
+import ast
 import json
 import re
 import sys
@@ -210,7 +211,34 @@ def training_evidence():
     return f"```text\n{table(load(ROOT / 'results/tw-obrs.json'))}\n```"
 
 
+def module_map():
+    """Every module of the library with the first line of its docstring; rooms import from rooms above."""
+    source = ROOT / "src" / "obrs"
+    lines = []
+    for room in _rooms():
+        if (source / f"{room}.py").is_file():
+            lines.append(f"- `{room}.py`: {_first_line(source / f'{room}.py')}")
+        elif (source / room).is_dir():
+            lines.append(f"- `{room}/`: {_first_line(source / room / '__init__.py')}")
+            modules = [path for path in sorted((source / room).glob("*.py")) if not path.name.startswith("__")]
+            lines += [f"    - `{path.name}`: {_first_line(path)}" for path in modules]
+    return "\n".join(lines)
+
+
+def _rooms():
+    """The rooms in the order of the architecture test, which enforces it."""
+    for node in ast.parse((ROOT / "tests" / "test_architecture.py").read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "ROOMS":
+            return [room for level in ast.literal_eval(node.value) for room in level]
+    raise LookupError("tests/test_architecture.py has no ROOMS")
+
+
+def _first_line(path):
+    return ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
+
+
 TABLES = {
+    "map": module_map,
     "training evidence": training_evidence,
     "table 2": table_2,
     "training cost": training_cost,
@@ -237,8 +265,8 @@ def render(page):
 
 
 def pages():
-    """Every page that may have a table."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Every page that may have a marker."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 if __name__ == "__main__":
