@@ -1,4 +1,4 @@
-"""Look a name up, and offer the nearest where there is none."""
+"""Look up a name; for an unknown one, offer the nearest."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches

@@ -138,7 +138,7 @@ def score_column(table: Table, kind: str | None = None) -> str | None:
 
 
 def numbers(table: Table, name: str) -> Numbers:
-    """Return a column as float64, NaN where a cell is empty; what is no number is an error that says where."""
+    """Return a column as float64, NaN where a cell is empty; anything else is an error that says where."""
     values, wrong = _numbers(table[name], name)
     if wrong is not None:
         raise _error(table, name, wrong)
@@ -190,7 +190,7 @@ def keep(
         log_ratio: Their log-ratios.
         n: How many rows to keep, of each group if any.
         budget: Keep 1 row in K instead: of N rows, or of N rows of a group, floor(N / K).
-        group: The column of classes or prompts; each gets a constant of its own.
+        group: The column of classes or prompts; each gets its own constant.
         seed, design: As for `obrs.select`.
     """
     if (n is None) == (budget is None):
@@ -215,7 +215,7 @@ def select_quotas(
 ) -> tuple[Numbers, Numbers]:
     """Choose `quota[g]` candidates of each group g: `obrs.select` with a number per group.
 
-    Groups that keep equally many are one call of `select`; each call has a seed of its own.
+    Groups with the same quota are one call of `select`; each call has its own seed.
 
     Returns:
         The chosen, ascending, and the inclusion probability of every candidate.

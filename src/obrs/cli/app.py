@@ -1,6 +1,6 @@
 """The app that commands register with, and `main`, which turns every error into one line.
 
-A command is a function under `@app.command()` in a module of its own that `cli/__init__.py` imports; the first line of
+A command is a function under `@app.command()` in its own module, which `cli/__init__.py` imports; the first line of
 its docstring is its line in `obrs --help`. It imports what it needs itself, so that help stays fast, and raises
 `ObrsError` or `OSError`.
 """

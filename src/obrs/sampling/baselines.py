@@ -208,7 +208,7 @@ def _truncate(z: Floats, ids: Ints, threshold: float, seed: int) -> None:
     """Draw the entries of z outside the threshold again, in place, by rejection from a uniform.
 
     Exact, and quick at every threshold: for small ones most candidates are accepted, for large ones few entries
-    are outside. Each round has columns of its own, after those of the latents themselves.
+    are outside. Each round has its own columns, after those of the latents.
     """
     dim = z.shape[1]
     first = dim + dim % 2

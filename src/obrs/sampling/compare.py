@@ -49,7 +49,7 @@ def compare(
     """Draw `n` samples with each sampler; return what they cost and how good they are.
 
     Args:
-        samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with constants of your own.
+        samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with your own constants.
         model: The model.
         n: Samples from each.
         budget: Generator calls per sample to match.

@@ -64,7 +64,7 @@ def score_proposals(
 
 
 def proposal(fn: Callable[[int], Batch]) -> Callable[[Any], Batch]:
-    """Wrap a `fn(n)` that makes n samples with randomness of its own into a `propose(ids)`.
+    """Wrap a `fn(n)` that makes n samples with its own randomness into a `propose(ids)`.
 
     The samples are then not reproducible by id; acceptance still is.
 

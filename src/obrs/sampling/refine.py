@@ -234,7 +234,7 @@ class DDLS(_Refiner):
         noise_std: Standard deviation of the noise; None for sqrt(step), the only one that draws from the energy as it
             is. Another draws from E / T, at a temperature T = noise_std^2 / step.
         steps: Updates.
-        decay, decay_every: Factor on the step every so many updates; the noise shrinks by its root, so that T stays.
+        decay, decay_every: Factor on the step, and after how many updates; the noise shrinks by its root, so T stays.
         batch_size: Samples per call of the networks.
 
     Example:

@@ -29,7 +29,7 @@ from .samples import Calls, Samples, first, join
 
 __all__ = ["adaptive_stream", "collect", "gather", "sample", "sample_pool", "sample_with", "stream"]
 
-PILOT = 4096  # proposals that a rule is fitted on; a pool of at most so many is drawn whole
+PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 _BATCH = 1024
 _AHEAD = 1 << 15  # uniforms drawn at a time
 
@@ -237,7 +237,7 @@ def collect(
         batches: What `stream` yields.
         n: Samples wanted.
         max_proposed: Give up before a batch that would make more proposals than this.
-        max_seconds: Give up after so many seconds.
+        max_seconds: Give up after this time.
         to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
 
     Raises:
