@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from obrs.errors import InputError
-from obrs.scores import FORMATS, Table, column, format_of, labels, read_table, take, write_table
+from obrs.scores import FORMATS, Table, column, format_of, keep, labels, read_table, score_column, take, write_table
+from obrs.selection import inclusion_probability, select
 
 LOG_RATIO = np.asarray([0.25, -1.5, -np.inf, 3e-7])
 
@@ -251,3 +252,30 @@ def test_format_of_knows_extensions_in_any_case():
     assert format_of("data.txt", "jsonl") == "jsonl"
     with pytest.raises(InputError, match=r"^unknown format 'xls'; choose from csv, jsonl, parquet, npy, npz$"):
         format_of("a.csv", "xls")
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "found"),
+    [
+        (["reward", "logit"], "logit", "logit"),
+        (["id", "reward"], None, "reward"),
+        (["id", "score"], None, "score"),
+        (["reward", "logit"], None, None),
+        (["a", "b"], None, None),
+        (["a"], None, "a"),
+    ],
+)
+def test_the_column_of_scores_is_found_if_there_is_one_choice(columns, kind, found):
+    table = Table({name: np.zeros(2) for name in columns}, name="memory", format="npz")
+    assert score_column(table, kind) == found
+
+
+def test_rows_are_kept_with_the_probabilities_of_select_and_mean_weight_1():
+    log_ratio = np.random.default_rng(0).normal(size=100)
+    table = Table({"log_ratio": log_ratio, "row": np.arange(100)}, name="memory", format="npz")
+    kept = keep(table, log_ratio, budget=4, seed=3)
+    np.testing.assert_array_equal(kept["row"], select(log_ratio, 25, seed=3))
+    np.testing.assert_allclose(kept["inclusion_probability"], inclusion_probability(log_ratio, 25)[kept["row"]])
+    assert np.mean(kept["weight"]) == pytest.approx(1)
+    with pytest.raises(InputError, match="either n or budget"):
+        keep(table, log_ratio)

@@ -1,9 +1,10 @@
-"""Write the tables of the README and of the pages under docs/ from the files under results/, between their markers.
+"""Write what pages repeat, between markers: tables from the files under results/, the map of the code from docstrings.
 
 python tools/readme.py          # rewrite the pages
 python tools/readme.py --check  # exit 1 if one would change, and name it
 """
 
+import ast
 import json
 import re
 import sys
@@ -57,10 +58,10 @@ def fresh_rate():
     record = json.loads((ROOT / "results/bench-rate.json").read_text())
     off = {(row["sd"], row["n"]): row["off"] for row in record["rows"]}
     return (
-        f"- c is fitted on a sample: with K = {record['config']['budget']} and log r of standard deviation 1, the rate "
-        f"of fresh proposals is off by\n  {off[1.0, 1000]:.3f} (root mean square) if c comes from 1000 proposals, by "
-        f"{off[1.0, 10_000]:.3f} from 10 000 ([results/bench-rate.json](results/bench-rate.json)).\n"
-        "  `confidence=` turns that into a promise."
+        f"c is fitted on a sample. With K = {record['config']['budget']} and log r of standard deviation 1, the rate "
+        f"of fresh proposals is off by {off[1.0, 1000]:.3f} (root mean square) if c comes from 1000 proposals, and by "
+        f"{off[1.0, 10_000]:.3f} if it comes from 10 000 ([results/bench-rate.json](results/bench-rate.json)). "
+        "`confidence=` turns that into a promise."
     )
 
 
@@ -210,7 +211,34 @@ def training_evidence():
     return f"```text\n{table(load(ROOT / 'results/tw-obrs.json'))}\n```"
 
 
+def module_map():
+    """Every module of the library with the first line of its docstring; rooms import from rooms above."""
+    source = ROOT / "src" / "obrs"
+    lines = []
+    for room in _rooms():
+        if (source / f"{room}.py").is_file():
+            lines.append(f"- `{room}.py`: {_first_line(source / f'{room}.py')}")
+        elif (source / room).is_dir():
+            lines.append(f"- `{room}/`: {_first_line(source / room / '__init__.py')}")
+            modules = [path for path in sorted((source / room).glob("*.py")) if not path.name.startswith("__")]
+            lines += [f"    - `{path.name}`: {_first_line(path)}" for path in modules]
+    return "\n".join(lines)
+
+
+def _rooms():
+    """The rooms in the order of the architecture test, which enforces it."""
+    for node in ast.parse((ROOT / "tests" / "test_architecture.py").read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "ROOMS":
+            return [room for level in ast.literal_eval(node.value) for room in level]
+    raise LookupError("tests/test_architecture.py has no ROOMS")
+
+
+def _first_line(path):
+    return ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
+
+
 TABLES = {
+    "map": module_map,
     "training evidence": training_evidence,
     "table 2": table_2,
     "training cost": training_cost,
@@ -225,22 +253,24 @@ TABLES = {
 }
 
 
-def render(text):
-    """Return a page with every table renewed that it has a marker for."""
+def render(page):
+    """Return the text of a page with the table of every marker renewed; links lead from the page to results/."""
+    text, up = page.read_text(), "../" * (len(page.relative_to(ROOT).parts) - 1)
     for name, table in TABLES.items():
         if f"<!-- {name} -->" in text:
-            block = f"<!-- {name} -->\n{table()}\n<!-- end {name} -->"
+            lines = table().replace("](results/", f"]({up}results/")
+            block = f"<!-- {name} -->\n{lines}\n<!-- end {name} -->"
             text = re.sub(rf"<!-- {name} -->(.*?<!-- end {name} -->)?", lambda _, block=block: block, text, flags=re.S)
     return text
 
 
 def pages():
-    """Every page that may have a table."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Every page that may have a marker."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 if __name__ == "__main__":
-    stale = {page: new for page in pages() if (new := render(old := page.read_text())) != old}
+    stale = {page: new for page in pages() if (new := render(page)) != page.read_text()}
     if "--check" in sys.argv:
         sys.exit(", ".join(f"{page.relative_to(ROOT)} is stale" for page in stale) or 0)
     for page, new in stale.items():

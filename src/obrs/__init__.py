@@ -11,9 +11,9 @@ from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
 from .draws import accept, normals, uniforms
 from .plotting import plot_profile
 from .profile import Profile
-from .sampling.callables import proposal
 from .sampling.compare import compare
 from .sampling.model import Model
+from .sampling.proposals import proposal
 from .sampling.registry import SAMPLERS
 from .sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
 from .sampling.samples import Samples

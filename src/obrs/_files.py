@@ -13,8 +13,8 @@ __all__ = ["replacing"]
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path` that takes its place once it is whole and on the disk.
 
-    Whatever goes wrong, a file that was there is still there, and an `OSError` names the path. A link stays a link,
-    permissions stay, and what is no file, like a pipe, is written to as it is.
+    After an error the old file is still there, and an `OSError` names the path. A link stays a link, permissions stay,
+    and what is not a file, such as a pipe, is written to directly.
 
     Example:
         >>> import tempfile
@@ -26,7 +26,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     try:
         yield from _replacing(Path(os.path.realpath(path)))
-    except OSError as error:  # a full disk is met when writing, and then without a name
+    except OSError as error:  # the error of a full disk comes from a write, without a name
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
 
 

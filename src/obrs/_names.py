@@ -1,4 +1,4 @@
-"""Look a name up, and offer the nearest where there is none."""
+"""Look up a name; for an unknown one, offer the nearest."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -25,8 +25,8 @@ def lookup(registry: Mapping[str, T], name: str, what: str) -> T:
         raise unknown_name(name, registry, what) from None
 
 
-def unknown_name(name: object, among: Collection[str], what: str) -> UnknownNameError:
-    """Return the error for a name that is not among those that are known."""
+def unknown_name(name: object, among: Collection[str], what: str, or_else: str = "") -> UnknownNameError:
+    """Return the error for a name that is not among those that are known; `or_else` says what else would do."""
     near = get_close_matches(str(name), among, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return UnknownNameError(f"unknown {what} {name!r:.60}; {hint}there are: {', '.join(among)}")
+    return UnknownNameError(f"unknown {what} {name!r:.60}; {hint}there are: {', '.join(among)}{or_else}")

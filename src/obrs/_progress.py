@@ -5,13 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-__all__ = ["Tell", "bar"]
+__all__ = ["Report", "Tell", "bar", "reporting"]
 
 
 class Tell(Protocol):
     """Say how much is done, with a few words beside the bar."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
+
+
+class Report(Protocol):
+    """Say how many samples have been kept of how many proposals."""
+
+    def __call__(self, kept: int, proposed: int) -> None: ...
 
 
 @contextmanager
@@ -36,6 +42,18 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
     with shown:
         task = shown.add_task(title, total=total, note="")
         yield lambda done, note="": shown.update(task, completed=min(done, total), note=note)
+
+
+@contextmanager
+def reporting(total: int, wanted: bool | None) -> Iterator[Report]:
+    """Show a bar of the samples kept, and their share of the proposals, while the block runs.
+
+    Args:
+        total: Samples wanted.
+        wanted: As for `bar`.
+    """
+    with bar("sampling", total, wanted) as tell:
+        yield lambda kept, proposed: tell(kept, f"{kept / proposed:.3f} kept" if proposed else "")
 
 
 def _rich_bar() -> Any:

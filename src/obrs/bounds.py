@@ -1,8 +1,8 @@
-"""What a budget is sure to buy: bounds on the divergence that is left after rejection.
+"""What a budget guarantees: bounds on the divergence that is left after rejection.
 
 With M = max r / E_Q[r] and 1 <= K <= M, OBRS leaves at most what any p_a <= K q leaves; choosing p_a on a
-path from q to p gives closed forms. They hold for the pair at hand: for samples, the empirical pair, whose
-M is the largest of a sample and grows with it.
+path from q to p gives closed forms. They hold for the pair that they are computed on: for samples, the empirical
+pair, whose M grows with the sample.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["general_bound", "kl_bound", "log_moment", "printed_kl_bound"]
+__all__ = ["general_bound", "kl_bound", "log_moment"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -68,23 +68,6 @@ def kl_bound(log_ratio: Floats, mass: Floats, budget: float) -> float:
             break
     kl = float(np.sum(mass * np.exp(log_ratio) * log_ratio))
     return max((1 - b) * kl + log_moment(log_ratio, mass, b), 0.0)
-
-
-def printed_kl_bound(log_ratio: Floats, mass: Floats, budget: float) -> float:
-    """Return the KL bound as the paper prints it, with b = log K / log M. It is not a bound.
-
-    b is too large: p_b exceeds K q somewhere whenever 1 < K < M. See the errata.
-
-    Example:
-        The smallest counterexample: 0.2263 is left.
-
-        >>> round(printed_kl_bound(np.log([1.8, 0.2]), np.array([0.5, 0.5]), budget=1.2), 4)
-        0.1524
-    """
-    top = float(np.max(log_ratio))
-    b = min(log(budget) / top, 1.0) if top > 0 else 1.0
-    kl = float(np.sum(mass * np.exp(log_ratio) * log_ratio))
-    return (1 - b) * kl + log_moment(log_ratio, mass, b)
 
 
 def log_moment(log_ratio: Floats, mass: Floats, order: float) -> float:

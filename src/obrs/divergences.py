@@ -1,8 +1,8 @@
 """f-divergences as data: each is five elementwise functions in log-ratio form.
 
 `D_f(P‖Q) = E_Q[f(p/q)]` with `f` convex and `f(1) = 0`. Everything that depends on the ratio `u = p/q` takes
-`log u`, so that ratios beyond the range of a float are as good as any other, and no function makes a NaN out
-of a number or an infinity. Arrays of any backend go in and come out; numbers and lists become NumPy.
+`log u`. So ratios may be beyond the range of a float, and no function turns a number or an infinity into a NaN.
+Arrays of any backend go in and come out; numbers and lists become NumPy.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Table 1
@@ -44,7 +44,7 @@ class FDivergence:
         conjugate: Fenchel conjugate `f*(t)`.
         critic: Optimal critic `f'(u)`, as a function of `log u`.
         log_ratio: Its inverse, `log (f*)'(t)`; outside the range of the critic, the limit (`-inf` or `+inf`).
-        f_star_of_f_prime: `f*(f'(u)) = u f'(u) - f(u)`, as a function of `log u`, without the detour.
+        f_star_of_f_prime: `f*(f'(u)) = u f'(u) - f(u)`, as a function of `log u`, computed directly.
 
     Example:
         >>> kl = DIVERGENCES["kl"]
@@ -67,7 +67,7 @@ class FDivergence:
 def _elementwise(formula: Formula, argument: str) -> Fn:
     def apply(x: Any) -> Array:
         x = as_floats(x, argument)
-        with np.errstate(all="ignore"):  # an overflow to inf is the right answer here, not news
+        with np.errstate(all="ignore"):  # an overflow to inf is the right answer here, so no warning
             out = formula(array_namespace(x), x)
         return np.asarray(out) if is_numpy_array(x) else out  # NumPy turns 0-d arrays into scalars
 

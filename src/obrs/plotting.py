@@ -17,7 +17,7 @@ _MODEL = "0.45"
 
 
 def plot_profile(profile: Profile, budgets: Iterable[float] = (2.0, 4.0), *, figure: Any = None) -> Any:
-    """Draw what a profile knows: ratios, acceptance, precision and recall, and divergence against the budget.
+    """Draw a profile: ratios, acceptance, precision and recall, and divergence against the budget.
 
     Args:
         profile: The profile.

@@ -1,13 +1,14 @@
-"""A file of scores: read its rows, take a column as numbers, write the rows that are kept.
+"""A file of scores: read its rows, find the column of scores, choose the rows to keep, write them.
 
 The extension says the format: .csv, .jsonl, .parquet, .npy or .npz; `-` is standard input or output. What is not
-asked for is left alone: the cells of a csv stay text, and a jsonl row keeps the keys and the nesting it has.
+asked for stays as it is: the cells of a csv stay text, and a jsonl row keeps its keys and its nesting.
 """
 
 import difflib
 import os
 import sys
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -18,13 +19,19 @@ import pyarrow.compute as pc
 
 from ._files import replacing
 from ._formats import ABSENT, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
-from .errors import InputError
+from ._inputs import check_budget
+from .errors import InputError, ObrsError
+from .selection import inclusion_probability, select
 
-__all__ = ["FORMATS", "Table", "column", "format_of", "labels", "numbers", "read_table", "take", "write_table"]
+__all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "keep", "labels", "numbers", "read_table"]
+__all__ += ["score_column", "select_quotas", "take", "write_table"]
 
 Numbers = np.ndarray[Any, Any]
 Wrong = tuple[int | None, str]  # a row, if it is one row's fault, and what is wrong
 
+KINDS = ("log_ratio", "logit", "probability", "reward")
+"""What a column of scores may hold: keys of `obrs.ratios.critics.MEANINGS`. A column of this name needs no option."""
+_STRIDE = 0x9E3779B97F4A7C15  # between the seeds of pools that must not share their random numbers
 _NOTHING = ("", "na", "n/a", "nan", "null", "none")  # cells of a csv that say: no number here
 
 
@@ -118,8 +125,20 @@ def column(table: Table, name: str) -> Numbers:
     return values
 
 
+def score_column(table: Table, kind: str | None = None) -> str | None:
+    """Return the column of scores if there is only one choice, else None.
+
+    The choice is, in this order: the column named `kind`; the only one that has a name of `KINDS` or is named `score`;
+    the only column of numbers; the only column.
+    """
+    columns = list(table.columns)
+    named = [key for key in (*KINDS, "score") if key in columns]
+    choices = ([kind] if kind in columns else [], named, table.numeric(), columns)
+    return next((str(choice[0]) for choice in choices if len(choice) == 1), None)
+
+
 def numbers(table: Table, name: str) -> Numbers:
-    """Return a column as float64, NaN where a cell is empty; what is no number is an error that says where."""
+    """Return a column as float64, NaN where a cell is empty; anything else is an error that says where."""
     values, wrong = _numbers(table[name], name)
     if wrong is not None:
         raise _error(table, name, wrong)
@@ -149,6 +168,95 @@ def take(table: Table, indices: Numbers, extra: Columns | None = None) -> Table:
     mask[indices] = True  # pyarrow applies a mask chunk by chunk; for indices it would join all text in one buffer
     kept = {key: c[mask] if isinstance(c, np.ndarray) else c.filter(pa.array(mask)) for key, c in table.columns.items()}
     return replace(table, columns={**kept, **(extra or {})}, where=row_place)
+
+
+def keep(
+    table: Table,
+    log_ratio: Numbers,
+    *,
+    n: int | None = None,
+    budget: float | None = None,
+    group: str | None = None,
+    seed: int = 0,
+    design: str = "pivotal",
+) -> Table:
+    """Return exactly n rows, or 1 in `budget`, each chosen with probability min(c r, 1).
+
+    Two columns are added: `inclusion_probability`, and `weight` = r / inclusion probability, with mean 1 over the kept
+    rows of each group: between groups the scale of r may mean nothing.
+
+    Args:
+        table: The rows.
+        log_ratio: Their log-ratios.
+        n: How many rows to keep, of each group if any.
+        budget: Keep 1 row in K instead: of N rows, or of N rows of a group, floor(N / K).
+        group: The column of classes or prompts; each gets its own constant.
+        seed, design: As for `obrs.select`.
+    """
+    if (n is None) == (budget is None):
+        raise InputError("say how many rows to keep: either n or budget")
+    codes, names = (np.zeros(len(log_ratio), np.int64), [""]) if group is None else labels(table, group)
+    sizes = np.bincount(codes)
+    if budget is None:
+        quota = np.full(len(sizes), n)
+    else:  # 6500 / 2.6 is 2500, whichever way the division was rounded
+        quota = np.floor(sizes / check_budget(budget) * (1 + 1e-12)).astype(np.int64)
+    _check_quotas(table, log_ratio, codes, quota, ["" if group is None else f"{group} {key!r}: " for key in names])
+    try:
+        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design)
+    except ObrsError as error:
+        raise InputError(f"{table.name}: {error}") from error
+    weight = _weights(log_ratio[kept], pi[kept], codes[kept])
+    return take(table, kept, {"weight": weight, "inclusion_probability": pi[kept]})
+
+
+def select_quotas(
+    log_ratio: Numbers, groups: Numbers, quota: Numbers, *, seed: int = 0, design: str = "pivotal"
+) -> tuple[Numbers, Numbers]:
+    """Choose `quota[g]` candidates of each group g: `obrs.select` with a number per group.
+
+    Groups with the same quota are one call of `select`; each call has its own seed.
+
+    Returns:
+        The chosen, ascending, and the inclusion probability of every candidate.
+
+    Example:
+        >>> kept, pi = select_quotas(np.log([4.0, 1.0, 2.0, 2.0]), np.array([0, 0, 1, 1]), np.array([1, 2]))
+        >>> kept, pi
+        (array([0, 2, 3]), array([0.8, 0.2, 1. , 1. ]))
+    """
+    kept, pi = [], np.empty(len(log_ratio))
+    for turn, n in enumerate(np.unique(quota).tolist()):
+        rows = np.flatnonzero(quota[groups] == n)
+        within = None if len(quota) == 1 else np.unique(groups[rows], return_inverse=True)[1]
+        turn_seed = (seed + turn * _STRIDE) % 2**64 if turn else seed
+        kept.append(rows[select(log_ratio[rows], n, seed=turn_seed, design=design, groups=within)])
+        pi[rows] = inclusion_probability(log_ratio[rows], n, groups=within)
+    return np.sort(np.concatenate(kept)), pi
+
+
+def _check_quotas(table: Table, log_ratio: Numbers, codes: Numbers, quota: Numbers, prefixes: list[str]) -> None:
+    """Raise unless every group keeps at least one row and has enough rows with r > 0."""
+    sizes, possible = np.bincount(codes), np.bincount(codes, weights=log_ratio > -inf).astype(np.int64)
+    for wrong in np.flatnonzero((quota < 1) | (quota > possible))[:1]:
+        want, have, size = quota[wrong], possible[wrong], sizes[wrong]
+        if want < 1:
+            what = f"nothing would be kept of {size} rows; lower the budget"
+        elif want > size:
+            what = f"cannot keep {want} of {size} rows"
+        else:
+            what = f"cannot keep {want} rows, only {have} of {size} have r > 0"
+        raise InputError(f"{table.name}: {prefixes[wrong]}{what}")
+
+
+def _weights(log_ratio: Numbers, pi: Numbers, codes: Numbers) -> Numbers:
+    """Return r / pi, with mean 1 over the rows of each group."""
+    log_weight = log_ratio - np.log(pi)
+    top = np.full(codes.max(initial=0) + 1, -inf)
+    np.maximum.at(top, codes, log_weight)
+    weight = np.exp(log_weight - top[codes])
+    mean = np.bincount(codes, weights=weight) / np.maximum(np.bincount(codes), 1)
+    return np.asarray(weight / mean[codes])
 
 
 def _numbers(cells: Any, name: str) -> tuple[Numbers, Wrong | None]:

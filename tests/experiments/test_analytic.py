@@ -181,7 +181,7 @@ def test_figure_smooth_plateau_is_where_exact_rejection_is_affordable():
     [
         ([3, 1, 2, 0, 0, 5, 4], [(1, 1), (3, 4)]),  # a plateau counts as one, an end does not count
         ([0, 1, 2], []),
-        ([2, 1, 1, 1, 0, 3], [(4, 4)]),  # a step on the way down is none
+        ([2, 1, 1, 1, 0, 3], [(4, 4)]),  # a step on the way down is not a minimum
         ([1, 1, 1], []),
         ([2, 1, 1 + 1e-9, 2], [(1, 2)]),
     ],

@@ -72,7 +72,7 @@ def test_mistakes_in_a_configuration_are_named(fields, error, message):
 
 def test_guide_quotes_the_committed_record():
     made = load(ROOT / "results" / "tw-obrs.json")
-    page = (ROOT / "docs" / "guide" / "training-evidence.md").read_text().splitlines()
+    page = (ROOT / "docs" / "evidence" / "training.md").read_text().splitlines()
     missing = [line for line in render(made).splitlines() if line.rstrip() not in page]
     assert not missing
     assert {line["runs"] for line in summary(made)} == {10}
@@ -93,7 +93,7 @@ def test_a_run_of_the_committed_record_can_be_made_again(setting, mode):
 
 def test_what_the_guide_says_of_the_default_is_in_the_record():
     made = load(ROOT / "results" / "tw-obrs.json")
-    page = " ".join((ROOT / "docs" / "guide" / "training-evidence.md").read_text().split())
+    page = " ".join((ROOT / "docs" / "evidence" / "training.md").read_text().split())
     for setting in ("weak", "strong", "digits"):
         mean, error, wins, seeds = gain(made, setting, "paper_raw", over="dual")
         side, runs = ("ahead", wins) if mean > 0 else ("behind", seeds - wins)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
+from obrs.experiments.rivals import published_projection
 from obrs.sampling import refine
 from obrs.sampling.model import Model
 from obrs.sampling.refine import DDLS, DOT, DGflow, lipschitz
@@ -214,7 +215,7 @@ class TestDOT:
         z = model.latent(np.arange(6))
         plain, tangent, published = (
             DOT(space="latent", optimiser="sgd", lr=1.0, k_eff=1.0, project=p)._drift(model, z)(z, 0)
-            for p in (None, "tangent", "published")
+            for p in (None, "tangent", published_projection)
         )
         along = (plain * z).sum(1)
         torch.testing.assert_close((tangent * z).sum(1), torch.zeros_like(along), atol=1e-12, rtol=0)
@@ -222,7 +223,7 @@ class TestDOT:
 
     def test_published_projection_diverges_even_in_128_dimensions(self):
         model = shifted(torch.float32, np.eye(128)[0] * 1.5)
-        dot = DOT(space="latent", optimiser="sgd", project="published", k_eff=0.35)
+        dot = DOT(space="latent", optimiser="sgd", project=published_projection, k_eff=0.35)
         with pytest.raises(RatioError, match=r"at step \d+ of 100"):
             dot(model, 200)
         tangent = replace(dot, project="tangent")(model, 200).x
@@ -489,7 +490,10 @@ class TestConstants:
         (lambda: DOT(space="pixel"), "unknown space 'pixel'; there are: target, latent"),
         (lambda: lipschitz(shifted(), space="pixel"), "unknown space 'pixel'; there are: target, latent"),
         (lambda: DOT(optimiser="lbfgs"), "unknown optimiser 'lbfgs'; there are: adam, sgd"),
-        (lambda: DOT(project=True), "unknown project True; there are: tangent, published"),
+        (
+            lambda: DOT(project=True),
+            "unknown project True; there are: tangent, or give a function of gradient and latent",
+        ),
     ],
 )
 def test_unknown_names_list_the_choices(make, message):

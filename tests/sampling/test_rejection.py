@@ -24,9 +24,8 @@ from obrs.errors import (
     RatioError,
     UnknownNameError,
 )
-from obrs.sampling.batches import concatenate, length, move, take
-from obrs.sampling.callables import proposal
 from obrs.sampling.model import Model
+from obrs.sampling.proposals import concatenate, length, move, proposal, take
 from obrs.sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
 from obrs.sampling.samples import Calls, Samples, join
 

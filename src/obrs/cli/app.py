@@ -1,6 +1,6 @@
-"""The app that commands register with, and `main`, which makes one line of whatever goes wrong.
+"""The app that commands register with, and `main`, which turns every error into one line.
 
-A command is a function under `@app.command()` in a module of its own that `cli/__init__.py` imports; the first line of
+A command is a function under `@app.command()` in its own module, which `cli/__init__.py` imports; the first line of
 its docstring is its line in `obrs --help`. It imports what it needs itself, so that help stays fast, and raises
 `ObrsError` or `OSError`.
 """
@@ -8,6 +8,7 @@ its docstring is its line in `obrs --help`. It imports what it needs itself, so 
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,8 @@ __all__ = ["app", "complain", "main"]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_ClickError: Any = typer.BadParameter.__mro__[2]  # of click, or of the copy of it inside later versions of typer
+# The ClickException beside typer's BadParameter: that of click, or of the copy of click inside later versions of typer.
+_ClickError: Any = import_module(typer.BadParameter.__module__).ClickException
 
 
 @app.callback(invoke_without_command=True)
@@ -36,7 +38,7 @@ def _root(
 
 
 def complain(text: str) -> None:
-    """Write a line to standard error; of many processes all but the first say which one they are."""
+    """Write a line to standard error; with many processes, all but the first add their number."""
     rank = os.environ.get("RANK", "0")  # as torchrun and accelerate count them
     typer.echo(text if rank == "0" else f"process {rank}: {text}", err=True)
 
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
-    except (BrokenPipeError, SystemExit):  # whoever reads has seen enough; typer makes it an exit
+    except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; typer turns it into an exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, typer.Abort):
@@ -60,11 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ObrsError, OSError, ModuleNotFoundError, _ClickError) as error:
         if debug:
             raise
-        complain(f"error: {' '.join(_said(error).split())}")
+        complain(f"error: {' '.join(_message(error).split())}")
         return 1 if isinstance(error, OSError) else 2
 
 
-def _said(error: Any) -> str:
+def _message(error: Any) -> str:
     if isinstance(error, _ClickError):
         return str(error.format_message())
     if isinstance(error, ModuleNotFoundError):

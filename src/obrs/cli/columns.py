@@ -12,7 +12,7 @@ from ..errors import InputError, ObrsError
 if TYPE_CHECKING:
     from ..scores import Table
 
-__all__ = ["KINDS", "about", "kind_of", "log_ratios", "short", "to_log_ratio"]
+__all__ = ["about", "find_column", "find_kind", "kind_of", "log_ratios", "short", "to_log_ratio"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -26,16 +26,12 @@ Beta = Annotated[float | None, typer.Option(metavar="B", help="The temperature o
 Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
 
 
-KINDS = ("log_ratio", "logit", "probability", "reward")
-"""The keys of `obrs.ratios.critics.MEANINGS` that a column may be read as; each has its option."""
-
-
 def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbers:
-    """Turn scores into log-ratios, those of rewards up to a constant; a warning is one line on standard error.
+    """Turn scores into log-ratios (for rewards up to a constant); a warning is one line on standard error.
 
     Args:
         scores: Numbers, none of them NaN or +inf.
-        kind: One of `KINDS`.
+        kind: One of `obrs.scores.KINDS`.
         beta: The temperature of the reward.
 
     Example:
@@ -59,35 +55,50 @@ def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbe
 
 
 def kind_of(log_ratio: bool, logit: bool, reward: bool, probability: bool = False) -> str | None:
-    told = [kind for kind, said in zip(KINDS, (log_ratio, logit, probability, reward), strict=True) if said]
-    if len(told) > 1:
+    """Return the one kind of score that an option names, or None."""
+    options = {"log_ratio": log_ratio, "logit": logit, "probability": probability, "reward": reward}
+    given = [kind for kind, is_given in options.items() if is_given]
+    if len(given) > 1:
         raise InputError("scores are of one kind: give one of --log-ratio, --logit, --probability, --reward")
-    return told[0] if told else None
+    return given[0] if given else None
 
 
-def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float | None) -> tuple[str, str, Numbers]:
-    """Return the column of scores, its kind, and its log-ratios: as told, or as there is only one choice."""
+def find_column(table: "Table", name: str | None, kind: str | None) -> str:
+    """Return the column of scores: the one that --column names, or the only choice."""
     from .. import scores
 
-    columns = list(table.columns)
-    named = [key for key in (*KINDS, "score") if key in columns]
-    choices = ([kind] if kind in columns else [], named, table.numeric(), columns)
-    name = name or next((str(choice[0]) for choice in choices if len(choice) == 1), None)
+    name = name or scores.score_column(table, kind)
     if name is None:
-        listed = ", ".join(columns)
+        listed = ", ".join(table.columns)
         raise InputError(f"{table.name} has no single column of scores; choose --column from {listed}")
-    values = scores.column(table, name)
-    kind = kind or (name if name in KINDS else None)
+    return name
+
+
+def find_kind(table: "Table", name: str, kind: str | None) -> str:
+    """Return what the column holds: what an option says, or its name."""
+    from .. import scores
+
+    kind = kind or (name if name in scores.KINDS else None)
     if kind is None:
         asked = "a --log-ratio, a --logit, a --probability or a --reward with --beta"
         raise InputError(f"{table.name}: is column {name!r} {asked}?")
+    return kind
+
+
+def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float | None) -> tuple[str, str, Numbers]:
+    """Return the column of scores, its kind, and its log-ratios."""
+    from .. import scores
+
+    name = find_column(table, name, kind)
+    values = scores.column(table, name)
+    kind = find_kind(table, name, kind)
     if kind == "probability":
         return name, kind, about(table, lambda: to_log_ratio(values, "probability", beta))
     return name, kind, to_log_ratio(values, kind, beta)
 
 
 def about(table: "Table", compute: Callable[[], Any]) -> Any:
-    """Name the file in what goes wrong."""
+    """Compute, and name the file in any error."""
     try:
         return compute()
     except ObrsError as error:

@@ -1,4 +1,4 @@
-"""`obrs data`: what there is, and fetching what is not here yet."""
+"""`obrs data`: list the data sets, and fetch one."""
 
 from typing import Annotated
 

@@ -1,6 +1,5 @@
 """`obrs doctor`: is a ratio good enough to reject with, from two files of scores."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -9,7 +8,19 @@ import typer
 from .._inputs import check_budget
 from ..errors import InputError, ObrsError
 from .app import app
-from .columns import KINDS, Column, Format, Logit, LogRatio, Numbers, Probability, kind_of, log_ratios
+from .columns import (
+    Column,
+    Format,
+    Logit,
+    LogRatio,
+    Numbers,
+    Probability,
+    about,
+    find_column,
+    find_kind,
+    kind_of,
+    to_log_ratio,
+)
 
 __all__ = ["doctor"]
 
@@ -18,7 +29,6 @@ Fake = Annotated[str, typer.Argument(metavar="FAKE", help="Scores of the model's
 Plot = Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the diagnosis as well.")]
 
 _OPTIONS = "--log-ratio, --logit, --probability, --hinge, --wgan, --lsgan"
-_STAND_IN = 0.5  # a number that is a log-ratio, a logit and a probability
 
 
 @app.command()
@@ -44,11 +54,11 @@ def doctor(
     if real == fake == "-":
         raise InputError("only one of the two files can be standard input")
     check_budget(budget)
-    told = [name for name, said in (("hinge", hinge), ("wgan", wgan), ("lsgan", lsgan)) if said]
-    if len(told) + log_ratio + logit + probability > 1:
+    critics = [name for name, given in (("hinge", hinge), ("wgan", wgan), ("lsgan", lsgan)) if given]
+    if len(critics) + log_ratio + logit + probability > 1:
         raise InputError(f"scores are of one kind: give one of {_OPTIONS}")
-    kind = "log_ratio" if told else kind_of(log_ratio, logit, False, probability)
-    meaning = told[0] if told else "log_ratio" if kind else None
+    kind = "log_ratio" if critics else kind_of(log_ratio, logit, False, probability)
+    meaning = critics[0] if critics else "log_ratio" if kind else None
     values = [_read(file, format, column, kind) for file in (real, fake)]
     try:
         found = diagnose(values[0], values[1], budget, meaning=meaning, seed=seed)
@@ -69,18 +79,15 @@ def _read(file: str, format: str | None, column: str | None, kind: str | None) -
     from .. import scores
 
     table = scores.read_table(file, format)
-    named = [name for name in KINDS if name in table.columns]
+    named = [name for name in scores.KINDS if name in table.columns]
     if kind is None and (column == "reward" or (column is None and named == ["reward"])):
         raise InputError(f"{table.name}: a reward has no real samples to check it with; the doctor needs log-ratios")
-    cells: dict[str, Numbers] = {}
-    strange: dict[str, Numbers] = {}
-    for name in table.numeric():
-        try:
-            cells[name] = x = scores.numbers(table, name)
-        except InputError:  # text further down: an error if it is the column of scores, and said below
-            continue
-        sure = x == 1 if "probability" in (kind, name) else False  # a saturated sigmoid: its logit is +inf
-        strange[name] = np.isnan(x) | (x == np.inf) | sure
-    stand_in = {name: np.where(strange[name], _STAND_IN, x) for name, x in cells.items()}
-    name, _, values = log_ratios(replace(table, columns={**table.columns, **stand_in}), column, kind, None)
-    return np.where(strange[name], np.where(np.isnan(cells[name]), np.nan, np.inf), values)
+    name = find_column(table, column, kind)
+    values = scores.numbers(table, name)
+    meaning = find_kind(table, name, kind)
+    infinite = (values == np.inf) | ((values == 1) if meaning == "probability" else False)  # the logit of 1 is +inf
+    fine = ~(infinite | np.isnan(values))
+    log_ratio = np.where(infinite, np.inf, np.nan)
+    if fine.any():
+        log_ratio[fine] = about(table, lambda: to_log_ratio(values[fine], meaning))
+    return log_ratio

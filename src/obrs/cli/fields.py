@@ -8,7 +8,7 @@ __all__ = ["check_first", "read_fields"]
 
 
 def check_first(word: str, what: str) -> None:
-    """Refuse an option in the place of what comes first: which words are values, only the fields tell.
+    """Raise if an option comes first: only the fields say which words are values.
 
     Example:
         >>> check_first("--budget", "CONFIG")

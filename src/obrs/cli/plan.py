@@ -77,7 +77,7 @@ def plan(
 
 
 def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str:
-    """Say what the mean ratio is; far from 1, the ratio is not calibrated or the model misses a part."""
+    """Return a line with the mean ratio; far from 1, the ratio is not calibrated or the model misses a part."""
     w = np.ones(len(values)) if masses is None else masses
     relative = np.exp(values[w > 0] - log_mean) - 1
     error = float(np.sqrt(np.sum((w[w > 0] * relative) ** 2)) / np.sum(w))

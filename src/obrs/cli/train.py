@@ -17,7 +17,7 @@ __all__ = ["train"]
 
 
 class _WithFields(TyperCommand):
-    """A command whose help ends with the fields of the configuration; only then are they, and torch, imported."""
+    """A command whose help ends with the fields of the configuration; torch is imported for it only then."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the fields, and where they are explained."""
@@ -41,7 +41,7 @@ def train(
 ) -> None:
     """Train a generator and its critic for a budget.
 
-    Any field of the configuration can be given after CONFIG, too, and wins over it: --budget 4 --steps 2000.
+    Any field of the configuration can also be given after CONFIG, and overrides it: --budget 4 --steps 2000.
     """
     check_first(str(config), "CONFIG")
     if config.is_dir():
@@ -58,7 +58,7 @@ def train(
     except KeyboardInterrupt as error:
         complain(str(error) or "interrupted before the first step")
         raise
-    if not run.log:  # one of many processes speaks
+    if not run.log:  # only the first of many processes prints
         return
     world = int(os.environ.get("WORLD_SIZE", "1"))
     typer.echo(f"trained {wanted.steps} steps{f' in {world} processes' if world > 1 else ''}: {folder}")
@@ -73,7 +73,7 @@ def train(
 
 
 def _defaults() -> str:
-    """Return `name=value` of every field, or what is missing to say so."""
+    """Return `name=value` of every field, or which library is missing for that."""
     try:
         from ..training.config import TrainConfig
     except ModuleNotFoundError as error:
@@ -91,7 +91,7 @@ def _plain(value: Any) -> str:
 
 
 def _folder_of(config: Path) -> Path:
-    """Return where a run goes: where it is, if this is the configuration that it saved, or to runs/NAME."""
+    """Return the folder of a run: that of the configuration if a run saved it there, else runs/NAME."""
     if config.name == "config.json" and (config.parent / "checkpoints").is_dir():
         return config.parent
     return Path("runs") / config.stem

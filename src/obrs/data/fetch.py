@@ -26,7 +26,7 @@ class FetchError(ObrsError, OSError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Files, and where they can be had.
+    """Files, and where to get them.
 
     Args:
         files: sha256 of each IDX file, not compressed, by name: train images, train labels, test images, test labels.
@@ -84,15 +84,15 @@ def cache_folder() -> Path:
 
 
 def is_here(name: str) -> bool:
-    """Tell whether a data set is in the cache, whole."""
+    """Tell whether a data set is complete in the cache."""
     return not _missing(lookup(DATASETS, name, "data set"), cache_folder() / name)
 
 
 def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: bool | None = None) -> Path:
     """Get a data set unless it is here already, and return the folder that it is in.
 
-    Its sources are tried in order. Whichever it comes from, a file is kept only if its content has the right sha256;
-    what an interrupted call kept is not fetched again.
+    Its sources are tried in order. A file is kept only if its content has the right sha256, whatever the source. Files
+    that an interrupted call kept are not fetched again.
 
     Args:
         name: A key of `DATASETS`.
@@ -115,7 +115,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
         home.mkdir(parents=True, exist_ok=True)
         with (
             bar(f"fetching {name}", len(dataset.files), progress) as tell,
-            tempfile.TemporaryDirectory(prefix=".new-", dir=home) as scratch,  # beside its end: a move is a renaming
+            tempfile.TemporaryDirectory(prefix=".new-", dir=home) as scratch,  # on the disk that files are moved to
         ):
             try:
                 found = source(missing, Path(scratch), tell)
@@ -125,7 +125,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
             except SourceError as reason:
                 reasons.append(f"{source}: {' '.join(str(reason).split())}")
             except OSError as error:
-                error.filename = error.filename or str(home)  # a write that fails does not say where
+                error.filename = error.filename or str(home)  # the error of a failed write does not name the file
                 raise
     if _missing(dataset, home):
         if folder is not None:

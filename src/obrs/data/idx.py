@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and its kin, plain or gzipped."""
+"""IDX files, the format of MNIST and similar data sets, plain or gzipped."""
 
 import gzip
 import zlib
@@ -42,7 +42,7 @@ def read(path: Path) -> "np.ndarray[Any, Any]":
 
 
 def is_whole(path: Path) -> bool:
-    """Tell whether a file that is not compressed is there and has the length that its header says."""
+    """Tell whether an uncompressed file exists and has the length that its header says."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -56,7 +56,7 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def _shape(header: bytes) -> tuple[int, ...] | None:
-    """Return the shape that the first 16 bytes of a file speak of: of up to three axes."""
+    """Return the shape that the first 16 bytes of a file describe, of up to three axes."""
     if (
         len(header) < 4
         or header[:3] != bytes([0, 0, _BYTES])

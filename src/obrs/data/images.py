@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images with labels, in a part to train on and a part to test with.
+    """Images with labels, one part for training and one for testing.
 
     Attributes:
         train, test: float32 in [-1, 1], shape `(n, channels, height, width)`.
@@ -56,7 +56,7 @@ def load(name: str = "digits", *, folder: str | os.PathLike[str] | None = None, 
     Args:
         name: A key of `IMAGES`.
         folder: Read the IDX files, plain or gzipped, of this folder, as they are; None reads what was fetched.
-        size: Pad with black to so many pixels a side, such as 32 for networks that halve five times.
+        size: Pad with black to this many pixels per side, such as 32 for networks that halve the size five times.
 
     Example:
         >>> digits = load("digits")

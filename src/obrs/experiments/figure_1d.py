@@ -1,4 +1,4 @@
-"""Figure 2: target, model and what three rules keep of it, in one dimension where all is known.
+"""Figure 2: target, model and what three rules keep of it, in one dimension with known densities.
 
 The paper gives no constants. Here the target has two narrow bumps and the model two wide ones, so that r = p/q is
 bounded, as in `examples/minimal.py`. Densities, acceptance functions and curves are computed on a grid; over them lies
@@ -34,8 +34,8 @@ class Config:
     Args:
         budget: Proposals per kept sample, of DRS and OBRS; below M = 3.87, where rejection is exact.
         samples: Samples in the histogram.
-        points: Of the grid.
-        seed: Of the samples.
+        points: Points of the grid.
+        seed: Seed of the samples.
     """
 
     budget: float = 2.0
@@ -151,13 +151,17 @@ def plot(record: Record) -> Any:
     _densities(densities, record)
     x = numbers(record["model"]["x"])
     for name in RULES:
-        row, its = record[name], look(name)
+        row, style = record[name], look(name)
         acceptance.plot(
-            x, row["acceptance"], color=its.colour, ls=its.line, label=f"{its.label}, keeps {100 * row['rate']:.0f} %"
+            x,
+            row["acceptance"],
+            color=style.colour,
+            ls=style.line,
+            label=f"{style.label}, keeps {100 * row['rate']:.0f} %",
         )
     for name in ("model", *RULES):
-        row, its = record[name], look(name)
-        curves.plot(row["recall"], row["precision"], color=its.colour, ls=its.line, label=its.label)
+        row, style = record[name], look(name)
+        curves.plot(row["recall"], row["precision"], color=style.colour, ls=style.line, label=style.label)
     _scaling(scaling, record)
     densities.set(title="Target, model, and what is kept", xlabel="x", ylabel="density", xlim=(-4, 5), ylim=(0, 0.78))
     acceptance.set(title="Acceptance functions", xlabel="x", ylabel="probability to be kept", xlim=(-4, 5))
@@ -190,8 +194,8 @@ def _densities(axes: Any, record: Record) -> None:
     axes.stairs(bars["height"], bars["edges"], fill=True, color=look("obrs").colour, alpha=0.3, label="OBRS, samples")
     axes.plot(x, row["q"], color=look("model").colour, label=look("model").label)
     for name in ("drs", "obrs"):
-        its = look(name)
-        axes.plot(x, record[name]["density"], color=its.colour, ls=its.line, label=f"kept by {its.label}")
+        style = look(name)
+        axes.plot(x, record[name]["density"], color=style.colour, ls=style.line, label=f"kept by {style.label}")
 
 
 def _scaling(axes: Any, record: Record) -> None:

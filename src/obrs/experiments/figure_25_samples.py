@@ -56,12 +56,12 @@ def run(config: Config, rows: Rows) -> None:
 
     if all(name in rows for name in PANELS):
         return
-    made = prepared(Recipe.of(config), rows.progress)
+    ready = prepared(Recipe.of(config), rows.progress)
     for name, _ in rows.todo(dict.fromkeys(PANELS)):
         if name == "target":
             x, calls = TARGET.sample(config.n, seed=config.seed + 1), 0
         else:
-            sampler, model = METHODS[name](made, config.budget)
+            sampler, model = METHODS[name](ready, config.budget)
             kept = sampler(model, config.n, seed=config.seed, progress=False)
             x, calls = np.asarray(kept.x, dtype=np.float64), kept.calls.generator
         distance = np.sqrt(np.square(x[:, None] - TARGET.means).sum(axis=2).min(axis=1))
@@ -85,16 +85,16 @@ def plot(record: Record) -> Any:
     """Draw a panel per method: its colour for samples at a mode, orange for those that are not."""
     drawn = figure(9, 7.4)
     for axes, name in zip(drawn.subplots(3, 4).flat, PANELS, strict=True):
-        row, its = record[name], LOOKS[name]
+        row, style = record[name], LOOKS[name]
         x, y, good = numbers(row["x"]), numbers(row["y"]), numbers(row["good"]) == 1
         bad = LOOKS["model"].colour
         axes.scatter(x[~good], y[~good], s=3, color=bad, alpha=0.5, linewidths=0, rasterized=True)
-        colour = "#6E6E6E" if name in ("topk", "model") else its.colour  # yellow and orange could not be told apart
+        colour = "#6E6E6E" if name in ("topk", "model") else style.colour  # yellow and orange could not be told apart
         axes.scatter(x[good], y[good], s=3, color=colour, alpha=0.6, linewidths=0, rasterized=True)
         axes.set(xlim=(-_FRAME, _FRAME), ylim=(-_FRAME, _FRAME), aspect="equal", xticks=[], yticks=[])
-        axes.set_title(its.label, fontsize=10.5)
-        said = f"{100 * row['precision']:.0f} %, KL {row['kl']:.2f}" if name != "target" else "100 %, KL 0"
-        axes.set_xlabel(said, fontsize=9.5)
+        axes.set_title(style.label, fontsize=10.5)
+        under = f"{100 * row['precision']:.0f} %, KL {row['kl']:.2f}" if name != "target" else "100 %, KL 0"
+        axes.set_xlabel(under, fontsize=9.5)
         for side in axes.spines.values():
             side.set(visible=True, color="0.8")
     caption(

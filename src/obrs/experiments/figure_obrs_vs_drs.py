@@ -1,9 +1,9 @@
 """OBRS against DRS at every budget, on five targets in the plane, with models of small and of large M.
 
 The paper names neither its data sets nor its models. Here both densities are known, so ratios are exact and nothing is
-drawn: rates, divergences and precision are sums over a fine grid. The models are mixtures around the target: one with
-modes a little too wide and 25 % of its mass in the background, which makes M = max p/q small; one with modes wider
-still and of uneven weight, and 40 % in the background, which makes M large.
+drawn: rates, divergences and precision are sums over a fine grid. The models are mixtures around the target. One has
+modes that are a little too wide and 25 % of its mass in the background, which makes M = max p/q small. The other has
+even wider modes of uneven weight and 40 % in the background, which makes M large.
 """
 
 from dataclasses import dataclass
@@ -45,9 +45,9 @@ class Config:
 
     Args:
         targets: Names in `TOYS`.
-        beyond: The largest budget, as a multiple of M; the smallest is 1.
+        beyond: The largest budget, as a multiple of M; the smallest budget is 1.
         budgets: How many, evenly on a logarithmic scale.
-        points: Of the grid, a side.
+        points: Points of the grid along each axis.
     """
 
     targets: tuple[str, ...] = ("grid25", "ring8", "two_moons", "swiss_roll", "checkerboard")
@@ -156,7 +156,7 @@ class Plane:
 
     @property
     def least(self) -> float:
-        """The smallest budget there is: below, proposals that the target never makes would have to be kept."""
+        """The smallest possible budget: below it, proposals that the target never makes would have to be kept."""
         return (1 + 1e-6) / float(self.masses[self.log_ratio > -np.inf].sum())
 
     def obrs(self, budget: float) -> Rule:
@@ -231,9 +231,9 @@ def plot(record: Record) -> Any:
         for name, axes in zip(names, line, strict=True):
             row = record[f"{name}, {kind}"]
             for rule in RULES:
-                its, scale = look(rule), 100 if key == "precision" else 1
+                style, scale = look(rule), 100 if key == "precision" else 1
                 values = scale * numbers(row[f"{rule} {key}"])
-                axes.plot(row["budgets"], values, color=its.colour, ls=its.line, label=its.label, lw=1.8)
+                axes.plot(row["budgets"], values, color=style.colour, ls=style.line, label=style.label, lw=1.8)
             if key == "precision":
                 axes.set_ylim(min(axes.get_ylim()[0], 95), 100.8)
             axes.axvline(row["M"], color="0.6", ls=":", lw=1.2, label="M")

@@ -7,7 +7,7 @@ by descending the losses of training, with the exact ratio and with samples of e
 
 * `exact`, the loss whose gradient is that of the divergence after rejection;
 * `paper_raw`, Algorithm 2 as printed, with the f of Table 1, f(1) = -2 log 2;
-* `paper`, the same with f(1) = 0, which changes no divergence, but that loss.
+* `paper`, the same with f(1) = 0. That changes no divergence, but it changes this loss.
 """
 
 from dataclasses import dataclass
@@ -47,12 +47,12 @@ class Config:
 
     Args:
         budget: Proposals per kept sample.
-        cells: Of the landscape, along each axis.
-        points: Of the grid that densities are summed on.
+        cells: Cells of the landscape, along each axis.
+        points: Points of the grid that densities are summed on.
         starts: How many of the five starts to descend from.
-        steps: Of each descent.
-        samples: Of equal mass, in each step.
-        rate: Of learning, at the first step; it falls to 0 along half a cosine.
+        steps: Steps of each descent.
+        samples: Samples in each step, of equal mass.
+        rate: Learning rate at the first step; it falls to 0 along half a cosine.
     """
 
     budget: float = 2.0

@@ -1,8 +1,8 @@
 """Appendix A: how precision and recall are read, of a model with high recall and of one with high precision.
 
 At slope λ the precision α is the area under min(λp, q) and the recall β that under min(p, q/λ). The paper gives no
-constants; the target here has two equal bumps, the first model covers both and spends almost half its mass elsewhere,
-and the second covers almost only one.
+constants. Here the target has two equal bumps. The first model covers both and has almost half of its mass elsewhere;
+the second covers almost only one.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Config:
     Args:
         low: The low slope λ, where the curve has its highest recall.
         high: The high slope, where it has its highest precision.
-        points: Of the grid.
+        points: Points of the grid.
     """
 
     low: float = 0.5
@@ -119,7 +119,7 @@ def _areas(part: Any, cells: Any, row: dict[str, Any], column: int, letter: str)
     index = column - 1
     x, p, q, lam = numbers(row["x"]), numbers(row["p"]), numbers(row["q"]), row["lam"][index]
     upper, lower = part.add_subplot(cells[0, column]), part.add_subplot(cells[1, column])
-    for axes, target, model, names, colour, said in (
+    for axes, target, model, names, colour, title in (
         (upper, lam * p, q, ("λp", "q"), _PRECISION, f"{letter}: α = {row['precision'][index]:.2f}"),
         (lower, p, q / lam, ("p", "q/λ"), _RECALL, f"{letter}: β = {row['recall'][index]:.2f}"),
     ):
@@ -127,7 +127,7 @@ def _areas(part: Any, cells: Any, row: dict[str, Any], column: int, letter: str)
         axes.plot(x, target, color=look("target").colour, lw=1.5, label=names[0])
         axes.plot(x, model, color=look("model").colour, lw=1.5, label=names[1])
         axes.set(yticks=[], xlim=(-5, 8), xticks=range(-4, 9, 2), ylim=(0, 1.35 * max(target.max(), model.max())))
-        axes.set_title(said)
+        axes.set_title(title)
         tidy(axes, None)
         axes.legend(loc="upper center", ncols=2)
     upper.tick_params(labelbottom=False)

@@ -2,8 +2,8 @@
 
 Target and model are mixtures of ten equal Gaussians in a row, with variances 0.3 and 0.4; the parameter θ is the
 distance between neighbours in the model. The paper does not give that distance in the target. Here it is 2.5, and the
-minima are also counted for 2 and 3: that they never become more with the budget is what is seen in the paper's example
-and in two of ours, but no theorem, and the third one has an exception.
+minima are also counted for 2 and 3. In the paper's example and in two of ours their number never grows with the budget.
+That is not a theorem: in the third one it does.
 
 A run of equal losses counts as one minimum: once K exceeds M, exact rejection leaves nothing, whatever θ.
 """
@@ -43,7 +43,7 @@ class Config:
         separation: Distance between neighbours in the target.
         others: Further separations for which the minima are counted.
         thetas: Values of θ, from 0 to three times the separation.
-        points: Of the grid that densities are summed on.
+        points: Points of the grid that densities are summed on.
         shown: The budget of the densities in the lower panels.
     """
 
@@ -114,7 +114,7 @@ def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str,
     Args:
         theta: Where the loss is known, ascending.
         loss: The loss there.
-        flat: Differences up to this are none.
+        flat: Differences up to this count as 0.
 
     Returns:
         For each minimum where it begins and ends, and its loss.

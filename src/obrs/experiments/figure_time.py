@@ -1,7 +1,7 @@
-"""25 Gaussians: precision and divergence against time, the budget of every method swept.
+"""25 Gaussians: precision and divergence against time, for many budgets of every method.
 
 The GAN and the constants are those of Table 2. What is trained once (LatentRS, the refitted ratio) is not in the
-time; time is that of the processor, a multiple of the bare generator's, measured in turns with it.
+time. Time is processor time, as a multiple of the bare generator's, which is measured in turns.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class Config(Recipe):
     Args:
         n: Samples in a generation.
         generations: At each point.
-        budgets: Of the methods that select.
-        steps: Of the methods that walk.
+        budgets: Budgets of the methods that keep or reject.
+        steps: Steps of the methods that move samples.
     """
 
     n: int = 2500
@@ -66,9 +66,9 @@ def run(config: Config, rows: Rows) -> None:
     wanted |= {f"{name}, {k} steps": (name, float(k)) for name in STEPPED for k in config.steps}
     if all(name in rows for name in wanted):
         return
-    made = prepared(Recipe.of(config), rows.progress)
+    ready = prepared(Recipe.of(config), rows.progress)
     for row, (name, budget) in rows.todo(wanted):
-        sampler, model = METHODS[name](made, budget)
+        sampler, model = METHODS[name](ready, budget)
         found = generations(sampler, model, config.n, config.generations, seed=config.seed)
         rows.add(row, {"method": name, "budget": budget} | found)
 
@@ -82,7 +82,7 @@ def curves(record: Record) -> dict[str, list[dict[str, Any]]]:
 
 
 def overtaken(record: Record, key: str) -> dict[str, float]:
-    """Return the methods that get beyond the best OBRS reaches, and the time each needs for it.
+    """Return the methods that become better than the best of OBRS, and the time that each needs for it.
 
     Args:
         record: The record.
@@ -96,14 +96,14 @@ def overtaken(record: Record, key: str) -> dict[str, float]:
 
 
 def render(record: Record) -> str:
-    """Return the sweep, and where OBRS is capped."""
+    """Return all points as a table, and the limit of OBRS."""
     lines = [f"{'':24}{'time':>10}{'calls of G':>12}{'precision %':>13}{'KL':>9}"]
     of = curves(record)
     for name, points in of.items():
         for point in points:
-            said = "" if name in FIXED else f" {point['budget']:g}"
+            setting = "" if name in FIXED else f" {point['budget']:g}"
             lines.append(
-                f"{look(name).label + said:24}{point['time'][0]:8.1f} ×{point['g'][0] / record.config['n']:12.2f}"
+                f"{look(name).label + setting:24}{point['time'][0]:8.1f} ×{point['g'][0] / record.config['n']:12.2f}"
                 f"{100 * point['precision'][0]:13.2f}{point['kl'][0]:9.3f}"
             )
     return "\n".join([*lines, "", *(fill(words, 110) for words in _words(record))])
@@ -111,10 +111,10 @@ def render(record: Record) -> str:
 
 def _words(record: Record) -> list[str]:
     of, lines = curves(record), []
-    for key, said, scale, digits in (("precision", "a precision of {} %", 100, 1), ("kl", "a KL of {}", 1, 3)):
+    for key, phrase, scale, digits in (("precision", "a precision of {} %", 100, 1), ("kl", "a KL of {}", 1, 3)):
         pick = max if key == "precision" else min
         best = pick(of["obrs"], key=lambda point: float(point[key][0]))
-        value = said.format(f"{scale * best[key][0]:.{digits}f}")
+        value = phrase.format(f"{scale * best[key][0]:.{digits}f}")
         names = overtaken(record, key).items()
         beyond = ", ".join(f"{look(name).label} from {time:.0f} × on" for name, time in names) or "no method"
         lines.append(f"OBRS ends at {value} at {best['time'][0]:.0f} × the model's time; beyond that: {beyond}.")
@@ -126,20 +126,20 @@ def plot(record: Record) -> Any:
     drawn = figure(9, 5.6)
     panels = drawn.subplots(1, 2)
     for name, points in sorted(curves(record).items(), key=lambda item: list(LOOKS).index(item[0])):
-        its = look(name)
+        style = look(name)
         time = [point["time"][0] for point in points]
         for axes, key, scale in ((panels[0], "precision", 100), (panels[1], "kl", 1)):
             axes.plot(
                 time,
                 [scale * point[key][0] for point in points],
-                color=its.colour,
-                ls=its.line,
-                marker=its.marker,
+                color=style.colour,
+                ls=style.line,
+                marker=style.marker,
                 ms=6,
                 mec="0.25",
                 mew=0.4,
                 lw=1.6,
-                label=its.label,
+                label=style.label,
             )
     panels[0].set(title="Precision", ylabel="high-quality samples, %")
     panels[1].set(title="Distance", ylabel="KL to the target, nats")

@@ -1,9 +1,10 @@
 """Rejection and normalizing flows, the paper's outlook: inside the base, or after the flow; KL against compute.
 
-On targets in the plane whose densities are known, as is that of a flow: likelihoods are exact, and so is the ratio p/q
-that rejection after the flow needs. Rejection in the base (LARS, budgeted LARS) is trained with the flow, sees samples
-of the target only, and costs a small network for each candidate but one pass of the flow for each sample. Rejection
-after the flow is not trained, must know the target's density up to a factor, and costs a pass for each proposal.
+The targets lie in the plane, and their densities are known, as is that of a flow. So likelihoods are exact, and so is
+the ratio p/q that rejection after the flow needs. Rejection in the base (LARS, budgeted LARS) is trained with the
+flow, sees samples of the target only, and costs a small network for each candidate but one pass of the flow for each
+sample. Rejection after the flow is not trained, must know the target's density up to a factor, and costs a pass for
+each proposal.
 """
 
 from dataclasses import dataclass
@@ -36,14 +37,14 @@ class Config:
 
     Args:
         targets: Names in `TOYS`.
-        budgets: Of budgeted LARS, each trained.
-        budgets_after: Of OBRS after the flow.
+        budgets: Budgets of budgeted LARS, each trained.
+        budgets_after: Budgets of OBRS after the flow.
         truncations: T of LARS, each trained.
         real: Points of the target.
-        steps, batch, lr: Of each training.
+        steps, batch, lr: Steps of each training, samples in each, and learning rate.
         judged: Points of the target on which KL is measured, and samples that a constant is fitted on.
         timed: Samples whose drawing is timed.
-        seed: Of everything.
+        seed: Decides all randomness.
     """
 
     targets: tuple[str, ...] = ("two_moons", "swiss_roll", "checkerboard")
@@ -213,8 +214,8 @@ def render(record: Record) -> str:
     """Return KL and cost of every flow."""
     lines = [f"{'':34}{'KL':>18}{'candidates':>12}{'passes':>9}{'time':>9}"]
     for row in record.rows:
-        said = {"model": "", "lars": f", T = {row['budget']:g}"}.get(row["method"], f", K = {row['budget']:g}")
-        name = f"{TITLES[row['target']]}: {METHODS[row['method']]}{said}"
+        setting = {"model": "", "lars": f", T = {row['budget']:g}"}.get(row["method"], f", K = {row['budget']:g}")
+        name = f"{TITLES[row['target']]}: {METHODS[row['method']]}{setting}"
         kl = f"{row['kl']:.3f} ± {row['error']:.3f}"
         lines.append(f"{name:40}{kl:>12}{row['candidates']:12.2f}{row['passes']:9.2f}{row['time']:7.1f} ×")
     lines += [
@@ -232,16 +233,16 @@ def plot(record: Record) -> Any:
     panels = drawn.subplots(2, len(names), squeeze=False)
     for name, (above, below) in zip(names, panels.T, strict=True):
         for method, label in METHODS.items():
-            its = look(method)
+            style = look(method)
             points = [row for row in record.rows if (row["target"], row["method"]) == (name, method)]
             for axes, key in ((above, "time"), (below, "passes")):
                 axes.errorbar(
                     [row[key] for row in points],
                     [row["kl"] for row in points],
                     [row["error"] for row in points],
-                    color=its.colour,
-                    ls=its.line,
-                    marker=its.marker,
+                    color=style.colour,
+                    ls=style.line,
+                    marker=style.marker,
                     ms=7,
                     mec="0.2",
                     mew=0.5,

@@ -55,7 +55,7 @@ def grid(low: float, high: float, points: int) -> Numbers:
 
 
 def thin(values: Numbers, most: int) -> Numbers:
-    """Keep at most so many values for a picture, evenly spaced.
+    """Keep some values for a picture, evenly spaced.
 
     Example:
         >>> thin(np.arange(10), 4)

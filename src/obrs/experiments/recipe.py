@@ -1,4 +1,4 @@
-"""What decides the GAN of the 25-Gaussian experiments and what is fitted to it; plain numbers, no heavy library."""
+"""The settings of the 25-Gaussian experiments: the GAN, and what is fitted to it. Plain numbers, no heavy library."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,11 +17,11 @@ class Recipe:
         real: Points of the target, at least 1000; a tenth is held out from all training, for calibration.
         stop_at: Share of high-quality samples to stop at.
         most: Steps after which training stops anyway.
-        critic_steps: Steps for which the critic is trained on, against the finished generator.
+        critic_steps: Further steps of the critic, against the finished generator.
         refit_steps: Steps of the refitted ratio.
         weight_steps: Steps of the weights of LatentRS.
         exact_samples: Samples in the histogram of the exact ratio.
-        seed: Of data, weights, batches and samples.
+        seed: Seed of data, weights, batches and samples.
 
     Example:
         >>> Recipe.of(Recipe(seed=3)) == Recipe(seed=3)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON, kept whole while it grows, from which its picture is drawn."""
+"""What a run leaves: one JSON, complete on disk after every row, from which its picture is drawn."""
 
 import hashlib
 import json
@@ -43,8 +43,8 @@ class Record:
         preset: The preset that the run started from; `config` says what was changed in it.
         config: Every field of the experiment's `Config`, the seed among them.
         rows: What was found: dicts of plain numbers, strings and lists, each with its `"row"`, a unique name.
-        versions: Of Python and of the libraries that were in use.
-        seconds: Time it took, interruptions left out.
+        versions: Versions of Python and of the libraries that were in use.
+        seconds: Time it took, without interruptions.
 
     Example:
         >>> record = Record("figure-1d", "smoke", {"seed": 0}, [{"row": "obrs", "kl": 0.06}])
@@ -93,7 +93,7 @@ def load(path: str | os.PathLike[str]) -> Record:
 
 
 class Rows:
-    """The rows of a run: added one by one, each on disk before the next is begun.
+    """The rows of a run: added one by one, each on disk before the next one starts.
 
     A run that is interrupted and started again with the same configuration finds the rows it had and makes only the
     missing ones. For that, a row must depend on the configuration and its own name alone, not on rows made before.
@@ -155,13 +155,13 @@ class Rows:
 
 
 def unfinished(folder: Path, record: Record) -> Path:
-    """Return where a run keeps what it has: another configuration or version keeps it elsewhere."""
+    """Return the file of an unfinished run; another configuration or version has another file."""
     key = json.dumps([record.experiment, record.config, __version__], sort_keys=True)
     return folder / f"{record.experiment}.{hashlib.sha256(key.encode()).hexdigest()[:8]}.partial.json"
 
 
 def numbers(values: Any) -> Numbers:
-    """Return a list of a row as floats; what JSON could not say (NaN, infinity) is NaN.
+    """Return a list of a row as floats; what JSON cannot hold (NaN, infinity) is NaN.
 
     Example:
         >>> numbers([1, None, 2.5])
@@ -171,7 +171,7 @@ def numbers(values: Any) -> Numbers:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can say: arrays as lists with seven digits, numbers in full, no NaN, no infinity.
+    """Return what JSON can hold: arrays as lists with seven digits, numbers in full, no NaN, no infinity.
 
     Example:
         >>> plain({"x": np.asarray([1 / 3, np.nan]), "n": np.int64(3)})
@@ -197,7 +197,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _as_json(content: dict[str, Any]) -> str:
-    """Write one row per line: readable, and a change is seen in a comparison."""
+    """Write one row per line: easy to read, and easy to compare."""
     rows = ",\n".join("    " + json.dumps(row, allow_nan=False, ensure_ascii=False) for row in content["rows"])
     head = json.dumps(content | {"rows": None}, indent=2, allow_nan=False, ensure_ascii=False)
     return head.replace('"rows": null', f'"rows": [\n{rows}\n  ]' if rows else '"rows": []', 1) + "\n"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, sqrt
 from time import perf_counter, process_time
 from typing import Any
 
@@ -17,13 +17,13 @@ from ..ratios.refit import Network, refit
 from ..sampling.chains import MHGAN
 from ..sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_latent_weights_to_ratio
 from ..sampling.refine import DOT, lipschitz
-from ..sampling.samples import Calls
+from ..sampling.samples import Calls, unjudged
 from .gan25 import ExactRatio, Gan, one_thread, score, trained
 from .recipe import Recipe
 
-__all__ = ["METHODS", "Prepared", "bare", "generations", "prepared"]
+__all__ = ["METHODS", "Prepared", "bare", "generations", "prepared", "published_projection"]
 
-_FRESH = 1_000_003  # a seed away from those of the samples that are judged
+_FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class Prepared:
 
     Args:
         gan: The GAN, with the log-ratio of its critic.
-        refitted: A log-ratio fitted anew, by a network that sees waves.
+        refitted: A log-ratio that a new network was fitted to, with sines and cosines as inputs.
         log_loss: Held-out log-loss of that.
         calibrated: The critic's log-ratio, calibrated on points that it has not seen.
-        exact: The log-ratio itself.
+        exact: The exact log-ratio.
         weights: Weights of latents for LatentRS, fitted to the critic's log-ratio.
         steepness: Lipschitz constant of the log-ratio, for DOT.
     """
@@ -55,8 +55,8 @@ def prepared(recipe: Recipe, progress: bool | None = None) -> Prepared:
     """Train the GAN and fit what the methods need; once in a process for each recipe.
 
     Example:
-        >>> made = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
-        >>> sampler, model = METHODS["obrs"](made, 2.0)
+        >>> ready = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> sampler, model = METHODS["obrs"](ready, 2.0)
         >>> len(sampler(model, 50))
         50
     """
@@ -88,7 +88,20 @@ def bare(model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -
     begun, ids, calls = perf_counter(), np.arange(n), Calls(generator=n)
     with torch.no_grad():
         x = model.propose(ids, seed=seed)
-    return Samples(x, ids, np.full(n, np.nan), np.zeros(n), n, n, calls, calls, perf_counter() - begun, n)
+    return unjudged(x, ids, calls=calls, seconds=perf_counter() - begun)
+
+
+def published_projection(gradient: Any, z: Any) -> Any:
+    """Subtract (g.z) z / sqrt(dim), as DOT's published code does: `DOT(space="latent", project=published_projection)`.
+
+    A projection would divide by |z|^2. With this one latents diverge; no experiment uses it.
+
+    Example:
+        >>> z = torch.ones(1, 4)
+        >>> published_projection(z, z)
+        tensor([[-1., -1., -1., -1.]])
+    """
+    return gradient - (gradient * z).sum(1, keepdim=True) * z / sqrt(z.shape[1])
 
 
 def _steps(budget: float) -> int:
@@ -97,29 +110,29 @@ def _steps(budget: float) -> int:
 
 def _named(name: str) -> Callable[[Prepared, float], tuple[Any, Model]]:
     """Return a sampler of the registry, set to the budget, on the critic's log-ratio."""
-    return lambda made, budget: (SAMPLERS[name].at_budget(budget), made.gan.model())
+    return lambda ready, budget: (SAMPLERS[name].at_budget(budget), ready.gan.model())
 
 
 METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
-    "model": lambda made, budget: (bare, made.gan.model()),
+    "model": lambda ready, budget: (bare, ready.gan.model()),
     "obrs": _named("obrs"),
     "drs": _named("drs"),
-    "mhgan": lambda made, budget: (MHGAN(_steps(budget)), made.gan.model()),
-    "dot": lambda made, budget: (DOT(steps=_steps(budget), k_eff=made.steepness), made.gan.model()),
+    "mhgan": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model()),
+    "dot": lambda ready, budget: (DOT(steps=_steps(budget), k_eff=ready.steepness), ready.gan.model()),
     "dgflow": _named("dgflow"),
     "exact": _named("exact"),
     "ddls": _named("ddls"),
-    "latent_rs": lambda made, budget: (LatentRS(made.weights), made.gan.model()),
-    "latent_obrs": lambda made, budget: (BudgetedLatentRS(budget, made.weights), made.gan.model()),
+    "latent_rs": lambda ready, budget: (LatentRS(ready.weights), ready.gan.model()),
+    "latent_obrs": lambda ready, budget: (BudgetedLatentRS(budget, ready.weights), ready.gan.model()),
     "topk": _named("topk"),
     "sir": _named("sir"),
     "obrs_pool": _named("obrs_pool"),
-    "obrs_refit": lambda made, budget: (SAMPLERS["obrs"](budget), made.gan.model(made.refitted)),
-    "obrs_exact": lambda made, budget: (SAMPLERS["obrs"](budget), made.gan.model(made.exact)),
-    "mhgan_calibrated": lambda made, budget: (MHGAN(_steps(budget)), made.gan.model(made.calibrated)),
-    "mhgan_discarding": lambda made, budget: (
+    "obrs_refit": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.refitted)),
+    "obrs_exact": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.exact)),
+    "mhgan_calibrated": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model(ready.calibrated)),
+    "mhgan_discarding": lambda ready, budget: (
         MHGAN(max(2, int(budget)), discard_unmoved=True),
-        made.gan.model(),
+        ready.gan.model(),
     ),
 }
 """Methods by name: from what was prepared and a budget to a sampler, and the model it works on."""
@@ -129,9 +142,9 @@ METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
 def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0) -> dict[str, Any]:
     """Draw many times; return mean and standard deviation of every column.
 
-    Columns: those of `score`, calls up to the last sample kept and executed, shares and numbers of proposals, and time.
-    Time is that of the processor, with one thread, as a multiple of that of the bare model, which is timed before each
-    draw: a busy machine slows both.
+    Columns: those of `score`, calls up to the last sample kept, calls executed, shares and numbers of proposals, and
+    time. Time is processor time with one thread, as a multiple of the time of the bare model. That is measured before
+    each draw, so that a busy machine slows both.
 
     Example:
         >>> found = generations(bare, Model(lambda z: z, lambda x: x[:, 0], dim=2), 200, 3)

@@ -78,8 +78,9 @@ def reproduce_files(
 ) -> tuple[Path, Path]:
     """Run an experiment and write NAME.json and NAME.png into a folder; return where they are.
 
-    An interrupted run leaves NAME.KEY.partial.json, KEY standing for its configuration; started again, it goes on from
-    there, and `say` is told so. A finished run is run again, and its files are replaced when the new ones are complete.
+    An interrupted run leaves NAME.KEY.partial.json; KEY stands for its configuration. Started again, it goes on from
+    there and says so with `say`. A finished run is repeated, and its files are replaced when the new ones are
+    complete.
 
     Example:
         >>> import tempfile
@@ -102,8 +103,8 @@ def reproduce_files(
     except KeyboardInterrupt as error:
         kept = rows.record()
         verb = "is" if len(rows) == 1 else "are"
-        said = f"interrupted: {_counted(kept.rows)} {verb} kept, the same command goes on from there"
-        raise Interrupted(said, kept) from error
+        message = f"interrupted: {_counted(kept.rows)} {verb} kept, the same command goes on from there"
+        raise Interrupted(message, kept) from error
     picture = draw(rows.record())
     finished = rows.record()  # now that the library that draws has its place among the versions
     json_file, png_file = folder / f"{name}.json", folder / f"{name}.png"
@@ -133,7 +134,7 @@ def draw(record: Record) -> bytes:
 
 
 def render(record: Record) -> str:
-    """Say in text what a record found, beside the paper's numbers where it has any.
+    """Return the results of a record as text, with the paper's numbers beside them where it has any.
 
     Example:
         >>> print(render(reproduce("figure-pr", "smoke")).splitlines()[0])

@@ -1,7 +1,7 @@
 """How the figures look: one look per method in all of them, one font, one caption.
 
-The colours are those of Okabe and Ito, and where these run out of Tol: colour-blind readers can tell them apart, and a
-line or marker of its own says the same again. Matplotlib is imported when something is drawn.
+The colours are those of Okabe and Ito, and then those of Tol: colour-blind readers can tell them apart. Each method
+also has its own line and marker. Matplotlib is imported when something is drawn.
 """
 
 import textwrap
@@ -112,7 +112,7 @@ def figure(width: float = 9.0, height: float = 6.0) -> Any:
 
 
 def caption(drawn: Any, experiment: str, text: str) -> None:
-    """Write below a figure which one of the paper's it is, and what is to be seen.
+    """Write below a figure which figure of the paper it is, and what it shows.
 
     Example:
         >>> drawn = figure()

@@ -1,8 +1,8 @@
 """Table 2: 25 Gaussians, one GAN, every method at the same budget; what is kept, how good it is, what it costs.
 
-The paper is silent about the GAN, about what its discriminator was trained on, and about the constants of its rivals;
-`gan25` and `rivals` say what was chosen. Its MH-GAN has two iterations and 2.57 generator calls per sample, which only
-chains that are thrown away explain: that reading is the row "MH-GAN, discarding", while "MH-GAN" has three steps, the
+The paper does not describe the GAN, what its discriminator was trained on, or the constants of the other methods;
+`gan25` and `rivals` say what was chosen. Its MH-GAN has two iterations and 2.57 generator calls per sample, which is
+only possible if chains are thrown away. That reading is the row "MH-GAN, discarding"; "MH-GAN" has three steps, the
 budget rounded up. DOT and DGflow have three steps, as in the paper.
 """
 
@@ -63,7 +63,7 @@ OTHERS = (
     *("obrs_pool", "obrs_refit", "obrs_exact", "mhgan_calibrated", "mhgan_discarding"),
     *("exact", "topk", "sir", "latent_rs", "ddls"),
 )
-LABELS = {name: its.label for name, its in LOOKS.items()} | {
+LABELS = {name: style.label for name, style in LOOKS.items()} | {
     "model": "the model itself",
     "obrs_refit": "OBRS, ratio refitted",
     "obrs_exact": "OBRS, exact ratio",
@@ -88,9 +88,9 @@ class Config(Recipe):
     Args:
         n: Samples in a generation.
         budget: Generator calls per sample.
-        generations: Of the paper's six rows.
-        generations_of_others: Of the other rows.
-        gans: Differently seeded GANs.
+        generations: Generations of the paper's six rows.
+        generations_of_others: Generations of the other rows.
+        gans: GANs, each with its own seed.
     """
 
     n: int = 2500
@@ -122,14 +122,14 @@ def run(config: Config, rows: Rows) -> None:
         facts, seed = row_name("gan", number), config.seed + number
         if facts in rows and all(name in rows for name in wanted):
             continue
-        made = prepared(Recipe.of(config, seed=seed), rows.progress)
+        ready = prepared(Recipe.of(config, seed=seed), rows.progress)
         if facts not in rows:
-            gan = made.gan
+            gan = ready.gan
             of_gan = {"steps": gan.steps, "precision": gan.precision, "log_loss": gan.log_loss}
-            rows.add(facts, of_gan | {"log_loss_refitted": made.log_loss, "steepness": made.steepness})
+            rows.add(facts, of_gan | {"log_loss_refitted": ready.log_loss, "steepness": ready.steepness})
         for name, method in rows.todo(wanted):
             many = config.generations if method in PAPER else config.generations_of_others
-            sampler, model = METHODS[method](made, config.budget)
+            sampler, model = METHODS[method](ready, config.budget)
             rows.add(name, {"method": method, "gan": number} | generations(sampler, model, config.n, many, seed=seed))
 
 
@@ -173,10 +173,10 @@ def verdict(record: Record) -> list[str]:
     better = [name for name in found if name != "obrs" and found[name]["kl"][0] < ours]
     matched = ("drs", "mhgan", "mhgan_calibrated", "topk")
     if not set(better) & set(matched):
-        seconds = min(matched, key=lambda name: found[name]["kl"][0])
+        next_best = min(matched, key=lambda name: found[name]["kl"][0])
         lines = [
             f"At K = {k:g} OBRS leaves the least KL of all rejection methods, {ours:.3f}; "
-            f"the next is {LABELS[seconds]}, {found[seconds]['kl'][0]:.3f}."
+            f"the next is {LABELS[next_best]}, {found[next_best]['kl'][0]:.3f}."
         ]
     else:
         lines = [f"At K = {k:g} OBRS leaves a KL of {ours:.3f} and is not the best of the rejection methods."]
@@ -261,11 +261,13 @@ def plot(record: Record) -> Any:
     panels = drawn.subplots(1, 3, sharey=True, width_ratios=(1.15, 1, 1))
     places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(order)}
     for name, row in found.items():
-        its = LOOKS.get(name, LOOKS["obrs_refit" if name.startswith("obrs") else "mhgan_calibrated"])
+        style = LOOKS.get(name, LOOKS["obrs_refit" if name.startswith("obrs") else "mhgan_calibrated"])
         values = (("precision", 100.0), ("kl", 1.0), ("g", 1 / record.config["n"]))
         for panel, (key, scale) in zip(panels, values, strict=True):
             mean, sd = (scale * value for value in row[key])
-            panel.errorbar(mean, places[name], xerr=sd, color=its.colour, marker=its.marker, ms=7, mec="0.2", mew=0.5)
+            panel.errorbar(
+                mean, places[name], xerr=sd, color=style.colour, marker=style.marker, ms=7, mec="0.2", mew=0.5
+            )
         if name in PAPER:
             mean = PAPER[name]["precision"][0]
             panels[0].plot(mean, places[name], "D", ms=10, mfc="none", mec="0.3", label="paper")

@@ -1,4 +1,4 @@
-"""Section 5.3: what training with the rejection inside is worth, for every way to do it.
+"""Section 5.3: what training for a budget is worth, for every generator loss.
 
 The paper trains BigGANs on CIFAR-10 and CelebA. Here every generator loss of `obrs.training.losses` trains the same
 small networks from the same seeds: on 25 Gaussians a strong generator (three hidden layers of 100) and a weak one
@@ -7,9 +7,9 @@ they were trained for: the moving average of the generator (decay 0.99) proposes
 fresh samples of it, rejects fresh proposals, and what it keeps is measured.
 
 - `divergence`: the GAN divergence (twice Jensen-Shannon, at most 1.386) between the target and what is kept. On the
-  Gaussians from a histogram of what is kept over 301 cells of known mass. On the digits, whose density nobody knows,
-  the dual bound E_P[f'(u)] - E_Q~[f*(f'(u))] at the fitted ratio, on test images and fresh proposals: it is below the
-  truth, by as much as the ratio is wrong.
+  Gaussians it comes from a histogram of what is kept over 301 cells of known mass. On the digits, whose density is
+  unknown, it is the dual bound E_P[f'(u)] - E_Q~[f*(f'(u))] at the fitted ratio, on test images and fresh proposals: a
+  lower bound, which is sharp if the ratio is right.
 - `high_quality`: share of what is kept within 4 sigma of a mode; of the digits, share that a classifier gives a
   probability of at least 0.9 to some digit.
 - `modes`: modes with a sample of high quality; of the digits, classes with at least 1 % of what is kept.
@@ -83,7 +83,7 @@ class Config:
         image_steps: Steps of the generator on digits.
         critic_steps: Steps of the critic for each of them.
         batch_size: Samples a step.
-        generator_lr, critic_lr: Learning rates; rejection trusts the critic, so the critic is to be the faster one.
+        generator_lr, critic_lr: Learning rates; rejection relies on the critic, so the critic gets the larger one.
         refit_steps: Steps of the ratio that judges.
         real: Points of the target that it is fitted on.
         proposals: Fresh proposals that it rejects.
@@ -329,18 +329,18 @@ def render(record: Record) -> str:
         for line in summary(record):
             if line["setting"] == setting:
                 divergence, quality, modes = (
-                    _said(line[key], digits) for key, digits in zip(_WORST, (3, 3, 1), strict=True)
+                    _mean_sd(line[key], digits) for key, digits in zip(_WORST, (3, 3, 1), strict=True)
                 )
                 failed = f"{line['collapsed']} of {line['runs']}"
-                told = f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}"
+                text = f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}"
                 if line["mode"] != first and (less := gain(record, setting, line["mode"], over=first)):
                     mean, error, wins, seeds = less
-                    told += f"{mean:>+10.3f} ± {error:.3f}{wins:>3}/{seeds}".rjust(24)
-                lines.append(told)
+                    text += f"{mean:>+10.3f} ± {error:.3f}{wins:>3}/{seeds}".rjust(24)
+                lines.append(text)
     return "\n".join(lines)
 
 
-def _said(pair: tuple[float, float], digits: int) -> str:
+def _mean_sd(pair: tuple[float, float], digits: int) -> str:
     return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
 
 

@@ -1,1 +1,1 @@
-"""Numbers of real and fake samples."""
+"""Metrics: numbers that compare samples with a target."""

@@ -47,12 +47,12 @@ def mode_cells(
 ) -> Cells:
     """Cut the discs around the modes of a 2-D mixture into rings and sectors of equal mass; the rest is one cell.
 
-    With the defaults 25 modes have 301 cells, enough to see a mode that is too narrow, too wide, off its place,
+    With the defaults 25 modes have 301 cells, enough to see a mode that is too narrow, too wide, in the wrong place,
     too rare or missing; 2500 samples put 8 into each.
 
     Args:
         modes: Means, shape `(modes, 2)`, at least 2 n_sigma sigma apart, so that no component reaches into the
-            disc of another: what does is below exp(-n_sigma²/2) of its mass, and neglected.
+            disc of another; less than exp(-n_sigma²/2) of its mass does, which is neglected.
         sigma: Standard deviation of a component, per axis: one number, or one per mode.
         weights: Weight of each component; equal by default.
         rings, sectors: How often a disc is cut by radius and by angle.
@@ -103,9 +103,9 @@ def grid_cells(
     Args:
         log_prob: Log-density of points `(n, 2)`.
         low, high: The square is [low, high]².
-        cells: Cells a side.
-        fine: Points of the midpoint rule a side of a cell; a few for each standard deviation of the thinnest part.
-        min_mass: Cells with less than this are one cell with the outside: 10 / n leaves those that n samples can see.
+        cells: Cells per side.
+        fine: Points of the midpoint rule per side of a cell; a few for each standard deviation of the thinnest part.
+        min_mass: Cells with less mass are joined with the outside; 10 / n leaves those that n samples can see.
 
     Example:
         >>> square = grid_cells(lambda x: np.where((abs(x) < 1).all(1), np.log(0.25), -np.inf), low=-2, high=2, cells=4)
@@ -142,10 +142,10 @@ def grid_cells(
 def histogram_divergence(x: Array, cells: Cells, *, divergence: str = "kl") -> float:
     """Estimate a divergence between a target and the distribution of samples, at the resolution of the cells.
 
-    Both estimates have their leading bias taken out, so that samples of the target itself have a mean of nearly 0
-    (and come out below 0 half of the time) instead of the (cells - 1)/(2n) and (cells - 1)/(8n) nats of the plain
-    histogram. What is estimated is the divergence of the two histograms, at most that of the distributions: the
-    cells do not see what happens inside of them.
+    The leading bias of both estimates is removed. So for samples of the target itself the mean is nearly 0 (and half
+    of the estimates are below 0) instead of the (cells - 1)/(2n) and (cells - 1)/(8n) nats of the plain histogram. The
+    estimate is for the divergence of the two histograms, which is at most that of the distributions: cells do not see
+    what happens inside of them.
 
     - "kl": KL(target‖samples), `sum p log(p / ((N + 1/2)/n))` with N samples in a cell. `log(N + 1/2)` has mean
       `log E[N] + O(1/E[N]²)`, so a half is the smoothing that needs no further correction. In a cell with E[N] far

@@ -39,8 +39,8 @@ class ModeScores:
             in 2-D; a model that makes the same point again and again has 0. NaN where no mode has two samples.
         jsd: Jensen-Shannon divergence in nats, at most log 2, between the histogram of the samples over the modes
             and one more class for those of no mode, and the weights of the modes with nothing in that class.
-        jsd_assigned: The same of the high-quality samples alone, without that class: balance, whatever the precision.
-            NaN if there are none.
+        jsd_assigned: The same for the high-quality samples alone, without that class: the balance, whatever the
+            precision. NaN if there are none.
         counts: Weight of the high-quality samples of each mode, in the order of the modes.
     """
 
@@ -148,7 +148,7 @@ def jensen_shannon(p: Floats, q: Floats) -> float:
 
 
 def points(x: Any, name: str) -> Floats:
-    """Return points of shape `(n, dim)` as float64 NumPy memory, or say what is wrong with them.
+    """Return points of shape `(n, dim)` as a float64 NumPy array, or raise an error that says what is wrong.
 
     Example:
         >>> points([[0, 1]], "x")
@@ -164,7 +164,7 @@ def points(x: Any, name: str) -> Floats:
 
 
 def widths(sigma: Any, modes: int) -> Floats:
-    """Return one standard deviation for each mode, from one number or so many.
+    """Return one standard deviation for each mode, from one number or one per mode.
 
     Example:
         >>> widths(0.1, 3)

@@ -20,7 +20,7 @@ from .._arrays import host_view, like
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..fitting.tensors import read_tensors, write_tensors
-from ..sampling.callables import warn_of_train_mode
+from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .boosted import Boosted, tree_scores
 from .evidence import losses, mean_of_means

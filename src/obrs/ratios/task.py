@@ -22,8 +22,7 @@ from ..fitting.batches import Shuffled
 from ..fitting.loop import fit_best
 from ..fitting.seeds import own_noise
 from ..fitting.tensors import Checkpoint, check_folder, fingerprint
-from ..sampling.batches import take
-from ..sampling.callables import propose_batch
+from ..sampling.proposals import propose_batch, take
 
 __all__ = ["FILE", "Outcome", "Task", "Tensor", "check_numbers", "fit_network", "logistic_loss", "prepare", "to_tensor"]
 

@@ -1,1 +1,1 @@
-"""OBRS and its rivals under one protocol: a proposal, a log-ratio and a rule, in; samples and their cost, out."""
+"""OBRS and its rivals under one protocol: from a proposal, a log-ratio and a rule to samples and their cost."""

@@ -1,7 +1,7 @@
-"""Simple ways to better samples that a sampler has to beat: top-k, truncation of the latent, resampling.
+"""Simple methods that every sampler should be compared with: top-k, resampling, truncation of the latent.
 
-Proposals are made and scored batch by batch. Scores are kept for all of them, samples only while they may still be
-among the output: at most 2n and a batch.
+Proposals are made and scored batch by batch. All scores are kept. Samples are kept only while they may still be part of
+the output: at most 2n and one batch.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,14 @@ import numpy as np
 
 from .._arrays import host_view, like
 from .._inputs import check_budget, check_count, is_number, out_of_reach
+from .._progress import Report, reporting
 from ..draws import Purpose, uniform_columns
 from ..errors import InputError
 from ..types import Array
-from .batches import Batch, concatenate, take
-from .callables import propose_batch, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import Report, reporting
+from .proposals import Batch, concatenate, propose_batch, score_batch, take, warn_of_train_mode
 from .rejection import gather
-from .samples import Calls, Samples
+from .samples import Calls, Samples, unjudged
 
 __all__ = ["SIR", "TopK", "Truncation"]
 
@@ -35,8 +34,8 @@ Ints = np.ndarray[Any, Any]
 class TopK:
     """Draw `n * budget` proposals and keep the n with the largest ratio.
 
-    The output is not distributed as the target: whatever the budget, only the region of largest ratio is left, and
-    more of it is lost as the budget grows. It looks good and has little variety: precision up, recall down.
+    The output does not follow the target: only the region of largest ratio is left, and it shrinks as the budget grows.
+    The samples look good and have little variety: high precision, low recall.
 
     Args:
         budget: Proposals per output, at least 1.
@@ -70,7 +69,7 @@ class TopK:
         Args:
             model: The model.
             n: Outputs wanted.
-            seed: Of the latents.
+            seed: Seed of the latents.
             progress: Show a bar; None shows one on a terminal.
 
         Raises:
@@ -85,14 +84,14 @@ class TopK:
 class SIR:
     """Draw `n * budget` proposals and resample n of them with probabilities proportional to the ratio.
 
-    Sampling–importance–resampling. With replacement an output follows the target up to a bias of order one over the
-    pool, at any budget; but outputs are not independent, as proposals of large ratio are put out several times.
-    Without replacement nothing is repeated, and the bias lasts: proposals of large ratio run out, so at a small budget
-    the output is hardly better than the model.
+    Sampling–importance–resampling. With replacement an output follows the target up to a bias of order 1 / pool, at
+    any budget. But outputs are not independent: proposals of large ratio occur several times. Without replacement
+    nothing is repeated, but the bias stays: proposals of large ratio run out, so at a small budget the output is
+    hardly better than the model.
 
     Args:
         budget: Proposals per output, at least 1.
-        replace: Whether a proposal may be put out again. Without, draws are made one after the other from what is
+        replace: Whether a proposal may occur more than once. If not, draws are made one after the other from what is
             left of the pool, and a budget of 1 returns the pool.
         batch_size: Proposals at a time; the result does not depend on it.
 
@@ -128,7 +127,7 @@ class SIR:
         Args:
             model: The model.
             n: Outputs wanted.
-            seed: Of latents and resampling.
+            seed: Seed of latents and resampling.
             progress: Show a bar; None shows one on a terminal.
 
         Raises:
@@ -143,9 +142,9 @@ class SIR:
 class Truncation:
     """Truncate the latent: entries with |z| > threshold are drawn again until they lie inside.
 
-    Entries inside stay what they are, so that at a large threshold the output is that of the model. The critic is
-    not asked. What the generator makes of the outer latents is lost, whether it was good or bad: the sample
-    concentrates around G(0), precision rises and recall falls, and nothing pulls it towards the target.
+    Entries inside stay as they are, so at a large threshold the output is that of the model. The critic is not used.
+    What the generator makes of the outer latents is lost, good or bad. The samples concentrate around G(0): precision
+    rises and recall falls, and nothing pulls them towards the target.
 
     Args:
         threshold: Largest |z|, above 0. The authors' figure shows 2, 1, 0.5 and 0.04.
@@ -182,7 +181,7 @@ class Truncation:
         Args:
             model: The model; its log-ratio is not used.
             n: Outputs wanted.
-            seed: Of the latents.
+            seed: Seed of the latents.
             progress: Show a bar; None shows one on a terminal.
         """
         n = check_count(n, "n")
@@ -194,11 +193,9 @@ class Truncation:
         for at in range(0, n, self.batch_size):
             begun, ids = perf_counter(), np.arange(at, min(at + self.batch_size, n))
             x = propose_batch(lambda ids: model.generate(self._latent(model, ids, seed)), ids)
-            cost, nothing = Calls(generator=len(ids)), np.zeros(len(ids))
             end = int(ids[-1]) + 1
             report(end, end)
-            seconds = perf_counter() - begun
-            yield Samples(x, ids, nothing + np.nan, nothing, len(ids), len(ids), cost, cost, seconds, end)
+            yield unjudged(x, ids, calls=Calls(generator=len(ids)), seconds=perf_counter() - begun)
 
     def _latent(self, model: Model, ids: Ints, seed: int) -> Array:
         latent = model.latent(ids, seed=seed)
@@ -211,7 +208,7 @@ def _truncate(z: Floats, ids: Ints, threshold: float, seed: int) -> None:
     """Draw the entries of z outside the threshold again, in place, by rejection from a uniform.
 
     Exact, and quick at every threshold: for small ones most candidates are accepted, for large ones few entries
-    are outside. Each round has columns of its own, after those of the latents themselves.
+    are outside. Each round has its own columns, after those of the latents.
     """
     dim = z.shape[1]
     first = dim + dim % 2
@@ -226,10 +223,10 @@ def _truncate(z: Floats, ids: Ints, threshold: float, seed: int) -> None:
 
 
 class _Chosen(Protocol):
-    """Who is chosen of the proposals seen so far."""
+    """Which of the proposals seen so far are chosen."""
 
     def add(self, ids: Ints, log_ratio: Floats) -> Ints:
-        """See a batch, and return the ids of the chosen: -1 if there is nobody yet; some may occur twice."""
+        """Take a batch, and return the ids of the chosen: -1 where nothing is chosen yet; an id may occur twice."""
         ...
 
 
@@ -243,7 +240,7 @@ class _Pool:
 
     def run(self, model: Model, chosen: _Chosen, *, seed: int, progress: bool | None) -> Samples:
         begun = perf_counter()
-        size = max(self.n, ceil(self.n * float(self.budget) * (1 - 1e-12)))  # 10 times 1.1 is not 12
+        size = max(self.n, ceil(self.n * float(self.budget) * (1 - 1e-12)))  # 10 times 1.1 makes 11 proposals, not 12
         warn_of_train_mode(model.generate, model.log_ratio)
         shelf, scores = _Shelf(2 * self.n), np.empty(size)
         with reporting(size, progress) as report:
@@ -257,19 +254,29 @@ class _Pool:
         if len(ids) < self.n or ids[0] < 0:
             raise out_of_reach(self.n / size, float(np.mean(scores > -inf)))
         cost, x = Calls(generator=size, critic=size), shelf.get(ids)
-        nothing, seconds = np.zeros(self.n), perf_counter() - begun
-        return Samples(x, ids, scores[ids], nothing, size, size, cost, cost, seconds, size)
+        return Samples(
+            x=x,
+            ids=ids,
+            log_ratio=scores[ids],
+            log_weight=np.zeros(self.n),
+            proposed=size,
+            executed=size,
+            calls=cost,
+            executed_calls=cost,
+            seconds=perf_counter() - begun,
+            next_id=size,
+        )
 
 
 class _Shelf:
-    """Samples that may still be put out, by their ids; those that may not are thrown away now and then."""
+    """Samples that may still be part of the output, by their ids; the others are thrown away now and then."""
 
     def __init__(self, most: int) -> None:
         self.most, self.ids = most, np.empty(0, np.int64)
         self.pieces: list[Batch] = []
 
     def add(self, ids: Ints, x: Batch, alive: Ints) -> None:
-        """Take those of a batch that are among the `alive`; both are sorted, and the batch has no gaps."""
+        """Take those of a batch that are among `alive`; both are sorted, and the ids of the batch have no gaps."""
         index = alive[np.searchsorted(alive, ids[0]) :] - ids[0]
         if index.size:
             self.pieces.append(take(x, index))
@@ -314,9 +321,9 @@ def _gumbels(ids: Ints, seed: int) -> Floats:
 class _Slots:
     """n independent draws with probabilities proportional to the ratios, from a stream whose sum is not known.
 
-    Let S be the sum of the ratios so far. A slot that took its proposal at S = s passes on when S exceeds s / U for a
-    uniform U: it has kept its proposal with probability s / S, as it should, and one uniform decides about all
-    proposals until then.
+    Let S be the sum of the ratios so far. A slot that took its proposal at S = s takes another one when S exceeds s / U
+    for a uniform U. So at any S it still has its proposal with probability s / S, as it should, and one uniform decides
+    about all proposals until then.
     """
 
     def __init__(self, n: int, seed: int) -> None:

@@ -1,7 +1,7 @@
 """Markov chains over the proposals of a model: Metropolis–Hastings with the ratio as its target.
 
-All chains advance together. A block of chains asks for its proposals a few steps at a time, each of them once, and
-holds one sample per chain; the decisions are made on the scores alone.
+All chains advance together. A block of chains asks for the proposals of a few steps at a time, each proposal once, and
+holds one sample per chain. Decisions need only the scores.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,11 @@ import numpy as np
 
 from .._inputs import check_budget, check_count
 from .._names import unknown_name
+from .._progress import Report, reporting
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
-from .batches import Batch, concatenate, length, take
-from .callables import propose_batch, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import Report, reporting
+from .proposals import Batch, concatenate, length, propose_batch, score_batch, take, warn_of_train_mode
 from .rejection import gather
 from .samples import Calls, Samples, join
 
@@ -31,7 +30,7 @@ Ints = np.ndarray[Any, Any]
 
 STARTS = ("real", "fake")
 _LEAVE, _RESTART, _START = range(3)  # columns: a chain's own decisions, those of its restart, its real sample
-_MOST_CHAINS = 1000  # per output, before we say that chains do not move
+_MOST_CHAINS = 1000  # per output; then an error says that chains do not move
 
 
 class _Ends(NamedTuple):
@@ -47,18 +46,18 @@ class _Ends(NamedTuple):
 class MHGAN:
     """Metropolis–Hastings on the samples of a model, one chain for each output.
 
-    A chain is at x, gets a proposal x' from the model and goes there with probability `min(1, r(x') / r(x))`; the
-    output is where it is after `steps` proposals. Its stationary distribution is the target. A state with r = 0 is
-    left for any proposal.
+    A chain is at x, gets a proposal x' from the model and moves to it with probability `min(1, r(x') / r(x))`. The
+    output is where it is after `steps` proposals. Its stationary distribution is the target. At r = 0 any proposal is
+    accepted.
 
-    A chain that starts at a real sample and never leaves it would hand out training data. Like the authors' code,
-    it is run again on its own proposals, with the first of them as the start and new decisions. So an output is
-    always a sample of the model, and `steps=1` is the model itself.
+    A chain that starts at a real sample and never leaves it would return training data. As in the authors' code, it is
+    then run again on its own proposals, with the first of them as the start and new decisions. So an output is always a
+    sample of the model, and `steps=1` is the model itself.
 
     Args:
         steps: Proposals per chain. The authors take 640.
         start: "real", a random one of the model's real samples, or "fake", the first proposal.
-        discard_unmoved: Throw away the chains that accepted nothing, and run others, instead of the second run.
+        discard_unmoved: Throw away chains that accepted nothing and run others, instead of a second run.
         batch_size: Proposals at a time, and chains at most; the result does not depend on it.
 
     Example:
@@ -102,7 +101,7 @@ class MHGAN:
         Args:
             model: The model; with `start="real"` it needs real samples.
             n: Outputs wanted.
-            seed: Of latents, starts and decisions.
+            seed: Seed of latents, starts and decisions.
             progress: Show a bar; None shows one on a terminal.
 
         Raises:
@@ -141,16 +140,16 @@ class MHGAN:
         used = len(chains) if len(index) <= most else int(index[most - 1]) + 1
         index = index[:most]
         return Samples(
-            take(ends.x, index),
-            ends.ids[index],
-            ends.log_ratio[index],
-            np.zeros(len(index)),
-            used * self.steps,
-            len(chains) * self.steps,
-            self._cost(used),
-            self._cost(len(chains)),
-            perf_counter() - begun,
-            (int(chains[0]) + used) * self.steps,
+            x=take(ends.x, index),
+            ids=ends.ids[index],
+            log_ratio=ends.log_ratio[index],
+            log_weight=np.zeros(len(index)),
+            proposed=used * self.steps,
+            executed=len(chains) * self.steps,
+            calls=self._cost(used),
+            executed_calls=self._cost(len(chains)),
+            seconds=perf_counter() - begun,
+            next_id=(int(chains[0]) + used) * self.steps,
         )
 
     def _cost(self, chains: int) -> Calls:
@@ -169,8 +168,8 @@ class MHGAN:
     def _run(self, model: Model, chains: Ints, anchor: Floats | None, seed: int) -> _Ends:
         """Run chains from real samples with scores `anchor`, or from their first proposals.
 
-        What is held for a chain that has not left its real sample is the state of its second run. The first step
-        leaves a state of r = 0 that nobody sees, so it always takes the proposal.
+        For a chain that has not left its real sample, the state of its second run is held. Before the first step that
+        state has r = 0, so the first proposal is always taken.
         """
         count, wide = len(chains), max(1, self.batch_size // len(chains))
         rows = np.arange(count)

@@ -46,10 +46,10 @@ def compare(
     repeats: int = 1,
     seed: int = 0,
 ) -> Comparison:
-    """Draw `n` samples with each sampler and tell what they cost and how good they are.
+    """Draw `n` samples with each sampler; return what they cost and how good they are.
 
     Args:
-        samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with constants of your own.
+        samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with your own constants.
         model: The model.
         n: Samples from each.
         budget: Generator calls per sample to match.
@@ -102,7 +102,7 @@ def _run(
 
 
 def _bare_seconds(model: Model, n: int, seed: int) -> float:
-    from .callables import no_grad
+    from .proposals import no_grad
 
     times = []
     for _ in range(3):

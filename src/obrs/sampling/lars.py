@@ -1,7 +1,7 @@
 """Learned accept/reject sampling: normalizing flows whose base is a Gaussian filtered by a learned acceptance a(z).
 
 Both bases are modules that zuko's flows take as they are: calling one returns a distribution. `ResampledBase` is that
-of the literature, with an acceptance rate that is learned. `BudgetedBase` is told its rate: 1 in `budget`.
+of the literature, with an acceptance rate that is learned. You give `BudgetedBase` its rate: 1 in `budget`.
 
 References:
     | Resampled Priors for Variational Autoencoders (Bauer & Mnih, 2019)
@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import InputError, InputTypeError, MissingLibraryError
+
 try:
     import torch
     from torch import nn
     from torch.distributions import Distribution
 except ImportError as error:
-    raise ImportError("obrs.sampling.lars needs torch and zuko: pip install 'obrs[flows]'") from error
+    raise MissingLibraryError("obrs.sampling.lars needs torch and zuko: pip install 'obrs[flows]'") from error
 
 from .._arrays import host_view
 from .._inputs import check_budget, check_count, is_number
 from ..acceptance import Budgeted
 from ..budget import Cut, acceptance_rate, solve_log_c
 from ..draws import accept, normals
-from ..errors import InputError, InputTypeError
 from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
 from ..types import Array
@@ -47,7 +48,7 @@ class Draws(NamedTuple):
 
 
 class _FilteredNormal(nn.Module):  # type: ignore[misc]
-    """A standard normal, some of which is rejected as a network says."""
+    """A standard normal that is filtered by a network."""
 
     def __init__(self, dim: int, width: int, layers: int, draws: int, seed: int) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class ResampledBase(_FilteredNormal):
         width, layers: Hidden layers of a, which ends in a sigmoid.
         momentum: Share ε of a new batch in the average: Z ← (1 - ε) Z + ε Z_batch.
         draws: Candidates in a batch.
-        seed: Of the candidates in training; torch's own seed decides the initial network.
+        seed: Seed of the candidates in training; torch's own seed decides the initial network.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -172,16 +173,16 @@ class ResampledBase(_FilteredNormal):
 class BudgetedBase(_FilteredNormal):
     """A Gaussian filtered by a(z) = min(c w(z), 1), with c solved so that 1 in `budget` candidates is accepted.
 
-    The density is π(z) a(z)/Z with Z = 1/budget; if w is so even that exact rejection costs less, Z is above that.
+    The density is π(z) a(z)/Z with Z = 1/budget; if w varies so little that exact rejection costs less, Z is larger.
     log w is a network. In training c is solved on a new batch of candidates each time, and the gradient goes through
-    it: to raise w somewhere lowers the acceptance elsewhere. In evaluation c and Z are what `estimate_z` found.
+    it: raising w in one place lowers the acceptance elsewhere. In evaluation c and Z are what `estimate_z` found.
 
     Args:
         dim: Dimension.
         budget: Candidates per sample, at least 1.
         width, layers: Hidden layers of log w.
         draws: Candidates in a batch.
-        seed: Of the candidates in training; torch's own seed decides the initial network.
+        seed: Seed of the candidates in training; torch's own seed decides the initial network.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -270,7 +271,7 @@ def with_base(flow: Any, base: Any) -> Any:
     try:
         from zuko.flows import Flow
     except ImportError as error:
-        raise ImportError("with_base needs zuko: pip install 'obrs[flows]'") from error
+        raise MissingLibraryError("with_base needs zuko: pip install 'obrs[flows]'") from error
     if not hasattr(flow, "transform"):
         raise InputTypeError(f"flow must be a flow of zuko, got {type(flow).__name__}")
     ours, theirs = tuple(base().event_shape), tuple(flow().event_shape)

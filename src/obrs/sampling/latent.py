@@ -13,17 +13,15 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .._inputs import check_budget, check_count, is_number
-from .._progress import bar
+from .._progress import Report, bar, reporting
 from ..acceptance import Budgeted
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import descend, fit
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from ..fitting.seeds import own_noise
 from ..types import Array
-from .batches import concatenate
-from .callables import no_grad, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import Report, reporting
+from .proposals import concatenate, no_grad, score_batch, warn_of_train_mode
 from .rejection import gather, stream
 from .samples import Calls, Samples, first
 
@@ -35,7 +33,7 @@ _PROBE, _BLOCK = 65536, 4096  # latents on which the largest and the mean weight
 
 @dataclass(frozen=True)
 class LatentWeights:
-    """A weight for every latent, with what rejection has to know about it.
+    """A weight for every latent, and what rejection needs to know about it.
 
     Args:
         network: Maps torch latents of shape `(n, dim)` to weights of shape `(n,)`, at least 0.
@@ -250,7 +248,7 @@ class LatentRS(_LatentSampler):
 
     @classmethod
     def at_budget(cls, budget: float) -> "LatentRS":
-        """Fit to the log-ratio within seconds: what all samplers of a comparison know. No budget to match."""
+        """Return the sampler with weights fitted to the log-ratio, in seconds; the budget has no effect."""
         check_budget(budget)
         return cls(fit=_quick_fit)
 
@@ -259,7 +257,7 @@ class LatentRS(_LatentSampler):
 class LatentRSGA(LatentRS):
     """LatentRS, then a few steps of gradient ascent on log w(z) before the generator runs.
 
-    The samples score higher than those of LatentRS and are less diverse: what comes out no longer follows w.
+    The samples score higher than those of LatentRS and are less diverse: they no longer follow w.
 
     Args:
         weights, fit, batch_size, max_proposed: As for `LatentRS`.
@@ -298,7 +296,7 @@ class LatentRSGA(LatentRS):
 class BudgetedLatentRS(_LatentSampler):
     """OBRS in latent space: accept z with probability min(c w(z), 1), c solved for `budget` latents per sample.
 
-    The best use of so many evaluations of w; one freak weight does not decide. `log_weight` is what is left, log(w/a).
+    The best use of `budget` evaluations of w; one extreme weight does not decide. `log_weight` is log(w/a).
 
     Args:
         budget: Latents tried per sample.

@@ -7,7 +7,7 @@ from typing import Any
 from ..draws import normals
 from ..errors import InputError
 from ..types import Array, LogRatio
-from .callables import holds_torch
+from .proposals import holds_torch
 
 __all__ = ["Model"]
 

@@ -2,8 +2,8 @@
 
 They need a model in torch, `Model(..., like=a tensor or device)`. Gradients are taken with respect to the moving point
 only: the parameters of the networks and their `.grad` stay as they are. Every proposal becomes a sample, with its own
-id and noise, so results do not depend on the batch size. What comes out has no weight, and NaN for its log-ratio, as
-the last point is not scored.
+id and noise, so results do not depend on the batch size. The samples have no weight, and their log-ratio is NaN,
+because the last point is not scored.
 """
 
 import sys
@@ -20,13 +20,12 @@ from array_api_compat import is_torch_array
 from .._arrays import detached, host_view
 from .._inputs import check_budget, is_number
 from .._names import unknown_name
+from .._progress import reporting
 from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError
-from .batches import Batch, concatenate, map_leaves
-from .callables import no_grad, score_batch, warn_of_train_mode
 from .model import Model
-from .progress import reporting
-from .samples import Calls, Samples, check_length
+from .proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
+from .samples import Calls, Samples, unjudged
 
 __all__ = ["DDLS", "DOT", "DGflow", "lipschitz"]
 
@@ -39,7 +38,7 @@ _PAIRS_FROM = 2**62  # ids of the latents of `lipschitz`, out of the way of thos
 
 
 class _Refiner(ABC):
-    """What the three have in common: checks, blocks of samples, the walk, the account."""
+    """What the three methods share: checks, blocks of samples, the steps, the cost."""
 
     steps: int
     batch_size: int
@@ -57,7 +56,7 @@ class _Refiner(ABC):
         """Return the sampler with `ceil(budget)` steps and the other constants as they are.
 
         This is how these methods are compared with rejection at K proposals per sample: three steps at K = 2.6. The
-        final generation of the latent methods is not in that count; it is in `Samples.calls`.
+        final generation of the latent methods is not counted as a step; it is in `Samples.calls`.
         """
         return cls(steps=ceil(check_budget(budget)))  # type: ignore[call-arg]
 
@@ -68,15 +67,15 @@ class _Refiner(ABC):
         if not is_torch_array(model.latent(np.arange(0), seed=seed)):
             raise InputTypeError(f"{type(self).__name__} needs torch; give Model(..., like=...) its tensor or device")
         warn_of_train_mode(model.generate, model.log_ratio)
-        made = []
+        refined = []
         with sys.modules["torch"].inference_mode(False), reporting(n, progress) as report:
             ready, calls = self._prepared(model, seed)
             for start in range(0, n, self.batch_size):
                 stop = min(start + self.batch_size, n)
-                made.append(ready._refined(model, np.arange(start, stop), seed))
+                refined.append(ready._refined(model, np.arange(start, stop), seed))
                 report(stop, stop)
-        x, calls, unscored = concatenate(made), calls + self._cost(n), np.full(n, np.nan)
-        return Samples(x, np.arange(n), unscored, np.zeros(n), n, n, calls, calls, perf_counter() - begun, n)
+        x, calls = concatenate(refined), calls + self._cost(n)
+        return unjudged(x, np.arange(n), calls=calls, seconds=perf_counter() - begun)
 
     def _prepared(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
         return self, Calls()
@@ -96,7 +95,7 @@ class _Refiner(ABC):
 
     @abstractmethod
     def _drift(self, model: Model, start: Tensor) -> Drift:
-        """Say how a point moves; each method has its own way."""
+        """Return how a point moves; each method has its own way."""
 
     def _std(self, step: int) -> float:
         return 0.0
@@ -109,14 +108,14 @@ class _Refiner(ABC):
 
 @dataclass(frozen=True)
 class DOT(_Refiner):
-    """Discriminator optimal transport: gain log-ratio, but stay near the sample that one started from.
+    """Discriminator optimal transport: raise the log-ratio of a sample, but keep it near its start.
 
     Descends `-d(x)/k_eff + |x - y + offset|` from y = G(z) in target space, or `-d(G(z))/k_eff + |z - z_y + offset|`
     from the latent z_y of the sample in latent space, d being the log-ratio.
 
     Cost per sample: one generation, and one score with its gradient per step; in latent space one generation with its
     gradient per step on top. Estimating k_eff takes another 2 pairs repeats generations and scores, 2000 by default,
-    once per call; they are counted too. Give `k_eff` to spare them.
+    once per call; they are counted too. With `k_eff` they are not needed.
 
     Args:
         space: "target" or "latent".
@@ -125,8 +124,8 @@ class DOT(_Refiner):
         k_eff: Lipschitz constant of d, or of d(G(z)); None estimates it by `lipschitz` with `pairs` and `repeats`.
         offset: Keeps the distance differentiable at the start.
         clip: Lowest and highest value that the moving point may have, `(low, high)`.
-        project: In latent space, what is done to the gradient g: None leaves it, "tangent" takes (g.z) z / |z|^2 off,
-            so that |z| stays, "published" takes (g.z) z / sqrt(dim) off, as the original code does; that diverges.
+        project: In latent space, what is done to the gradient g: None leaves it as it is; "tangent" subtracts
+            (g.z) z / |z|^2, so that |z| stays; or a function of yours, from g and z to another gradient.
         batch_size: Samples per call of the networks.
 
     Example:
@@ -151,7 +150,7 @@ class DOT(_Refiner):
     repeats: int = 10
     offset: float = 0.001
     clip: tuple[float, float] | None = None
-    project: str | None = None
+    project: str | Callable[[Tensor, Tensor], Tensor] | None = None
     batch_size: int = 1024
 
     def _prepared(self, model: Model, seed: int) -> tuple["DOT", Calls]:
@@ -163,7 +162,7 @@ class DOT(_Refiner):
 
     def _drift(self, model: Model, start: Tensor) -> Drift:
         update, k = _OPTIMISERS[self.optimiser](self), self.k_eff
-        project = _PROJECTIONS[self.project] if self.project and self.space == "latent" else lambda g, z: g
+        project = self._projection() if self.space == "latent" else _unchanged
 
         def drift(state: Tensor, step: int) -> Tensor:
             gap = state - start + self.offset
@@ -172,6 +171,11 @@ class DOT(_Refiner):
             return update(project(gradient, state), step)
 
         return drift
+
+    def _projection(self) -> Callable[[Tensor, Tensor], Tensor]:
+        if self.project is None:
+            return _unchanged
+        return self.project if callable(self.project) else _PROJECTIONS[self.project]
 
 
 @dataclass(frozen=True)
@@ -231,7 +235,7 @@ class DDLS(_Refiner):
         noise_std: Standard deviation of the noise; None for sqrt(step), the only one that draws from the energy as it
             is. Another draws from E / T, at a temperature T = noise_std^2 / step.
         steps: Updates.
-        decay, decay_every: Factor on the step every so many updates; the noise shrinks by its root, so that T stays.
+        decay, decay_every: Factor on the step, and after how many updates; the noise shrinks by its root, so T stays.
         batch_size: Samples per call of the networks.
 
     Example:
@@ -314,7 +318,7 @@ def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
     torch = sys.modules["torch"]
     state = state.detach().requires_grad_()
     with torch.enable_grad():
-        d = model.log_ratio(_made(model, state) if space == "latent" else state)
+        d = model.log_ratio(_checked_samples(model, state) if space == "latent" else state)
         if not is_torch_array(d):
             raise InputTypeError(f"log_ratio must return a tensor of torch with a gradient, got {type(d).__name__}")
         if tuple(d.shape) != (n := len(state),):
@@ -327,7 +331,7 @@ def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
     return d.detach(), slope
 
 
-def _made(model: Model, z: Tensor) -> Batch:
+def _checked_samples(model: Model, z: Tensor) -> Batch:
     x = model.generate(z)
     check_length(x, len(z), "generate")
     return x
@@ -335,7 +339,7 @@ def _made(model: Model, z: Tensor) -> Batch:
 
 def _generate(model: Model, z: Tensor) -> Batch:
     with no_grad():
-        return map_leaves(detached, _made(model, z))
+        return map_leaves(detached, _checked_samples(model, z))
 
 
 def _one_array(x: Batch) -> Any:
@@ -356,10 +360,13 @@ def _adam(dot: DOT) -> Drift:
     return update
 
 
+def _unchanged(gradient: Tensor, z: Tensor) -> Tensor:
+    return gradient
+
+
 _OPTIMISERS: Mapping[str, Callable[[DOT], Drift]] = {"adam": _adam, "sgd": lambda dot: lambda g, step: -dot.lr * g}
 _PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tangent": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / z.square().sum(1, keepdim=True),
-    "published": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / sqrt(z.shape[1]),
 }
 _PULLS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "kl": lambda d: d.new_ones(d.shape),
@@ -377,10 +384,12 @@ def _fits(what: str, test: Callable[..., Any], size: int = 1) -> Callable[[Any, 
     return check
 
 
-def _one_of(among: Collection[str]) -> Callable[[Any, str], None]:
+def _one_of(among: Collection[str], or_function: str = "") -> Callable[[Any, str], None]:
     def check(value: Any, name: str) -> None:
+        if or_function and callable(value):
+            return
         if not isinstance(value, str) or value not in among:
-            raise unknown_name(value, among, name)
+            raise unknown_name(value, among, name, or_else=or_function)
 
     return check
 
@@ -396,6 +405,6 @@ _CHECKS: Mapping[str, Callable[[Any, str], None]] = {
     "clip": _fits("(low, high) with low < high", lambda low, high: low < high, 2),
     "space": _one_of(("target", "latent")),
     "optimiser": _one_of(_OPTIMISERS),
-    "project": _one_of(_PROJECTIONS),
+    "project": _one_of(_PROJECTIONS, ", or give a function of gradient and latent"),
     "f": _one_of(_PULLS),
 }

@@ -1,8 +1,11 @@
 """Rejection with a budget: from a proposal and a log-ratio to kept samples.
 
-A proposal has an id; whether it is kept is a pure function of (seed, id, log-ratio, rule). So the kept set does
-not depend on batch size, backend or number of workers, a run can stop anywhere and go on, and on the same ids
-a larger budget keeps a subset.
+`sample` has two ways. A small pool is drawn whole, and exactly n of it are selected (`sample_pool`). Otherwise the
+first proposals fit a rule, and the rule judges batch after batch (`stream`) until n are kept (`collect`).
+
+A proposal has an id; whether it is kept is a pure function of (seed, id, log-ratio, rule). So the kept set does not
+depend on batch size, backend or number of workers. A run can stop anywhere and go on. On the same ids a larger budget
+keeps a subset.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,20 +18,20 @@ from typing import Any
 import numpy as np
 
 from .._inputs import check_budget, check_count
+from .._progress import Report, reporting
 from ..acceptance import Budgeted
+from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
 from ..selection import inclusion_probability, select
 from ..types import LogRatio, Proposal, Rule
-from .batches import move, take
-from .callables import warn_of_train_mode
-from .progress import Report, reporting
-from .samples import Samples, first, join
-from .steps import Ahead, deciding_uniforms, judge, make
+from .proposals import Proposals, move, score_proposals, take, warn_of_train_mode
+from .samples import Calls, Samples, first, join
 
 __all__ = ["adaptive_stream", "collect", "gather", "sample", "sample_pool", "sample_with", "stream"]
 
-PILOT = 4096  # proposals that a rule is fitted on, and at most this many are drawn at once as a pool
+PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 _BATCH = 1024
+_AHEAD = 1 << 15  # uniforms drawn at a time
 
 
 def sample(
@@ -52,7 +55,7 @@ def sample(
         log_ratio: Scores a batch, shape `(n,)`.
         n: Samples wanted.
         budget: Proposals per kept sample.
-        calibrate: How many proposals to fit the rule on; or a rule that is fitted already.
+        calibrate: How many proposals to fit the rule on; or a fitted rule.
         batch_size: Proposals per call; 1024 by default.
         seed: Decides acceptance; the proposal has its own.
         progress: Show a bar; None shows one on a terminal.
@@ -100,16 +103,11 @@ def sample_with(
     n, size = check_count(n, "n"), check_count(_BATCH if batch_size is None else batch_size, "batch_size")
     warn_of_train_mode(propose, log_ratio)
     with reporting(n, progress) as report:
-        head: list[Samples] = []
-        scores: Any = np.empty(0)
-        if pilot:
-            made = make(propose, log_ratio, np.arange(pilot), size)
-            scores = made.log_ratio
-        rule = fit(scores)
-        if pilot:
-            head = [judge(made, rule, deciding_uniforms(made.ids, seed))]
-        rest = _stream(propose, log_ratio, lambda made: rule, size, seed, pilot, None, 0, 1)
-        return collect(_reported(chain(head, rest), report), n)
+        pilot_batch = score_proposals(propose, log_ratio, np.arange(pilot), size) if pilot else None
+        rule = fit(np.empty(0) if pilot_batch is None else pilot_batch.log_ratio)
+        judged = [] if pilot_batch is None else [_judge(pilot_batch, rule, _deciding_uniforms(pilot_batch.ids, seed))]
+        rest = _judge_all(propose, log_ratio, lambda batch: rule, _blocks(size, start=pilot), seed)
+        return collect(_reported(chain(judged, rest), report), n)
 
 
 def sample_pool(
@@ -136,22 +134,11 @@ def sample_pool(
     size = check_count(_BATCH if batch_size is None else batch_size, "batch_size")
     warn_of_train_mode(propose, log_ratio)
     with reporting(pool, progress) as report:
-        made = make(propose, log_ratio, np.arange(pool), size, report)
-    start = perf_counter()
-    index = select(made.log_ratio, n, seed=seed)
-    share = inclusion_probability(made.log_ratio, n)[index]
-    return Samples(
-        take(made.x, index),
-        made.ids[index],
-        made.log_ratio[index],
-        made.log_ratio[index] - np.log(share),
-        pool,
-        pool,
-        made.calls,
-        made.executed_calls,
-        made.seconds + perf_counter() - start,
-        pool,
-    )
+        proposals = score_proposals(propose, log_ratio, np.arange(pool), size, report)
+    begun = perf_counter()
+    index = select(proposals.log_ratio, n, seed=seed)
+    log_share = np.log(inclusion_probability(proposals.log_ratio, n)[index])
+    return _kept(proposals, index, lambda log_ratio, x: log_ratio - log_share, begun)
 
 
 def stream(
@@ -175,7 +162,7 @@ def stream(
         seed: Decides acceptance.
         start: First id; the `next_id` of an earlier run resumes it.
         stop: Id to end before.
-        shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would.
+        shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would make.
 
     Example:
         >>> from obrs import Budgeted, normals
@@ -191,7 +178,7 @@ def stream(
     if not callable(rule):
         raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
     warn_of_train_mode(propose, log_ratio)
-    return _stream(propose, log_ratio, lambda made: rule, size, seed, start, stop, worker, workers)
+    return _judge_all(propose, log_ratio, lambda batch: rule, _blocks(size, start, stop, worker, workers), seed)
 
 
 def adaptive_stream(
@@ -206,9 +193,9 @@ def adaptive_stream(
 ) -> Iterator[Samples]:
     """Like `stream`, with c refitted from all log-ratios seen so far whenever their number has doubled.
 
-    For models that drift and for starts that are badly calibrated. It guarantees that the rate tends to 1/budget
-    if the proposals settle, and costs a sort per doubling. It gives up nestedness and independence of the batch
-    size: which rule judged a proposal depends on what came before it, and so may whether it was kept.
+    Use it for models that drift and for starts that are badly calibrated. If the proposals settle, the rate tends to
+    1/budget. The price is a sort per doubling, and that a decision depends on the proposals before it: on the same ids
+    another batch size may keep others, and a larger budget need not keep a subset.
 
     Example:
         >>> from obrs import normals
@@ -223,17 +210,17 @@ def adaptive_stream(
     number, fitted_on = 0, 0
     current: Any = None
 
-    def rule_for(made: Samples) -> Rule:
+    def rule_for(batch: Proposals) -> Rule:
         nonlocal number, fitted_on, current
-        seen.append(made.log_ratio)
-        number += len(made)
+        seen.append(batch.log_ratio)
+        number += len(batch)
         if current is None or number >= 2 * fitted_on:
             current, fitted_on = Budgeted.fit(np.concatenate(seen), k), number
         fitted: Rule = current
         return fitted
 
     warn_of_train_mode(propose, log_ratio)
-    return _stream(propose, log_ratio, rule_for, size, seed, start, stop, 0, 1)
+    return _judge_all(propose, log_ratio, rule_for, _blocks(size, start, stop), seed)
 
 
 def collect(
@@ -250,7 +237,7 @@ def collect(
         batches: What `stream` yields.
         n: Samples wanted.
         max_proposed: Give up before a batch that would make more proposals than this.
-        max_seconds: Give up after so many seconds.
+        max_seconds: Give up after this time.
         to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
 
     Raises:
@@ -309,19 +296,13 @@ def gather(
     return join(parts)
 
 
-def _stream(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    rule_for: Callable[[Samples], Rule],
-    size: int,
-    seed: int,
-    start: int,
-    stop: int | None,
-    worker: int,
-    workers: int,
-) -> Iterator[Samples]:
-    # Batches lie on a fixed grid of ids, so that a resumed run and other workers make the same ones.
-    decide = Ahead(seed)
+def _blocks(
+    size: int, start: int = 0, stop: int | None = None, worker: int = 0, workers: int = 1
+) -> Iterator[tuple[int, int]]:
+    """Yield the first id of each batch of a worker, and the id that it ends before.
+
+    Batches lie on a fixed grid of ids, so that a resumed run and other workers make the same ones.
+    """
     for block in count(start // size):
         low, high = max(start, block * size), (block + 1) * size
         if stop is not None:
@@ -329,8 +310,67 @@ def _stream(
             if low >= stop:
                 return
         if block % workers == worker:
-            made = make(propose, log_ratio, np.arange(low, high), size)
-            yield judge(made, rule_for(made), decide(low, high))
+            yield low, high
+
+
+def _judge_all(
+    propose: Proposal,
+    log_ratio: LogRatio,
+    rule_for: Callable[[Proposals], Rule],
+    blocks: Iterable[tuple[int, int]],
+    seed: int,
+) -> Iterator[Samples]:
+    """Score batch after batch, judge each by its rule, and yield what is kept."""
+    uniform = _Ahead(seed)
+    for low, high in blocks:
+        batch = score_proposals(propose, log_ratio, np.arange(low, high), high - low)
+        yield _judge(batch, rule_for(batch), uniform(low, high))
+
+
+def _judge(proposals: Proposals, rule: Rule, uniform: Any) -> Samples:
+    """Keep what the rule accepts: a uniform of the id, compared in float64."""
+    begun = perf_counter()
+    log_a = np.asarray(rule(proposals.log_ratio, proposals.x), dtype=np.float64)
+    if log_a.shape != proposals.log_ratio.shape:
+        raise InputError(f"a rule must return one number per log-ratio, {proposals.log_ratio.shape}, got {log_a.shape}")
+    index = np.flatnonzero(uniform < np.exp(log_a))
+    return _kept(proposals, index, rule.log_weight, begun)
+
+
+def _kept(proposals: Proposals, index: Any, log_weight: Callable[[Any, Any], Any], begun: float) -> Samples:
+    """Return the proposals at these positions as samples; all the proposals are their cost."""
+    cost = Calls(generator=len(proposals), critic=len(proposals))
+    x, log_ratio = take(proposals.x, index), proposals.log_ratio[index]
+    return Samples(
+        x=x,
+        ids=proposals.ids[index],
+        log_ratio=log_ratio,
+        log_weight=np.asarray(log_weight(log_ratio, x), dtype=np.float64),
+        proposed=len(proposals),
+        executed=len(proposals),
+        calls=cost,
+        executed_calls=cost,
+        seconds=proposals.seconds + perf_counter() - begun,
+        next_id=int(proposals.ids[-1]) + 1,
+    )
+
+
+def _deciding_uniforms(ids: Any, seed: int) -> Any:
+    """Return the uniforms of the stream that `obrs.accept` decides by."""
+    return uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[:, 0]
+
+
+class _Ahead:
+    """The uniforms of consecutive ids, drawn for many batches at once: one call costs less than many small ones."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.start, self.drawn = seed, 0, np.empty(0)
+
+    def __call__(self, low: int, high: int) -> Any:
+        """Return the uniforms of the ids from `low` to before `high`."""
+        if not self.start <= low <= high <= self.start + len(self.drawn):
+            self.start, self.drawn = low, _deciding_uniforms(np.arange(low, max(high, low + _AHEAD)), self.seed)
+        return self.drawn[low - self.start : high - self.start]
 
 
 def _reported(parts: Iterable[Samples], report: Report) -> Iterator[Samples]:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from .._arrays import host_view
 from .._files import replacing
 from .._names import lookup
 from ..errors import InputError
-from .batches import Batch, concatenate, leaves, length, map_leaves, take
+from .proposals import Batch, concatenate, leaves, map_leaves, take
 
-__all__ = ["Calls", "Samples", "check_length", "first", "join"]
+__all__ = ["Calls", "Samples", "first", "join", "unjudged"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -40,7 +40,7 @@ class Calls:
 
 @dataclass(frozen=True, repr=False)
 class Samples:
-    """Kept samples with their ids, ratios, weights and cost.
+    """What was kept: samples with their ids, ratios and weights, and what they cost.
 
     Args:
         x: The samples, an array or a tuple or dict of arrays.
@@ -48,15 +48,16 @@ class Samples:
         log_ratio: Their log-ratios, NumPy float64; NaN where a method does not score its output.
         log_weight: log(r/a), the importance weight that is left, NumPy float64; 0 where a method has none.
         proposed: Proposals up to the last one kept.
-        executed: Proposals made, with the rest of the last batch.
+        executed: Proposals made, including the rest of the last batch.
         calls: Evaluations up to the last one kept.
         executed_calls: Evaluations made.
         seconds: Wall time.
         next_id: Where to resume.
 
     Example:
-        >>> s = Samples(np.zeros((2, 3)), np.array([0, 5]), np.zeros(2), np.log([1.0, 3.0]), 8, 8)
-        >>> len(s), s.rate, float(s.mean(lambda x: x[:, 0] + 1.0))
+        >>> weight = np.log([1.0, 3.0])
+        >>> kept = Samples(np.zeros((2, 3)), np.array([0, 5]), np.zeros(2), weight, proposed=8, executed=8)
+        >>> len(kept), kept.rate, float(kept.mean(lambda x: x[:, 0] + 1.0))
         (2, 0.25, 1.0)
     """
 
@@ -137,18 +138,25 @@ class Samples:
             x: Any = dict(zip(facts["keys"], parts, strict=True))
             if facts["kind"] != "dict":
                 x = tuple(parts) if facts["kind"] == "tuple" else parts[0]
-            return cls(
-                x,
-                file["ids"],
-                file["log_ratio"],
-                file["log_weight"],
-                facts["proposed"],
-                facts["executed"],
-                Calls(**facts["calls"]),
-                Calls(**facts["executed_calls"]),
-                facts["seconds"],
-                facts["next_id"],
-            )
+            calls = {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
+            rest: dict[str, Any] = {key: facts[key] for key in ("proposed", "executed", "seconds", "next_id")} | calls
+            return cls(x, file["ids"], file["log_ratio"], file["log_weight"], **rest)
+
+
+def unjudged(x: Batch, ids: Floats, *, calls: Calls, seconds: float) -> Samples:
+    """Return the samples of a method that neither scores nor rejects: all proposals are kept, none has a weight."""
+    return Samples(
+        x=x,
+        ids=ids,
+        log_ratio=np.full(len(ids), np.nan),
+        log_weight=np.zeros(len(ids)),
+        proposed=len(ids),
+        executed=len(ids),
+        calls=calls,
+        executed_calls=calls,
+        seconds=seconds,
+        next_id=int(ids[-1]) + 1,
+    )
 
 
 def _exp(x: float) -> Any:
@@ -158,49 +166,37 @@ def _exp(x: float) -> Any:
 
 def join(parts: Sequence[Samples]) -> Samples:
     """Put runs one after the other; costs add up."""
-    calls, executed_calls = Calls(), Calls()
-    for part in parts:
-        calls, executed_calls = calls + part.calls, executed_calls + part.executed_calls
     filled = [part for part in parts if len(part)] or list(parts[:1])
     return Samples(
-        concatenate([part.x for part in filled]),
-        np.concatenate([part.ids for part in filled]),
-        np.concatenate([part.log_ratio for part in filled]),
-        np.concatenate([part.log_weight for part in filled]),
-        sum(part.proposed for part in parts),
-        sum(part.executed for part in parts),
-        calls,
-        executed_calls,
-        sum(part.seconds for part in parts),
-        max(part.next_id for part in parts),
+        x=concatenate([part.x for part in filled]),
+        ids=np.concatenate([part.ids for part in filled]),
+        log_ratio=np.concatenate([part.log_ratio for part in filled]),
+        log_weight=np.concatenate([part.log_weight for part in filled]),
+        proposed=sum(part.proposed for part in parts),
+        executed=sum(part.executed for part in parts),
+        calls=sum((part.calls for part in parts), Calls()),
+        executed_calls=sum((part.executed_calls for part in parts), Calls()),
+        seconds=sum(part.seconds for part in parts),
+        next_id=max(part.next_id for part in parts),
     )
 
 
 def first(samples: Samples, n: int) -> Samples:
     """Return the first n samples of one batch of contiguous ids, with the cost up to the n-th.
 
-    A batch that has fewer comes back whole; one that has just n loses the cost of what was rejected after.
+    A batch with fewer samples is returned as it is. The cost of what was rejected after the n-th is left out.
     """
     if len(samples) < n:
         return samples
     start = samples.next_id - samples.proposed
     used = int(samples.ids[n - 1]) - start + 1 if n else 0
-    share = Calls(generator=used, critic=used)
-    return Samples(
-        take(samples.x, np.arange(n)),
-        samples.ids[:n],
-        samples.log_ratio[:n],
-        samples.log_weight[:n],
-        used,
-        samples.executed,
-        share,
-        samples.executed_calls,
-        samples.seconds,
-        start + used,
+    return replace(
+        samples,
+        x=take(samples.x, np.arange(n)),
+        ids=samples.ids[:n],
+        log_ratio=samples.log_ratio[:n],
+        log_weight=samples.log_weight[:n],
+        proposed=used,
+        calls=Calls(generator=used, critic=used),
+        next_id=start + used,
     )
-
-
-def check_length(batch: Batch, wanted: int, who: str) -> None:
-    """Raise unless a user's callable returned as many items as it was asked for."""
-    if (got := length(batch)) != wanted:
-        raise InputError(f"{who} must return one item per id, {wanted} of them, got {got}")

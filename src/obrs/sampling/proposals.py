@@ -1,28 +1,70 @@
-"""How the user's callables are run: without gradients, watched for train mode, their answers checked."""
+"""Proposals: how the user's callables are run, and the batches that they return.
+
+A batch is an array, or a tuple or dict of arrays (image, label, latent) that are filtered together. The callables run
+without gradients; a network in train mode is warned about, and what they return is checked.
+"""
 
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj
+from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
-from .._arrays import as_floats, host_view
+from .._arrays import as_floats, host_view, like
 from .._inputs import check_ratios
+from .._progress import Report
 from ..errors import InputError, InputTypeError
-from .batches import Batch
-from .samples import check_length
+from ..types import LogRatio, Proposal
 
-__all__ = ["holds_torch", "no_grad", "proposal", "propose_batch", "score_batch", "warn_of_train_mode"]
+__all__ = ["Batch", "Proposals", "check_length", "concatenate", "holds_torch", "leaves", "length", "map_leaves", "move"]
+__all__ += ["no_grad", "proposal", "propose_batch", "score_batch", "score_proposals", "take", "warn_of_train_mode"]
 
+Batch = Any
 Floats = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class Proposals:
+    """Proposals with their scores, before a rule has judged them.
+
+    Args:
+        x: What `propose` made, one item per id.
+        ids: Their ids, NumPy int64.
+        log_ratio: Their log-ratios, NumPy float64.
+        seconds: Wall time that they took.
+    """
+
+    x: Batch
+    ids: Floats
+    log_ratio: Floats
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def score_proposals(
+    propose: Proposal, log_ratio: LogRatio, ids: Floats, size: int, report: Report = lambda kept, proposed: None
+) -> Proposals:
+    """Make and score the proposals with these ids, `size` at a time."""
+    begun = perf_counter()
+    batches, scores = [], []
+    for at in range(0, len(ids), size):
+        batch = propose_batch(propose, ids[at : at + size])
+        batches.append(batch)
+        scores.append(score_batch(log_ratio, batch, length(batch))[1])
+        report(at + length(batch), at + length(batch))
+    return Proposals(concatenate(batches), ids, np.concatenate(scores), perf_counter() - begun)
+
+
 def proposal(fn: Callable[[int], Batch]) -> Callable[[Any], Batch]:
-    """Wrap a `fn(n)` that makes n samples with randomness of its own into a `propose(ids)`.
+    """Wrap a `fn(n)` that makes n samples with its own randomness into a `propose(ids)`.
 
     The samples are then not reproducible by id; acceptance still is.
 
@@ -135,3 +177,76 @@ def _modules(function: Any, torch: Any, depth: int = 1) -> list[Any]:
 def _held(thing: Any) -> list[Any]:
     """Return a thing and what it holds as attributes."""
     return [thing, *(getattr(thing, "__dict__", None) or {}).values()]
+
+
+def map_leaves(function: Callable[[Any], Any], batch: Batch) -> Batch:
+    """Apply a function to every array of a batch, keeping its shape as a tuple or dict."""
+    if isinstance(batch, dict):
+        return {key: function(value) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(function(value) for value in batch)
+    return function(batch)
+
+
+def leaves(batch: Batch) -> list[Any]:
+    """Return the arrays of a batch."""
+    if isinstance(batch, dict):
+        return list(batch.values())
+    return list(batch) if isinstance(batch, tuple) else [batch]
+
+
+def length(batch: Batch) -> int:
+    """Return how many items a batch has; all its arrays must agree."""
+    for leaf in leaves(batch):
+        if not is_array_api_obj(leaf):
+            raise InputTypeError(f"a batch must be an array or a tuple or dict of arrays, got {type(leaf).__name__}")
+    sizes = {leaf.shape[0] if leaf.ndim else None for leaf in leaves(batch)}
+    if len(sizes) != 1 or None in sizes:
+        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(batch)) or "no arrays"
+        raise InputError(f"the arrays of a batch must have the same first axis, got {shapes}")
+    return int(sizes.pop())  # type: ignore[arg-type]
+
+
+def take(batch: Batch, index: "np.ndarray[Any, Any]") -> Batch:
+    """Return the items at these positions, on the device where they are."""
+
+    def pick(leaf: Any) -> Any:
+        if is_numpy_array(leaf):
+            return leaf[index]
+        if is_torch_array(leaf):
+            return leaf.index_select(0, sys.modules["torch"].as_tensor(index, device=leaf.device))
+        return array_namespace(leaf).take(leaf, like(index, leaf, dtype=_index_dtype(leaf)), axis=0)
+
+    return map_leaves(pick, batch)
+
+
+def _index_dtype(leaf: Any) -> Any:
+    xp = array_namespace(leaf)
+    return xp.int32 if is_jax_array(leaf) else xp.int64
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """Join batches of one shape."""
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    if isinstance(first, dict):
+        return {key: concatenate([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(concatenate([batch[i] for batch in batches]) for i in range(len(first)))
+    return array_namespace(first).concat(list(batches), axis=0)
+
+
+def move(batch: Batch, to: Any) -> Batch:
+    """Move a batch: to "numpy", or to a device of torch; None leaves it."""
+    if to is None:
+        return batch
+    if to == "numpy":
+        return map_leaves(host_view, batch)
+    return map_leaves(lambda leaf: leaf.to(to) if is_torch_array(leaf) else leaf, batch)
+
+
+def check_length(batch: Batch, wanted: int, who: str) -> None:
+    """Raise unless a user's callable returned as many items as it was asked for."""
+    if (got := length(batch)) != wanted:
+        raise InputError(f"{who} must return one item per id, {wanted} of them, got {got}")
