@@ -1,13 +1,13 @@
 """The rejection methods as samplers of a `Model`: OBRS, exactly-n OBRS, DRS and exact rejection."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Any
 
 from ..acceptance import DRS, Unbudgeted
-from ..types import Rule
+from ..types import LogRatio, Proposal
 from .model import Model
 from .rejection import sample, sample_pool, sample_with
 from .samples import Samples
@@ -15,8 +15,27 @@ from .samples import Samples
 __all__ = ["OBRS", "DiscriminatorRejection", "ExactRejection", "PoolOBRS"]
 
 
+class _Rejection(ABC):
+    """A function of `rejection.py`, called with the proposal and the log-ratio of a model."""
+
+    batch_size: int | None
+
+    @classmethod
+    def at_budget(cls, budget: float) -> Any:
+        """Return the sampler with this budget."""
+        return cls(budget)  # type: ignore[call-arg]
+
+    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
+        """Keep n samples."""
+        options = {"batch_size": self.batch_size, "seed": seed, "progress": progress}
+        return self._keep(partial(model.propose, seed=seed), model.log_ratio, n, options)
+
+    @abstractmethod
+    def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples: ...
+
+
 @dataclass(frozen=True)
-class OBRS:
+class OBRS(_Rejection):
     """Optimal budgeted rejection: accept with min(c r, 1), c fitted on the first proposals.
 
     Args:
@@ -36,26 +55,12 @@ class OBRS:
     budget: float = 2.6
     batch_size: int | None = None
 
-    @classmethod
-    def at_budget(cls, budget: float) -> "OBRS":
-        """Return the sampler with this budget."""
-        return cls(budget)
-
-    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-        """Keep n samples."""
-        return sample(
-            partial(model.propose, seed=seed),
-            model.log_ratio,
-            n,
-            budget=self.budget,
-            batch_size=self.batch_size,
-            seed=seed,
-            progress=progress,
-        )
+    def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples:
+        return sample(propose, log_ratio, n, budget=self.budget, **options)
 
 
 @dataclass(frozen=True)
-class PoolOBRS:
+class PoolOBRS(_Rejection):
     """Optimal budgeted rejection from a pool: exactly n of ceil(n K) proposals.
 
     Args:
@@ -66,26 +71,12 @@ class PoolOBRS:
     budget: float = 2.6
     batch_size: int | None = None
 
-    @classmethod
-    def at_budget(cls, budget: float) -> "PoolOBRS":
-        """Return the sampler with this budget."""
-        return cls(budget)
-
-    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-        """Keep n samples."""
-        return sample_pool(
-            partial(model.propose, seed=seed),
-            model.log_ratio,
-            n,
-            pool=ceil(n * self.budget),
-            batch_size=self.batch_size,
-            seed=seed,
-            progress=progress,
-        )
+    def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples:
+        return sample_pool(propose, log_ratio, n, pool=ceil(n * self.budget), **options)
 
 
 @dataclass(frozen=True)
-class DiscriminatorRejection:
+class DiscriminatorRejection(_Rejection):
     """DRS: Azadi's sigmoid, with its shift solved for the budget on a burn-in that also gives M.
 
     Args:
@@ -103,20 +94,13 @@ class DiscriminatorRejection:
     eps: float = 1e-6
     batch_size: int | None = None
 
-    @classmethod
-    def at_budget(cls, budget: float) -> "DiscriminatorRejection":
-        """Return the sampler with this budget."""
-        return cls(budget)
-
-    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-        """Keep n samples."""
-        return _fitted(
-            model, n, lambda x: DRS.fit(x, self.budget, eps=self.eps), self.burn_in, self.batch_size, seed, progress
-        )
+    def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples:
+        fit = partial(DRS.fit, budget=self.budget, eps=self.eps)
+        return sample_with(propose, log_ratio, n, fit, pilot=self.burn_in, **options)
 
 
 @dataclass(frozen=True)
-class ExactRejection:
+class ExactRejection(_Rejection):
     """Rejection with r/M, M the largest ratio of a burn-in: no budget, 1/M of the proposals are kept.
 
     Args:
@@ -132,21 +116,5 @@ class ExactRejection:
         """Return the sampler; it has no budget to match."""
         return cls()
 
-    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-        """Keep n samples."""
-        return _fitted(model, n, Unbudgeted.fit, self.burn_in, self.batch_size, seed, progress)
-
-
-def _fitted(
-    model: Model,
-    n: int,
-    fit: Callable[[Any], Rule],
-    burn_in: int,
-    batch_size: int | None,
-    seed: int,
-    progress: bool | None,
-) -> Samples:
-    propose = partial(model.propose, seed=seed)
-    return sample_with(
-        propose, model.log_ratio, n, fit, pilot=burn_in, batch_size=batch_size, seed=seed, progress=progress
-    )
+    def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples:
+        return sample_with(propose, log_ratio, n, Unbudgeted.fit, pilot=self.burn_in, **options)
