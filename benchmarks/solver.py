@@ -118,6 +118,43 @@ def rows_and_groups(rows):
     }
 
 
+def fixed_cost():
+    """Milliseconds for 1000 log-ratios, where calls cost more than work; the pass is exp-and-sum."""
+    x = np.random.default_rng(0).normal(size=1000)
+    many = range(200)
+    seconds = take_turns(
+        {"pass": lambda: [np.exp(x).sum() for _ in many], "solve": lambda: [obrs.solve_log_c(x, BUDGET) for _ in many]},
+        repeats=9,
+    )
+    return {name: 1e3 * value / len(many) for name, value in seconds.items()}
+
+
+def groups(repeats=7):
+    """A million log-ratios in few and many groups, with and without weights, against one sort of them all."""
+    rng = np.random.default_rng(3)
+    x, weights = rng.normal(size=10**6), rng.exponential(size=10**6)
+    rows = []
+    for count in (10, 1000, 65_536, 100_000, 300_000):
+        labels = np.concatenate([np.arange(count), rng.integers(0, count, 10**6 - count)])
+        contestants = {
+            "sort": lambda: np.sort(x),
+            "even": lambda labels=labels: obrs.solve_log_c(x, BUDGET, groups=labels),
+            "weighted": lambda labels=labels: obrs.solve_log_c(x, BUDGET, groups=labels, weights=weights),
+        }
+        rows.append({"groups": count, **take_turns(contestants, repeats)})
+    return rows
+
+
+def skewed_weights(repeats=5):
+    """Ten million log-ratios with weights that are even, and that differ by orders of magnitude."""
+    rng = np.random.default_rng(4)
+    x, log_weight = rng.normal(size=10**7), rng.normal(size=10**7)
+    masses = {f"log-sd {sd}": np.exp(sd * log_weight) for sd in (0, 1, 3)}
+    contestants = {name: lambda mass=mass: obrs.solve_log_c(x, BUDGET, weights=mass) for name, mass in masses.items()}
+    seconds = take_turns(contestants, repeats)
+    return {name: {"seconds": value, "ratio": value / seconds["log-sd 0"]} for name, value in seconds.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
@@ -144,6 +181,14 @@ def main():
     many = rows_and_groups(arguments.rows)
     for key, value in many.items():
         print(f"{key}: {value:.3g}")
+    small, by_label, skewed = fixed_cost(), groups(), skewed_weights()
+    print(f"\n1000 log-ratios: {small['solve']:.3f} ms, a pass {small['pass']:.3f} ms")
+    for row in by_label:
+        print(
+            f"1e6 in {row['groups']:7,} groups: {1e3 * row['even']:5.0f} ms, weighted {1e3 * row['weighted']:5.0f} ms"
+        )
+    for name, row in skewed.items():
+        print(f"1e7 with weights of {name}: {row['seconds']:.3f} s, {row['ratio']:.2f} times even ones")
     if arguments.out:
         import torch
 
@@ -153,6 +198,9 @@ def main():
             "rows": rows,
             "extra memory at 1e7 (multiple of input)": extra,
             "many problems": many,
+            "fixed cost, ms": small,
+            "groups of 1e6": by_label,
+            "weights of 1e7": skewed,
             "versions": {
                 "obrs": obrs.__version__,
                 "numpy": np.__version__,

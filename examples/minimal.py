@@ -50,7 +50,7 @@ def table(budgets, n=100_000):
     rows = []
     for budget in budgets:
         rule = obrs.Budgeted.fit(pilot, budget)
-        accepted = obrs.uniforms(ids, seed=2) < np.exp(rule(fresh))
+        accepted = obrs.accept(rule(fresh), ids, seed=2)
         before = obrs.Budgeted(np.inf)
         rows.append(
             {
@@ -94,7 +94,7 @@ def draw(path, budget=2.0):
     densities.plot(GRID, q, color="#D55E00", label="model Q")
     ids = np.arange(200_000)
     fresh = propose(ids, seed=3)
-    kept = fresh[obrs.uniforms(ids, seed=3) < np.exp(rules["OBRS"][0](log_ratio(fresh)))]
+    kept = fresh[obrs.accept(rules["OBRS"][0](log_ratio(fresh)), ids, seed=3)]
     densities.hist(kept, bins=120, range=(-5, 6), density=True, color="#0072B2", alpha=0.25, label="kept samples")
     for name, (rule, colour, style) in rules.items():
         after = q * np.exp(rule(x))
@@ -151,7 +151,7 @@ def main():
     draw(out / "minimal.png")
     print(f"\nWrote {out / 'minimal.json'} and {out / 'minimal.png'} (densities, acceptance, precision and recall).")
     print("With your own model: rule = obrs.Budgeted.fit(log_ratio_of_some_proposals, budget=4), then")
-    print("keep the proposals with obrs.uniforms(ids, seed=0) < np.exp(rule(log_ratio)).")
+    print("keep the proposals with obrs.accept(rule(log_ratio), ids, seed=0).")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from obrs import DRS, Budgeted, Grouped, Unbudgeted, solve_log_c
-from obrs._confidence import confident_budget, hoeffding_excess
+from obrs import DRS, Budgeted, Grouped, Unbudgeted, _confidence, solve_log_c
+from obrs._confidence import confident_budget
 from obrs.errors import BudgetError, InputError
 
 LOG_RATIO = np.random.default_rng(1).normal(size=2000) * 1.5
@@ -79,15 +79,41 @@ def log_normal_rate(log_c, sd):
     return stats.norm.sf(edge) + np.exp(log_c) * stats.norm.cdf(edge - sd)
 
 
-@pytest.mark.parametrize(("sd", "budget", "confidence"), [(1.0, 2.6, 0.9), (0.05, 1.02, 0.8), (3.0, 4.0, 0.95)])
-def test_true_rate_keeps_the_budget_as_often_as_promised(sd, budget, confidence):
+@pytest.mark.parametrize(
+    ("sd", "budget", "confidence", "n"),
+    [(1.0, 2.6, 0.9, 300), (0.05, 1.02, 0.8, 300), (6.0, 20.0, 0.95, 100), (1.0, 2.0, 0.8, 2000)],
+)
+def test_true_rate_keeps_the_budget_as_often_as_promised(sd, budget, confidence, n):
     rng = np.random.default_rng(4)
     kept = 0
-    for _ in range(2000):
-        rule = Budgeted.fit(rng.normal(-(sd**2) / 2, sd, size=300), budget, confidence=confidence)
+    for _ in range(400):
+        rule = Budgeted.fit(rng.normal(-(sd**2) / 2, sd, size=n), budget, confidence=confidence)
         kept += log_normal_rate(rule.log_c, sd) >= 1 / budget
     # The promise is a lower bound: fail only if the count is below it by four standard errors.
-    assert kept >= 2000 * confidence - 4 * np.sqrt(2000 * confidence * (1 - confidence))
+    assert kept >= 400 * confidence - 4 * np.sqrt(400 * confidence * (1 - confidence))
+
+
+@pytest.mark.parametrize("n", [20, 300, 2000])
+@pytest.mark.parametrize("confidence", [0.7, 0.95])
+@pytest.mark.parametrize(
+    ("low", "p", "budget"),
+    [(-np.inf, 0.55, 2), (-np.inf, 0.99, 1.05), (-1.0, 0.3, 2), (-12.0, 0.02, 40), (-8.0, 0.01, 2)],
+)
+def test_of_two_ratios_the_chance_to_overrun_is_exactly_below_the_promise(low, p, budget, confidence, n):
+    """All depends on how many of n have the large ratio, so every case can be weighed by its binomial chance."""
+    chance = 0.0
+    for k in range(*(int(stats.binom.ppf(q, n, p)) for q in (1e-6, 1 - 1e-6))):
+        try:
+            used = confident_budget(np.where(np.arange(n) < k, 0.0, low), budget, confidence)
+        except BudgetError:
+            continue
+        small = np.exp(low)
+        c = n / used / (k + (n - k) * small)  # the root if nothing is sure to be kept
+        if c > 1:
+            c = (n / used - k) / ((n - k) * small) if used > 1 and k < n else np.inf
+        rate = p * min(c, 1) + (1 - p) * (min(c * small, 1) if small else 0)
+        chance += stats.binom.pmf(k, n, p) * (rate < 1 / budget * (1 - 1e-9))
+    assert chance <= 1 - confidence
 
 
 def test_without_confidence_the_budget_is_overrun_about_half_the_time():
@@ -97,6 +123,12 @@ def test_without_confidence_the_budget_is_overrun_about_half_the_time():
     assert 0.4 < share < 0.6
 
 
+@pytest.mark.parametrize("ignored", [5.0, np.nan, np.inf])
+def test_rate_ignores_what_weighs_nothing(ignored):
+    rule = Budgeted.fit([ignored, 1.0, 1.0], 10, weights=[0.0, 1.0, 1.0])
+    assert (rule.log_c, rule.rate) == (-1.0, 1.0)  # M is 1: exact rejection accepts all
+
+
 def test_record_shows_the_budget_used():
     rule = Budgeted.fit(LOG_RATIO, 2.6, confidence=0.95)
     assert 2.4 < rule.budget < 2.6
@@ -104,16 +136,88 @@ def test_record_shows_the_budget_used():
     assert rule.log_c == float(solve_log_c(LOG_RATIO, rule.budget))
 
 
-@pytest.mark.parametrize("share", [0.01, 1 / 2.6, 0.9])
-def test_hoeffding_is_never_looser_than_dkw(share):
-    for n in [10, 100, 10_000]:
-        assert hoeffding_excess(share, n, 0.05) <= np.sqrt(np.log(1 / 0.05) / (2 * n)) + 1e-15
+SHARES = pytest.mark.parametrize("share", [0.01, 1 / 2.6, 0.9])
+SIZES = pytest.mark.parametrize("n", [10, 100, 10_000])
+FAILURES = pytest.mark.parametrize("failure", [0.001, 0.05, 0.4])
 
 
-def test_bernstein_wins_where_the_ratio_hardly_varies():
-    nearly_constant = np.random.default_rng(6).normal(size=5000) * 0.01
-    excess = 1 / confident_budget(nearly_constant, 1.01, 0.95) - 1 / 1.01
-    assert excess < hoeffding_excess(1 / 1.01, 5000, 0.025)
+def coin_capital(share, n, count):
+    """Log-capital after `count` heads."""
+    bets, weights = _confidence._bets(share, n)
+    logs = count[:, None] * np.log1p(bets * (1 - share)) + (n - count[:, None]) * np.log1p(-bets * share)
+    return np.logaddexp.reduce(logs + np.log(weights), axis=1)
+
+
+@SHARES
+@SIZES
+@FAILURES
+def test_capital_of_a_coin_reaches_the_threshold_rarely_enough(share, n, failure):
+    threshold, count = _confidence.capital_threshold(share, n, failure), np.arange(n + 1)
+    capital, chance = coin_capital(share, n, count), stats.binom.pmf(count, n, share)
+    mean = np.exp(capital + stats.binom.logpmf(count, n, share))  # what each count adds to the mean of the capital
+    assert mean.sum() == pytest.approx(1)
+    assert chance[capital >= threshold].sum() <= failure
+    # It is the smallest number h + E(W - h)_+ / failure.
+    usual = np.flatnonzero(capital < 50)
+    beyond = [np.exp(capital[k]) * (1 - chance[k:].sum() / failure) + mean[k:].sum() / failure for k in usual]
+    assert threshold == pytest.approx(np.log(min(beyond)), abs=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(0.1, 0.3), (0.5, 0.5), (3.0, 1.0), (30.0, 70.0)])
+def test_capital_of_other_variables_reaches_the_threshold_no_more_often(shape):
+    n, share, repeats = 100, shape[0] / sum(shape), 4000
+    bets, weights = _confidence._bets(share, n)
+    a = np.random.default_rng(8).beta(*shape, size=(repeats, n))
+    capital = [_confidence._log_capital(row - share, bets, weights) for row in a]
+    for failure in (0.01, 0.05, 0.3):
+        often = np.mean(np.array(capital) >= _confidence.capital_threshold(share, n, failure))
+        assert often <= failure + 4 * np.sqrt(failure / repeats)
+
+
+@SHARES
+@SIZES
+@FAILURES
+@pytest.mark.parametrize("small", [1.0, 0.3, 0.01])
+def test_bounds_on_a_mean_hold_for_two_values(share, n, failure, small):
+    """The values 1 and t - v/(1 - t) have mean t and variance v; their sum is a binomial count."""
+    variance = small * share * (1 - share)
+    down = variance / (1 - share)
+    p = down / (1 - share + down)
+    for excess in (
+        _confidence.bentkus_excess(share, variance, n, failure),
+        _confidence.normal_excess(share, variance, variance, n, failure),
+    ):
+        count = np.ceil(n * (excess + down) / (1 - share + down) * (1 + 1e-12))
+        assert excess >= 1 - share or stats.binom.sf(count - 1, n, p) <= failure
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.003, 0.4, 1.0])
+def test_limit_of_a_mean_is_an_upper_confidence_bound(mean):
+    for n in (10, 1000):
+        limit = _confidence.mean_limit(mean, n, 0.01)
+        assert mean <= limit <= 1
+        assert limit == 1 or stats.binom.cdf(np.round(mean * n), n, limit) <= 0.01 * (1 + 1e-9)
+
+
+def test_width_of_the_promise_comes_near_that_of_the_normal_law():
+    rng = np.random.default_rng(9)
+    a = np.exp(Budgeted.fit(pilot := rng.normal(size=1_000_000), 2)(pilot))
+    for n, wide in [(100, 1.75), (1000, 1.35), (10_000, 1.12), (100_000, 1.05)]:
+        excess = np.mean([1 / confident_budget(rng.normal(size=n), 2, 0.95) - 0.5 for _ in range(5)])
+        assert 1 < excess / (stats.norm.ppf(0.95) * a.std() / np.sqrt(n)) < wide
+
+
+@pytest.mark.parametrize("n", [30, 5000])
+def test_promise_does_not_depend_on_the_order(n):
+    x = np.random.default_rng(10).normal(size=n)
+    assert confident_budget(x, 2, 0.95) == confident_budget(x[::-1], 2, 0.95) == confident_budget(np.sort(x), 2, 0.95)
+
+
+@pytest.mark.parametrize("n", [5000, 100_000])
+def test_promise_costs_little_where_the_ratio_hardly_varies(n):
+    share, x = 1 / 1.02, np.random.default_rng(6).normal(size=n) * 0.01
+    coin = stats.norm.ppf(0.95) * np.sqrt(share * (1 - share) / n)
+    assert 1 / confident_budget(x, 1.02, 0.95) - share < 0.7 * coin
 
 
 def test_few_proposals_with_high_confidence_accept_everything():
@@ -168,6 +272,18 @@ def test_drs_survives_ratios_that_span_thousands():
     rule = DRS.fit(x, 2.6)
     assert mean_rate(rule, x) == pytest.approx(1 / 2.6, rel=1e-10)
     assert np.all(np.isfinite(rule.log_weight(x)))
+
+
+@pytest.mark.parametrize("budget", [1.0001, 1.5, 2.0, 7.0])
+@pytest.mark.parametrize("gap", [1.0, 50.0, 1e4, 1e12])
+def test_drs_meets_its_budget_between_far_clusters(budget, gap):
+    """Between two clusters the rate is flat, and Newton's steps have nothing to go by."""
+    x = np.repeat([0.0, -gap, -3 * gap], [30, 40, 30]) + np.random.default_rng(11).normal(size=100)
+    rule = DRS.fit(x, budget)
+    if rule.gamma < 0:
+        assert mean_rate(rule, x) == pytest.approx(1 / budget, rel=max(1e-12, 1e-15 * abs(rule.gamma)))
+    else:
+        assert mean_rate(rule, x) >= 1 / budget
 
 
 def test_drs_needs_as_many_possible_proposals_as_it_keeps():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import obrs.budget as budget_module
-from obrs import _solve_device, _solve_host, acceptance_rate, rate, solve_log_c
+from obrs import acceptance_rate, rate, root, solve_log_c
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
 
 EPS = np.finfo(np.float64).eps
@@ -91,7 +91,8 @@ def test_targets_an_ulp_from_a_tail_mass_are_met(weighted):
         if not 0 < share < 1:
             continue
         host = solve_log_c(log_ratio, 1 / share, weights=weights)
-        device = _solve_device.solve_rows(log_ratio[None], weights[None], share)[0][0]
+        found = root.on_device(log_ratio[None], weights[None], share)
+        device = max(found.log_c[0], -found.top[0])
         for log_c in (host, device):
             error = exact.rate(log_ratio, log_c, weights) / share - 1
             assert error >= -1e-11
@@ -118,15 +119,13 @@ def test_order_of_the_ratios_does_not_matter(order):
 def test_result_does_not_depend_on_the_subsample(monkeypatch):
     """The interval that the subsample gives, a wrong one, and none at all lead to one answer."""
     log_ratio = draw(100_000, sd=3.0)[None]
-    target = np.array([log_ratio.size / 2.6])
-    reference = _solve_host.solve_rows(log_ratio, None, target)
+    share = np.array([1 / 2.6])
+    reference = root.of_rows(log_ratio, None, share)
     for low, high in [(-np.inf, np.inf), (5.0, 6.0), (-9.0, -8.0), (-np.inf, -3.0), (4.0, np.inf), (1.0, 4.0)]:
         bounds = np.array([low]), np.array([high])
-        monkeypatch.setattr(_solve_host, "_bracket", lambda *_, bounds=bounds: (bounds[0].copy(), bounds[1].copy()))
-        solution = _solve_host.solve_rows(log_ratio, None, target)
+        monkeypatch.setattr(root, "_bracket", lambda *_, bounds=bounds: (bounds[0].copy(), bounds[1].copy()))
+        solution = root.of_rows(log_ratio, None, share)
         assert float(solution.log_c[0]) == pytest.approx(float(reference.log_c[0]), abs=1e-13)
-        assert solution.edge[0] == reference.edge[0]
-        assert solution.saturated[0] == reference.saturated[0]
 
 
 def test_scale_of_the_ratio_moves_the_constant_and_nothing_else():
@@ -167,6 +166,12 @@ def test_scale_of_the_weights_does_not_matter(scale):
     assert float(solve_log_c(log_ratio, 2.6, weights=weights * scale)) == pytest.approx(
         float(solve_log_c(log_ratio, 2.6)), abs=1e-12
     )
+
+
+@pytest.mark.parametrize("layout", [{}, {"axis": 0}, {"groups": [0, 0]}])
+def test_a_share_beyond_the_range_of_its_inverse_is_named(layout):
+    with pytest.raises(BudgetError, match=r"only 1e-308 % of the proposals have r > 0; no budget is feasible$"):
+        solve_log_c([0.0, -np.inf], 1.5, weights=[1e-310, 1.0], **layout)
 
 
 def test_weights_beyond_the_range_of_their_sum_are_fine(xp):
@@ -394,13 +399,11 @@ def test_device_solver_agrees_with_the_host_solver(xp, weighted):
     log_ratio[rng.random((40, 500)) < 0.1] = -np.inf
     weights = rng.random((40, 500)) if weighted else None
     for budget in [1.3, 2.6, 60.0]:
-        device, reached, bad, no_mass = _solve_device.solve_rows(
-            xp.asarray(log_ratio), None if weights is None else xp.asarray(weights), 1 / budget
-        )
+        found = root.on_device(xp.asarray(log_ratio), None if weights is None else xp.asarray(weights), 1 / budget)
+        device = np.maximum(np.asarray(found.log_c), -np.asarray(found.top))
         host = solve_log_c(log_ratio, budget, axis=1, weights=weights)
         np.testing.assert_allclose(np.asarray(device), host, rtol=1e-13, atol=1e-11)
-        assert np.all(np.asarray(bad) + np.asarray(no_mass) == 0)
-        assert np.all(np.abs(np.asarray(reached) - 0.9) < 0.1)
+        assert np.all(np.abs(np.asarray(found.reached) - 0.9) < 0.1)
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def test_unknown_name_lists_the_choices():
     with pytest.raises(UnknownNameError) as caught:
         DIVERGENCES["kld"]
     choices = "kl, rkl, gan, js, tv, chi2, neyman, hellinger"
-    assert str(caught.value) == f"unknown divergence 'kld'; choose from {choices}"
+    assert str(caught.value) == f"unknown divergence 'kld'; did you mean 'kl'? there are: {choices}"
     assert issubclass(UnknownNameError, KeyError)
     assert issubclass(UnknownNameError, ObrsError)
     assert DIVERGENCES.get("kld") is None

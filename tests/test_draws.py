@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from obrs import draws
-from obrs.draws import Purpose, normal_columns, normals, uniform_columns, uniforms, words
+from obrs.draws import Purpose, accept, normal_columns, normals, uniform_columns, uniforms, words
 from obrs.errors import InputError, InputTypeError, ObrsError
 
 ALPHA = 1e-4
@@ -170,8 +170,9 @@ GOLDEN_PURPOSES = [
     "11b857e701b8339d",
     "bf9df75f5cc5a5b2",
     "6d0f91a79055fbe6",
+    "4a75d8d3ca0c074b",
 ]
-GOLDEN_UNIFORMS = ["0x1.cc9edccc0fc18p-4", "0x1.70f92a51530f8p-3"]
+GOLDEN_UNIFORMS = ["0x1.4d681c9845de8p-1", "0x1.634fd58a80923p-1"]
 GOLDEN_NORMALS = [0.3201917639147963, -0.05287227289332966, 1.1654093674765564]
 
 
@@ -199,7 +200,8 @@ def test_block_size_does_not_matter(monkeypatch):
         monkeypatch.setattr(draws, "_BLOCK", block)
         np.testing.assert_array_equal(normals(range(3), 1001, seed=13), wide)
         np.testing.assert_array_equal(normals(range(1001), 3, seed=13), tall)
-        np.testing.assert_array_equal(uniforms(range(1001), seed=13), uniform(range(1001), seed=13))
+        expected = uniform(range(1001), seed=13, purpose=Purpose.UNIFORM)
+        np.testing.assert_array_equal(uniforms(range(1001), seed=13), expected)
 
 
 BACKENDS = {
@@ -281,10 +283,45 @@ def test_normals_are_normal():
 
 def test_latents_are_independent_of_each_other_and_of_acceptance():
     draw = normals(range(N), 6, seed=19)
-    accept = uniforms(range(N), seed=19)
-    features = np.column_stack([draw, draw**2, accept, (accept - 0.5) ** 2])
+    decision, drawn = uniform(range(N), seed=19), uniforms(range(N), seed=19)
+    features = np.column_stack([draw, draw**2, *(f for u in (decision, drawn) for f in (u, (u - 0.5) ** 2))])
     correlation = np.corrcoef(features.T) - np.eye(features.shape[1])
     assert np.abs(correlation).max() * N**0.5 < z_limit(features.shape[1] * (features.shape[1] - 1) / 2)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_proposal_may_draw_with_the_seed_of_the_decision(seed):
+    """x uniform, accepted with probability x: the mean of what is kept is 2/3, with any seeds."""
+    ids = np.arange(100_000)
+    x = uniforms(ids, seed=seed)
+    kept = x[accept(np.log(x), ids, seed=seed)]
+    assert abs(kept.mean() - 2 / 3) < 4 * np.sqrt(1 / 18 / len(kept))
+    assert abs(len(kept) / len(ids) - 1 / 2) < 4 * np.sqrt(1 / 4 / len(ids))
+
+
+def test_acceptance_keeps_its_stream():
+    """What was kept under a seed in earlier versions is still kept."""
+    assert accept(np.log(np.full(12, 0.5)), np.arange(12), seed=3).tolist() == [
+        bool(u < 0.5) for u in uniform(np.arange(12), seed=3)
+    ]
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy", "array_api_strict"])
+def test_decisions_are_the_same_in_every_library(library):
+    xp = pytest.importorskip(library)
+    log_a = -np.linspace(0, 3, 1000).astype(np.float32)
+    kept = accept(xp.asarray(log_a), range(1000), seed=4)
+    assert type(kept) is type(xp.asarray(log_a))
+    np.testing.assert_array_equal(np.asarray(kept), accept(log_a, np.arange(1000), seed=4))
+    assert accept(xp.asarray(np.float32(-np.inf)), 5, seed=0).shape == ()
+
+
+def test_decisions_ask_for_one_id_each():
+    with pytest.raises(InputError, match=r"one shape, got \(3, 1\) and \(3,\)"):
+        accept(np.zeros((3, 1)), [0, 1, 2])
+    jax = pytest.importorskip("jax")
+    with pytest.raises(InputTypeError, match="outside jit"):
+        jax.jit(lambda x: accept(x, [0, 1]))(jax.numpy.zeros(2))
 
 
 def test_the_first_columns_do_not_depend_on_dim():
@@ -436,7 +473,7 @@ def test_anything_gives_the_right_answer_or_our_error(ids, seed, dim, dtype, lik
         host = np.from_dlpack(got)
         bits = {np.dtype("float32"): 24, np.dtype("float64"): 53}[host.dtype]
         flat = np.array([int(i) % 2**64 for i in plain.ravel()], np.uint64)
-        top = words(flat, range(1), seed=seed, purpose=Purpose.ACCEPT)[:, 0] >> np.uint64(64 - bits)
+        top = words(flat, range(1), seed=seed, purpose=Purpose.UNIFORM)[:, 0] >> np.uint64(64 - bits)
         np.testing.assert_array_equal(host, top.reshape(plain.shape).astype(float) / 2.0**bits)
     if latents is not None:
         assert tuple(latents.shape) == (*plain.shape, dim)

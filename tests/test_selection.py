@@ -359,7 +359,7 @@ def test_inside_jit_selection_is_refused():
         (InputTypeError, "log_ratio must be an array of numbers", lambda: select([[1], [1, 2]], 1)),
         (
             UnknownNameError,
-            "unknown design 'topk'; choose from pivotal, systematic, sampford, poisson",
+            "unknown design 'topk'; there are: pivotal, systematic, sampford, poisson",
             lambda: select([0.0], 1, design="topk"),
         ),
         (UnknownNameError, "unknown design ['pivotal']", lambda: select([0.0], 1, design=["pivotal"])),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
 from .budget import acceptance_rate, rate, solve_log_c
 from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
-from .draws import normals, uniforms
+from .draws import accept, normals, uniforms
 from .plotting import plot_profile
 from .profile import Profile
 from .sampling.callables import proposal
@@ -35,6 +35,7 @@ __all__ = [
     "Profile",
     "Samples",
     "Unbudgeted",
+    "accept",
     "acceptance_rate",
     "adaptive_stream",
     "alpha_divergence",

@@ -26,12 +26,25 @@ __all__ = [
     "host_view",
     "is_traced",
     "like",
+    "namespace",
     "on_accelerator",
     "on_one_device",
     "segment_sum",
+    "shifted",
     "wants_gradient",
     "widest",
 ]
+
+
+_NAMESPACES: dict[type, Any] = {}
+
+
+def namespace(x: Array) -> Any:
+    """Return the array-API functions for `x`: what `array_namespace` says, asked once per type."""
+    found = _NAMESPACES.get(type(x))
+    if found is None:
+        found = _NAMESPACES[type(x)] = array_namespace(x)
+    return found
 
 
 def as_floats(x: Any, name: str) -> Array:
@@ -48,7 +61,7 @@ def as_floats(x: Any, name: str) -> Array:
         raise InputTypeError(f"{name} must be a plain array, got a masked one; drop what is masked first")
     if is_torch_array(x) and x.layout is not sys.modules["torch"].strided:
         raise InputTypeError(f"{name} must be a dense tensor, got {x.layout}; call .to_dense() first")
-    xp = array_namespace(x)
+    xp = namespace(x)
     if x.dtype == xp.float32 or x.dtype == xp.float64:
         return x
     kind = _kind(x, xp)
@@ -121,11 +134,13 @@ def host_view(x: Array) -> "np.ndarray[Any, Any] | None":
 
 def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
     """Put NumPy `value` where `x` lives, in the dtype of `x`."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     dtype = x.dtype if dtype is None else dtype
     with np.errstate(over="ignore"):  # what does not fit in float32 is infinite there
         if is_numpy_array(x):
             return np.asarray(value, dtype=dtype)
+        if is_torch_array(x) and isinstance(value, float):
+            return x.new_full((), value, dtype=dtype)  # a tenth of the cost of an array
         if is_traced(x):  # has no device yet
             return xp.asarray(value, dtype=dtype)
         if is_jax_array(x):
@@ -136,11 +151,23 @@ def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
         return xp.asarray(value, dtype=dtype, device=device(x))
 
 
+def shifted(x: Array, constant: Any) -> Array:
+    """Return `x + constant`, a number or one per entry; it may lie beyond the range of a float32 log-ratio."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(constant, float) and abs(constant) < 1e30:
+            return x + constant
+        if is_array_api_obj(constant) and not is_numpy_array(constant):  # of the library of x: already in range
+            return x + constant
+        largest = float(namespace(x).finfo(x.dtype).max)
+        c = np.where(np.isfinite(constant), np.clip(constant, -largest, largest), constant)
+        return x + (like(c, x) if c.ndim else float(c))
+
+
 def on_accelerator(x: Array) -> bool:
     """Tell whether moving `x` to NumPy memory would cost a transfer worth avoiding."""
-    if is_numpy_array(x) or is_traced(x):
+    if type(x) is np.ndarray or is_traced(x):
         return False
-    name = str(device(x)).lower()
+    name = x.device.type if is_torch_array(x) else str(device(x)).lower()
     return any(kind in name for kind in ("cuda", "xpu", "gpu", "tpu", "rocm"))
 
 
@@ -161,7 +188,7 @@ def on_one_device(x: Array, other: Array, name: str, other_name: str) -> None:
 
 def segment_sum(values: Array, segment: "np.ndarray[Any, Any]", count: int) -> Array:
     """Sum 1-D `values` by segment number, differentiably where the backend can differentiate."""
-    xp = array_namespace(values)
+    xp = namespace(values)
     if is_torch_array(values):
         index = like(segment, values, dtype=xp.int64)
         zeros = xp.zeros(count, dtype=values.dtype, device=values.device)

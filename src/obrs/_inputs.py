@@ -189,11 +189,12 @@ def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:
     """Return the error for a budget that asks to keep more than has r > 0."""
     if reached <= 0:
         return BudgetError(f"no proposal has r > 0{where}: nothing can be accepted; check the critic")
-    unit = 10.0 ** (np.floor(np.log10(1 / reached)) - 3)
-    feasible = np.ceil(1 / reached / unit * (1 - 1e-15)) * unit  # four digits, rounded up: it can be used
+    least = 1 / max(reached, 1e-300)
+    unit = 10.0 ** (np.floor(np.log10(least)) - 3)
+    feasible = np.ceil(least / unit * (1 - 1e-15)) * unit  # four digits, rounded up: it can be used
+    remedy = f"the smallest feasible budget is {feasible:g}" if reached >= 1e-300 else "no budget is feasible"
     return BudgetError(
-        f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; "
-        f"the smallest feasible budget is {feasible:g}"
+        f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; {remedy}"
     )
 
 

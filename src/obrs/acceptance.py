@@ -9,18 +9,19 @@ what lies above the largest ratio seen in the fit is accepted.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from math import inf
+from math import exp, inf, isclose, log, nan
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from ._arrays import as_floats, detached, host_view, is_traced, like
+from ._arrays import as_floats, detached, host_view, is_traced, shifted
 from ._confidence import confident_budget
 from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
+from ._names import lookup
 from ._stable import log1m_exp, softplus
-from .budget import acceptance_rate, solve_log_c
-from .errors import InputError, InputTypeError, UnknownNameError
+from .budget import Cut, solve_cut, solve_log_c
+from .errors import InputError, InputTypeError
 from .types import Array, Rule
 
 __all__ = ["DRS", "RULES", "Budgeted", "Grouped", "Unbudgeted", "from_json", "to_json"]
@@ -81,18 +82,22 @@ class Budgeted:
         x = detached(_one_axis(log_ratio))
         if is_traced(x):
             raise InputTypeError(_OUTSIDE)
-        log_c = float(solve_log_c(x, budget, weights=weights))
-        exact = log_c == -float(array_namespace(x).max(x))  # then more than 1/budget is kept
-        achieved = float(acceptance_rate(x, log_c, weights=weights)) if exact else 1 / float(budget)
-        return cls(log_c, float(budget), achieved)
+        cut = solve_cut(x, budget, weights=weights)
+        rate, least = exp(float(cut.log_rate)), 1 / float(budget)
+        return cls(float(cut.log_c), float(budget), least if isclose(rate, least, rel_tol=1e-6) else rate)
+
+    @property
+    def cut(self) -> Cut:
+        """The same constant as a `Cut`, which also knows what is left after rejection."""
+        return Cut(self.log_c, nan if self.rate is None else log(self.rate))
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)`."""
-        return _log_accept(as_floats(log_ratio, "log_ratio"), self.log_c)
+        return self.cut.log_a(as_floats(log_ratio, "log_ratio"))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log(r / a) = max(log r, -log c)`: constant but for the samples that were sure to be kept."""
-        return _log_left(as_floats(log_ratio, "log_ratio"), self.log_c)
+        return self.cut.log_weight(as_floats(log_ratio, "log_ratio"))
 
 
 @dataclass(frozen=True)
@@ -117,13 +122,18 @@ class Unbudgeted:
         """Take M from the log-ratios of proposals."""
         return cls(_log_max(log_ratio))
 
+    @property
+    def cut(self) -> Cut:
+        """The cut at c = 1/M; its rate is not known."""
+        return Cut(-self.log_m, nan)
+
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(r / M, 1)`."""
-        return _log_accept(as_floats(log_ratio, "log_ratio"), -self.log_m)
+        return self.cut.log_a(as_floats(log_ratio, "log_ratio"))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log(r / a)`: log M, or log r where r is above M."""
-        return _log_left(as_floats(log_ratio, "log_ratio"), -self.log_m)
+        return self.cut.log_weight(as_floats(log_ratio, "log_ratio"))
 
 
 @dataclass(frozen=True)
@@ -170,14 +180,14 @@ class DRS:
             raise out_of_reach(share, reached)
         if reached <= share:
             return cls(log_m, -inf, eps)
-        return cls(log_m, _shift(rho - _log1mexp(rho - eps), share * values.size), eps)
+        return cls(log_m, _shift(rho, eps, share * values.size), eps)
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return the log of Azadi's sigmoid."""
         x = as_floats(log_ratio, "log_ratio")
         xp = array_namespace(x)
         rho, _ = self._relative(x, xp)
-        log_a = -softplus(xp, _plus(_log1mexp(rho - self.eps), self.gamma) - rho)
+        log_a = -softplus(xp, shifted(_log1mexp(rho - self.eps), self.gamma) - rho)
         return xp.where(x > -inf, log_a, -inf)
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
@@ -185,13 +195,13 @@ class DRS:
         x = as_floats(log_ratio, "log_ratio")
         xp = array_namespace(x)
         rho, excess = self._relative(x, xp)
-        closed = _plus(excess + xp.logaddexp(rho, _plus(_log1mexp(rho - self.eps), self.gamma)), self.log_m)
+        closed = shifted(excess + xp.logaddexp(rho, shifted(_log1mexp(rho - self.eps), self.gamma)), self.log_m)
         return xp.where(x > -inf, closed, -inf)
 
     def _relative(self, x: Array, xp: Any) -> tuple[Array, Array]:
         """Return log rho, at most 0, and by how much r is above M; r = 0 stands in as M."""
-        shifted = xp.where(x > -inf, _plus(xp.where(x > -inf, x, 0.0), -self.log_m), 0.0)
-        return xp.where(shifted < 0, shifted, 0.0), xp.where(shifted > 0, shifted, 0.0)
+        rho = xp.where(x > -inf, shifted(xp.where(x > -inf, x, 0.0), -self.log_m), 0.0)
+        return xp.where(rho < 0, rho, 0.0), xp.where(rho > 0, rho, 0.0)
 
 
 @dataclass(frozen=True)
@@ -230,14 +240,15 @@ class Grouped:
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)` with the constant of each sample's group."""
         x = as_floats(log_ratio, "log_ratio")
-        return _log_accept(x, self._constants(x, batch))
+        return self._cut(x, batch).log_a(x)
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `max(log r, -log c)` with the constant of each sample's group."""
         x = as_floats(log_ratio, "log_ratio")
-        return _log_left(x, self._constants(x, batch))
+        return self._cut(x, batch).log_weight(x)
 
-    def _constants(self, x: Array, batch: Any) -> Any:
+    def _cut(self, x: Array, batch: Any) -> Cut:
+        """Return the cut with the constant of each sample's group."""
         if batch is None:
             raise InputError("a Grouped rule needs the batch, to find the group of each sample")
         if self.of is None and isinstance(batch, dict | tuple):
@@ -251,7 +262,7 @@ class Grouped:
         if not np.array_equal(known[at], found):
             stranger = found.reshape(-1)[np.argmax((known[at] != found).reshape(-1))]
             raise InputError(f"group {stranger} was not in the fit; fit again with log-ratios of all groups")
-        return np.asarray(self.log_c)[at]
+        return Cut(np.asarray(self.log_c)[at], nan)
 
 
 _OUTSIDE = "a rule is fitted outside jax.jit: its constants are Python numbers"
@@ -288,8 +299,7 @@ def from_json(text: str) -> Any:
         name = data.pop("rule")
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
-    if not isinstance(name, str) or name not in RULES:
-        raise UnknownNameError(f"unknown rule {name!r}; choose from {', '.join(RULES)}")
+    kind = lookup(RULES, name, "rule")
 
     def restored(key: str, value: Any) -> Any:
         if isinstance(value, list):
@@ -297,11 +307,11 @@ def from_json(text: str) -> Any:
         return _NULL.get(key) if value is None else value
 
     try:
-        return RULES[name](**{key: restored(key, value) for key, value in data.items()})
+        return kind(**{key: restored(key, value) for key, value in data.items()})
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        wanted = ", ".join(f.name for f in fields(RULES[name]) if f.compare)
+        wanted = ", ".join(f.name for f in fields(kind) if f.compare)
         raise InputError(f"a saved {name} rule has the fields {wanted}, got {', '.join(data)}") from error
 
 
@@ -310,33 +320,6 @@ def _check_fields(rule: Any, *names: str) -> None:
         value = getattr(rule, name)
         if not is_number(value) or float(value) != float(value):
             raise InputError(f"{name} of a {type(rule).__name__} rule must be a number, got {value!r:.60}")
-
-
-def _log_accept(x: Array, log_c: Any) -> Array:
-    """Return log min(c r, 1); r = 0 is never accepted, not even at c = inf."""
-    xp = array_namespace(x)
-    possible = x > -inf
-    log_a = _plus(xp.where(possible, x, 0.0), log_c)
-    return xp.where(possible, xp.where(log_a < 0, log_a, 0.0), -inf)
-
-
-def _log_left(x: Array, log_c: Any) -> Array:
-    """Return log(r / a) = max(log r, -log c); r = 0 weighs nothing."""
-    xp = array_namespace(x)
-    possible = x > -inf
-    sure = _plus(xp.where(possible, x, 0.0), log_c) > 0
-    return xp.where(possible, xp.where(sure, x, _plus(xp.zeros_like(x), -log_c)), -inf)
-
-
-def _plus(x: Array, constant: Any) -> Array:
-    """Add a constant of the fit, or one per entry; it may lie beyond the range of a float32 log-ratio."""
-    if isinstance(constant, float) and abs(constant) < 1e30:
-        with np.errstate(over="ignore"):
-            return x + constant
-    largest = float(array_namespace(x).finfo(x.dtype).max)
-    c = np.where(np.isfinite(constant), np.clip(constant, -largest, largest), constant)
-    with np.errstate(over="ignore"):
-        return x + (like(c, x) if c.ndim else float(c))
 
 
 def _host(x: Array) -> Any:
@@ -369,25 +352,49 @@ def _log1mexp(x: Array) -> Array:
     return xp.where(x < 0, log1m_exp(xp, xp.where(x < 0, x, -1.0)), -inf)
 
 
-def _shift(log_odds: Any, target: float) -> float:
-    """Return the gamma <= 0 with `sum sigmoid(log_odds - gamma) = target`, or 0 if that already accepts enough."""
-
-    def accepted(gamma: float) -> Any:
-        return np.exp(-np.logaddexp(0.0, gamma - log_odds))
-
-    if accepted(0.0).sum() >= target:
+def _shift(rho: Any, eps: float, target: float) -> float:
+    """Return the gamma <= 0 with `sum a = target`, given log rho, or 0 if that already accepts enough."""
+    sums = _sums_of_a(rho, eps)
+    if sums(0.0)[0] >= target:
         return 0.0
-    # At `low` each sigmoid is at least target/n; between them Newton's step, or half the interval if it leaves.
-    low, high = min(float(log_odds.min()) - np.log(target / (log_odds.size - target)), 0.0), 0.0
-    gamma = (low + high) / 2
-    for _ in range(200):
-        a = accepted(gamma)
-        gap = float(a.sum()) - target
-        low, high = (gamma, high) if gap >= 0 else (low, gamma)
-        slope = float(np.sum(a * (1 - a)))
-        step = gamma + gap / slope if slope > 0 else low
-        new = step if low < step < high else (low + high) / 2
-        if abs(new - gamma) <= 4 * np.finfo(float).eps * max(1.0, abs(gamma)):
+    # At `low` each a is at least target/n. If each a were 0 or 1, gamma would be the quantile that leaves the target.
+    n, tiny = rho.size, 4 * float(np.finfo(float).eps)
+    low, high = min(_log_odds(rho.min(), eps) - float(np.log(target / (n - target))), 0.0), 0.0
+    gamma = min(max(low, _log_odds(np.partition(rho, k := int(n - target))[k], eps)), high)
+    for _ in range(200):  # Newton's step, or half the interval if it leaves
+        total, slope = sums(gamma)
+        gap = total - target
+        step = gap / slope if slope > 0 else inf
+        if abs(gap) <= tiny * target or abs(step) <= tiny * max(1.0, abs(gamma)):
             break
-        gamma = new
-    return float(new)
+        low, high = (gamma, high) if gap > 0 else (low, gamma)
+        gamma = gamma + step if low < gamma + step < high else (low + high) / 2
+    return gamma
+
+
+def _log_odds(rho: float, eps: float) -> float:
+    """Return Azadi's F, the gamma at which a = 1/2."""
+    return float(rho) - float(_log1mexp(np.asarray(rho - eps)))
+
+
+def _sums_of_a(rho: Any, eps: float) -> Callable[[float], tuple[float, float]]:
+    """Return a function of gamma: the sums of a = 1/(1 + w) and of a (1 - a), w = (1/rho - exp(-eps)) exp(gamma).
+
+    w is proportional to exp(gamma), so exponentials are taken once, and again only if gamma has moved far. What
+    overflows there has a = 0 to the last bit, and what underflows a = 1.
+    """
+    w, a, centre = np.empty_like(rho), np.empty_like(rho), inf
+
+    def sums(gamma: float) -> tuple[float, float]:
+        nonlocal centre
+        with np.errstate(over="ignore"):
+            if abs(gamma - centre) > 30:
+                centre = gamma
+                np.exp(np.subtract(gamma, rho, out=w), out=w)
+                np.subtract(w, np.exp(gamma - eps), out=w)
+            np.multiply(w, np.exp(gamma - centre), out=a)
+        np.reciprocal(np.add(a, 1.0, out=a), out=a)
+        total = float(np.sum(a))
+        return total, total - float(a @ a)
+
+    return sums

@@ -5,14 +5,24 @@ with probability min(c r, 1) is the best use of K for every f-divergence at once
 """
 
 from collections.abc import Callable
-from math import inf
+from dataclasses import dataclass
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from . import _solve_device
-from ._arrays import detached, host_view, like, on_accelerator, wants_gradient, widest
+from . import root
+from ._arrays import (
+    detached,
+    host_view,
+    like,
+    namespace,
+    on_accelerator,
+    segment_sum,
+    shifted,
+    wants_gradient,
+    widest,
+)
 from ._inputs import (
     as_constant,
     as_groups,
@@ -28,15 +38,59 @@ from ._inputs import (
     out_of_reach,
     remaining_shape,
 )
-from ._layout import Layout, by_group, by_row
-from ._solve_host import Solution
 from .errors import BudgetError, InputError, InputTypeError
+from .root import Root
 from .types import Array
 
-__all__ = ["acceptance_rate", "rate", "solve_log_c"]
+__all__ = ["Cut", "acceptance_rate", "rate", "solve_cut", "solve_log_c"]
 
-_SLACK = 8 * np.finfo(np.float64).eps  # a share of r > 0 that is this close to 1/K meets the budget
 _TILE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a budget cuts: `a = min(c r, 1)` and its rate Z = E_Q[a].
+
+    Proposals with r < 1/c are free, a = c r; the others are kept for sure, a = 1.
+
+    Args:
+        log_c: The constant, a number or an array that broadcasts; +inf accepts whatever has r > 0.
+        log_rate: log Z: -log K while K <= M, and -log M beyond.
+
+    Example:
+        >>> cut, log_ratio = Cut(log_c=np.log(0.5), log_rate=np.log(0.5)), np.log([4.0, 1.0, 0.5, 0.5])
+        >>> np.exp(cut.log_a(log_ratio))
+        array([1.  , 0.5 , 0.25, 0.25])
+        >>> np.exp(cut.log_weight(log_ratio))
+        array([4., 2., 2., 2.])
+        >>> np.exp(cut.log_u(log_ratio))
+        array([2., 1., 1., 1.])
+    """
+
+    log_c: Any
+    log_rate: Any
+
+    def log_a(self, log_ratio: Array) -> Array:
+        """Return `log min(c r, 1)`; what has r = 0, or is NaN, is never accepted, not even at c = inf."""
+        xp = namespace(log_ratio)
+        log_cr = shifted(log_ratio, self.log_c)  # NaN where -inf meets +inf
+        return xp.where(log_cr >= 0, 0.0, xp.where(log_cr < 0, log_cr, -inf))
+
+    def log_weight(self, log_ratio: Array) -> Array:
+        """Return `log(r/a) = max(log r, -log c)`, the importance weight that is left; r = 0 weighs nothing."""
+        xp = namespace(log_ratio)
+        return xp.where(log_ratio > -inf, self._larger(log_ratio), -inf)
+
+    def log_u(self, log_ratio: Array) -> Array:
+        """Return `log u = log(p/q~) = max(log r, -log c) + log Z`, with a gradient only where r > 1/c."""
+        return self._larger(log_ratio) + self.log_rate
+
+    def _larger(self, log_ratio: Array) -> Array:
+        # Where it is not below, rather than where it is above: a NaN must be seen. Strictly above: at K > M the
+        # largest ratio is no exception.
+        xp = namespace(log_ratio)
+        threshold = shifted(xp.zeros_like(log_ratio), -self.log_c)
+        return xp.where(log_ratio <= threshold, threshold, log_ratio)
 
 
 def solve_log_c(
@@ -87,30 +141,42 @@ def solve_log_c(
     share = 1 / check_budget(budget)
     x = as_log_ratio(log_ratio)
     w = as_weights(weights, x)
-    xp = array_namespace(x)
-    if groups is not None:
-        if axis is not None:
-            raise InputError("give axis or groups, not both")
-        if host_view(x) is None:
-            raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
-        layout, shape = by_group(*as_groups(groups, x)), None
-        x, w = xp.reshape(x, (-1,)), None if w is None else xp.reshape(w, (-1,))
-    else:
-        shape = remaining_shape(x, axis)
-        x, w = as_rows(x, axis), None if w is None else as_rows(w, axis)
-        layout = by_row(*x.shape)
+    problems, shape = _laid_out(x, axis, groups)
+    x, w = problems.flat(x), None if w is None else problems.flat(w)
+    found, log_c = _solve(x, w, share, problems, check)
+    if wants_gradient(x):
+        log_c = log_c + _zero_with_gradient(x, w, found, share, problems)
+    xp = namespace(x)
+    return xp.reshape(xp.astype(log_c, x.dtype, copy=False), shape)
 
-    there = on_accelerator(x) and groups is None
-    values, masses = None if there else host_view(x), None if w is None or there else host_view(w)
-    if values is None or (masses is None and w is not None):
-        log_c = _solve_on_device(x, w, share, check)
-    else:
-        solution = _solve_on_host(values, masses, share, layout, check)
-        log_c = like(_floored(solution, share), x)
-        if wants_gradient(x):
-            log_c = log_c + _zero_with_gradient(x, w, solution, share, layout)
-    log_c = xp.astype(log_c, x.dtype, copy=False)
-    return log_c if shape is None else xp.reshape(log_c, shape)
+
+def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, check: bool = True) -> Cut:
+    """Return log c with the rate that it gives on these log-ratios; scalar arrays without gradient.
+
+    Args:
+        log_ratio, budget, weights, check: As in `solve_log_c`.
+
+    Example:
+        >>> cut = solve_cut(np.log([4.0, 1.0, 0.5, 0.5]), budget=8)  # M is 8/3: exact rejection costs less
+        >>> round(float(np.exp(cut.log_c)), 6), round(float(np.exp(cut.log_rate)), 6)
+        (0.25, 0.375)
+    """
+    share = 1 / check_budget(budget)
+    x = as_log_ratio(log_ratio)
+    w = as_weights(weights, x)
+    x, w = detached(as_rows(x, None)), None if w is None else as_rows(w, None)
+    values, masses = (None, None) if on_accelerator(x) else (host_view(x), None if w is None else host_view(w))
+    if values is not None and (w is None or masses is not None):
+        found = _on_host(values, masses, share, _ONE, check)
+        log_c, log_rate = float(_floored(found, share)[0]), log(share)
+        if log_c == -found.top[0]:  # exact rejection: more than 1/K is kept
+            log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
+        return Cut(like(log_c, x), like(log_rate, x))
+    found, log_c = _on_device(x, w, share, check)
+    xp = namespace(x)
+    accepted, _ = _mean_on_device(x, log_c[:, None], w)
+    log_rate = xp.where(log_c == -found.top, xp.log(accepted), log(share))
+    return Cut(*(xp.astype(v, x.dtype, copy=False)[0] for v in (log_c, log_rate)))
 
 
 def acceptance_rate(
@@ -136,7 +202,7 @@ def acceptance_rate(
         0.6839
     """
     x = as_log_ratio(log_ratio)
-    xp = array_namespace(x)
+    xp = namespace(x)
     shape = remaining_shape(x, axis)
     c = as_constant(log_c, x, axis)
     c = xp.reshape(c, (-1, 1)) if axis is not None and c.ndim else as_rows(broadcast(c, x, "log_c"), axis)
@@ -166,70 +232,111 @@ def rate(share: float) -> float:
     return 1 / float(share)
 
 
-def _solve_on_host(values: Any, masses: Any, share: float, layout: Layout, check: bool) -> Solution:
+@dataclass(frozen=True)
+class _Problems:
+    """How many problems are laid out in one array, and what the solver asks of such a layout.
+
+    Attributes:
+        name: What one problem is called in an error.
+        flat: Lays an array out, as rows `(problems, n)` or flat `(n,)`.
+        solve: (values, masses, shares) in NumPy -> `Root`.
+        spread: (one number per problem, x) -> an array that broadcasts against x.
+        sum: x -> its sum over each problem; differentiable.
+        count: How many problems.
+        anywhere: Whether they can also be solved on an accelerator and inside `jax.jit`.
+    """
+
+    name: str
+    flat: Callable[[Array], Array]
+    solve: Callable[[Any, Any, Any], Root]
+    spread: Callable[[Any, Array], Array]
+    sum: Callable[[Array], Array]
+    count: int
+    anywhere: bool
+
+
+def _rows(axis: int | None, count: int) -> _Problems:
+    return _Problems(
+        name="row",
+        flat=lambda x: as_rows(x, axis),
+        solve=root.of_rows,
+        spread=lambda v, x: _beside(v, x)[:, None],
+        sum=root.total,
+        count=count,
+        anywhere=True,
+    )
+
+
+def _groups(group: Any, count: int) -> _Problems:
+    return _Problems(
+        name="group",
+        flat=lambda x: namespace(x).reshape(x, (-1,)),
+        solve=lambda values, masses, share: root.of_groups(values, masses, group, share),
+        spread=lambda v, x: like(v[group], x),
+        sum=lambda x: segment_sum(x, group, count),
+        count=count,
+        anywhere=False,
+    )
+
+
+_ONE = _rows(None, 1)
+
+
+def _laid_out(x: Array, axis: int | None, groups: Array | None) -> tuple[_Problems, tuple[int, ...]]:
+    """Return the layout that `axis` or `groups` asks for, and the shape of the result."""
+    if groups is None:
+        shape = remaining_shape(x, axis)
+        return _ONE if axis is None else _rows(axis, prod(shape)), shape
+    if axis is not None:
+        raise InputError("give axis or groups, not both")
+    group, count = as_groups(groups, x)
+    return _groups(group, count), (count,)
+
+
+def _beside(v: Any, x: Array) -> Array:
+    """Return one number per problem in the library and dtype of `x`; they may be there already."""
+    return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
+
+
+def _solve(x: Array, w: Array | None, share: float, problems: _Problems, check: bool) -> tuple[Root, Array]:
+    """Return the roots, and log c floored at 1/max r where `x` lives."""
+    if problems.anywhere and on_accelerator(x):
+        return _on_device(x, w, share, check)
+    values, masses = host_view(x), None if w is None else host_view(w)
+    if values is not None and (w is None or masses is not None):
+        found = _on_host(values, masses, share, problems, check)
+        return found, like(_floored(found, share), x)
+    if problems.anywhere:  # inside jit or vmap
+        return _on_device(x, w, share, check)
+    raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
+
+
+def _on_host(values: Any, masses: Any, share: float, problems: _Problems, check: bool) -> Root:
     """Solve in NumPy memory; raise if `check` finds log-ratios that are no numbers or a budget out of reach."""
-    masses = None if masses is None else _in_range(masses, layout.largest(masses), layout.expand)
-    whole = layout.mass(masses)
-    if not whole.all():
-        raise InputError(f"weights must not all be 0{_where(whole == 0, layout)}")
-    solution = layout.solve(values, masses, share * whole)
-    if np.any(np.isnan(solution.top) | (solution.top == inf)):
+    shares = np.full(problems.count, share)
+    found = problems.solve(values, masses, shares)
+    if not found.mass.all():
+        raise InputError(f"weights must not all be 0{_where(found.mass == 0, problems)}")
+    if not found.top.max() < inf:  # +inf, or NaN
         if check:
             check_ratios(values, masses)
         finite = np.where(np.isnan(values), -inf, np.minimum(values, np.finfo(values.dtype).max))
-        solution = layout.solve(finite, masses, share * whole)
-    short = (solution.reached < share * whole * (1 - _SLACK)) | (solution.reached == 0)
+        found = problems.solve(finite, masses, shares)
+    short = (found.reached < share * (1 - root.SLACK)) | (found.reached == 0)
     if check and short.any():
-        first = int(np.argmax(short))
-        raise out_of_reach(share, solution.reached[first] / whole[first], _where(short, layout))
-    return solution
+        raise out_of_reach(share, float(found.reached[np.argmax(short)]), _where(short, problems))
+    return found
 
 
-def _in_range(masses: Any, largest: Any, expand: Callable[[Any], Any]) -> Any:
-    """Divide masses by the largest of their problem if a sum of them could leave the range of float64."""
-    largest = np.asarray(largest, dtype=np.float64)
-    if np.all((largest == 0) | ((largest > 1e-200) & (largest < 1e200))):
-        return masses
-    return masses.astype(np.float64) / expand(np.where(largest > 0, largest, 1.0))
-
-
-def _floored(solution: Solution, share: float) -> Any:
-    """Return log c, at least -log max r: beyond that exact rejection costs less than the budget."""
-    if share == 1:
-        return np.full_like(solution.log_c, inf)
-    return np.maximum(solution.log_c, np.where(np.isfinite(solution.top), -solution.top, -inf))
-
-
-def _zero_with_gradient(x: Array, w: Array | None, solution: Solution, share: float, layout: Layout) -> Array:
-    """Return 0 with the gradient of log c: that of a constant minus a log-sum-exp over {a < 1}.
-
-    The value itself comes from the host in float64, so asking for a gradient never changes it.
-    """
-    xp = array_namespace(x)
-    if w is not None:
-        x = xp.where(w > 0, x, -inf)
-    # At c = 1/max r log c is minus the maximum: a log-sum-exp over the largest alone. At K = 1 it is constant.
-    floored = solution.log_c < -solution.top
-    low = np.where(floored, solution.top, -inf if share < 1 else inf)
-    high = np.where(floored, inf, solution.edge)
-    still = detached(x)
-    free = (still >= layout.spread(low, x)) & (still < layout.spread(high, x)) & (still > -inf)
-    centre = layout.spread(np.where(floored, solution.top, -solution.log_c), x)
-    terms = xp.where(free, xp.exp(xp.where(free, x - centre, 0.0)), 0.0)
-    if w is not None:
-        terms = xp.where(layout.spread(floored.astype(np.float64), x) > 0, terms, terms * w)
-    sums = layout.sum(terms)
-    lse = xp.log(xp.where(sums > 0, sums, 1.0))
-    return detached(lse) - lse
-
-
-def _solve_on_device(x: Array, w: Array | None, share: float, check: bool) -> Array:
+def _on_device(x: Array, w: Array | None, share: float, check: bool) -> tuple[Root, Array]:
     """Solve where the array lives; one synchronisation if `check` looks at what was found."""
-    xp = array_namespace(x)
-    log_c, reached, *wrong = _solve_device.solve_rows(x, w, share)
-    facts = None
+    xp = namespace(x)
+    found, facts = root.on_device(x, w, share), None
     if check:
-        facts = host_view(xp.stack([xp.min(reached), *(xp.astype(xp.sum(k), reached.dtype) for k in wrong)]))
+        no_number = (xp.isnan(x) | (x == inf)) & (True if w is None else w > 0)
+        wrong = [no_number, no_number & False if w is None else ~(w >= 0) | (w == inf)]
+        counts = (xp.astype(xp.sum(xp.astype(mask, xp.int32)), found.reached.dtype) for mask in wrong)
+        facts = host_view(xp.stack([xp.min(found.reached), *counts]))
     if facts is not None:  # else inside jit or vmap
         if facts[2]:
             raise bad_weights(int(facts[2]), x.shape[0] * x.shape[1])
@@ -238,14 +345,48 @@ def _solve_on_device(x: Array, w: Array | None, share: float, check: bool) -> Ar
         slack = 8 * float(np.finfo(facts.dtype).eps) * x.shape[-1] ** 0.5
         if facts[0] < share * (1 - slack):
             raise out_of_reach(share, float(facts[0]))
-    return xp.where(xp.isnan(log_c), inf, inf) if share == 1 else log_c
+    if share == 1:
+        return found, xp.full_like(found.log_c, inf)
+    return found, xp.maximum(found.log_c, xp.where(found.top > -inf, -found.top, -inf))
+
+
+def _floored(found: Root, share: float) -> Any:
+    """Return log c, at least -log max r: beyond that exact rejection costs less than the budget."""
+    if share == 1:
+        return np.full_like(found.log_c, inf)
+    return np.maximum(found.log_c, np.where(np.isfinite(found.top), -found.top, -inf))
+
+
+def _zero_with_gradient(x: Array, w: Array | None, found: Root, share: float, problems: _Problems) -> Array:
+    """Return 0 with the gradient of log c: that of a constant minus a log-sum-exp over {a < 1}.
+
+    So asking for a gradient never changes the value.
+    """
+    xp = namespace(x)
+    if w is not None:
+        x = xp.where(w > 0, x, -inf)
+    few = namespace(found.top)
+    # At c = 1/max r log c is minus the maximum: a log-sum-exp over the largest alone. At K = 1 it is constant.
+    floored = found.log_c < -found.top
+    low = few.where(floored, found.top, -inf if share < 1 else inf)
+    high = few.where(floored, inf, -found.log_c)
+    still = detached(x)
+    free = (still >= problems.spread(low, x)) & (still < problems.spread(high, x)) & (still > -inf)
+    centre = problems.spread(few.where(floored, found.top, -found.log_c), x)
+    terms = xp.where(free, xp.exp(xp.where(free, x - centre, 0.0)), 0.0)
+    if w is not None:
+        alone = problems.spread(few.astype(floored, found.top.dtype), x) > 0
+        terms = xp.where(alone, terms, terms * w)
+    sums = problems.sum(terms)
+    lse = xp.log(xp.where(sums > 0, sums, 1.0))
+    return detached(lse) - lse
 
 
 def _mean_on_host(x: Any, log_c: Any, weights: Any, check: bool) -> Any:
     """Average min(c r, 1) over each row, in float64, a tile at a time."""
     rows, n = x.shape
     if weights is not None:
-        weights = _in_range(weights, np.max(weights, axis=1), lambda largest: largest[:, None])
+        weights = root.in_range(weights, np.max(weights, axis=1, keepdims=True))
     sums, masses = np.zeros(rows), np.zeros(rows)
     height = max(1, _TILE // n)
     for top in range(0, rows, height):
@@ -273,16 +414,16 @@ def _mean_on_host(x: Any, log_c: Any, weights: Any, check: bool) -> Any:
 
 def _mean_on_device(x: Array, log_c: Array, weights: Array | None) -> tuple[Array, Array]:
     """Average min(c r, 1) over each row in array-API operations, differentiably; count what is no number."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     wide = widest(xp)
     x, log_c = xp.astype(x, wide, copy=False), xp.astype(log_c, wide, copy=False)
-    w = xp.ones_like(x) if weights is None else _solve_device.relative_masses(xp.astype(weights, wide, copy=False))
+    w = xp.ones_like(x) if weights is None else root.relative_masses(xp.astype(weights, wide, copy=False))
     bad = xp.sum(xp.astype((xp.isnan(x) | (x == inf)) & (w > 0), xp.int32))
     possible = x > -inf
     log_a = xp.where(possible, x, 0.0) + xp.where(possible, log_c, 0.0)
     a = xp.where(possible, xp.exp(xp.where(log_a < 0, log_a, 0.0)), 0.0)
-    return _solve_device.total(a * w) / _solve_device.total(w), bad
+    return root.total(a * w) / root.total(w), bad
 
 
-def _where(wrong: Any, layout: Layout) -> str:
-    return "" if layout.count == 1 else f" in {layout.name} {int(np.argmax(wrong))}"
+def _where(wrong: Any, problems: _Problems) -> str:
+    return "" if problems.count == 1 else f" in {problems.name} {int(np.argmax(wrong))}"

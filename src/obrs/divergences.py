@@ -21,8 +21,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ._arrays import as_floats
+from ._names import unknown_name
 from ._stable import log1m_exp, softplus
-from .errors import DivergenceError, InputError, InputTypeError, UnknownNameError
+from .errors import DivergenceError, InputError, InputTypeError
 from .types import Array
 
 __all__ = ["DIVERGENCES", "FDivergence", "alpha_divergence", "divergence", "pr"]
@@ -154,7 +155,7 @@ def _no_log_ratio(name: str, side: str) -> Formula:
 
 class _Divergences(dict[str, FDivergence]):
     def __missing__(self, key: object) -> NoReturn:
-        raise UnknownNameError(f"unknown divergence {key!r}; choose from {', '.join(self)}")
+        raise unknown_name(key, self, "divergence")
 
 
 _GAN = _record(

@@ -1,8 +1,8 @@
 """Uniforms and normals that are pure functions of (seed, purpose, id, column).
 
 Nothing here has a state: the number of proposal 7 is the same whether it is drawn alone, in a batch, by
-another worker or in another array library. Users need `uniforms` and `normals`; the rest of this library
-draws by column, each consumer with a `Purpose` of its own.
+another worker or in another array library. Users need `accept`, `uniforms` and `normals`; the rest of this library
+draws by column, each consumer with a `Purpose` of its own, so that no two share a stream under any seed.
 
 References:
     | Fast Splittable Pseudorandom Number Generators (Steele, Lea & Flood, 2014)
@@ -23,13 +23,21 @@ from . import _arrays
 from .errors import InputError, InputTypeError
 from .types import Array
 
-__all__ = ["Purpose", "normal_columns", "normals", "uniform_columns", "uniforms", "words"]
+__all__ = [
+    "Purpose",
+    "accept",
+    "normal_columns",
+    "normals",
+    "uniform_columns",
+    "uniforms",
+    "words",
+]
 
 
 class Purpose(IntEnum):
     """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
 
-    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN = range(1, 6)
+    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM = range(1, 7)
 
 
 # A word is mix(mix(id + first) ^ second), mix being the SplitMix64 finaliser with Stafford's 13th constants
@@ -45,10 +53,43 @@ _BLOCK, _TORCH_BLOCK = 1 << 15, 1 << 22  # words at a time: to stay in cache, to
 _HOST_DEVICES = ("cpu", "mps")  # torch devices served from NumPy; mps has no float64 to compute in
 
 
+def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
+    """Decide which proposals are kept: `u < exp(log_a)`, u being a uniform of the id.
+
+    The decision for an id is the same in every batch, on every worker and in every array library. It is taken in
+    float64. The uniforms are of a stream of their own: a proposal may draw with `uniforms` and `normals` of any seed.
+
+    Args:
+        log_a: Log-probabilities of acceptance, as a rule returns them.
+        ids: The ids of the proposals, integers of the shape of `log_a`.
+        seed: Integer with `0 <= seed < 2**64`.
+
+    Returns:
+        Booleans of the shape of `log_a`, in its library and on its device.
+
+    Example:
+        >>> accept([-0.7, -0.3, 0.0, -1.0], ids=[0, 1, 2, 3])
+        array([False,  True,  True,  True])
+    """
+    log_a = _arrays.as_floats(log_a, "log_a")
+    if tuple(log_a.shape) != (shape := tuple(np.shape(ids))):
+        raise InputError(f"log_a and ids must have one shape, got {tuple(log_a.shape)} and {shape}")
+    if is_torch_array(log_a) and log_a.device.type not in _HOST_DEVICES:
+        like, a = log_a, log_a.double().exp()
+    elif (values := _arrays.host_view(log_a)) is not None:
+        like, a = None, np.exp(values.astype(np.float64))
+    else:
+        raise InputTypeError("log_a must be known, got a tracer; decide outside jit")
+    where = {"like": like, "dtype": "float64"}
+    kept = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, **where)[..., 0] < a
+    return _arrays.like(kept, log_a, dtype=array_namespace(log_a).bool) if like is None else kept
+
+
 def uniforms(ids: Any, *, seed: int, like: Any = None, dtype: Any = None) -> Array:
     """Draw one uniform in `[0, 1)` for each id, the same number whoever asks for it.
 
-    The bits do not depend on backend, device, batch or order. A float32 is the float64 rounded down.
+    The bits do not depend on backend, device, batch or order. A float32 is the float64 rounded down. The numbers are
+    of a stream that nothing else uses: neither acceptance nor selection nor `normals`.
 
     Args:
         ids: Integers of any shape; negative ones count from the top, `-1` being `2**64 - 1`.
@@ -62,9 +103,9 @@ def uniforms(ids: Any, *, seed: int, like: Any = None, dtype: Any = None) -> Arr
 
     Example:
         >>> uniforms([0, 1, 2], seed=0).round(4)
-        array([0.8709, 0.693 , 0.956 ])
+        array([0.3709, 0.4843, 0.7816])
     """
-    return _deliver(_fill_uniforms, ids, _keys(range(1), seed, Purpose.ACCEPT), (), like, dtype)
+    return _deliver(_fill_uniforms, ids, _keys(range(1), seed, Purpose.UNIFORM), (), like, dtype)
 
 
 def normals(ids: Any, dim: int, *, seed: int, like: Any = None, dtype: Any = None) -> Array:

@@ -23,9 +23,10 @@ from array_api_compat import array_namespace
 
 from ._arrays import host_view, like
 from ._inputs import as_groups, as_log_ratio, check_ratios
-from ._layout import by_group, by_row
+from ._names import lookup
 from .draws import Purpose, uniform_columns, words
-from .errors import InputError, InputTypeError, UnknownNameError
+from .errors import InputError, InputTypeError
+from .root import of_groups, of_rows
 from .types import Array
 
 __all__ = ["DESIGNS", "inclusion_probability", "select"]
@@ -99,8 +100,7 @@ def select(
         | On the Theory of Systematic Sampling, II (Madow, 1949)
         | On Sampling without Replacement with Unequal Probabilities of Selection (Sampford, 1967)
     """
-    if not isinstance(design, str) or design not in DESIGNS:
-        raise UnknownNameError(f"unknown design {design!r}; choose from {', '.join(DESIGNS)}")
+    draw = lookup(DESIGNS, design, "design")
     x, values = _candidates(log_ratio)
     group, count = (None, 1) if groups is None else as_groups(groups, x)
     size = _as_size(n)
@@ -110,7 +110,7 @@ def select(
     ids = np.flatnonzero((pi > 0) & ~selected)
     need = size - _total(selected, group, count).astype(np.int64)
     pool = _Pool(pi[ids], ids, None if group is None else group[ids], need)
-    selected[ids[DESIGNS[design](pool, seed)]] = True
+    selected[ids[draw(pool, seed)]] = True
     return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
 
 
@@ -180,11 +180,15 @@ def _solve(values: Floats, n: int, group: Ints | None, count: int) -> Floats:
         where, size = ("", values.size) if group is None else (f" of group {first}", np.count_nonzero(group == first))
         raise InputError(f"cannot select {n} of the {size} candidates{where}: only {available[first]} have r > 0")
 
-    layout = by_row(1, values.size) if group is None else by_group(group, count)
-    solution = layout.solve(values[None] if group is None else values, None, np.full(count, float(n)))
-    free = positive & (values < _spread(solution.edge, group)) & _spread(available > n, group)
-    # The solver says who is saturated. The others share what is left in proportion to r, summed anew relative to
-    # their largest: log c itself is rounded, by 1 where log-ratios are of the order of 1e16, and pi must sum to n.
+    if group is None:
+        found = of_rows(values[None], None, np.array([n / values.size]))
+    else:
+        found = of_groups(values, None, group, n / np.bincount(group, minlength=count))
+    # The solver says who is saturated, up to the rounding of log c, by 1 where log-ratios are of the order of 1e16.
+    # The others share what is left in proportion to r, summed anew relative to their largest, since pi must sum to n.
+    # Who would get more than 1 is saturated, too.
+    sure = -found.log_c + 4 * np.spacing(np.abs(found.log_c))
+    free = positive & (values < _spread(sure, group)) & _spread(available > n, group)
     while True:
         need = n - _total(positive & ~free, group, count)
         top = _top(np.where(free, values, -inf), group, count)

@@ -102,7 +102,7 @@ def test_saved_text_that_is_no_rule_is_refused():
         from_json("[1, 2]")
     with pytest.raises(InputError, match="must be a JSON object"):
         from_json("not json")
-    with pytest.raises(UnknownNameError, match="unknown rule 'obrs'; choose from budgeted, unbudgeted, drs, grouped"):
+    with pytest.raises(UnknownNameError, match="unknown rule 'obrs'; there are: budgeted, unbudgeted, drs, grouped"):
         from_json('{"rule": "obrs"}')
     with pytest.raises(InputError, match="has the fields log_m, got log_c"):
         from_json('{"rule": "unbudgeted", "log_c": 1}')

@@ -245,7 +245,7 @@ def test_what_obrs_leaves_on_a_plane_is_what_samples_of_it_show():
     plane = PLANE.of(target, model, 200)
     x = model.sample(40_000, seed=2)
     log_ratio = target.log_prob(x) - model.log_prob(x)
-    kept = x[obrs.uniforms(np.arange(len(x)), seed=1) < np.exp(plane.obrs(2.5)(log_ratio))]
+    kept = x[obrs.accept(plane.obrs(2.5)(log_ratio), np.arange(len(x)), seed=1)]
     left = plane.left(plane.obrs(2.5))
     assert len(kept) / len(x) == pytest.approx(0.4, abs=4 * np.sqrt(0.24 / len(x)) + 1e-3)
     assert obrs.Profile(log_ratio).divergence("kl", 2.5) == pytest.approx(left["kl"], abs=0.02)

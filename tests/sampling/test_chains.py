@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, ObrsError, RatioError
+from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
 from obrs.sampling.chains import MHGAN
 from obrs.sampling.model import Model
 from obrs.sampling.samples import Calls
@@ -316,8 +316,8 @@ def test_n_must_be_a_count(n):
 
 
 def test_unknown_start_is_refused():
-    with pytest.raises(InputError, match=r"^start must be one of real, fake, got 'noise'"):
-        MHGAN(start="noise")
+    with pytest.raises(UnknownNameError, match=r"^unknown start 'reel'; did you mean 'real'\? there are: real, fake"):
+        MHGAN(start="reel")
     with pytest.raises(InputError, match=r"never moves; raise steps"):
         MHGAN(steps=1, start="fake", discard_unmoved=True)
 

@@ -484,12 +484,12 @@ class TestConstants:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DGflow(f="tv"), "unknown f 'tv'; choose from kl, logd, js"),
-        (lambda: DGflow(f=None), "unknown f None; choose from kl, logd, js"),
-        (lambda: DOT(space="pixel"), "unknown space 'pixel'; choose from target, latent"),
-        (lambda: lipschitz(shifted(), space="pixel"), "unknown space 'pixel'; choose from target, latent"),
-        (lambda: DOT(optimiser="lbfgs"), "unknown optimiser 'lbfgs'; choose from adam, sgd"),
-        (lambda: DOT(project=True), "unknown project True; choose from tangent, published"),
+        (lambda: DGflow(f="tv"), "unknown f 'tv'; there are: kl, logd, js"),
+        (lambda: DGflow(f=None), "unknown f None; there are: kl, logd, js"),
+        (lambda: DOT(space="pixel"), "unknown space 'pixel'; there are: target, latent"),
+        (lambda: lipschitz(shifted(), space="pixel"), "unknown space 'pixel'; there are: target, latent"),
+        (lambda: DOT(optimiser="lbfgs"), "unknown optimiser 'lbfgs'; there are: adam, sgd"),
+        (lambda: DOT(project=True), "unknown project True; there are: tangent, published"),
     ],
 )
 def test_unknown_names_list_the_choices(make, message):

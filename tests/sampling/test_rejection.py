@@ -15,7 +15,15 @@ import pytest
 from scipy import stats
 
 from obrs import Budgeted, Grouped, normals
-from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, Interrupted, RatioError
+from obrs.errors import (
+    BudgetError,
+    ExhaustedError,
+    InputError,
+    InputTypeError,
+    Interrupted,
+    RatioError,
+    UnknownNameError,
+)
 from obrs.sampling.batches import concatenate, length, move, take
 from obrs.sampling.callables import proposal
 from obrs.sampling.model import Model
@@ -241,10 +249,18 @@ def test_plain_average_at_a_small_budget_is_biased():
     assert abs(weighted.mean() - SHIFT) < 0.05
 
 
+@pytest.mark.parametrize("shift", [-2000.0, 0.0, 2000.0])
+def test_means_do_not_depend_on_the_scale_of_the_ratio(shift):
+    samples = Samples(
+        np.array([1.0, 2.0, 6.0]), np.arange(3), np.zeros(3), np.log([1.0, 2.0, 3.0]) + shift, proposed=5, executed=5
+    )
+    assert float(samples.mean(lambda x: x)) == pytest.approx(23 / 6, rel=1e-12)
+
+
 def test_unknown_estimators_and_wrong_shapes_are_refused():
     kept = sample(propose, log_ratio, 10, budget=2)
-    with pytest.raises(InputError, match="estimator must be one of"):
-        kept.mean(lambda x: x, "best")
+    with pytest.raises(UnknownNameError, match="did you mean 'unbiased'"):
+        kept.mean(lambda x: x, "unbiassed")
     with pytest.raises(InputError, match="one row per sample, 10, got 3"):
         kept.mean(lambda x: x[:3])
 

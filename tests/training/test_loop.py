@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import obrs
+from obrs.budget import solve_cut
 from obrs.errors import DivergenceError, InputError, InputTypeError, UnknownNameError
 from obrs.fitting.averaging import average
 from obrs.training import checkpoints
@@ -26,10 +27,8 @@ from obrs.training.journal import note, read_log
 from obrs.training.loop import train
 from obrs.training.losses import GENERATOR_LOSSES, generator_loss, gradient_penalty
 from obrs.training.networks import build_networks
-from obrs.training.root import batch_root
 from obrs.training.trained import load_trained
-from obrs.training.watch import DivergedError
-from obrs.training.window import solve_rejection
+from obrs.training.watch import NotFiniteError
 
 SMALL = TrainConfig(steps=3, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
 
@@ -114,11 +113,11 @@ def test_parts_of_a_batch_add_up_to_the_batch(mode):
 def test_the_constant_is_solved_every_so_many_steps_however_many_parts(tmp_path, monkeypatch):
     solved = []
 
-    def counted(log_ratio, budget):
+    def counted(log_ratio, budget, **options):
         solved.append(len(log_ratio))
-        return batch_root(log_ratio, budget)
+        return solve_cut(log_ratio, budget, **options)
 
-    monkeypatch.setattr("obrs.training.window.batch_root", counted)
+    monkeypatch.setattr("obrs.training.window.solve_cut", counted)
     config = replace(SMALL, steps=7, parts=4, constant_every=3, generator_loss="exact")
     generator, passes = nn.Linear(2, 2), []
     generator.register_forward_hook(lambda *_: passes.append(torch.is_grad_enabled()))
@@ -138,7 +137,7 @@ def test_the_gradient_penalty_has_a_column_of_its_own_and_is_watched():
     assert run.log[-1]["penalty"] == pytest.approx(float(expected.detach()), rel=1e-5)
     steep = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Flatten(0))
     nn.init.constant_(steep[0].weight, 1e25)  # its outputs are finite, the square of its slope is not
-    with pytest.raises(DivergedError, match="the penalty loss is inf at step 1"):
+    with pytest.raises(NotFiniteError, match="the penalty loss is inf at step 1"):
         train(replace(config, generator_lr=0.0), critic=steep)
 
 
@@ -205,7 +204,7 @@ def test_sampling_and_the_log_go_by_the_second_head_and_the_loss_by_the_first(mo
     assert run.log[-1]["log_c"] == pytest.approx(float(obrs.solve_log_c(second, 1.001)), abs=1e-5)
     assert run.log[-1]["rate"] == pytest.approx(1 / 1.001, abs=1e-5)
     assert run.log[-1]["log_c"] != pytest.approx(float(obrs.solve_log_c(first, 1.001)), abs=1e-3)
-    loss = generator_loss(mode, "kl")(first, solve_rejection(first, 1.001))
+    loss = generator_loss(mode, "kl")(first, solve_cut(first, 1.001))
     assert run.log[-1]["generator"] == pytest.approx(float(loss), abs=1e-5)
     x = run.propose(range(5))
     assert torch.equal(run.log_ratio(x), run.critic(x)[:, 1].detach())
@@ -549,7 +548,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_at_the_last_good_checkpoint(tmp
     config = replace(
         SMALL, steps=50, save_every=1, log_every=50, critic_lr=1e20, divergence="chi2", generator_loss="exact"
     )
-    with pytest.raises(DivergedError, match=r"the (critic|generator) loss is (nan|inf|-inf) at step \d+; ") as caught:
+    with pytest.raises(NotFiniteError, match=r"the (critic|generator) loss is (nan|inf|-inf) at step \d+; ") as caught:
         train(config, out=tmp_path)
     good = load_trained(tmp_path)
     assert caught.value.checkpoint == checkpoints.latest(tmp_path)
@@ -557,7 +556,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_at_the_last_good_checkpoint(tmp
     slower = replace(config, critic_lr=1e-4, steps=2, start_from=str(caught.value.checkpoint))  # as the message says
     assert train(slower).log[-1]["step"] == 2
     assert torch.isfinite(weights(good.generator, good.critic)).all()
-    with pytest.raises(DivergedError, match="no checkpoint was kept"):
+    with pytest.raises(NotFiniteError, match="no checkpoint was kept"):
         train(config)
 
 
@@ -579,9 +578,9 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
         def forward(self, z):
             return Leap.apply(self.line(z))
 
-    with pytest.raises(DivergedError, match=r"a weight is not finite after step 1; .*step-00000000"):
+    with pytest.raises(NotFiniteError, match=r"a weight is not finite after step 1; .*step-00000000"):
         train(replace(SMALL, steps=1), generator=Generator(), out=tmp_path)
-    with pytest.raises(DivergedError, match=r"a weight is not finite after step 1; no checkpoint was kept; try again"):
+    with pytest.raises(NotFiniteError, match=r"a weight is not finite after step 1; no checkpoint was kept; try again"):
         train(replace(SMALL, steps=1), generator=Generator())
 
 

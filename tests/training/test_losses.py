@@ -28,6 +28,7 @@ from training.tw_gradients import (  # noqa: E402
 )
 
 import obrs  # noqa: E402
+from obrs.budget import Cut, solve_cut  # noqa: E402
 from obrs.divergences import DIVERGENCES  # noqa: E402
 from obrs.errors import BudgetError, DivergenceError, InputError, InputTypeError, UnknownNameError  # noqa: E402
 from obrs.training.losses import (  # noqa: E402
@@ -41,7 +42,7 @@ from obrs.training.losses import (  # noqa: E402
     generator_loss,
     gradient_penalty,
 )
-from obrs.training.window import BudgetWindow, Rejection, solve_rejection  # noqa: E402
+from obrs.training.window import BudgetWindow  # noqa: E402
 
 RATIOS = [name for name, loss in CRITIC_LOSSES.items() if loss.of_ratio]
 LOSSES = [(mode, name) for mode in GENERATOR_LOSSES for name in (RATIOS if mode != "paper_raw" else ["gan"])]
@@ -61,7 +62,7 @@ def assert_same_gradient(gradient, truth):
 
 def value_and_gradient(loss, fake, budget):
     """The loss of a batch, with the second critic reading the same values where there is one."""
-    rejection = solve_rejection(fake, budget) if loss.rejects else None
+    rejection = solve_cut(fake, budget, check=False) if loss.rejects else None
     value = loss(fake, rejection, fake if loss.second_critic else None)
     (gradient,) = torch.autograd.grad(value, fake)
     return value.detach(), gradient
@@ -92,13 +93,13 @@ def test_two_critics_with_a_gradient_through_the_acceptance_also_move_the_rate(n
     value = obrs.DIVERGENCES[name].f_star_of_f_prime
 
     def through_a(fake, rejection, kept):
-        return -rejection.log_kept(fake).exp() * value(kept)
+        return -(rejection.log_a(fake) - rejection.log_rate).exp() * value(kept)
 
     def rate(fake, rejection, kept):
-        return rejection.log_kept(fake).exp()
+        return (rejection.log_a(fake) - rejection.log_rate).exp()
 
     def at_the_edge(fake, rejection, kept):
-        return -value(kept.detach().min()) * rejection.log_kept(fake).exp()
+        return -value(kept.detach().min()) * (rejection.log_a(fake) - rejection.log_rate).exp()
 
     truth = true_gradient(name, MIDDLE, 2.0)
     extra = loss_gradient(through_a, MIDDLE, 2.0) - truth
@@ -177,7 +178,7 @@ def test_paper_loss_of_gan_points_uphill_for_a_wide_model_unless_its_constant_st
 @MODELS
 def test_paper_losses_differ_by_the_push_on_the_rate(model):
     def rate(fake, rejection, kept):
-        return rejection.log_kept(fake).exp()
+        return (rejection.log_a(fake) - rejection.log_rate).exp()
 
     gap = loss_gradient(of_mode("paper_raw", "gan"), model, 2.0) - loss_gradient(of_mode("paper", "gan"), model, 2.0)
     np.testing.assert_allclose(gap, -2 * log(2) * loss_gradient(rate, model, 2.0), rtol=1e-9, atol=1e-12)
@@ -188,13 +189,13 @@ def test_value_of_the_paper_loss_is_the_divergence_after_rejection():
     fake = torch.tensor(rng.normal(-0.5, 1, 4000))
     fake -= fake.exp().mean().log()
     for name in RATIOS:
-        value = generator_loss("paper", name)(fake, solve_rejection(fake, 2.0))
+        value = generator_loss("paper", name)(fake, solve_cut(fake, 2.0))
         assert float(value) == pytest.approx(float(obrs.Profile(fake.numpy()).divergence(name, 2.0)), rel=1e-9), name
 
 
 def test_samples_that_may_be_rejected_are_pushed_away_without_the_constant_and_pulled_in_with_it():
     fake = outputs(np.linspace(-3, 1, 41))
-    rejection = solve_rejection(fake, 2.0)
+    rejection = solve_cut(fake, 2.0)
     rejected = fake.detach() < -rejection.log_c
     gradients = {}
     for mode in ["paper", "paper_raw", "exact"]:
@@ -209,7 +210,7 @@ def test_samples_that_may_be_rejected_are_pushed_away_without_the_constant_and_p
 def test_raw_paper_loss_descends_a_divergence_of_the_model_without_rejection(model, budget):
     # E_Q[g(r)] with g falling is the dual gradient of D_h(P, Q), h''(r) = -g'(r) / r, while c stays as it is
     _, _, u = left(model, budget)
-    rejection = Rejection(torch.tensor(-np.log(budget * u.min())), torch.tensor(-np.log(budget)))
+    rejection = Cut(torch.tensor(-np.log(budget * u.min())), torch.tensor(-np.log(budget)))
     x = torch.linspace(-60, 8, 400_001, dtype=torch.float64, requires_grad=True)  # log r
     slope = torch.autograd.grad(of_mode("paper_raw", "gan")(x, rejection, None).sum(), x)[0].numpy()
     assert np.all(slope < 0)
@@ -246,7 +247,7 @@ def test_gradients_are_the_derivatives_of_the_values(mode, name, budget):
     rng = np.random.default_rng(3)
     fake = outputs(rng.normal(-0.5, 1.5, 12), torch.float64)
     kept = outputs(rng.normal(0, 1, 12), torch.float64)
-    rejection = solve_rejection(fake, budget)
+    rejection = solve_cut(fake, budget)
     moving = kept if loss.second_critic else fake
     (gradient,) = torch.autograd.grad(loss(fake, rejection, kept), moving)
     step = 1e-6
@@ -350,12 +351,14 @@ def test_critic_loss_is_lowest_at_the_true_ratio_and_there_minus_the_divergence(
 def test_critic_loss_with_weights_is_that_of_what_rejection_keeps(name):
     rng = np.random.default_rng(2)
     fake, real = torch.tensor(rng.normal(-0.5, 1, 500)), torch.tensor(rng.normal(0.5, 1, 300))
-    rejection = solve_rejection(fake, 2.0)
+    rejection = solve_cut(fake, 2.0)
     loss = CRITIC_LOSSES[name]
-    kept = torch.exp(rejection.log_kept(fake))
+    kept = torch.exp(rejection.log_a(fake) - rejection.log_rate)
     assert float(kept.mean()) == pytest.approx(1, abs=1e-12)
     expected = loss.real(real).mean() + (kept * loss.fake(fake)).mean()
-    assert float(loss(real, fake, rejection.log_kept(fake))) == pytest.approx(float(expected), rel=1e-12)
+    assert float(loss(real, fake, rejection.log_a(fake) - rejection.log_rate)) == pytest.approx(
+        float(expected), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", CRITIC_LOSSES)
@@ -378,7 +381,8 @@ def test_critic_losses_are_finite_and_lead_back_from_anywhere(name):
 def test_critic_losses_are_finite_at_any_limit_with_or_without_weights(of, limit):
     loss = critic_loss(of, max_log_ratio=limit)
     values = [s * x for x in EXTREME for s in (-1, 1)]
-    for log_weight in (None, solve_rejection(torch.tensor(values), 30.0).log_kept(torch.tensor(values))):
+    cut = solve_cut(torch.tensor(values), 30.0)
+    for log_weight in (None, cut.log_a(torch.tensor(values)) - cut.log_rate):
         real, fake = outputs(values), outputs(values)
         value = loss(real, fake, log_weight)
         assert torch.isfinite(value)
@@ -464,7 +468,7 @@ def test_gradient_penalty_of_a_flat_critic_has_a_finite_gradient():
 
 def test_rejection_is_solved_without_a_gradient_and_meets_the_budget():
     fake = outputs(np.random.default_rng(0).normal(0, 2, 1000))
-    rejection = solve_rejection(fake, 3.0)
+    rejection = solve_cut(fake, 3.0)
     assert not rejection.log_c.requires_grad
     assert not rejection.log_rate.requires_grad
     assert float(rejection.log_rate) == pytest.approx(-log(3), abs=1e-5)
@@ -473,9 +477,9 @@ def test_rejection_is_solved_without_a_gradient_and_meets_the_budget():
 
 def test_rate_beyond_exact_rejection_is_that_of_exact_rejection():
     r = torch.tensor([2.0, 1.0, 0.5, 0.5])  # mean 1, M = 2
-    rejection = solve_rejection(r.log(), 8.0)
+    rejection = solve_cut(r.log(), 8.0)
     assert float(rejection.log_rate.exp()) == pytest.approx(0.5)
-    torch.testing.assert_close(rejection.log_left(r.log()), torch.zeros(4))
+    torch.testing.assert_close(rejection.log_u(r.log()), torch.zeros(4))
 
 
 @given(
@@ -484,8 +488,8 @@ def test_rate_beyond_exact_rejection_is_that_of_exact_rejection():
 )
 def test_what_is_kept_has_mass_one_and_meets_the_ratio(values, budget):
     log_ratio = torch.tensor(values, dtype=torch.float64)
-    rejection = solve_rejection(log_ratio, budget)
-    kept, log_u = rejection.log_kept(log_ratio), rejection.log_left(log_ratio)
+    rejection = solve_cut(log_ratio, budget)
+    kept, log_u = (rejection.log_a(log_ratio) - rejection.log_rate), rejection.log_u(log_ratio)
     assert float(kept.exp().mean()) == pytest.approx(1, rel=1e-9)
     torch.testing.assert_close(kept + log_u, log_ratio)
 
@@ -497,12 +501,12 @@ def test_window_is_the_latest_values_and_solves_every_so_often():
     seen = [window.update(batch) for batch in batches]
     assert seen[0] is seen[1] is seen[2]
     assert seen[3] is seen[5]
-    expected = solve_rejection(batches[:4].reshape(-1)[-80:], 2.0)
+    expected = solve_cut(batches[:4].reshape(-1)[-80:], 2.0)
     assert torch.equal(seen[3].log_c, expected.log_c)
     assert not torch.equal(seen[6].log_c, seen[5].log_c)
     latest = BudgetWindow(2.0)
     for batch in batches:
-        assert torch.equal(latest.update(batch).log_c, solve_rejection(batch, 2.0).log_c)
+        assert torch.equal(latest.update(batch).log_c, solve_cut(batch, 2.0).log_c)
 
 
 @pytest.mark.parametrize("stop", range(5))
@@ -544,19 +548,19 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: generator_loss("dual")(torch.zeros(0)), InputError, "shape (n,), got (0,)"),
         (lambda: generator_loss("dual")(np.zeros(3)), InputTypeError, "floating torch tensor of critic outputs"),
         (lambda: critic_loss("gan")(torch.zeros(3).long(), torch.zeros(3)), InputTypeError, "real must be a floating"),
-        (lambda: solve_rejection(torch.zeros(3), 0.5), BudgetError, "did you mean budget=2"),
+        (lambda: solve_cut(torch.zeros(3), 0.5), BudgetError, "did you mean budget=2"),
         (lambda: BudgetWindow(0), BudgetError, "budget must be at least 1"),
         (lambda: BudgetWindow(2).pass_over(), InputError, "this update needs log-ratios"),
         (lambda: BudgetWindow(2, size=0), InputError, "size must be a whole number of at least 1"),
         (lambda: BudgetWindow(2, every=1.5), InputError, "every must be a whole number of at least 1"),
         (lambda: BudgetWindow(2).load_state_dict({"latest": torch.zeros(2)}), InputError, "lacks log_c, log_rate"),
         (
-            lambda: generator_loss("two_critics")(torch.zeros(3), solve_rejection(torch.zeros(3), 2)),
+            lambda: generator_loss("two_critics")(torch.zeros(3), solve_cut(torch.zeros(3), 2)),
             InputError,
             "'two_critics' needs kept=",
         ),
         (
-            lambda: generator_loss("two_critics")(torch.zeros(3), solve_rejection(torch.zeros(3), 2), torch.zeros(2)),
+            lambda: generator_loss("two_critics")(torch.zeros(3), solve_cut(torch.zeros(3), 2), torch.zeros(2)),
             InputError,
             "kept must have the shape of fake (3,), got (2,)",
         ),

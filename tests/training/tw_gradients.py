@@ -12,8 +12,8 @@ import torch
 from scipy import optimize
 
 import obrs
+from obrs.budget import Cut
 from obrs.training.losses import generator_loss
-from obrs.training.window import Rejection
 
 LOG_2 = np.log(2.0)
 F = {
@@ -107,8 +107,8 @@ def loss_gradient(terms, model, budget, target=TARGET):
     log_ratio = target.log_density(x) - model.log_density(x)
     log_c = obrs.solve_log_c(log_ratio.detach(), budget, weights=masses)
     rate = obrs.acceptance_rate(log_ratio.detach(), log_c, weights=masses)
-    rejection = Rejection(log_c, rate.log())
-    loss = (masses * terms(log_ratio, rejection, rejection.log_left(log_ratio))).sum()
+    rejection = Cut(log_c, rate.log())
+    loss = (masses * terms(log_ratio, rejection, rejection.log_u(log_ratio))).sum()
     return torch.autograd.grad(loss, parameters)[0].numpy()
 
 

@@ -147,9 +147,9 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
     """Follow a loss of training; the ratio is a fixed function of x in each step, as a critic's is."""
     import torch
 
+    from ..budget import solve_cut
     from ..fitting.loop import descend
     from ..training.losses import generator_loss
-    from ..training.window import solve_rejection
 
     target, loss_of = mixture(TARGET), generator_loss(mode, "gan")
     middle = (torch.arange(config.samples, dtype=torch.float64) + 0.5) / config.samples
@@ -163,7 +163,7 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
         sample = place[0] + place[1].exp() * z
         log_q = -0.5 * ((sample - mean) / log_sd.exp()) ** 2 - log_sd - 0.5 * np.log(2 * np.pi)
         log_ratio = target.log_prob(sample[:, None]) - log_q
-        descend(optimiser, loss_of(log_ratio, solve_rejection(log_ratio, config.budget)))
+        descend(optimiser, loss_of(log_ratio, solve_cut(log_ratio, config.budget)))
         schedule.step()
         path.append((float(place[0].detach()), float(place[1].detach().exp())))
         if path[-1][1] > 2 * _SDS[1]:

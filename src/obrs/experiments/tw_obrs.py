@@ -27,9 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import Budgeted, solve_log_c, uniforms
+from .. import Budgeted, accept
 from .._inputs import check_budget, check_count
 from .._names import lookup
+from ..budget import solve_cut
 from ..errors import InputError, ObrsError
 from .record import Record, Rows
 from .style import figure, tidy
@@ -141,7 +142,7 @@ def run(config: Config, rows: Rows) -> None:
 def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict[str, Any]:
     from ..training.config import TrainConfig
     from ..training.loop import train
-    from ..training.watch import DivergedError
+    from ..training.watch import NotFiniteError
 
     images = setting == "digits"
     settings = TrainConfig(
@@ -158,7 +159,7 @@ def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict
     )
     try:
         trained = train(settings, progress=False)
-    except DivergedError as error:
+    except NotFiniteError as error:
         return {"collapsed": True, "why": str(error).splitlines()[0]}
 
     def propose(ids: Any) -> Any:
@@ -176,7 +177,7 @@ def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict
 
 def _reject(config: Config, log_ratio: Any, seed: int) -> Any:
     rule = Budgeted.fit(log_ratio, config.budget)
-    return uniforms(np.arange(len(log_ratio)), seed=seed) < np.exp(rule(log_ratio))
+    return accept(rule(log_ratio), np.arange(len(log_ratio)), seed=seed)
 
 
 def _fitted(config: Config, real: Any, propose: Any, seed: int) -> Any:
@@ -218,7 +219,7 @@ def _divergence_on_cells(p: Any, counts: Any, config: Config) -> float:
     q = counts / counts.sum()
     p, q = p[q > 0], q[q > 0]
     log_ratio = np.log(p / q)
-    a = np.exp(np.minimum(log_ratio + solve_log_c(log_ratio, config.budget, weights=q), 0.0))
+    a = np.exp(solve_cut(log_ratio, config.budget, weights=q).log_a(log_ratio))
     kept = q * a / np.sum(q * a)
     u = p / kept  # cells without a proposal add nothing: f(u)/u goes to 0
     return float(np.sum(kept * (u * np.log(u) - (u + 1) * np.log1p(u))) + 2 * log(2))
@@ -236,8 +237,8 @@ def _digits() -> Any:
 def _judge_images(config: Config, propose: Any, seed: int) -> dict[str, Any]:
     import torch
 
+    from ..budget import solve_cut
     from ..training.losses import critic_loss
-    from ..training.window import solve_rejection
 
     images, classifier = _digits()
     ratio = _fitted(config, images.train, propose, seed)
@@ -246,8 +247,8 @@ def _judge_images(config: Config, propose: Any, seed: int) -> dict[str, Any]:
     kept = fake[torch.as_tensor(_reject(config, log_ratio.numpy(), seed))]
     real = torch.as_tensor(ratio(torch.as_tensor(images.test))).double()
     gan = critic_loss("gan")
-    rejection = solve_rejection(log_ratio, config.budget)
-    left = -gan(rejection.log_left(real), rejection.log_left(log_ratio), rejection.log_kept(log_ratio))
+    cut = solve_cut(log_ratio, config.budget)
+    left = -gan(cut.log_u(real), cut.log_u(log_ratio), cut.log_a(log_ratio) - cut.log_rate)
 
     def measures(x: Any, divergence: Any) -> dict[str, Any]:
         with torch.no_grad():

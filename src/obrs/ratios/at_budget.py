@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..budget import Cut
 from ..divergences import FDivergence, divergence
 from ..profile import Profile
 from .evidence import ERRORS, TOLERATED, Estimate, reliability
@@ -113,9 +114,10 @@ def _estimate(row: dict[str, Any], key: str) -> Estimate:
 
 
 def _log_kept(log_ratio: Floats, log_c: float) -> Floats:
-    if log_c == np.inf:  # a budget of 1 keeps everything
+    if log_c == np.inf:  # a budget of 1 keeps everything, also what has r = 0
         return np.zeros_like(log_ratio)
-    return np.minimum(log_ratio + log_c, 0.0)
+    log_a: Floats = Cut(log_c, nan).log_a(log_ratio)
+    return log_a
 
 
 def _kept(log_ratio: Floats, log_c: float) -> Floats:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._inputs import check_budget, check_count
+from .._names import unknown_name
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
 from .batches import Batch, concatenate, length, take
@@ -84,7 +85,7 @@ class MHGAN:
         check_count(self.steps, "steps")
         check_count(self.batch_size, "batch_size")
         if self.start not in STARTS:
-            raise InputError(f"start must be one of {', '.join(STARTS)}, got {self.start!r}")
+            raise unknown_name(self.start, STARTS, "start")
         if self.discard_unmoved and self.start == "fake" and self.steps == 1:
             raise InputError("a chain of 1 step that starts at its only proposal never moves; raise steps")
 

@@ -25,8 +25,8 @@ except ImportError as error:
 from .._arrays import host_view
 from .._inputs import check_budget, check_count, is_number
 from ..acceptance import Budgeted
-from ..budget import acceptance_rate, solve_log_c
-from ..draws import normals, uniforms
+from ..budget import Cut, acceptance_rate, solve_log_c
+from ..draws import accept, normals
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
@@ -158,8 +158,8 @@ class ResampledBase(_FilteredNormal):
             wide = min(self.T - tried, max(1, _BLOCK // left.size))
             ids = (start + left[:, None]) * self.T + tried + np.arange(wide)
             z = self._candidates(ids, seed=seed)
-            a = host_view(self.acceptance(z).double())
-            hit = uniforms(ids, seed=seed) < a
+            log_a = nn.functional.logsigmoid(self._score(z))
+            hit = accept(log_a.cpu(), ids, seed=seed).numpy()
             tried += wide
             hit[:, -1] |= tried == self.T
             done, at = hit.any(axis=1), hit.argmax(axis=1)
@@ -204,7 +204,7 @@ class BudgetedBase(_FilteredNormal):
 
     def acceptance(self, z: Array) -> Array:
         """Return a(z) of points of shape `(..., dim)`."""
-        return (self._score(z) + self.log_c).clamp(max=0.0).exp()
+        return Cut(self.log_c, self.log_rate).log_a(self._score(z)).exp()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def estimate_z(self, n: int = 2**17) -> float:
@@ -214,8 +214,8 @@ class BudgetedBase(_FilteredNormal):
 
     def log_prob(self, z: Array) -> Array:
         """Return the log-density at points of shape `(..., dim)`; in training c is solved anew."""
-        log_c, log_rate = self._solve(self.draws) if self.training else (self.log_c, self.log_rate)
-        return _log_normal(z) + (self._score(z) + log_c).clamp(max=0.0) - log_rate
+        cut = self._solve(self.draws) if self.training else Cut(self.log_c, self.log_rate)
+        return _log_normal(z) + cut.log_a(self._score(z)) - cut.log_rate
 
     def draw(self, n: int, *, seed: int = 0, start: int = 0) -> Draws:
         """Draw n samples by rejection, from the candidates with ids `start` on."""
@@ -223,13 +223,13 @@ class BudgetedBase(_FilteredNormal):
         kept = collect(stream(propose, self._score, rule, batch_size=_BLOCK, seed=seed, start=start), n)
         return Draws(kept.x, int(kept.ids[-1]) + 1 - start)
 
-    def _solve(self, n: int) -> tuple[Array, Array]:
+    def _solve(self, n: int) -> Cut:
         log_w = self._fresh_scores(n)
         log_c = solve_log_c(log_w, self.budget)
         log_rate = torch.log(acceptance_rate(log_w, log_c))
         self.log_c.copy_(log_c.detach())
         self.log_rate.copy_(log_rate.detach())
-        return log_c, log_rate
+        return Cut(log_c, log_rate)
 
 
 class _Base(Distribution):  # type: ignore[misc]

@@ -19,8 +19,9 @@ from array_api_compat import is_torch_array
 
 from .._arrays import detached, host_view
 from .._inputs import check_budget, is_number
+from .._names import unknown_name
 from ..draws import Purpose, normal_columns
-from ..errors import InputError, InputTypeError, RatioError, UnknownNameError
+from ..errors import InputError, InputTypeError, RatioError
 from .batches import Batch, concatenate, map_leaves
 from .callables import no_grad, score_batch, warn_of_train_mode
 from .model import Model
@@ -379,7 +380,7 @@ def _fits(what: str, test: Callable[..., Any], size: int = 1) -> Callable[[Any, 
 def _one_of(among: Collection[str]) -> Callable[[Any, str], None]:
     def check(value: Any, name: str) -> None:
         if not isinstance(value, str) or value not in among:
-            raise UnknownNameError(f"unknown {name} {value!r}; choose from {', '.join(among)}")
+            raise unknown_name(value, among, name)
 
     return check
 

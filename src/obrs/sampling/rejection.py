@@ -16,7 +16,6 @@ import numpy as np
 
 from .._inputs import check_budget, check_count
 from ..acceptance import Budgeted
-from ..draws import uniforms
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
 from ..selection import inclusion_probability, select
 from ..types import LogRatio, Proposal, Rule
@@ -24,7 +23,7 @@ from .batches import move, take
 from .callables import warn_of_train_mode
 from .progress import Report, reporting
 from .samples import Samples, first, join
-from .steps import Ahead, judge, make
+from .steps import Ahead, deciding_uniforms, judge, make
 
 __all__ = ["adaptive_stream", "collect", "gather", "sample", "sample_pool", "sample_with", "stream"]
 
@@ -108,7 +107,7 @@ def sample_with(
             scores = made.log_ratio
         rule = fit(scores)
         if pilot:
-            head = [judge(made, rule, uniforms(made.ids, seed=seed))]
+            head = [judge(made, rule, deciding_uniforms(made.ids, seed))]
         rest = _stream(propose, log_ratio, lambda made: rule, size, seed, pilot, None, 0, 1)
         return collect(_reported(chain(head, rest), report), n)
 

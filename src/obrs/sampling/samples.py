@@ -11,6 +11,7 @@ from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
 from .._files import replacing
+from .._names import lookup
 from ..errors import InputError
 from .batches import Batch, concatenate, leaves, length, map_leaves, take
 
@@ -98,16 +99,16 @@ class Samples:
         values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
         if len(values) != len(self):
             raise InputError(f"g must return one row per sample, {len(self)}, got {len(values)}")
-        weight = np.exp(self.log_weight)
-        weighted = np.tensordot(weight, values.astype(np.float64), axes=1)
+        values = values.astype(np.float64)
+        largest = float(np.max(self.log_weight))
+        relative = np.exp(self.log_weight - (largest if np.isfinite(largest) else 0.0))  # of any scale
+        weighted = np.tensordot(relative, values, axes=1)
         estimators: dict[str, Callable[[], Any]] = {
-            "self_normalised": lambda: weighted / np.sum(weight),
-            "unbiased": lambda: weighted / self.proposed,
+            "self_normalised": lambda: weighted / np.sum(relative),
+            "unbiased": lambda: _exp(largest) * weighted / self.proposed,
             "plain": lambda: np.mean(values, axis=0),
         }
-        if estimator not in estimators:
-            raise InputError(f"estimator must be one of {', '.join(estimators)}, got {estimator!r}")
-        return estimators[estimator]()
+        return lookup(estimators, estimator, "estimator")()
 
     def save(self, path: "str | os.PathLike[str]") -> None:
         """Write the samples to a .npz file, whole or not at all."""
@@ -148,6 +149,11 @@ class Samples:
                 facts["seconds"],
                 facts["next_id"],
             )
+
+
+def _exp(x: float) -> Any:
+    with np.errstate(over="ignore"):  # of ratios that are far from E_Q[r] = 1, which this estimator needs
+        return np.exp(x)
 
 
 def join(parts: Sequence[Samples]) -> Samples:

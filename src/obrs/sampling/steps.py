@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..draws import uniforms
+from ..draws import Purpose, uniform_columns
 from ..errors import InputError
 from ..types import LogRatio, Proposal, Rule
 from .batches import concatenate, length, take
@@ -13,7 +13,7 @@ from .callables import propose_batch, score_batch
 from .progress import Report
 from .samples import Calls, Samples
 
-__all__ = ["Ahead", "judge", "make"]
+__all__ = ["Ahead", "deciding_uniforms", "judge", "make"]
 
 _AHEAD = 1 << 15
 
@@ -35,6 +35,11 @@ def make(
     return Samples(concatenate(made), ids, values, zeros, len(ids), len(ids), cost, cost, seconds, int(ids[-1]) + 1)
 
 
+def deciding_uniforms(ids: Any, seed: int) -> Any:
+    """Return the uniforms of the stream that `obrs.accept` decides by."""
+    return uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[:, 0]
+
+
 class Ahead:
     """The uniforms of consecutive ids, drawn many batches at a time: while a network waits, time is dear."""
 
@@ -44,7 +49,7 @@ class Ahead:
     def __call__(self, low: int, high: int) -> Any:
         """Return the uniforms of the ids from `low` to before `high`."""
         if not self.start <= low <= high <= self.start + len(self.drawn):
-            self.start, self.drawn = low, uniforms(np.arange(low, max(high, low + _AHEAD)), seed=self.seed)
+            self.start, self.drawn = low, deciding_uniforms(np.arange(low, max(high, low + _AHEAD)), self.seed)
         return self.drawn[low - self.start : high - self.start]
 
 

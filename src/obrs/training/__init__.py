@@ -3,6 +3,6 @@
 from .config import TrainConfig, read_config
 from .loop import train
 from .trained import Trained, load_trained
-from .watch import DivergedError
+from .watch import NotFiniteError
 
-__all__ = ["DivergedError", "TrainConfig", "Trained", "load_trained", "read_config", "train"]
+__all__ = ["NotFiniteError", "TrainConfig", "Trained", "load_trained", "read_config", "train"]

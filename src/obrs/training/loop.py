@@ -58,7 +58,7 @@ def train(
         The networks, in evaluation mode, with their log.
 
     Raises:
-        DivergedError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
+        NotFiniteError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
         Interrupted: Ctrl-C; says which checkpoint is kept. One process finishes its step and saves first; press
             again not to wait.
 
@@ -131,7 +131,7 @@ def train(
                 row |= losses.look((generator, critic) if save or last else ())
                 if of_generator.log_ratio:
                     log_ratio = processes.gather(torch.cat(of_generator.log_ratio))
-                    row |= at_budget(log_ratio, config.budget, None if goal.logistic_head else of_generator.rejection)
+                    row |= at_budget(log_ratio, config.budget, None if goal.logistic_head else of_generator.cut)
                 if processes.first:
                     journal.add(row)
                 shown = note(row)

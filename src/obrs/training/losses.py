@@ -3,7 +3,7 @@
     critic = critic_loss("gan")                          # or "kl", ..., "hinge", "wgan"
     critic(real, fake)                                   # scalar; outputs of the critic, shape (n,)
     generator = generator_loss("exact", "gan")
-    generator(fake, solve_rejection(fake, budget))       # scalar; `rejection` only if `generator.rejects`
+    generator(fake, solve_cut(fake, budget))       # scalar; `rejection` only if `generator.rejects`
 
 The critic of a divergence says `log r`, and the variational bound `E_P[T] - E_Q[f*(T)]` is taken at `T = f'(r)`, which
 loses nothing, since the best T is `f'(p/q)`. So every T is in the domain of `f*`, for the GAN divergence the loss is
@@ -42,10 +42,11 @@ from torch.nn.functional import logsigmoid, softplus
 
 from .._inputs import is_number
 from .._names import lookup
+from ..budget import Cut
 from ..divergences import DIVERGENCES, FDivergence, divergence
 from ..errors import DivergenceError, InputError
 from ..fitting.penalty import gradient_penalty
-from .window import Rejection, critic_output
+from .window import critic_output
 
 __all__ = [
     "CRITIC_LOSSES",
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 Fn = Callable[[torch.Tensor], torch.Tensor]
-Terms = Callable[[torch.Tensor, Rejection | None, torch.Tensor | None], torch.Tensor]
+Terms = Callable[[torch.Tensor, Cut | None, torch.Tensor | None], torch.Tensor]
 
 MAX_LOG_RATIO = 20.0
 """Where log-ratios are clamped by default: ratios up to 5e8, whose squares are still far from overflow in float32."""
@@ -122,7 +123,7 @@ class CriticLoss:
         Args:
             real: Outputs on real samples, shape (n,).
             fake: Outputs on fake samples, shape (m,).
-            log_weight: Of the fakes; `rejection.log_kept(log_ratio)` turns fakes of Q into fakes of Q~. No
+            log_weight: Of the fakes; `cut.log_a(log_ratio) - cut.log_rate` turns fakes of Q into fakes of Q~. No
                 gradient goes through it.
         """
         terms = self.fake(critic_output(fake, "fake"))
@@ -140,13 +141,13 @@ class GeneratorLoss:
         divergence: Name of the divergence, or None for hinge and WGAN.
         terms: Term of each sample, `(fake, rejection, kept) -> (n,)`.
         of_ratio: Whether `fake` must be log-ratios.
-        rejects: Whether it needs a `Rejection`.
+        rejects: Whether it needs a `Cut`.
         second_critic: Whether it needs the outputs of a second critic, trained on P and Q~.
 
     Example:
-        >>> from obrs.training.window import solve_rejection
+        >>> from obrs.budget import solve_cut
         >>> fake = torch.tensor([1.5, 0.5, -1.0, -2.0], requires_grad=True)
-        >>> loss = generator_loss("exact", "gan")(fake, solve_rejection(fake, budget=2))
+        >>> loss = generator_loss("exact", "gan")(fake, solve_cut(fake, budget=2))
         >>> torch.autograd.grad(loss, fake)[0]  # only where a = 1
         tensor([-0.3457,  0.0000,  0.0000,  0.0000])
     """
@@ -159,18 +160,18 @@ class GeneratorLoss:
     second_critic: bool = False
 
     def __call__(
-        self, fake: torch.Tensor, rejection: Rejection | None = None, kept: torch.Tensor | None = None
+        self, fake: torch.Tensor, rejection: Cut | None = None, kept: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the loss of a batch.
 
         Args:
             fake: Outputs of the critic on fakes, shape (n,).
-            rejection: Of this step, from `solve_rejection` or a `BudgetWindow`; ignored unless `rejects`.
+            rejection: Of this step, from `solve_cut` or a `BudgetWindow`; ignored unless `rejects`.
             kept: Outputs of the second critic on the same fakes; ignored unless `second_critic`.
         """
         fake = critic_output(fake, "fake")
         if self.rejects and rejection is None:
-            raise InputError(f"the loss {self.mode!r} needs the rejection of this step; see solve_rejection")
+            raise InputError(f"the loss {self.mode!r} needs the rejection of this step; see solve_cut")
         if self.second_critic:
             if kept is None:
                 raise InputError(f"the loss {self.mode!r} needs kept=, the second critic's outputs on the same fakes")
@@ -279,7 +280,7 @@ def _linear(mode: str) -> Callable[[FDivergence, float], GeneratorLoss]:
 
 def _primal(mode: str, record: FDivergence, f: Fn) -> GeneratorLoss:
     def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
-        return rejection.log_kept(fake).exp() * f(rejection.log_left(fake))
+        return (rejection.log_a(fake) - rejection.log_rate).exp() * f(rejection.log_u(fake))
 
     return GeneratorLoss(mode, record.name, terms, rejects=True)
 
@@ -309,7 +310,7 @@ def _exact_non_saturating(record: FDivergence, limit: float) -> GeneratorLoss:
 
 def _of_left(value: Fn) -> Terms:
     def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
-        return -torch.exp(-rejection.log_rate) * value(rejection.log_left(fake))
+        return -torch.exp(-rejection.log_rate) * value(rejection.log_u(fake))
 
     return terms
 
@@ -320,7 +321,7 @@ def _two_critics(record: FDivergence, limit: float) -> GeneratorLoss:
     def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
         # Without a gradient in a: what is kept is a sample of Q~, and moves as such. With it, this would also
         # descend the rate times a constant of f, which the budget holds fixed.
-        return -rejection.log_kept(fake.detach()).exp() * value(kept)
+        return -(rejection.log_a(fake.detach()) - rejection.log_rate).exp() * value(kept)
 
     return GeneratorLoss("two_critics", record.name, terms, rejects=True, second_critic=True)
 

@@ -21,16 +21,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..budget import Cut, solve_cut
 from ..errors import InputError
 from .batches import GENERATOR, Batches
 from .config import TrainConfig
 from .losses import CRITIC_LOSSES, CriticLoss, GeneratorLoss, critic_loss, generator_loss, gradient_penalty
 from .processes import Processes
-from .window import BudgetWindow, Rejection, solve_rejection
+from .window import BudgetWindow
 
 __all__ = ["Constant", "Game", "GeneratorTurn", "Objective", "Player", "critic_step", "generator_step", "objective"]
 
-Solve = Callable[[Tensor], Rejection | None]
+Solve = Callable[[Tensor], Cut | None]
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,20 @@ class Objective:
             return scores[:, 1]
         return self.first(scores) if self.of_critic.of_ratio else None
 
-    def critic(self, real: Tensor, fake: Tensor, rejection: Rejection | None) -> Tensor:
+    def critic(self, real: Tensor, fake: Tensor, cut: Cut | None) -> Tensor:
         """Return the loss of the critic, the sum of those of its outputs."""
         loss = self.of_critic(self.first(real), self.first(fake))
         if self.second is None:
             return loss
-        kept = self.of_generator.second_critic and rejection is not None
-        log_weight = rejection.log_kept(fake[:, 0].detach()) if kept and rejection else None
+        log_weight = None
+        if self.of_generator.second_critic and cut is not None:  # fakes of Q count as fakes of Q~
+            log_weight = cut.log_a(fake[:, 0].detach()) - cut.log_rate
         return loss + self.second(real[:, 1], fake[:, 1], log_weight)
 
-    def generator(self, fake: Tensor, rejection: Rejection | None) -> Tensor:
+    def generator(self, fake: Tensor, cut: Cut | None) -> Tensor:
         """Return the loss of the generator."""
         second = fake[:, 1] if self.of_generator.second_critic else None
-        return self.of_generator(self.first(fake), rejection, second)
+        return self.of_generator(self.first(fake), cut, second)
 
 
 def objective(config: TrainConfig) -> Objective:
@@ -179,18 +181,18 @@ class Constant:
     ahead: Callable[[int, int], list[Tensor]]
 
     def for_critic(self, step: int, turn: int) -> Solve:
-        """Return how the rejection of a critic's turn follows from the outputs on its fakes."""
+        """Return how the cut of a critic's turn follows from the outputs on its fakes."""
         if not self.goal.of_generator.second_critic:
-            return _no_rejection
-        solve = partial(solve_rejection, budget=self.window.budget)
+            return _no_cut
+        solve = partial(solve_cut, budget=self.window.budget, check=False)  # a NaN shows in the loss
         if self.parts == 1:
             return lambda scores: solve(self._gathered(scores))
         return _always(solve(self._gathered_ahead(step, turn)))
 
     def for_generator(self, step: int) -> Solve:
-        """Return how the rejection of a generator's turn follows from the outputs on its fakes."""
+        """Return how the cut of a generator's turn follows from the outputs on its fakes."""
         if not self.goal.of_generator.rejects:
-            return _no_rejection
+            return _no_cut
         if self.parts == 1:
             return lambda scores: self.window.update(self._gathered(scores))
         if not self.window.due:
@@ -204,12 +206,12 @@ class Constant:
         return torch.cat([self._gathered(scores) for scores in self.ahead(step, turn)])
 
 
-def _no_rejection(scores: Tensor) -> None:
+def _no_cut(scores: Tensor) -> None:
     return None
 
 
-def _always(rejection: Rejection) -> Solve:
-    return lambda scores: rejection
+def _always(cut: Cut) -> Solve:
+    return lambda scores: cut
 
 
 @dataclass(frozen=True)
@@ -287,12 +289,12 @@ class GeneratorTurn(NamedTuple):
     Attributes:
         loss: Of the batch.
         log_ratio: What the critic said of the fakes, one tensor per part; none if it says no log-ratio.
-        rejection: What the loss took for c and Z; None if it does not reject.
+        cut: What the loss took for c and Z; None if it does not reject.
     """
 
     loss: Tensor
     log_ratio: list[Tensor]
-    rejection: Rejection | None
+    cut: Cut | None
 
 
 def generator_step(game: Game, step: int) -> GeneratorTurn:
@@ -305,7 +307,7 @@ def generator_step(game: Game, step: int) -> GeneratorTurn:
         step: Which step.
     """
     critic, generator = game.critic, game.generator
-    losses, log_ratios, rejection = [], [], None
+    losses, log_ratios, cut = [], [], None
     solve = game.constant.for_generator(step)
     generator.optimiser.zero_grad(set_to_none=True)
     with _frozen(critic.learning):
@@ -313,14 +315,14 @@ def generator_step(game: Game, step: int) -> GeneratorTurn:
             z, labels = game.batches.latent(step, GENERATOR, part)
             with generator.sharing(last=part == game.parts - 1):
                 scores = critic.alone(generator(z, *_given(labels)), *_given(labels))
-                rejection = solve(scores)
-                loss = game.goal.generator(scores, rejection)
+                cut = solve(scores)
+                loss = game.goal.generator(scores, cut)
                 (loss / game.parts).backward()
             losses.append(loss.detach())
             if (log_ratio := game.goal.log_ratio(scores.detach())) is not None:
                 log_ratios.append(log_ratio)
     generator.optimiser.step()
-    return GeneratorTurn(_mean(losses), log_ratios, rejection)
+    return GeneratorTurn(_mean(losses), log_ratios, cut)
 
 
 @contextmanager

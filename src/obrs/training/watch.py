@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from ..errors import ObrsError
 from .checkpoints import last
 
-__all__ = ["DivergedError", "Losses", "all_finite"]
+__all__ = ["Losses", "NotFiniteError", "all_finite"]
 
 
-class DivergedError(ObrsError, ArithmeticError):
+class NotFiniteError(ObrsError, ArithmeticError):
     """A loss or a weight is no longer a finite number.
 
     Attributes:
@@ -66,7 +66,7 @@ class Losses:
             networks: Whose weights are looked at, too.
 
         Raises:
-            DivergedError: A loss or a weight is not finite; the first of the losses is named.
+            NotFiniteError: A loss or a weight is not finite; the first of the losses is named.
         """
         table = torch.stack([torch.stack(column) for column in self._values.values()]).float()
         table = self._average(table).cpu().double()
@@ -74,9 +74,9 @@ class Losses:
         for step, values in zip(self._steps, table.T.tolist(), strict=True):
             for name, value in zip(self._values, values, strict=True):
                 if not isfinite(value):
-                    raise DivergedError(f"the {name} loss is {value} at step {step}", last(self._folder))
+                    raise NotFiniteError(f"the {name} loss is {value} at step {step}", last(self._folder))
         if not all_finite(*networks):
-            raise DivergedError(f"a weight is not finite after step {self.step}", last(self._folder))
+            raise NotFiniteError(f"a weight is not finite after step {self.step}", last(self._folder))
         self._steps, self._values = [], {}
         return means
 

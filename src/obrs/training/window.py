@@ -7,17 +7,15 @@ References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .._inputs import check_budget, check_count
-from ..budget import solve_log_c
+from ..budget import Cut, solve_cut
 from ..errors import InputError, InputTypeError
-from .root import batch_root, device_root
 
-__all__ = ["BudgetWindow", "Rejection", "critic_output", "solve_rejection"]
+__all__ = ["BudgetWindow", "critic_output"]
 
 
 def critic_output(x: Any, name: str) -> torch.Tensor:
@@ -37,65 +35,6 @@ def critic_output(x: Any, name: str) -> torch.Tensor:
         hint = "; squeeze it" if x.ndim == 2 and x.shape[1] == 1 else ""
         raise InputError(f"{name} must have one critic output per sample, shape (n,), got {tuple(x.shape)}{hint}")
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """What rejection does to the model at this step: `a = min(c r, 1)` and its rate Z.
-
-    Args:
-        log_c: The constant, a scalar tensor without gradient; +inf accepts everything.
-        log_rate: log Z with Z = E_Q[a]: 1/K while K <= M, and 1/M beyond.
-    """
-
-    log_c: torch.Tensor
-    log_rate: torch.Tensor
-
-    def log_kept(self, log_ratio: torch.Tensor) -> torch.Tensor:
-        """Return `log(q~/q) = log(a/Z)`: how much more, or less, of x is kept than of others.
-
-        Example:
-            >>> r = torch.tensor([4.0, 1.0, 0.5, 0.5])
-            >>> solve_rejection(r.log(), budget=2).log_kept(r.log()).exp()
-            tensor([2.0000, 1.0000, 0.5000, 0.5000])
-        """
-        return torch.clamp(log_ratio + self.log_c, max=0.0) - self.log_rate
-
-    def log_left(self, log_ratio: torch.Tensor) -> torch.Tensor:
-        """Return `log u = log(p/q~) = max(log r, -log c) + log Z`, with a gradient only where r > 1/c.
-
-        Example:
-            >>> r = torch.tensor([4.0, 1.0, 0.5, 0.5])
-            >>> solve_rejection(r.log(), budget=2).log_left(r.log()).exp()
-            tensor([2., 1., 1., 1.])
-        """
-        edge = -self.log_c
-        # "not below" and not "above": a NaN must be seen. Strictly above: at K > M the largest r is no exception.
-        return torch.where(log_ratio <= edge, edge, log_ratio) + self.log_rate
-
-
-def solve_rejection(log_ratio: torch.Tensor, budget: float) -> Rejection:
-    """Solve for c on these log-ratios of fakes, and say what rate it gives; both without gradient.
-
-    Args:
-        log_ratio: Critic outputs `log p/q` on fakes, shape (n,); of all processes, if there are several.
-        budget: Proposals per kept sample, at least 1.
-
-    Example:
-        >>> rejection = solve_rejection(torch.tensor([4.0, 1.0, 0.5, 0.5]).log(), budget=2)
-        >>> rejection.log_c.exp(), rejection.log_rate.exp()
-        (tensor(0.5000), tensor(0.5000))
-    """
-    return _solve(critic_output(log_ratio, "log_ratio").detach(), check_budget(budget))
-
-
-def _solve(x: torch.Tensor, budget: float) -> Rejection:
-    if x.device.type != "cpu":
-        return Rejection(*device_root(x, budget))
-    if found := batch_root(x.numpy(), budget):
-        return Rejection(x.new_full((), found[0]), x.new_full((), found[1]))
-    log_c = solve_log_c(x, budget, check=False)  # unchecked: a NaN stays in the outputs and shows in the loss
-    return Rejection(log_c, torch.clamp(x + log_c, max=0.0).exp().mean().log())
 
 
 class BudgetWindow:
@@ -123,7 +62,7 @@ class BudgetWindow:
         self.every = check_count(every, "every")
         self._updates = 0
         self._latest: torch.Tensor | None = None
-        self._rejection: Rejection | None = None
+        self._rejection: Cut | None = None
 
     @property
     def due(self) -> bool:
@@ -141,14 +80,14 @@ class BudgetWindow:
     def _solves(self) -> bool:
         return self._updates % self.every == 0  # the first one does
 
-    def pass_over(self) -> Rejection:
+    def pass_over(self) -> Cut:
         """Count an update for which nothing is `due`; return the rejection to use in this step, the one before."""
         if self.due or self._rejection is None:
             raise InputError("this update needs log-ratios; give them to update")
         self._updates += 1
         return self._rejection
 
-    def update(self, log_ratio: torch.Tensor) -> Rejection:
+    def update(self, log_ratio: torch.Tensor) -> Cut:
         """Take in the log-ratios of a batch of fakes; return the rejection to use in this step."""
         new = critic_output(log_ratio, "log_ratio").detach()
         if self.size is None or self._latest is None:
@@ -158,7 +97,7 @@ class BudgetWindow:
         if self.size is not None:
             self._latest = self._latest[-self.size :].clone()
         if self._rejection is None or self._solves:
-            self._rejection = _solve(self._latest, self.budget)
+            self._rejection = solve_cut(self._latest, self.budget, check=False)  # a NaN shows in the loss
         self._updates += 1
         return self._rejection
 
@@ -194,4 +133,4 @@ class BudgetWindow:
             )
         self._updates = int(state["updates"])
         self._latest = state["latest"]
-        self._rejection = Rejection(state["log_c"], state["log_rate"])
+        self._rejection = Cut(state["log_c"], state["log_rate"])
