@@ -148,6 +148,7 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
     import torch
 
     from ..budget import solve_cut
+    from ..fitting.loop import descend
     from ..training.losses import generator_loss
 
     target, loss_of = mixture(TARGET), generator_loss(mode, "gan")
@@ -158,13 +159,11 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps)
     path = [start]
     for _ in range(config.steps):
-        optimiser.zero_grad()
         mean, log_sd = place.detach().clone()
         sample = place[0] + place[1].exp() * z
         log_q = -0.5 * ((sample - mean) / log_sd.exp()) ** 2 - log_sd - 0.5 * np.log(2 * np.pi)
         log_ratio = target.log_prob(sample[:, None]) - log_q
-        loss_of(log_ratio, solve_cut(log_ratio, config.budget)).backward()
-        optimiser.step()
+        descend(optimiser, loss_of(log_ratio, solve_cut(log_ratio, config.budget)))
         schedule.step()
         path.append((float(place[0].detach()), float(place[1].detach().exp())))
         if path[-1][1] > 2 * _SDS[1]:

@@ -112,13 +112,13 @@ def run(config: Config, rows: Rows) -> None:
 
 def _trained(config: Config, target: str, method: str, budget: float) -> Any:
     """Return a flow with the base of the method, trained by maximum likelihood; one architecture for all."""
-    import torch
     import zuko
 
+    from ..fitting.seeds import own_noise
     from ..sampling.lars import BudgetedBase, ResampledBase, fit_flow, with_base
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with own_noise() as reseed:
+        reseed(config.seed)
         flow = zuko.flows.NICE(2, transforms=4, hidden_features=(32, 32))
         if method == "lars":
             flow = with_base(flow, ResampledBase(2, int(budget), width=64, seed=config.seed))

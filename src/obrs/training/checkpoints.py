@@ -218,11 +218,11 @@ def new_state(config: TrainConfig, generator: nn.Module, critic: nn.Module, proc
     """Return the state before the first step, with the networks on the device of the process."""
     generator, critic = generator.to(processes.device), critic.to(processes.device)
     return State(
-        generator,
-        critic,
-        copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None,
-        torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas),
-        torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas),
-        BudgetWindow(config.budget, size=config.window or None, every=config.constant_every),
-        processes,
+        generator=generator,
+        critic=critic,
+        ema=copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None,
+        generator_optimiser=torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas),
+        critic_optimiser=torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas),
+        window=BudgetWindow(config.budget, size=config.window or None, every=config.constant_every),
+        processes=processes,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._files import replacing
-from ..budget import acceptance_rate, solve_log_c
+from ..budget import Cut, acceptance_rate, solve_log_c
 from ..errors import MissingLibraryError
 
 __all__ = ["Journal", "Row", "at_budget", "note", "read_log"]
@@ -75,13 +75,13 @@ def read_log(path: Path) -> list[Row]:
     return [json.loads(line) for line in lines if line.endswith("}\n")]
 
 
-def at_budget(log_ratio: Tensor, budget: float, rejection: Any) -> dict[str, float | None]:
+def at_budget(log_ratio: Tensor, budget: float, cut: Cut | None) -> dict[str, float | None]:
     """Return log c, the rate that it gives on these log-ratios, and M = max r / mean r; None where not finite.
 
     Args:
         log_ratio: Of the latest fakes.
         budget: For which c is solved where the step has solved none.
-        rejection: That of the step, or None.
+        cut: That of the step, or None.
 
     Example:
         >>> found = at_budget(torch.tensor([4.0, 1.0, 0.5, 0.5]).log(), 2.0, None)
@@ -89,7 +89,7 @@ def at_budget(log_ratio: Tensor, budget: float, rejection: Any) -> dict[str, flo
         (0.5, 2.6667)
     """
     x = log_ratio.float().cpu()
-    log_c = solve_log_c(x, budget, check=False) if rejection is None else rejection.log_c.float().cpu()
+    log_c = solve_log_c(x, budget, check=False) if cut is None else cut.log_c.float().cpu()
     log_mean = float(torch.logsumexp(x.double(), 0)) - log(len(x))
     values = {
         "log_c": float(log_c),

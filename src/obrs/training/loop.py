@@ -82,6 +82,7 @@ def train(
     generator, critic = complete_networks(config, *about, generator=generator, critic=critic)
     try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
     processes = join_processes()
+    batches = Batches(samples, config, rank=processes.rank, world=processes.count, device=processes.device)
     state = new_state(config, generator, critic, processes)
     start = state.start(found, resume, facts)
     if folder is not None and processes.first:
@@ -103,14 +104,14 @@ def train(
         generator.train()
         critic.train()
         game = Game(
-            goal,
-            Player(generator, state.generator_optimiser, processes, config.precision),
-            Player(critic, state.critic_optimiser, processes, config.precision),
-            Batches(samples, config, rank=processes.rank, world=processes.count, device=processes.device),
-            state.window,
-            processes.gather,
-            config.parts,
-            config.gradient_penalty,
+            goal=goal,
+            generator=Player(generator, state.generator_optimiser, processes, config.precision),
+            critic=Player(critic, state.critic_optimiser, processes, config.precision),
+            batches=batches,
+            window=state.window,
+            gather=processes.gather,
+            parts=config.parts,
+            penalty=config.gradient_penalty,
         )
         for step in range(start, config.steps):
             reseed(derived(config.seed, "noise", step, processes.rank))
@@ -130,7 +131,7 @@ def train(
                 row |= losses.look((generator, critic) if save or last else ())
                 if of_generator.log_ratio:
                     log_ratio = processes.gather(torch.cat(of_generator.log_ratio))
-                    row |= at_budget(log_ratio, config.budget, None if goal.logistic_head else of_generator.rejection)
+                    row |= at_budget(log_ratio, config.budget, None if goal.logistic_head else of_generator.cut)
                 if processes.first:
                     journal.add(row)
                 shown = note(row)

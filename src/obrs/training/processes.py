@@ -61,7 +61,9 @@ class Processes:
     def wait(self) -> None:
         """Go on when all processes have come here."""
         if self.count > 1:
-            torch.distributed.barrier()
+            from accelerate import PartialState
+
+            PartialState().wait_for_everyone()
 
 
 def join_processes() -> Processes:

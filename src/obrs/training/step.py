@@ -72,20 +72,20 @@ class Objective:
             return scores[:, 1]
         return self.first(scores) if self.of_critic.of_ratio else None
 
-    def critic(self, real: Tensor, fake: Tensor, rejection: Cut | None) -> Tensor:
+    def critic(self, real: Tensor, fake: Tensor, cut: Cut | None) -> Tensor:
         """Return the loss of the critic, the sum of those of its outputs."""
         loss = self.of_critic(self.first(real), self.first(fake))
         if self.second is None:
             return loss
         log_weight = None
-        if self.of_generator.second_critic and rejection is not None:  # fakes of Q count as fakes of Q~
-            log_weight = rejection.log_a(fake[:, 0].detach()) - rejection.log_rate
+        if self.of_generator.second_critic and cut is not None:  # fakes of Q count as fakes of Q~
+            log_weight = cut.log_a(fake[:, 0].detach()) - cut.log_rate
         return loss + self.second(real[:, 1], fake[:, 1], log_weight)
 
-    def generator(self, fake: Tensor, rejection: Cut | None) -> Tensor:
+    def generator(self, fake: Tensor, cut: Cut | None) -> Tensor:
         """Return the loss of the generator."""
         second = fake[:, 1] if self.of_generator.second_critic else None
-        return self.of_generator(self.first(fake), rejection, second)
+        return self.of_generator(self.first(fake), cut, second)
 
 
 def objective(config: TrainConfig) -> Objective:
@@ -181,18 +181,18 @@ class Constant:
     ahead: Callable[[int, int], list[Tensor]]
 
     def for_critic(self, step: int, turn: int) -> Solve:
-        """Return how the rejection of a critic's turn follows from the outputs on its fakes."""
+        """Return how the cut of a critic's turn follows from the outputs on its fakes."""
         if not self.goal.of_generator.second_critic:
-            return _no_rejection
-        solve = partial(solve_cut, budget=self.window.budget, check=False)
+            return _no_cut
+        solve = partial(solve_cut, budget=self.window.budget, check=False)  # a NaN shows in the loss
         if self.parts == 1:
             return lambda scores: solve(self._gathered(scores))
         return _always(solve(self._gathered_ahead(step, turn)))
 
     def for_generator(self, step: int) -> Solve:
-        """Return how the rejection of a generator's turn follows from the outputs on its fakes."""
+        """Return how the cut of a generator's turn follows from the outputs on its fakes."""
         if not self.goal.of_generator.rejects:
-            return _no_rejection
+            return _no_cut
         if self.parts == 1:
             return lambda scores: self.window.update(self._gathered(scores))
         if not self.window.due:
@@ -206,12 +206,12 @@ class Constant:
         return torch.cat([self._gathered(scores) for scores in self.ahead(step, turn)])
 
 
-def _no_rejection(scores: Tensor) -> None:
+def _no_cut(scores: Tensor) -> None:
     return None
 
 
-def _always(rejection: Cut) -> Solve:
-    return lambda scores: rejection
+def _always(cut: Cut) -> Solve:
+    return lambda scores: cut
 
 
 @dataclass(frozen=True)
@@ -289,12 +289,12 @@ class GeneratorTurn(NamedTuple):
     Attributes:
         loss: Of the batch.
         log_ratio: What the critic said of the fakes, one tensor per part; none if it says no log-ratio.
-        rejection: What the loss took for c and Z; None if it does not reject.
+        cut: What the loss took for c and Z; None if it does not reject.
     """
 
     loss: Tensor
     log_ratio: list[Tensor]
-    rejection: Cut | None
+    cut: Cut | None
 
 
 def generator_step(game: Game, step: int) -> GeneratorTurn:
@@ -307,7 +307,7 @@ def generator_step(game: Game, step: int) -> GeneratorTurn:
         step: Which step.
     """
     critic, generator = game.critic, game.generator
-    losses, log_ratios, rejection = [], [], None
+    losses, log_ratios, cut = [], [], None
     solve = game.constant.for_generator(step)
     generator.optimiser.zero_grad(set_to_none=True)
     with _frozen(critic.learning):
@@ -315,14 +315,14 @@ def generator_step(game: Game, step: int) -> GeneratorTurn:
             z, labels = game.batches.latent(step, GENERATOR, part)
             with generator.sharing(last=part == game.parts - 1):
                 scores = critic.alone(generator(z, *_given(labels)), *_given(labels))
-                rejection = solve(scores)
-                loss = game.goal.generator(scores, rejection)
+                cut = solve(scores)
+                loss = game.goal.generator(scores, cut)
                 (loss / game.parts).backward()
             losses.append(loss.detach())
             if (log_ratio := game.goal.log_ratio(scores.detach())) is not None:
                 log_ratios.append(log_ratio)
     generator.optimiser.step()
-    return GeneratorTurn(_mean(losses), log_ratios, rejection)
+    return GeneratorTurn(_mean(losses), log_ratios, cut)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ A generator loss of Tw/OBRS needs two numbers about the model as it is now: `log
 gives. Both are constants of the step: no gradient goes through them.
 
 References:
-    | Optimal Budgeted Cut Sampling for Generative Models (Verine et al., 2024), Algorithm 2
+    | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2
 """
 
 from typing import Any
