@@ -74,7 +74,7 @@ class Cut:
         """Return `log min(c r, 1)`; what has r = 0, or is NaN, is never accepted, not even at c = inf."""
         xp = namespace(log_ratio)
         log_cr = shifted(log_ratio, self.log_c)  # NaN where -inf meets +inf
-        return xp.where(log_cr <= 0, log_cr, xp.where(log_cr > 0, 0.0, -inf))  # at 1 its gradient is that of c r
+        return xp.where(log_cr > 0, 0.0, xp.where(log_cr <= 0, log_cr, -inf))  # at 1 its gradient is that of c r
 
     def log_weight(self, log_ratio: Array) -> Array:
         """Return `log(r/a) = max(log r, -log c)`, the importance weight that is left; r = 0 weighs nothing."""
