@@ -155,7 +155,7 @@ def _rounded_down(threshold: Tensor) -> Tensor:
     import torch
 
     nearest = threshold.float()
-    return torch.where(nearest > threshold, nearest.nextafter(torch.tensor(-inf)), nearest)
+    return torch.where(nearest > threshold, nearest.nextafter(torch.full_like(nearest, -inf)), nearest)
 
 
 def tree_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
