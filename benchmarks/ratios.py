@@ -20,6 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 
+import lightgbm
 import numpy as np
 import sklearn
 import torch
@@ -180,7 +181,7 @@ def main():
             print(f"{name}, K = 2.6")
             plain, rows = contest(case, n=300 if quick else 2_000, **size)
             record[name] = {"gan": asdict(setup) | facts, "no rejection": plain, "rows": rows}
-    versions = {"obrs": obrs, "numpy": np, "torch": torch, "scikit-learn": sklearn}
+    versions = {"obrs": obrs, "numpy": np, "torch": torch, "scikit-learn": sklearn, "lightgbm": lightgbm}
     record["versions"] = {key: module.__version__ for key, module in versions.items()}
     record["versions"]["python"] = platform.python_version()
     if arguments.out:

@@ -43,7 +43,7 @@ HEAVY = {
     "data": {"sklearn"},
     "sampling": {"torch", "zuko"},
     "metrics": {"scipy", "sklearn"},
-    "ratios": {"torch", "sklearn", "matplotlib"},
+    "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
     "cli": {"typer", "rich"},

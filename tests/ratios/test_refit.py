@@ -14,10 +14,10 @@ from torch import nn
 
 import obrs
 from obrs.data.mixtures import Mixture, grid25
-from obrs.errors import InputError, InputTypeError, UnknownNameError
+from obrs.errors import InputError, InputTypeError, MissingLibraryError, UnknownNameError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
-from obrs.ratios.boosted import Boosted, _edges, _grow, _joined, tree_scores
+from obrs.ratios.boosted import Boosted, _boost, _nodes, _rounded_down, tree_scores
 from obrs.ratios.evidence import losses, mean_of_means
 from obrs.ratios.methods import Ensemble, FineTune, Head, Network, critic_features
 from obrs.ratios.refit import METHODS, load_ratio, refit
@@ -397,26 +397,34 @@ class TestNetwork:
 
 
 class TestBoosted:
-    def test_tensors_say_what_the_trees_said_when_they_grew(self):
+    def test_tensors_say_what_lightgbm_says(self):
         rng = np.random.default_rng(0)
-        x = rng.normal(size=(3000, 4)).astype(np.float32)
-        x[:, 3] = np.round(x[:, 3])  # ties
         low = np.nextafter(np.float32(1), np.float32(2))
-        x[:, 2] = np.where(x[:, 2] > 0, np.nextafter(low, np.float32(2)), low)  # neighbours among float32
-        edges = [_edges(column) for column in x.T]
-        codes = np.stack([np.searchsorted(edge, column) for edge, column in zip(edges, x.T, strict=True)])
-        trees, total = [], np.zeros(3000)
-        for target in (x[:, 0] * x[:, 1], x[:, 3], 2.0 * (x[:, 2] > low)):
-            weights = np.stack([-target - rng.normal(size=3000), np.ones(3000), np.ones(3000)])
-            tree, added = _grow(codes, edges, weights, Boosted(leaves=12, lr=1.0))
-            assert len(np.unique(added)) == sum(node.threshold == np.inf for node in tree) <= 12
-            trees.append(tree)
-            total += added
-        assert low in [node.threshold for node in trees[2]], "neighbours are told apart"
+
+        def samples(shift):
+            x = rng.normal(shift, size=(4000, 4)).astype(np.float32)
+            x[:, 2] = np.where(x[:, 2] > 0, np.nextafter(low, np.float32(2)), low)  # neighbours among float32
+            x[:, 3] = np.round(x[:, 3])  # ties, and zero
+            return x
+
+        booster = _boost(samples(0.3), samples(0.0), Boosted(rounds=60), 0)
         module = nn.Module()
-        for name, array in _joined(trees).items():
-            module.register_buffer(name, torch.from_numpy(array))
-        np.testing.assert_allclose(tree_scores(None, module, torch.from_numpy(x)), total, atol=1e-5)
+        for name, tensor in _nodes(booster.dump_model()).items():
+            module.register_buffer(name, tensor)
+        at = samples(0.0)
+        for feature in range(4):
+            thresholds = module.threshold[(module.feature == feature) & module.threshold.isfinite()]
+            at[:, feature] = rng.choice(thresholds, len(at))
+        at[np.abs(at) < 1e-34] = 0  # LightGBM predicts as if up to 1e-35 were 0, but does not grow trees so
+        for x in (samples(0.1), at, np.nextafter(at, np.float32(9)), np.nextafter(at, np.float32(-9))):
+            theirs = booster.predict(x, raw_score=True)
+            np.testing.assert_allclose(tree_scores(None, module, torch.from_numpy(x)), theirs, atol=1e-5)
+
+    def test_thresholds_are_rounded_down(self):
+        exact = torch.tensor([1.0, 1 + 1e-12, 1 - 1e-12, -1 + 1e-12, -1 - 1e-12, 1e300, -1e300], dtype=torch.float64)
+        rounded = _rounded_down(exact)
+        above = torch.nextafter(rounded, torch.tensor(torch.inf))
+        assert ((rounded <= exact) & (exact < above)).all()
 
     @pytest.mark.parametrize("n_fake", [2700, 8100])
     def test_trees_are_as_good_as_those_of_scikit_learn(self, n_fake):
@@ -443,12 +451,33 @@ class TestBoosted:
         with pytest.warns(UserWarning, match="separates the two sets"):
             apart = refit(x + 100, x, Boosted())
         assert apart(x + 100).min() > 3 > -3 > apart(x).max()
+        same = np.ones((600, 2), np.float32)
+        (tree,) = _boost(same, same[:200], Boosted(), 0).dump_model()["tree_info"]
+        assert tree["tree_structure"]["leaf_value"] == 0
+
+    def test_few_samples_and_any_seed_will_do(self):
+        few = refit(real_samples(100), propose(np.arange(100)), Boosted(rounds=10**12), held_out=0.5, seed=2**70)
+        assert np.isfinite(few(real_samples(50))).all()
+        assert few.report.stopped == "no better validation loss"
+
+    def test_a_fit_is_silent(self, capfd):
+        refit(real_samples(100), propose(np.arange(100)), Boosted(), held_out=0.5)
+        assert capfd.readouterr() == ("", "")
+
+    def test_only_a_fit_needs_lightgbm(self, fits, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "lightgbm", None)
+        with pytest.raises(MissingLibraryError, match=r"^Boosted needs lightgbm: pip install 'obrs\[trees\]'$"):
+            refit(real_samples(), propose, Boosted())
+        fits["boosted"].save(tmp_path / "ratio")
+        x = real_samples(9)
+        np.testing.assert_array_equal(load_ratio(tmp_path / "ratio")(x), fits["boosted"](x))
 
     def test_constants_are_checked(self):
         with pytest.raises(InputError, match="rounds must be a whole number of at least 1, got 0"):
             Boosted(rounds=0)
-        with pytest.raises(InputError, match="leaves must be a whole number of at least 2, got 1"):
-            Boosted(leaves=1)
+        for leaves in (1, 131073):
+            with pytest.raises(InputError, match=f"leaves must be a whole number from 2 to 131072, got {leaves}"):
+                Boosted(leaves=leaves)
 
 
 class TestEnsemble:
