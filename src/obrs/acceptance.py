@@ -13,9 +13,8 @@ from math import exp, inf, isclose, log, nan
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from ._arrays import as_floats, detached, host_view, is_traced, shifted
+from ._arrays import as_floats, detached, host_view, is_traced, namespace, shifted
 from ._confidence import confident_budget
 from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
 from ._names import lookup
@@ -93,7 +92,7 @@ class Budgeted:
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)`."""
-        return self.cut.log_a(as_floats(log_ratio, "log_ratio"))
+        return _never_nan(self.cut.log_a(as_floats(log_ratio, "log_ratio")))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log(r / a) = max(log r, -log c)`: constant but for the samples that were sure to be kept."""
@@ -129,7 +128,7 @@ class Unbudgeted:
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(r / M, 1)`."""
-        return self.cut.log_a(as_floats(log_ratio, "log_ratio"))
+        return _never_nan(self.cut.log_a(as_floats(log_ratio, "log_ratio")))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log(r / a)`: log M, or log r where r is above M."""
@@ -185,7 +184,7 @@ class DRS:
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return the log of Azadi's sigmoid."""
         x = as_floats(log_ratio, "log_ratio")
-        xp = array_namespace(x)
+        xp = namespace(x)
         rho, _ = self._relative(x, xp)
         log_a = -softplus(xp, shifted(_log1mexp(rho - self.eps), self.gamma) - rho)
         return xp.where(x > -inf, log_a, -inf)
@@ -193,7 +192,7 @@ class DRS:
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log(r / a) = log M + log(rho + (1 - rho exp(-eps)) exp(gamma))`."""
         x = as_floats(log_ratio, "log_ratio")
-        xp = array_namespace(x)
+        xp = namespace(x)
         rho, excess = self._relative(x, xp)
         closed = shifted(excess + xp.logaddexp(rho, shifted(_log1mexp(rho - self.eps), self.gamma)), self.log_m)
         return xp.where(x > -inf, closed, -inf)
@@ -240,7 +239,7 @@ class Grouped:
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)` with the constant of each sample's group."""
         x = as_floats(log_ratio, "log_ratio")
-        return self._cut(x, batch).log_a(x)
+        return _never_nan(self._cut(x, batch).log_a(x))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `max(log r, -log c)` with the constant of each sample's group."""
@@ -322,6 +321,12 @@ def _check_fields(rule: Any, *names: str) -> None:
             raise InputError(f"{name} of a {type(rule).__name__} rule must be a number, got {value!r:.60}")
 
 
+def _never_nan(log_a: Array) -> Array:
+    """Say of what has no ratio that it is never accepted."""
+    xp = namespace(log_a)
+    return xp.where(xp.isnan(log_a), -inf, log_a)
+
+
 def _host(x: Array) -> Any:
     values = host_view(_one_axis(x))
     if values is None:
@@ -348,7 +353,7 @@ def _log_max(log_ratio: Array) -> float:
 
 def _log1mexp(x: Array) -> Array:
     """Return log(1 - exp(x)) for x <= 0; -inf at 0."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     return xp.where(x < 0, log1m_exp(xp, xp.where(x < 0, x, -1.0)), -inf)
 
 

@@ -6,7 +6,7 @@ with probability min(c r, 1) is the best use of K for every f-divergence at once
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, log, prod
+from math import inf, isfinite, log, prod
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,8 @@ class Cut:
     log_rate: Any
 
     def log_a(self, log_ratio: Array) -> Array:
-        """Return `log min(c r, 1)`; what has r = 0, or is NaN, is never accepted, not even at c = inf."""
-        xp = namespace(log_ratio)
-        log_cr = shifted(log_ratio, self.log_c)  # NaN where -inf meets +inf
-        return xp.where(log_cr > 0, 0.0, xp.where(log_cr <= 0, log_cr, -inf))  # at 1 its gradient is that of c r
+        """Return `log min(c r, 1)`. A NaN stays one, and r = 0 is NaN at c = inf: neither is ever accepted."""
+        return namespace(log_ratio).clip(shifted(log_ratio, self.log_c), max=0.0)
 
     def log_weight(self, log_ratio: Array) -> Array:
         """Return `log(r/a) = max(log r, -log c)`, the importance weight that is left; r = 0 weighs nothing."""
@@ -88,8 +86,9 @@ class Cut:
     def _larger(self, log_ratio: Array) -> Array:
         # Where it is not below, rather than where it is above: a NaN must be seen. Strictly above: at K > M the
         # largest ratio is no exception.
-        xp = namespace(log_ratio)
-        threshold = shifted(xp.zeros_like(log_ratio), -self.log_c)
+        xp, threshold = namespace(log_ratio), -self.log_c
+        if isinstance(threshold, float | np.ndarray):
+            threshold = shifted(xp.zeros_like(log_ratio), threshold)
         return xp.where(log_ratio <= threshold, threshold, log_ratio)
 
 
@@ -164,14 +163,20 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
     share = 1 / check_budget(budget)
     x = as_log_ratio(log_ratio)
     w = as_weights(weights, x)
-    x, w = detached(as_rows(x, None)), None if w is None else as_rows(w, None)
+    x = detached(x)
     values, masses = (None, None) if on_accelerator(x) else (host_view(x), None if w is None else host_view(w))
-    if values is not None and (w is None or masses is not None):
-        found = _on_host(values, masses, share, _ONE, check)
-        log_c, log_rate = float(_floored(found, share)[0]), log(share)
-        if log_c == -found.top[0]:  # exact rejection: more than 1/K is kept
-            log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
-        return Cut(like(log_c, x), like(log_rate, x))
+    if values is None or (w is not None and masses is None):
+        return _cut_on_device(as_rows(x, None), None if w is None else as_rows(w, None), share, check)
+    values, masses = values.reshape(1, -1), None if masses is None else masses.reshape(1, -1)
+    found = _on_host(values, masses, share, _ONE, check)
+    exact = -found.top.item(0)
+    log_c, log_rate = inf if share == 1 else max(found.log_c.item(0), exact if isfinite(exact) else -inf), log(share)
+    if log_c == exact:  # exact rejection: more than 1/K is kept
+        log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
+    return Cut(like(log_c, x), like(log_rate, x))
+
+
+def _cut_on_device(x: Array, w: Array | None, share: float, check: bool) -> Cut:
     found, log_c = _on_device(x, w, share, check)
     xp = namespace(x)
     accepted, _ = _mean_on_device(x, log_c[:, None], w)
@@ -322,9 +327,10 @@ def _on_host(values: Any, masses: Any, share: float, problems: _Problems, check:
             check_ratios(values, masses)
         finite = np.where(np.isnan(values), -inf, np.minimum(values, np.finfo(values.dtype).max))
         found = problems.solve(finite, masses, shares)
-    short = (found.reached < share * (1 - root.SLACK)) | (found.reached == 0)
-    if check and short.any():
-        raise out_of_reach(share, float(found.reached[np.argmax(short)]), _where(short, problems))
+    if check:
+        short = (found.reached < share * (1 - root.SLACK)) | (found.reached == 0)
+        if short.any():
+            raise out_of_reach(share, float(found.reached[np.argmax(short)]), _where(short, problems))
     return found
 
 
