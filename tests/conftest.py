@@ -7,7 +7,9 @@ from hypothesis import settings
 # A suite in the background of a shell ignores Ctrl-C, and so would the processes in which tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("fixed", derandomize=True)  # the same examples in every run: a failure is a change
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None
+)  # the same examples in every run: a failure is a change
 settings.load_profile("fixed")
 
 

@@ -464,33 +464,37 @@ def _climb(x: Floats, weights: Floats | None, group: Floats, share: Floats) -> t
     if not positive.all():
         possible = np.bincount(group, positive if weights is None else np.where(positive, weights, 0.0), count)
     origin = np.where(np.isfinite(top), top, 0.0)
-    terms = np.exp(x - origin[group])
-    if weights is not None:
-        terms *= weights
+    ratio = np.exp(x - origin[group])  # to the largest of the group
+    terms = ratio if weights is None else weights * ratio
     target = share * mass
     enough = (1 - SLACK) * target  # of saturated mass
     if weights is not None:  # whose sums are off by more
         enough *= 1 - SLACK * np.sqrt(np.bincount(group, minlength=count)) / 32
 
-    log_c, saturated = np.log(target / np.bincount(group, terms, count)) - origin, np.zeros(count)
-    climbing = (possible > 0) & (possible >= enough) & np.isfinite(log_c)
-    unsolved = ~climbing
-    for _ in range(_CLIMBS):
-        new = climbing[group] & (x >= -log_c[group])
-        if not new.any():
+    # The quotient at any set is at most c, so the climb may start anywhere: at the threshold of all groups together.
+    start = -_of_block(x[None, :: len(x) // _SORT_ALL + 1], None, np.mean(share, keepdims=True)).log_c[0]
+    free, edge = x < start, np.full(count, np.inf)  # 1/c, from above
+    rising = (possible > 0) & (possible >= enough)
+    unsolved = ~rising
+    for step in range(_CLIMBS):
+        saturated = mass - np.bincount(group, free if weights is None else weights * free, count)
+        sums = np.bincount(group, terms * free, count)
+        found = sums / (target - saturated)
+        found[saturated >= enough] = np.inf
+        if not step:  # where the start was too low, all are free
+            low = rising & (found == np.inf)
+            found[low] = (np.bincount(group, terms, count) / target)[low]
+        unsolved |= rising & ~(sums > _LEAST) & (saturated < enough)
+        rising &= (found < edge) & ~unsolved
+        if not rising.any():
             break
-        climbing[:] = False  # where nothing is new, log c is found
-        climbing[group[new]] = True
-        saturated += np.bincount(group[new], _at(weights, new), count)
-        free = climbing[group] & ~new
-        x, group, terms, weights = x[free], group[free], terms[free], _at(weights, free)
-        climbing &= saturated < enough  # otherwise the saturated meet the target: log c is found
-        sums = np.bincount(group, terms, count)  # anew: what is left is often far smaller than what was taken off
-        lost = climbing & ~(sums > _LEAST)
-        climbing &= ~lost
-        unsolved |= lost
-        log_c = np.where(climbing, np.log((target - saturated) / sums) - origin, log_c)
-    return Root(log_c, possible / mass, top, mass), unsolved | climbing
+        edge = np.where(rising, found, edge)
+        here = rising[group]
+        if np.count_nonzero(here) < len(group) // 2:  # the others are solved
+            index = np.flatnonzero(here)
+            group, ratio, terms, weights = group[index], ratio[index], terms[index], _at(weights, index)
+        free = ratio < edge[group]
+    return Root(-np.log(edge) - origin, possible / mass, top, mass), unsolved | rising
 
 
 def _of_ragged(x: Floats, weights: Floats | None, group: Floats, share: Floats) -> Root:
