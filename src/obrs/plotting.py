@@ -74,7 +74,7 @@ def _draw_acceptance(axes: Any, profile: Profile, budgets: Sequence[float]) -> N
     x = np.linspace(value[0], value[-1], 500)
     axes.plot(x, np.exp(x - value[-1]), color="black", ls=":", label="exact rejection, r/M")
     for k, colour in zip(budgets, COLOURS, strict=False):
-        a = np.exp(np.minimum(x + profile.log_c(k), 0.0))
+        a = np.exp(profile.cut(k).log_a(x))
         axes.plot(x, a, color=colour, label=f"K = {k:g}, keeps {100 * profile.rate(k):.3g} %")
     axes.set(title="acceptance min(c r, 1)", xlabel="log r", ylabel="probability of being kept", ylim=(0, 1.03))
 

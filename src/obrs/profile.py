@@ -6,29 +6,35 @@ Z = E_Q[a]: constant where a < 1, r Z where a = 1. So each divergence left is on
 proposals and one closed term.
 """
 
-from collections.abc import Callable, Iterable
-from math import inf, log
+from collections.abc import Iterable
+from math import exp, inf, isfinite, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import bounds
 from ._arrays import host_view
-from ._influence import Sample, tail_index
+from ._influence import Influence, precision_interval, strata_of, tail_index
 from ._inputs import as_log_ratio, as_weights, check_budget, check_count, check_ratios, is_number, out_of_reach
-from ._prefix import Prefix
+from ._prefix import SEPARABLE, Prefix
+from .budget import Cut
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import InputError, InputTypeError
+from .root import SLACK
 from .types import Array
 
 __all__ = ["Curve", "Frontier", "Plan", "Profile"]
 
 _EPS = np.finfo(np.float64).eps
-_COLUMNS = ("kl", "rkl", "tv", "js", "chi2")
-# The moments of r that must exist for the standard error of a column to mean anything.
-_MOMENTS = {"kl": 2, "rkl": 2, "tv": 2, "js": 2, "precision": 2, "chi2": 4, "ess": 4}
-_FEW = 5  # proposals that decide a standard error; with fewer, intervals were seen to cover below 90 %
-_SATURATED = 20  # proposals with a = 1; with fewer, the budget is close to the largest ratio of the sample
+_DIVERGENCES = ("kl", "rkl", "tv", "js", "chi2")
+_UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of n did not show
+# What the lower bound of the tail index must exceed for a column to be promised. Behind tv and precision is the mean
+# of r, behind kl that of r log r, behind chi2 that of r²; the figures are from repeated pilots.
+_LEAST_INDEX = {"tv": 1.15, "precision": 1.15, "kl": 1.25, "rkl": 1.25, "js": 1.25, "chi2": 2.25, "ess": 2.25}
+_FEW, _LEAST_INDEX_OF_FEW = 500, 1.4  # for the precision of a small pilot
+# Pilots below these sizes that missed a tail cannot be told from those of light ratios.
+_LEAST_SIZE = {"kl": 500, "rkl": 500, "js": 500, "chi2": 10_000, "ess": 10_000}
+_SATURATED = 30  # different ratios with a = 1; with fewer, the budget is close to the largest ratio of the sample
 
 
 _quiet = np.errstate(all="ignore")  # sums that leave the range are infinite, and a log of 0 is meant
@@ -51,15 +57,6 @@ class Frontier(NamedTuple):
     lam: Any
     from_model: Any
     from_target: Any
-
-
-class _Cut(NamedTuple):
-    """Where a budget cuts: proposals from `position` on have a = 1, those before a = c r."""
-
-    log_c: float
-    rate: float
-    position: int
-    exact: bool
 
 
 class Profile:
@@ -99,28 +96,27 @@ class Profile:
         if values is None or (weights is not None and masses is None):
             raise InputTypeError("a profile is taken outside jax.jit: it sorts the log-ratios")
         values = values.reshape(-1).astype(np.float64)
-        mass = np.ones(values.size) if masses is None else masses.reshape(-1).astype(np.float64)
+        mass = None if masses is None else masses.reshape(-1).astype(np.float64)
         check_ratios(values, mass)
-        values, mass = values[mass > 0], mass[mass > 0]
-        if not values.size:
-            raise InputError("weights must not all be 0")
-        mass = mass / mass.max()
-        mass /= np.sum(mass)
-        top = float(np.max(values))
-        if top == -inf or not np.any(mass[values > -inf] > 0):  # or masses too small to be told from 0
+        if mass is not None:
+            values, mass = values[mass > 0], mass[mass > 0]
+            if not values.size:
+                raise InputError("weights must not all be 0")
+            mass = mass / mass.max()
+            mass /= np.sum(mass)
+        possible = values > -inf
+        if not np.any(possible if mass is None else mass[possible] > 0):  # or masses too small to be told from 0
             raise out_of_reach(1.0, 0.0)
-        values = values - top
-        below_top = float(np.log(np.sum(mass * np.exp(values))))
-        self.log_mean_ratio = top + below_top
-        self.max_budget = float(np.exp(-below_top))
+        self._prefix = Prefix(values, mass)
+        self._cuts: dict[float, Cut] = {}
+        self.log_mean_ratio = self._prefix.log_mean
+        self.max_budget = float(np.exp(self._prefix.value[-1]))
         self.size = int(values.size)
         self.normalised = normalise or self.log_mean_ratio > 0
-        self._prefix = Prefix(values - below_top, mass)  # of r over its mean, always
         self._offset = 0.0 if self.normalised else self.log_mean_ratio  # what to add to speak of r itself
         self._mean = float(np.exp(self._offset))
         rounding = 8 * _EPS * self.size**0.5
         self._missing = 1 - self._mean if 1 - self._mean > rounding else 0.0
-        self._impossible_square = float(np.sum(mass[values == -inf] ** 2))
 
     @property
     def possible(self) -> float:
@@ -151,7 +147,7 @@ class Profile:
 
         For every recall the precision is K times that of the model, at most 1 (K = M if the budget is larger).
         """
-        lam, rate = _slopes(points), self._cut(budget).rate
+        lam, rate = _slopes(points), self.rate(budget)
         precision = np.minimum(self.alpha(lam * rate) / rate, 1.0)
         with np.errstate(divide="ignore"):
             recall = np.minimum(self.beta(lam * rate), 1 / lam)
@@ -168,32 +164,40 @@ class Profile:
 
     def log_c(self, budget: float) -> float:
         """Return log c for r as given, the same as `solve_log_c`; at budget 1, the model itself, +inf."""
-        return self._cut(budget).log_c - self.log_mean_ratio
+        return float(self.cut(budget).log_c)
+
+    def cut(self, budget: float) -> Cut:
+        """Return log c and the log of the rate, for r as given; it also tells a, the weight and what is left.
+
+        Example:
+            >>> float(np.exp(Profile(np.log([4.0, 1.0, 0.5, 0.5])).cut(2).log_a(np.log(1.0))).round(3))
+            0.5
+        """
+        cut = self._cut(budget)
+        return Cut(cut.log_c - self.log_mean_ratio, cut.log_rate)
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
-        return self._cut(budget).rate
+        log_rate = self._cut(budget).log_rate
+        return 1 / float(budget) if log_rate == log(1 / float(budget)) else exp(log_rate)
 
     @_quiet
     def ess(self, budget: float = 1.0) -> float:
         """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1]."""
-        cut, prefix = self._cut(budget), self._prefix
-        second = prefix.sum_above("r2", lambda x: np.exp(2 * x), cut.position)
-        free = np.exp(prefix.log_sum_below[cut.position] - cut.log_c) if cut.position else 0.0
-        return float(min(1 / (cut.rate * (second + free)), 1.0))
+        return 1 / (1 + self._spread(budget))
 
     @_quiet
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0) -> float:
         """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model."""
         div, cut, prefix = divergence(key_or_record), self._cut(budget), self._prefix
-        log_z = log(cut.rate) + self._offset
-        if div is DIVERGENCES.get(div.name) and div.name in _SEPARABLE:
-            saturated = _SEPARABLE[div.name](prefix, cut.position, log_z)
+        position, rate, log_z = self._position(cut), self.rate(budget), cut.log_rate + self._offset
+        if div is DIVERGENCES.get(div.name) and div.name in SEPARABLE:
+            saturated = SEPARABLE[div.name](prefix, position, log_z)
         else:
-            saturated = float(np.sum(prefix.mass[cut.position :] * div.f(prefix.value[cut.position :] + log_z)))
-        left = saturated / cut.rate
-        if cut.position:
-            share = np.exp(cut.log_c + prefix.log_sum_below[cut.position]) / cut.rate
+            saturated = float(np.sum(prefix.mass[position:] * div.f(prefix.value[position:] + log_z)))
+        left = saturated / rate
+        if position:
+            share = np.exp(cut.log_c + prefix.log_sum_below[position]) / rate
             left += float(share * div.f(log_z - cut.log_c))
         elif prefix.impossible and cut.log_c == inf:
             left += prefix.impossible * float(div.f(-inf))
@@ -216,15 +220,19 @@ class Profile:
     @_quiet
     def precision_at(self, recall: float, budget: float = 1.0) -> float:
         """Return the precision after rejection at a recall in (0, E_Q[r]]."""
-        return min(self._slope_at(recall) * recall / self._mean / self._cut(budget).rate, 1.0)
+        return min(self._slope_at(recall) * recall / self._mean / self.rate(budget), 1.0)
 
     @_quiet
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> "Plan":
         """Return one row per budget: what is kept, what is left, and how sure that is.
 
         Each column (rate, kl, rkl, tv, js, chi2, ess, precision at `recall`) comes with a 95 % interval, as
-        `…_low` and `…_high`. A pilot can plan a rate but not a maximum: `unreliable` names the columns whose
-        tail is too heavy for their interval (Hill's index), or whose error a handful of proposals decide.
+        `…_low` and `…_high`. They allow for what a pilot of n cannot rule out, a Q-mass of 3/n at the largest ratio
+        it has seen, or as far beyond as its tail suggests. If more lies out there, nothing is promised.
+
+        `unreliable` names the columns whose interval should not be believed: the tail of r is too heavy for the
+        moments behind it (Hill's index), or the budget is close to the largest ratio of the sample. How often
+        the others held the truth in repeated pilots, and where less often than in 90 %, is in the guide.
 
         Args:
             budgets: Budgets K.
@@ -236,51 +244,45 @@ class Profile:
             >>> round(rows[1]["kl"], 3), rows[1]["proposals"], rows[1]["unreliable"]
             (0.005, 200.0, '')
         """
-        lam, index = self._slope_at(recall), tail_index(self._prefix)
         number = None if n is None else check_count(n, "n")
         if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
             raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
-        share = recall / self._mean
-        return Plan(self._plan_row(check_budget(k), number, share, lam, index) for k in budgets)
+        pilot = _Pilot(self, recall)
+        return Plan(pilot.row(check_budget(k), number) for k in budgets)
 
-    def _plan_row(self, budget: float, n: int | None, recall: float, lam: float, index: float) -> dict[str, Any]:
-        cut = self._cut(budget)
-        sample = Sample(self._prefix, self._impossible_square, cut, self._offset, self.normalised)
-        ess = self.ess(budget)
-        relative = sample.of_log_ess()
-        estimates = {
-            "rate": (cut.rate, sample.of_rate()),
-            **{key: (self.divergence(key, budget), sample.of_divergence(divergence(key))) for key in _COLUMNS},
-            "ess": (ess, relative._replace(deviation=ess * relative.deviation)),
-            "precision": (lam * recall / cut.rate, sample.of_precision(lam, recall)),
-        }
-        row: dict[str, Any] = {"budget": budget}
-        at_the_end = cut.exact or len(self._prefix.value) - cut.position < min(_SATURATED, self.size)
-        doubtful = []
-        for key, (value, error) in estimates.items():
-            low, high = error.interval(value)
-            largest = inf if key in ("kl", "rkl", "js", "chi2") else 1.0
-            for name, end in ((key, value), (f"{key}_low", low), (f"{key}_high", high)):
-                row[name] = min(max(end, 0.0), largest)
-            if key != "rate" and (at_the_end or index <= _MOMENTS[key] or error.proposals < _FEW):
-                doubtful.append(key)
-        row["proposals"] = None if n is None else n / cut.rate
-        row["unreliable"] = " ".join(doubtful)
-        return row
+    def _left(self, budget: float, keys: Iterable[str] = (*_DIVERGENCES, "spread")) -> dict[str, float]:
+        """Return divergences, and the spread of the weights that are left; a budget that is out of reach rises."""
+        budget = budget if budget == 1 else max(budget, 1 / self.possible)
+        return {key: self._spread(budget) if key == "spread" else self.divergence(key, budget) for key in keys}
 
-    def _cut(self, budget: float) -> _Cut:
-        share, prefix = 1 / check_budget(budget), self._prefix
+    def _spread(self, budget: float) -> float:
+        """Return the variance over the squared mean of the weights that are left, Z E[r²/a]/E[r]² - 1."""
+        cut, prefix = self._cut(budget), self._prefix
+        position = self._position(cut)
+        free = np.exp(prefix.log_sum_below[position] - cut.log_c) if position else 0.0
+        return max(float(self.rate(budget) * (prefix.sum_above("r²", position) + free)) - 1, 0.0)
+
+    def _cut(self, budget: float) -> Cut:
+        """Return the cut of r over its mean."""
+        k = check_budget(budget)
+        if k not in self._cuts:
+            self._cuts[k] = self._solve(1 / k)
+        return self._cuts[k]
+
+    def _solve(self, share: float) -> Cut:
+        prefix = self._prefix
         if share == 1:  # no rejection: also what has r = 0 is kept
-            return _Cut(inf, 1.0, 0, False)
+            return Cut(inf, 0.0)
         reached = float(prefix.mass_above[0])
-        if reached < share * (1 - 8 * _EPS):
+        if reached < share * (1 - SLACK):
             raise out_of_reach(share, reached)
-        log_c, position = prefix.root(share)
-        if log_c + prefix.value[-1] > 0:
-            return _Cut(log_c, share, position, False)
-        log_c, position = -float(prefix.value[-1]), int(prefix.position(prefix.value[-1]))
-        rate = float(prefix.mass_above[position] + np.exp(log_c + prefix.log_sum_below[position]))
-        return _Cut(log_c, rate, position, True)
+        exact = -float(prefix.value[-1])  # c = 1/max r, whose rate is the mean of r over its largest
+        log_c = prefix.log_c(share)
+        return Cut(log_c, log(share)) if log_c > exact else Cut(exact, exact)
+
+    def _position(self, cut: Cut) -> int:
+        """Return how many proposals are free: those before it have a = c r, those from it on a = 1."""
+        return int(self._prefix.position(-cut.log_c))
 
     def _at_slope(self, lam: Any) -> tuple[Any, Any, Any]:
         try:
@@ -306,17 +308,103 @@ class Profile:
         return float(prefix.mass_above[position] / gap)
 
 
+class _Pilot:
+    """What a pilot says, and cannot rule out: a Q-mass of 3/n at the largest ratio seen, or in a tail beyond."""
+
+    def __init__(self, profile: Profile, recall: float) -> None:
+        slope = profile._slope_at(recall)
+        recall /= profile._mean
+        self.profile, self.precision, self.strata = profile, slope * recall, strata_of(profile._prefix)
+        least = tail_index(profile._prefix)[1]
+        # A tail that begins far out, as between Student distributions, shows in the very largest alone.
+        outer = min(least, tail_index(profile._prefix, 0.4)[1])
+        self.least_index = dict.fromkeys(_LEAST_INDEX, least) | {"chi2": outer, "ess": outer}
+        unseen, top = _UNSEEN * float(np.sum(self.strata.square)), float(self.strata.value[-1])
+        # In a tail of index h beyond the largest ratio, the mean of r is h/(h - 1) times as large, that of r² h/(h - 2)
+        # times its square. Of the heaviest tail that is not ruled out; 0.8 and 2.25 have held in repeated pilots.
+        mean = top + (log(least / (least - 0.8)) if 1 < least < inf else 0.0)
+        square = top + (log(outer / (outer - 2.25)) / 2 if 2.25 < outer < inf else 0.0)
+        samples = [self.strata, *(self.strata.with_atom(x, unseen, _UNSEEN) for x in (top, mean, square))]
+        self.base, self.with_top, self.with_mean, self.with_square = (
+            Profile(s.value + profile.log_mean_ratio, s.mass, normalise=profile.normalised) for s in samples
+        )
+        self.unseen = unseen * exp(min(mean, 700.0))  # its mass under the target
+        ends = [precision_interval(s, recall, profile.normalised) for s in samples[:2]]
+        self.precision_low, self.precision_high = min(low for low, _ in ends), max(high for _, high in ends)
+
+    def row(self, budget: float, n: int | None) -> dict[str, Any]:
+        """Return one row of a plan."""
+        cut, rate = self.profile._cut(budget), self.profile.rate(budget)
+        row: dict[str, Any] = {"budget": budget}
+        doubtful = []
+        for key, (value, low, high) in self._estimates(budget, cut).items():
+            largest = inf if key in ("kl", "rkl", "js", "chi2") else 1.0
+            for name, end in ((key, value), (f"{key}_low", min(low, value)), (f"{key}_high", max(high, value))):
+                row[name] = min(max(end, 0.0), largest)
+            if key != "rate" and (self._heavy(key) or self._at_the_end(key, cut, low, high)):
+                doubtful.append(key)
+        row["proposals"] = None if n is None else n / rate
+        row["unreliable"] = " ".join(doubtful)
+        return row
+
+    def _estimates(self, budget: float, cut: Cut) -> dict[str, tuple[float, float, float]]:
+        """Return each column and its interval: from the spread of the sample, and what the unseen could change."""
+        profile, chi2 = self.profile, divergence("chi2")
+        rate = profile.rate(budget)
+        influence = Influence(self.strata, cut, profile._offset, profile.normalised)
+        errors = {key: influence.on_divergence(divergence(key)) for key in _DIVERGENCES}
+        # The effective sample size does not know of E[r]; else the spread of the weights is chi2.
+        alone = errors["chi2"] if profile.normalised else Influence(self.strata, cut, 0.0, True).on_divergence(chi2)
+        values, base, top = (p._left(budget) for p in (profile, self.base, self.with_top))
+        beyond = self.with_mean._left(budget, ("kl", "rkl", "tv", "js"))
+        beyond |= self.with_square._left(budget, ("chi2", "spread"))
+        found = {"rate": (rate, *influence.on_rate().interval(rate))}
+        for key, error in (errors | {"spread": alone}).items():
+            changes = [0.0, *(other[key] - base[key] for other in (top, beyond) if isfinite(other[key]))]
+            low, high = error.interval(values[key])
+            found[key] = values[key], low + min(changes), high + max(changes)
+        value, low, high = found["tv"]
+        found["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
+        found["ess"] = _inverse(*found.pop("spread"))
+        # The true rate is at least 1/K, also where no ratio of this sample is that large.
+        found["precision"] = self.precision / rate, self.precision_low / rate, self.precision_high * budget
+        return found
+
+    def _heavy(self, key: str) -> bool:
+        """Whether the tail may be too heavy for the column, or the pilot too small to tell."""
+        size = self.profile.size
+        least = _LEAST_INDEX_OF_FEW if key == "precision" and size < _FEW else _LEAST_INDEX[key]
+        return size < _LEAST_SIZE.get(key, 0) or self.least_index[key] <= least
+
+    def _at_the_end(self, key: str, cut: Cut, low: float, high: float) -> bool:
+        """Whether the budget comes so close to the largest ratio that the column cannot be told from that of P."""
+        if key in ("tv", "precision"):
+            return False
+        prefix = self.profile._prefix
+        above = prefix.value[self.profile._position(cut) :]
+        saturated = 1 + np.count_nonzero(np.diff(above))  # different ratios: those of a few atoms tell little of a tail
+        perfect = high >= 1 if key == "ess" else low <= 0
+        return bool(perfect or cut.log_c == -prefix.value[-1] or saturated < min(_SATURATED, self.profile.size))
+
+
+def _inverse(spread: float, low: float, high: float) -> tuple[float, float, float]:
+    """Return the effective sample size per sample, and its interval, from those of the spread of the weights."""
+    return 1 / (1 + spread), 1 / (1 + max(high, 0.0)), 1 / (1 + max(low, 0.0))
+
+
 class Plan(list[dict[str, Any]]):
     """Rows of `Profile.plan`: a list of flat dicts, ready for a DataFrame, that prints as a table."""
 
+    note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
+
     def __str__(self) -> str:
-        """Return the plan as aligned text; `~` marks what is unreliable."""
-        keys = ("rate", *_COLUMNS, "ess", "precision")
+        """Return the plan as aligned text, with its note; `~` marks what is unreliable."""
+        keys = ("rate", *_DIVERGENCES, "ess", "precision")
         lines = [" ".join([f"{'budget':>8}", *(f"{key:>10}" for key in keys)])]
         for row in self:
             marks = {key: "~" if key in row["unreliable"].split() else "" for key in keys}
             lines.append(" ".join([f"{row['budget']:8g}", *(f"{marks[k] + format(row[k], '.4g'):>10}" for k in keys)]))
-        return "\n".join(lines)
+        return "\n".join([*lines, self.note])
 
 
 def _log(x: Any) -> Any:
@@ -335,51 +423,3 @@ def _slopes(points: int) -> Any:
     lam = np.tan(np.linspace(0, np.pi / 2, int(points)))
     lam[-1] = inf
     return lam
-
-
-# Sums of w f(r Z) over the saturated, from running sums of powers of r.
-
-
-def _kl(p: Prefix, j: int, log_z: float) -> float:
-    first = p.sum_above("r", np.exp, j)
-    return float(np.exp(log_z) * (p.sum_above("r log r", lambda x: x * np.exp(x), j) + log_z * first))
-
-
-def _rkl(p: Prefix, j: int, log_z: float) -> float:
-    return float(-p.sum_above("log r", lambda x: x, j) - log_z * p.mass_above[j])
-
-
-def _tv(p: Prefix, j: int, log_z: float) -> float:
-    k = max(j, int(p.position(-log_z)))  # from here on r Z >= 1
-
-    def excess(i: int) -> Any:  # sum of w (r Z - 1)
-        return np.exp(log_z) * p.sum_above("r", np.exp, i) - p.mass_above[i]
-
-    return float(2 * excess(k) - excess(j)) / 2
-
-
-def _chi2(p: Prefix, j: int, log_z: float) -> float:
-    z = np.exp(log_z)
-    second = p.sum_above("r2", lambda x: np.exp(2 * x), j)
-    return float(z**2 * second - 2 * z * p.sum_above("r", np.exp, j) + p.mass_above[j])
-
-
-def _neyman(p: Prefix, j: int, log_z: float) -> float:
-    z = np.exp(log_z)
-    inverse = p.sum_above("1/r", lambda x: np.exp(-x), j)
-    return float(z * p.sum_above("r", np.exp, j) - 2 * p.mass_above[j] + inverse / z)
-
-
-def _hellinger(p: Prefix, j: int, log_z: float) -> float:
-    half = p.sum_above("sqrt r", lambda x: np.exp(x / 2), j)
-    return float(np.exp(log_z) * p.sum_above("r", np.exp, j) - 2 * np.exp(log_z / 2) * half + p.mass_above[j])
-
-
-_SEPARABLE: dict[str, Callable[[Prefix, int, float], float]] = {
-    "kl": _kl,
-    "rkl": _rkl,
-    "tv": _tv,
-    "chi2": _chi2,
-    "neyman": _neyman,
-    "hellinger": _hellinger,
-}

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_floats, host_view
-from .._influence import Error, tail_index
+from .._influence import Uncertainty, tail_index
 from .._prefix import Prefix
 from ..budget import Cut
 from ..divergences import FDivergence, divergence
@@ -203,13 +203,13 @@ def mean_of_exp(log_values: Floats) -> Mean:
     mean = float(np.mean(scaled))
     influence = (scaled - mean) / n
     square = float(np.sum(influence**2))
-    index = tail_index(Prefix(log_values, np.full(n, 1 / n)))
+    index, _ = tail_index(Prefix(log_values))
     excess = mean - (exp(-top) if top > -700 else inf)
     if square <= (8 * np.finfo(float).eps * mean) ** 2 / n:
         z = 0.0 if abs(excess) <= 1e-9 * mean else excess * inf
         return Mean(_scaled(Estimate(mean, mean, mean), top), z, index, True)
     unit = influence / sqrt(square)
-    error = Error(sqrt(square), float(np.sum(unit**3)), 1 / float(np.sum(unit**4)))
+    error = Uncertainty(sqrt(square), float(np.sum(unit**3)), 1 / float(np.sum(unit**4)))
     z = min(max(excess / error.deviation, -1e6), 1e6)
     # Hall's transformation: monotone in z, and normal to the second order
     z = z + error.skewness * (2 * z**2 + 1) / 6 + error.skewness**2 * z**3 / 27

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, InputTypeError, MissingLibraryError
+from .._names import unknown_name
+from ..budget import Cut
+from ..errors import InputTypeError, MissingLibraryError
 from ..plotting import COLOURS
 from ..profile import Profile
 from .doctor import Diagnosis
@@ -38,8 +40,7 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
     if not isinstance(diagnosis, Diagnosis):
         raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")
     if divergence not in diagnosis.at_budget.left:
-        known = ", ".join(diagnosis.at_budget.left)
-        raise InputError(f"divergence must be one of {known}, got {divergence!r:.60}")
+        raise unknown_name(divergence, diagnosis.at_budget.left, "divergence")
     if figure is None:
         try:
             from matplotlib.figure import Figure
@@ -120,10 +121,9 @@ def _draw_ratios(axes: Any, d: Diagnosis, low: float, high: float) -> None:
 def _draw_acceptance(axes: Any, d: Diagnosis, low: float, high: float) -> None:
     x = np.linspace(low, high, _POINTS)
     log_c = d.at_budget.log_c
-    axes.plot(x, np.exp(np.minimum(x + log_c, 0.0)), color=_RAW, label=f"as it is, at K = {d.budget:g}")
+    axes.plot(x, np.exp(Cut(log_c, np.nan).log_a(x)), color=_RAW, label=f"as it is, at K = {d.budget:g}")
     if d.repaired is not None:
-        repaired_log_c = Profile(d.repaired[1]).log_c(d.budget)
-        y = np.exp(np.minimum(np.asarray(d.calibration(x)) + repaired_log_c, 0.0))
+        y = np.exp(Profile(d.repaired[1]).cut(d.budget).log_a(np.asarray(d.calibration(x))))
         axes.plot(x, y, color=_REPAIRED, ls="--", label="repaired, at the same budget")
     if np.isfinite(log_c):
         axes.axvline(-log_c, color=_CUT, lw=1, label="1/c: errors of r beyond change nothing")

@@ -1,0 +1,107 @@
+"""Time `Profile` and `plan`, against one sort and one exponential of the same numbers.
+
+    python benchmarks/profile.py [--out FILE.json] [--largest 1000000] [--repeat 7]
+
+Contestants alternate, medians are reported. `plan` includes making the profile, as a user pays for both; it has four
+budgets. "sorts" and "exps" say how many `np.sort` or `np.exp` of as many numbers take as long.
+"""
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import obrs
+
+BUDGETS = (1.0, 1.5, 2.0, 4.0)
+TARGETS = {("plan", 1_000_000): 0.7}
+Floats = np.ndarray[Any, Any]
+
+
+def contestants(log_ratio: Floats, weights: Floats) -> dict[str, Callable[[], object]]:
+    """Return what is timed, by name; the first two are the yardsticks."""
+    return {
+        "sort": lambda: np.sort(log_ratio),
+        "exp": lambda: np.exp(log_ratio),
+        "profile": lambda: obrs.Profile(log_ratio),
+        "plan": lambda: obrs.Profile(log_ratio).plan(BUDGETS),
+        "profile, weighted": lambda: obrs.Profile(log_ratio, weights),
+        "plan, weighted": lambda: obrs.Profile(log_ratio, weights).plan(BUDGETS),
+    }
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Return how long one call takes."""
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+def time_rows(largest: int, repeat: int) -> list[dict[str, Any]]:
+    """Time everything on 10^3 up to `largest` log-ratios."""
+    rows = []
+    for size in (10**k for k in range(3, len(str(largest)))):
+        rng = np.random.default_rng(0)
+        calls = contestants(rng.standard_normal(size), rng.random(size))
+        times = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeat + 1)][1:]
+        took = {name: median(t[name] for t in times) for name in calls}
+        for name, value in took.items():
+            target = TARGETS.get((name, size))
+            rows.append(
+                {
+                    "what": name,
+                    "log_ratios": size,
+                    "seconds": value,
+                    "sorts": value / took["sort"],
+                    "exps": value / took["exp"],
+                    "target_seconds": target,
+                    "met": None if target is None else value <= target,
+                }
+            )
+    return rows
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table, and write the JSON if asked to; return 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="most log-ratios, a power of ten")
+    parser.add_argument("--repeat", type=int, default=7, help="timed repeats")
+    args = parser.parse_args(argv)
+    if args.largest < 1000 or args.repeat < 1:
+        parser.error("--largest must be at least 1000 and --repeat at least 1")
+
+    rows = time_rows(args.largest, args.repeat)
+    print(f"{'what':19}{'log-ratios':>11}{'seconds':>10}{'sorts':>9}{'exps':>9}  target")
+    for row in rows:
+        goal = "" if row["met"] is None else f"<= {row['target_seconds']:g} s {'met' if row['met'] else 'MISSED'}"
+        cells = f"{row['seconds']:10.5f}{row['sorts']:9.1f}{row['exps']:9.1f}"
+        print(f"{row['what']:19}{row['log_ratios']:11}{cells}  {goal}".rstrip())
+    if args.out is not None:
+        record = {
+            "benchmark": "profile",
+            "config": {
+                "budgets": BUDGETS,
+                "largest": args.largest,
+                "repeat": args.repeat,
+                "log_ratio": "standard normal",
+                "weights": "uniform",
+                "cores": os.cpu_count(),
+            },
+            "rows": rows,
+            "versions": {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()},
+        }
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(record, indent=2) + "\n")
+    return int(any(row["met"] is False for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
