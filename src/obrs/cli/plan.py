@@ -113,7 +113,7 @@ def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float) -
     if any(row["budget"] > most for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
-        notes.append(f"~ the tail of the ratio is too heavy to trust these from {count:,} scores")
+        notes.append(f"~ not to be relied on from {count:,} scores: the tail may be heavier than they show")
     with console.capture() as capture:
         console.print(grid(" " if needs <= console.width else "\n"), *notes, sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines())
