@@ -30,7 +30,7 @@ _DIVERGENCES = ("kl", "rkl", "tv", "js", "chi2")
 _UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of n did not show
 # What the lower bound of the tail index must exceed for a column to be promised. Behind tv and precision is the mean
 # of r, behind kl that of r log r, behind chi2 that of r²; the figures are from repeated pilots.
-_LEAST_INDEX = {"tv": 1.15, "precision": 1.15, "kl": 1.25, "rkl": 1.25, "js": 1.25, "chi2": 2.25, "ess": 2.25}
+_LEAST_INDEX = {"tv": 1.15, "precision": 1.25, "kl": 1.25, "rkl": 1.25, "js": 1.25, "chi2": 2.25, "ess": 2.25}
 _FEW, _LEAST_INDEX_OF_FEW = 500, 1.4  # for the precision of a small pilot
 # Pilots below these sizes that missed a tail cannot be told from those of light ratios.
 _LEAST_SIZE = {"kl": 500, "rkl": 500, "js": 500, "chi2": 10_000, "ess": 10_000}
