@@ -84,7 +84,8 @@ class Telescope:
         def held_out_loss(module: Any) -> float:
             return float(_held_out_losses(module, task).mean())
 
-        return Scorer(telescope_scores, module), fit_network(module, loss, held_out_loss, task, lr=self.lr)
+        course = fit_network(module, loss, held_out_loss, task, lr=self.lr)
+        return Fit(Scorer(telescope_scores, module), course, fakes=course.steps * task.batch_size)
 
 
 def telescope_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
