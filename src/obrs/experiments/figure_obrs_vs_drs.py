@@ -20,18 +20,11 @@ from ..data.mixtures import TOYS, Checkerboard, Density, Mixture
 from ..errors import InputError
 from ..types import Rule
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import TARGETS, caption, figure, look, tidy
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "Config", "Plane", "plot", "render", "run"]
 
 PAPER = {"figure": "in Appendix D.2, the third", "claim": "the precision of OBRS is systematically better than of DRS"}
-TITLES = {
-    "grid25": "25 Gaussians",
-    "ring8": "ring of 8",
-    "two_moons": "two moons",
-    "swiss_roll": "Swiss roll",
-    "checkerboard": "checkerboard",
-}
 MEASURES = {"precision": "precision, %", "kl": "KL, nats"}
 RULES = ("drs", "obrs")
 _INSIDE = 1 - exp(-8.0)  # of the target's mass: what lies within four standard deviations of a Gaussian in the plane
@@ -211,7 +204,7 @@ def render(record: Record) -> str:
                 continue
             at = int(np.abs(np.log(budgets / k)).argmin())
             cells = [row[f"{rule} {key}"][at] for key in ("precision", "kl") for rule in ("obrs", "drs")]
-            name = f"{TITLES[row['target']]}, {row['model']}"
+            name = f"{TARGETS[row['target']]}, {row['model']}"
             if not all(cell is not None for cell in cells):  # below the smallest budget
                 continue
             lines.append(
@@ -245,7 +238,7 @@ def plot(record: Record) -> Any:
             tidy(axes, None)
         line[0].set_ylabel(f"{kind}\n{MEASURES[key]}", fontsize=9.5)
     for name, axes in zip(names, panels[0], strict=True):
-        axes.set_title(TITLES[name], fontsize=10.5)
+        axes.set_title(TARGETS[name], fontsize=10.5)
     for axes in panels[-1]:
         axes.set_xlabel("budget K", fontsize=9.5)
     handles, labels = panels[0][0].get_legend_handles_labels()

@@ -20,13 +20,11 @@ from .._inputs import check_budget, check_count
 from .._names import lookup
 from ..data.mixtures import TOYS
 from .record import Record, Rows
-from .style import caption, figure, look, tidy
+from .style import TARGETS, caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 
 PAPER = {"section": "conclusion", "outlook": "rejection with a budget inside normalizing flows, after Stimper et al."}
-TITLES = {"two_moons": "two moons", "swiss_roll": "Swiss roll", "checkerboard": "checkerboard", "ring8": "ring of 8"}
-TITLES |= {"grid25": "25 Gaussians"}
 METHODS = {"model": "flow", "lars": "LARS", "budgeted_lars": "budgeted LARS", "obrs": "flow, then OBRS"}
 _PURPOSE = 1_000_003  # seeds of what is judged, away from those of training
 
@@ -215,7 +213,7 @@ def render(record: Record) -> str:
     lines = [f"{'':34}{'KL':>18}{'candidates':>12}{'passes':>9}{'time':>9}"]
     for row in record.rows:
         setting = {"model": "", "lars": f", T = {row['budget']:g}"}.get(row["method"], f", K = {row['budget']:g}")
-        name = f"{TITLES[row['target']]}: {METHODS[row['method']]}{setting}"
+        name = f"{TARGETS[row['target']]}: {METHODS[row['method']]}{setting}"
         kl = f"{row['kl']:.3f} ± {row['error']:.3f}"
         lines.append(f"{name:40}{kl:>12}{row['candidates']:12.2f}{row['passes']:9.2f}{row['time']:7.1f} ×")
     lines += [
@@ -248,7 +246,7 @@ def plot(record: Record) -> Any:
                     mew=0.5,
                     label=label,
                 )
-        above.set_title(TITLES[name])
+        above.set_title(TARGETS[name])
         above.set_xlabel("time per sample, × the flow's")
         below.set_xlabel("passes of the flow per sample")
         for axes in (above, below):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._inputs import check_count
+from ..acceptance import Budgeted
 from ..data.mixtures import Mixture
 from ..draws import normals
 from ..errors import InputError
@@ -119,6 +120,13 @@ class Pair:
     def kept(self, rule: Rule) -> Numbers:
         """Return the density of what a rule keeps of the model."""
         return self._density(self.log_q + rule(self.log_ratio))
+
+    def shown(self, budget: float, within: float) -> dict[str, Numbers]:
+        """Return x, both densities, and what OBRS keeps at a budget, thinned for a picture of |x| <= `within`."""
+        kept = self.kept(Budgeted(self.profile().log_c(budget)))
+        near = np.abs(self.x) <= within
+        values = {"x": self.x, "p": self.p, "q": self.q, "kept": kept}
+        return {name: thin(value[near], 401) for name, value in values.items()}
 
     def after(self, density: Numbers) -> "Pair":
         """Return the pair of the same target with another model, given by its density."""

@@ -17,7 +17,7 @@ from .config import GIVEN, TrainConfig, read_config
 from .processes import Processes
 from .window import BudgetWindow
 
-__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "read_facts", "save", "starting_point"]
+__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "save", "starting_point"]
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 _WHAT = "a checkpoint of a run"
@@ -96,11 +96,6 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return files.read_tensors(path, _WHAT)
 
 
-def read_facts(path: str | Path) -> dict[str, Any]:
-    """Return the facts of a checkpoint alone: `step`, and what was kept beside it."""
-    return files.read_facts(path, _WHAT)
-
-
 def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
     """Return the checkpoint to start from, if any; refuse to write over another run.
 
@@ -120,7 +115,7 @@ def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Pa
     if folder is None:
         raise InputError("resume needs out, the folder of the run")
     path = latest(folder)
-    done = read_facts(path)["step"]
+    done = files.read_facts(path, _WHAT)["step"]
     if done > config.steps:
         raise InputError(f"{folder} has done {done} steps already, got steps={config.steps}; ask for more")
     saved = asdict(read_config(folder / "config.json"))

@@ -131,7 +131,7 @@ class TrainConfig:
 
 
 _TYPES = {field.name: type(field.default) for field in fields(TrainConfig)}
-_SAID = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a pair of numbers"}
+_IN_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a pair of numbers"}
 _POSITIVE = (
     *("data_size", "latent", "generator_width", "critic_width", "layers", "constant_every"),
     *("steps", "critic_steps", "batch_size", "parts", "log_every", "save_every", "keep"),
@@ -187,7 +187,7 @@ def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConf
     for key, text in values.items():
         _check_key(key, "option")
         if text is None and _TYPES[key] is not bool:
-            raise InputError(f"--{key} needs a value: {_SAID[_TYPES[key]]}")
+            raise InputError(f"--{key} needs a value: {_IN_WORDS[_TYPES[key]]}")
         parsed[key] = True if text is None else _parsed(key, text)
     return _with(config, parsed, "")
 
@@ -226,7 +226,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
         return int(value)  # 1e4 steps
     if kind is not tuple and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    raise InputTypeError(f"{name} must be {_SAID[kind]}, got {_plain(value)}")
+    raise InputTypeError(f"{name} must be {_IN_WORDS[kind]}, got {_plain(value)}")
 
 
 def _plain(value: Any) -> str:

@@ -121,7 +121,7 @@ def train(
             if state.ema is not None:
                 average(state.ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
 
-            # What is said of it, and what is kept of it
+            # The log and the checkpoint
             done, stopped = step + 1, pressed()
             losses.add(done, **of_critic, generator=of_generator.loss)
             last = done == config.steps or stopped
