@@ -9,14 +9,14 @@ and with one the result does not depend on how many cores there are.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from .. import Model, normals
+from .. import Model
 from .._inputs import check_count
 from .._progress import bar
 from ..data.mixtures import grid25
@@ -74,12 +74,7 @@ class Gan:
 
     def propose(self, seed: int) -> Any:
         """Return a proposal of the generator whose latents this seed decides."""
-
-        def propose(ids: Any) -> Any:
-            with torch.no_grad():
-                return self.generator(normals(ids, 2, seed=seed, like=LIKE))
-
-        return propose
+        return partial(self.model().propose, seed=seed)
 
 
 @cache

@@ -7,24 +7,18 @@ from math import cos, inf, isfinite, pi
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from .._inputs import check_count, is_number
+from .._inputs import check_count
 from .._progress import bar
 from ..errors import InputError
 from .averaging import average_weights, copy_buffers
 from .tensors import Checkpoint, fill_optimiser, fingerprint, optimiser_tensors, under
 
-__all__ = ["Course", "check_rate", "descend", "fit", "fit_best"]
+__all__ = ["Course", "descend", "fit", "fit_best"]
 
 _EVALUATIONS = 30  # in a whole run of `fit_best`
 _WARM_UP = 0.03  # share of its steps until the learning rate is reached
 
 Tensor = Any
-
-
-def check_rate(lr: Any) -> None:
-    """Raise unless this is a learning rate."""
-    if not is_number(lr) or not 0 < float(lr) < inf:
-        raise InputError(f"lr must be finite and above 0, got {lr!r}")
 
 
 def descend(optimiser: Any, loss: Tensor) -> None:

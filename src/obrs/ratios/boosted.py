@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count
+from .._inputs import check_count, check_positive
 from ..errors import InputError, MissingLibraryError
-from ..fitting.loop import Course, check_rate
+from ..fitting.loop import Course
 from .methods import Fit, Scorer
 from .task import Task, Tensor, check_numbers
 
@@ -55,7 +55,7 @@ class Boosted:
         check_count(self.rounds, "rounds")
         if not 2 <= check_count(self.leaves, "leaves") <= _MOST_LEAVES:
             raise InputError(f"leaves must be a whole number from 2 to {_MOST_LEAVES}, got {self.leaves}")
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
         """Grow the trees."""

@@ -6,13 +6,13 @@ A method has `fit(task)`, which returns a `Fit`. Trees are in `boosted`, telesco
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from math import inf, log, pi, prod
+from math import log, pi, prod
 from typing import Any, NamedTuple, Protocol
 
-from .._inputs import check_count, is_number
+from .._inputs import check_count, check_positive
 from .._names import lookup
 from ..errors import InputError, InputTypeError
-from ..fitting.loop import Course, check_rate
+from ..fitting.loop import Course
 from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
@@ -112,7 +112,7 @@ class Head:
     lr: float = 0.02
 
     def __post_init__(self) -> None:
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
         if not callable(self.features):
             raise InputTypeError(f"features must be a callable, got {type(self.features).__name__}")
 
@@ -181,7 +181,7 @@ class FineTune:
     lr: float = 2e-3
 
     def __post_init__(self) -> None:
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
         """Train a copy of the critic."""
@@ -224,10 +224,9 @@ class Network:
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
         check_count(self.layers, "layers")
-        if not is_number(self.waves) or not 0 <= float(self.waves) < inf or float(self.waves) != int(self.waves):
-            raise InputError(f"waves must be a whole number of at least 0, got {self.waves!r}")
+        check_count(self.waves, "waves", least=0)
         if self.width is not None:
             check_count(self.width, "width")
         if isinstance(self.network, str):

@@ -228,7 +228,10 @@ def prepare(
 ) -> Task:
     """Check the arguments of `refit`, and split the samples into those to fit on and those to hold out."""
     steps, batch_size = check_count(steps, "steps"), check_count(batch_size, "batch_size")
-    seed, held_out = _checked_seed(seed), _checked_share(held_out)
+    seed = check_count(seed, "seed", least=0)
+    if not is_number(held_out) or not 0 < held_out < 1:
+        raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
+    held_out = float(held_out)
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         check_folder(path)
@@ -308,18 +311,6 @@ def check_numbers(x: Any, name: str) -> None:
         bad, size = bad + prod(finite.shape) - int(finite.sum()), size + prod(finite.shape)
     if bad:
         raise InputError(f"{name} has {bad} NaN or infinite among {size} values; drop those samples first")
-
-
-def _checked_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
-    return int(seed)
-
-
-def _checked_share(held_out: Any) -> float:
-    if not is_number(held_out) or not 0 < held_out < 1:
-        raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
-    return float(held_out)
 
 
 def _check_set(x: Any, name: str) -> None:

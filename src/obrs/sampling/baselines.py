@@ -66,12 +66,6 @@ class TopK:
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return the n best proposals, in the order of their ids; ties go to the smaller id, r = 0 is never kept.
 
-        Args:
-            model: The model.
-            n: Outputs wanted.
-            seed: Seed of the latents.
-            progress: Show a bar; None shows one on a terminal.
-
         Raises:
             BudgetError: Fewer than n proposals have r > 0.
         """
@@ -123,12 +117,6 @@ class SIR:
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return n resampled proposals; without replacement in the order of their ids.
 
-        Args:
-            model: The model.
-            n: Outputs wanted.
-            seed: Seed of latents and resampling.
-            progress: Show a bar; None shows one on a terminal.
-
         Raises:
             BudgetError: No proposal has r > 0; without replacement, fewer than n have.
         """
@@ -175,14 +163,7 @@ class Truncation:
         return cls()
 
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-        """Return n samples of truncated latents; `log_ratio` is NaN, as nothing is scored.
-
-        Args:
-            model: The model; its log-ratio is not used.
-            n: Outputs wanted.
-            seed: Seed of the latents.
-            progress: Show a bar; None shows one on a terminal.
-        """
+        """Return n samples of truncated latents; `log_ratio` is NaN, as nothing is scored."""
         n = check_count(n, "n")
         warn_of_train_mode(model.generate)
         with reporting(n, progress) as report:

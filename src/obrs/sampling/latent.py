@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._inputs import check_budget, check_count, is_number
+from .._inputs import check_budget, check_count, check_positive, is_number
 from .._progress import Report, bar, reporting
 from ..acceptance import Budgeted
 from ..errors import InputError, InputTypeError
@@ -277,8 +277,7 @@ class LatentRSGA(LatentRS):
 
     def __post_init__(self) -> None:
         check_count(self.ascent_steps, "ascent_steps")
-        if not is_number(self.step) or not 0 < self.step < inf:
-            raise InputError(f"step must be finite and above 0, got {self.step!r}")
+        check_positive(self.step, "step")
 
     def _move(self, weights: LatentWeights, kept: Samples) -> Samples:
         import torch

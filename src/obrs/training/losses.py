@@ -3,7 +3,7 @@
     critic = critic_loss("gan")                          # or "kl", ..., "hinge", "wgan"
     critic(real, fake)                                   # scalar; outputs of the critic, shape (n,)
     generator = generator_loss("exact", "gan")
-    generator(fake, solve_cut(fake, budget))       # scalar; `rejection` only if `generator.rejects`
+    generator(fake, solve_cut(fake, budget))             # scalar; `rejection` only if `generator.rejects`
 
 The critic of a divergence says `log r`, and the variational bound `E_P[T] - E_Q[f*(T)]` is taken at `T = f'(r)`, which
 loses nothing, since the best T is `f'(p/q)`. So every T is in the domain of `f*`, for the GAN divergence the loss is
@@ -34,13 +34,13 @@ References:
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite, log
+from math import log
 from typing import Any
 
 import torch
 from torch.nn.functional import logsigmoid, softplus
 
-from .._inputs import is_number
+from .._inputs import check_positive
 from .._names import lookup
 from ..budget import Cut
 from ..divergences import DIVERGENCES, FDivergence, divergence
@@ -196,7 +196,7 @@ def critic_loss(name: str | FDivergence, *, max_log_ratio: float = MAX_LOG_RATIO
         >>> loss(torch.tensor([0.7]), torch.tensor([-0.3])).round(decimals=4)  # e^-0.3 - (1 + 0.7)
         tensor(-0.9592)
     """
-    limit = _limit(max_log_ratio)
+    limit = check_positive(max_log_ratio, "max_log_ratio")
     if isinstance(name, FDivergence):
         return _variational(name, limit)
     found = lookup(CRITIC_LOSSES, name, "critic loss")
@@ -218,15 +218,9 @@ def generator_loss(mode: str, of: str | FDivergence = "gan", *, max_log_ratio: f
         tensor(True)
     """
     build = lookup(GENERATOR_LOSSES, mode, "generator loss")
-    limit = _limit(max_log_ratio)
+    limit = check_positive(max_log_ratio, "max_log_ratio")
     record = lookup(DIVERGENCES, of, "divergence") if isinstance(of, str) else divergence(of)
     return build(record, limit)
-
-
-def _limit(max_log_ratio: Any) -> float:
-    if not is_number(max_log_ratio) or not isfinite(float(max_log_ratio)) or float(max_log_ratio) <= 0:
-        raise InputError(f"max_log_ratio must be a finite number above 0, got {max_log_ratio!r}")
-    return float(max_log_ratio)
 
 
 def _clamped(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
