@@ -88,7 +88,7 @@ class Course(NamedTuple):
 def fit_best(
     module: Any,
     loss: Callable[[Any, int], Tensor],
-    judge: Callable[[Any], float],
+    held_out_loss: Callable[[Any], float],
     *,
     steps: int,
     lr: float,
@@ -105,7 +105,7 @@ def fit_best(
     Args:
         module: A torch module.
         loss: Of the module, at a step.
-        judge: Held-out loss of a module in evaluation mode.
+        held_out_loss: Of a module, in evaluation mode.
         steps: Updates at most.
         lr: Largest learning rate of Adam.
         average: How much of the running average of the weights stays at each step.
@@ -130,7 +130,7 @@ def fit_best(
     every, warm = max(1, steps // _EVALUATIONS), 1 + _WARM_UP * steps
     started = perf_counter() - run.seconds
     if run.step == 0:
-        run.judged(judge, patience)
+        run.evaluate(held_out_loss, patience)
     with bar("fitting", steps, progress) as tell, torch.enable_grad():
         while run.step < steps and not run.stopped:
             for group in optimiser.param_groups:
@@ -143,7 +143,7 @@ def fit_best(
             average_weights(run.averaged, module, min(average, (1 + run.step) / (10 + run.step)))
             run.step += 1
             if run.step % every == 0 or run.step == steps:
-                run.judged(judge, patience)
+                run.evaluate(held_out_loss, patience)
                 run.seconds = perf_counter() - started
                 run.save()
                 tell(run.step, f"held-out loss {run.best:.4f}")
@@ -165,13 +165,13 @@ class _Run:
             start = {"initial weights": fingerprint(*self.weights.values())}
             self.checkpoint = replace(checkpoint, identity={**checkpoint.identity, **start})
 
-    def judged(self, judge: Callable[[Any], float], patience: int) -> None:
+    def evaluate(self, held_out_loss: Callable[[Any], float], patience: int) -> None:
         """Evaluate the averaged weights, keep them if they are the best so far, and decide whether to stop."""
         import torch
 
         copy_buffers(self.averaged, self.module)
         with torch.no_grad():
-            loss = judge(self.averaged)
+            loss = held_out_loss(self.averaged)
         self.history.append((self.step, loss))
         if loss < self.best:
             self.best, self.weights = loss, _copy(self.averaged)

@@ -181,9 +181,14 @@ class State:
                     f"{found} was made by {known['world']} processes, here are {self.processes.count}; resume with as "
                     "many, or fine-tune it in a new folder with start_from"
                 )
-            self._take_networks(tensors, found)
+            for name, module in self.modules().items():
+                stored = under(tensors, name) or under(tensors, "generator")  # which starts a moving average
+                fill_module(module, stored, "generator" if name == "ema" else name, found)
             if resume:
-                self._take_rest(tensors)
+                for name, optimiser in self._optimisers().items():
+                    fill_optimiser(optimiser, under(tensors, name))
+                window = under(tensors, "window").items()
+                self.window.load_state_dict({name: x.to(self.processes.device) for name, x in window})
                 done = int(known["step"])
         self.processes.wait()  # all have read before the first one writes
         return done
@@ -195,18 +200,6 @@ class State:
 
     def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
         return {"generator_optimiser": self.generator_optimiser, "critic_optimiser": self.critic_optimiser}
-
-    def _take_networks(self, tensors: dict[str, Tensor], path: Path) -> None:
-        """Take over the networks of a checkpoint; where it has no moving average, the generator starts one."""
-        for name, module in self.modules().items():
-            stored = under(tensors, name) or under(tensors, "generator")
-            fill_module(module, stored, "generator" if name == "ema" else name, path)
-
-    def _take_rest(self, tensors: dict[str, Tensor]) -> None:
-        for name, optimiser in self._optimisers().items():
-            fill_optimiser(optimiser, under(tensors, name))
-        device = self.processes.device
-        self.window.load_state_dict({name: x.to(device) for name, x in under(tensors, "window").items()})
 
 
 def new_state(config: TrainConfig, generator: nn.Module, critic: nn.Module, processes: Processes) -> State:

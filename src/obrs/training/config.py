@@ -173,7 +173,9 @@ def read_config(path: str | Path) -> TrainConfig:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} must hold one table of keys and values, got {type(values).__name__}")
-    return _with(TrainConfig(), values, f" of {path.name}")
+    for key in values:
+        _check_key(key, "key", f" of {path.name}")
+    return TrainConfig(**values)
 
 
 def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:
@@ -189,7 +191,7 @@ def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConf
         if text is None and _TYPES[key] is not bool:
             raise InputError(f"--{key} needs a value: {_IN_WORDS[_TYPES[key]]}")
         parsed[key] = True if text is None else _parsed(key, text)
-    return _with(config, parsed, "")
+    return replace(config, **parsed)
 
 
 def _check_key(key: str, what: str, where: str = "") -> None:
@@ -197,12 +199,6 @@ def _check_key(key: str, what: str, where: str = "") -> None:
         near = get_close_matches(key, _TYPES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_TYPES)}"
         raise UnknownNameError(f"unknown {what} {key!r}{where}; {hint}")
-
-
-def _with(config: TrainConfig, values: Mapping[str, Any], where: str) -> TrainConfig:
-    for key in values:
-        _check_key(key, "key", where)
-    return replace(config, **values)
 
 
 def _parsed(key: str, text: str) -> Any:
