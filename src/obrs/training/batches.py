@@ -55,7 +55,7 @@ class Batches:
 
     Args:
         data: What to train on.
-        config: Of it `batch_size`, `parts`, `critic_steps`, `latent` and `seed`.
+        config: Its `batch_size`, `parts`, `critic_steps`, `latent` and `seed` are used.
         rank, world: This process among all.
         device: Where batches go.
 
@@ -131,7 +131,7 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
     Points may lie anywhere; a toy density is moved and scaled to mean 0 and variance 1. Images have values in [-1, 1].
 
     Args:
-        config: Of it `data`, `data_size`, `classes` and `seed`.
+        config: Its `data`, `data_size`, `classes` and `seed` are used.
         x: The user's own samples, shape `(n, dim)` or `(n, channels, height, width)`.
         labels: Their classes, integers of shape `(n,)`.
 

@@ -20,10 +20,10 @@ Generator losses, with Z = E_Q[a] (1/K while K <= M) and u = p/q~ = Z max(r, 1/c
     exact_non_saturating  -E_Q[f'(u)] / Z          the gradient of D_h(P || Q~) with h'' = f''/u
     two_critics           -E_Q[a/Z f*(f'(u~))]     u~ from a second critic, trained on P and Q~
 
-What grows faster than `log r` is clamped at `max_log_ratio`: the value stays, and the gradient is that at the limit, so
-that a critic which went too far is still led back. What would outgrow float32 before is clamped there, on the side on
-which it grows. The losses of `gan` and `js`, and all but the critic's and the non-saturating ones of `rkl`, are not
-clamped.
+A loss that grows faster than `log r` is clamped at `max_log_ratio`: beyond this limit its value is constant, and its
+gradient is that at the limit, so that a critic which went too far is still led back. A loss that would overflow in
+float32 even below the limit is clamped where it would. The losses of `gan` and `js` are never clamped, and of those of
+`rkl` only the critic's and the non-saturating ones are.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 4

@@ -44,7 +44,7 @@ def build_networks(
     """Return generator and critic for samples of this shape; the seed decides their weights.
 
     Args:
-        config: Of it the fields on networks, and the seed.
+        config: Its fields on networks and its seed are used.
         shape: Of one sample.
         classes: How many classes there are; 0 for networks without labels.
         outputs: Numbers that the critic says about a sample.
