@@ -8,17 +8,18 @@ even wider modes of uneven weight and 40 % in the background, which makes M larg
 
 from dataclasses import dataclass
 from functools import partial
-from math import exp, log
+from math import exp
 from typing import Any
 
 import numpy as np
 
-from .. import DRS, Budgeted, Profile
+from .. import Budgeted, Profile
 from .._inputs import check_count
 from .._names import lookup
 from ..data.mixtures import TOYS, Checkerboard, Density, Mixture
 from ..errors import InputError
 from ..types import Rule
+from .line import drs_rule
 from .record import Record, Rows, numbers
 from .style import TARGETS, caption, figure, look, tidy
 
@@ -158,14 +159,7 @@ class Plane:
 
     def drs(self, budget: float) -> Rule:
         """Return the rule of DRS whose shift keeps 1 in `budget`; beyond M, exact rejection."""
-        from scipy.optimize import brentq
-
-        log_m, masses, log_ratio = log(self.most), self.masses, self.log_ratio
-
-        def surplus(gamma: float) -> float:
-            return float(masses @ np.exp(DRS(log_m, gamma)(log_ratio))) - 1 / budget
-
-        return DRS(log_m, 0.0 if surplus(0.0) >= 0 else brentq(surplus, -900.0, 0.0, xtol=1e-9))
+        return drs_rule(self.log_ratio, self.masses, budget)
 
     def left(self, rule: Rule) -> dict[str, float]:
         """Return the rate of a rule, and precision and divergences of what it keeps."""

@@ -8,7 +8,7 @@ each proposal.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import log, pi, sqrt
 from time import process_time
 from typing import Any
@@ -92,19 +92,18 @@ def run(config: Config, rows: Rows) -> None:
         wanted |= {f"{target}, lars, T = {t}": (target, "lars", float(t)) for t in config.truncations}
         wanted |= {f"{target}, budgeted_lars, K = {k:g}": (target, "budgeted_lars", k) for k in config.budgets}
         wanted |= {f"{target}, obrs, K = {k:g}": (target, "obrs", k) for k in config.budgets_after}
-    plain: dict[str, Any] = {}  # the flow of a target, trained once
+
+    @cache
+    def plain(target: str) -> Any:
+        return _trained(config, target, "model", 1.0)
+
     for row, (target, method, budget) in rows.todo(wanted):
         with one_thread():
-            kind = "model" if method == "obrs" else method
-            if method != "obrs" or target not in plain:
-                flow = _trained(config, target, kind, budget)
-            if kind == "model":
-                plain.setdefault(target, flow)
-            found = (
-                _after(config, target, plain[target], budget)
-                if method == "obrs"
-                else _judged(config, target, flow, method)
-            )
+            if method == "obrs":
+                found = _after(config, target, plain(target), budget)
+            else:
+                flow = plain(target) if method == "model" else _trained(config, target, method, budget)
+                found = _judged(config, target, flow, method)
         rows.add(row, {"target": target, "method": method, "budget": budget} | found)
 
 
