@@ -21,7 +21,7 @@ from obrs.scores import FORMATS, column, labels, read_table, select_quotas, writ
 from obrs.selection import inclusion_probability
 
 N = 400
-OBRS = [sys.executable, "-m", "obrs.cli"]
+OBRS = [sys.executable, "-m", "obrs"]
 
 
 @pytest.fixture
@@ -498,7 +498,7 @@ def test_a_folder_that_may_not_be_written_is_one_line_and_exit_code_1(folder, ca
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of a file through the shell")
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
     (folder / "kept.csv").write_text("old")
-    command = f"ulimit -f 1; exec {shlex.quote(sys.executable)} -m obrs.cli select scores.csv -n 300 -o kept.csv"
+    command = f"ulimit -f 1; exec {shlex.quote(sys.executable)} -m obrs select scores.csv -n 300 -o kept.csv"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: kept.csv: file too large\n")
     assert (folder / "kept.csv").read_text() == "old"

@@ -85,7 +85,7 @@ def run_console(page, block):
         where = f"{page.name}, line {block.line}: {command}"
         assert program == "obrs", f"{where}: only obrs is run in such a block"
         done = subprocess.run(
-            [sys.executable, "-m", "obrs.cli", *arguments], capture_output=True, text=True, env=os.environ | NARROW
+            [sys.executable, "-m", "obrs", *arguments], capture_output=True, text=True, env=os.environ | NARROW
         )
         assert tidy(done.stdout) == tidy(expected), f"{where}\n{done.stderr}"
 

@@ -22,6 +22,7 @@ __all__ = [
     "broadcast",
     "check_budget",
     "check_count",
+    "check_positive",
     "check_ratios",
     "is_number",
     "out_of_reach",
@@ -53,11 +54,18 @@ def is_number(x: Any) -> bool:
     return True
 
 
-def check_count(value: Any, name: str) -> int:
-    """Return a whole number of at least 1."""
-    if not is_number(value) or not 1 <= float(value) < np.inf or float(value) != int(value):
-        raise InputError(f"{name} must be a whole number of at least 1, got {_short(value)}")
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    """Return a whole number of at least 1, or of another least one."""
+    if not is_number(value) or not least <= float(value) < np.inf or float(value) != int(value):
+        raise InputError(f"{name} must be a whole number of at least {least}, got {_short(value)}")
     return int(value)
+
+
+def check_positive(value: Any, name: str) -> float:
+    """Return a finite number above 0."""
+    if not is_number(value) or not 0 < float(value) < np.inf:
+        raise InputError(f"{name} must be a finite number above 0, got {_short(value)}")
+    return float(value)
 
 
 def as_log_ratio(log_ratio: Any) -> Array:

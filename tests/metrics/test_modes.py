@@ -134,7 +134,7 @@ def test_blocks_do_not_change_the_scores(monkeypatch):
         ({"x": [[np.nan, 0.0], [0.0, 0.0]]}, InputError, "x must be finite, 1 of 2 points are not; drop them first"),
         ({"x": [["a", "b"]]}, InputTypeError, "x must be real numbers"),
         ({"modes": np.zeros((4, 3))}, InputError, "x and modes must have as many coordinates each, got 2 and 3"),
-        ({"sigma": 0}, InputError, "sigma must be one number above 0, got 0"),
+        ({"sigma": 0}, InputError, "sigma must be a finite number above 0, got 0"),
         (
             {"sigma": [0.1, 0.1]},
             InputError,
@@ -145,7 +145,7 @@ def test_blocks_do_not_change_the_scores(monkeypatch):
             InputError,
             "sigma must be one number above 0, or one such number for each of 25 modes",
         ),
-        ({"n_sigma": float("nan")}, InputError, "n_sigma must be one number above 0, got nan"),
+        ({"n_sigma": float("nan")}, InputError, "n_sigma must be a finite number above 0, got nan"),
         ({"weights": [1.0]}, InputError, r"weights must have shape \(2,\), got \(1,\)"),
         ({"weights": [0.0, 0.0]}, InputError, "weights must be finite and at least 0, and not all 0"),
         ({"weights": [np.nan, 1.0]}, InputError, "weights must be finite and at least 0, and not all 0"),

@@ -385,7 +385,7 @@ class TestNetwork:
             Network("mpl")
         with pytest.raises(InputError, match=r'"cnn" needs square images .* got samples of shape \(2,\)'):
             refit(real_samples(), propose, Network("cnn"), steps=2)
-        with pytest.raises(InputError, match="lr must be finite and above 0, got 0"):
+        with pytest.raises(InputError, match="lr must be a finite number above 0, got 0"):
             Network(lr=0)
         with pytest.raises(InputError, match="width must be a whole number"):
             Network(width=0)

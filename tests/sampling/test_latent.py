@@ -222,7 +222,7 @@ def test_bad_input_is_one_clear_line(model, exact):
     for bad in (LatentRS.at_budget, BudgetedLatentRS):
         with pytest.raises(BudgetError, match="at least 1 proposal per sample, got"):
             bad(0.5)
-    with pytest.raises(InputError, match="step must be finite and above 0"):
+    with pytest.raises(InputError, match="step must be a finite number above 0"):
         LatentRSGA(exact, step=float("nan"))
     with pytest.raises(InputError, match="ascent_steps must be"):
         LatentRSGA(exact, ascent_steps=0)

@@ -54,12 +54,17 @@ def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbe
     return np.asarray(values)
 
 
-def kind_of(log_ratio: bool, logit: bool, reward: bool, probability: bool = False) -> str | None:
-    """Return the one kind of score that an option names, or None."""
-    options = {"log_ratio": log_ratio, "logit": logit, "probability": probability, "reward": reward}
+def kind_of(**options: bool) -> str | None:
+    """Return the one kind of score that an option names, or None.
+
+    Example:
+        >>> kind_of(log_ratio=False, logit=True)
+        'logit'
+    """
     given = [kind for kind, is_given in options.items() if is_given]
     if len(given) > 1:
-        raise InputError("scores are of one kind: give one of --log-ratio, --logit, --probability, --reward")
+        known = ", ".join(f"--{kind.replace('_', '-')}" for kind in options)
+        raise InputError(f"scores are of one kind: give one of {known}")
     return given[0] if given else None
 
 

@@ -28,7 +28,7 @@ Real = Annotated[str, typer.Argument(metavar="REAL", help="Scores of real sample
 Fake = Annotated[str, typer.Argument(metavar="FAKE", help="Scores of the model's samples.")]
 Plot = Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the diagnosis as well.")]
 
-_OPTIONS = "--log-ratio, --logit, --probability, --hinge, --wgan, --lsgan"
+_CRITICS = ("hinge", "wgan", "lsgan")  # whose outputs are no log-ratios
 
 
 @app.command()
@@ -54,11 +54,10 @@ def doctor(
     if real == fake == "-":
         raise InputError("only one of the two files can be standard input")
     check_budget(budget)
-    critics = [name for name, given in (("hinge", hinge), ("wgan", wgan), ("lsgan", lsgan)) if given]
-    if len(critics) + log_ratio + logit + probability > 1:
-        raise InputError(f"scores are of one kind: give one of {_OPTIONS}")
-    kind = "log_ratio" if critics else kind_of(log_ratio, logit, False, probability)
-    meaning = critics[0] if critics else "log_ratio" if kind else None
+    ratios = {"log_ratio": log_ratio, "logit": logit, "probability": probability}
+    given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
+    kind = "log_ratio" if given in _CRITICS else given
+    meaning = given if given in _CRITICS else "log_ratio" if given else None
     values = [_read(file, format, column, kind) for file in (real, fake)]
     try:
         found = diagnose(values[0], values[1], budget, meaning=meaning, seed=seed)

@@ -61,8 +61,9 @@ def plan(
     from ..profile import Profile
 
     wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",")]
+    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
-    name, kind, values = log_ratios(table, column, kind_of(log_ratio, logit, reward, probability), beta)
+    name, kind, values = log_ratios(table, column, given, beta)
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses))
     rows = about(table, lambda: profile.plan(wanted, n=n, recall=recall))

@@ -38,8 +38,9 @@ def select(
         check_budget(budget)
     if out != "-":
         scores.format_of(out)
+    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
-    _, _, values = log_ratios(table, column, kind_of(log_ratio, logit, reward, probability), beta)
+    _, _, values = log_ratios(table, column, given, beta)
     kept = scores.keep(table, values, n=n, budget=budget, group=group, seed=seed, design=design)
     scores.write_table(out, kept, format if out == "-" else None)
     share = f"kept {len(kept)} of {len(table)} rows (1 in {len(table) / max(len(kept), 1):.4g})"

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import DRS, Budgeted, Unbudgeted, sample
+from .. import Budgeted, Unbudgeted, sample
 from .._inputs import check_budget, check_count
 from ..errors import InputError
 from ..types import Rule
-from .line import Numbers, Pair, grid, mixture, proposal, thin
+from .line import Numbers, Pair, drs_rule, grid, mixture, proposal, thin
 from .record import Record, Rows, numbers
 from .style import caption, figure, look, tidy
 
@@ -71,20 +71,9 @@ def _rules(pair: Pair, budget: float) -> dict[str, Rule]:
     mass = pair.q * pair.step
     return {
         "exact": Unbudgeted.fit(pair.log_ratio),
-        "drs": _drs(pair, budget),
+        "drs": drs_rule(pair.log_ratio, mass, budget),
         "obrs": Budgeted.fit(pair.log_ratio, budget, weights=mass),
     }
-
-
-def _drs(pair: Pair, budget: float) -> DRS:
-    """Solve gamma for the budget under the density itself, by bisection: the rate falls with gamma."""
-    mass, log_m = pair.q * pair.step, float(pair.log_ratio.max())
-    low, high = -50.0, 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        enough = np.sum(mass * np.exp(DRS(log_m, middle)(pair.log_ratio))) > 1 / budget
-        low, high = (middle, high) if enough else (low, middle)
-    return DRS(log_m, low)
 
 
 def _numbers(pair: Pair) -> dict[str, Any]:

@@ -8,30 +8,24 @@ even wider modes of uneven weight and 40 % in the background, which makes M larg
 
 from dataclasses import dataclass
 from functools import partial
-from math import exp, log
+from math import exp
 from typing import Any
 
 import numpy as np
 
-from .. import DRS, Budgeted, Profile
+from .. import Budgeted, Profile
 from .._inputs import check_count
 from .._names import lookup
 from ..data.mixtures import TOYS, Checkerboard, Density, Mixture
 from ..errors import InputError
 from ..types import Rule
+from .line import drs_rule
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import TARGETS, caption, figure, look, tidy
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "Config", "Plane", "plot", "render", "run"]
 
 PAPER = {"figure": "in Appendix D.2, the third", "claim": "the precision of OBRS is systematically better than of DRS"}
-TITLES = {
-    "grid25": "25 Gaussians",
-    "ring8": "ring of 8",
-    "two_moons": "two moons",
-    "swiss_roll": "Swiss roll",
-    "checkerboard": "checkerboard",
-}
 MEASURES = {"precision": "precision, %", "kl": "KL, nats"}
 RULES = ("drs", "obrs")
 _INSIDE = 1 - exp(-8.0)  # of the target's mass: what lies within four standard deviations of a Gaussian in the plane
@@ -165,14 +159,7 @@ class Plane:
 
     def drs(self, budget: float) -> Rule:
         """Return the rule of DRS whose shift keeps 1 in `budget`; beyond M, exact rejection."""
-        from scipy.optimize import brentq
-
-        log_m, masses, log_ratio = log(self.most), self.masses, self.log_ratio
-
-        def surplus(gamma: float) -> float:
-            return float(masses @ np.exp(DRS(log_m, gamma)(log_ratio))) - 1 / budget
-
-        return DRS(log_m, 0.0 if surplus(0.0) >= 0 else brentq(surplus, -900.0, 0.0, xtol=1e-9))
+        return drs_rule(self.log_ratio, self.masses, budget)
 
     def left(self, rule: Rule) -> dict[str, float]:
         """Return the rate of a rule, and precision and divergences of what it keeps."""
@@ -211,7 +198,7 @@ def render(record: Record) -> str:
                 continue
             at = int(np.abs(np.log(budgets / k)).argmin())
             cells = [row[f"{rule} {key}"][at] for key in ("precision", "kl") for rule in ("obrs", "drs")]
-            name = f"{TITLES[row['target']]}, {row['model']}"
+            name = f"{TARGETS[row['target']]}, {row['model']}"
             if not all(cell is not None for cell in cells):  # below the smallest budget
                 continue
             lines.append(
@@ -245,7 +232,7 @@ def plot(record: Record) -> Any:
             tidy(axes, None)
         line[0].set_ylabel(f"{kind}\n{MEASURES[key]}", fontsize=9.5)
     for name, axes in zip(names, panels[0], strict=True):
-        axes.set_title(TITLES[name], fontsize=10.5)
+        axes.set_title(TARGETS[name], fontsize=10.5)
     for axes in panels[-1]:
         axes.set_xlabel("budget K", fontsize=9.5)
     handles, labels = panels[0][0].get_legend_handles_labels()

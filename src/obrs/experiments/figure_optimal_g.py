@@ -135,12 +135,8 @@ def _minima(budget: float, later: float, x: Numbers) -> list[dict[str, float]]:
 def _densities(place: dict[str, float], budget: float, x: Numbers) -> dict[str, Any]:
     pair = _pair(place["mean"], place["sd"], x)
     profile = pair.profile()
-    kept = pair.p / np.maximum(np.exp(pair.log_ratio), np.exp(-profile.log_c(budget)))
-    kept /= kept.sum() * pair.step
-    near = np.abs(x) <= 6
-    shown = {"x": x, "p": pair.p, "q": pair.q, "kept": kept}
     left = {"before": profile.divergence("gan"), "after": profile.divergence("gan", budget)}
-    return left | {key: thin(value[near], 401) for key, value in shown.items()}
+    return left | pair.shown(budget, within=6)
 
 
 def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from .._inputs import check_budget, check_count
 from ..data.mixtures import Mixture
 from ..errors import InputError
-from .line import Numbers, Pair, grid, mixture, thin
+from .line import Numbers, Pair, grid, mixture
 from .record import Record, Rows, numbers
 from .style import budget_colours, caption, figure, look, tidy
 
@@ -75,11 +75,7 @@ def run(config: Config, rows: Rows) -> None:
     loss = rows[f"separation {config.separation:g}"]
     for name, theta in rows.todo({f"densities {letter}": at for letter, at in _shown(config, loss).items()}):
         pair = _pair(config.separation, theta, grid(-30.0, 30.0, 2 * config.points - 1))
-        kept = pair.p / np.maximum(np.exp(pair.log_ratio), np.exp(-pair.profile().log_c(config.shown)))
-        kept /= kept.sum() * pair.step
-        near = np.abs(pair.x) <= 7
-        values = {"x": pair.x, "p": pair.p, "q": pair.q, "kept": kept}
-        rows.add(name, {"theta": theta} | {key: thin(value[near], 401) for key, value in values.items()})
+        rows.add(name, {"theta": theta} | pair.shown(config.shown, within=7))
 
 
 def _pair(separation: float, theta: float, x: Numbers) -> Pair:

@@ -8,7 +8,7 @@ each proposal.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import log, pi, sqrt
 from time import process_time
 from typing import Any
@@ -20,13 +20,11 @@ from .._inputs import check_budget, check_count
 from .._names import lookup
 from ..data.mixtures import TOYS
 from .record import Record, Rows
-from .style import caption, figure, look, tidy
+from .style import TARGETS, caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 
 PAPER = {"section": "conclusion", "outlook": "rejection with a budget inside normalizing flows, after Stimper et al."}
-TITLES = {"two_moons": "two moons", "swiss_roll": "Swiss roll", "checkerboard": "checkerboard", "ring8": "ring of 8"}
-TITLES |= {"grid25": "25 Gaussians"}
 METHODS = {"model": "flow", "lars": "LARS", "budgeted_lars": "budgeted LARS", "obrs": "flow, then OBRS"}
 _PURPOSE = 1_000_003  # seeds of what is judged, away from those of training
 
@@ -94,19 +92,18 @@ def run(config: Config, rows: Rows) -> None:
         wanted |= {f"{target}, lars, T = {t}": (target, "lars", float(t)) for t in config.truncations}
         wanted |= {f"{target}, budgeted_lars, K = {k:g}": (target, "budgeted_lars", k) for k in config.budgets}
         wanted |= {f"{target}, obrs, K = {k:g}": (target, "obrs", k) for k in config.budgets_after}
-    plain: dict[str, Any] = {}  # the flow of a target, trained once
+
+    @cache
+    def plain(target: str) -> Any:
+        return _trained(config, target, "model", 1.0)
+
     for row, (target, method, budget) in rows.todo(wanted):
         with one_thread():
-            kind = "model" if method == "obrs" else method
-            if method != "obrs" or target not in plain:
-                flow = _trained(config, target, kind, budget)
-            if kind == "model":
-                plain.setdefault(target, flow)
-            found = (
-                _after(config, target, plain[target], budget)
-                if method == "obrs"
-                else _judged(config, target, flow, method)
-            )
+            if method == "obrs":
+                found = _after(config, target, plain(target), budget)
+            else:
+                flow = plain(target) if method == "model" else _trained(config, target, method, budget)
+                found = _judged(config, target, flow, method)
         rows.add(row, {"target": target, "method": method, "budget": budget} | found)
 
 
@@ -215,7 +212,7 @@ def render(record: Record) -> str:
     lines = [f"{'':34}{'KL':>18}{'candidates':>12}{'passes':>9}{'time':>9}"]
     for row in record.rows:
         setting = {"model": "", "lars": f", T = {row['budget']:g}"}.get(row["method"], f", K = {row['budget']:g}")
-        name = f"{TITLES[row['target']]}: {METHODS[row['method']]}{setting}"
+        name = f"{TARGETS[row['target']]}: {METHODS[row['method']]}{setting}"
         kl = f"{row['kl']:.3f} ± {row['error']:.3f}"
         lines.append(f"{name:40}{kl:>12}{row['candidates']:12.2f}{row['passes']:9.2f}{row['time']:7.1f} ×")
     lines += [
@@ -248,7 +245,7 @@ def plot(record: Record) -> Any:
                     mew=0.5,
                     label=label,
                 )
-        above.set_title(TITLES[name])
+        above.set_title(TARGETS[name])
         above.set_xlabel("time per sample, × the flow's")
         below.set_xlabel("passes of the flow per sample")
         for axes in (above, below):

@@ -1,4 +1,4 @@
-"""The GAN of the 25-Gaussian experiments: stopped early, its critic trained on, its density known all the same.
+"""The GAN of the 25-Gaussian experiments: stopped early, its critic trained further, its density known.
 
 Turner's protocol: 64 000 standardised points, four linear layers of 100 units with ReLU in both networks, a normal
 latent of two dimensions. The paper says of its GAN only that 55.8 % of its samples are of high quality, so training
@@ -9,14 +9,14 @@ and with one the result does not depend on how many cores there are.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from .. import Model, normals
+from .. import Model
 from .._inputs import check_count
 from .._progress import bar
 from ..data.mixtures import grid25
@@ -51,9 +51,9 @@ class Gan:
     Args:
         generator: Maps latents to points.
         critic: The critic as it was when training stopped.
-        log_ratio: The critic after it was trained on; torch can differentiate it.
-        log_loss: Held-out log-loss of that.
-        real: What was trained on.
+        log_ratio: The critic, trained further against the finished generator; torch can differentiate it.
+        log_loss: Held-out log-loss of this log-ratio.
+        real: The points that both networks were trained on.
         held_out: Real points that nothing has seen.
         steps: Steps of training.
         precision: Share of high-quality samples when it stopped.
@@ -74,17 +74,12 @@ class Gan:
 
     def propose(self, seed: int) -> Any:
         """Return a proposal of the generator whose latents this seed decides."""
-
-        def propose(ids: Any) -> Any:
-            with torch.no_grad():
-                return self.generator(normals(ids, 2, seed=seed, like=LIKE))
-
-        return propose
+        return partial(self.model().propose, seed=seed)
 
 
 @cache
 def trained(recipe: Recipe, progress: bool | None = None) -> Gan:
-    """Train the GAN, stop it early, train its critic on; once in a process for each recipe.
+    """Train the GAN, stop it early, then train its critic further; once in a process for each recipe.
 
     The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
 
@@ -95,14 +90,14 @@ def trained(recipe: Recipe, progress: bool | None = None) -> Gan:
 
     References:
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
-        | Discriminator Rejection Sampling (Azadi et al., 2019), which trains the discriminator on
+        | Discriminator Rejection Sampling (Azadi et al., 2019), which trains the discriminator further
     """
     points = torch.tensor(TARGET.sample(recipe.real, seed=recipe.seed), dtype=torch.float32)
     held_out, real = points[: recipe.real // 10], points[recipe.real // 10 :]
     with one_thread():
         generator, critic, steps, precision = _game(real, recipe, progress)
         unfinished = Gan(generator, critic, critic, float("nan"), real, held_out, steps, precision)
-        on = refit(
+        further = refit(
             real,
             unfinished.propose(recipe.seed),
             FineTune(critic),
@@ -110,7 +105,7 @@ def trained(recipe: Recipe, progress: bool | None = None) -> Gan:
             seed=recipe.seed,
             progress=progress,
         )
-    return Gan(generator, critic, on.scorer, on.report.log_loss, real, held_out, steps, precision)
+    return Gan(generator, critic, further.scorer, further.report.log_loss, real, held_out, steps, precision)
 
 
 @contextmanager
@@ -133,7 +128,7 @@ def one_thread() -> Iterator[None]:
 def _game(real: Any, recipe: Recipe, progress: bool | None, batch: int = 256) -> tuple[Any, ...]:
     """Train both networks until the share of high-quality samples is right; return them, the steps, the share.
 
-    It jumps about from step to step, so it is looked at more often where it is nearly right.
+    This share varies much from step to step, so it is measured more often where it is nearly right.
     """
     with own_noise() as reseed:
         reseed(recipe.seed)

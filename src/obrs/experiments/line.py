@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from .._inputs import check_count
+from ..acceptance import DRS, Budgeted
 from ..data.mixtures import Mixture
 from ..draws import normals
 from ..errors import InputError
 from ..profile import Profile
 from ..types import Array, Proposal, Rule
 
-__all__ = ["Pair", "grid", "mixture", "proposal", "thin"]
+__all__ = ["Pair", "drs_rule", "grid", "mixture", "proposal", "thin"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -62,6 +63,24 @@ def thin(values: Numbers, most: int) -> Numbers:
         array([0, 3, 6, 9])
     """
     return values[:: max(1, -(-len(values) // most))]
+
+
+def drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
+    """Return the rule of DRS whose shift keeps 1 in `budget` of known masses; beyond M, exact rejection.
+
+    Example:
+        >>> masses, log_ratio = np.full(4, 0.25), np.log([0.4, 0.8, 1.2, 1.6])
+        >>> round(float(masses @ np.exp(drs_rule(log_ratio, masses, 1.25)(log_ratio))), 6)
+        0.8
+    """
+    from scipy.optimize import brentq
+
+    log_m = float(log_ratio.max())
+
+    def surplus(gamma: float) -> float:
+        return float(masses @ np.exp(DRS(log_m, gamma)(log_ratio))) - 1 / budget
+
+    return DRS(log_m, 0.0 if surplus(0.0) >= 0 else brentq(surplus, -900.0, 0.0, xtol=1e-9))
 
 
 @dataclass(frozen=True)
@@ -119,6 +138,13 @@ class Pair:
     def kept(self, rule: Rule) -> Numbers:
         """Return the density of what a rule keeps of the model."""
         return self._density(self.log_q + rule(self.log_ratio))
+
+    def shown(self, budget: float, within: float) -> dict[str, Numbers]:
+        """Return x, both densities, and what OBRS keeps at a budget, thinned for a picture of |x| <= `within`."""
+        kept = self.kept(Budgeted(self.profile().log_c(budget)))
+        near = np.abs(self.x) <= within
+        values = {"x": self.x, "p": self.p, "q": self.q, "kept": kept}
+        return {name: thin(value[near], 401) for name, value in values.items()}
 
     def after(self, density: Numbers) -> "Pair":
         """Return the pair of the same target with another model, given by its density."""

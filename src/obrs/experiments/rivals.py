@@ -33,7 +33,7 @@ class Prepared:
     Args:
         gan: The GAN, with the log-ratio of its critic.
         refitted: A log-ratio that a new network was fitted to, with sines and cosines as inputs.
-        log_loss: Held-out log-loss of that.
+        log_loss: Held-out log-loss of the refitted one.
         calibrated: The critic's log-ratio, calibrated on points that it has not seen.
         exact: The exact log-ratio.
         weights: Weights of latents for LatentRS, fitted to the critic's log-ratio.

@@ -12,7 +12,7 @@ from typing import Any
 
 from .registry import EXPERIMENTS
 
-__all__ = ["LOOKS", "Look", "budget_colours", "caption", "figure", "look", "styled", "tidy"]
+__all__ = ["LOOKS", "TARGETS", "Look", "budget_colours", "caption", "figure", "look", "styled", "tidy"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,15 @@ LOOKS = {
     "budgeted_lars": Look("budgeted LARS", "#44AA99", "-.", "^"),
 }
 """Looks by the name of the method, as in `obrs.SAMPLERS` where it is there."""
+
+TARGETS = {
+    "grid25": "25 Gaussians",
+    "ring8": "ring of 8",
+    "two_moons": "two moons",
+    "swiss_roll": "Swiss roll",
+    "checkerboard": "checkerboard",
+}
+"""What the densities of `obrs.data.mixtures.TOYS` are called."""
 
 _RC = {
     "font.family": "DejaVu Sans",

@@ -19,43 +19,17 @@ from .style import LOOKS, caption, figure, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "markdown", "plot", "render", "run", "verdict"]
 
+_COLUMNS = ("recall", "precision", "g", "d", "seconds")
+_ROWS = {
+    "model": ((100.0, 0.0), (55.80, 0.99), (2500, 0), (0, 0), (0.03, 0.01)),
+    "obrs": ((100.0, 0.0), (92.54, 0.54), (6262, 92), (6262, 92), (0.45, 0.01)),
+    "drs": ((100.0, 0.0), (89.87, 0.59), (6411, 93), (6411, 93), (0.46, 0.01)),
+    "mhgan": ((100.0, 0.0), (89.98, 0.61), (6415, 45), (19292, 23), (6.38, 0.09)),
+    "dot": ((100.0, 0.0), (58.47, 1.00), (2500, 0), (7500, 0), (0.94, 0.14)),
+    "dgflow": ((94.81, 2.83), (56.00, 1.02), (7500, 0), (7500, 0), (0.67, 0.13)),
+}
 PAPER: dict[str, dict[str, tuple[float, float]]] = {
-    "model": {"recall": (100.0, 0.0), "precision": (55.80, 0.99), "g": (2500, 0), "d": (0, 0), "seconds": (0.03, 0.01)},
-    "obrs": {
-        "recall": (100.0, 0.0),
-        "precision": (92.54, 0.54),
-        "g": (6262, 92),
-        "d": (6262, 92),
-        "seconds": (0.45, 0.01),
-    },
-    "drs": {
-        "recall": (100.0, 0.0),
-        "precision": (89.87, 0.59),
-        "g": (6411, 93),
-        "d": (6411, 93),
-        "seconds": (0.46, 0.01),
-    },
-    "mhgan": {
-        "recall": (100.0, 0.0),
-        "precision": (89.98, 0.61),
-        "g": (6415, 45),
-        "d": (19292, 23),
-        "seconds": (6.38, 0.09),
-    },
-    "dot": {
-        "recall": (100.0, 0.0),
-        "precision": (58.47, 1.00),
-        "g": (2500, 0),
-        "d": (7500, 0),
-        "seconds": (0.94, 0.14),
-    },
-    "dgflow": {
-        "recall": (94.81, 2.83),
-        "precision": (56.00, 1.02),
-        "g": (7500, 0),
-        "d": (7500, 0),
-        "seconds": (0.67, 0.13),
-    },
+    method: dict(zip(_COLUMNS, row, strict=True)) for method, row in _ROWS.items()
 }
 """Table 2 of the paper: means and standard deviations of 1000 generations of 2500 samples, K = 2.6."""
 

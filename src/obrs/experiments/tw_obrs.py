@@ -237,7 +237,6 @@ def _digits() -> Any:
 def _judge_images(config: Config, propose: Any, seed: int) -> dict[str, Any]:
     import torch
 
-    from ..budget import solve_cut
     from ..training.losses import critic_loss
 
     images, classifier = _digits()

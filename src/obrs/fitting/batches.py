@@ -11,7 +11,7 @@ Rows = np.ndarray[Any, Any]
 
 
 class Shuffled:
-    """An endless sequence of rows, epoch after epoch; which rows are where depends on nothing that came before.
+    """An endless sequence of rows, epoch after epoch; any part of it can be had without the parts before it.
 
     Args:
         size: Rows in an epoch, at least 1.

@@ -7,24 +7,18 @@ from math import cos, inf, isfinite, pi
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from .._inputs import check_count, is_number
+from .._inputs import check_count
 from .._progress import bar
 from ..errors import InputError
 from .averaging import average_weights, copy_buffers
 from .tensors import Checkpoint, fill_optimiser, fingerprint, optimiser_tensors, under
 
-__all__ = ["Course", "check_rate", "descend", "fit", "fit_best"]
+__all__ = ["Course", "descend", "fit", "fit_best"]
 
 _EVALUATIONS = 30  # in a whole run of `fit_best`
 _WARM_UP = 0.03  # share of its steps until the learning rate is reached
 
 Tensor = Any
-
-
-def check_rate(lr: Any) -> None:
-    """Raise unless this is a learning rate."""
-    if not is_number(lr) or not 0 < float(lr) < inf:
-        raise InputError(f"lr must be finite and above 0, got {lr!r}")
 
 
 def descend(optimiser: Any, loss: Tensor) -> None:
@@ -94,7 +88,7 @@ class Course(NamedTuple):
 def fit_best(
     module: Any,
     loss: Callable[[Any, int], Tensor],
-    judge: Callable[[Any], float],
+    held_out_loss: Callable[[Any], float],
     *,
     steps: int,
     lr: float,
@@ -111,7 +105,7 @@ def fit_best(
     Args:
         module: A torch module.
         loss: Of the module, at a step.
-        judge: Held-out loss of a module in evaluation mode.
+        held_out_loss: Of a module, in evaluation mode.
         steps: Updates at most.
         lr: Largest learning rate of Adam.
         average: How much of the running average of the weights stays at each step.
@@ -136,7 +130,7 @@ def fit_best(
     every, warm = max(1, steps // _EVALUATIONS), 1 + _WARM_UP * steps
     started = perf_counter() - run.seconds
     if run.step == 0:
-        run.judged(judge, patience)
+        run.evaluate(held_out_loss, patience)
     with bar("fitting", steps, progress) as tell, torch.enable_grad():
         while run.step < steps and not run.stopped:
             for group in optimiser.param_groups:
@@ -149,7 +143,7 @@ def fit_best(
             average_weights(run.averaged, module, min(average, (1 + run.step) / (10 + run.step)))
             run.step += 1
             if run.step % every == 0 or run.step == steps:
-                run.judged(judge, patience)
+                run.evaluate(held_out_loss, patience)
                 run.seconds = perf_counter() - started
                 run.save()
                 tell(run.step, f"held-out loss {run.best:.4f}")
@@ -171,13 +165,13 @@ class _Run:
             start = {"initial weights": fingerprint(*self.weights.values())}
             self.checkpoint = replace(checkpoint, identity={**checkpoint.identity, **start})
 
-    def judged(self, judge: Callable[[Any], float], patience: int) -> None:
+    def evaluate(self, held_out_loss: Callable[[Any], float], patience: int) -> None:
         """Evaluate the averaged weights, keep them if they are the best so far, and decide whether to stop."""
         import torch
 
         copy_buffers(self.averaged, self.module)
         with torch.no_grad():
-            loss = judge(self.averaged)
+            loss = held_out_loss(self.averaged)
         self.history.append((self.step, loss))
         if loss < self.best:
             self.best, self.weights = loss, _copy(self.averaged)

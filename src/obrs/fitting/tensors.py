@@ -129,11 +129,10 @@ def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | 
     """
     own = module.state_dict()
     for name in [*own, *tensors]:
-        here = "nothing" if name not in own else f"shape {tuple(own[name].shape)}"
-        there = "nothing" if name not in tensors else f"shape {tuple(tensors[name].shape)}"
-        if here != there:
+        given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (own, tensors))
+        if given != stored:
             raise InputError(
-                f"{path} was made by another {what}: {name} has {there} there and {here} here; use that run's network"
+                f"{path} was made by another {what}: {name} has {stored} there and {given} here; use that run's network"
             )
     module.load_state_dict(dict(tensors))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count, is_number
+from .._inputs import check_count, check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
@@ -69,9 +69,7 @@ def mode_cells(
     if centres.shape[1] != 2:
         raise InputError(f"modes must have two coordinates, got {centres.shape[1]}; use grid_cells or your own Cells")
     rings, sectors = check_count(rings, "rings"), check_count(sectors, "sectors")
-    if not is_number(n_sigma) or not 0 < n_sigma < np.inf:
-        raise InputError(f"n_sigma must be one number above 0, got {n_sigma!r}")
-    scale, cut = widths(sigma, len(centres)), float(n_sigma)
+    scale, cut = widths(sigma, len(centres)), check_positive(n_sigma, "n_sigma")
     apart, needed = _smallest_distance(centres), 2 * cut * float(scale.max())
     if apart < needed:
         raise InputError(f"modes must be {needed:g} apart, two are {apart:g}; lower n_sigma or use grid_cells")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_floats, host_view
-from .._inputs import is_number
+from .._inputs import check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
@@ -95,7 +95,7 @@ def mode_scores(
     x, centres = points(x, "x"), points(modes, "modes")
     if x.shape[1] != centres.shape[1]:
         raise InputError(f"x and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
-    radius = _number(n_sigma, "n_sigma") * widths(sigma, len(centres))
+    radius = check_positive(n_sigma, "n_sigma") * widths(sigma, len(centres))
     w, target = _masses(weights, len(x), "weights"), _masses(mode_weights, len(centres), "mode_weights")
     recovered = lookup(MODE_RULES, mode_rule, "mode rule")
 
@@ -171,7 +171,7 @@ def widths(sigma: Any, modes: int) -> Floats:
         array([0.1, 0.1, 0.1])
     """
     if is_number(sigma):
-        return np.full(modes, _number(sigma, "sigma"))
+        return np.full(modes, check_positive(sigma, "sigma"))
     values = host_view(as_floats(sigma, "sigma"))
     if values is None or values.shape != (modes,) or not (values.min() > 0 and values.max() < np.inf):
         raise InputError(f"sigma must be one number above 0, or one such number for each of {modes} modes")
@@ -187,12 +187,6 @@ def _pooled_std(x: Floats, group: Floats, w: Floats, groups: int) -> float:
         return nan
     means = np.stack([np.bincount(group, weights=w * axis, minlength=groups) / safe for axis in x.T], axis=1)
     return sqrt(float(np.sum(w[:, None] * np.square(x - means[group]))) / (freedom * x.shape[1]))
-
-
-def _number(value: Any, name: str) -> float:
-    if not is_number(value) or not 0 < float(value) < np.inf:
-        raise InputError(f"{name} must be one number above 0, got {value!r}")
-    return float(value)
 
 
 def _masses(weights: Any, n: int, name: str) -> Floats:

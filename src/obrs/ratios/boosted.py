@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count
+from .._inputs import check_count, check_positive
 from ..errors import InputError, MissingLibraryError
-from ..fitting.loop import check_rate
+from ..fitting.loop import Course
 from .methods import Fit, Scorer
-from .task import Outcome, Task, Tensor, check_numbers
+from .task import Task, Tensor, check_numbers
 
 __all__ = ["Boosted", "tree_scores"]
 
@@ -55,7 +55,7 @@ class Boosted:
         check_count(self.rounds, "rounds")
         if not 2 <= check_count(self.leaves, "leaves") <= _MOST_LEAVES:
             raise InputError(f"leaves must be a whole number from 2 to {_MOST_LEAVES}, got {self.leaves}")
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
         """Grow the trees."""
@@ -64,25 +64,25 @@ class Boosted:
         module = torch.nn.ModuleDict()
         if task.file is not None and (saved := task.file.read()):
             tensors, facts = saved
-            outcome = Outcome(**facts["outcome"] | {"history": ()})
+            course, fakes = Course(**facts["course"] | {"history": ()}), facts["fakes"]
         else:
             _check_library()  # before samples are drawn for nothing
             started = perf_counter()
             n_real = task.real.size
-            n_fake = task.fake.size or n_real
+            fakes = task.fake.size or n_real
             with task.seeded():
-                samples = task.real.batch(0, n_real), task.fake.batch(0, n_fake)
+                samples = task.real.batch(0, n_real), task.fake.batch(0, fakes)
             real, fake = (x.flatten(1).cpu().numpy() for x in samples)
             check_numbers(fake, "propose")
             booster = _boost(real, fake, self, task.seed)
             tensors, rounds = _nodes(booster.dump_model()), booster.current_iteration()
             stopped = "all rounds done" if rounds == self.rounds else "no better validation loss"
-            outcome = Outcome(rounds, perf_counter() - started, stopped, (), n_fake)
+            course = Course(rounds, perf_counter() - started, stopped, history=())
             if task.file is not None:
-                task.file.write(tensors, {"outcome": outcome._asdict()})
+                task.file.write(tensors, {"course": course._asdict(), "fakes": fakes})
         for name, tensor in tensors.items():
             module.register_buffer(name, tensor)
-        return Scorer(tree_scores, module.to(task.device)), outcome
+        return Fit(Scorer(tree_scores, module.to(task.device)), course, fakes)
 
 
 def _check_library() -> None:

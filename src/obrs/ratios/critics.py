@@ -251,19 +251,17 @@ class Meaning:
     lost: str = ""
 
 
-def _without_ratio(kind: str, why: str) -> Meaning:
-    lost = f"{kind} is no log-ratio: {why}"
+def _without_ratio(critic: str, why: str) -> Meaning:
+    output = f"the output of {critic}"
+    lost = f"{output} is no log-ratio: {why}"
 
     def refuse(scores: Array) -> Array:
         raise InputError(f"{lost}; make it one with {FINE_TUNE}")
 
-    return Meaning(f"{kind}: {why}", refuse, lost=lost)
+    return Meaning(f"{output}: {why}", refuse, lost=lost)
 
 
 _COUNTS = ("n_real", "n_fake")
-_HINGE = _without_ratio("the output of a hinge critic", "at its optimum it is the sign of p - q, whatever their ratio")
-_WGAN = _without_ratio("the output of a Wasserstein critic", "its slope is bounded, not tied to p / q")
-_LSGAN = _without_ratio("the output of a least-squares critic", "it is not held between its two targets")
 
 MEANINGS: dict[str, Meaning] = {
     "log_ratio": Meaning("log p(x) - log q(x)", lambda scores: as_floats(scores, "log_ratio")),
@@ -271,9 +269,9 @@ MEANINGS: dict[str, Meaning] = {
     "probability": Meaning("the probability of being real", from_probability, takes=_COUNTS),
     "reward": Meaning("a reward; the target is q(x) exp(reward / beta)", from_reward, needs=("beta",)),
     "f_critic": Meaning("the critic T of an f-GAN", from_critic, needs=("divergence",)),
-    "hinge": _HINGE,
-    "wgan": _WGAN,
-    "lsgan": _LSGAN,
+    "hinge": _without_ratio("a hinge critic", "at its optimum it is the sign of p - q, whatever their ratio"),
+    "wgan": _without_ratio("a Wasserstein critic", "its slope is bounded, not tied to p / q"),
+    "lsgan": _without_ratio("a least-squares critic", "it is not held between its two targets"),
 }
 """What one number per sample may mean, by name. The last three are refused; the error names the call that helps."""
 

@@ -157,11 +157,31 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """Return the diagnosis as JSON: verdict, rows and calibration curve; infinities and NaN are null."""
-        return _json(self)
+        keys = ("verdict", "reason", "repair", "notes", "budget", "n_real", "n_fake")
+        summary = {key: getattr(self, key) for key in keys}
+        bins = ("claimed", "observed", "error", "real", "fake")
+        curve = {key: getattr(self.reliability, key).tolist() for key in bins}
+        content = {**summary, "health": self.health._asdict(), "rows": self.rows(), "curve": curve}
+        return json.dumps(_plain(content), indent=2)
 
     def __str__(self) -> str:
         """Return the diagnosis as a page of at most 80 columns."""
-        return _text(self)
+        counts = f"{self.n_real:,} real and {self.n_fake:,} fake scores"
+        lines = [f"{self.verdict.upper()} at a budget of {self.budget:g}, by {counts}"]
+        lines += _wrapped("because  ", self.reason)
+        if self.repair:
+            lines += _wrapped("repair   ", self.repair)
+        for note in self.notes:
+            lines += _wrapped("note     ", note)
+        about = ""
+        for row in self.rows():
+            if row["about"] != about:
+                about = row["about"]
+                lines += ["", about]
+            between = f"{_short(row['low'])} … {_short(row['high'])}" if not isnan(row["low"]) else ""
+            cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {between:>17}"
+            lines.append(f"{cells}  {row['says']}".rstrip())
+        return "\n".join(lines)
 
 
 def diagnose(
@@ -504,38 +524,12 @@ def _maximum(d: Diagnosis) -> dict[str, Any]:
     return _row(_RATIO, "M", d.max_budget, "~", f"so far; {grows}")
 
 
-def _json(d: Diagnosis) -> str:
-    """Return the diagnosis as JSON; infinite numbers and NaN become null."""
-    summary = {key: getattr(d, key) for key in ("verdict", "reason", "repair", "notes", "budget", "n_real", "n_fake")}
-    curve = {key: getattr(d.reliability, key).tolist() for key in ("claimed", "observed", "error", "real", "fake")}
-    return json.dumps(_plain({**summary, "health": d.health._asdict(), "rows": d.rows(), "curve": curve}), indent=2)
-
-
 def _plain(x: Any) -> Any:
     if isinstance(x, dict):
         return {key: _plain(value) for key, value in x.items()}
     if isinstance(x, list | tuple):
         return [_plain(value) for value in x]
     return None if isinstance(x, float) and not isfinite(x) else x
-
-
-def _text(d: Diagnosis) -> str:
-    """Return a page of at most 80 columns."""
-    lines = [f"{d.verdict.upper()} at a budget of {d.budget:g}, by {d.n_real:,} real and {d.n_fake:,} fake scores"]
-    lines += _wrapped("because  ", d.reason)
-    if d.repair:
-        lines += _wrapped("repair   ", d.repair)
-    for note in d.notes:
-        lines += _wrapped("note     ", note)
-    about = ""
-    for row in d.rows():
-        if row["about"] != about:
-            about = row["about"]
-            lines += ["", about]
-        between = f"{_short(row['low'])} … {_short(row['high'])}" if not isnan(row["low"]) else ""
-        cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {between:>17}"
-        lines.append(f"{cells}  {row['says']}".rstrip())
-    return "\n".join(lines)
 
 
 def _wrapped(title: str, text: str) -> list[str]:

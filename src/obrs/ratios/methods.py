@@ -1,19 +1,19 @@
 """Methods to fit a log-ratio with gradients, as records: networks, heads on features, ensembles.
 
-A method has `fit(task)`. It returns a `Scorer` and an `Outcome`. Trees are in `boosted`, telescopes in `telescope`.
+A method has `fit(task)`, which returns a `Fit`. Trees are in `boosted`, telescopes in `telescope`.
 """
 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from math import inf, log, pi, prod
-from typing import Any, Protocol
+from math import log, pi, prod
+from typing import Any, NamedTuple, Protocol
 
-from .._inputs import check_count, is_number
+from .._inputs import check_count, check_positive
 from .._names import lookup
 from ..errors import InputError, InputTypeError
-from ..fitting.loop import check_rate
-from .task import Outcome, Task, Tensor, check_numbers, fit_network, logistic_loss
+from ..fitting.loop import Course
+from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
     "CriticFeatures",
@@ -66,7 +66,18 @@ class Scorer:
         return replace(self, module=deepcopy(self.module).to(device), members=members)
 
 
-Fit = tuple[Scorer, Outcome]
+class Fit(NamedTuple):
+    """What a method returns.
+
+    Attributes:
+        scorer: What was fitted.
+        course: How the fit went.
+        fakes: How many samples of the model were used.
+    """
+
+    scorer: Scorer
+    course: Course
+    fakes: int
 
 
 class Method(Protocol):
@@ -101,7 +112,7 @@ class Head:
     lr: float = 0.02
 
     def __post_init__(self) -> None:
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
         if not callable(self.features):
             raise InputTypeError(f"features must be a callable, got {type(self.features).__name__}")
 
@@ -114,7 +125,7 @@ class Head:
                 return self.features(x)
 
         both = _pilot_features(features, task).double()
-        module = _module(task)
+        module = torch.nn.ModuleDict()
         module.register_buffer("shift", both.mean(0).float())
         module.register_buffer("whiten", whitening(both).float())
         module["linear"] = _built(task, {"name": "mlp", "sizes": [module.whiten.shape[1], 1]})
@@ -170,11 +181,13 @@ class FineTune:
     lr: float = 2e-3
 
     def __post_init__(self) -> None:
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
         """Train a copy of the critic."""
-        module = _module(task)
+        import torch
+
+        module = torch.nn.ModuleDict()
         module["network"] = _copied(self.critic, task.held_fake[:2], "critic").requires_grad_(True)
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
@@ -211,10 +224,9 @@ class Network:
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
         check_count(self.layers, "layers")
-        if not is_number(self.waves) or not 0 <= float(self.waves) < inf or float(self.waves) != int(self.waves):
-            raise InputError(f"waves must be a whole number of at least 0, got {self.waves!r}")
+        check_count(self.waves, "waves", least=0)
         if self.width is not None:
             check_count(self.width, "width")
         if isinstance(self.network, str):
@@ -226,7 +238,7 @@ class Network:
 
         real, fake = task.pilot(_PILOT)
         both = torch.cat([real, fake])
-        module = _module(task)
+        module = torch.nn.ModuleDict()
         name = self.network
         if name is None:
             name = "cnn" if len(task.shape) == 3 and task.shape[1] == task.shape[2] >= 8 else "mlp"
@@ -297,16 +309,13 @@ class Ensemble:
 
     def fit(self, task: Task) -> Fit:
         """Fit the members one after the other."""
+        import torch
+
         fits = [member.fit(task.member(i)) for i, member in enumerate(self.members)]
-        outcomes = [outcome for _, outcome in fits]
-        outcome = Outcome(
-            steps=sum(o.steps for o in outcomes),
-            seconds=sum(o.seconds for o in outcomes),
-            stopped=f"{len(fits)} members done",
-            history=(),
-            fakes=sum(o.fakes for o in outcomes),
-        )
-        return Scorer(mean_scores, _module(task), members=tuple(scorer for scorer, _ in fits)), outcome
+        steps, seconds = sum(fit.course.steps for fit in fits), sum(fit.course.seconds for fit in fits)
+        course = Course(steps, seconds, stopped=f"{len(fits)} members done", history=())
+        scorer = Scorer(mean_scores, torch.nn.ModuleDict(), members=tuple(fit.scorer for fit in fits))
+        return Fit(scorer, course, sum(fit.fakes for fit in fits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,12 +468,6 @@ def whitening(x: Tensor) -> Tensor:
     return axes[:, kept] / variance[kept].sqrt()
 
 
-def _module(task: Task) -> Any:
-    import torch
-
-    return torch.nn.ModuleDict().to(task.device)
-
-
 def _built(task: Task, spec: dict[str, Any]) -> Any:
     """Build a network with initial weights from the seed of the task."""
     from ..models.registry import build
@@ -494,4 +497,5 @@ def _fitted(scorer: Scorer, task: Task, lr: float) -> Fit:
         real, fake = (blocks(lambda x: scorer(x, module), x).double() for x in (task.held_real, task.held_fake))
         return float(logistic_loss(real, fake))
 
-    return scorer, fit_network(scorer.module, loss, held_out_loss, task, lr=lr)
+    course = fit_network(scorer.module, loss, held_out_loss, task, lr=lr)
+    return Fit(scorer, course, fakes=course.steps * task.batch_size)

@@ -126,7 +126,7 @@ def refit(
         checkpoint=checkpoint,
     )
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
-    scorer, outcome = chosen.fit(task)
+    scorer, course, fakes = chosen.fit(task)
     held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
     loss, loss_error = mean_of_means(*losses(*held_out_scores))
     bridges = [bridge_losses(part, task) for part in _parts(scorer)]
@@ -135,12 +135,12 @@ def refit(
         method=type(chosen).__name__,
         log_loss=loss,
         standard_error=loss_error,
-        steps=outcome.steps,
-        seconds=outcome.seconds,
-        stopped=outcome.stopped,
+        steps=course.steps,
+        seconds=course.seconds,
+        stopped=course.stopped,
         n_real=task.real.size,
-        n_fake=outcome.fakes,
-        history=outcome.history,
+        n_fake=fakes,
+        history=course.history,
         bridges=sum(bridges, ()),
         trouble=trouble,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
@@ -19,12 +19,12 @@ from .._arrays import host_view
 from .._inputs import check_count, is_number
 from ..errors import InputError, InputTypeError
 from ..fitting.batches import Shuffled
-from ..fitting.loop import fit_best
+from ..fitting.loop import Course, fit_best
 from ..fitting.seeds import own_noise
 from ..fitting.tensors import Checkpoint, check_folder, fingerprint
 from ..sampling.proposals import propose_batch, take
 
-__all__ = ["FILE", "Outcome", "Task", "Tensor", "check_numbers", "fit_network", "logistic_loss", "prepare", "to_tensor"]
+__all__ = ["FILE", "Task", "Tensor", "check_numbers", "fit_network", "logistic_loss", "prepare", "to_tensor"]
 
 FILE = "a file of a fitted ratio"
 _FRESH_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
@@ -168,24 +168,6 @@ def _seeded(seed: int, device: Any) -> Iterator[Callable[[int], None]]:
         yield at_step
 
 
-class Outcome(NamedTuple):
-    """How a fit went.
-
-    Attributes:
-        steps: Updates made.
-        seconds: Wall time; for a resumed fit, with that of the earlier runs.
-        stopped: Why it ended.
-        history: Pairs of a step and the held-out loss after it.
-        fakes: Samples of the model that were used.
-    """
-
-    steps: int
-    seconds: float
-    stopped: str
-    history: tuple[tuple[int, float], ...]
-    fakes: int
-
-
 def logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
     """Return the log-loss of a classifier, each kind with weight one half, however many samples there are of it.
 
@@ -208,7 +190,7 @@ def fit_network(
     task: Task,
     *,
     lr: float,
-) -> Outcome:
+) -> Course:
     """Fit a module in place on the samples of a task; see `fit_best`.
 
     Args:
@@ -228,10 +210,9 @@ def fit_network(
                 check_numbers(fake, "propose")
             return value
 
-        course = fit_best(
+        return fit_best(
             module, at_step, held_out_loss, steps=task.steps, lr=lr, checkpoint=task.file, progress=task.progress
         )
-    return Outcome(*course, fakes=course.steps * task.batch_size)
 
 
 def prepare(
@@ -247,7 +228,10 @@ def prepare(
 ) -> Task:
     """Check the arguments of `refit`, and split the samples into those to fit on and those to hold out."""
     steps, batch_size = check_count(steps, "steps"), check_count(batch_size, "batch_size")
-    seed, held_out = _checked_seed(seed), _checked_share(held_out)
+    seed = check_count(seed, "seed", least=0)
+    if not is_number(held_out) or not 0 < held_out < 1:
+        raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
+    held_out = float(held_out)
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         check_folder(path)
@@ -327,18 +311,6 @@ def check_numbers(x: Any, name: str) -> None:
         bad, size = bad + prod(finite.shape) - int(finite.sum()), size + prod(finite.shape)
     if bad:
         raise InputError(f"{name} has {bad} NaN or infinite among {size} values; drop those samples first")
-
-
-def _checked_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
-    return int(seed)
-
-
-def _checked_share(held_out: Any) -> float:
-    if not is_number(held_out) or not 0 < held_out < 1:
-        raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
-    return float(held_out)
 
 
 def _check_set(x: Any, name: str) -> None:

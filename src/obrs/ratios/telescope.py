@@ -5,8 +5,7 @@ from itertools import pairwise
 from math import pi, sqrt
 from typing import Any
 
-from .._inputs import check_count
-from ..fitting.loop import check_rate
+from .._inputs import check_count, check_positive
 from .methods import Fit, Scorer, embed, standardise, start_at_chance, whitening
 from .task import Task, Tensor, fit_network, logistic_loss
 
@@ -53,7 +52,7 @@ class Telescope:
     def __post_init__(self) -> None:
         for name in ("bridges", "width", "layers"):
             check_count(getattr(self, name), name)
-        check_rate(self.lr)
+        check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
         """Fit all bridges at once: first the quadratic functions, then the mlp."""
@@ -84,7 +83,8 @@ class Telescope:
         def held_out_loss(module: Any) -> float:
             return float(_held_out_losses(module, task).mean())
 
-        return Scorer(telescope_scores, module), fit_network(module, loss, held_out_loss, task, lr=self.lr)
+        course = fit_network(module, loss, held_out_loss, task, lr=self.lr)
+        return Fit(Scorer(telescope_scores, module), course, fakes=course.steps * task.batch_size)
 
 
 def telescope_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -66,18 +66,11 @@ class TopK:
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return the n best proposals, in the order of their ids; ties go to the smaller id, r = 0 is never kept.
 
-        Args:
-            model: The model.
-            n: Outputs wanted.
-            seed: Seed of the latents.
-            progress: Show a bar; None shows one on a terminal.
-
         Raises:
             BudgetError: Fewer than n proposals have r > 0.
         """
         n = check_count(n, "n")
-        pool = _Pool(n, self.budget, self.batch_size)
-        return pool.run(model, _Best(n), seed=seed, progress=progress)
+        return _choose(self, model, _Best(n), n, seed=seed, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -124,18 +117,12 @@ class SIR:
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return n resampled proposals; without replacement in the order of their ids.
 
-        Args:
-            model: The model.
-            n: Outputs wanted.
-            seed: Seed of latents and resampling.
-            progress: Show a bar; None shows one on a terminal.
-
         Raises:
             BudgetError: No proposal has r > 0; without replacement, fewer than n have.
         """
         n = check_count(n, "n")
         chosen = _Slots(n, seed) if self.replace else _Best(n, seed)
-        return _Pool(n, self.budget, self.batch_size).run(model, chosen, seed=seed, progress=progress)
+        return _choose(self, model, chosen, n, seed=seed, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -176,14 +163,7 @@ class Truncation:
         return cls()
 
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-        """Return n samples of truncated latents; `log_ratio` is NaN, as nothing is scored.
-
-        Args:
-            model: The model; its log-ratio is not used.
-            n: Outputs wanted.
-            seed: Seed of the latents.
-            progress: Show a bar; None shows one on a terminal.
-        """
+        """Return n samples of truncated latents; `log_ratio` is NaN, as nothing is scored."""
         n = check_count(n, "n")
         warn_of_train_mode(model.generate)
         with reporting(n, progress) as report:
@@ -222,50 +202,37 @@ def _truncate(z: Floats, ids: Ints, threshold: float, seed: int) -> None:
         row, entry, first = row[~inside], entry[~inside], first + 2 * dim
 
 
-class _Chosen(Protocol):
-    """Which of the proposals seen so far are chosen."""
-
-    def add(self, ids: Ints, log_ratio: Floats) -> Ints:
-        """Take a batch, and return the ids of the chosen: -1 where nothing is chosen yet; an id may occur twice."""
-        ...
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """All proposals of a run, of which n are chosen."""
-
-    n: int
-    budget: float
-    batch_size: int
-
-    def run(self, model: Model, chosen: _Chosen, *, seed: int, progress: bool | None) -> Samples:
-        begun = perf_counter()
-        size = max(self.n, ceil(self.n * float(self.budget) * (1 - 1e-12)))  # 10 times 1.1 makes 11 proposals, not 12
-        warn_of_train_mode(model.generate, model.log_ratio)
-        shelf, scores = _Shelf(2 * self.n), np.empty(size)
-        with reporting(size, progress) as report:
-            for at in range(0, size, self.batch_size):
-                batch = np.arange(at, min(at + self.batch_size, size))
-                x = propose_batch(partial(model.propose, seed=seed), batch)
-                scores[batch] = score_batch(model.log_ratio, x, len(batch))[1]
-                ids = chosen.add(batch, scores[batch])
-                shelf.add(batch, x, np.unique(ids[ids >= 0]))
-                report(int(batch[-1]) + 1, int(batch[-1]) + 1)
-        if len(ids) < self.n or ids[0] < 0:
-            raise out_of_reach(self.n / size, float(np.mean(scores > -inf)))
-        cost, x = Calls(generator=size, critic=size), shelf.get(ids)
-        return Samples(
-            x=x,
-            ids=ids,
-            log_ratio=scores[ids],
-            log_weight=np.zeros(self.n),
-            proposed=size,
-            executed=size,
-            calls=cost,
-            executed_calls=cost,
-            seconds=perf_counter() - begun,
-            next_id=size,
-        )
+def _choose(
+    sampler: TopK | SIR, model: Model, chosen: "_Best | _Slots", n: int, *, seed: int, progress: bool | None
+) -> Samples:
+    """Make `n * budget` proposals, and return the n that are chosen of them."""
+    begun = perf_counter()
+    size = max(n, ceil(n * float(sampler.budget) * (1 - 1e-12)))  # 10 times 1.1 makes 11 proposals, not 12
+    warn_of_train_mode(model.generate, model.log_ratio)
+    shelf, scores = _Shelf(2 * n), np.empty(size)
+    with reporting(size, progress) as report:
+        for at in range(0, size, sampler.batch_size):
+            batch = np.arange(at, min(at + sampler.batch_size, size))
+            x = propose_batch(partial(model.propose, seed=seed), batch)
+            scores[batch] = score_batch(model.log_ratio, x, len(batch))[1]
+            ids = chosen.add(batch, scores[batch])
+            shelf.add(batch, x, np.unique(ids[ids >= 0]))
+            report(int(batch[-1]) + 1, int(batch[-1]) + 1)
+    if len(ids) < n or ids[0] < 0:
+        raise out_of_reach(n / size, float(np.mean(scores > -inf)))
+    cost, x = Calls(generator=size, critic=size), shelf.get(ids)
+    return Samples(
+        x=x,
+        ids=ids,
+        log_ratio=scores[ids],
+        log_weight=np.zeros(n),
+        proposed=size,
+        executed=size,
+        calls=cost,
+        executed_calls=cost,
+        seconds=perf_counter() - begun,
+        next_id=size,
+    )
 
 
 class _Shelf:
@@ -300,6 +267,7 @@ class _Best:
         self.ids, self.keys = np.empty(0, np.int64), np.empty(0)
 
     def add(self, ids: Ints, log_ratio: Floats) -> Ints:
+        """Take a batch, and return the ids of the chosen so far; fewer than n while fewer have r > 0."""
         keys = log_ratio if self.seed is None else log_ratio + _gumbels(ids, self.seed)
         possible = log_ratio > -inf
         ids, keys = np.append(self.ids, ids[possible]), np.append(self.keys, keys[possible])
@@ -332,6 +300,7 @@ class _Slots:
         self.until = np.full(n, -inf)
 
     def add(self, ids: Ints, log_ratio: Floats) -> Ints:
+        """Take a batch, and return the ids of the chosen so far, -1 where none is; an id may occur twice."""
         log_sum = np.logaddexp.accumulate(np.append(self.log_sum, log_ratio))[1:]  # bit by bit as in one batch
         self.log_sum = log_sum[-1]
         slot = np.flatnonzero(self.until < self.log_sum)

@@ -98,12 +98,6 @@ class MHGAN:
 
         Chain i owns the proposals `i * steps` to `(i + 1) * steps - 1`; `ids` says which of them is the output.
 
-        Args:
-            model: The model; with `start="real"` it needs real samples.
-            n: Outputs wanted.
-            seed: Seed of latents, starts and decisions.
-            progress: Show a bar; None shows one on a terminal.
-
         Raises:
             ExhaustedError: Chains do not move, so that discarding leaves too few; `.partial` has the others.
         """

@@ -11,6 +11,7 @@ from .._inputs import check_budget
 from .._names import lookup
 from ..errors import InputTypeError
 from .model import Model
+from .proposals import no_grad
 from .registry import SAMPLERS, Sampler
 from .samples import Samples
 
@@ -71,7 +72,7 @@ def compare(
     """
     check_budget(budget)
     samplers = [samplers] if isinstance(samplers, str) else samplers
-    chosen = [(_name(s), _sampler(s, budget)) for s in samplers]
+    chosen = [(s if isinstance(s, str) else repr(s), _sampler(s, budget)) for s in samplers]
     if not isinstance(model, Model):
         raise InputTypeError(f"compare works on a Model(generate, log_ratio, dim), got {type(model).__name__}")
     bare = _bare_seconds(model, n, seed)
@@ -102,8 +103,6 @@ def _run(
 
 
 def _bare_seconds(model: Model, n: int, seed: int) -> float:
-    from .proposals import no_grad
-
     times = []
     for _ in range(3):
         begun = perf_counter()
@@ -120,10 +119,6 @@ def _sampler(sampler: str | Sampler, budget: float) -> Sampler:
     if not callable(sampler):
         raise InputTypeError(f"a sampler must be a name or callable(model, n, seed=…), got {type(sampler).__name__}")
     return sampler
-
-
-def _name(sampler: Any) -> str:
-    return sampler if isinstance(sampler, str) else repr(sampler)
 
 
 def _cell(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._inputs import check_budget, check_count, is_number
+from .._inputs import check_budget, check_count, check_positive, is_number
 from .._progress import Report, bar, reporting
 from ..acceptance import Budgeted
 from ..errors import InputError, InputTypeError
@@ -163,11 +163,11 @@ def fit_latent_weights_to_ratio(
         True
     """
     draw = _Draw(model, "fit_latent_weights_to_ratio", seed)
-    torch, made = draw.torch, []
+    torch, scored = draw.torch, []
     for at in range(0, check_count(pool, "pool"), _BLOCK):
         z, x = draw(min(_BLOCK, pool - at))
-        made.append((z, torch.from_numpy(score_batch(model.log_ratio, x, len(z))[1])))
-    latent, log_ratio = concatenate(made)
+        scored.append((z, torch.from_numpy(score_batch(model.log_ratio, x, len(z))[1])))
+    latent, log_ratio = concatenate(scored)
     if not (log_ratio > -inf).any():
         raise InputError(f"none of {pool} samples has r > 0; check the critic")
     log_ratio = log_ratio - log_ratio.logsumexp(0) + log(pool)
@@ -277,8 +277,7 @@ class LatentRSGA(LatentRS):
 
     def __post_init__(self) -> None:
         check_count(self.ascent_steps, "ascent_steps")
-        if not is_number(self.step) or not 0 < self.step < inf:
-            raise InputError(f"step must be finite and above 0, got {self.step!r}")
+        check_positive(self.step, "step")
 
     def _move(self, weights: LatentWeights, kept: Samples) -> Samples:
         import torch
@@ -385,6 +384,6 @@ def _real(model: Model, draw: _Draw) -> Array:
     """Return the real samples beside the latents; they must look like what the model generates."""
     real, fake = draw.torch.as_tensor(model.need_real("fit_latent_weights")).to(draw.like), draw(1)[1]
     if not (is_torch_array(fake) and len(real) and real.shape[1:] == fake.shape[1:]):
-        made = tuple(getattr(fake, "shape", [type(fake).__name__]))
-        raise InputError(f"real must look like generated samples, {made} for one, got {tuple(real.shape)}")
+        shape = tuple(getattr(fake, "shape", [type(fake).__name__]))
+        raise InputError(f"real must look like generated samples, {shape} for one, got {tuple(real.shape)}")
     return real

@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .._arrays import detached, host_view
-from .._inputs import check_budget, is_number
+from .._inputs import check_budget, check_positive, is_number
 from .._names import unknown_name
 from .._progress import reporting
 from ..draws import Purpose, normal_columns
@@ -395,9 +395,9 @@ def _one_of(among: Collection[str], or_function: str = "") -> Callable[[Any, str
 
 
 _check_whole = _fits("a whole number of at least 1", lambda x: isinstance(x, int | np.integer) and x > 0)
-_CHECKS: Mapping[str, Callable[[Any, str], None]] = {
+_CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("steps", "batch_size", "pairs", "repeats", "decay_every"), _check_whole),
-    **dict.fromkeys(("lr", "eps", "k_eff", "step"), _fits("a finite number above 0", lambda x: 0 < x < inf)),
+    **dict.fromkeys(("lr", "eps", "k_eff", "step"), check_positive),
     **dict.fromkeys(("noise", "noise_std"), _fits("a finite number of at least 0", lambda x: 0 <= x < inf)),
     "decay": _fits("above 0 and at most 1", lambda x: 0 < x <= 1),
     "offset": _fits("a finite number", isfinite),

@@ -14,9 +14,18 @@ __all__ = ["SAMPLERS", "Sampler"]
 
 
 class Sampler(Protocol):
-    """Draw n samples from a model; the constants of the method are fields of a frozen record."""
+    """A method with its constants, which are the fields of a frozen record."""
 
-    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples: ...
+    def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
+        """Draw n samples from a model.
+
+        Args:
+            model: The model; some methods need its real samples, some do not use its log-ratio.
+            n: Samples wanted.
+            seed: Decides latents and everything else that is random.
+            progress: Show a bar; None shows one on a terminal.
+        """
+        ...
 
 
 SAMPLERS: dict[str, Any] = {

@@ -55,7 +55,7 @@ class Batches:
 
     Args:
         data: What to train on.
-        config: Of it `batch_size`, `parts`, `critic_steps`, `latent` and `seed`.
+        config: Its `batch_size`, `parts`, `critic_steps`, `latent` and `seed` are used.
         rank, world: This process among all.
         device: Where batches go.
 
@@ -80,42 +80,31 @@ class Batches:
 
     def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return real samples and their labels: the data in a new random order each time it has been seen."""
-        rows = self._once("real", step, turn, self._real_rows)[self._mine(part)]
-        return self._there(self._data.x[rows]), self._labels(rows)
+        seen, mine = (step * self._config.critic_steps + turn) * self._config.batch_size, self._mine(part)
+        rows = torch.from_numpy(self._shuffled.rows(seen + mine.start, seen + mine.stop))
+        return self._move(self._data.x[rows]), self._labels(rows)
 
     def latent(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return latents and labels for fakes, the labels as frequent as in the data; the turn may be `GENERATOR`."""
-        z = self._once("latent", step, turn, self._latents)[self._mine(part)]
+        shape, count = (self._config.batch_size, self._config.latent), len(self._data.x)
+        z = self._once("latent", step, turn, lambda random: torch.randn(shape, generator=random))
         if self._data.labels is None:
-            return self._there(z), None
-        rows = self._once("fake rows", step, turn, self._fake_rows)[self._mine(part)]
-        return self._there(z), self._labels(rows)
+            return self._move(z[self._mine(part)]), None
+        rows = self._once("fake labels", step, turn, lambda random: torch.randint(count, shape[:1], generator=random))
+        return self._move(z[self._mine(part)]), self._labels(rows[self._mine(part)])
 
     def mix(self, step: int, turn: int, part: int) -> Tensor:
         """Return a uniform per sample: where between real and fake the gradient penalty looks."""
-        return self._there(self._once("mix", step, turn, self._mixes)[self._mine(part)])
+        size = self._config.batch_size
+        mix = self._once("mix", step, turn, lambda random: torch.rand(size, generator=random))
+        return self._move(mix[self._mine(part)])
 
-    def _once(self, what: str, step: int, turn: int, draw: Callable[[int, int], Tensor]) -> Tensor:
+    def _once(self, what: str, step: int, turn: int, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
         """Return what is drawn for all parts and processes, drawn for the first part and kept for the others."""
         found = self._drawn.get(what)
         if found is None or found[0] != (step, turn):
-            found = self._drawn[what] = ((step, turn), draw(step, turn))
+            found = self._drawn[what] = ((step, turn), draw(keyed(self._config.seed, what, step, turn)))
         return found[1]
-
-    def _latents(self, step: int, turn: int) -> Tensor:
-        generator = keyed(self._config.seed, "latent", step, turn)
-        return torch.randn(self._config.batch_size, self._config.latent, generator=generator)
-
-    def _fake_rows(self, step: int, turn: int) -> Tensor:
-        generator = keyed(self._config.seed, "fake labels", step, turn)
-        return torch.randint(len(self._data.x), (self._config.batch_size,), generator=generator)
-
-    def _mixes(self, step: int, turn: int) -> Tensor:
-        return torch.rand(self._config.batch_size, generator=keyed(self._config.seed, "mix", step, turn))
-
-    def _real_rows(self, step: int, turn: int) -> Tensor:
-        first = (step * self._config.critic_steps + turn) * self._config.batch_size
-        return torch.from_numpy(self._shuffled.rows(first, first + self._config.batch_size))
 
     def _mine(self, part: int) -> slice:
         """Return which of a step's samples are this process's in a part."""
@@ -128,9 +117,9 @@ class Batches:
         return order
 
     def _labels(self, rows: Tensor) -> Tensor | None:
-        return None if self._data.labels is None else self._there(self._data.labels[rows])
+        return None if self._data.labels is None else self._move(self._data.labels[rows])
 
-    def _there(self, x: Tensor) -> Tensor:
+    def _move(self, x: Tensor) -> Tensor:
         if torch.device(self._device).type == "cuda":
             x = x.pin_memory()  # from other memory a copy to the device waits
         return x.to(self._device, non_blocking=True)
@@ -142,7 +131,7 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
     Points may lie anywhere; a toy density is moved and scaled to mean 0 and variance 1. Images have values in [-1, 1].
 
     Args:
-        config: Of it `data`, `data_size`, `classes` and `seed`.
+        config: Its `data`, `data_size`, `classes` and `seed` are used.
         x: The user's own samples, shape `(n, dim)` or `(n, channels, height, width)`.
         labels: Their classes, integers of shape `(n,)`.
 

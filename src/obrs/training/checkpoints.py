@@ -17,7 +17,7 @@ from .config import GIVEN, TrainConfig, read_config
 from .processes import Processes
 from .window import BudgetWindow
 
-__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "read_facts", "save", "starting_point"]
+__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "save", "starting_point"]
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 _WHAT = "a checkpoint of a run"
@@ -96,11 +96,6 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return files.read_tensors(path, _WHAT)
 
 
-def read_facts(path: str | Path) -> dict[str, Any]:
-    """Return the facts of a checkpoint alone: `step`, and what was kept beside it."""
-    return files.read_facts(path, _WHAT)
-
-
 def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
     """Return the checkpoint to start from, if any; refuse to write over another run.
 
@@ -120,7 +115,7 @@ def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Pa
     if folder is None:
         raise InputError("resume needs out, the folder of the run")
     path = latest(folder)
-    done = read_facts(path)["step"]
+    done = files.read_facts(path, _WHAT)["step"]
     if done > config.steps:
         raise InputError(f"{folder} has done {done} steps already, got steps={config.steps}; ask for more")
     saved = asdict(read_config(folder / "config.json"))
@@ -186,9 +181,14 @@ class State:
                     f"{found} was made by {known['world']} processes, here are {self.processes.count}; resume with as "
                     "many, or fine-tune it in a new folder with start_from"
                 )
-            self._take_networks(tensors, found)
+            for name, module in self.modules().items():
+                stored = under(tensors, name) or under(tensors, "generator")  # which starts a moving average
+                fill_module(module, stored, "generator" if name == "ema" else name, found)
             if resume:
-                self._take_rest(tensors)
+                for name, optimiser in self._optimisers().items():
+                    fill_optimiser(optimiser, under(tensors, name))
+                window = under(tensors, "window").items()
+                self.window.load_state_dict({name: x.to(self.processes.device) for name, x in window})
                 done = int(known["step"])
         self.processes.wait()  # all have read before the first one writes
         return done
@@ -200,18 +200,6 @@ class State:
 
     def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
         return {"generator_optimiser": self.generator_optimiser, "critic_optimiser": self.critic_optimiser}
-
-    def _take_networks(self, tensors: dict[str, Tensor], path: Path) -> None:
-        """Take over the networks of a checkpoint; where it has no moving average, the generator starts one."""
-        for name, module in self.modules().items():
-            stored = under(tensors, name) or under(tensors, "generator")
-            fill_module(module, stored, "generator" if name == "ema" else name, path)
-
-    def _take_rest(self, tensors: dict[str, Tensor]) -> None:
-        for name, optimiser in self._optimisers().items():
-            fill_optimiser(optimiser, under(tensors, name))
-        device = self.processes.device
-        self.window.load_state_dict({name: x.to(device) for name, x in under(tensors, "window").items()})
 
 
 def new_state(config: TrainConfig, generator: nn.Module, critic: nn.Module, processes: Processes) -> State:

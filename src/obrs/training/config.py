@@ -131,7 +131,7 @@ class TrainConfig:
 
 
 _TYPES = {field.name: type(field.default) for field in fields(TrainConfig)}
-_SAID = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a pair of numbers"}
+_IN_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a pair of numbers"}
 _POSITIVE = (
     *("data_size", "latent", "generator_width", "critic_width", "layers", "constant_every"),
     *("steps", "critic_steps", "batch_size", "parts", "log_every", "save_every", "keep"),
@@ -173,7 +173,9 @@ def read_config(path: str | Path) -> TrainConfig:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} must hold one table of keys and values, got {type(values).__name__}")
-    return _with(TrainConfig(), values, f" of {path.name}")
+    for key in values:
+        _check_key(key, "key", f" of {path.name}")
+    return TrainConfig(**values)
 
 
 def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:
@@ -187,9 +189,9 @@ def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConf
     for key, text in values.items():
         _check_key(key, "option")
         if text is None and _TYPES[key] is not bool:
-            raise InputError(f"--{key} needs a value: {_SAID[_TYPES[key]]}")
+            raise InputError(f"--{key} needs a value: {_IN_WORDS[_TYPES[key]]}")
         parsed[key] = True if text is None else _parsed(key, text)
-    return _with(config, parsed, "")
+    return replace(config, **parsed)
 
 
 def _check_key(key: str, what: str, where: str = "") -> None:
@@ -197,12 +199,6 @@ def _check_key(key: str, what: str, where: str = "") -> None:
         near = get_close_matches(key, _TYPES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_TYPES)}"
         raise UnknownNameError(f"unknown {what} {key!r}{where}; {hint}")
-
-
-def _with(config: TrainConfig, values: Mapping[str, Any], where: str) -> TrainConfig:
-    for key in values:
-        _check_key(key, "key", where)
-    return replace(config, **values)
 
 
 def _parsed(key: str, text: str) -> Any:
@@ -226,7 +222,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
         return int(value)  # 1e4 steps
     if kind is not tuple and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    raise InputTypeError(f"{name} must be {_SAID[kind]}, got {_plain(value)}")
+    raise InputTypeError(f"{name} must be {_IN_WORDS[kind]}, got {_plain(value)}")
 
 
 def _plain(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: the step is finished and saved first, if there is where to save it."""
+"""Ctrl-C during a run: the step is finished and saved first, if the run has a folder."""
 
 import signal
 import threading
@@ -15,14 +15,14 @@ __all__ = ["interruptible"]
 
 @contextmanager
 def interruptible(step: Callable[[], int], folder: Path | None, *, alone: bool = True) -> Iterator[Callable[[], bool]]:
-    """Make of Ctrl-C an `Interrupted` that says how far the run came, and which checkpoint is kept.
+    """Turn Ctrl-C into an `Interrupted` that says how far the run came, and which checkpoint is kept.
 
-    What is given says whether Ctrl-C was pressed: the run then finishes its step, saves, and raises
-    `KeyboardInterrupt`. A second Ctrl-C does not wait, nor does the first where there is nothing to save or nobody to
-    ask: without a folder, outside the main thread, and among many processes, which would not stop at one step.
+    The block gets a function that tells whether Ctrl-C was pressed. The run then finishes its step, saves, and raises
+    `KeyboardInterrupt`. A second Ctrl-C stops the run at once. So does the first one without a folder, outside the main
+    thread, and among many processes, which would not all stop after the same step.
 
     Args:
-        step: Says which step was done last.
+        step: Returns the number of the last step that was done.
         folder: Of the run, or None.
         alone: Whether this is the only process.
 

@@ -16,7 +16,7 @@ from .checkpoints import new_state, starting_point
 from .config import GIVEN, TrainConfig
 from .interrupt import interruptible
 from .journal import Journal, Row, at_budget, note
-from .networks import as_found, complete_networks, try_networks
+from .networks import as_found, build_networks, try_networks
 from .processes import join_processes
 from .step import Game, Player, critic_step, generator_step, objective
 from .trained import Trained
@@ -79,7 +79,7 @@ def train(
     facts: dict[str, Any] = {"shape": list(samples.x.shape[1:]), "counts": samples.counts}
     facts["data"] = None if folder is None else samples.fingerprint()
     about = facts["shape"], samples.classes, goal.outputs
-    generator, critic = complete_networks(config, *about, generator=generator, critic=critic)
+    generator, critic = build_networks(config, *about, generator=generator, critic=critic)
     try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
     processes = join_processes()
     batches = Batches(samples, config, rank=processes.rank, world=processes.count, device=processes.device)
@@ -121,7 +121,7 @@ def train(
             if state.ema is not None:
                 average(state.ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
 
-            # What is said of it, and what is kept of it
+            # The log and the checkpoint
             done, stopped = step + 1, pressed()
             losses.add(done, **of_critic, generator=of_generator.loss)
             last = done == config.steps or stopped

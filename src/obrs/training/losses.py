@@ -3,7 +3,7 @@
     critic = critic_loss("gan")                          # or "kl", ..., "hinge", "wgan"
     critic(real, fake)                                   # scalar; outputs of the critic, shape (n,)
     generator = generator_loss("exact", "gan")
-    generator(fake, solve_cut(fake, budget))       # scalar; `rejection` only if `generator.rejects`
+    generator(fake, solve_cut(fake, budget))             # scalar; `rejection` only if `generator.rejects`
 
 The critic of a divergence says `log r`, and the variational bound `E_P[T] - E_Q[f*(T)]` is taken at `T = f'(r)`, which
 loses nothing, since the best T is `f'(p/q)`. So every T is in the domain of `f*`, for the GAN divergence the loss is
@@ -20,10 +20,10 @@ Generator losses, with Z = E_Q[a] (1/K while K <= M) and u = p/q~ = Z max(r, 1/c
     exact_non_saturating  -E_Q[f'(u)] / Z          the gradient of D_h(P || Q~) with h'' = f''/u
     two_critics           -E_Q[a/Z f*(f'(u~))]     u~ from a second critic, trained on P and Q~
 
-What grows faster than `log r` is clamped at `max_log_ratio`: the value stays, and the gradient is that at the limit, so
-that a critic which went too far is still led back. What would outgrow float32 before is clamped there, on the side on
-which it grows. The losses of `gan` and `js`, and all but the critic's and the non-saturating ones of `rkl`, are not
-clamped.
+A loss that grows faster than `log r` is clamped at `max_log_ratio`: beyond this limit its value is constant, and its
+gradient is that at the limit, so that a critic which went too far is still led back. A loss that would overflow in
+float32 even below the limit is clamped where it would. The losses of `gan` and `js` are never clamped, and of those of
+`rkl` only the critic's and the non-saturating ones are.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 4
@@ -34,13 +34,13 @@ References:
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite, log
+from math import log
 from typing import Any
 
 import torch
 from torch.nn.functional import logsigmoid, softplus
 
-from .._inputs import is_number
+from .._inputs import check_positive
 from .._names import lookup
 from ..budget import Cut
 from ..divergences import DIVERGENCES, FDivergence, divergence
@@ -181,6 +181,9 @@ class GeneratorLoss:
         return self.terms(fake, rejection, kept).mean()
 
 
+Build = Callable[[FDivergence, float], GeneratorLoss]
+
+
 def critic_loss(name: str | FDivergence, *, max_log_ratio: float = MAX_LOG_RATIO) -> CriticLoss:
     """Return the loss of a critic: the negative variational bound of a divergence, or "hinge", or "wgan".
 
@@ -193,7 +196,7 @@ def critic_loss(name: str | FDivergence, *, max_log_ratio: float = MAX_LOG_RATIO
         >>> loss(torch.tensor([0.7]), torch.tensor([-0.3])).round(decimals=4)  # e^-0.3 - (1 + 0.7)
         tensor(-0.9592)
     """
-    limit = _limit(max_log_ratio)
+    limit = check_positive(max_log_ratio, "max_log_ratio")
     if isinstance(name, FDivergence):
         return _variational(name, limit)
     found = lookup(CRITIC_LOSSES, name, "critic loss")
@@ -215,15 +218,9 @@ def generator_loss(mode: str, of: str | FDivergence = "gan", *, max_log_ratio: f
         tensor(True)
     """
     build = lookup(GENERATOR_LOSSES, mode, "generator loss")
-    limit = _limit(max_log_ratio)
+    limit = check_positive(max_log_ratio, "max_log_ratio")
     record = lookup(DIVERGENCES, of, "divergence") if isinstance(of, str) else divergence(of)
     return build(record, limit)
-
-
-def _limit(max_log_ratio: Any) -> float:
-    if not is_number(max_log_ratio) or not isfinite(float(max_log_ratio)) or float(max_log_ratio) <= 0:
-        raise InputError(f"max_log_ratio must be a finite number above 0, got {max_log_ratio!r}")
-    return float(max_log_ratio)
 
 
 def _clamped(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
@@ -233,6 +230,7 @@ def _clamped(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
 
 def _safe(record: FDivergence, key: str, limit: float) -> Fn:
     """Return an elementwise function of log u of a divergence that overflows nowhere."""
+    record.log_ratio([-1.0])  # says why, if its critic has no ratio to tell
     function: Fn = _IN_KERNELS.get(record.name, {}).get(key) or getattr(record, key)
     if key in _LINEAR.get(record.name, ()):
         return function
@@ -254,27 +252,36 @@ def _reach(function: Fn, log_u: torch.Tensor) -> float:
     return float(log_u[count - 1].abs()) if count else 0.0
 
 
-def _with_ratio(record: FDivergence) -> FDivergence:
-    record.log_ratio([-1.0])  # says why, if its critic has no ratio to tell
-    return record
-
-
 def _variational(record: FDivergence, limit: float) -> CriticLoss:
-    critic = _safe(_with_ratio(record), "critic", limit)
+    critic = _safe(record, "critic", limit)
     return CriticLoss(record.name, lambda out: -critic(out), _safe(record, "f_star_of_f_prime", limit))
 
 
-def _dual(record: FDivergence, limit: float) -> GeneratorLoss:
-    value = _safe(_with_ratio(record), "f_star_of_f_prime", limit)
-    return GeneratorLoss("dual", record.name, lambda fake, *_: -value(fake))
+def _before_rejection(mode: str, key: str) -> Build:
+    """Build -E_Q[value(r)] with a function of the divergence."""
+
+    def build(record: FDivergence, limit: float) -> GeneratorLoss:
+        value = _safe(record, key, limit)
+        return GeneratorLoss(mode, record.name, lambda fake, *_: -value(fake))
+
+    return build
 
 
-def _non_saturating(record: FDivergence, limit: float) -> GeneratorLoss:
-    value = _safe(_with_ratio(record), "critic", limit)
-    return GeneratorLoss("non_saturating", record.name, lambda fake, *_: -value(fake))
+def _after_rejection(mode: str, key: str) -> Build:
+    """Build -E_Q[value(u)] / Z with a function of the divergence."""
+
+    def build(record: FDivergence, limit: float) -> GeneratorLoss:
+        value = _safe(record, key, limit)
+
+        def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
+            return -torch.exp(-rejection.log_rate) * value(rejection.log_u(fake))
+
+        return GeneratorLoss(mode, record.name, terms, rejects=True)
+
+    return build
 
 
-def _linear(mode: str) -> Callable[[FDivergence, float], GeneratorLoss]:
+def _linear(mode: str) -> Build:
     return lambda record, limit: GeneratorLoss(mode, None, lambda fake, *_: -fake, of_ratio=False)
 
 
@@ -286,7 +293,7 @@ def _primal(mode: str, record: FDivergence, f: Fn) -> GeneratorLoss:
 
 
 def _paper(record: FDivergence, limit: float) -> GeneratorLoss:
-    return _primal("paper", record, _safe(_with_ratio(record), "f", limit))
+    return _primal("paper", record, _safe(record, "f", limit))
 
 
 def _paper_raw(record: FDivergence, limit: float) -> GeneratorLoss:
@@ -298,25 +305,8 @@ def _paper_raw(record: FDivergence, limit: float) -> GeneratorLoss:
     return _primal("paper_raw", record, _raw_f)
 
 
-def _exact(record: FDivergence, limit: float) -> GeneratorLoss:
-    value = _safe(_with_ratio(record), "f_star_of_f_prime", limit)
-    return GeneratorLoss("exact", record.name, _of_left(value), rejects=True)
-
-
-def _exact_non_saturating(record: FDivergence, limit: float) -> GeneratorLoss:
-    value = _safe(_with_ratio(record), "critic", limit)
-    return GeneratorLoss("exact_non_saturating", record.name, _of_left(value), rejects=True)
-
-
-def _of_left(value: Fn) -> Terms:
-    def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
-        return -torch.exp(-rejection.log_rate) * value(rejection.log_u(fake))
-
-    return terms
-
-
 def _two_critics(record: FDivergence, limit: float) -> GeneratorLoss:
-    value = _safe(_with_ratio(record), "f_star_of_f_prime", limit)
+    value = _safe(record, "f_star_of_f_prime", limit)
 
     def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
         # Without a gradient in a: what is kept is a sample of Q~, and moves as such. With it, this would also
@@ -328,7 +318,7 @@ def _two_critics(record: FDivergence, limit: float) -> GeneratorLoss:
 
 def _has_ratio(record: FDivergence) -> bool:
     try:
-        _with_ratio(record)
+        record.log_ratio([-1.0])
     except DivergenceError:
         return False
     return True
@@ -341,15 +331,15 @@ CRITIC_LOSSES: dict[str, CriticLoss] = {
 }
 """Losses of critics by name; `critic_loss` also makes those of other divergences and of other limits."""
 
-GENERATOR_LOSSES: dict[str, Callable[[FDivergence, float], GeneratorLoss]] = {
-    "dual": _dual,
-    "non_saturating": _non_saturating,
+GENERATOR_LOSSES: dict[str, Build] = {
+    "dual": _before_rejection("dual", "f_star_of_f_prime"),
+    "non_saturating": _before_rejection("non_saturating", "critic"),
     "hinge": _linear("hinge"),
     "wgan": _linear("wgan"),
     "paper": _paper,
     "paper_raw": _paper_raw,
-    "exact": _exact,
-    "exact_non_saturating": _exact_non_saturating,
+    "exact": _after_rejection("exact", "f_star_of_f_prime"),
+    "exact_non_saturating": _after_rejection("exact_non_saturating", "critic"),
     "two_critics": _two_critics,
 }
 """Builders of generator losses by mode, `(divergence, limit) -> GeneratorLoss`; call `generator_loss` instead."""

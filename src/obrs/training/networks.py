@@ -12,7 +12,7 @@ from ..fitting.seeds import derived, own_noise
 from ..models.mlp import mlp_critic, mlp_generator
 from .config import TrainConfig
 
-__all__ = ["TwoCritics", "as_found", "build_networks", "complete_networks", "try_networks"]
+__all__ = ["TwoCritics", "as_found", "build_networks", "try_networks"]
 
 
 class TwoCritics(nn.Module):  # type: ignore[misc]
@@ -33,32 +33,6 @@ class TwoCritics(nn.Module):  # type: ignore[misc]
 
 
 def build_networks(
-    config: TrainConfig, shape: Sequence[int], classes: int, outputs: int
-) -> tuple[nn.Module, nn.Module]:
-    """Return generator and critic for samples of this shape; the seed decides their weights.
-
-    Args:
-        config: Of it the fields on networks, and the seed.
-        shape: Of one sample.
-        classes: How many classes there are; 0 for networks without labels.
-        outputs: Numbers that the critic says about a sample.
-
-    Example:
-        >>> generator, critic = build_networks(TrainConfig(latent=3), (2,), classes=0, outputs=1)
-        >>> critic(generator(torch.zeros(5, 3))).shape
-        torch.Size([5])
-    """
-    if classes and config.network == "mlp":
-        raise InputError("network 'mlp' takes no classes; use network='conv', or give train your own networks")
-    pair = config.generator_loss == "two_critics"
-    with own_noise() as reseed:
-        reseed(derived(config.seed, "weights"))
-        generator = _generator(config, shape, classes)
-        critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
-    return generator, TwoCritics(*critics) if pair else critics[0]
-
-
-def complete_networks(
     config: TrainConfig,
     shape: Sequence[int],
     classes: int,
@@ -67,17 +41,32 @@ def complete_networks(
     generator: nn.Module | None = None,
     critic: nn.Module | None = None,
 ) -> tuple[nn.Module, nn.Module]:
-    """Return the networks that are given, and build only what is missing; the rest is as for `build_networks`.
+    """Return generator and critic for samples of this shape; the seed decides their weights.
+
+    Args:
+        config: Its fields on networks and its seed are used.
+        shape: Of one sample.
+        classes: How many classes there are; 0 for networks without labels.
+        outputs: Numbers that the critic says about a sample.
+        generator, critic: The user's own; only what is missing is built.
 
     Example:
-        >>> generator = nn.Linear(2, 2)
-        >>> complete_networks(TrainConfig(), (2,), 0, 1, generator=generator)[0] is generator
-        True
+        >>> generator, critic = build_networks(TrainConfig(latent=3), (2,), classes=0, outputs=1)
+        >>> critic(generator(torch.zeros(5, 3))).shape
+        torch.Size([5])
     """
-    if generator is None or critic is None:
-        built = build_networks(config, shape, classes, outputs)
-        generator = built[0] if generator is None else generator
-        critic = built[1] if critic is None else critic
+    if generator is not None and critic is not None:
+        return generator, critic
+    if classes and config.network == "mlp":
+        raise InputError("network 'mlp' takes no classes; use network='conv', or give train your own networks")
+    pair = config.generator_loss == "two_critics"
+    with own_noise() as reseed:
+        reseed(derived(config.seed, "weights"))
+        built = _generator(config, shape, classes)  # also where it is given: the weights of the critic are drawn next
+        critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
+    generator = built if generator is None else generator
+    if critic is None:
+        critic = TwoCritics(*critics) if pair else critics[0]
     return generator, critic
 
 
@@ -123,18 +112,11 @@ def try_networks(
             raise InputError(
                 f"the {name} has no weight to train; call its requires_grad_(True), and freeze it by {name}_lr=0"
             )
-    with as_found(generator, critic):
-        _try(generator.eval(), critic.eval(), latent, real, labels, outputs)
-
-
-def _try(
-    generator: nn.Module, critic: nn.Module, latent: int, real: Tensor, labels: Tensor | None, outputs: int
-) -> None:
-    given = () if labels is None else (labels[:2],)
-    z = torch.zeros(len(real[:2]), latent)
+    real, given = real[:2], () if labels is None else (labels[:2],)
+    z = torch.zeros(len(real), latent)
     try:
-        with torch.no_grad():
-            fake, scores = _where_it_is(generator, z, *given), _where_it_is(critic, real[:2], *given)
+        with torch.no_grad(), as_found(generator, critic):
+            fake, scores = _on_its_device(generator.eval(), z, *given), _on_its_device(critic.eval(), real, *given)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         takes = "(z, labels) and (x, labels)" if given else "(z) and (x)"
         reason = str(error).strip().splitlines()[0]
@@ -146,17 +128,16 @@ def _try(
         raise InputError(
             f"the generator makes samples of {tuple(fake.shape[1:])}, the data are {tuple(real.shape[1:])}"
         )
-    wanted = (len(real[:2]),) if outputs == 1 else (len(real[:2]), outputs)
+    wanted, in_words = ((len(real),), "(n,)") if outputs == 1 else ((len(real), outputs), f"(n, {outputs})")
     if tuple(scores.shape) != wanted:
-        said = "(n,)" if outputs == 1 else f"(n, {outputs})"
         raise InputError(
-            f"the critic must return shape {said} for this loss, got {tuple(scores.shape)} for {wanted[0]} samples"
+            f"the critic must return shape {in_words} for this loss, got {tuple(scores.shape)} for {wanted[0]} samples"
         )
 
 
-def _where_it_is(network: nn.Module, *batch: Tensor) -> Tensor:
-    there = next(network.parameters()).device
-    return network(*(part.to(there) for part in batch))
+def _on_its_device(network: nn.Module, *batch: Tensor) -> Tensor:
+    device = next(network.parameters()).device
+    return network(*(part.to(device) for part in batch))
 
 
 @contextmanager

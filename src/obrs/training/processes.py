@@ -69,8 +69,8 @@ class Processes:
 def join_processes() -> Processes:
     """Join the processes that `torchrun` or `accelerate launch` has started; without them there is one.
 
-    Of accelerate this is all: an `Accelerator` would change the precision of others in this process, patch the forward
-    passes of the networks, and look for installed libraries at every step.
+    Only this state of accelerate is used. An `Accelerator` would change the precision for all code in this process,
+    patch the forward passes of the networks, and look for installed libraries at every step.
     """
     for variable, name in _SPLITS.items():
         if os.environ.get(variable, "").lower() in ("1", "true"):

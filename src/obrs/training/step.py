@@ -2,7 +2,7 @@
 
     Algorithm 2                                           here
     update T by ascending E_P[T] - E_Q[f*(T)]             `critic_step`
-    update c_K such that E_Q[a] <= 1/K                    `Constant`, which decides when and on which fakes
+    update c_K such that E_Q[a] <= 1/K                    `critic_cut` and `generator_cut`: when, and on which fakes
     update G by descending E_Q[K a f(r / (K a))]          `generator_step`
 
 Algorithm 1 is the same without its second line, and with the loss -E_Q[f*(T)]. What T and G descend, and what the
@@ -15,7 +15,7 @@ References:
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,8 @@ from .losses import CRITIC_LOSSES, CriticLoss, GeneratorLoss, critic_loss, gener
 from .processes import Processes
 from .window import BudgetWindow
 
-__all__ = ["Constant", "Game", "GeneratorTurn", "Objective", "Player", "critic_step", "generator_step", "objective"]
+__all__ = ["Game", "GeneratorTurn", "Objective", "Player", "critic_cut", "critic_step", "generator_cut"]
+__all__ += ["generator_step", "objective"]
 
 Solve = Callable[[Tensor], Cut | None]
 
@@ -159,62 +160,6 @@ class Player:
 
 
 @dataclass(frozen=True)
-class Constant:
-    """Decides when the constant c is solved, and on which fakes.
-
-    The c of the generator is that of its window, solved every so many steps. A second critic is trained on what its own
-    batch keeps, which is solved in each of its turns. A batch in one part is solved on the outputs that are trained on;
-    the parts of a batch share one c, so all of them are scored ahead, without gradients.
-
-    Args:
-        goal: Says whether c is needed.
-        window: Of the generator's log-ratios.
-        parts: In how many parts a batch comes.
-        gather: Gathers a tensor from all processes.
-        ahead: From step and turn to the critic's first outputs on the fakes of all parts, of this process.
-    """
-
-    goal: Objective
-    window: BudgetWindow
-    parts: int
-    gather: Callable[[Tensor], Tensor]
-    ahead: Callable[[int, int], list[Tensor]]
-
-    def for_critic(self, step: int, turn: int) -> Solve:
-        """Return how the cut of a critic's turn follows from the outputs on its fakes."""
-        if not self.goal.of_generator.second_critic:
-            return _no_cut
-        solve = partial(solve_cut, budget=self.window.budget, check=False)  # a NaN shows in the loss
-        if self.parts == 1:
-            return lambda scores: solve(self._gathered(scores))
-        return _always(solve(self._gathered_ahead(step, turn)))
-
-    def for_generator(self, step: int) -> Solve:
-        """Return how the cut of a generator's turn follows from the outputs on its fakes."""
-        if not self.goal.of_generator.rejects:
-            return _no_cut
-        if self.parts == 1:
-            return lambda scores: self.window.update(self._gathered(scores))
-        if not self.window.due:
-            return _always(self.window.pass_over())
-        return _always(self.window.update(self._gathered_ahead(step, GENERATOR)))
-
-    def _gathered(self, scores: Tensor) -> Tensor:
-        return self.gather(self.goal.first(scores).detach())
-
-    def _gathered_ahead(self, step: int, turn: int) -> Tensor:
-        return torch.cat([self._gathered(scores) for scores in self.ahead(step, turn)])
-
-
-def _no_cut(scores: Tensor) -> None:
-    return None
-
-
-def _always(cut: Cut) -> Solve:
-    return lambda scores: cut
-
-
-@dataclass(frozen=True)
 class Game:
     """What the steps of a run work with.
 
@@ -237,15 +182,46 @@ class Game:
     parts: int = 1
     penalty: float = 0.0
 
-    @cached_property
-    def constant(self) -> Constant:
-        """Who decides when c is solved."""
-        return Constant(self.goal, self.window, self.parts, self.gather, self._scores_ahead)
+    def log_ratios(self, scores: Tensor) -> Tensor:
+        """Return the first outputs of the critic on fakes, of all processes and without a gradient."""
+        return self.gather(self.goal.first(scores).detach())
 
-    def _scores_ahead(self, step: int, turn: int) -> list[Tensor]:
+    def log_ratios_ahead(self, step: int, turn: int) -> Tensor:
+        """Return the same for all parts of a turn, before any of them is trained on."""
         drawn = [self.batches.latent(step, turn, part) for part in range(self.parts)]
         with torch.no_grad():
-            return [self.critic.alone(self.generator.alone(z, *_given(y)), *_given(y)) for z, y in drawn]
+            scores = [self.critic.alone(self.generator.alone(z, *_given(y)), *_given(y)) for z, y in drawn]
+        return torch.cat([self.log_ratios(part) for part in scores])
+
+
+def critic_cut(game: Game, step: int, turn: int) -> Solve:
+    """Return how the cut of a critic's turn follows from the outputs on its fakes.
+
+    A second critic is trained on what its own batch keeps, which is solved in each of its turns; others need no cut. A
+    batch in one part is solved on the outputs that are trained on. The parts of a batch share one c, so all of them are
+    scored ahead.
+    """
+    if not game.goal.of_generator.second_critic:
+        return lambda scores: None
+    solve = partial(solve_cut, budget=game.window.budget, check=False)  # a NaN shows in the loss
+    if game.parts == 1:
+        return lambda scores: solve(game.log_ratios(scores))
+    cut = solve(game.log_ratios_ahead(step, turn))
+    return lambda scores: cut
+
+
+def generator_cut(game: Game, step: int) -> Solve:
+    """Return how the cut of a generator's turn follows from the outputs on its fakes.
+
+    c is that of the window, solved every so many steps; parts are treated as in `critic_cut`.
+    """
+    if not game.goal.of_generator.rejects:
+        return lambda scores: None
+    if game.parts == 1:
+        return lambda scores: game.window.update(game.log_ratios(scores))
+    due = game.window.due
+    cut = game.window.update(game.log_ratios_ahead(step, GENERATOR)) if due else game.window.pass_over()
+    return lambda scores: cut
 
 
 def critic_step(game: Game, step: int, turn: int) -> dict[str, Tensor]:
@@ -260,7 +236,7 @@ def critic_step(game: Game, step: int, turn: int) -> dict[str, Tensor]:
     """
     critic, generator, batches = game.critic, game.generator, game.batches
     losses: dict[str, list[Tensor]] = {}
-    solve = game.constant.for_critic(step, turn)
+    solve = critic_cut(game, step, turn)
     critic.optimiser.zero_grad(set_to_none=True)
     for part in range(game.parts):
         real, real_labels = batches.real(step, turn, part)
@@ -308,7 +284,7 @@ def generator_step(game: Game, step: int) -> GeneratorTurn:
     """
     critic, generator = game.critic, game.generator
     losses, log_ratios, cut = [], [], None
-    solve = game.constant.for_generator(step)
+    solve = generator_cut(game, step)
     generator.optimiser.zero_grad(set_to_none=True)
     with _frozen(critic.learning):
         for part in range(game.parts):

@@ -17,7 +17,7 @@ from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
 from .journal import Row, read_log
-from .networks import complete_networks
+from .networks import build_networks
 from .step import objective
 
 __all__ = ["Trained", "load_trained"]
@@ -119,7 +119,7 @@ def load_trained(folder: str | Path, *, generator: nn.Module | None = None, crit
     averaged = under(tensors, "ema")
     name = ""  # of the network that does not fit
     try:
-        networks = [*complete_networks(config, *about, generator=generator, critic=critic)]
+        networks = [*build_networks(config, *about, generator=generator, critic=critic)]
         if averaged:
             networks.append(copy.deepcopy(networks[0]))
         for name, network in zip(("generator", "critic", "ema"), networks, strict=False):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..errors import ObrsError
 from .checkpoints import last
 
-__all__ = ["Losses", "NotFiniteError", "all_finite"]
+__all__ = ["Losses", "NotFiniteError"]
 
 
 class NotFiniteError(ObrsError, ArithmeticError):
@@ -75,17 +75,7 @@ class Losses:
             for name, value in zip(self._values, values, strict=True):
                 if not isfinite(value):
                     raise NotFiniteError(f"the {name} loss is {value} at step {step}", last(self._folder))
-        if not all_finite(*networks):
+        if not all(bool(torch.isfinite(weight).all()) for network in networks for weight in network.parameters()):
             raise NotFiniteError(f"a weight is not finite after step {self.step}", last(self._folder))
         self._steps, self._values = [], {}
         return means
-
-
-def all_finite(*networks: nn.Module) -> bool:
-    """Tell whether every weight is a finite number.
-
-    Example:
-        >>> all_finite(nn.Linear(2, 1))
-        True
-    """
-    return all(bool(torch.isfinite(p).all()) for network in networks for p in network.parameters())
