@@ -213,8 +213,8 @@ def acceptance_rate(
     c = xp.reshape(c, (-1, 1)) if axis is not None and c.ndim else as_rows(broadcast(c, x, "log_c"), axis)
     w = as_weights(weights, x)
     x, w = as_rows(x, axis), None if w is None else as_rows(w, axis)
-    there = on_accelerator(x) or wants_gradient(x) or wants_gradient(c)
-    values, constants = (None, None) if there else (host_view(x), host_view(c))
+    elsewhere = on_accelerator(x) or wants_gradient(x) or wants_gradient(c)
+    values, constants = (None, None) if elsewhere else (host_view(x), host_view(c))
     if values is None or constants is None:
         mean, bad = _mean_on_device(x, c, w)
         count = host_view(bad) if check else None
