@@ -351,3 +351,8 @@ def test_a_tensor_that_carries_a_gradient_can_be_fitted():
     assert Unbudgeted.fit(x).log_m == 1.0
     (-Budgeted.fit(x, 2)(x).sum()).backward()
     assert torch.all(torch.isfinite(x.grad))
+
+
+def test_drs_counts_what_has_a_ratio():
+    """5 of 6 have one, and 6 / 1.2000000000000002 is 5 after rounding."""
+    assert DRS.fit([0.0, 1.0, 2.0, 3.0, 4.0, -np.inf], 1.2000000000000002).gamma == -np.inf

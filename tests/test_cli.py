@@ -181,7 +181,7 @@ def test_plan_marks_what_it_cannot_trust(folder, capsys):
     out = run(capsys, "plan", "log_ratio.npy")[1]
     assert "~0." in out
     assert "~ not to be relied on from 200 scores" in out
-    np.save("log_ratio.npy", np.random.default_rng(0).normal(size=2000) / 100)
+    np.save("log_ratio.npy", np.random.default_rng(0).normal(size=20_000) / 100)
     assert "~" not in run(capsys, "plan", "log_ratio.npy", "--budgets", "1.001")[1]
 
 

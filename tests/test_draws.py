@@ -319,6 +319,9 @@ def test_decisions_are_the_same_in_every_library(library):
 def test_decisions_ask_for_one_id_each():
     with pytest.raises(InputError, match=r"one shape, got \(3, 1\) and \(3,\)"):
         accept(np.zeros((3, 1)), [0, 1, 2])
+    with pytest.raises(InputTypeError, match="ids must be an array of integers"):
+        accept([0.0, 0.0], [[0], [1, 2]])
+    assert accept([1000.0, np.inf, np.nan], [0, 1, 2]).tolist() == [True, True, False]
     jax = pytest.importorskip("jax")
     with pytest.raises(InputTypeError, match="outside jit"):
         jax.jit(lambda x: accept(x, [0, 1]))(jax.numpy.zeros(2))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from obrs import acceptance_rate, root, solve_log_c
 from obrs.budget import Cut, solve_cut
+from obrs.errors import BudgetError
 
 EPS = np.finfo(np.float64).eps
 BATCHES = st.lists(st.floats(-280, 280), min_size=1, max_size=40)
@@ -111,6 +112,59 @@ def test_random_masses_at_the_top_of_a_wide_gap_are_met():
         share = weights[:top].sum() / weights.sum()
         for log_c in solvers(x, weights, 1 / share):
             assert exact.rate(x, log_c, weights) == pytest.approx(share, rel=1e-11)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n", [20_000, 70_000])
+def test_two_clusters_far_apart_in_a_long_row_share_the_target(n, weighted):
+    """What lies below the interval of the subsample must not vanish beside what lies inside it."""
+    x = np.where(np.arange(n) * 0.6180339887 % 1 < 0.57, 0.0, -1000.0)
+    w = np.random.default_rng(n).random(n) if weighted else None
+    assert_is_the_root(x, solve_log_c(x, 1 / 0.6, weights=w), 0.6, w)
+
+
+@pytest.mark.parametrize("budget", [1.0, 1.5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_long_row_out_of_reach_is_refused(budget, weighted):
+    x = np.r_[np.zeros(10_000), np.full(10_000, -inf)]
+    with pytest.raises(BudgetError, match=r"only 50 % .* smallest feasible budget is 2$"):
+        solve_log_c(x, budget, weights=np.full(20_000, 0.1) if weighted else None)
+
+
+@pytest.mark.parametrize("n", [1000, 16_384, 16_385, 100_000])
+def test_weights_that_just_reach_the_budget_meet_it(n):
+    assert float(solve_log_c(np.zeros(n), 1, weights=np.full(n, 0.1))) == inf
+    rng = np.random.default_rng(n)
+    for _ in range(10):
+        w, x = rng.random(n) ** 4, np.where(rng.random(n) < 0.1, -inf, rng.normal(size=n))
+        budget = w.sum() / w[x > -inf].sum()
+        assert_is_the_root(x, solve_log_c(x, budget, weights=w), 1 / budget, w, rounding=n**0.5 * EPS)
+
+
+@pytest.mark.parametrize("budget", [1e4, 1e6, 1e8])
+def test_weighted_groups_keep_their_digits_at_large_budgets(budget):
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=12) * 20, 10 ** rng.uniform(-12, 0, size=12)
+    log_c = root.of_groups(x, w, np.zeros(12, int), np.array([1 / budget])).log_c[0]
+    assert_is_the_root(x, log_c, 1 / budget, w)
+
+
+def test_groups_with_large_weights_see_ratios_at_the_end_of_the_range():
+    x, w = np.array([0.0, -740.0]), np.array([1e35, 1e35])
+    log_c = root.of_groups(x, w, np.zeros(2, int), np.array([1 / 1.5])).log_c[0]
+    assert_is_the_root(x, log_c, 1 / 1.5, w)
+
+
+def test_a_budget_out_of_reach_has_the_rate_of_what_is_possible():
+    x = np.array([0.0, -inf, -inf, -inf])
+    for budget in (1.0, 2.0):
+        assert np.exp(solve_cut(x, budget, check=False).log_rate) == pytest.approx(0.25)
+    assert solve_cut(np.full(3, -inf), 2.0, check=False).log_rate == -inf
+
+
+def test_single_precision_weights_warn_of_nothing():
+    x = np.zeros(3, np.float32)
+    assert float(acceptance_rate(x, 0.0, weights=np.ones(3, np.float32))) == 1.0
 
 
 # --- on a device ----------------------------------------------------------------------------------------------------

@@ -428,10 +428,10 @@ def test_the_selection_of_a_seed_never_changes():
     }
 
 
-def test_the_guide_shows_the_numbers_on_file():
+def test_the_page_shows_the_numbers_on_file():
     root = Path(__file__).parents[1]
-    guide = (root / "docs" / "guide" / "select.md").read_text()
+    page = (root / "docs" / "evidence" / "selection.md").read_text()
     for row in json.loads((root / "results" / "bench-selection.json").read_text())["rows"]:
         keys = ("error", "error_by_noise", "kl", "tv", "repeats", "rmse", "rmse_weighted")
         cells = [f"{row[k]:.3f}" if row[k] is not None else "∞" if k == "kl" else "–" for k in keys]
-        assert " | ".join([f"| {row['spread']:g}", str(row["n"]), row["method"], *cells]) + " |" in guide
+        assert " | ".join([f"| {row['spread']:g}", str(row["n"]), row["method"], *cells]) + " |" in page

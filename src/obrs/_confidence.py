@@ -131,13 +131,25 @@ def capital_threshold(share: float, n: int, failure: float) -> float:
     count, mass = _binomial(n, share)
     tail = np.cumsum(mass[::-1])[::-1]
     at = max(0, int(np.count_nonzero(tail >= failure)) - 1)  # the quantile
-    count, mass = count[: at + 1, None], mass[: at + 1]
+    count, mass, last_count = count[: at + 1, None], mass[: at + 1], float(count[at])
     wins, losses = np.log1p(bets * (1 - share)), np.log1p(-bets * share)
     capital = np.exp(count * wins + (n - count) * losses) @ weights
-    beyond = 1 - float(mass @ capital)  # the capital has mean 1
+    beyond = sum(
+        weight * _chance_above(n, share * (1 + bet * (1 - share)), last_count)
+        for bet, weight in zip(bets, weights, strict=True)
+    )
     last = float(capital[-1])
-    mean_beyond = last + (beyond - last * float(tail[at] - mass[-1])) / failure
+    mean_beyond = last + (beyond - last * float(np.sum(tail[at + 1 : at + 2]))) / failure
     return log(min(1 / failure, mean_beyond)) + 1e-9  # it must be exceeded: the mean may be the largest value
+
+
+def _chance_above(n: int, p: float, limit: float) -> float:
+    """Return P(B > limit): weighted by the capital of one bet b, a count is binomial with p = t (1 + b (1 - t)).
+
+    It is summed as it is. As 1 minus the rest it would lose all its digits for small failures.
+    """
+    count, mass = _binomial(n, p)
+    return float(np.sum(mass[count > limit]))
 
 
 def _bets(share: float, n: int) -> tuple[Floats, Floats]:

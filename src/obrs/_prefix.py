@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .root import SLACK, largest
+from .root import largest, slack_of
 
 __all__ = ["SEPARABLE", "Prefix"]
 
@@ -90,7 +90,7 @@ class Prefix:
         # alpha_at tells where the largest quotient is, up to rounding: look at its neighbours, too
         near = int(np.searchsorted(-self.alpha_at, -share, side="right"))
         at = slice(max(near - 2, 1), max(near, 1) + 3)
-        slack = SLACK if self.even else SLACK * (1 + len(self.value) ** 0.5 / 32)
+        slack = slack_of(len(self.value), not self.even)
         log_sums, above = self.log_sum_below[at], self.mass_above[at]
         origin = float(np.min(log_sums, where=share - above > slack * share, initial=np.inf))
         with np.errstate(over="ignore"):

@@ -21,6 +21,7 @@ from ._names import lookup
 from ._stable import log1m_exp, softplus
 from .budget import Cut, solve_cut, solve_log_c
 from .errors import InputError, InputTypeError
+from .root import slack_of
 from .types import Array, Rule
 
 __all__ = ["DRS", "RULES", "Budgeted", "Grouped", "Unbudgeted", "from_json", "to_json"]
@@ -174,12 +175,12 @@ class DRS:
         log_m, values = _log_max(log_ratio), _host(log_ratio).astype(np.float64)
         with np.errstate(over="ignore"):
             rho = np.maximum(values[values > -inf] - log_m, -1e300)
-        reached = rho.size / values.size
-        if reached < share * (1 - 8 * np.finfo(float).eps):
-            raise out_of_reach(share, reached)
-        if reached <= share:
+        target = share * values.size
+        if rho.size < target * (1 - slack_of(values.size, weighted=False)):
+            raise out_of_reach(share, rho.size / values.size)
+        if rho.size <= target:
             return cls(log_m, -inf, eps)
-        return cls(log_m, _shift(rho, eps, share * values.size), eps)
+        return cls(log_m, _shift(rho, eps, target), eps)
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return the log of Azadi's sigmoid."""

@@ -169,9 +169,10 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
         return _cut_on_device(as_rows(x, None), None if w is None else as_rows(w, None), share, check)
     values, masses = values.reshape(1, -1), None if masses is None else masses.reshape(1, -1)
     found = _on_host(values, masses, share, _ONE, check)
-    exact = -found.top.item(0)
-    log_c, log_rate = inf if share == 1 else max(found.log_c.item(0), exact if isfinite(exact) else -inf), log(share)
-    if log_c == exact:  # exact rejection: more than 1/K is kept
+    reached, log_least = found.reached.item(0), -found.top.item(0)
+    log_c = inf if share == 1 else max(found.log_c.item(0), log_least if isfinite(log_least) else -inf)
+    log_rate = log(min(share, reached)) if reached > 0 else -inf  # unchecked, a budget may be out of reach
+    if log_c == log_least:  # exact rejection: more than 1/K is kept
         log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
     return Cut(like(log_c, x), like(log_rate, x))
 
@@ -180,7 +181,8 @@ def _cut_on_device(x: Array, w: Array | None, share: float, check: bool) -> Cut:
     found, log_c = _on_device(x, w, share, check)
     xp = namespace(x)
     accepted, _ = _mean_on_device(x, log_c[:, None], w)
-    log_rate = xp.where(log_c == -found.top, xp.log(accepted), log(share))
+    kept = xp.where(found.reached < share, found.reached, share)
+    log_rate = xp.log(xp.where(log_c == -found.top, accepted, kept))
     return Cut(*(xp.astype(v, x.dtype, copy=False)[0] for v in (log_c, log_rate)))
 
 
@@ -328,7 +330,8 @@ def _on_host(values: Any, masses: Any, share: float, problems: _Problems, check:
         finite = np.where(np.isnan(values), -inf, np.minimum(values, np.finfo(values.dtype).max))
         found = problems.solve(finite, masses, shares)
     if check:
-        short = (found.reached < share * (1 - root.SLACK)) | (found.reached == 0)
+        slack = root.slack_of(values.shape[-1], masses is not None)
+        short = (found.reached < share * (1 - slack)) | (found.reached == 0)
         if short.any():
             raise out_of_reach(share, float(found.reached[np.argmax(short)]), _where(short, problems))
     return found
@@ -348,6 +351,8 @@ def _on_device(x: Array, w: Array | None, share: float, check: bool) -> tuple[Ro
             raise bad_weights(int(facts[2]), x.shape[0] * x.shape[1])
         if facts[1]:
             raise bad_ratios(int(facts[1]), x.shape[0] * x.shape[1])
+        if not facts[0] >= 0:
+            raise InputError("weights must not all be 0")
         slack = 8 * float(np.finfo(facts.dtype).eps) * x.shape[-1] ** 0.5
         if facts[0] < share * (1 - slack):
             raise out_of_reach(share, float(facts[0]))

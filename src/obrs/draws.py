@@ -72,17 +72,19 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
         array([False,  True,  True,  True])
     """
     log_a = _arrays.as_floats(log_a, "log_a")
-    if tuple(log_a.shape) != (shape := tuple(np.shape(ids))):
-        raise InputError(f"log_a and ids must have one shape, got {tuple(log_a.shape)} and {shape}")
-    if is_torch_array(log_a) and log_a.device.type not in _HOST_DEVICES:
-        like, a = log_a, log_a.double().exp()
-    elif (values := _arrays.host_view(log_a)) is not None:
-        like, a = None, np.exp(values.astype(np.float64))
-    else:
-        raise InputTypeError("log_a must be known, got a tracer; decide outside jit")
-    where = {"like": like, "dtype": "float64"}
-    kept = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, **where)[..., 0] < a
-    return _arrays.like(kept, log_a, dtype=array_namespace(log_a).bool) if like is None else kept
+    native = is_torch_array(log_a) and log_a.device.type not in _HOST_DEVICES
+    values: Array = log_a.double() if native else _arrays.host_view(log_a)
+    if values is None:
+        raise InputTypeError("log_a must be known, got a tracer; decide outside jit and vmap")
+    place = {"like": log_a if native else None, "dtype": "float64"}
+    u = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, **place)[..., 0]
+    if tuple(log_a.shape) != tuple(u.shape):
+        raise InputError(f"log_a and ids must have one shape, got {tuple(log_a.shape)} and {tuple(u.shape)}")
+    if native:
+        return u < values.exp()
+    with np.errstate(over="ignore"):  # above 0 is as sure as 0
+        kept = u < np.exp(values.astype(np.float64))
+    return _arrays.like(kept, log_a, dtype=array_namespace(log_a).bool)
 
 
 def uniforms(ids: Any, *, seed: int, like: Any = None, dtype: Any = None) -> Array:

@@ -20,7 +20,7 @@ from ._prefix import SEPARABLE, Prefix
 from .budget import Cut
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import InputError, InputTypeError
-from .root import SLACK
+from .root import slack_of
 from .types import Array
 
 __all__ = ["Curve", "Frontier", "Plan", "Profile"]
@@ -274,7 +274,7 @@ class Profile:
         if share == 1:  # no rejection: also what has r = 0 is kept
             return Cut(inf, 0.0)
         reached = float(prefix.mass_above[0])
-        if reached < share * (1 - SLACK):
+        if reached < share * (1 - slack_of(len(prefix.value), not prefix.even)):
             raise out_of_reach(share, reached)
         exact = -float(prefix.value[-1])  # c = 1/max r, whose rate is the mean of r over its largest
         log_c = prefix.log_c(share)

@@ -10,8 +10,8 @@ and no search is needed. In floats it needs four cautions:
 - sums of w r are relative to a reference log-ratio, so that log-ratios may span thousands;
 - a j whose sum is 0 does not count;
 - the target and the mass after j come from one summation;
-- what the target lacks after j is 0 if it is below 8 ulp of the target. Otherwise, where the saturated ones meet the
-  target up to rounding, an ulp would be made up by ratios that lie e^1000 below.
+- what the target lacks after j is 0 if it is below 8 ulp of the target, or a little more with weights (`slack_of`).
+  Otherwise, where the saturated ones meet the target up to rounding, an ulp would be made up by ratios e^1000 below.
 
 `of_rows` solves rows in NumPy memory. It sorts short rows. Of long rows it touches memory once: a subsample gives an
 interval that holds the threshold -log c almost surely, one pass sums what lies outside, and only what lies inside is
@@ -20,7 +20,7 @@ result. `of_groups` climbs to the same maximum without sorting. `on_device` sort
 nothing from the host: for accelerators and inside `jax.jit`.
 """
 
-from math import floor, log
+from math import ceil, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,10 @@ import numpy as np
 from ._arrays import detached, namespace, widest
 from .types import Array
 
-__all__ = ["SLACK", "Root", "in_range", "largest", "of_groups", "of_rows", "on_device", "relative_masses", "total"]
+__all__ = ["Root", "in_range", "largest", "of_groups", "of_rows", "on_device", "relative_masses", "slack_of", "total"]
 
 Floats = np.ndarray[Any, Any]
 
-SLACK = 8 * float(np.finfo(np.float64).eps)  # what is this close to the target meets it
 _TILE = 1 << 16  # numbers per step of a pass: a few such buffers stay in a core's cache
 _BLOCK = 1 << 20  # numbers per block of rows: bounds what is kept in between
 _SORT_ALL = 1 << 14  # at most this many columns: sorting them all is faster than a pass
@@ -47,7 +46,7 @@ class Root(NamedTuple):
 
     Attributes:
         log_c: The root, not floored at 1/max r.
-        reached: Share of the mass that has r > 0, where it had to be counted, else 1.
+        reached: Share of the mass that has r > 0. It is 1 where a pass found enough without counting all of it.
         top: Largest log-ratio of those that weigh anything; NaN if any is NaN.
         mass: The whole mass. A problem of mass 0 has no root.
     """
@@ -58,7 +57,17 @@ class Root(NamedTuple):
     mass: Any
 
 
-def largest(sums: Array, after: Array, target: Array, slack: float = SLACK) -> Array:
+def slack_of(size: int, weighted: bool, eps: float = float(np.finfo(np.float64).eps)) -> float:
+    """Return how close to the target meets it: 8 ulp, and more with weights, whose running sum is off by about √size/4.
+
+    Example:
+        >>> slack_of(100, weighted=False) == 8 * np.finfo(float).eps
+        True
+    """
+    return eps * (8 + size**0.5 / 4) if weighted else 8 * eps
+
+
+def largest(sums: Array, after: Array, target: Array, slack: float = slack_of(1, weighted=False)) -> Array:
     """Return `max_j (target - after_j) / sums_j` along the last axis.
 
     Args:
@@ -101,10 +110,10 @@ def of_rows(x: Floats, weights: Floats | None, share: Floats) -> Root:
 def of_groups(x: Floats, weights: Floats | None, group: Floats, share: Floats) -> Root:
     """Solve many problems of any size: `x` is 1-D, and `group` says to which of `len(share)` each number belongs.
 
-    At first all are free. Each step takes the quotient of `largest` at the present set, and saturates what it brings
-    to 1. The quotients rise, so what is saturated stays so, and the step that saturates nothing new is at the
-    maximum. Most groups need three or four steps, and a step is a few passes. What needs more, and where a ratio is
-    too far below the largest of its group to be summed with it, is sorted instead.
+    Each step takes the quotient of `largest` at the present set of free proposals, and saturates what it brings to 1.
+    The quotients rise, and one that does not is the maximum. Most groups need three or four steps, and a step is a
+    few passes. What needs more, and where a ratio is too far below the largest of its group to be summed with it, is
+    sorted instead. Few large groups are solved one by one, like rows.
 
     Example:
         >>> x, group = np.log([4.0, 3.0, 1.0, 1.0, 0.5, 0.5]), np.array([0, 1, 0, 1, 0, 0])
@@ -160,6 +169,7 @@ def on_device(x: Array, weights: Array | None, share: Any) -> Root:
 
 def in_range(weights: Floats, most: Floats) -> Floats:
     """Divide weights by `most`, the largest of their problem, if a sum of them could leave the range of float64."""
+    most = most.astype(np.float64)  # 1e200 is no float32
     if np.all((most == 0) | ((most > 1e-200) & (most < 1e200))):
         return weights
     return weights.astype(np.float64) / np.where(most > 0, most, 1.0)
@@ -211,8 +221,9 @@ class _Outside(NamedTuple):
     high: Floats
     above: Floats  # mass at or above `high`
     below: Floats  # sum of w exp(l - low) over l < low
-    mass: Floats  # the whole mass, inside as well
+    beneath: Floats  # mass below `low`, where there are weights
     top: Floats
+    size: int  # columns, inside as well
 
 
 def _of_sorted(value: Array, mass: Array | None, share: Any, outside: _Outside | None = None) -> Root:
@@ -226,16 +237,18 @@ def _of_sorted(value: Array, mass: Array | None, share: Any, outside: _Outside |
     zero = xp.zeros_like(value[:, :1])
     bounds = xp.concat([zero - xp.inf, value, zero + xp.inf if outside is None else outside.high[:, None]], axis=1)
 
+    slack = slack_of(n if outside is None else outside.size, mass is not None, eps)
+
     # The mass from each value upwards; the last is what lies above them all.
     if mass is None:
-        slack = 8 * eps
         tail = _countdown(bounds[:, 1:])
     else:
-        slack = eps * (8 + n**0.5 / 4)  # a running sum is off by about that much
         tail = xp.flip(xp.cumulative_sum(xp.flip(mass, axis=1), axis=1, include_initial=True), axis=1)
     if outside is not None:
         tail = tail + outside.above[:, None]
-    whole = tail[:, :1] if outside is None else outside.mass[:, None]
+    whole = tail[:, :1]
+    if outside is not None:
+        whole = zero + outside.size if mass is None else whole + outside.beneath[:, None]
     target = whole * (xp.reshape(share, (-1, 1)) if hasattr(share, "shape") else share)
 
     # The reference: the largest value whose tail still holds the target. It is at most the threshold -log c, because
@@ -244,9 +257,10 @@ def _of_sorted(value: Array, mass: Array | None, share: Any, outside: _Outside |
     impossible = _count(value == -xp.inf)
     first = _pick(bounds, impossible + 1)
     reference = _pick(bounds, _count(tail >= (1 - slack) * target))
-    reference = xp.maximum(reference, xp.where(first < xp.inf, first, 0.0))
-    if outside is not None:
-        reference = xp.maximum(reference, outside.low[:, None])
+    least = xp.where(first < xp.inf, first, 0.0)
+    if outside is not None:  # where there is a sum below `low`, it must not vanish beside what lies inside
+        least = xp.where(outside.low[:, None] > -xp.inf, outside.low[:, None], least)
+    reference = xp.maximum(reference, least)
     terms = xp.exp(xp.minimum(value - reference, xp.log(whole / target) + 41))
     if mass is not None:
         terms = terms * mass
@@ -257,13 +271,15 @@ def _of_sorted(value: Array, mass: Array | None, share: Any, outside: _Outside |
     sums = xp.cumulative_sum(xp.concat([before, terms], axis=1), axis=1)
     c = largest(sums, tail, target, slack)
 
-    # Where c is 0, what lies above meets the target by itself.
-    c = c[:, None]
-    threshold = xp.where(c > 0, reference - xp.log(xp.where(c > 0, c, 1.0)), bounds[:, -1:])[:, 0]
+    # Where c is 0, what lies above meets the target by itself, or nothing is left that could.
+    c, end = c[:, None], bounds[:, -1:]
+    if outside is not None:
+        end = xp.where(tail[:, -1:] >= (1 - slack) * target, end, -xp.inf)
+    threshold = xp.where(c > 0, reference - xp.log(xp.where(c > 0, c, 1.0)), end)[:, 0]
     reached = (_pick(tail, impossible) / whole)[:, 0]
     if outside is None:
         return Root(-threshold, reached, value[:, -1], whole[:, 0])
-    return Root(-threshold, xp.where(outside.low > -xp.inf, 1.0, reached), outside.top, outside.mass)
+    return Root(-threshold, xp.where(outside.low > -xp.inf, 1.0, reached), outside.top, whole[:, 0])
 
 
 def _countdown(x: Array) -> Array:
@@ -333,7 +349,8 @@ def _of_batch(value: Floats, share: float) -> Root:
     n, top = len(value), value.item(-1)
     sums = np.add.accumulate(np.exp(value - top))
     target = share * n
-    first = min(max(floor(n - target * (1 - SLACK)), 0), n - 1)  # the first j after which the target lacks something
+    # the first j after which the target lacks something
+    first = n - min(max(ceil(target * (1 - slack_of(n, weighted=False))), 1), n)
     lacking = np.arange(n - first) + (target - (n - 1 - first))
     c = (lacking / sums[first:]).max()
     return Root(np.array([log(c) - top]), np.ones(1), value[-1:], np.array([float(n)]))
@@ -350,9 +367,10 @@ def _bracket(x: Floats, weights: Floats | None, share: Floats) -> tuple[Floats, 
     sample.sort(axis=1)
     sample = sample.astype(np.float64, copy=False)
     error = 5 * np.sqrt(share * (1 - share) / size) + 5 / size
-    low, high = (-_of_even(sample, np.clip(s, 1 / size, 1)).log_c for s in (share + error, share - error))
-    low = np.where((share + error < 1) & np.isfinite(low), low, -np.inf).astype(x.dtype)
-    high = np.where((share > error) & np.isfinite(high), high, np.inf).astype(x.dtype)
+    more, less = (_of_even(sample, np.clip(s, 1 / size, 1)) for s in (share + error, share - error))
+    low = np.where((more.reached >= share + error) & np.isfinite(more.log_c), -more.log_c, -np.inf).astype(x.dtype)
+    useful = (share > error) & (less.reached >= share - error) & np.isfinite(less.log_c)
+    high = np.where(useful, -less.log_c, np.inf).astype(x.dtype)
     return low.astype(np.float64), np.where(high > low, high, np.inf).astype(np.float64)
 
 
@@ -379,12 +397,10 @@ def _inside(x: Floats, weights: Floats | None, share: Floats, low: Floats, high:
     """Pass once over `x`: sum what lies outside `[low, high)`, sort what lies inside, and solve."""
     rows, n = x.shape
     step = max(1, _TILE // rows)
-    above, below, top, mass = np.zeros(rows), np.zeros(rows), np.full(rows, -np.inf), np.full(rows, float(n))
-    if weights is not None:
-        mass[:] = 0
+    above, below, beneath, top = np.zeros(rows), np.zeros(rows), np.zeros(rows), np.full(rows, -np.inf)
     ceiling = high.astype(x.dtype)[:, None]
-    floor = np.maximum(low.astype(x.dtype), np.finfo(x.dtype).min)[:, None]  # -inf - -inf would be NaN
-    # Each row starts with one r = 0 of mass 0, which changes nothing, so that none is empty.
+    bottom = np.maximum(low.astype(x.dtype), np.finfo(x.dtype).min)[:, None]  # -inf - -inf would be NaN
+    # Each row starts with one r = 0, which changes nothing, so that none is empty.
     values, masses, owners = [np.full(rows, -np.inf, x.dtype)], [np.zeros(rows)], [np.arange(rows)]
     for start in range(0, n, step):
         tile = x[:, start : start + step]
@@ -392,9 +408,9 @@ def _inside(x: Floats, weights: Floats | None, share: Floats, low: Floats, high:
         if w is not None:
             tile = np.where(w > 0, tile, -np.inf)
         top = np.maximum(top, np.max(tile, axis=1))
-        inside, saturated = tile >= floor, tile >= ceiling
-        capped = np.minimum(tile, floor)
-        capped -= floor
+        inside, saturated = tile >= bottom, tile >= ceiling
+        capped = np.minimum(tile, bottom)
+        capped -= bottom
         np.exp(capped, out=capped)  # exactly 1 where l >= low: those are taken off again by their mass
         if w is None:
             below += np.sum(capped, axis=1, dtype=np.float64) - _count(inside)
@@ -403,7 +419,7 @@ def _inside(x: Floats, weights: Floats | None, share: Floats, low: Floats, high:
             capped[inside] = 0
             below += np.sum(capped * w, axis=1, dtype=np.float64)
             above += np.sum(w, axis=1, where=saturated, dtype=np.float64)
-            mass += np.sum(w, axis=1, dtype=np.float64)
+            beneath += np.sum(w, axis=1, where=~inside, dtype=np.float64)
         np.greater(inside, saturated, out=inside)
         index = np.flatnonzero(inside)
         row, column = (0, index) if rows == 1 else np.divmod(index, tile.shape[1])
@@ -419,7 +435,7 @@ def _inside(x: Floats, weights: Floats | None, share: Floats, low: Floats, high:
     else:
         order = np.argsort(value)
         value, kept = value[None, order], kept[None, order]
-    outside = _Outside(low, high, above, np.maximum(below, 0.0), mass, top)
+    outside = _Outside(low, high, above, np.maximum(below, 0.0), beneath, top, n)
     kept = None if kept is None else kept.astype(np.float64, copy=False)
     return _of_sorted(value.astype(np.float64, copy=False), kept, share, outside)
 
@@ -467,24 +483,23 @@ def _climb(x: Floats, weights: Floats | None, group: Floats, share: Floats) -> t
     ratio = np.exp(x - origin[group])  # to the largest of the group
     terms = ratio if weights is None else weights * ratio
     target = share * mass
-    enough = (1 - SLACK) * target  # of saturated mass
-    if weights is not None:  # whose sums are off by more
-        enough *= 1 - SLACK * np.sqrt(np.bincount(group, minlength=count)) / 32
+    enough = (1 - slack_of(len(x), weights is not None)) * target  # of saturated mass
 
     # The quotient at any set is at most c, so the climb may start anywhere: at the threshold of all groups together.
     start = -_of_block(x[None, :: len(x) // _SORT_ALL + 1], None, np.mean(share, keepdims=True)).log_c[0]
     free, edge = x < start, np.full(count, np.inf)  # 1/c, from above
+    least = _LEAST * np.maximum(mass, 1.0)
     rising = (possible > 0) & (possible >= enough)
     unsolved = ~rising
     for step in range(_CLIMBS):
-        saturated = mass - np.bincount(group, free if weights is None else weights * free, count)
+        saturated = np.bincount(group, ~free if weights is None else weights * ~free, count)  # never as a difference
         sums = np.bincount(group, terms * free, count)
+        if not step:  # where the start was too low, all are free
+            low = saturated >= enough
+            saturated[low], sums[low] = 0, np.bincount(group, terms, count)[low]
         found = sums / (target - saturated)
         found[saturated >= enough] = np.inf
-        if not step:  # where the start was too low, all are free
-            low = rising & (found == np.inf)
-            found[low] = (np.bincount(group, terms, count) / target)[low]
-        unsolved |= rising & ~(sums > _LEAST) & (saturated < enough)
+        unsolved |= rising & ~(sums > least) & (saturated < enough)
         rising &= (found < edge) & ~unsolved
         if not rising.any():
             break

@@ -502,7 +502,7 @@ def test_picture_refuses_what_it_cannot_draw(found):
 
     with pytest.raises(InputTypeError, match="what diagnose returns, got list"):
         plot_diagnosis([0.0])
-    with pytest.raises(InputError, match="one of kl, js, tv, got 'chi2'"):
+    with pytest.raises(UnknownNameError, match="unknown divergence 'chi2'; there are: kl, js, tv"):
         plot_diagnosis(found["exact"], divergence="chi2")
 
 

@@ -98,8 +98,9 @@ class Samples:
             raise InputError("there is nothing to average: no sample was kept")
         result = g(self.x)
         values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
-        if len(values) != len(self):
-            raise InputError(f"g must return one row per sample, {len(self)}, got {len(values)}")
+        if not np.ndim(values) or len(values) != len(self):
+            got = len(values) if np.ndim(values) else "one number"
+            raise InputError(f"g must return one row per sample, {len(self)}, got {got}")
         values = values.astype(np.float64)
         largest = float(np.max(self.log_weight))
         relative = np.exp(self.log_weight - (largest if np.isfinite(largest) else 0.0))  # of any scale
