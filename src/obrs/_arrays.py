@@ -52,6 +52,11 @@ def as_floats(x: Any, name: str) -> Array:
 
     Half precision is widened to float32: a constant with 8 or 11 bits would miss the budget by per cent.
     """
+    if type(x) is np.ndarray and (x.dtype == np.float64 or x.dtype == np.float32):
+        return x
+    torch = sys.modules.get("torch")
+    if torch and type(x) is torch.Tensor and x.layout is torch.strided and x.dtype in (torch.float32, torch.float64):
+        return x
     if not is_array_api_obj(x):
         try:
             x = np.asarray(x)
@@ -134,13 +139,13 @@ def host_view(x: Array) -> "np.ndarray[Any, Any] | None":
 
 def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
     """Put NumPy `value` where `x` lives, in the dtype of `x`."""
-    xp = namespace(x)
     dtype = x.dtype if dtype is None else dtype
+    if isinstance(value, float) and is_torch_array(x):
+        return x.new_full((), value, dtype=dtype)  # a tenth of the cost of an array
+    xp = namespace(x)
     with np.errstate(over="ignore"):  # what does not fit in float32 is infinite there
         if is_numpy_array(x):
             return np.asarray(value, dtype=dtype)
-        if is_torch_array(x) and isinstance(value, float):
-            return x.new_full((), value, dtype=dtype)  # a tenth of the cost of an array
         if is_traced(x):  # has no device yet
             return xp.asarray(value, dtype=dtype)
         if is_jax_array(x):
@@ -153,10 +158,12 @@ def like(value: Any, x: Array, *, dtype: Any = None) -> Array:
 
 def shifted(x: Array, constant: Any) -> Array:
     """Return `x + constant`, a number or one per entry; it may lie beyond the range of a float32 log-ratio."""
+    if is_torch_array(constant):  # already in range
+        return x + constant
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(constant, float) and abs(constant) < 1e30:
             return x + constant
-        if is_array_api_obj(constant) and not is_numpy_array(constant):  # of the library of x: already in range
+        if is_array_api_obj(constant) and not is_numpy_array(constant):  # of the library of x: in range, too
             return x + constant
         largest = float(namespace(x).finfo(x.dtype).max)
         c = np.where(np.isfinite(constant), np.clip(constant, -largest, largest), constant)
@@ -165,9 +172,12 @@ def shifted(x: Array, constant: Any) -> Array:
 
 def on_accelerator(x: Array) -> bool:
     """Tell whether moving `x` to NumPy memory would cost a transfer worth avoiding."""
-    if type(x) is np.ndarray or is_traced(x):
+    if is_torch_array(x):
+        name = x.device.type
+    elif is_numpy_array(x) or is_traced(x):
         return False
-    name = x.device.type if is_torch_array(x) else str(device(x)).lower()
+    else:
+        name = str(device(x)).lower()
     return any(kind in name for kind in ("cuda", "xpu", "gpu", "tpu", "rocm"))
 
 

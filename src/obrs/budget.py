@@ -10,6 +10,7 @@ from math import inf, isfinite, log, prod
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_torch_array
 
 from . import root
 from ._arrays import (
@@ -45,6 +46,7 @@ from .types import Array
 __all__ = ["Cut", "acceptance_rate", "rate", "solve_cut", "solve_log_c"]
 
 _TILE = 1 << 16
+_FEW = 1 << 13  # log-ratios of a batch, for which calls cost more than work
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Cut:
         # Where it is not below, rather than where it is above: a NaN must be seen. Strictly above: at K > M the
         # largest ratio is no exception.
         xp, threshold = namespace(log_ratio), -self.log_c
+        if is_torch_array(threshold):  # of a training step, where each microsecond counts: no promotion is needed
+            return log_ratio.where(~(log_ratio <= threshold), threshold)
         if isinstance(threshold, float | np.ndarray):
             threshold = shifted(xp.zeros_like(log_ratio), threshold)
         return xp.where(log_ratio <= threshold, threshold, log_ratio)
@@ -167,6 +171,14 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
     values, masses = (None, None) if on_accelerator(x) else (host_view(x), None if w is None else host_view(w))
     if values is None or (w is not None and masses is None):
         return _cut_on_device(as_rows(x, None), None if w is None else as_rows(w, None), share, check)
+    if masses is None and share < 1 and values.size <= _FEW:
+        value = np.sort(values, axis=None).astype(np.float64, copy=False)
+        if (quick := root.of_batch(value, share)) is not None:
+            log_c, log_least = quick[0], -value.item(-1)
+            log_rate = log(share)
+            if log_c <= log_least:  # exact rejection: more than 1/K is kept
+                log_c, log_rate = log_least, quick[1]
+            return Cut(like(log_c, x), like(log_rate, x))
     values, masses = values.reshape(1, -1), None if masses is None else masses.reshape(1, -1)
     found = _on_host(values, masses, share, _ONE, check)
     reached, log_least = found.reached.item(0), -found.top.item(0)

@@ -1,6 +1,6 @@
 """Time `Profile` and `plan`, against one sort and one exponential of the same numbers.
 
-    python benchmarks/profile.py [--out FILE.json] [--largest 1000000] [--repeat 7]
+    python benchmarks/plan.py [--out FILE.json] [--largest 1000000] [--repeat 7]
 
 Contestants alternate, medians are reported. `plan` includes making the profile, as a user pays for both; it has four
 budgets. "sorts" and "exps" say how many `np.sort` or `np.exp` of as many numbers take as long.
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{row['what']:19}{row['log_ratios']:11}{cells}  {goal}".rstrip())
     if args.out is not None:
         record = {
-            "benchmark": "profile",
+            "benchmark": "plan",
             "config": {
                 "budgets": BUDGETS,
                 "largest": args.largest,
