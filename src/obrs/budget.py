@@ -6,7 +6,7 @@ with probability min(c r, 1) is the best use of K for every f-divergence at once
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite, log, prod
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
     values, masses = values.reshape(1, -1), None if masses is None else masses.reshape(1, -1)
     found = _on_host(values, masses, share, _ONE, check)
     reached, log_least = found.reached.item(0), -found.top.item(0)
-    log_c = inf if share == 1 else max(found.log_c.item(0), log_least if isfinite(log_least) else -inf)
+    log_c = float(_floored(found, share)[0])
     log_rate = log(min(share, reached)) if reached > 0 else -inf  # unchecked, a budget may be out of reach
     if log_c == log_least:  # exact rejection: more than 1/K is kept
         log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
@@ -368,16 +368,15 @@ def _on_device(x: Array, w: Array | None, share: float, check: bool) -> tuple[Ro
         slack = 8 * float(np.finfo(facts.dtype).eps) * x.shape[-1] ** 0.5
         if facts[0] < share * (1 - slack):
             raise out_of_reach(share, float(facts[0]))
-    if share == 1:
-        return found, xp.full_like(found.log_c, inf)
-    return found, xp.maximum(found.log_c, xp.where(found.top > -inf, -found.top, -inf))
+    return found, _floored(found, share)
 
 
 def _floored(found: Root, share: float) -> Any:
     """Return log c, at least -log max r: beyond that exact rejection costs less than the budget."""
+    xp = namespace(found.log_c)
     if share == 1:
-        return np.full_like(found.log_c, inf)
-    return np.maximum(found.log_c, np.where(np.isfinite(found.top), -found.top, -inf))
+        return xp.full_like(found.log_c, inf)
+    return xp.maximum(found.log_c, xp.where(found.top > -inf, -found.top, -inf))
 
 
 def _zero_with_gradient(x: Array, w: Array | None, found: Root, share: float, problems: _Problems) -> Array:
