@@ -21,7 +21,7 @@ ROOMS = [
     ["_influence"],
     ["acceptance"],
     ["profile", "selection"],
-    ["plotting", "_formats"],
+    ["plotting", "_formats", "goals", "signed"],
     ["scores"],
     ["sampling", "metrics"],
     ["ratios"],

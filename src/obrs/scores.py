@@ -179,11 +179,13 @@ def keep(
     group: str | None = None,
     seed: int = 0,
     design: str = "pivotal",
+    sign: Numbers | None = None,
 ) -> Table:
     """Return exactly n rows, or 1 in `budget`, each chosen with probability min(c r, 1).
 
     Two columns are added: `inclusion_probability`, and `weight` = r / inclusion probability, with mean 1 over the kept
-    rows of each group: between groups the scale of r may mean nothing.
+    rows of each group: between groups the scale of r may mean nothing. For events with weights w of either sign, whose
+    scale is their meaning, it is `residual_weight` = w / inclusion probability instead.
 
     Args:
         table: The rows.
@@ -192,6 +194,7 @@ def keep(
         budget: Keep 1 row in K instead: of N rows, or of N rows of a group, floor(N / K).
         group: The column of classes or prompts; each gets its own constant.
         seed, design: As for `obrs.select`.
+        sign: The signs of event weights; `log_ratio` is log|w| then.
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
@@ -203,15 +206,24 @@ def keep(
         quota = np.floor(sizes / check_budget(budget) * (1 + 1e-12)).astype(np.int64)
     _check_quotas(table, log_ratio, codes, quota, ["" if group is None else f"{group} {key!r}: " for key in names])
     try:
-        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design)
+        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign)
     except ObrsError as error:
         raise InputError(f"{table.name}: {error}") from error
+    if sign is not None:
+        left = sign[kept] * np.exp(log_ratio[kept]) / pi[kept]
+        return take(table, kept, {"residual_weight": left, "inclusion_probability": pi[kept]})
     weight = _weights(log_ratio[kept], pi[kept], codes[kept])
     return take(table, kept, {"weight": weight, "inclusion_probability": pi[kept]})
 
 
 def select_quotas(
-    log_ratio: Numbers, groups: Numbers, quota: Numbers, *, seed: int = 0, design: str = "pivotal"
+    log_ratio: Numbers,
+    groups: Numbers,
+    quota: Numbers,
+    *,
+    seed: int = 0,
+    design: str = "pivotal",
+    sign: Numbers | None = None,
 ) -> tuple[Numbers, Numbers]:
     """Choose `quota[g]` candidates of each group g: `obrs.select` with a number per group.
 
@@ -230,7 +242,8 @@ def select_quotas(
         rows = np.flatnonzero(quota[groups] == n)
         within = None if len(quota) == 1 else np.unique(groups[rows], return_inverse=True)[1]
         turn_seed = (seed + turn * _STRIDE) % 2**64 if turn else seed
-        kept.append(rows[select(log_ratio[rows], n, seed=turn_seed, design=design, groups=within)])
+        signs = None if sign is None else sign[rows]
+        kept.append(rows[select(log_ratio[rows], n, seed=turn_seed, design=design, groups=within, sign=signs)])
         pi[rows] = inclusion_probability(log_ratio[rows], n, groups=within)
     return np.sort(np.concatenate(kept)), pi
 

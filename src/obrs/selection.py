@@ -6,7 +6,7 @@ fewer, asks for a fixed-size sample without replacement whose inclusion probabil
 they differ only in how the candidates depend on each other.
 
 Everything is computed in NumPy memory in float64, and all randomness comes from `draws`: the result is a pure
-function of (log_ratio, n, seed, design, groups), whatever the backend.
+function of (log_ratio, n, seed, design, groups, sign), whatever the backend.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
@@ -22,7 +22,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._arrays import host_view, like
-from ._inputs import as_groups, as_log_ratio, check_ratios
+from ._inputs import as_groups, as_log_ratio, as_sign, check_ratios
 from ._names import lookup
 from .draws import Purpose, uniform_columns, words
 from .errors import InputError, InputTypeError
@@ -47,12 +47,14 @@ class _Pool(NamedTuple):
         ids: Positions in the log-ratios, ascending: they key the randomness.
         group: The group of each, or None for one pool.
         need: How many to choose from each group, integers.
+        negative: Which of them have a negative weight, or None if signs do not matter.
     """
 
     pi: Floats
     ids: Ints
     group: Ints | None
     need: Ints
+    negative: Ints | None = None
 
 
 def select(
@@ -62,6 +64,7 @@ def select(
     seed: int = 0,
     design: str = "pivotal",
     groups: Array | None = None,
+    sign: Array | None = None,
 ) -> Array:
     """Choose exactly `n` candidates of a pool, candidate i with probability `min(c r_i, 1)`.
 
@@ -83,6 +86,10 @@ def select(
         seed: Integer with `0 <= seed < 2**64`.
         design: One of `DESIGNS`.
         groups: Integer labels 0 … G-1, shape `(N,)`: exactly n of each group.
+        sign: +1 or -1 of each candidate, shape `(N,)`, for events with weights w of both signs; `log_ratio` is log|w|.
+            The probabilities stay as they are, and the number kept of each sign (of each group) is its expectation,
+            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. For `pivotal` and
+            `systematic`. `obrs.unweight` does all of it.
 
     Returns:
         Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
@@ -94,6 +101,10 @@ def select(
         array([0, 1, 3])
         >>> select(log_ratio, 1, groups=[0, 0, 1, 1, 1])
         array([0, 2])
+        >>> weight = np.array([2.0, -1.0, 1.0, -1.0, 1.0, 2.0])
+        >>> kept = select(np.log(np.abs(weight)), 4, sign=np.sign(weight))
+        >>> int(np.sum(weight[kept] < 0))
+        1
 
     References:
         | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
@@ -109,7 +120,8 @@ def select(
     selected = pi == 1
     ids = np.flatnonzero((pi > 0) & ~selected)
     need = size - _total(selected, group, count).astype(np.int64)
-    pool = _Pool(pi[ids], ids, None if group is None else group[ids], need)
+    negative = None if sign is None else as_sign(sign, values)[ids] < 0
+    pool = _Pool(pi[ids], ids, None if group is None else group[ids], need, negative)
     selected[ids[draw(pool, seed)]] = True
     return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
 
@@ -228,15 +240,29 @@ def _uniforms(ids: Ints, column: int, seed: int) -> Floats:
 
 
 def _shuffled(pool: _Pool, seed: int) -> tuple[Ints, Ints]:
-    """Return positions in the pool in random order, group after group, and the size of each group."""
+    """Return positions in the pool in random order, group after group, and the size of each group.
+
+    Within a group the negative come last.
+    """
     # Rounding a word down leaves at least 38 random bits below 2^26 candidates. Where even those tie, position
     # decides: pi does not depend on the order at all.
     order = _order_of(words(pool.ids, range(_ORDER, _ORDER + 1), seed=seed, purpose=Purpose.SELECT)[:, 0])
-    if pool.group is None:
+    if pool.group is None and pool.negative is None:
         return order, np.array([order.size])
-    label = pool.group[order].astype(np.uint64) << _position_bits(order)
+    label = _stratum(pool)[order].astype(np.uint64) << _position_bits(order)
     by_label: Ints = order[_order_of(label)]
-    return by_label, np.bincount(pool.group, minlength=len(pool.need))
+    return by_label, np.sum(_strata(pool), axis=1)
+
+
+def _stratum(pool: _Pool) -> Ints:
+    """Number the groups with two numbers each, for either sign."""
+    group = np.zeros(len(pool.ids), np.intp) if pool.group is None else pool.group
+    return 2 * group + (0 if pool.negative is None else pool.negative)
+
+
+def _strata(pool: _Pool) -> Ints:
+    """Return how many candidates there are of either sign in each group."""
+    return np.bincount(_stratum(pool), minlength=2 * len(pool.need)).reshape(-1, 2)
 
 
 def _order_of(keys: Ints) -> Ints:
@@ -264,22 +290,27 @@ def _pivotal(pool: _Pool, seed: int) -> Ints:
     at, sizes = _shuffled(pool, seed)
     pi = pool.pi[at]
     chosen, column = [], _DUELS
-    while sizes.size and sizes.max() > 1:
-        odd = sizes % 2 == 1  # the last of an odd group waits for the next round
-        waits = np.cumsum(sizes)[odd] - 1
-        sizes = (sizes + 1) // 2
-        seat = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
-        first, second = np.delete(at, waits).reshape(-1, 2).T
-        a, b = np.delete(pi, waits).reshape(-1, 2).T
-        both = a + b
-        one_is_in = both >= 1
-        # At a + b = 1 the two cases agree on who is in, so the last bit of a + b decides nothing.
-        share, of = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
-        first_wins = _uniforms(np.arange(len(both)), column, seed) * of < share
-        chosen.append(np.where(first_wins, first, second)[one_is_in])
-        at = np.insert(np.where(first_wins != one_is_in, first, second), seat, at[waits])
-        pi = np.insert(both - one_is_in, seat, pi[waits])
-        column += 1
+    rounds = [sizes]
+    if pool.negative is not None:  # the positive of a group duel, and the negative, before the last of each meet
+        halves = _strata(pool)
+        rounds = [halves.reshape(-1), np.count_nonzero(halves, axis=1)]
+    for sizes in rounds:
+        while sizes.size and sizes.max() > 1:
+            odd = sizes % 2 == 1  # the last of an odd group waits for the next round
+            waits = np.cumsum(sizes)[odd] - 1
+            sizes = (sizes + 1) // 2
+            seat = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
+            first, second = np.delete(at, waits).reshape(-1, 2).T
+            a, b = np.delete(pi, waits).reshape(-1, 2).T
+            both = a + b
+            one_is_in = both >= 1
+            # At a + b = 1 the two cases agree on who is in, so the last bit of a + b decides nothing.
+            share, of = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
+            first_wins = _uniforms(np.arange(len(both)), column, seed) * of < share
+            chosen.append(np.where(first_wins, first, second)[one_is_in])
+            at = np.insert(np.where(first_wins != one_is_in, first, second), seat, at[waits])
+            pi = np.insert(both - one_is_in, seat, pi[waits])
+            column += 1
     # What is in and the one left sum to an integer, so the one left has 0 or 1 but for rounding.
     return np.concatenate([*chosen, at[pi > 0.5]])
 
@@ -316,6 +347,8 @@ def _sampford(pool: _Pool, seed: int) -> Ints:
     size, need = len(pool.pi), int(pool.need[0])
     if pool.group is not None:
         raise InputError("design='sampford' takes one pool; leave out groups, or use design='pivotal'")
+    if pool.negative is not None:
+        raise InputError("design='sampford' cannot balance signs; leave out sign, or use design='pivotal'")
     if size > _MOST_SAMPFORD:
         most = f"at most {_MOST_SAMPFORD} candidates with 0 < pi < 1"
         raise InputError(f"design='sampford' takes {most}, got {size}; use design='pivotal'")
@@ -351,6 +384,8 @@ def _poisson(pool: _Pool, seed: int) -> Ints:
     References:
         | Asymptotic Theory of Rejective Sampling with Varying Probabilities from a Finite Population (Hájek, 1964)
     """
+    if pool.negative is not None:
+        raise InputError("design='poisson' cannot balance signs; leave out sign, or use design='pivotal'")
     return np.flatnonzero(_uniforms(pool.ids, _ALONE, seed) < pool.pi)
 
 

@@ -7,7 +7,20 @@ import typer
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import app
-from .columns import Beta, Column, File, Format, Logit, LogRatio, Probability, Reward, kind_of, log_ratios
+from .columns import (
+    Beta,
+    Column,
+    EventWeight,
+    File,
+    Format,
+    Logit,
+    LogRatio,
+    Probability,
+    Reward,
+    kind_of,
+    log_ratios,
+    signed_weights,
+)
 
 __all__ = ["select"]
 
@@ -24,6 +37,7 @@ def select(
     probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
+    event_weight: EventWeight = None,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="The column of classes or prompts, if any.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed keeps the same rows.")] = 0,
     design: Annotated[str, typer.Option(help="How to draw: pivotal, systematic, sampford or poisson.")] = "pivotal",
@@ -40,8 +54,12 @@ def select(
         scores.format_of(out)
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
-    _, _, values = log_ratios(table, column, given, beta)
-    kept = scores.keep(table, values, n=n, budget=budget, group=group, seed=seed, design=design)
+    sign = None
+    if event_weight is None:
+        _, _, values = log_ratios(table, column, given, beta)
+    else:
+        values, sign = signed_weights(table, event_weight, column, given)
+    kept = scores.keep(table, values, n=n, budget=budget, group=group, seed=seed, design=design, sign=sign)
     scores.write_table(out, kept, format if out == "-" else None)
     share = f"kept {len(kept)} of {len(table)} rows (1 in {len(table) / max(len(kept), 1):.4g})"
     typer.echo(f"{share}: {'standard output' if out == '-' else out}", err=True)
