@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from obrs import Profile, budget_for, unweight
 from obrs.cli import app, main
 from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
@@ -215,6 +216,66 @@ def test_plan_weighs_rows(folder, capsys):
     assert first["kl"] == pytest.approx(second["kl"])
 
 
+def test_plan_finds_the_budget_for_a_goal(folder, capsys):
+    code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--for", "truncated=0.01")
+    assert code == 0
+    log_ratio = column(read_table("scores.csv"), "log_ratio")
+    profile = Profile(log_ratio)
+    for text, goal in (("kl=0.05", {"kl": 0.05}), ("truncated=0.01", {"truncated": 0.01})):
+        assert f"K = {budget_for(profile, **goal):.6g} is the smallest budget for {text}" in out.splitlines()
+    code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--budgets", "2,8", "--json")
+    assert [row["budget"] for row in json.loads(out)] == sorted([2, budget_for(profile, kl=0.05), 8])
+    assert min(abs(row["kl"] - 0.05) for row in json.loads(out)) < 1e-12
+
+
+def events_file(folder):
+    """Weights of both signs, one of them 0, in two channels."""
+    weight = np.random.default_rng(1).normal(0.5, 1, size=60)
+    weight[7] = 0.0
+    rows = "".join(f"e{i},{x!r},{'ab'[i % 2]}\n" for i, x in enumerate(weight.tolist()))
+    (folder / "events.csv").write_text("id,weight,channel\n" + rows)
+    return weight
+
+
+def test_events_with_weights_of_both_signs_are_kept_with_their_signs(folder, capsys):
+    weight = events_file(folder)
+    code, *_ = run(capsys, "select", "events.csv", "--event-weight", "weight", "-n", 30, "-o", "kept.csv")
+    assert code == 0
+    kept = read_table("kept.csv")
+    index = np.array([int(key[1:]) for key in kept["id"].to_pylist()])
+    left, pi = column(kept, "residual_weight"), column(kept, "inclusion_probability")
+    same = unweight(weight, 30)
+    np.testing.assert_array_equal(index, same.index)
+    np.testing.assert_allclose(left, same.weight)
+    np.testing.assert_allclose(left, weight[index] / pi)
+    assert abs(left.sum() - weight.sum()) < 2 * same.max_weight
+
+
+def test_events_are_kept_of_every_channel(folder, capsys):
+    weight = events_file(folder)
+    arguments = ("select", "events.csv", "--event-weight", "weight", "--budget", 3, "--group", "channel", "-o", "k.csv")
+    assert run(capsys, *arguments)[0] == 0
+    kept = read_table("k.csv")
+    codes, names = labels(kept, "channel")
+    for code, name in enumerate(names):
+        left = column(kept, "residual_weight")[codes == code]
+        total = weight["ab".index(name) :: 2].sum()
+        assert len(left) == 10
+        assert abs(left.sum() - total) < 2 * np.abs(left).min()
+
+
+def test_plan_says_what_the_signs_cost(folder, capsys):
+    weight = events_file(folder)
+    code, out, _ = run(capsys, "plan", "events.csv", "--event-weight", "weight", "--budgets", "2")
+    net = weight.sum() / np.abs(weight).sum()
+    assert code == 0
+    assert f"{100 * np.mean(weight < 0):.3g} % of the events are negative" in out
+    assert f"net {net:.3f}, so ESS is at most {net**2:.3f}" in out
+    assert "E[r]" not in out
+    _, out, _ = run(capsys, "plan", "events.csv", "--event-weight", "weight", "--budgets", "2", "--json")
+    assert json.loads(out)[0]["ess"] < net**2
+
+
 def test_the_mean_of_a_ratio_beyond_floats_is_shown_as_a_power(folder, capsys):
     np.save("log_ratio.npy", np.asarray([1000.0, 1001.0, 1002.0]))
     assert "E[r] = e^1001" in run(capsys, "plan", "log_ratio.npy", "--budgets", "1.2")[1]
@@ -289,6 +350,8 @@ FILES = {
     "two.csv": "a,b\n1,2\n",
     "names.csv": "a,b\nx,y\n",
     "some.csv": "some\n1\n",
+    "signs.csv": "w\n2\n-2\n1\n",
+    "minus.csv": "w\n2\n-inf\n",
     "sure.csv": "probability\n0.5\n1.0\n",
     "zero.csv": "log_ratio\n-inf\n-inf\n",
     "latin.csv": b"log_ratio,caf\xe9\n1,2\n",
@@ -401,6 +464,36 @@ MISTAKES = [
     (
         ["plan", "scores.csv", "--budgets", "1.01"],
         re.compile(r"^error: scores.csv: budget 1.01 cannot be met: only 97"),
+    ),
+    (["plan", "scores.csv", "--budgets", "", "--for", "kl"], "--for kl must be a number, as in kl=0.5, got nothing"),
+    (["plan", "scores.csv", "--for", "kl=x"], "--for kl must be a number, as in kl=0.5, got 'x'"),
+    (
+        ["plan", "scores.csv", "--for", "trunc=0.1"],
+        re.compile("^error: unknown goal 'trunc'; did you mean 'truncated'\\? there are: kl, rkl, "),
+    ),
+    (["plan", "scores.csv", "--for", "kl=-1"], "scores.csv: kl must be a number at least 0, got -1.0"),
+    (
+        ["plan", "signs.csv", "--event-weight", "w", "--for", "ess=0.5"],
+        re.compile(
+            "^error: signs.csv: ess=0.5 is not reached at any budget: the best is 0.04, at budget 1.2; signs can"
+        ),
+    ),
+    (
+        ["plan", "signs.csv", "--event-weight", "w", "--logit"],
+        "event weights stand instead of scores: give --event-weight alone",
+    ),
+    (["plan", "signs.csv", "--event-weight", "v"], "signs.csv has no column 'v'; it has w"),
+    (
+        ["select", "signs.csv", "--event-weight", "w", "--column", "w", "-n", "1", "-o", "k.csv"],
+        "event weights stand instead of scores: give --event-weight alone",
+    ),
+    (
+        ["select", "minus.csv", "--event-weight", "w", "-n", "1", "-o", "k.csv"],
+        "minus.csv: weight must be finite, 1 of 2 are not; drop such events, or look at them",
+    ),
+    (
+        ["select", "signs.csv", "--event-weight", "w", "--design", "poisson", "-n", "1", "-o", "k.csv"],
+        "signs.csv: design='poisson' cannot balance signs; leave out sign, or use design='pivotal'",
     ),
     (["plan", "zero.csv"], re.compile("^error: zero.csv: .*r > 0")),
     (["plan", "scores.csv", "-n", "0"], re.compile("^error: Invalid value for '-n'")),

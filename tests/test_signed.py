@@ -179,10 +179,11 @@ class TestUnweight:
     def test_truncation_is_that_of_the_profile(self, events):
         log_ratio, sign = signed.split(events[0])
         profile = Profile(log_ratio, sign=sign)
-        budget = budget_for(profile, truncated=0.01)
-        kept = unweight(events[0], int(len(sign) / budget))
-        assert kept.truncated == pytest.approx(0.01, rel=0.01)
-        assert kept.max_weight == pytest.approx(np.exp(-profile.log_c(budget)), rel=1e-3)
+        n = int(len(sign) / budget_for(profile, truncated=0.01))
+        kept = unweight(events[0], n)
+        assert kept.truncated == pytest.approx(profile.truncated(len(sign) / n), rel=1e-9)
+        assert kept.truncated <= 0.01 < unweight(events[0], n + 1).truncated
+        assert kept.max_weight == pytest.approx(np.exp(-profile.log_c(len(sign) / n)), rel=1e-9)
 
     def test_no_probabilities_give_the_total_less_variance(self):
         weight = np.array([4.0, -1.0, 0.5, -0.5, 1.5, 0.3])
