@@ -110,6 +110,20 @@ class TestSelect:
         assert np.all(np.abs(np.bincount(groups[kept], sign[kept] < 0) - expected) < 1)
 
     @pytest.mark.parametrize("design", BALANCED)
+    @pytest.mark.parametrize(
+        ("n", "shares", "sizes"), [({"a": 90, "b": 0, "c": 31}, None, [90, 0, 31]), (100, [1, 1, 2], [25, 25, 50])]
+    )
+    def test_does_so_with_numbers_and_shares_of_groups(self, events, design, n, shares, sizes):
+        log_ratio, sign = signed.split(events[0])
+        groups = np.array(["a", "b", "c"])[np.arange(len(sign)) % 3]
+        pi = inclusion_probability(log_ratio, n, groups=groups, shares=shares)
+        kept = select(log_ratio, n, seed=3, design=design, sign=sign, groups=groups, shares=shares)
+        for label, size in zip("abc", sizes, strict=True):
+            assert np.sum(groups[kept] == label) == size
+            negative = (groups == label) & (sign < 0)
+            assert abs(np.sum(negative[kept]) - pi[negative].sum()) < 1
+
+    @pytest.mark.parametrize("design", BALANCED)
     def test_keeps_the_probabilities(self, design):
         weight = np.array([3.0, -1.0, 1.0, -0.5, 0.7, 0.2, -0.9, 2.0])
         log_ratio, sign = signed.split(weight)
