@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from obrs import DIVERGENCES, Profile, budget_for
@@ -106,6 +108,25 @@ def test_truncation_is_what_clipped_weights_lose(profile):
         assert profile.truncated(budget) == pytest.approx(lost, rel=1e-9)
     assert profile.truncated(profile.max_budget) == profile.truncated(1e9) == 0
     assert profile.truncated(3.0) == pytest.approx(1 - profile.beta(np.exp(profile.log_c(3.0)) * r.mean()))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.floats(-30, 30) | st.sampled_from([-np.inf, 0.0, 300.0, -4000.0]), min_size=1, max_size=8),
+    st.sampled_from(list(GOALS)),
+    st.floats(0.001, 0.999),
+)
+def test_any_profile_has_a_budget_that_reaches_the_goal(log_ratio, key, wanted):
+    assume(max(log_ratio) > -np.inf)
+    profile, goal = Profile(log_ratio), GOALS[key]
+    budget = budget_for(profile, **{key: wanted})
+    found = goal.of(profile, budget, 0.9)
+    assert 1 <= budget <= profile.max_budget * (1 + 1e-12)
+    assert found <= wanted * (1 + 1e-9) if goal.falls else found >= wanted * (1 - 1e-9)
+    earlier = budget * (1 - 1e-6)
+    if earlier >= 1 / profile.possible:
+        found = goal.of(profile, earlier, 0.9)
+        assert found >= wanted * (1 - 1e-9) if goal.falls else found <= wanted * (1 + 1e-9)
 
 
 MISSING = Profile(np.log([0.4, 0.8]), normalise=False)

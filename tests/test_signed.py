@@ -4,12 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.integrate import dblquad
 from scipy.optimize import minimize
 
 import obrs
 from obrs import Budgeted, Profile, accept, budget_for, select, signed, unweight
-from obrs.errors import InputError, InputTypeError
+from obrs.errors import InputError, InputTypeError, ObrsError
 from obrs.selection import inclusion_probability
 
 BALANCED = ("pivotal", "systematic")
@@ -62,7 +64,7 @@ class TestHistograms:
         weight, bins = events
         truth = np.bincount(bins, weight)
         runs = []
-        for seed in range(200):
+        for seed in range(120):
             kept = unweight(weight, 150, seed=seed, design=design)
             runs.append(np.bincount(bins[kept.index], kept.weight, minlength=5))
         error = np.std(runs, axis=0) / np.sqrt(len(runs))
@@ -75,7 +77,7 @@ class TestHistograms:
         rule = Budgeted.fit(log_ratio, budget=4)
         left = signed.residual_weight(weight, rule)
         runs = []
-        for seed in range(200):
+        for seed in range(120):
             kept = accept(rule(log_ratio), np.arange(len(weight)), seed=seed)
             runs.append(np.bincount(bins[kept], left[kept], minlength=5))
         error = np.std(runs, axis=0) / np.sqrt(len(runs))
@@ -143,7 +145,7 @@ class TestSelect:
         left = weight / pi
 
         def spread(**options):
-            return np.std([left[select(log_ratio, 300, seed=s, design=design, **options)].sum() for s in range(60)])
+            return np.std([left[select(log_ratio, 300, seed=s, design=design, **options)].sum() for s in range(40)])
 
         c = 1 / unweight(weight, 300).max_weight
         assert spread(sign=sign) <= 1 / c
@@ -219,6 +221,26 @@ class TestUnweight:
         assert (kept.index.dtype, kept.weight.dtype) == (torch.int64, torch.float32)
         assert kept.overweight.tolist() == [1, 1]
         assert signed.split(weight)[1].dtype == torch.float32
+
+    @settings(deadline=None, max_examples=100)
+    @given(
+        st.lists(st.sampled_from([0.0, -0.0, 5e-324, -1e-300, 1.0, -1.0, 1e308, -1e308]) | st.floats(), max_size=9),
+        st.integers(0, 9),
+        st.sampled_from(BALANCED),
+    )
+    def test_any_events_are_unweighted_or_refused_in_one_line(self, weight, n, design):
+        try:
+            kept = unweight(weight, n, design=design)
+        except ObrsError as error:
+            assert "\n" not in str(error)
+            return
+        weight = np.asarray(weight)
+        assert len(kept) == n
+        assert np.all(np.diff(kept.index) > 0)
+        np.testing.assert_array_equal(np.sign(kept.weight), np.sign(weight[kept.index]))
+        assert np.all(np.abs(kept.weight) >= np.abs(weight[kept.index]))
+        assert 0 <= kept.truncated <= 1
+        assert kept.max_weight > 0
 
 
 class TestProfile:

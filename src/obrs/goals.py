@@ -5,7 +5,8 @@ smallest K that reaches a goal is found by bisection, to the last bit of K.
 """
 
 from collections.abc import Callable
-from math import inf, isfinite, sqrt
+from math import inf, sqrt
+from sys import float_info
 from typing import Any, NamedTuple
 
 from ._inputs import is_number
@@ -131,12 +132,12 @@ def _smallest(profile: Profile, key: str, wanted: float, recall: float) -> float
         found = goal.of(profile, budget, recall)
         return found <= wanted if goal.falls else found >= wanted
 
-    least, most = 1 / profile.possible, profile.max_budget  # between 1 and `least` no budget can be met
-    most = max(most, least)
+    least = 1 / profile.possible  # between 1 and this one no budget can be met
+    most = max(least, min(profile.max_budget, float_info.max))
     for budget in (1.0, least):
         if met(budget):
             return budget
-    best = goal.of(profile, most, recall) if isfinite(most) else inf
+    best = goal.of(profile, most, recall)
     perfect = profile.net**2 if key == "ess" else 0.0 if goal.falls else 1.0
     best = perfect if abs(best - perfect) < 1e-12 else best  # rejection is exact there, but for rounding
     if (best > wanted * (1 + 1e-12)) if goal.falls else (best < wanted * (1 - 1e-12)):

@@ -122,9 +122,11 @@ def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal") -
     free = (pi > 0) & (pi < 1)
     # All free have |w|/pi = 1/c; the largest is the most exact. If all are sure, the smallest of them is 1/c.
     at = int(np.argmax(np.where(free, size, 0.0)))
-    max_weight = float(size[at] / pi[at]) if free.any() else float(np.min(size, where=size > 0, initial=inf))
+    with np.errstate(over="ignore"):  # 1/c may be beyond the range of a float where the largest weight is not
+        max_weight = float(size[at] / pi[at]) if free.any() else float(np.min(size, where=size > 0, initial=inf))
     left = sign[index] * np.maximum(size[index], max_weight)
-    truncated = float(np.sum(np.maximum(size - max_weight, 0.0)) / np.sum(size))
+    share = size / size.max()
+    truncated = float(np.sum(np.maximum(share - max_weight / size.max(), 0.0)) / np.sum(share))
     index_like = like(index, x, dtype=array_namespace(x).int64)
     return Unweighted(index_like, like(left, x), like(pi[index], x), max_weight, truncated)
 
