@@ -10,6 +10,7 @@ from .budget import acceptance_rate, rate, solve_log_c
 from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
 from .draws import accept, normals, uniforms
 from .goals import budget_for
+from .group_plan import plan_groups
 from .plotting import plot_profile
 from .profile import Profile
 from .sampling.compare import compare
@@ -47,6 +48,7 @@ __all__ = [
     "diagnose",
     "inclusion_probability",
     "normals",
+    "plan_groups",
     "plot_profile",
     "pr",
     "proposal",

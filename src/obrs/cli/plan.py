@@ -28,6 +28,7 @@ from .columns import (
     short,
     signed_weights,
 )
+from .groups import GroupColumn, Shares, drawn_groups, grouped_rows, read_shares
 
 __all__ = ["plan"]
 
@@ -64,6 +65,8 @@ def plan(
     ] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows the proposals they cost.")] = None,
     recall: Annotated[float, typer.Option(metavar="SHARE", help="The recall at which precision is shown.")] = 0.9,
+    group: GroupColumn = None,
+    shares: Shares = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -83,6 +86,17 @@ def plan(
     else:
         name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
+    if group is not None or shares is not None:
+        for option, is_given, why in (
+            ("--weights", weights is not None, "the proposals of a group are of equal mass"),
+            ("--event-weight", sign is not None, "plan one group at a time"),
+            ("--for", bool(asked), "a goal is for one pool"),
+        ):
+            if is_given:
+                raise InputError(f"--group and {option} do not go together: {why}")
+        rows = grouped_rows(table, values, wanted, group, read_shares(shares, table, group), n)
+        typer.echo(drawn_groups(rows, f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}", as_json))
+        return
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses, sign=sign))
     reached = about(table, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
