@@ -63,7 +63,9 @@ def plan_groups(
     found, labels = groups_of(groups, values.shape), any_labels(groups).reshape(-1)
     values = values.reshape(-1).astype(np.float64)
     rules = (Grouped.fit(values, budget, labels, shares=shares) for budget in budgets)
-    return GroupPlan(_row(values, found, rule, number) for rule in rules)
+    plan = GroupPlan(_row(values, found, rule, number) for rule in rules)
+    plan.by_shares = shares is not None
+    return plan
 
 
 def _row(values: Any, found: Groups, rule: Grouped, n: int | None) -> dict[str, Any]:
@@ -88,7 +90,13 @@ def _row(values: Any, found: Groups, rule: Grouped, n: int | None) -> dict[str, 
 
 
 class GroupPlan(list[dict[str, Any]]):
-    """Rows of `plan_groups`: a list of dicts that prints as a table."""
+    """Rows of `plan_groups`: a list of dicts that prints as a table.
+
+    Attributes:
+        by_shares: Whether shares tie the budgets of the groups to each other.
+    """
+
+    by_shares = False
 
     def __str__(self) -> str:
         """Return the plan as aligned text, and below it which groups are exact at which budget."""
@@ -99,6 +107,9 @@ class GroupPlan(list[dict[str, Any]]):
         for row in self:
             exact = [f"{group.label!r} (M = {group.max_budget:.4g})" for group in row["groups"] if group.exact]
             if exact:
+                rest = "a smaller budget would do there"
+                if self.by_shares:
+                    rest = "a larger budget buys nothing" if row["exact"] else "its share decides its budget"
                 which = "every group" if row["exact"] else ", ".join(exact[:5]) + (", …" if len(exact) > 5 else "")
-                lines.append(f"budget {row['budget']:.4g}: exact rejection in {which}; a smaller budget would do there")
+                lines.append(f"budget {row['budget']:.4g}: exact rejection in {which}; {rest}")
         return "\n".join(lines)
