@@ -213,6 +213,10 @@ class TestForms:
 
 
 X, LABEL = real_samples()
+IMAGES = {
+    "real": (np.zeros((600, 1, 8, 8)), np.arange(600) % 3),
+    "propose": (np.ones((600, 1, 8, 8)), np.arange(600) % 3),
+}
 BAD = {
     "an array and a tuple": ({"real": X}, InputTypeError, r"real is an array and propose is a tuple \(x, label\)"),
     "a tuple and an array": (
@@ -284,6 +288,11 @@ BAD = {
         {"real": X, "propose": lambda ids: propose(ids)[0], "method": FineTune(critic())},
         InputError,
         r"critic takes labels, \(x, label\): give real as a tuple \(x, label\)",
+    ),
+    "a critic of fewer labels": (
+        {"method": FineTune(ConvCritic(size=8, width=4, classes=2)), **IMAGES},
+        InputError,
+        r"critic cannot take samples of \(1, 8, 8\) with labels 0 to 2: index out of range",
     ),
     "features of labels": (
         {"real": X, "propose": lambda ids: propose(ids)[0], "method": Head(products)},

@@ -124,10 +124,10 @@ class Form:
             name: Who made it, for the error.
             what: Who made the batch that this is the form of.
         """
-        if self.kind == "dict" and isinstance(batch, dict) and self._keys() == set(batch):
-            form = self
-        else:
-            form = form_of(batch, name)
+        same = self.kind == "dict" and isinstance(batch, dict) and self._keys() == set(batch)
+        if same:
+            _check_arrays(batch, name)
+        form = self if same else form_of(batch, name)
         if (form.kind, form.x, form.label) != (self.kind, self.x, self.label):
             raise InputTypeError(f"{what} is {self} and {name} is {form}; make them alike")
         return form.split(batch)
@@ -187,12 +187,16 @@ def form_of(batch: Any, name: str) -> Form:
     if len(keys) not in {1, 2}:
         hint = "; leave out what the ratio is not of" if keys else ""
         raise InputTypeError(f"{name} must hold samples and labels, got a {_kind(batch)} of {len(keys)} arrays{hint}")
-    for key in keys:
-        if not is_array_api_obj(batch[key]):
-            raise InputTypeError(f"{name} must be a {_kind(batch)} of arrays, {key!r} is a {_kind(batch[key])}")
+    _check_arrays(batch, name)
     if isinstance(batch, dict) and len(keys) == 2:
         keys = _sample_first(batch, keys, name)
     return Form(_kind(batch), keys[0], keys[1] if len(keys) == 2 else None)
+
+
+def _check_arrays(batch: Any, name: str) -> None:
+    for key, leaf in batch.items() if isinstance(batch, dict) else enumerate(batch):
+        if not is_array_api_obj(leaf):
+            raise InputTypeError(f"{name} must be a {_kind(batch)} of arrays, {key!r} is a {_kind(leaf)}")
 
 
 def _sample_first(batch: dict[Any, Any], keys: list[Any], name: str) -> list[Any]:

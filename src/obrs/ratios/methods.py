@@ -13,7 +13,17 @@ from .._inputs import check_count, check_positive
 from .._names import lookup
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import Course
-from .labelled import call_with, encode_labels, join, label_index, label_numbers, needs_label, parts, takes_label
+from .labelled import (
+    Labelled,
+    call_with,
+    encode_labels,
+    join,
+    label_index,
+    label_numbers,
+    needs_label,
+    parts,
+    takes_label,
+)
 from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
@@ -480,7 +490,7 @@ def _copied(module: Any, task: Task, name: str) -> Any:
     if not isinstance(module, torch.nn.Module):
         raise InputTypeError(f"{name} must be a torch module, got {type(module).__name__}")
     _check_label(module, task, name)
-    batch = task.held_fake[:2]
+    batch = _extremes(task)
     devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
     if devices - {batch.device}:
         where = ", ".join(sorted(map(str, devices)))
@@ -489,9 +499,25 @@ def _copied(module: Any, task: Task, name: str) -> Any:
         mode = module.training
         try:
             call_with(module.eval(), batch)  # after this, modules with old-style spectral norm can be copied, too
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            if task.form.known is None:
+                raise
+            labels = f"{task.form.known[0]} to {task.form.known[-1]}"
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"{name} cannot take samples of {task.shape} with labels {labels}: {reason}") from error
         finally:
             module.train(mode)
     return deepcopy(module)
+
+
+def _extremes(task: Task) -> Any:
+    """Return two samples; with labels that are integers, the smallest and the largest of those."""
+    import torch
+
+    batch = task.held_fake[:2]
+    if task.form.known is None:
+        return batch
+    return Labelled(batch.x, torch.as_tensor(task.form.known[[0, -1]], device=batch.device))
 
 
 def whitening(x: Tensor) -> Tensor:
