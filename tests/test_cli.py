@@ -17,7 +17,7 @@ from pyarrow import parquet
 from obrs.cli import app, main
 from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
-from obrs.scores import FORMATS, column, labels, read_table, select_quotas, write_table
+from obrs.scores import FORMATS, column, labels, read_table, write_table
 from obrs.selection import inclusion_probability
 
 N = 400
@@ -137,14 +137,6 @@ def test_a_budget_holds_in_groups_of_different_sizes(folder, capsys):
         pi[mine] = inclusion_probability(log_ratio[mine], n)
         np.testing.assert_allclose(column(kept, "inclusion_probability")[here], pi[rows], rtol=1e-12)
         assert column(kept, "weight")[here].mean() == pytest.approx(1)
-
-
-def test_groups_that_keep_different_numbers_do_not_share_their_randomness():
-    values, codes = np.zeros(402), np.repeat([0, 1], [200, 202])
-    kept, pi = select_quotas(values, codes, np.asarray([100, 101]), design="poisson")
-    np.testing.assert_allclose(pi, 0.5)
-    both = np.intersect1d(kept[kept < 200], kept[kept >= 200] - 200)
-    assert len(both) < 75, "on shared random numbers both groups would keep the same places, about 100"
 
 
 def test_output_may_be_the_input(folder, capsys):

@@ -6,14 +6,14 @@ fewer, asks for a fixed-size sample without replacement whose inclusion probabil
 they differ only in how the candidates depend on each other.
 
 Everything is computed in NumPy memory in float64, and all randomness comes from `draws`: the result is a pure
-function of (log_ratio, n, seed, design, groups), whatever the backend.
+function of (log_ratio, n, seed, design, groups, shares), whatever the backend.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
     | Sampling Algorithms (Tillé, 2006), a survey of designs
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from operator import index
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._arrays import host_view, like
-from ._inputs import as_groups, as_log_ratio, check_ratios
+from ._groups import Groups, counts_of, groups_of, shares_of, sizes_of
+from ._inputs import as_log_ratio, check_ratios
 from ._names import lookup
 from .draws import Purpose, uniform_columns, words
 from .errors import InputError, InputTypeError
@@ -57,11 +58,12 @@ class _Pool(NamedTuple):
 
 def select(
     log_ratio: Array,
-    n: int,
+    n: int | Mapping[Any, int] | Array,
     *,
     seed: int = 0,
     design: str = "pivotal",
     groups: Array | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
 ) -> Array:
     """Choose exactly `n` candidates of a pool, candidate i with probability `min(c r_i, 1)`.
 
@@ -79,10 +81,14 @@ def select(
 
     Args:
         log_ratio: `log p(x) - log q(x)` of the candidates, shape `(N,)`; -inf means r = 0, never selected.
-        n: How many to select; with `groups`, from each.
+        n: How many to select; with `groups`, from each: a number, a dict by label, or an array in the order of the
+            sorted labels. With `shares`, how many in all.
         seed: Integer with `0 <= seed < 2**64`.
         design: One of `DESIGNS`.
-        groups: Integer labels 0 … G-1, shape `(N,)`: exactly n of each group.
+        groups: Labels, shape `(N,)`: integers, text, or whatever `np.unique` sorts. Each group has its own constant.
+        shares: The shares of the groups among the n, as a dict by label or an array in the order of the sorted labels;
+            they are divided by their sum. Group g gets the share of n, rounded so that the sum is n: all are rounded
+            down, and what is left goes to the largest remainders, at a tie to the first label.
 
     Returns:
         Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
@@ -92,8 +98,12 @@ def select(
         >>> log_ratio = np.log([4.0, 1.0, 0.5, 0.5, 0.0001])
         >>> select(log_ratio, 3, seed=1)
         array([0, 1, 3])
-        >>> select(log_ratio, 1, groups=[0, 0, 1, 1, 1])
+        >>> select(log_ratio, 1, groups=["cat", "cat", "dog", "dog", "dog"])
         array([0, 2])
+        >>> select(log_ratio, {"cat": 0, "dog": 3}, groups=["cat", "cat", "dog", "dog", "dog"])
+        array([2, 3, 4])
+        >>> select(log_ratio, 3, groups=["cat", "cat", "dog", "dog", "dog"], shares={"cat": 2, "dog": 1})
+        array([0, 1, 3])
 
     References:
         | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
@@ -102,9 +112,9 @@ def select(
     """
     draw = lookup(DESIGNS, design, "design")
     x, values = _candidates(log_ratio)
-    group, count = (None, 1) if groups is None else as_groups(groups, x)
-    size = _as_size(n)
-    pi = _solve(values, size, group, count)
+    wanted = _wanted(n, groups, shares, tuple(x.shape))
+    size, group, count = wanted.size, wanted.group, len(wanted.size)
+    pi = _solve(values, wanted)
 
     selected = pi == 1
     ids = np.flatnonzero((pi > 0) & ~selected)
@@ -114,7 +124,13 @@ def select(
     return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
 
 
-def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = None) -> Array:
+def inclusion_probability(
+    log_ratio: Array,
+    n: int | Mapping[Any, int] | Array,
+    *,
+    groups: Array | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
+) -> Array:
     """Return the probability `min(c r_i, 1)` with which `select` takes each candidate; they sum to `n`.
 
     Among all ways to choose n of the pool these bring the chosen closest to the target, in every f-divergence.
@@ -122,8 +138,7 @@ def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = No
 
     Args:
         log_ratio: Log-ratios of the candidates, shape `(N,)`.
-        n: How many are to be selected; with `groups`, from each.
-        groups: Integer labels 0 … G-1, shape `(N,)`.
+        n, groups, shares: As for `select`; the probabilities of each group sum to what it gets of n.
 
     Returns:
         Probabilities of the shape, backend, dtype and device of `log_ratio`, without gradient. They sum to n in
@@ -142,8 +157,7 @@ def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = No
         | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
     """
     x, values = _candidates(log_ratio)
-    group, count = (None, 1) if groups is None else as_groups(groups, x)
-    return like(_solve(values, _as_size(n), group, count), x)
+    return like(_solve(values, _wanted(n, groups, shares, tuple(x.shape))), x)
 
 
 def _candidates(log_ratio: Any) -> tuple[Array, Floats]:
@@ -171,19 +185,66 @@ def _as_size(n: Any) -> int:
     return size
 
 
-def _solve(values: Floats, n: int, group: Ints | None, count: int) -> Floats:
-    """Return the inclusion probabilities in float64: n in each group, to the last bits."""
+class _Wanted(NamedTuple):
+    """How many to choose of each group.
+
+    Attributes:
+        size: One whole number per group, or a single one.
+        groups: The groups, or None for one pool.
+        shares: The shares that the sizes come from, if they do.
+    """
+
+    size: Ints
+    groups: Groups | None = None
+    shares: Floats | None = None
+
+    @property
+    def group(self) -> Ints | None:
+        return None if self.groups is None else self.groups.code
+
+
+def _wanted(n: Any, groups: Any, shares: Any, shape: tuple[int, ...]) -> _Wanted:
+    if groups is None:
+        if shares is not None or isinstance(n, Mapping):
+            what = "n by label" if shares is None else "shares"
+            raise InputError(f"{what} needs to know the label of each candidate; give groups")
+        return _Wanted(np.array([_as_size(n)]))
+    found = groups_of(groups, shape)
+    if shares is not None:
+        if isinstance(n, Mapping):
+            raise InputError("with shares, n is one number for all groups together, got a dict")
+        part = shares_of(shares, found.labels)
+        return _Wanted(sizes_of(_as_size(n), part), found, part)
+    if isinstance(n, Mapping | list | tuple) or (hasattr(n, "ndim") and n.ndim > 0):
+        return _Wanted(counts_of(n, found.labels), found)
+    return _Wanted(np.full(len(found.labels), _as_size(n)), found)
+
+
+def _check_available(available: Ints, wanted: _Wanted, total: int) -> None:
+    """Raise if a group has too few candidates with r > 0."""
+    for short in np.flatnonzero(available < wanted.size)[:1]:
+        where, size, rest = "", total, ""
+        if wanted.groups is not None:
+            where, size = f" of group {wanted.groups.labels[short]!r}", wanted.groups.size[short]
+        if wanted.shares is not None:
+            kept = wanted.shares > 0
+            rest = f"; with these shares n can be {int(np.min(available[kept] / wanted.shares[kept]))}"
+        few = f"only {available[short]} have r > 0"
+        raise InputError(f"cannot select {wanted.size[short]} of the {size} candidates{where}: {few}{rest}")
+
+
+def _solve(values: Floats, wanted: _Wanted) -> Floats:
+    """Return the inclusion probabilities in float64: to the last bits, each group's sum to what is wanted of it."""
+    n, group, count = wanted.size, wanted.group, len(wanted.size)
     positive = values > -inf
     available = _total(positive, group, count).astype(np.int64)
-    if (available < n).any():
-        first = int(np.argmax(available < n))
-        where, size = ("", values.size) if group is None else (f" of group {first}", np.count_nonzero(group == first))
-        raise InputError(f"cannot select {n} of the {size} candidates{where}: only {available[first]} have r > 0")
+    _check_available(available, wanted, values.size)
+    positive &= _spread(n > 0, group)
 
-    if group is None:
-        found = of_rows(values[None], None, np.array([n / values.size]))
-    else:
-        found = of_groups(values, None, group, n / np.bincount(group, minlength=count))
+    if wanted.groups is None:
+        found = of_rows(values[None], None, n / values.size)
+    else:  # of which none is wanted, the solver is asked for one
+        found = of_groups(values, None, wanted.groups.code, np.maximum(n, 1) / wanted.groups.size)
     # The solver says who is saturated, up to the rounding of log c, by 1 where log-ratios are of the order of 1e16.
     # The others share what is left in proportion to r, summed anew relative to their largest, since pi must sum to n.
     # Who would get more than 1 is saturated, too.
