@@ -21,8 +21,8 @@ from ..errors import InputError
 from ..types import Array
 from .model import Model
 from .proposals import Batch, concatenate, propose_batch, score_batch, take, warn_of_train_mode
-from .rejection import gather
 from .samples import Calls, Samples, unjudged
+from .streams import gather
 
 __all__ = ["SIR", "TopK", "Truncation"]
 

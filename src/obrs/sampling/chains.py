@@ -20,8 +20,8 @@ from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
 from .model import Model
 from .proposals import Batch, concatenate, length, propose_batch, score_batch, take, warn_of_train_mode
-from .rejection import gather
 from .samples import Calls, Samples, join
+from .streams import gather
 
 __all__ = ["MHGAN"]
 
