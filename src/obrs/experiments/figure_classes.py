@@ -76,6 +76,7 @@ def run(config: Config, rows: Rows) -> None:
 
 
 def _one_seed(config: Config, seed: int, progress: bool | None) -> dict[str, Any]:
+    from ..fitting.seeds import derived, own_noise
     from ..models.classifier import fit_classifier, small_classifier
     from ..ratios.methods import Network
     from ..ratios.refit import refit
@@ -88,9 +89,11 @@ def _one_seed(config: Config, seed: int, progress: bool | None) -> dict[str, Any
         return generate(normals(ids, 32, seed=seed), labels), labels
 
     def classifier(part: str, features: int) -> Any:
-        net = small_classifier(8, width=12, features=features)
-        options: Any = {"epochs": config.epochs, "seed": seed, "progress": progress}
-        return fit_classifier(*parts[part], network=net, **options)
+        own = derived(seed, part)
+        with own_noise() as reseed:
+            reseed(own)
+            net = small_classifier(8, width=12, features=features)
+        return fit_classifier(*parts[part], network=net, epochs=config.epochs, seed=own, progress=progress)
 
     look_at, judge = classifier("features", 48), classifier("judge", 32)
 
@@ -109,7 +112,8 @@ def _one_seed(config: Config, seed: int, progress: bool | None) -> dict[str, Any
     )
     pilot = propose(np.arange(_CLASSES * config.pilot))
     scores, labels = log_ratio(seen(pilot)), pilot[1]
-    shares = np.bincount(parts["ratio"][1], minlength=_CLASSES)
+    known = [parts[part][1] for part in ("generator", "features", "ratio")]  # all but what the judge has
+    shares = np.bincount(np.concatenate(known), minlength=_CLASSES)
     rules: dict[str, Any] = {
         "none": None,
         "one": Budgeted.fit(scores, config.budget),
@@ -137,6 +141,7 @@ def _one_seed(config: Config, seed: int, progress: bool | None) -> dict[str, Any
         "judge": judge.accuracy(*parts["reference"]),
         "right": right / proposed,
         "proposed": proposed,
+        "shares": shares / shares.sum(),
         "kept": kept,
         "frechet": distance,
     }

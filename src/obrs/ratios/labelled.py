@@ -201,13 +201,14 @@ def _check_arrays(batch: Any, name: str) -> None:
 
 def _sample_first(batch: dict[Any, Any], keys: list[Any], name: str) -> list[Any]:
     """Return the two keys of a dict, that of the sample first."""
-    for says_x in (
+    signs: tuple[Callable[[Any, Any], bool], ...] = (
         lambda key, other: key in _X and other not in _X,
         lambda key, other: other in _LABEL and key not in _LABEL,
         lambda key, other: _is_float(batch[key]) and not _is_float(batch[other]),
-    ):
+    )
+    for is_sample in signs:
         for pair in (keys, keys[::-1]):
-            if says_x(*pair):
+            if is_sample(*pair):
                 return pair
     first, second = keys
     raise InputError(
@@ -334,7 +335,7 @@ def label_index(module: Any, label: Tensor) -> Tensor:
 
 def _is_float(x: Any) -> bool:
     if isinstance(x, np.ndarray):
-        return x.dtype.kind == "f"
+        return bool(x.dtype.kind == "f")
     return bool(array_namespace(x).isdtype(x.dtype, "real floating"))
 
 
