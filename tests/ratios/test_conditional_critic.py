@@ -38,8 +38,9 @@ def run(digits):
 
 @pytest.mark.filterwarnings("ignore:the classifier separates the two sets")  # so few steps make poor digits
 def test_the_repair_of_a_conditional_hinge_critic_runs_as_written(digits, run):
-    with pytest.raises(InputError, match="says no log-ratio"):
+    with pytest.raises(InputError, match="says no log-ratio") as caught:
         run.log_ratio(run.propose(range(3)))
+    assert FINE_TUNE in str(caught.value)
     x, y = torch.as_tensor(digits.train[700:]), torch.as_tensor(digits.train_labels[700:])
     with torch.no_grad():
         scores = run.critic(x, y), run.critic(*run.propose(range(800)))

@@ -13,6 +13,7 @@ from .._names import lookup
 from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.tensors import fill_module, under
+from ..ratios.critics import FINE_TUNE
 from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
@@ -56,7 +57,7 @@ class Trained:
         if found is None:
             raise InputError(
                 f"a critic trained with {self.config.generator_loss!r} says no log-ratio; train with two_heads=true, "
-                "or fit a ratio on samples of the generator"
+                f"or make one with {FINE_TUNE}, propose = run.propose and critic = run.critic"
             )
         return found
 
