@@ -20,7 +20,7 @@ ROOMS = [
     ["_prefix", "_confidence", "_groups", "models", "data"],
     ["_influence"],
     ["acceptance"],
-    ["profile", "selection"],
+    ["profile", "selection", "group_plan"],
     ["plotting", "_formats"],
     ["scores"],
     ["sampling", "metrics"],
