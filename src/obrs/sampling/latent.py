@@ -336,6 +336,7 @@ class _Draw:
     """Draw latents and what the frozen generator makes of them; the seed decides all randomness of a training."""
 
     def __init__(self, model: Model, who: str, seed: int) -> None:
+        model.need_no_labels(who)
         self.generate, self.like = model.generate, model.latent(np.arange(1), seed=seed)
         if not is_torch_array(self.like):
             raise InputTypeError(f"{who} needs a model of torch; give Model(..., like=torch.empty(0))")

@@ -1,8 +1,8 @@
 """The first proposals of a run, made within its limits, and the rule that is fitted to them."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
@@ -77,11 +77,19 @@ class Fit:
         elif is_number(self.budget):
             check_budget(self.budget)
 
+    @property
+    def largest_budget(self) -> float:
+        """The budget, or the largest of those of groups."""
+        each = self.budget.values() if isinstance(self.budget, Mapping) else np.ravel(self.budget).tolist()
+        return max((check_budget(k) for k in each), default=1.0)
+
     def given(self, rule: Rule) -> "Fit":
         """Return the fit that is this rule already."""
-        if self.groups is not None:
+        if self.groups is not None and not isinstance(rule, Grouped):
             raise InputError("groups are for a rule that is still to be fitted; leave out groups, or calibrate")
-        return Fit(self.budget, own=lambda scores: rule)
+        if isinstance(rule, Grouped) and self.groups is not None:  # one that was saved has forgotten where they are
+            rule = replace(rule, of=self.groups)
+        return Fit(1.0, own=lambda scores: rule)
 
     def __call__(self, pilot: Proposals) -> Rule:
         rule: Rule
@@ -116,7 +124,7 @@ def make_pilot(
     if pilot and fit.groups is not None:
         while _thin(fit, made) and number_of(made) < most:
             before = number_of(made)
-            make_proposals(made, PILOT, propose, log_ratio, course, so_far, n)
+            make_proposals(made, course.size, propose, log_ratio, course, so_far, n)
             if number_of(made) == before:
                 break
         warn_of_thin_groups(fit, made)
@@ -152,6 +160,7 @@ def make_proposals(
 
 
 def number_of(made: list[Proposals]) -> int:
+    """Return how many proposals are made."""
     return sum(len(part) for part in made)
 
 
@@ -162,6 +171,7 @@ def _thin(fit: Fit, made: list[Proposals]) -> dict[Any, int]:
 
 
 def warn_of_thin_groups(fit: Fit, made: list[Proposals]) -> None:
+    """Name the groups that have too few proposals."""
     if thin := _thin(fit, made):
         some = ", ".join(f"{label!r} ({size})" for label, size in list(thin.items())[:5])
         rest = f" and {len(thin) - 5} more" if len(thin) > 5 else ""

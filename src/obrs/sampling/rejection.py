@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._groups import shares_of, sizes_of
+from .._groups import groups_of
 from .._inputs import check_count, is_number
 from .._progress import reporting
 from ..draws import Purpose, words
@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
 from .pilot import PILOT, Course, Fit, LabelsOf, make_pilot, make_proposals, number_of, warn_of_thin_groups
-from .proposals import NOTHING, Proposals, join_proposals, warn_of_train_mode
+from .proposals import NOTHING, Proposals, join_proposals, label_batch, warn_of_train_mode
 from .samples import Samples, join, stopped
 from .streams import (
     Limits,
@@ -98,10 +98,11 @@ def sample(
         return _until_n(propose, log_ratio, n, fit.given(calibrate), 0, course)
     if calibrate is not None:
         return _until_n(propose, log_ratio, n, fit, check_count(calibrate, "calibrate"), course)
-    total = n * float(fit.budget) if is_number(fit.budget) else np.inf
-    if total <= PILOT:
+    total = n * fit.largest_budget
+    if total <= PILOT and is_number(budget):
         return _of_pool(propose, log_ratio, n, ceil(total), fit, course)
-    return _until_n(propose, log_ratio, n, fit, PILOT, course, most=min(total, _MOST_PILOT))
+    most = max(PILOT, min(total, _MOST_PILOT))
+    return _until_n(propose, log_ratio, n, fit, min(PILOT, ceil(total)), course, most)
 
 
 def sample_pool(
@@ -178,12 +179,11 @@ def sample_proposals(
     """
     proposed, fit = check_count(proposed, "proposed"), Fit(budget, groups, shares)
     course = Course(batch_size, seed, start, proposed, max_seconds, progress)
-    pilot = PILOT
+    pilot, most = PILOT, _MOST_PILOT
     if callable(calibrate):
         fit, pilot = fit.given(calibrate), 0
     elif calibrate is not None:
-        pilot = check_count(calibrate, "calibrate")
-    most = 0 if calibrate is not None else _MOST_PILOT
+        pilot, most = check_count(calibrate, "calibrate"), 0
     warn_of_train_mode(propose, log_ratio)
     parts: list[Samples] = []
     with reporting(proposed, course.progress) as report, keeping(lambda: join(parts) if parts else None):
@@ -275,15 +275,14 @@ def _of_pool(propose: Proposal, log_ratio: LogRatio, n: int, pool: int, fit: Fit
 def _chosen(pool: Proposals, n: int, fit: Fit, seed: int) -> Samples:
     """Choose exactly n of a pool; with groups, as many of each as is its part."""
     begun = perf_counter()
-    sizes: Any = n
-    groups = None
+    groups: dict[str, Any] = {}
     if fit.groups is not None:
-        found = fit.found(pool)
-        shares = found.size / len(pool) if fit.shares is None else shares_of(fit.shares, found.labels)
-        sizes, groups = dict(zip(found.labels, sizes_of(n, shares).tolist(), strict=True)), found.code
+        labels = label_batch(fit.groups, pool.x)
+        equal = groups_of(labels, pool.log_ratio.shape).size  # all groups keep the same share of their proposals
+        groups = {"groups": labels, "shares": equal if fit.shares is None else fit.shares}
     if n:
-        index = select(pool.log_ratio, sizes, seed=_seed_of(pool, seed), groups=groups)
-        log_pi = np.log(inclusion_probability(pool.log_ratio, sizes, groups=groups)[index])
+        index = select(pool.log_ratio, n, seed=_seed_of(pool, seed), **groups)
+        log_pi = np.log(inclusion_probability(pool.log_ratio, n, **groups)[index])
     else:
         index, log_pi = np.empty(0, np.int64), np.empty(0)
     return stopped(chosen(pool, index, lambda log_ratio, x: log_ratio - log_pi, begun), "pool")

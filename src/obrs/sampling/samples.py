@@ -246,14 +246,22 @@ def _one_of(rules: Sequence[Any]) -> Any:
     return rules[0] if all(rule is rules[0] or _alike(rule, rules[0]) for rule in rules) else None
 
 
+def _rate_of(rule: Any) -> float:
+    """Return the rate that a rule was fitted for, 1 if it does not say."""
+    rate: Any = getattr(rule, "rate", None)
+    if is_number(rate) and 0 < float(rate) <= 1:
+        return float(rate)
+    budget: Any = getattr(rule, "budget", None)
+    return 1 / float(budget) if is_number(budget) and float(budget) >= 1 else 1.0
+
+
 def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and type(one) in RULES.values() and one == other
 
 
 def stopped(samples: Samples, how: str) -> Samples:
     """Return the samples of one run, with how it stopped."""
-    rate = getattr(samples.rule, "rate", None) or 1 / (getattr(samples.rule, "budget", None) or 1.0)
-    rate = float(rate) if is_number(rate) and 0 < float(rate) <= 1 else 1.0
+    rate = _rate_of(samples.rule)
     return replace(samples, runs=(Run(how, len(samples), samples.proposed, rate),))
 
 

@@ -82,15 +82,20 @@ class Trained:
         """Return the generator with its latent and score, as the samplers of `obrs.SAMPLERS` take it.
 
         Args:
-            real: Some real samples, for samplers that need them.
+            real: Some real samples, for samplers that need them; with classes `(samples, labels)`.
             network: "generator" or "ema".
         """
-        if self.counts:
-            raise InputError("a model with classes is sampled by obrs.sample(run.propose, run.log_ratio, ...)")
         like = next(self.generator.parameters()).detach()
         generate, ratio = self._network(network), objective(self.config).log_ratio
-        self.log_ratio(generate(torch.zeros(1, self.config.latent).to(like)))  # says so if there is no log-ratio
-        return Model(generate, lambda x: ratio(self.critic(x)), self.config.latent, real=real, like=like)
+        self.log_ratio(self.propose(range(1), network=network))  # says so if there is no log-ratio
+        return Model(
+            generate,
+            lambda *x: ratio(self.critic(*x)),
+            self.config.latent,
+            real=real,
+            like=like,
+            labels=self.counts or None,
+        )
 
     def _network(self, name: str) -> Any:
         found = lookup({"generator": self.generator, "ema": self.ema}, name, "network")
