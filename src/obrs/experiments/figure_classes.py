@@ -225,17 +225,19 @@ def _error(values: Floats) -> float:
 
 
 def render(record: Record) -> str:
-    """Return kept shares of the rarest and commonest class, and Fréchet distances, of every rule."""
+    """Return what is kept of the rarest and the commonest class, and Fréchet distances, of every rule."""
     n, k = record.config["kept"], record.config["budget"]
-    lines = [f"digits, K = {k:g}, {len(record.rows)} seeds, {n} samples per distance, ± standard error over seeds"]
-    lines.append(f"{'':20}{'kept per class':>18}   Fréchet distance   change by rejection")
+    lines = [f"digits, K = {k:g}, {len(record.rows)} GANs, {n} samples per distance; mean ± standard error over GANs"]
+    lines.append(f"{'':20}{'kept per class':>16}{'Fréchet distance':>20}{'against no rejection':>24}")
     before = _means(record, "none")
     for rule, label in RULES.items():
         after = _means(record, rule)
         rates = [numbers(row["kept"][rule]) / numbers(row["proposed"]) for row in record.rows]
         span = f"{100 * min(map(np.min, rates)):.0f} to {100 * max(map(np.max, rates)):.0f} %"
-        change = "" if rule == "none" else f"{np.mean(after - before):+.2f} ± {_error(after - before):.2f}"
-        lines.append(f"{label:20}{span:>18}   {np.mean(after):6.2f} ± {_error(after):.2f}     {change:>14}")
+        change = 100 * (after / before - 1)
+        said = "" if rule == "none" else f"{np.mean(change):+.0f} ± {_error(change):.0f} %"
+        distance = f"{np.mean(after):.2f} ± {_error(after):.2f}"
+        lines.append(f"{label:20}{span:>16}{distance:>20}{said:>24}")
     return "\n".join(lines)
 
 
@@ -275,15 +277,17 @@ def _bars(axes: Any, row: dict[str, Any], budget: float) -> None:
 
 
 def _distances(axes: Any, record: Record) -> None:
-    for at, rule in enumerate(RULES):
-        each = _means(record, rule)
+    before = _means(record, "none")
+    axes.axvline(100, color=_COLOURS["none"], lw=1.5)
+    for at, rule in enumerate(("one", "class", "shares")):
+        each = 100 * _means(record, rule) / before
         axes.barh(at, np.mean(each), 0.62, color=_COLOURS[rule], alpha=0.45, lw=0)
         axes.plot(each, at + np.linspace(-0.15, 0.15, len(each)), "o", color=_COLOURS[rule], ms=5)
         if len(each) > 1:
             axes.errorbar(np.mean(each), at, xerr=_error(each), color="black", capsize=4, lw=1.2)
-    axes.set_yticks(range(len(RULES)), list(RULES.values()))
+    axes.set_yticks(range(3), [RULES[rule] for rule in ("one", "class", "shares")])
     axes.invert_yaxis()
-    axes.set(xlabel="Fréchet distance to real digits")
+    axes.set(xlabel="Fréchet distance to real digits, % of that without rejection (line)")
     axes.set_xlim(left=0)
     axes.set_title("Lower is better")
     tidy(axes, None)
