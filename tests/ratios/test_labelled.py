@@ -12,6 +12,7 @@ from obrs.errors import InputError, InputTypeError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp
 from obrs.ratios.boosted import Boosted
+from obrs.ratios.critics import as_log_ratio
 from obrs.ratios.labelled import Labelled, form_of, needs_label, takes_label
 from obrs.ratios.methods import Ensemble, FineTune, Head, Network, critic_features
 from obrs.ratios.refit import METHODS, load_ratio, refit
@@ -135,8 +136,12 @@ class TestForms:
         assert not set(task.held_real.label.tolist()) & set(task.real.batch(0, 1200).label.tolist())
 
     def test_critics_that_see_no_label_get_none(self):
-        fitted = refit(real_samples(), propose, FineTune(mlp((1, 8, 1))), steps=5)
+        net = mlp((1, 8, 1))
+        nn.init.zeros_(net[-1].weight)  # from chance on, whatever the first layer
+        nn.init.zeros_(net[-1].bias)
+        fitted = refit(real_samples(), propose, FineTune(net), steps=5)
         x, label = real_samples(50)
+        assert np.ptp(fitted((x, label))) > 0
         np.testing.assert_array_equal(fitted((x, label)), fitted((x, label[::-1].copy())))
 
     def test_images_get_a_projection(self):
@@ -191,6 +196,17 @@ class TestForms:
         floats, integers = np.zeros((3, 2)), np.zeros(3, int)
         batch = {key: floats if key == sample else integers for key in keys}
         assert form_of(batch, "real").x == sample
+
+    def test_a_critic_of_labels_is_a_log_ratio_of_batches(self):
+        x, label = (torch.as_tensor(part) for part in real_samples(4))
+        net = critic().double()
+        expected = net(x, label)[:, 0]
+        ratio = as_log_ratio(net)
+        for batch in ((x, label), (x, label, x), {"y": label, "pixels": x}):
+            assert torch.equal(ratio(batch), expected)
+        plain = mlp((1, 1)).double()
+        assert torch.equal(as_log_ratio(plain)((x, label)), plain(x)[:, 0])
+        assert torch.equal(as_log_ratio(lambda batch: net(*batch))((x, label)), expected)
 
     def test_pairs_have_one_label(self):
         real = Labelled(torch.arange(6.0)[:, None], torch.tensor([2, 1, 1, 9, 2, 2]))

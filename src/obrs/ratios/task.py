@@ -221,7 +221,8 @@ def fit_network(
             real, fake = task.batch(step)
             value = loss(module, real, fake)
             if not bool(value.isfinite()):
-                check_numbers(parts(fake)[0], "propose")
+                for part in parts(fake):
+                    check_numbers(part, "propose")
             return value
 
         return fit_best(
