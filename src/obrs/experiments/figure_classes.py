@@ -250,7 +250,7 @@ def plot(record: Record) -> Any:
     count = len(record.rows)
     cells = drawn.add_gridspec(2, max(count, 2), height_ratios=[1, 1.1])
     for column, row in enumerate(record.rows):
-        axes = drawn.add_subplot(cells[0, column])
+        axes = drawn.add_subplot(cells[0, column], sharey=drawn.axes[0] if column else None)
         _bars(axes, row, budget)
         axes.set_title(f"GAN {column + 1}")
         axes.set(xlabel="digit, most kept first", ylabel="kept of the class, %" if not column else "")
@@ -289,5 +289,5 @@ def _distances(axes: Any, record: Record) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="Fréchet distance to real digits, % of that without rejection (line)")
     axes.set_xlim(left=0)
-    axes.set_title("Lower is better")
+    axes.set_title("Fréchet distance: lower is better")
     tidy(axes, None)
