@@ -168,6 +168,15 @@ def test_a_part_of_the_pilot_that_no_rule_fits_is_not_worth_an_error_of_its_own(
     assert caught.value.partial is None
 
 
+def test_a_part_of_a_pool_that_cannot_be_chosen_from_is_none():
+    def impossible(x):
+        return np.where(np.arange(len(x)) < 200, -np.inf, 0.0)
+
+    with pytest.raises(ExhaustedError, match="kept 0 of 50 samples in 100 proposals") as caught:
+        sample_pool(propose, impossible, 50, pool=400, max_proposed=100)
+    assert caught.value.partial is None
+
+
 def test_an_exception_in_a_number_of_proposals_keeps_what_was_kept():
     with pytest.raises(ZeroDivisionError) as caught:
         sample_proposals(failing(7000), log_ratio, 20_000, budget=4)

@@ -18,7 +18,8 @@ from .proposals import NOTHING, Proposals, join_proposals, label_batch, score_pr
 from .samples import Samples, stopped
 from .streams import Limits, cut_short, deciding_uniforms, judge, keeping
 
-__all__ = ["PILOT", "Course", "Fit", "LabelsOf", "make_pilot", "make_proposals", "number_of", "warn_of_thin_groups"]
+__all__ = ["PILOT", "Course", "Fit", "LabelsOf", "make_pilot", "make_proposals", "number_of", "salvaged"]
+__all__ += ["warn_of_thin_groups"]
 
 PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 PER_GROUP = 200  # proposals that the constant of a group should be fitted on
@@ -144,10 +145,7 @@ def make_proposals(
     """Add so many proposals to those that are made, or as many as may be; `so_far` is what can be kept of them."""
 
     def partial() -> Samples | None:
-        try:
-            return so_far() if number_of(made) else None
-        except Exception:  # such as too few to fit a rule on, or groups that fail
-            return None
+        return salvaged(so_far) if number_of(made) else None
 
     first = course.start + number_of(made)
     stop = first + number if course.stop is None else min(first + number, course.stop)
@@ -157,6 +155,14 @@ def make_proposals(
                 raise cut_short(f"{course.max_seconds:g} seconds", "raise max_seconds", n, partial())
             made.append(score_proposals(propose, log_ratio, np.arange(low, min(low + course.size, stop))))
             report(number_of(made), number_of(made))
+
+
+def salvaged(so_far: Callable[[], Samples | None]) -> Samples | None:
+    """Return what can be kept of a pilot or a pool that was cut short, None if that fails."""
+    try:
+        return so_far()
+    except Exception:  # such as too few to fit a rule on, or groups that fail: the first error is the one to show
+        return None
 
 
 def number_of(made: list[Proposals]) -> int:

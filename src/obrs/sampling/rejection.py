@@ -20,7 +20,7 @@ from ..draws import Purpose, words
 from ..errors import InputError
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .pilot import PILOT, Course, Fit, LabelsOf, make_pilot, make_proposals, number_of, warn_of_thin_groups
+from .pilot import PILOT, Course, Fit, LabelsOf, make_pilot, make_proposals, number_of, salvaged, warn_of_thin_groups
 from .proposals import NOTHING, Proposals, join_proposals, label_batch, warn_of_train_mode
 from .samples import Samples, join, stopped
 from .streams import (
@@ -123,7 +123,7 @@ def sample_pool(
     """Keep exactly `n` of exactly `pool` proposals, each with probability min(c r, 1).
 
     With `groups`, each label has a constant of its own, and a number of the n in proportion to its proposals or as
-    `shares` says, rounded by largest remainder.
+    `shares` says, rounded by largest remainder. A group that gets none of the n is missing from averages, too.
 
     Args:
         propose, log_ratio, n: As for `sample`.
@@ -164,7 +164,8 @@ def sample_proposals(
 ) -> Samples:
     """Make exactly `proposed` proposals and keep those that the rule accepts, about 1 in `budget`.
 
-    The cost is fixed, the number kept is not. The first 4096 proposals, or all of them, fit the rule.
+    The cost is fixed, the number kept is not. The first 4096 proposals fit the rule, or all if there are fewer; with
+    groups, more as for `sample`.
 
     Args:
         propose, log_ratio: As for `sample`.
@@ -266,7 +267,7 @@ def _of_pool(propose: Proposal, log_ratio: LogRatio, n: int, pool: int, fit: Fit
     with reporting(pool, course.progress) as report:
         make_proposals(made, pool, propose, log_ratio, course, so_far, n, report)
     if number_of(made) < pool:
-        raise cut_short(f"{number_of(made)} proposals", "raise max_proposed", n, so_far())
+        raise cut_short(f"{number_of(made)} proposals", "raise max_proposed", n, salvaged(so_far))
     if fit.groups is not None:
         warn_of_thin_groups(fit, made)
     return _chosen(join_proposals(made), n, fit, course.seed)
