@@ -134,6 +134,10 @@ def _one_seed(config: Config, seed: int, progress: bool | None) -> dict[str, Any
         proposed += np.bincount(labels, minlength=_CLASSES)
         for name, rule in rules.items():
             taken = np.arange(block) if rule is None else np.flatnonzero(accept(rule(scores, labels), ids, seed=seed))
+            if len(taken) < config.kept:  # distances compare at equal n only
+                raise InputError(
+                    f"{name} kept {len(taken)} of {block} proposals, {config.kept} are needed; raise pilot"
+                )
             kept[name] += np.bincount(labels[taken], minlength=_CLASSES)
             distance[name].append(frechet(real, features[taken[: config.kept]]))
     return {
@@ -237,7 +241,7 @@ def render(record: Record) -> str:
         change = 100 * (after / before - 1)
         said = "" if rule == "none" else f"{np.mean(change):+.0f} ± {_error(change):.0f} %"
         distance = f"{np.mean(after):.2f} ± {_error(after):.2f}"
-        lines.append(f"{label:20}{span:>16}{distance:>20}{said:>24}")
+        lines.append(f"{label:20}{span:>16}{distance:>20}{said:>24}".rstrip())
     return "\n".join(lines)
 
 
