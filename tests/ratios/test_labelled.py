@@ -91,7 +91,7 @@ class TestEveryMethod:
     pytestmark = pytest.mark.parametrize("name", list(METHODS))
 
     def test_learns_the_ratio_of_samples_and_labels_together(self, name, fits):
-        real, fake = real_samples(20000, seed=1), propose(np.arange(20000))
+        real, fake = real_samples(8000, seed=1), propose(np.arange(8000))
         best = log_loss(exact, real, fake)
         assert log_loss(fits[name], real, fake) - best < 0.2 * (log(2) - best)
         mixed = [(x, np.roll(label, 1)) for x, label in (real, fake)]  # labels of their neighbours
