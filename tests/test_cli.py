@@ -17,6 +17,7 @@ from pyarrow import parquet
 from obrs.cli import app, main
 from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
+from obrs.group_plan import plan_groups
 from obrs.scores import FORMATS, column, labels, read_table, write_table
 from obrs.selection import inclusion_probability
 
@@ -137,6 +138,41 @@ def test_a_budget_holds_in_groups_of_different_sizes(folder, capsys):
         pi[mine] = inclusion_probability(log_ratio[mine], n)
         np.testing.assert_allclose(column(kept, "inclusion_probability")[here], pi[rows], rtol=1e-12)
         assert column(kept, "weight")[here].mean() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("shares", ["equal", "cat=2,dog=2", "real.csv", "labels.npy"])
+def test_shares_divide_the_rows_that_are_kept(folder, capsys, shares):
+    (folder / "real.csv").write_text("id,class\n1,dog\n2,cat\n")
+    np.save("labels.npy", np.array(["cat", "dog"] * 3))
+    assert (
+        run(capsys, "select", "scores.csv", "-n", 101, "--groups", "class", "--shares", shares, "-o", "kept.csv")[0]
+        == 0
+    )
+    kept = read_table("kept.csv")
+    classes, counts = np.unique(kept["class"].to_pylist(), return_counts=True)
+    assert dict(zip(classes.tolist(), counts.tolist(), strict=True)) == {"cat": 51, "dog": 50}
+    budget = ["--budget", 4, "--group", "class", "--shares", "cat=1,dog=0", "-o", "kept.csv"]
+    assert run(capsys, "select", "scores.csv", *budget)[0] == 0
+    assert read_table("kept.csv")["class"].to_pylist() == ["cat"] * 100
+
+
+def test_a_plan_by_groups_shows_the_budget_of_each(folder, capsys):
+    code, out, _ = run(capsys, "plan", "scores.csv", "--group", "class", "--budgets", "2,100", "-n", 10)
+    assert code == 0
+    log_ratio, classes = column(read_table("scores.csv"), "log_ratio"), read_table("scores.csv")["class"].to_pylist()
+    rows = plan_groups(log_ratio, [2, 100], classes, n=10)
+    assert re.search(rf"^ +2 +0.500 +{rows[0]['kl']:.3f} .* 20$", out, re.M)
+    for group in rows[0]["groups"]:
+        assert re.search(rf"^ +{group.label} +{group.max_budget:.4g} +2 +100\*$", out, re.M)
+    assert "* exact: a smaller budget would keep the same distribution within the group" in out
+    code, out, _ = run(capsys, "plan", "scores.csv", "--group", "class", "--shares", "cat=2,dog=1", "--json")
+    expected = plan_groups(log_ratio, [1.5, 2, 4, 8], classes, shares={"cat": 2, "dog": 1})
+    assert [row["kl"] for row in json.loads(out)] == [row["kl"] for row in expected]
+    assert json.loads(out)[0]["groups"][0] == expected[0]["groups"][0]._asdict()
+    many = run(capsys, "plan", "scores.csv", "--group", "id", "--budgets", "1.5", "--shares", "equal")
+    assert many[:2] == (2, "")
+    (folder / "many.csv").write_text("log_ratio,g\n" + "".join(f"{i % 7 / 7},{i % 30}\n" for i in range(300)))
+    assert "10 more groups are in --json" in run(capsys, "plan", "many.csv", "--group", "g")[1]
 
 
 def test_output_may_be_the_input(folder, capsys):
@@ -433,6 +469,35 @@ MISTAKES = [
     (
         ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--group", "promt"],
         "scores.csv has no column 'promt'; did you mean 'prompt'?",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "2", "--shares", "equal"],
+        "--shares needs to know the class of each row: give --group, the column of classes",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "2", "--group", "class", "--shares", "cat=1"],
+        "scores.csv: shares must name every group, 'dog' is missing; give it 0 to keep none of it",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "2", "--group", "class", "--shares", "cat=1,dog=1,eel=1"],
+        "scores.csv: shares names group 'eel', which has no proposals; there are 'cat', 'dog'",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "300", "--group", "class", "--shares", "cat=1,dog=0"],
+        re.compile("^error: scores.csv: class 'cat': cannot keep 300 of "),
+    ),
+    (
+        ["plan", "scores.csv", "--group", "class", "--shares", "cat=many"],
+        "--shares must be equal, label=share with commas between them, or a file of real labels, got 'cat=many'",
+    ),
+    (["plan", "scores.csv", "--group", "class", "--shares", "no.csv"], "no.csv is missing or not a file"),
+    (
+        ["plan", "scores.csv", "--group", "class", "--weights", "id"],
+        "--group and --weights do not go together: the proposals of a group are of equal mass",
+    ),
+    (
+        ["plan", "scores.csv", "--group", "class", "--budgets", "1.5", "--shares", "cat=1,dog=0"],
+        re.compile("^error: scores.csv: budget 1.5 cannot be met with these shares"),
     ),
     (["select", "weight.csv", "-o", "k.csv", "-n", "1"], "weight.csv has a column 'weight' already; rename it first"),
     (["select", "scores.csv", "-o", "k.txt", "-n", "1"], f"k.txt: unknown extension '.txt'; {EXTENSIONS}"),

@@ -9,6 +9,7 @@ from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
 from .budget import acceptance_rate, rate, solve_log_c
 from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
 from .draws import accept, normals, uniforms
+from .group_plan import plan_groups
 from .plotting import plot_profile
 from .profile import Profile
 from .sampling.compare import compare
@@ -45,6 +46,7 @@ __all__ = [
     "diagnose",
     "inclusion_probability",
     "normals",
+    "plan_groups",
     "plot_profile",
     "pr",
     "proposal",

@@ -25,6 +25,7 @@ from .columns import (
     log_ratios,
     short,
 )
+from .groups import GroupColumn, Shares, drawn_groups, grouped_rows, read_shares
 
 __all__ = ["plan"]
 
@@ -53,6 +54,8 @@ def plan(
     budgets: Annotated[str, typer.Option(metavar="K,K,…", help="Proposals per kept sample.")] = "1.5,2,4,8",
     n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows the proposals they cost.")] = None,
     recall: Annotated[float, typer.Option(metavar="SHARE", help="The recall at which precision is shown.")] = 0.9,
+    group: GroupColumn = None,
+    shares: Shares = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -64,6 +67,12 @@ def plan(
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
     name, kind, values = log_ratios(table, column, given, beta)
+    if group is not None or shares is not None:
+        if weights is not None:
+            raise InputError("--group and --weights do not go together: the proposals of a group are of equal mass")
+        rows = grouped_rows(table, values, wanted, group, read_shares(shares, table, group), n)
+        typer.echo(drawn_groups(rows, f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}", as_json))
+        return
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses))
     rows = about(table, lambda: profile.plan(wanted, n=n, recall=recall))
