@@ -17,8 +17,9 @@ from .sampling.compare import compare
 from .sampling.model import Model
 from .sampling.proposals import proposal
 from .sampling.registry import SAMPLERS
-from .sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
+from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
+from .sampling.streams import adaptive_stream, collect, stream
 from .selection import inclusion_probability, select
 from .signed import unweight
 
@@ -56,6 +57,7 @@ __all__ = [
     "refit",
     "sample",
     "sample_pool",
+    "sample_proposals",
     "select",
     "solve_log_c",
     "stream",
