@@ -7,7 +7,7 @@ from obrs import diagnose_model, normals
 from obrs.errors import InputError
 from obrs.ratios.doctor import diagnose
 
-DIM = 60
+DIM = 140
 
 
 def samples(n, seed, shift=0.0):
@@ -26,7 +26,7 @@ def exact(x):
 
 @pytest.fixture(scope="module")
 def overfitted():
-    """A logistic regression in 60 dimensions on 150 samples of each kind, which separates them."""
+    """A logistic regression in 140 dimensions on 150 samples of each kind, which separates them."""
     linear = pytest.importorskip("sklearn.linear_model")
     real = samples(150, 1, shift=1.0)
     x, y = np.concatenate([real, propose(np.arange(150))]), np.repeat([1, 0], 150)
@@ -39,7 +39,7 @@ def test_a_ratio_that_knows_its_training_set_is_found(overfitted):
         real_train=real, real_test=samples(1000, 2, shift=1.0), propose=propose, log_ratio=log_ratio, budget=2.6
     )
     assert found.memorised
-    assert found.memory.low > 0.7
+    assert found.memory.low > 0.5
     assert found.verdict != "fit"
     assert "by heart" in found.reason
     assert found.trained_on.at_budget.removed.value > found.held_out.at_budget.removed.value + 0.3
@@ -87,5 +87,5 @@ def test_bad_input_is_one_line():
     real = samples(300, 1)
     with pytest.raises(InputError, match="at least 100 samples of real_test, got 50"):
         diagnose_model(real_train=real, real_test=real[:50], propose=propose, log_ratio=exact)
-    with pytest.raises(InputError, match=r"must hold samples of one shape, got \[\(60,\)\] and \[\(59,\)\]"):
+    with pytest.raises(InputError, match=r"must hold samples of one shape, got \[\(140,\)\] and \[\(139,\)\]"):
         diagnose_model(real_train=real, real_test=real[:, 1:], propose=propose, log_ratio=exact)

@@ -316,7 +316,7 @@ def _once(scores: Pair) -> tuple[Pair, tuple[int, int]]:
     if not both.size:
         return scores, (0, 0)
     different = [np.unique(x[(x > both.min()) & (x < both.max())]) for x in finite]
-    shared = len(np.intersect1d(*different, assume_unique=True))
+    shared = len(np.intersect1d(different[0], different[1], assume_unique=True))
     left_out, kept = [0, 0], list(scores)
     for kind, x in enumerate(scores):
         inside = np.isfinite(x) & (x > both.min()) & (x < both.max())
@@ -378,7 +378,7 @@ def _verdict(
     faults, off = evidence.faults(), "; ".join(evidence.faults())
     sample = raw[0][:_FITTED], raw[1][:_FITTED]
     lost = lost or (_piled(health, evidence, off) if guess else "")
-    if not faults and not lost and evidence.curve.overlap >= _OVERLAP:
+    if not faults and not lost and evidence.overlap >= _OVERLAP:
         return _Verdict("fit", _calibrated(evidence))
     flexible = _fold_by_fold("isotonic", sample, rng) or _fold_by_fold("beta", sample, rng)
     reference = flexible[1] if flexible else None
@@ -387,7 +387,7 @@ def _verdict(
     if evidence.auc_z < -ERRORS:
         why = f"real samples score below fake ones (AUC {evidence.auc.value:.3f}): is the sign the wrong way round?"
         return _Verdict("unfit", why, _TURNED, reference=reference)
-    if evidence.curve.overlap < _OVERLAP:
+    if evidence.overlap < _OVERLAP:
         return _Verdict("untestable", _apart(evidence, off), reference=reference)
     if evidence.auc_z <= ERRORS:
         why = f"the scores cannot tell real from fake (AUC {evidence.auc.value:.3f}) but claim to: {off}"
@@ -421,7 +421,7 @@ def _piled(health: Health, evidence: Evidence, off: str) -> str:
 
 
 def _apart(evidence: Evidence, off: str) -> str:
-    among = f"only {evidence.curve.overlap:.0f} samples lie among those of the other kind"
+    among = f"only {evidence.overlap} samples lie among those of the other kind"
     return f"{among}: nothing supports this ratio, and nothing contradicts it" + (f" but {off}" if off else "")
 
 

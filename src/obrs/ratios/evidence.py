@@ -35,6 +35,7 @@ __all__ = [
     "Mean",
     "Pair",
     "Reliability",
+    "among_the_others",
     "area_under_curve",
     "finite_top",
     "known_scores",
@@ -262,11 +263,6 @@ class Reliability:
         return self.rms if self._off_in_bins else max(self.rms, self.rms_smooth)
 
     @property
-    def overlap(self) -> float:
-        """How many samples lie in bins that samples of the other kind could contradict."""
-        return float(np.sum(np.minimum(self.real, self.fake)))
-
-    @property
     def visible(self) -> float:
         """The error of log r in nats, the same everywhere, that 3 standard errors would show."""
         return ERRORS / sqrt(max(float(np.sum(self.real * self.fake / (self.real + self.fake))), 1e-9))
@@ -387,6 +383,21 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     return Estimate(area, max(low, 0.0), min(high, 1.0)), z
 
 
+def among_the_others(real: Floats, fake: Floats) -> int:
+    """Return how many samples the best threshold leaves on the wrong side: those that can contradict a ratio.
+
+    Args:
+        real, fake: Scores, ascending.
+
+    Example:
+        >>> among_the_others(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.0, 1.5]))
+        1
+    """
+    thresholds = np.concatenate([real, fake, [inf]])
+    wrong = np.searchsorted(real, thresholds, side="left") + len(fake) - np.searchsorted(fake, thresholds, side="left")
+    return int(np.min(wrong))
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All checks of a log-ratio that do not depend on a budget."""
@@ -397,6 +408,7 @@ class Evidence:
     auc: Estimate
     auc_z: float
     log_loss: Estimate
+    overlap: int
 
     @classmethod
     def of(cls, scores: Pair, by: Pair | None = None) -> "Evidence":
@@ -410,7 +422,14 @@ class Evidence:
         curve = reliability(*scores, by=by)
         assert curve is not None
         loss = log_loss(finite_top(real, fake), fake)
-        return cls(mean_of_exp(fake), mean_of_exp(-real), curve, *area_under_curve(real, fake), Estimate.of(*loss))
+        return cls(
+            mean_of_exp(fake),
+            mean_of_exp(-real),
+            curve,
+            *area_under_curve(real, fake),
+            Estimate.of(*loss),
+            among_the_others(real, fake),
+        )
 
     def faults(self) -> list[str]:
         """Return what is off by more than 3 standard errors and by more than is tolerated; empty if calibrated."""
