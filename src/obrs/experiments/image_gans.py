@@ -1,10 +1,10 @@
-"""The generators of the image experiments: conditional hinge GANs, trained on a part of the data that nothing else sees.
+"""The generators of the image experiments: conditional hinge GANs, each trained on a part of the data of its own.
 
-`python -m obrs.experiments.image_gans fashion_mnist 0` trains one again, and writes the file that is committed.
+`python -m obrs.experiments.image_gans fashion_mnist 0 FOLDER` trains one again, and writes the file that is committed.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,17 +93,29 @@ def parts(name: str) -> dict[str, Labelled]:
 
 def train_gan(name: str, seed: int, out: Path) -> Path:
     """Train one generator, resumable in `out`, and return the file with its networks."""
-    from dataclasses import replace
-
     mine, run = parts(name)["generator"], out / f"{name}-{seed}"
     config = replace(SETTINGS[name], seed=check_count(seed, "seed", least=0))
     done = train(config, data=mine.x, labels=mine.label, out=run, resume=(run / "config.json").exists())
     networks = {"generator": done.ema, "critic": done.critic}
-    tensors = {f"{part}.{key}": x for part, net in networks.items() for key, x in net.state_dict().items()}
+    tensors = {f"{part}/{key}": x for part, net in networks.items() for key, x in net.state_dict().items()}
     facts = {part: net.spec for part, net in networks.items()} | {"data": name, "seed": seed, "steps": config.steps}
     path = out / f"{name}-{seed}.safetensors"
     write_tensors(path, tensors, facts)
     return path
+
+
+def load_gan(name: str, seed: int = 0) -> ImageGan:
+    """Return a generator that is committed, with its critic, in evaluation mode."""
+    path = HOME / f"{name}-{seed}.safetensors"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in HOME.glob("*.safetensors"))) or "none"
+        raise InputError(f"there is no generator {name}-{seed}; there are: {known}")
+    tensors, facts = read_tensors(path, "a generator of the image experiments")
+    networks = {}
+    for part in ("generator", "critic"):
+        networks[part] = build(facts[part]).eval()
+        fill_module(networks[part], under(tensors, part), f"the {part}", path)
+    return ImageGan(networks["generator"], networks["critic"], int(facts["generator"]["classes"]))
 
 
 if __name__ == "__main__":

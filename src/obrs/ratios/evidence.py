@@ -422,13 +422,15 @@ class Evidence:
         curve = reliability(*scores, by=by)
         assert curve is not None
         loss = log_loss(finite_top(real, fake), fake)
+        area, area_z = area_under_curve(real, fake)
         return cls(
-            mean_of_exp(fake),
-            mean_of_exp(-real),
-            curve,
-            *area_under_curve(real, fake),
-            Estimate.of(*loss),
-            among_the_others(real, fake),
+            mean_ratio=mean_of_exp(fake),
+            mean_inverse=mean_of_exp(-real),
+            curve=curve,
+            auc=area,
+            auc_z=area_z,
+            log_loss=Estimate.of(*loss),
+            overlap=among_the_others(real, fake),
         )
 
     def faults(self) -> list[str]:
