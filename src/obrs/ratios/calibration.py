@@ -439,8 +439,8 @@ def fit_calibration(
     what = f"choosing among calibrations up to {neediest} in {folds} folds"
     real, fake = score_pair(log_ratio_real, log_ratio_fake, least=least, what=what)
     rng = np.random.default_rng(seed)
-    some = tuple(x if len(x) <= _ENOUGH else rng.choice(x, _ENOUGH, replace=False, shuffle=False) for x in (real, fake))
-    split = tuple(rng.permutation(np.arange(len(x)) % folds) for x in some)
+    some: Pair = _some(real, rng), _some(fake, rng)
+    split = rng.permutation(np.arange(len(some[0])) % folds), rng.permutation(np.arange(len(some[1])) % folds)
     loss: dict[str, Pair] = {}
     notes = dict.fromkeys(kinds, "")
     for name, kind in kinds.items():
@@ -454,6 +454,10 @@ def fit_calibration(
     rows = tuple(_row(name, loss.get(name), best, notes[name]) for name in kinds)
     chosen = next(row.name for row in rows if row.excess <= row.excess_error)
     return CalibrationChoice(chosen, kinds[chosen].fit(real, fake), rows)
+
+
+def _some(scores: Floats, rng: np.random.Generator) -> Floats:
+    return scores if len(scores) <= _ENOUGH else rng.choice(scores, _ENOUGH, replace=False, shuffle=False)
 
 
 def cross_fitted(kind: Any, real: Floats, fake: Floats, split: Pair) -> Pair:
