@@ -24,6 +24,7 @@ from .selection import inclusion_probability, select
 from .signed import unweight
 
 if TYPE_CHECKING:
+    from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
     from .training.loop import train
@@ -47,6 +48,7 @@ __all__ = [
     "collect",
     "compare",
     "diagnose",
+    "diagnose_model",
     "inclusion_probability",
     "normals",
     "plan_groups",
@@ -67,7 +69,12 @@ __all__ = [
 ]
 
 # Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.
-_LATER = {"diagnose": ".ratios.doctor", "refit": ".ratios.refit", "train": ".training.loop"}
+_LATER = {
+    "diagnose": ".ratios.doctor",
+    "diagnose_model": ".ratios.checkup",
+    "refit": ".ratios.refit",
+    "train": ".training.loop",
+}
 _ROOMS = ("data", "experiments", "metrics", "models", "ratios", "training")
 
 
