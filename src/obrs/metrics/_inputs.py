@@ -10,7 +10,16 @@ from .._inputs import as_labels
 from ..errors import InputError
 from ..types import Array
 
-__all__ = ["as_counts", "as_features", "as_masses", "as_weights", "own_pairs", "points", "same_dimension"]
+__all__ = [
+    "as_counts",
+    "as_features",
+    "as_masses",
+    "as_weights",
+    "effective_size",
+    "own_pairs",
+    "points",
+    "same_dimension",
+]
 
 Floats = np.ndarray[Any, Any]
 
@@ -130,11 +139,23 @@ def own_pairs(mass: Floats, counts: Any = None) -> Floats:
     sum is 1/size: of the n rows if all are equal, of Kish's effective number with weights, of all copies with counts.
 
     Example:
-        >>> float(1 / own_pairs(as_masses([2.0, 2.0, 0.0], None, 3)).sum())
-        2.0
-        >>> float(1 / own_pairs(as_masses(None, [2, 2, 1], 3), [2, 2, 1]).sum())
-        5.0
+        >>> own_pairs(as_masses([2.0, 2.0, 0.0], None, 3))
+        array([0.25, 0.25, 0.  ])
+        >>> own_pairs(as_masses(None, [2, 2, 1], 3), [2, 2, 1])
+        array([0.08, 0.08, 0.04])
     """
     if counts is None:
         return mass * mass
     return mass / float(as_counts(counts, mass.shape[-1]).sum())
+
+
+def effective_size(own: Floats) -> float:
+    """Return how many rows of equal weight would have as many pairs with themselves.
+
+    Example:
+        >>> effective_size(own_pairs(as_masses([2.0, 2.0, 0.0], None, 3)))
+        2.0
+        >>> effective_size(own_pairs(as_masses(None, [2, 2, 1], 3), [2, 2, 1]))
+        5.0
+    """
+    return round(1 / float(own.sum()), 6)
