@@ -8,9 +8,9 @@ import numpy as np
 from .._arrays import host_view, namespace
 from ..errors import InputError
 from ..types import Array
-from ._inputs import as_features, as_masses, as_weights, effective_size, own_pairs, same_dimension
+from ._inputs import as_features, as_masses, effective_size, own_pairs, same_dimension
 from .moments import Factor, Moments, crossed, factor, merged, moments, reciprocals, squared_distance
-from .paired import Paired, pulled
+from .paired import Paired, as_slopes, pulled
 
 __all__ = ["Frechet", "frechet", "frechet_curve"]
 
@@ -116,7 +116,7 @@ def frechet_curve(
     real, fake = as_features(real, "real"), as_features(fake, "fake")
     dimension = same_dimension(real, fake)
     mass = np.atleast_2d(as_masses(weights, None, len(fake), many=True))
-    moved = _slopes(slopes, mass)
+    moved = as_slopes(slopes, mass)
     equal = np.full(len(real), 1 / len(real))
     reals = _parts(real, equal, equal**2, "real", extrapolate, seed)
     factors = [factor(m.covariance, invert=i == 0) for i, m in enumerate(reals)]
@@ -130,18 +130,7 @@ def frechet_curve(
         of_real.append(on_real / len(real))
         of_fake.append(pulled(on_fake, w, slope))
     n_fake = np.array([effective_size(w**2) for w in mass])
-    return Paired(
-        np.array(values), np.stack(of_real), np.stack(of_fake), len(real), n_fake, dimension, np.zeros(len(mass))
-    )
-
-
-def _slopes(slopes: Any, mass: Floats) -> list[Floats | None]:
-    if slopes is None:
-        return [None] * len(mass)
-    values = host_view(slopes) if hasattr(slopes, "dtype") else np.asarray(slopes, dtype=np.float64)
-    if values is None or np.atleast_2d(values).shape != mass.shape:
-        raise InputError(f"slopes must have the shape of the weights {mass.shape}, got {np.shape(slopes)}")
-    return [as_weights(row, mass.shape[1], "slopes") if np.any(row) else None for row in np.atleast_2d(values)]
+    return Paired(np.array(values), np.stack(of_real), np.stack(of_fake), len(real), n_fake, dimension)
 
 
 def _parts(x: Array, mass: Floats, own: Floats, name: str, halve: bool, seed: int) -> list[Moments]:
