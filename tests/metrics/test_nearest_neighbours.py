@@ -112,6 +112,8 @@ def test_points_that_are_the_same():
     real, fake = normals(200, 200, 300, np.float32)
     same = neighbours(real=real, fake=np.repeat(fake[:1], 50, axis=0))  # a generator that makes one point
     assert same.recall == 0
+    one = Neighbourhood.of(real=real, fake=np.repeat(fake[:1], 50, axis=0), size=30, groups=20)
+    assert one.curve(np.ones((1, 50)), size=30, draws=2).recall.left_out.max() == 0
     twins = np.concatenate([real[:100], fake])  # some fakes are real points
     assert four(neighbours(real=real, fake=twins)) == pytest.approx(whole(real, twins))
     doubled = np.repeat(real, 2, axis=0)
