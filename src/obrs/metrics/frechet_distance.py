@@ -112,7 +112,7 @@ def frechet_curve(
 
     References:
         | The Influence Curve and its Role in Robust Estimation (Hampel, 1974)
-        | Inference for Empirical Wasserstein Distances on Gaussians (Rippl, Munk and Sturm, 2016)
+        | Limit Laws of the Empirical Wasserstein Distance: Gaussian Distributions (Rippl, Munk and Sturm, 2016)
     """
     real, fake = as_features(real, "real"), as_features(fake, "fake")
     dimension = same_dimension(real, fake)
@@ -178,8 +178,8 @@ def _influence(x: Array, mass: Floats, sides: tuple[Moments, Moments], basis: Ar
     With y = x - mean and v = Bᵀ y, the first derivative is 2 (mean - other mean)·y + |y|² - |v|², up to a constant. It
     is taken at the rows' own moments, which bend towards rows of large mass: in many dimensions that alone would tell
     heavy rows from light ones. So mass times the second derivative is taken off, as if the row had been left out. It is
-    |v|² + sum v_i² v_j²/(s_i + s_j), up to a constant, with s the roots of the eigenvalues. Rows of equal mass all bend
-    the moments alike, and go without.
+    |v|² + sum v_i² v_j²/(s_i + s_j) + sum s_i/2, with s the roots of the eigenvalues. Rows of equal mass all bend the
+    moments alike, and go without.
     """
     xp = namespace(x)
     own, other = sides
