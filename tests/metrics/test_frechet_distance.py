@@ -11,8 +11,8 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 
 from obrs import Budgeted
 from obrs.errors import InputError
-from obrs.metrics.frechet_distance import frechet, frechet_curve
-from obrs.metrics.moments import merged, moments
+from obrs.metrics.frechet_distance import _bases, _influence, frechet, frechet_curve
+from obrs.metrics.moments import factor, merged, moments, squared_distance
 
 
 class Given(torch.nn.Module):
@@ -317,3 +317,28 @@ def test_numpy_features_do_not_load_torch():
         "metrics.two_sample_test(real=x, fake=2 * x, permutations=9); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_second_derivative_is_what_a_row_does_to_its_own_influence():
+    # where weights differ, `_influence` is the derivative less mass times the second derivative
+    real, fake = pair(n=4000, dim=3)
+    mass = np.random.default_rng(0).random(2000) + 0.1
+    mass /= mass.sum()
+    equal = np.full(4000, 1 / 4000)
+
+    def side(w):
+        moved, still = moments(fake, w, 0 * w), moments(real, equal, 0 * equal)
+        return moved, still, squared_distance(still, moved)
+
+    moved, still, value = side(mass)
+    values, basis, _ = _bases(moved, factor(still.covariance, invert=True))
+    influence = _influence(fake, mass, (moved, still), basis, values)
+    first, second = np.empty(6), np.empty(6)
+    step = 5e-5  # less than any mass
+    for k, i in enumerate(range(0, 2000, 350)):
+        up, down = (side((1 - s) * mass + s * (np.arange(2000) == i))[2] for s in (step, -step))
+        first[k], second[k] = (up - down) / (2 * step), (up - 2 * value + down) / step**2
+    chosen = np.arange(0, 2000, 350)
+    left = influence[chosen] - (first - mass[chosen] * second)
+    np.testing.assert_allclose(left, left.mean(), atol=2e-3 * np.abs(first).mean())  # but for a constant
+    assert np.abs(mass[chosen] * second).max() > 5 * 2e-3 * np.abs(first).mean()  # which is seen
