@@ -1,0 +1,301 @@
+"""Time the metrics against the libraries people use for them, side by side, and measure their memory.
+
+    python benchmarks/metrics.py [--out FILE.json] [--n 10000] [--dim 2048] [--repeat 3] [--only NAME]
+
+float32 features, the same threads for both; the contestants take turns and medians are compared, of CPU seconds (of
+all threads) and of wall time. One function per comparison; each returns rows.
+
+- frechet: torchmetrics, from features to the distance. Target: 1.5 times faster, in CPU seconds and in wall time.
+- curve: 8 budgets with extrapolation and errors, over one plain distance. For information.
+- kernel: torchmetrics on all rows at once, which keeps all pairs; at a fifth of the rows, to fit. For information.
+- neighbours: prdc, all four metrics. Target: 2 times faster in CPU seconds, a quarter of its extra memory.
+- neighbour_curve: precision and density at 8 budgets over one evaluation. Target: 1.5. Beside it, for information: what
+  errors and draws of an eighth of the fakes cost.
+- memory: the largest resident memory of a process that computes the distance of 50 000 x 50 000 rows. Target: 8 GB.
+- neighbour_memory: the same for the four metrics of neighbours. It takes minutes.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import prdc
+import torch
+import torchmetrics
+from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.kid import KernelInceptionDistance
+
+import obrs
+from obrs.metrics.frechet_distance import frechet, frechet_curve
+from obrs.metrics.kernel_distance import kernel
+from obrs.metrics.nearest_neighbours import Neighbourhood, neighbours
+
+FASTER = 1.5
+FASTER_THAN_PRDC = 2.0
+LESS_MEMORY = 0.25  # of what prdc adds
+OVER_ONE = 1.5
+K = 5
+MEMORY = 8e9
+LARGE = 50_000
+BUDGETS = 8
+Row = dict[str, Any]
+
+
+class Given(torch.nn.Module):
+    """A feature extractor that hands on what it gets."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.num_features = dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the first features."""
+        return x.reshape(len(x), -1)[:, : self.num_features]
+
+
+def features(n: int, dim: int, seed: int) -> torch.Tensor:
+    """Return features like those of a network: positive, correlated, of falling spread."""
+    rng = np.random.default_rng(seed)
+    mix = np.random.default_rng(0).standard_normal((dim // 4, dim), dtype=np.float32) / np.float32(np.sqrt(dim // 4))
+    latent = rng.standard_normal((n, dim // 4), dtype=np.float32)
+    noise = rng.standard_normal((n, dim), dtype=np.float32)
+    return torch.from_numpy(np.maximum(latent @ mix + np.float32(0.3) * noise + np.float32(0.02 * seed), 0))
+
+
+def clocked(call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return CPU seconds, wall seconds and the result."""
+    cpu, wall = process_time(), perf_counter()
+    result = call()
+    return process_time() - cpu, perf_counter() - wall, result
+
+
+def compare(name: str, ours: Callable[[], float], rival: Callable[[], float], repeat: int, target: float | None) -> Row:
+    """Let two contestants take turns, after one warm-up of each."""
+    turns = [(clocked(ours), clocked(rival)) for _ in range(repeat + 1)][1:]
+    cpu, wall = (median(mine[i] for mine, _ in turns) for i in (0, 1))
+    rival_cpu, rival_wall = (median(theirs[i] for _, theirs in turns) for i in (0, 1))
+    mine, theirs = turns[0][0][2], turns[0][1][2]
+    faster = {"cpu": rival_cpu / cpu, "wall": rival_wall / wall}
+    return {
+        "name": name,
+        "cpu_seconds": cpu,
+        "seconds": wall,
+        "rival_cpu_seconds": rival_cpu,
+        "rival_seconds": rival_wall,
+        "times_faster_cpu": faster["cpu"],
+        "times_faster": faster["wall"],
+        "relative_difference": abs(mine / theirs - 1),
+        "target": target,
+        "met": None if target is None else min(faster.values()) >= target,
+    }
+
+
+def frechet_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare the Fréchet distance with that of torchmetrics, which sums in float64 and takes general eigenvalues."""
+    real, fake = features(n, dim, 1), features(n, dim, 2)
+
+    def rival() -> float:
+        fid = FrechetInceptionDistance(feature=Given(dim), input_img_size=(dim, 1, 1)).set_dtype(torch.float64)
+        for x, is_real in ((real, True), (fake, False)):
+            for part in x.split(1000):
+                fid.update(part[:, :, None, None], real=is_real)
+        return float(fid.compute())
+
+    return [compare("frechet", lambda: frechet(real=real, fake=fake).value, rival, repeat, FASTER)]
+
+
+def curve_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare 8 budgets, each extrapolated and with the influence of every row, with one plain distance."""
+    real, fake = features(n, dim, 1), features(n, dim, 2)
+    log_ratio = np.random.default_rng(3).standard_normal(n)
+    weights = np.stack([np.exp(obrs.Budgeted.fit(log_ratio, k)(log_ratio)) for k in np.linspace(1, 8, BUDGETS)])
+    slopes = np.where(weights < 1, weights, 0)
+    cpu, wall, _ = clocked(lambda: frechet_curve(real=real, fake=fake, weights=weights, slopes=slopes))
+    once_cpu, once_wall, _ = clocked(lambda: frechet(real=real, fake=fake))
+    row: Row = {"name": f"frechet, {BUDGETS} budgets with errors", "cpu_seconds": cpu, "seconds": wall}
+    return [{**row, "over_one_cpu": cpu / once_cpu, "over_one": wall / once_wall, "target": None, "met": None}]
+
+
+def kernel_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare the kernel distance with that of torchmetrics on one subset of all rows."""
+    size = n // 5
+    real, fake = features(size, dim, 1), features(size, dim, 2)
+
+    def rival() -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it keeps all features
+            kid = KernelInceptionDistance(feature=Given(dim), subsets=1, subset_size=size)
+        for x, is_real in ((real, True), (fake, False)):
+            kid.update(x, real=is_real)
+        return float(kid.compute()[0])
+
+    return [compare(f"kernel, {size} rows", lambda: kernel(real=real, fake=fake).value, rival, repeat, None)]
+
+
+def neighbour_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare all four metrics with those of prdc, which keeps all distances; and the memory that both add."""
+    real, fake = (features(n, dim, seed).numpy() for seed in (1, 2))
+    row = compare("neighbours", lambda: sum(_ours(real, fake)), lambda: sum(_prdc(real, fake)), repeat, None)
+    row |= {"target": FASTER_THAN_PRDC, "met": row["times_faster_cpu"] >= FASTER_THAN_PRDC}
+    peaks = {name: _peak(name, n, dim) for name in ("neighbours", "prdc")}
+    added = {name: max(peak["peak_bytes"] - peak["before_bytes"], 0) for name, peak in peaks.items()}
+    share = added["neighbours"] / max(added["prdc"], 1)
+    memory: Row = {"name": "neighbours, memory added over that of prdc", "share": share}
+    memory |= {f"{name}_added_bytes": bytes_ for name, bytes_ in added.items()}
+    return [row, {**memory, "target": LESS_MEMORY, "met": share <= LESS_MEMORY}]
+
+
+def _ours(real: np.ndarray, fake: np.ndarray) -> list[float]:
+    found = neighbours(real=real, fake=fake, k=K)
+    return [found.precision, found.recall, found.density, found.coverage]
+
+
+def _prdc(real: np.ndarray, fake: np.ndarray) -> list[float]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = prdc.compute_prdc(real, fake, K)
+    return [float(found[name]) for name in ("precision", "recall", "density", "coverage")]
+
+
+def neighbour_curve_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare precision and density at 8 budgets with one evaluation; then all four, with errors and draws."""
+    real, fake = (features(n, dim, seed).numpy() for seed in (1, 2))
+    log_ratio = np.random.default_rng(3).standard_normal(n)
+    weights = np.stack([np.exp(obrs.Budgeted.fit(log_ratio, k)(log_ratio)) for k in np.linspace(1, 8, BUDGETS)])
+
+    def curve() -> None:
+        found = Neighbourhood.of(real=real, fake=fake, k=K)
+        found.precision(weights), found.density(weights)
+
+    def with_errors() -> None:
+        Neighbourhood.of(real=real, fake=fake, k=K, size=n // 8, groups=20).curve(weights, size=n // 8, draws=4)
+
+    once_cpu, once_wall, _ = clocked(lambda: neighbours(real=real, fake=fake, k=K))
+    rows = []
+    for name, call, target in (
+        (f"neighbours, {BUDGETS} budgets", curve, OVER_ONE),
+        (f"neighbours, {BUDGETS} budgets of {n // 8} fakes, 4 draws and 20 groups", with_errors, None),
+    ):
+        cpu, wall, _ = clocked(call)
+        row: Row = {"name": name, "cpu_seconds": cpu, "seconds": wall, "over_one_cpu": cpu / once_cpu}
+        met = None if target is None else cpu / once_cpu <= target
+        rows.append({**row, "over_one": wall / once_wall, "target": target, "met": met})
+    return rows
+
+
+def memory_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Measure the peak of a fresh process that makes the features and computes one distance."""
+    return [_large("frechet", dim)]
+
+
+def neighbour_memory_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Measure the peak of a fresh process that makes the features and computes the four metrics."""
+    return [_large("neighbours", dim)]
+
+
+def _large(name: str, dim: int) -> Row:
+    start = perf_counter()
+    peak = _peak(name, LARGE, dim)["peak_bytes"]
+    row: Row = {
+        "name": f"memory, {name}, {LARGE} x {LARGE} rows",
+        "seconds": perf_counter() - start,
+        "peak_bytes": peak,
+    }
+    return {**row, "input_bytes": 2 * LARGE * dim * 4, "target": MEMORY, "met": peak <= MEMORY}
+
+
+def _peak(name: str, n: int, dim: int) -> dict[str, int]:
+    command = [sys.executable, __file__, "--alone", name, "--n", str(n), "--dim", str(dim)]
+    found: dict[str, int] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return found
+
+
+ALONE: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
+    "frechet": lambda real, fake: frechet(real=real, fake=fake),
+    "neighbours": _ours,
+    "prdc": _prdc,
+}
+
+
+def alone(name: str, n: int, dim: int) -> dict[str, int]:
+    """Compute one metric, and return the largest resident memory of this process in bytes, before and in all."""
+    rng = np.random.default_rng(0)
+    real, fake = (rng.standard_normal((n, dim), dtype=np.float32) for _ in range(2))
+    ALONE[name](real[:64], fake[:64])  # what is loaded at first use is not counted
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    ALONE[name](real, fake)
+    return {"before_bytes": before, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+COMPARISONS: dict[str, Callable[[int, int, int], list[Row]]] = {
+    "frechet": frechet_rows,
+    "curve": curve_rows,
+    "kernel": kernel_rows,
+    "neighbours": neighbour_rows,
+    "neighbour_curve": neighbour_curve_rows,
+    "memory": memory_rows,
+    "neighbour_memory": neighbour_memory_rows,
+}
+
+
+def line(row: Row) -> str:
+    """Return a row as text."""
+    goal = "" if row["target"] is None else f"  target {row['target']:g} {'met' if row['met'] else 'MISSED'}"
+    facts = ", ".join(
+        f"{key} {value:.4g}" for key, value in row.items() if isinstance(value, float | int) and key != "target"
+    )
+    return f"{row['name']}: {facts}{goal}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the rows, and write the JSON if asked to; return 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser.add_argument("--n", type=int, default=10_000, help="rows of each side")
+    parser.add_argument("--dim", type=int, default=2048, help="of the features, at least 4")
+    parser.add_argument("--repeat", type=int, default=3, help="timed repeats")
+    parser.add_argument("--only", choices=COMPARISONS, help="one comparison")
+    parser.add_argument("--alone", choices=ALONE, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.alone:
+        print(json.dumps(alone(args.alone, args.n, args.dim)))
+        return 0
+    rows = []
+    for name, comparison in COMPARISONS.items():
+        if args.only in (None, name):
+            for row in comparison(args.n, args.dim, args.repeat):
+                print(line(row), flush=True)
+                rows.append(row)
+    if args.out is not None:
+        versions = {lib.__name__: lib.__version__ for lib in (obrs, np, torch, torchmetrics)}
+        record = {
+            "benchmark": "metrics",
+            "config": {
+                "n": args.n,
+                "dim": args.dim,
+                "repeat": args.repeat,
+                "torch_threads": torch.get_num_threads(),
+                "cores": os.cpu_count(),
+            },
+            "rows": rows,
+            "versions": {**versions, "python": platform.python_version()},
+        }
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(record, indent=2) + "\n")
+    return int(any(row["met"] is False for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
