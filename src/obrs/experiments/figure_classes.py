@@ -17,10 +17,11 @@ import numpy as np
 from ..acceptance import Budgeted, Grouped
 from ..draws import accept, normals
 from ..errors import InputError
+from ..metrics.frechet_distance import frechet
 from .record import Record, Rows, numbers
 from .style import caption, figure, look, tidy
 
-__all__ = ["PAPER", "PRESETS", "RULES", "Config", "frechet", "plot", "render", "run"]
+__all__ = ["PAPER", "PRESETS", "RULES", "Config", "plot", "render", "run"]
 
 PAPER = {"figures": "none: the paper has no conditional model"}
 RULES = {
@@ -139,7 +140,7 @@ def _one_seed(config: Config, seed: int, progress: bool | None) -> dict[str, Any
                     f"{name} kept {len(taken)} of {block} proposals, {config.kept} are needed; raise pilot"
                 )
             kept[name] += np.bincount(labels[taken], minlength=_CLASSES)
-            distance[name].append(frechet(real, features[taken[: config.kept]]))
+            distance[name].append(frechet(real=real, fake=features[taken[: config.kept]]).value)
     return {
         "log_loss": log_ratio.report.log_loss,
         "judge": judge.accuracy(*parts["reference"]),
@@ -201,21 +202,6 @@ def _features(classifier: Any, x: Floats) -> Floats:
 
     with torch.no_grad():
         return np.asarray(classifier.features(torch.as_tensor(x)).double().numpy())
-
-
-def frechet(real: Floats, fake: Floats) -> float:
-    """Return |m - m'|² + tr(S + S' - 2 (S S')^½) of the means and covariances of two sets of features `(n, k)`.
-
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(1000, 3))
-        >>> round(frechet(x, x), 9) + 0.0, round(frechet(x, x + 2), 9), round(frechet(x, 2 * x - x.mean(0)), 1)
-        (0.0, 12.0, 3.0)
-    """
-    means, covariances = [x.mean(0) for x in (real, fake)], [np.atleast_2d(np.cov(x.T)) for x in (real, fake)]
-    values, axes = np.linalg.eigh(covariances[0])
-    root = (axes * np.sqrt(np.maximum(values, 0))) @ axes.T
-    common = np.sqrt(np.maximum(np.linalg.eigvalsh(root @ covariances[1] @ root), 0)).sum()
-    return float(np.sum((means[0] - means[1]) ** 2) + sum(np.trace(s) for s in covariances) - 2 * common)
 
 
 def _means(record: Record, rule: str) -> Floats:
