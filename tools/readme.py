@@ -140,10 +140,10 @@ def _table(head, rows):
 def table_2():
     """The paper's Table 2: its rows with its numbers beside ours, and the rest without."""
     from obrs.experiments import load
-    from obrs.experiments.table_2 import LABELS, PAPER, table, verdict
+    from obrs.experiments.table_2 import PAPER, labels, table, verdict
 
     record = load(ROOT / "results/table-2.json")
-    found, n = table(record), record.config["n"]
+    found, called, n = table(record), labels(record), record.config["n"]
     rows = []
     for name, row in found.items():
         paper = PAPER.get(name)
@@ -153,7 +153,7 @@ def table_2():
         calls = f"{paper['g'][0] / n:.2f}, {paper['d'][0] / n:.2f}" if paper else ""
         rows.append(
             [
-                LABELS[name],
+                called[name],
                 _mean_sd(row["precision"], 100, 1),
                 theirs["precision"],
                 f"{100 * row['recall'][0]:.1f}",
