@@ -31,6 +31,7 @@ METHODS = {"obrs": "OBRS", "exact": "OBRS, exact ratio", "shares": "OBRS within 
 """Ways to keep n of a pool, and what they are called."""
 
 _LOOKS = {"obrs": LOOKS["obrs"], "exact": LOOKS["obrs_refit"], "shares": LOOKS["drs"]}
+_SHORT = {"obrs": "OBRS", "exact": "exact\nratio", "shares": "within\nmodes"}
 _COLUMNS = ("cost", "between", "within", "moved", "precision", "kl")
 _TARGET, _REAL, _PROPOSED = 10_000, 20_000, 30_000  # added to the seed: points to match, to fit on, proposals
 
@@ -246,11 +247,8 @@ def render(record: Record) -> str:
             f"{row['kl'][0]:9.3f}"
         )
     config = record.config
-    lines += [
-        "",
-        f"{config['n']} samples against {config['n']} points; mean ± standard error of {config['draws']} draws.",
-    ]
-    return "\n".join([*lines, "KL on cells depends on the number of samples, which is the same in all rows."])
+    said = f"{config['n']} samples against {config['n']} points; mean ± standard error of {config['draws']} draws."
+    return "\n".join([*lines, "", said, "KL on cells depends on the number of samples, which is the same in all rows."])
 
 
 def plot(record: Record) -> Any:
@@ -287,8 +285,8 @@ def plot(record: Record) -> Any:
     words = (
         f"A WGAN-GP on 25 Gaussians, {config['n']} samples against {config['n']} points of the target, "
         f"{config['draws']} draws. With K = {config['shown']:g} high-quality samples rise from "
-        f"{100 * model['precision'][0]:.0f} to {100 * kept['precision'][0]:.0f} %, KL goes from {model['kl'][0]:.2f} to "
-        f"{kept['kl'][0]:.2f}, and transport from {model['cost'][0]:.2f} to {kept['cost'][0]:.2f}."
+        f"{100 * model['precision'][0]:.0f} to {100 * kept['precision'][0]:.0f} %, KL goes from {model['kl'][0]:.2f} "
+        f"to {kept['kl'][0]:.2f}, and transport from {model['cost'][0]:.2f} to {kept['cost'][0]:.2f}."
     )
     _caption(drawn, words)
     return drawn
@@ -297,10 +295,7 @@ def plot(record: Record) -> Any:
 def _draw_parts(axes: Any, record: Record) -> None:
     shown = record.config["shown"]
     bars = {"target": "target", "model": "model"}
-    bars |= {
-        f"{method}, K = {shown:g}": label.replace(", ", ",\n").replace(" within", "\nwithin")
-        for method, label in METHODS.items()
-    }
+    bars |= {f"{method}, K = {shown:g}": short for method, short in _SHORT.items()}
     within, between = (np.array([record[name][key][0] for name in bars]) for key in ("within", "between"))
     axes.bar(range(len(bars)), within, color="#BBBBBB", label="within a mode")
     axes.bar(range(len(bars)), between, bottom=within, color="#0B4F8A", label="between modes")
@@ -317,14 +312,12 @@ def _draw_shares(axes: Any, record: Record) -> None:
         (f"shares, K = {shown:g}", "OBRS within modes", _LOOKS["shares"]),
     ):
         row = record[name]
-        axes.plot(
-            100 * numbers(row["made"]), 100 * numbers(row["shares"]), look.marker, color=look.colour, ms=5, label=label
-        )
+        made, shares = (100 * numbers(row[key]) for key in ("made", "shares"))
+        axes.plot(made, shares, look.marker, color=look.colour, ms=5, label=label)
     axes.axhline(4, color=LOOKS["target"].colour, lw=1.2, ls=":")
     top = 100 * max(float(np.max(numbers(row["shares"]))) for row in record.rows)
-    axes.set(
-        title="Why", xlabel="how well a mode is made, %", ylabel="its share of the samples, %", ylim=(0, 1.5 * top)
-    )
+    axes.set(title="Why", ylabel="share of a mode in the samples, %", ylim=(0, 1.5 * top))
+    axes.set_xlabel("high quality among proposals there, %")
 
 
 def _caption(drawn: Any, words: str) -> None:
