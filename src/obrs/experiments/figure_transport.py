@@ -55,7 +55,7 @@ class Config:
     n: int = 1000
     draws: int = 16
     budgets: tuple[float, ...] = (2.6, 5.0, 10.0, 20.0)
-    shown: float = 10.0
+    shown: float = 2.6
     real: int = 64_000
     refit_steps: int = 1000
     exact_samples: int = 2_000_000

@@ -206,7 +206,7 @@ def render(record: Record) -> str:
     """Return two tables, quality and cost, with the paper's numbers beside ours, and what they say."""
     found, called = table(record), labels(record)
     quality = [["", "recall %", "paper", "precision %", "paper", "KL", "JS"]]
-    cost = [["", "calls of G", "paper", "calls of D", "paper", "executed G", "D", "time", "paper"]]
+    cost = [["", "calls of G", "paper", "calls of D", "paper", "executed G, D", "time", "paper"]]
     for name, row in found.items():
         paper = PAPER.get(name, {})
         cells = [called[name], _cell(row["recall"], 1, 100), _cell(paper.get("recall"), 1)]
@@ -214,7 +214,8 @@ def render(record: Record) -> str:
         quality.append([*cells, _cell(row["kl"], 3), _cell(row["js"], 3)])
         cells = [called[name], _cell(row["g"], 0), _cell(paper.get("g"), 0)]
         cells += [_cell(row["d"], 0), _cell(paper.get("d"), 0)]
-        cells += [f"{row['g_executed'][0]:.0f}", f"{row['d_executed'][0]:.0f}", f"{_cell(row['time'], 1)} ×"]
+        cells += [f"{row['g_executed'][0]:.0f}, {row['d_executed'][0]:.0f}"]
+        cells += [f"{_cell(row['time'], 1 if row['time'][0] < 1000 else 0)} ×"]
         cost.append([*cells, f"{_times(paper):.0f} ×" if paper else ""])
     return "\n".join([*_aligned(quality), "", *_aligned(cost), "", *verdict(record), *_fine_print(record)])
 
@@ -238,7 +239,8 @@ def _fine_print(record: Record) -> list[str]:
     return [
         f"{of} stopped after {gan['steps']} steps at {100 * gan['precision']:.1f} % high-quality samples.",
         f"Mean ± sd of {config['generations']} generations of {config['n']} samples, of the last {len(OTHERS)} rows "
-        f"{config['generations_of_others']}. KL and JS on cells depend on n: compare them at equal n.",
+        f"{config['generations_of_others']}.",
+        "KL and JS on cells depend on the number of samples: compare them at equal n.",
         *_tuning(record),
         "Time is of the processor, a multiple of the model's own in the same run; what is trained once is not in it.",
     ]
