@@ -22,7 +22,7 @@ from ..errors import InputError
 from .record import Record, Rows, numbers
 from .style import LOOKS, figure, tidy
 
-__all__ = ["METHODS", "PAPER", "PRESETS", "Config", "match", "plot", "quotas", "render", "run"]
+__all__ = ["METHODS", "PAPER", "PRESETS", "Config", "label", "match", "plot", "quotas", "render", "run"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -232,7 +232,13 @@ def _mean_error(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), error
 
 
-def _label(row: dict[str, Any]) -> str:
+def label(row: dict[str, Any]) -> str:
+    """Return what a row is called.
+
+    Example:
+        >>> label({"method": "exact", "budget": 5.0})
+        'OBRS, exact ratio, K = 5'
+    """
     known = {"target": "the target itself", "model": "the model itself"}
     return known.get(row["method"]) or f"{METHODS[row['method']]}, K = {row['budget']:g}"
 
@@ -243,7 +249,7 @@ def render(record: Record) -> str:
     for row in record.rows:
         cost, between = (f"{row[key][0]:.3f} ± {row[key][1]:.3f}" for key in ("cost", "between"))
         lines.append(
-            f"{_label(row):28}{cost:>17}{between:>17}{row['within'][0]:9.3f}{100 * row['precision'][0]:16.1f}"
+            f"{label(row):28}{cost:>17}{between:>17}{row['within'][0]:9.3f}{100 * row['precision'][0]:16.1f}"
             f"{row['kl'][0]:9.3f}"
         )
     config = record.config

@@ -19,7 +19,7 @@ from .recipe import SMOKE, Recipe
 from .record import Record, Rows
 from .style import LOOKS, caption, figure, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "labels", "markdown", "plot", "render", "run", "verdict"]
+__all__ = ["PAPER", "PRESETS", "Config", "labels", "markdown", "plot", "render", "run", "tuning", "verdict"]
 
 _COLUMNS = ("recall", "precision", "g", "d", "seconds")
 _ROWS = {
@@ -241,12 +241,12 @@ def _fine_print(record: Record) -> list[str]:
         f"Mean ± sd of {config['generations']} generations of {config['n']} samples, of the last {len(OTHERS)} rows "
         f"{config['generations_of_others']}.",
         "KL and JS on cells depend on the number of samples: compare them at equal n.",
-        *_tuning(record),
+        *tuning(record),
         "Time is of the processor, a multiple of the model's own in the same run; what is trained once is not in it.",
     ]
 
 
-def _tuning(record: Record) -> list[str]:
+def tuning(record: Record) -> list[str]:
     """Say which step was chosen for each method; nothing of a record that has no such rows."""
     called = labels(record)
     steps = [f"{called[name]} to {record[method]['step']:g}" for method, name in TUNED.items() if method in record]
