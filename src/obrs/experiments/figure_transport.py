@@ -323,7 +323,7 @@ def _draw_shares(axes: Any, record: Record) -> None:
     axes.axhline(4, color=LOOKS["target"].colour, lw=1.2, ls=":")
     top = 100 * max(float(np.max(numbers(row["shares"]))) for row in record.rows)
     axes.set(title="Why", ylabel="share of a mode in the samples, %", ylim=(0, 1.5 * top))
-    axes.set_xlabel("high quality among proposals there, %")
+    axes.set_xlabel("high quality at the mode, %")
 
 
 def _caption(drawn: Any, words: str) -> None:
