@@ -48,7 +48,6 @@ class Config:
         real: Points of the target that the ratio is fitted on.
         refit_steps: Steps of its fit.
         exact_samples: Samples in the histogram of the exact ratio.
-        made: Samples that say how well each mode is made.
         seed: Seed of points, ratio and proposals.
     """
 
@@ -59,19 +58,18 @@ class Config:
     real: int = 64_000
     refit_steps: int = 1000
     exact_samples: int = 2_000_000
-    made: int = 100_000
     seed: int = 0
 
     def __post_init__(self) -> None:
         for budget in self.budgets:
             check_budget(budget)
-        for name in ("n", "draws", "real", "refit_steps", "exact_samples", "made"):
+        for name in ("n", "draws", "real", "refit_steps", "exact_samples"):
             check_count(getattr(self, name), name)
         if self.shown not in self.budgets:
             raise InputError(f"shown must be one of the budgets, got {self.shown:g}")
 
 
-_SMOKE = Config(n=150, draws=2, budgets=(2.6,), shown=2.6, real=3000, refit_steps=30, exact_samples=50_000, made=5000)
+_SMOKE = Config(n=150, draws=2, budgets=(2.6,), shown=2.6, real=3000, refit_steps=30, exact_samples=50_000)
 PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": Config(draws=100)}
 
 
@@ -84,29 +82,28 @@ def run(config: Config, rows: Rows) -> None:
     ready = _Ready.of(config, rows.progress)
     for name, (method, budget) in rows.todo(wanted):
         drawn = [ready.draw(method, budget, number) for number in range(config.draws)]
-        rows.add(name, {"method": method, "budget": budget} | _measured(config, drawn, ready.made))
+        rows.add(name, {"method": method, "budget": budget} | _measured(config, drawn))
 
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """The generator, its two ratios, and the share of high quality among its samples at each mode."""
+    """The generator, and a ratio for each method."""
 
     config: Config
     generator: Any
     ratios: dict[str, Any]
-    made: Floats
 
     @classmethod
     def of(cls, config: Config, progress: bool | None) -> "_Ready":
         import torch
 
         from ..ratios.refit import Network, refit
-        from .gan25 import SIGMA, TARGET, ExactRatio, one_thread
+        from .gan25 import TARGET, ExactRatio, one_thread
         from .wgan25 import generator
 
         with one_thread():
             network = generator()
-            ready = cls(config, network, {}, np.zeros(0))
+            ready = cls(config, network, {})
             real = torch.tensor(TARGET.sample(config.real, seed=config.seed + _REAL), dtype=torch.float32)
             fitted = refit(
                 real,
@@ -117,10 +114,7 @@ class _Ready:
                 progress=progress,
             )
             exact = ExactRatio.of(network, config.exact_samples)
-            mode, distance = _nearest(_points(ready.propose(np.arange(config.made), config.seed + 1)))
-        good = np.bincount(mode[distance <= 4 * SIGMA], minlength=25)
-        made = good / np.maximum(np.bincount(mode, minlength=25), 1)
-        return cls(config, network, {"obrs": fitted, "exact": exact, "shares": fitted}, made)
+        return cls(config, network, {"obrs": fitted, "exact": exact, "shares": fitted})
 
     def propose(self, ids: Any, seed: int) -> Any:
         import torch
@@ -215,7 +209,7 @@ def _points(x: Any) -> Floats:
     return np.asarray(x, dtype=np.float64)
 
 
-def _measured(config: Config, drawn: list[Floats], made: Floats) -> dict[str, Any]:
+def _measured(config: Config, drawn: list[Floats]) -> dict[str, Any]:
     from .gan25 import TARGET, score
 
     found, shares = [], np.zeros(25)
@@ -224,7 +218,7 @@ def _measured(config: Config, drawn: list[Floats], made: Floats) -> dict[str, An
         found.append(match(x, points, TARGET.means) | score(x))
         shares += np.bincount(_nearest(x)[0], minlength=25) / len(x) / len(drawn)
     means = {key: _mean_error([one[key] for one in found]) for key in _COLUMNS}
-    return means | {"shares": np.round(shares, 5), "made": np.round(made, 4)}
+    return means | {"shares": np.round(shares, 5)}
 
 
 def _mean_error(values: list[float]) -> tuple[float, float]:
@@ -258,7 +252,7 @@ def render(record: Record) -> str:
 
 
 def plot(record: Record) -> Any:
-    """Draw the cost against the budget, its two parts, and the share of each mode against how well it is made."""
+    """Draw the cost against the budget, its two parts, and the shares of the modes."""
     drawn = figure(9, 4.4)
     left, middle, right = drawn.subplots(1, 3, width_ratios=(1, 1.1, 1))
     for method, look in _LOOKS.items():
@@ -312,18 +306,18 @@ def _draw_parts(axes: Any, record: Record) -> None:
 
 def _draw_shares(axes: Any, record: Record) -> None:
     shown = record.config["shown"]
+    kept = numbers(record[f"obrs, K = {shown:g}"]["shares"])
+    order = np.argsort(kept)
     for name, label, look in (
         ("model", "model", LOOKS["model"]),
         (f"obrs, K = {shown:g}", "OBRS", _LOOKS["obrs"]),
         (f"shares, K = {shown:g}", "OBRS within modes", _LOOKS["shares"]),
     ):
-        row = record[name]
-        made, shares = (100 * numbers(row[key]) for key in ("made", "shares"))
-        axes.plot(made, shares, look.marker, color=look.colour, ms=5, label=label)
+        shares = 100 * numbers(record[name]["shares"])[order]
+        axes.plot(np.arange(1, 26), shares, look.marker, color=look.colour, ms=5, label=label)
     axes.axhline(4, color=LOOKS["target"].colour, lw=1.2, ls=":")
-    top = 100 * max(float(np.max(numbers(row["shares"]))) for row in record.rows)
-    axes.set(title="Why", ylabel="share of a mode in the samples, %", ylim=(0, 1.5 * top))
-    axes.set_xlabel("high quality at the mode, %")
+    axes.set(title="Why", ylabel="share of the samples, %", ylim=(0, 150 * float(kept.max())))
+    axes.set_xlabel(f"modes, sorted; K = {shown:g}")
 
 
 def _caption(drawn: Any, words: str) -> None:
