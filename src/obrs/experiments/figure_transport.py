@@ -159,7 +159,7 @@ def quotas(sizes: Floats, n: int, seed: int) -> list[int]:
 
     Example:
         >>> quotas(np.array([50, 50, 2]), 20, seed=0)
-        [11, 7, 2]
+        [8, 10, 2]
     """
     random, found = np.random.default_rng(seed), np.zeros(len(sizes), dtype=np.int64)
     while missing := n - int(found.sum()):  # what a group lacks, the others give
