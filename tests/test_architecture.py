@@ -17,7 +17,7 @@ ROOMS = [
     ["_arrays", "_stable"],
     ["draws", "divergences", "bounds", "_inputs", "root"],
     ["budget", "fitting"],
-    ["_prefix", "_confidence", "models", "data"],
+    ["_prefix", "_confidence", "_groups", "models", "data"],
     ["_influence"],
     ["acceptance"],
     ["profile", "selection"],

@@ -234,9 +234,33 @@ def test_groups_solve_each_label_on_its_own(xp):
     sizes = np.concatenate([np.ones(20, int), rng.integers(1, 100, size=50), [20_000]])
     labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     log_ratio = rng.normal(size=len(labels)) * 5
-    log_c = solve_log_c(xp.asarray(log_ratio), 1.7, groups=labels)
-    expected = [float(solve_log_c(log_ratio[labels == k], 1.7)) for k in range(len(sizes))]
+    log_c = np.asarray(solve_log_c(xp.asarray(log_ratio), 1.7, groups=labels))
+    for k in range(len(sizes)):
+        x = log_ratio[labels == k]
+        assert exact.rate(x, log_c[k]) == pytest.approx(1 / 1.7, rel=1e-12), "at every budget, also beyond M"
+        expected = float(solve_log_c(x, 1.7))
+        assert log_c[k] < expected if expected == -x.max() else log_c[k] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["axis", "groups"])
+def test_each_problem_may_have_its_own_budget(xp, layout):
+    log_ratio, budgets = draw((5, 300)), np.array([1.0, 1.3, 2.0, 4.0, 30.0])
+    if layout == "axis":
+        log_c = solve_log_c(xp.asarray(log_ratio), xp.asarray(budgets), axis=1)
+        expected = [float(solve_log_c(row, k)) for row, k in zip(log_ratio, budgets, strict=True)]
+    else:
+        labels = np.repeat(np.arange(5), 300)
+        log_c = solve_log_c(xp.asarray(log_ratio.ravel()), budgets, groups=labels)
+        expected = [float(solve_log_c(row, k, groups=[0] * 300)[0]) for row, k in zip(log_ratio, budgets, strict=True)]
     np.testing.assert_allclose(np.asarray(log_c), expected, atol=1e-12)
+    assert np.isinf(expected[0])
+
+
+def test_the_row_that_misses_its_own_budget_is_named():
+    log_ratio = np.array([[0.0, 1.0], [0.0, -np.inf]])
+    assert np.isfinite(solve_log_c(log_ratio, [1.5, 2.5], axis=1)).all()
+    with pytest.raises(BudgetError, match=r"budget 1.5 cannot be met in row 1: .* smallest feasible budget is 2$"):
+        solve_log_c(log_ratio, [2.5, 1.5], axis=1)
 
 
 def test_weighted_groups_solve_each_label_on_its_own():
@@ -245,8 +269,7 @@ def test_weighted_groups_solve_each_label_on_its_own():
     log_c = solve_log_c(log_ratio, 2.0, groups=labels, weights=weights)
     for k in range(40):
         of_k = labels == k
-        expected = solve_log_c(log_ratio[of_k], 2.0, weights=weights[of_k])
-        assert float(log_c[k]) == pytest.approx(float(expected), abs=1e-12)
+        assert exact.rate(log_ratio[of_k], log_c[k], weights[of_k]) == pytest.approx(0.5, rel=1e-12)
 
 
 def test_the_error_names_the_row_or_group_out_of_reach():
@@ -364,6 +387,11 @@ def test_strided_read_only_and_scalar_arrays_are_fine():
         ({"groups": [0.0, 1.0]}, InputTypeError, "integer labels"),
         ({"groups": [0]}, InputError, "shape"),
         ({"groups": [1, 1]}, InputError, "0 is missing"),
+        ({"budget": [2, 2]}, BudgetError, "budget must be one number"),
+        ({"budget": [2, 2, 2], "groups": [0, 1]}, InputError, r"a number or an array of shape \(2,\)"),
+        ({"budget": [2, 0.5], "groups": [0, 1]}, BudgetError, "did you mean budget=2"),
+        ({"budget": [2, np.nan], "groups": [0, 1]}, BudgetError, "finite"),
+        ({"budget": ["a", "b"], "groups": [0, 1]}, InputTypeError, "budget must be real numbers"),
     ],
 )
 def test_bad_input_gets_one_clear_line(arguments, error, message):
@@ -536,6 +564,25 @@ def test_gradient_flows_through_groups_and_axes(backend):
     assert np.all(by_group[labels != 1] == 0)
     by_row = gradient(backend, lambda v: solve_log_c(v.reshape(8, 3), 2, axis=0)[1], x)
     np.testing.assert_allclose(by_row, by_group, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_budgets_of_many_problems_work_inside_jit_and_carry_a_gradient(backend):
+    """The gradient of each row is that of the row alone, also where it has budget 1 or is floored."""
+    x, budgets = draw((4, 7)), np.array([1.0, 1.5, 2.0, 50.0])
+    both = gradient(backend, lambda v: solve_log_c(v, budgets, axis=1)[1:].sum(), x)
+    for row in range(1, 4):
+        alone = gradient(backend, lambda v, row=row: solve_log_c(v, float(budgets[row])), x[row])
+        np.testing.assert_allclose(both[row], alone, atol=1e-12)
+    assert np.all(both[0] == 0)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_gradient_of_a_group_beyond_its_largest_ratio_is_that_of_its_sum(backend):
+    """log c = log(n/K) - log sum r, where a group is not floored."""
+    x = draw(12)
+    got = gradient(backend, lambda v: solve_log_c(v, 1e5, groups=[0] * 12)[0], x)
+    np.testing.assert_allclose(got, -np.exp(x) / np.sum(np.exp(x)), atol=1e-13)
 
 
 def test_torch_transforms_work_without_checks():

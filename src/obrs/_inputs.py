@@ -11,6 +11,7 @@ from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
 __all__ = [
+    "as_budgets",
     "as_constant",
     "as_groups",
     "as_labels",
@@ -27,6 +28,7 @@ __all__ = [
     "is_number",
     "out_of_reach",
     "remaining_shape",
+    "rounded_up",
 ]
 
 
@@ -41,6 +43,22 @@ def check_budget(budget: Any) -> float:
         hint = f"; did you mean budget={1 / k:g} (keep {100 * k:.3g} %)?" if k > 1e-9 else ""
         raise BudgetError(f"budget must be at least 1 proposal per sample, got {k:g}{hint}")
     return k
+
+
+def as_budgets(budget: Any, shape: tuple[int, ...]) -> Any:
+    """Return one budget as a float, or one for each of many problems of this shape as a flat float64 array."""
+    if is_number(budget) or not shape:
+        return check_budget(budget)
+    values = as_floats(budget, "budget")
+    if tuple(values.shape) != shape:
+        raise InputError(f"budget must be a number or an array of shape {shape}, one for each, got {_short(budget)}")
+    known = host_view(values)
+    if known is None:
+        raise InputTypeError("budget must be known when the function is traced; pass it as a NumPy array")
+    budgets = known.reshape(-1).astype(np.float64)
+    for wrong in budgets[~((budgets >= 1) & (budgets < np.inf))][:1]:
+        check_budget(float(wrong))
+    return budgets
 
 
 def is_number(x: Any) -> bool:
@@ -197,13 +215,22 @@ def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:
     """Return the error for a budget that asks to keep more than has r > 0."""
     if reached <= 0:
         return BudgetError(f"no proposal has r > 0{where}: nothing can be accepted; check the critic")
-    least = 1 / max(reached, 1e-300)
-    unit = 10.0 ** (np.floor(np.log10(least)) - 3)
-    feasible = np.ceil(least / unit * (1 - 1e-15)) * unit  # four digits, rounded up: it can be used
+    feasible = rounded_up(1 / max(reached, 1e-300))
     remedy = f"the smallest feasible budget is {feasible:g}" if reached >= 1e-300 else "no budget is feasible"
     return BudgetError(
         f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; {remedy}"
     )
+
+
+def rounded_up(least: float) -> float:
+    """Return a budget in four digits, rounded up, so that it can be used as it is shown.
+
+    Example:
+        >>> rounded_up(10 / 3)
+        3.334
+    """
+    unit = 10.0 ** (np.floor(np.log10(least)) - 3)
+    return float(f"{np.ceil(least / unit * (1 - 1e-15)) * unit:.4g}")
 
 
 def _short(x: Any) -> str:

@@ -3,28 +3,30 @@
 A rule is a frozen record with `rule(log_ratio, batch=None) -> log_a`, elementwise and at most 0, and
 `rule.log_weight(log_ratio, batch=None) -> log(r / a)`, the importance weight that is left in a kept sample.
 For every rule a log-ratio of -inf (r = 0) is never accepted and weighs nothing, NaN is never accepted, and
-what lies above the largest ratio seen in the fit is accepted.
+what lies above the largest ratio seen in the fit is accepted. `Grouped` alone does not floor its constants at
+1/max r, so beyond the M of a group even its largest ratio may be rejected.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from math import exp, inf, isclose, log, nan
-from typing import Any
+from math import exp, inf, isclose, isfinite, log, nan
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._arrays import as_floats, detached, host_view, is_traced, namespace, shifted
-from ._confidence import confident_budget
-from ._inputs import as_labels, as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
+from ._confidence import check_confidence, confident_budget
+from ._groups import Groups, any_labels, budgets_of, check_total, codes_of, groups_of, shares_of
+from ._inputs import as_log_ratio, check_budget, check_ratios, is_number, out_of_reach, rounded_up
 from ._names import lookup
 from ._stable import log1m_exp, softplus
 from .budget import Cut, solve_cut, solve_log_c
-from .errors import InputError, InputTypeError
+from .errors import BudgetError, InputError, InputTypeError
 from .root import slack_of
 from .types import Array, Rule
 
-__all__ = ["DRS", "RULES", "Budgeted", "Grouped", "Unbudgeted", "from_json", "to_json"]
+__all__ = ["DRS", "RULES", "Budgeted", "Group", "Grouped", "Unbudgeted", "from_json", "to_json"]
 
 
 @dataclass(frozen=True)
@@ -204,38 +206,163 @@ class DRS:
         return xp.where(rho < 0, rho, 0.0), xp.where(rho > 0, rho, 0.0)
 
 
-@dataclass(frozen=True)
-class Grouped:
-    """OBRS with one constant per class, prompt or any other label: each group keeps 1 in `budget`.
+class Group(NamedTuple):
+    """What a `Grouped` rule does to one group.
 
-    Args:
-        labels: The labels of the fit, ascending.
-        log_c: The constant of each.
-        of: Finds the labels in a batch, `of(batch) -> ints`; without it the batch is the labels. It is not saved.
-
-    Example:
-        >>> rule = Grouped.fit(np.log([4.0, 1.0, 2.0, 2.0]), budget=1.5, groups=[7, 7, 9, 9])
-        >>> np.exp(rule(np.log([1.0, 2.0]), batch=[7, 9])).round(3)
-        array([0.333, 1.   ])
+    Attributes:
+        label: Its label.
+        budget: K_g, proposals per kept sample of the group; infinite if none is kept.
+        rate: 1/K_g, the share of the group that was accepted in the fit.
+        max_budget: M_g = max r / mean r, from which on rejection within the group is exact.
+        exact: Whether K_g reached M_g. If it is above, a smaller budget would keep the same distribution.
+        share: The group's share of all that is kept.
     """
 
-    labels: tuple[int, ...]
+    label: Any
+    budget: float
+    rate: float
+    max_budget: float
+    exact: bool
+    share: float
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """OBRS with one constant per class, prompt or any other label: by a budget for each, or by shares of what is kept.
+
+    No constant is floored at 1/max r: each group keeps its rate at every budget. Beyond its M_g a group gets no better,
+    and `groups` says which have reached theirs.
+
+    Args:
+        labels: The labels of the fit, ascending: integers, text, or whatever can be sorted.
+        log_c: The constant of each; -inf keeps nothing.
+        budgets: Proposals per kept sample of each group, K_g; infinite where nothing is kept.
+        max_budgets: M_g = max r / mean r of each group.
+        proposed: The share of each group among the proposals of the fit, q_g.
+        shares: The share of each group among the kept, p_g, if they were asked for.
+        of: Finds the labels in a batch, `of(batch) -> labels`; without it the batch is the labels. It is not saved.
+
+    Example:
+        >>> log_ratio, groups = np.log([4.0, 1.0, 2.0, 2.0]), ["cat", "cat", "dog", "dog"]
+        >>> rule = Grouped.fit(log_ratio, budget=1.5, groups=groups)
+        >>> np.exp(rule(log_ratio, batch=groups)).round(3)
+        array([1.   , 0.333, 0.667, 0.667])
+        >>> [(group.label, group.max_budget, group.exact) for group in rule.groups]
+        [('cat', 1.6, False), ('dog', 1.0, True)]
+        >>> rule = Grouped.fit(log_ratio, budget=2, groups=groups, shares={"cat": 3, "dog": 1})
+        >>> np.exp(rule(log_ratio, batch=groups)).round(3), rule.budget
+        (array([1.  , 0.5 , 0.25, 0.25]), 2.0)
+    """
+
+    labels: tuple[Any, ...]
     log_c: tuple[float, ...]
-    of: Callable[[Any], Any] | None = field(default=None, compare=False)
+    budgets: tuple[float, ...] | None = field(default=None, kw_only=True)
+    max_budgets: tuple[float, ...] | None = field(default=None, kw_only=True)
+    proposed: tuple[float, ...] | None = field(default=None, kw_only=True)
+    shares: tuple[float, ...] | None = field(default=None, kw_only=True)
+    of: Callable[[Any], Any] | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if len(self.labels) != len(self.log_c) or not all(is_number(c) and float(c) == float(c) for c in self.log_c):
-            raise InputError("a Grouped rule has one number log_c per label")
-        if list(self.labels) != sorted(set(self.labels)):
-            raise InputError(f"the labels of a Grouped rule must be ascending, got {self.labels!r:.60}")
+        for name in ("log_c", "budgets", "max_budgets", "proposed", "shares"):
+            each = getattr(self, name)
+            if name != "log_c" and each is None:
+                continue
+            if len(each) != len(self.labels) or not all(is_number(c) and float(c) == float(c) for c in each):
+                raise InputError(f"a Grouped rule has one number {name} per label")
+        try:
+            ascending = list(self.labels) == sorted(set(self.labels))
+        except TypeError:
+            ascending = False
+        if not ascending:
+            raise InputError(f"the labels of a Grouped rule must be of one kind and ascending, got {self.labels!r:.60}")
 
     @classmethod
-    def fit(cls, log_ratio: Array, budget: float, groups: Array, of: Callable[[Any], Any] | None = None) -> "Grouped":
-        """Choose one `log_c` per group from log-ratios with labels."""
-        labels, inverse = np.unique(as_labels(groups), return_inverse=True)
-        x = detached(_one_axis(log_ratio))
-        log_c = solve_log_c(x, budget, groups=inverse.reshape(np.shape(as_labels(groups))))
-        return cls(tuple(int(k) for k in labels), tuple(float(c) for c in _host(log_c)), of)
+    def fit(
+        cls,
+        log_ratio: Array,
+        budget: float | Mapping[Any, float] | Array,
+        groups: Array,
+        *,
+        shares: Mapping[Any, float] | Array | None = None,
+        confidence: float | None = None,
+        of: Callable[[Any], Any] | None = None,
+    ) -> "Grouped":
+        """Choose one `log_c` per group from log-ratios with labels.
+
+        With shares p_g, group g is kept at K_g = K q_g / p_g, where q_g is its share of the proposals: 1 in K is kept
+        of them all, and of that p_g is of group g. No other rule with these shares and this rate comes closer to the
+        target, in any f-divergence. The smallest feasible budget is max_g p_g / (q_g Q(r > 0 | g)). The largest that
+        buys anything is K* = max_g p_g M_g / q_g, where rejection is exact within every group: above it, K* is used.
+
+        Args:
+            log_ratio: Log-ratios of a calibration sample from the model.
+            budget: Proposals per kept sample of each group: a number, a dict by label, or an array in the order of the
+                sorted labels. With `shares` one number, for all groups together.
+            groups: The labels, of the shape of `log_ratio`: integers, text, or whatever `np.unique` sorts.
+            shares: The shares of the groups among the kept, as a dict by label or an array in the order of the sorted
+                labels. They are divided by their sum, so counts will do. A group of share 0 is never kept.
+            confidence: With this probability over the calibration sample, given how many proposals it has of each
+                group, no group overruns its budget: the true rate of each is at least 1/K_g, of all at once. So each of
+                the G groups is solved for a failure of (1 - confidence)/G. Not with `shares`.
+            of: Finds the labels in a batch.
+        """
+        x = _one_axis(log_ratio)
+        values = host_view(x)
+        if values is None:
+            raise InputTypeError(_OUTSIDE)
+        found = groups_of(groups, tuple(x.shape))
+        values = values.reshape(-1)
+        check_ratios(values)
+        proposed, reach = found.size / len(values), _Reach.of(values, found)
+        if shares is None:
+            budgets, kept = budgets_of(budget, found.labels), None
+            reach.check(budgets, found.labels)
+            if confidence is not None:
+                budgets = _confident(values, found, budgets, confidence)
+        elif confidence is not None:
+            raise InputError("confidence is for budgets of groups, not for shares: leave out one of them")
+        else:
+            kept = shares_of(shares, found.labels)
+            total = reach.total(check_total(budget), kept, proposed, found.labels)
+            with np.errstate(divide="ignore"):
+                budgets = np.maximum(total * proposed / kept, 1.0)  # below 1 only by rounding, as the total is feasible
+        log_c = _log_constants(values, found, budgets)
+        each = (log_c, budgets, reach.max_budget, proposed, kept)
+        fields = [None if v is None else tuple(v.tolist()) for v in each]
+        return cls(
+            found.labels,
+            fields[0] or (),
+            budgets=fields[1],
+            max_budgets=fields[2],
+            proposed=fields[3],
+            shares=fields[4],
+            of=of,
+        )
+
+    @property
+    def budget(self) -> float | None:
+        """Proposals per kept sample, of all groups together; with shares K, or K* if that is less."""
+        if self.budgets is None or self.proposed is None:
+            return None
+        return float(1 / np.sum(np.divide(self.proposed, self.budgets)))
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """What the rule does to each group, and where rejection is exact already."""
+        if self.budgets is None or self.max_budgets is None or self.proposed is None:
+            return ()
+        kept = np.divide(self.proposed, self.budgets)
+        kept = kept / kept.sum() if self.shares is None else np.asarray(self.shares)
+        rows = zip(self.labels, self.budgets, self.max_budgets, kept.tolist(), strict=True)
+        return tuple(
+            Group(label, k, 1 / k, most, isfinite(k) and k >= most * (1 - _ROUNDING), share)
+            for label, k, most, share in rows
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether rejection is exact within every group that is kept: a larger budget would buy nothing."""
+        return bool(self.groups) and all(group.exact for group in self.groups if group.rate > 0)
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)` with the constant of each sample's group."""
@@ -243,7 +370,7 @@ class Grouped:
         return _never_nan(self._cut(x, batch).log_a(x))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
-        """Return `max(log r, -log c)` with the constant of each sample's group."""
+        """Return `max(log r, -log c)` with the constant of each sample's group; +inf where nothing is ever kept."""
         x = as_floats(log_ratio, "log_ratio")
         return self._cut(x, batch).log_weight(x)
 
@@ -254,20 +381,84 @@ class Grouped:
         if self.of is None and isinstance(batch, dict | tuple):
             remedy = "Grouped.fit(..., of=lambda batch: batch['label'])"
             raise InputError(f"a Grouped rule must know where a batch has its labels; use {remedy}")
-        found = as_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
+        found = any_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
         if tuple(found.shape) != tuple(x.shape):
             raise InputError(f"a batch of {tuple(x.shape)} log-ratios has labels of shape {tuple(found.shape)}")
-        known = np.asarray(self.labels)
-        at = np.minimum(np.searchsorted(known, found), len(known) - 1)
-        if not np.array_equal(known[at], found):
-            stranger = found.reshape(-1)[np.argmax((known[at] != found).reshape(-1))]
-            raise InputError(f"group {stranger} was not in the fit; fit again with log-ratios of all groups")
-        return Cut(np.asarray(self.log_c)[at], nan)
+        return Cut(np.asarray(self.log_c)[codes_of(found, self.labels)], nan)
 
 
+class _Reach(NamedTuple):
+    """How far budgets can go in each group: the share with r > 0, and M_g (infinite where no r is above 0)."""
+
+    possible: Any
+    max_budget: Any
+
+    @classmethod
+    def of(cls, values: Any, groups: Groups) -> "_Reach":
+        count = len(groups.size)
+        top = np.full(count, -inf)
+        np.maximum.at(top, groups.code, values)
+        with np.errstate(all="ignore"):  # a group of r = 0 alone: -inf less -inf
+            relative = np.exp(values.astype(np.float64, copy=False) - top[groups.code])
+            most = groups.size / np.bincount(groups.code, np.where(values > -inf, relative, 0.0), count)
+        return cls(np.bincount(groups.code, values > -inf, count) / groups.size, most)
+
+    def check(self, budgets: Any, labels: tuple[Any, ...]) -> None:
+        """Raise if a group cannot keep 1 in its budget."""
+        short = self.possible < (1 - _ROUNDING) / budgets
+        if short.any():
+            first = int(np.argmax(short))
+            raise out_of_reach(1 / budgets[first], float(self.possible[first]), f" in group {labels[first]!r}")
+
+    def total(self, budget: float, shares: Any, proposed: Any, labels: tuple[Any, ...]) -> float:
+        """Return the budget for all groups, at most K*; raise if it is below the smallest feasible one."""
+        wanted = shares > 0
+        for nothing in np.flatnonzero(wanted & (self.possible == 0))[:1]:
+            raise BudgetError(f"no proposal has r > 0 in group {labels[nothing]!r}: its share cannot be kept")
+        ratio = shares[wanted] / proposed[wanted]
+        needs = ratio / self.possible[wanted]
+        if budget < needs.max() * (1 - _ROUNDING):
+            label = np.flatnonzero(wanted)[int(np.argmax(needs))]
+            reason = (
+                f"share {shares[label]:.3g} of group {labels[label]!r}, {100 * proposed[label]:.3g} % of the proposals"
+            )
+            raise BudgetError(
+                f"budget {budget:g} cannot be met with these shares ({reason}); "
+                f"the smallest feasible budget is {rounded_up(float(needs.max())):g}"
+            )
+        return min(budget, float(np.max(ratio * self.max_budget[wanted])))
+
+
+def _confident(values: Any, groups: Groups, budgets: Any, confidence: float) -> Any:
+    """Return the budgets to solve for, so that those asked for are kept in all groups at once."""
+    check_confidence(confidence)
+    each = 1 - (1 - float(confidence)) / len(budgets)
+    parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
+    found = []
+    for label, part, k in zip(groups.labels, parts, budgets.tolist(), strict=True):
+        try:
+            found.append(confident_budget(part, k, each))
+        except BudgetError as error:
+            raise BudgetError(f"group {label!r}: {error}") from error
+    return np.array(found)
+
+
+def _log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
+    """Return log c of each group, not floored: +inf at budget 1, -inf where nothing is kept."""
+    kept = np.isfinite(budgets)
+    here, number = kept[groups.code], np.cumsum(kept) - 1
+    log_c = np.full(len(budgets), -inf)
+    x, group = values[here].astype(np.float64), number[groups.code[here]]
+    log_c[kept] = solve_log_c(x, budgets[kept], groups=group, check=False)  # all is checked, by label
+    return log_c
+
+
+_ROUNDING = slack_of(1, weighted=False)
 _OUTSIDE = "a rule is fitted outside jax.jit: its constants are Python numbers"
 RULES: dict[str, type] = {"budgeted": Budgeted, "unbudgeted": Unbudgeted, "drs": DRS, "grouped": Grouped}
-_NULL = {"log_c": inf, "gamma": -inf}  # what null stands for in JSON, which has no infinity
+# What null stands for in JSON, which has no infinity. The other one is text: a constant that keeps nothing.
+_NULL = {"log_c": inf, "gamma": -inf, "budgets": inf, "max_budgets": inf}
+_KEEPS_NOTHING = "-inf"
 
 
 def to_json(rule: Rule) -> str:
@@ -286,6 +477,8 @@ def to_json(rule: Rule) -> str:
     def finite(key: str, value: Any) -> Any:
         if isinstance(value, tuple):
             return [finite(key, v) for v in value]
+        if key == "log_c" and value == -inf:
+            return _KEEPS_NOTHING
         return None if value == _NULL.get(key) else value
 
     saved = {f.name: finite(f.name, getattr(rule, f.name)) for f in fields(RULES[name]) if f.compare}
@@ -304,6 +497,8 @@ def from_json(text: str) -> Any:
     def restored(key: str, value: Any) -> Any:
         if isinstance(value, list):
             return tuple(restored(key, v) for v in value)
+        if key == "log_c" and value == _KEEPS_NOTHING:
+            return -inf
         return _NULL.get(key) if value is None else value
 
     try:

@@ -25,6 +25,7 @@ from ._arrays import (
     widest,
 )
 from ._inputs import (
+    as_budgets,
     as_constant,
     as_groups,
     as_log_ratio,
@@ -57,7 +58,7 @@ class Cut:
 
     Args:
         log_c: The constant, a number or an array that broadcasts; +inf accepts whatever has r > 0.
-        log_rate: log Z: -log K while K <= M, and -log M beyond.
+        log_rate: log Z: -log K while K <= M, and -log M beyond. Constants of groups are not floored: -log K at every K.
 
     Example:
         >>> cut, log_ratio = Cut(log_c=np.log(0.5), log_rate=np.log(0.5)), np.log([4.0, 1.0, 0.5, 0.5])
@@ -98,7 +99,7 @@ class Cut:
 
 def solve_log_c(
     log_ratio: Array,
-    budget: float,
+    budget: float | Array,
     *,
     weights: Array | None = None,
     axis: int | None = None,
@@ -111,6 +112,9 @@ def solve_log_c(
     no tolerance. If the budget exceeds M = max r / E[r], exact rejection is affordable and c = 1/max r;
     the rate is then 1/M, above 1/budget. At `budget=1`, `log c` is +inf.
 
+    With `groups` c is never floored at 1/max r: a group whose M is below the budget would keep more than the others,
+    and the groups would drift. Each keeps 1 in `budget`, whatever its M.
+
     The result is differentiable in `log_ratio` (torch, JAX). Inside `jax.jit` and `jax.vmap` values cannot be
     looked at, so nothing is checked there and `groups` are not available; without x64 the sums are then in
     float32, and the budget is met to about 1e-6. Elsewhere sums are in float64 whatever the input.
@@ -118,11 +122,11 @@ def solve_log_c(
     Args:
         log_ratio: `log p(x) - log q(x)` of proposals from the model; any shape. -inf means r = 0. Half precision
             is widened to float32.
-        budget: Proposals per kept sample, at least 1.
+        budget: Proposals per kept sample, at least 1; with `axis` or `groups` also an array, one for each problem.
         weights: Masses of the proposals (a finite model, a vocabulary, importance weights), broadcast against
             `log_ratio`. They need not sum to 1; where one is 0 its log-ratio is ignored, even NaN.
         axis: Solve along this axis, one problem for each position on the others; None takes all together.
-        groups: Integer labels 0 … G-1 of the shape of `log_ratio`: one problem per label.
+        groups: Integer labels 0 … G-1 of the shape of `log_ratio`: one problem per label. `Grouped` takes any labels.
         check: Refuse NaN, +inf and budgets out of reach. On an accelerator this costs the one synchronisation of
             the call; without it NaN accepts nothing, +inf everything, and a budget out of reach all that has r > 0.
 
@@ -141,10 +145,12 @@ def solve_log_c(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.1
         | Variational Rejection Sampling (Grover et al., 2018)
     """
-    share = 1 / check_budget(budget)
+    if is_number(budget):
+        check_budget(budget)
     x = as_log_ratio(log_ratio)
     w = as_weights(weights, x)
     problems, shape = _laid_out(x, axis, groups)
+    share = 1 / as_budgets(budget, shape)
     x, w = problems.flat(x), None if w is None else problems.flat(w)
     found, log_c = _solve(x, w, share, problems, check)
     if wants_gradient(x):
@@ -182,7 +188,7 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
     values, masses = values.reshape(1, -1), None if masses is None else masses.reshape(1, -1)
     found = _on_host(values, masses, share, _ONE, check)
     reached, log_least = found.reached.item(0), -found.top.item(0)
-    log_c = float(_floored(found, share)[0])
+    log_c = float(_constant(found, share, floored=True)[0])
     log_rate = log(min(share, reached)) if reached > 0 else -inf  # unchecked, a budget may be out of reach
     if log_c == log_least:  # exact rejection: more than 1/K is kept
         log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
@@ -263,6 +269,7 @@ class _Problems:
         sum: x -> its sum over each problem; differentiable.
         count: How many problems.
         anywhere: Whether they can also be solved on an accelerator and inside `jax.jit`.
+        floored: Whether c is at least 1/max r.
     """
 
     name: str
@@ -272,6 +279,7 @@ class _Problems:
     sum: Callable[[Array], Array]
     count: int
     anywhere: bool
+    floored: bool
 
 
 def _rows(axis: int | None, count: int) -> _Problems:
@@ -283,6 +291,7 @@ def _rows(axis: int | None, count: int) -> _Problems:
         sum=root.total,
         count=count,
         anywhere=True,
+        floored=True,
     )
 
 
@@ -295,6 +304,7 @@ def _groups(group: Any, count: int) -> _Problems:
         sum=lambda x: segment_sum(x, group, count),
         count=count,
         anywhere=False,
+        floored=False,
     )
 
 
@@ -317,22 +327,22 @@ def _beside(v: Any, x: Array) -> Array:
     return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
 
 
-def _solve(x: Array, w: Array | None, share: float, problems: _Problems, check: bool) -> tuple[Root, Array]:
-    """Return the roots, and log c floored at 1/max r where `x` lives."""
+def _solve(x: Array, w: Array | None, share: Any, problems: _Problems, check: bool) -> tuple[Root, Array]:
+    """Return the roots, and log c where `x` lives."""
     if problems.anywhere and on_accelerator(x):
         return _on_device(x, w, share, check)
     values, masses = host_view(x), None if w is None else host_view(w)
     if values is not None and (w is None or masses is not None):
         found = _on_host(values, masses, share, problems, check)
-        return found, like(_floored(found, share), x)
+        return found, like(_constant(found, share, problems.floored), x)
     if problems.anywhere:  # inside jit or vmap
         return _on_device(x, w, share, check)
     raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
 
 
-def _on_host(values: Any, masses: Any, share: float, problems: _Problems, check: bool) -> Root:
+def _on_host(values: Any, masses: Any, share: Any, problems: _Problems, check: bool) -> Root:
     """Solve in NumPy memory; raise if `check` finds log-ratios that are no numbers or a budget out of reach."""
-    shares = np.full(problems.count, share)
+    shares = np.broadcast_to(np.float64(share), (problems.count,))
     found = problems.solve(values, masses, shares)
     if not found.mass.all():
         raise InputError(f"weights must not all be 0{_where(found.mass == 0, problems)}")
@@ -345,19 +355,22 @@ def _on_host(values: Any, masses: Any, share: float, problems: _Problems, check:
         slack = root.slack_of(values.shape[-1], masses is not None)
         short = (found.reached < share * (1 - slack)) | (found.reached == 0)
         if short.any():
-            raise out_of_reach(share, float(found.reached[np.argmax(short)]), _where(short, problems))
+            first = int(np.argmax(short))
+            raise out_of_reach(float(shares[first]), float(found.reached[first]), _where(short, problems))
     return found
 
 
-def _on_device(x: Array, w: Array | None, share: float, check: bool) -> tuple[Root, Array]:
+def _on_device(x: Array, w: Array | None, share: Any, check: bool) -> tuple[Root, Array]:
     """Solve where the array lives; one synchronisation if `check` looks at what was found."""
     xp = namespace(x)
+    if isinstance(share, np.ndarray):
+        share = like(share, x, dtype=widest(xp))
     found, facts = root.on_device(x, w, share), None
     if check:
         no_number = (xp.isnan(x) | (x == inf)) & (True if w is None else w > 0)
         wrong = [no_number, no_number & False if w is None else ~(w >= 0) | (w == inf)]
         counts = (xp.astype(xp.sum(xp.astype(mask, xp.int32)), found.reached.dtype) for mask in wrong)
-        facts = host_view(xp.stack([xp.min(found.reached), *counts]))
+        facts = host_view(xp.stack([xp.min(found.reached / share), *counts]))
     if facts is not None:  # else inside jit or vmap
         if facts[2]:
             raise bad_weights(int(facts[2]), x.shape[0] * x.shape[1])
@@ -366,20 +379,23 @@ def _on_device(x: Array, w: Array | None, share: float, check: bool) -> tuple[Ro
         if not facts[0] >= 0:
             raise InputError("weights must not all be 0")
         slack = 8 * float(np.finfo(facts.dtype).eps) * x.shape[-1] ** 0.5
-        if facts[0] < share * (1 - slack):
-            raise out_of_reach(share, float(facts[0]))
-    return found, _floored(found, share)
+        if facts[0] < 1 - slack:
+            worst = int(xp.argmin(found.reached / share))
+            raise out_of_reach(float((found.reached * 0 + share)[worst]), float(found.reached[worst]))
+    return found, _constant(found, share, floored=True)
 
 
-def _floored(found: Root, share: float) -> Any:
-    """Return log c, at least -log max r: beyond that exact rejection costs less than the budget."""
+def _constant(found: Root, share: Any, floored: bool) -> Any:
+    """Return log c, +inf at budget 1; floored, at least -log max r: beyond, exact rejection costs less."""
     xp = namespace(found.log_c)
-    if share == 1:
-        return xp.full_like(found.log_c, inf)
-    return xp.maximum(found.log_c, xp.where(found.top > -inf, -found.top, -inf))
+    least = xp.where(found.top > -inf, -found.top, -inf)
+    log_c = xp.maximum(found.log_c, least) if floored else found.log_c
+    if is_number(share):
+        return xp.full_like(log_c, inf) if share == 1 else log_c
+    return xp.where(share == 1, inf, log_c)
 
 
-def _zero_with_gradient(x: Array, w: Array | None, found: Root, share: float, problems: _Problems) -> Array:
+def _zero_with_gradient(x: Array, w: Array | None, found: Root, share: Any, problems: _Problems) -> Array:
     """Return 0 with the gradient of log c: that of a constant minus a log-sum-exp over {a < 1}.
 
     So asking for a gradient never changes the value.
@@ -389,8 +405,10 @@ def _zero_with_gradient(x: Array, w: Array | None, found: Root, share: float, pr
         x = xp.where(w > 0, x, -inf)
     few = namespace(found.top)
     # At c = 1/max r log c is minus the maximum: a log-sum-exp over the largest alone. At K = 1 it is constant.
-    floored = found.log_c < -found.top
-    low = few.where(floored, found.top, -inf if share < 1 else inf)
+    floored = (found.log_c < -found.top) & problems.floored
+    if isinstance(share, np.ndarray) and not isinstance(found.top, np.ndarray):
+        share = like(share, found.top)
+    low = few.where(floored, found.top, few.where(found.top * 0 + share < 1, -inf, inf))
     high = few.where(floored, inf, -found.log_c)
     still = detached(x)
     free = (still >= problems.spread(low, x)) & (still < problems.spread(high, x)) & (still > -inf)
