@@ -121,7 +121,7 @@ def test_each_point_is_in_the_cell_that_holds_it():
             "n_sigma must be a finite number above 0, got 0",
         ),
         (lambda: mode_cells([[0.0, 0.0]], sigma=1, rings=0), InputError, "rings must be a whole number"),
-        (lambda: mode_cells([[0.0, 0.0]], sigma=1, weights=[1, 2]), InputError, "weights must be 1 numbers"),
+        (lambda: mode_cells([[0.0, 0.0]], sigma=1, weights=[1, 2]), InputError, "weights must have shape"),
         (lambda: grid_cells(TARGET.log_prob, low=1, high=1), InputError, "low must be a number below high"),
         (lambda: grid_cells(lambda x: 0 * x[:, 0] + 2, low=0, high=1), InputError, "mass in the square is 7.389"),
         (lambda: histogram_divergence(np.empty((0, 2)), CELLS), InputError, r"x must have shape \(n, dim\)"),

@@ -11,7 +11,8 @@ from .._inputs import check_count, check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
-from .modes import nearest_mode, points, widths
+from ._inputs import as_weights, points
+from .modes import nearest_mode, widths
 
 __all__ = ["ESTIMATORS", "Cells", "grid_cells", "histogram_divergence", "mode_cells"]
 
@@ -73,9 +74,7 @@ def mode_cells(
     apart, needed = _smallest_distance(centres), 2 * cut * float(scale.max())
     if apart < needed:
         raise InputError(f"modes must be {needed:g} apart, two are {apart:g}; lower n_sigma or use grid_cells")
-    share = np.ones(len(centres)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if share.shape != (len(centres),) or not (share >= 0).all() or not 0 < share.sum() < np.inf:
-        raise InputError(f"weights must be {len(centres)} numbers of at least 0, not all 0")
+    share = as_weights(weights, len(centres))
     inside = -np.expm1(-(cut**2) / 2)  # mass of a disc
     each = np.repeat(share / share.sum() * inside / (rings * sectors), rings * sectors)
     last = len(each)

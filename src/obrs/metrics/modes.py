@@ -12,8 +12,9 @@ from .._inputs import check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
+from ._inputs import as_weights, points
 
-__all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "points", "widths"]
+__all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "widths"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -96,7 +97,7 @@ def mode_scores(
     if x.shape[1] != centres.shape[1]:
         raise InputError(f"x and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
     radius = check_positive(n_sigma, "n_sigma") * widths(sigma, len(centres))
-    w, target = _masses(weights, len(x), "weights"), _masses(mode_weights, len(centres), "mode_weights")
+    w, target = as_weights(weights, len(x)), as_weights(mode_weights, len(centres), "mode_weights")
     recovered = lookup(MODE_RULES, mode_rule, "mode rule")
 
     nearest, distance = nearest_mode(x, centres)
@@ -147,22 +148,6 @@ def jensen_shannon(p: Floats, q: Floats) -> float:
     return max(sum(halves) / 2, 0.0)
 
 
-def points(x: Any, name: str) -> Floats:
-    """Return points of shape `(n, dim)` as a float64 NumPy array, or raise an error that says what is wrong.
-
-    Example:
-        >>> points([[0, 1]], "x")
-        array([[0., 1.]])
-    """
-    values = host_view(as_floats(x, name))
-    assert values is not None, "metrics are not traced"
-    if values.ndim != 2 or 0 in values.shape:
-        raise InputError(f"{name} must have shape (n, dim) with at least one of each, got {tuple(values.shape)}")
-    if bad := np.count_nonzero(~np.isfinite(values).all(axis=1)):
-        raise InputError(f"{name} must be finite, {bad} of {len(values)} points are not; drop them first")
-    return values.astype(np.float64, copy=False)
-
-
 def widths(sigma: Any, modes: int) -> Floats:
     """Return one standard deviation for each mode, from one number or one per mode.
 
@@ -187,15 +172,3 @@ def _pooled_std(x: Floats, group: Floats, w: Floats, groups: int) -> float:
         return nan
     means = np.stack([np.bincount(group, weights=w * axis, minlength=groups) / safe for axis in x.T], axis=1)
     return sqrt(float(np.sum(w[:, None] * np.square(x - means[group]))) / (freedom * x.shape[1]))
-
-
-def _masses(weights: Any, n: int, name: str) -> Floats:
-    if weights is None:
-        return np.ones(n)
-    values = host_view(as_floats(weights, name))
-    assert values is not None, "metrics are not traced"
-    if values.shape != (n,):
-        raise InputError(f"{name} must have shape ({n},), got {tuple(values.shape)}")
-    if not (values.min() >= 0 and values.max() < np.inf and values.sum() > 0):
-        raise InputError(f"{name} must be finite and at least 0, and not all 0")
-    return values.astype(np.float64, copy=False)

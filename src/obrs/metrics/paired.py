@@ -1,0 +1,133 @@
+"""A metric at many budgets from one pool: its values, and what every row adds to them, so that errors are paired."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from .._inputs import is_number
+from ..errors import InputError
+
+__all__ = ["Interval", "Paired", "check_confidence", "pulled"]
+
+Floats = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with its error.
+
+    Args:
+        value: The number.
+        low, high: An interval that contains the truth with the confidence asked for.
+        standard_error: Of the value.
+    """
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Paired:
+    """A metric at several weightings of the same rows.
+
+    The values at two budgets come from the same rows, so their difference is known much better than either of them.
+    What decides is how each row moves each value: the variance is the sum of the squares of that.
+
+    Args:
+        value: The metric, `(budgets,)`.
+        real_influence: What each real row adds to the error, `(budgets, n_real)`.
+        fake_influence: What each fake row adds to the error, `(budgets, n_fake)`.
+        n_real: How many real rows there are.
+        n_fake: Effective number of fake rows at each budget, `(budgets,)`.
+        dimension: Of the features.
+        rest: Variance beyond the first order, `(budgets,)`.
+
+    Example:
+        >>> ones, moved = np.ones(2), np.array([[0.3, -0.3, 0.4], [0.3, -0.3, 0.0]])
+        >>> both = Paired(np.array([2.0, 1.0]), np.zeros((2, 1)), moved, 1, ones, 1, np.zeros(2))
+        >>> both.standard_error.round(3), round(both.difference(0, 1).standard_error, 3)
+        (array([0.714, 0.52 ]), 0.49)
+
+    References:
+        | The Influence Curve and its Role in Robust Estimation (Hampel, 1974)
+    """
+
+    value: Floats
+    real_influence: Floats
+    fake_influence: Floats
+    n_real: int
+    n_fake: Floats
+    dimension: int
+    rest: Floats
+
+    @property
+    def standard_error(self) -> Floats:
+        """Standard error of each value."""
+        error: Floats = np.sqrt(_variance(self.real_influence) + _variance(self.fake_influence) + self.rest)
+        return error
+
+    def interval(self, budget: int, confidence: float = 0.95) -> Interval:
+        """Return the value at one of the budgets, by its position, with an interval."""
+        return _interval(float(self.value[budget]), float(self.standard_error[budget]), confidence)
+
+    def difference(self, budget: int, other: int, confidence: float = 0.95) -> Interval:
+        """Return the value at one budget less that at another, by their positions, with an interval."""
+        moved = (x[budget] - x[other] for x in (self.real_influence, self.fake_influence))
+        rest = 0.0 if budget == other else float(self.rest[budget] + self.rest[other])
+        error = float(np.sqrt(sum(_variance(x) for x in moved) + rest))
+        return _interval(float(self.value[budget] - self.value[other]), error, confidence)
+
+
+def _variance(influence: Floats) -> Any:
+    """Sum the squares; with n rows their mean was fitted, which n/(n - 1) makes good."""
+    n = influence.shape[-1]
+    return np.sum(influence**2, axis=-1) * (n / max(n - 1, 1))
+
+
+def _interval(value: float, error: float, confidence: float) -> Interval:
+    reach = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2) * error
+    return Interval(value, value - reach, value + reach, error)
+
+
+def check_confidence(confidence: Any) -> float:
+    """Return a probability between 0 and 1, both excluded.
+
+    Example:
+        >>> check_confidence(0.95)
+        0.95
+    """
+    if not is_number(confidence) or not 0 < float(confidence) < 1:
+        raise InputError(f"confidence must be a number between 0 and 1, got {confidence!r}")
+    return float(confidence)
+
+
+def pulled(influence: Floats, mass: Floats, slopes: Floats | None) -> Floats:
+    """Return what each row of a pool adds to the error of a metric of the weighted pool.
+
+    The influence of a row on the weighted distribution counts by its mass. But the weights themselves come from the
+    pool: a(x) = min(c r(x), 1), with c such that the mean of a is 1/K. A row that is kept lowers c for all others, and
+    the metric follows. That is of the same order as the direct effect, unless all rows have a < 1 (or a = 1).
+
+    With m the mean of the influence over the rows that move when c does, the row adds mass influence - (mass - 1/n) m.
+
+    Args:
+        influence: Of each row on the metric of the weighted distribution, `(n,)`, of weighted mean 0.
+        mass: Mass of each row, `(n,)`, of sum 1.
+        slopes: How far each weight moves with the constant, up to a factor, `(n,)`: a where a < 1 and else 0 for OBRS,
+            a (1 - a) for the sigmoid of DRS. None: the weights are what they are.
+
+    Example:
+        >>> mass = np.array([0.5, 0.25, 0.25])
+        >>> pulled(np.array([1.0, -2.0, 0.0]), mass, np.array([0.0, 1.0, 1.0])).round(3)
+        array([ 0.667, -0.583, -0.083])
+    """
+    moved = mass * influence
+    total = 0.0 if slopes is None else float(slopes.sum())
+    if slopes is None or total == 0:
+        return moved
+    mean = float(slopes @ influence) / total
+    return moved - (mass - 1 / len(mass)) * mean
