@@ -183,7 +183,7 @@ def efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
 
 
 def fashion_classifier(x: Tensor) -> Tensor:
-    """Return the 128 features before the logits of a small classifier of Fashion-MNIST, of images as grey 28x28.
+    """Return the 64 features before the logits of a small classifier of Fashion-MNIST, of images as grey 28x28.
 
     `tools/features.py` trained it; the file of its weights says how well it does. Use it for clothes: it knows nothing
     else, and it has seen the training images, so real images should be those of the test set.

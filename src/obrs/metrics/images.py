@@ -100,10 +100,11 @@ def read_array(source: Any) -> Floats:
     if not path.exists():
         raise InputError(f"{path} does not exist; expected a .npy or .npz file, or a folder of images")
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
+        with path.open("rb") as file:
+            is_zip = file.read(2) == b"PK"
+        if not is_zip:
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             keys = list(found)
             key = keys[0] if len(keys) == 1 else next((key for key in _KEYS if key in keys), None)
             if key is None:
