@@ -20,6 +20,7 @@ from .sampling.samples import Samples
 from .selection import inclusion_probability, select
 
 if TYPE_CHECKING:
+    from .metrics.evaluate import evaluate
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
     from .training.loop import train
@@ -42,6 +43,7 @@ __all__ = [
     "collect",
     "compare",
     "diagnose",
+    "evaluate",
     "inclusion_probability",
     "normals",
     "plot_profile",
@@ -59,7 +61,12 @@ __all__ = [
 ]
 
 # Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.
-_LATER = {"diagnose": ".ratios.doctor", "refit": ".ratios.refit", "train": ".training.loop"}
+_LATER = {
+    "diagnose": ".ratios.doctor",
+    "evaluate": ".metrics.evaluate",
+    "refit": ".ratios.refit",
+    "train": ".training.loop",
+}
 _ROOMS = ("data", "experiments", "metrics", "models", "ratios", "training")
 
 

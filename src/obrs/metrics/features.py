@@ -23,7 +23,7 @@ from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..types import Array
 from .images import channels_first, read_images
 
-__all__ = ["FEATURES", "Extractor", "extract", "frechet_name"]
+__all__ = ["FEATURES", "Extractor", "extract"]
 
 Floats = np.ndarray[Any, Any]
 Tensor = Any
@@ -123,22 +123,6 @@ def extract(
     if path is not None:
         _write(path, whole)
     return whole
-
-
-def frechet_name(features: Any) -> str:
-    """Return what the Fréchet distance of some features is called.
-
-    Example:
-        >>> frechet_name("inception_v3"), frechet_name("gradients"), frechet_name(None)
-        ('FID', 'FD (oriented gradients)', 'FD')
-    """
-    if features is None:
-        return "FD"
-    if features == "inception_v3":
-        return "FID"
-    known = FEATURES.get(features) if isinstance(features, str) else features
-    title = getattr(known, "title", None) or getattr(known, "__name__", None) or type(known).__name__
-    return f"FD ({title})"
 
 
 # One function per extractor: float32 tensors (n, channels, height, width) of 0 to 255 in, float32 (n, k) out.

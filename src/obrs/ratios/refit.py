@@ -20,6 +20,7 @@ from .._arrays import host_view, like
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..fitting.tensors import read_tensors, write_tensors
+from ..metrics.rows import row_hashes
 from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .boosted import Boosted, tree_scores
@@ -146,7 +147,7 @@ def refit(
     )
     if trouble:
         warnings.warn(trouble, stacklevel=2)
-    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone())
+    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone(), row_hashes(real))
 
 
 def _parts(scorer: Scorer) -> list[Scorer]:
@@ -250,6 +251,7 @@ class FittedRatio:
         shape: Shape of one sample.
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
+        seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
 
     Example:
         >>> from obrs.ratios.refit import refit
@@ -263,6 +265,7 @@ class FittedRatio:
     shape: tuple[int, ...]
     report: FitReport
     probe: Any
+    seen: Any = None
 
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
@@ -289,6 +292,10 @@ class FittedRatio:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
         tensors = {"probe": self.probe, "expected": blocks(self.scorer, self.probe)}
+        if self.seen is not None:
+            import torch
+
+            tensors["seen"] = torch.from_numpy(self.seen.view(np.int64))
         scorer = _describe(self.scorer, "ratio", tensors)
         facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
         write_tensors(Path(path), tensors, facts)
@@ -332,7 +339,8 @@ def load_ratio(
     report = facts["report"]
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
     report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
-    return FittedRatio(scorer, tuple(facts["shape"]), report, probe)
+    seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
+    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, seen)
 
 
 def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
