@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import as_floats, host_view
 from .._inputs import is_number
 from ..errors import InputError
+from ._inputs import as_weights
 
-__all__ = ["Interval", "Paired", "check_confidence", "pulled"]
+__all__ = ["Interval", "Paired", "as_slopes", "check_confidence", "interval_around", "pulled"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -44,11 +46,10 @@ class Paired:
         n_real: How many real rows there are.
         n_fake: Effective number of fake rows at each budget, `(budgets,)`.
         dimension: Of the features.
-        rest: Variance beyond the first order, `(budgets,)`.
 
     Example:
         >>> ones, moved = np.ones(2), np.array([[0.3, -0.3, 0.4], [0.3, -0.3, 0.0]])
-        >>> both = Paired(np.array([2.0, 1.0]), np.zeros((2, 1)), moved, 1, ones, 1, np.zeros(2))
+        >>> both = Paired(np.array([2.0, 1.0]), np.zeros((2, 1)), moved, 1, ones, 1)
         >>> both.standard_error.round(3), round(both.difference(0, 1).standard_error, 3)
         (array([0.714, 0.52 ]), 0.49)
 
@@ -62,24 +63,22 @@ class Paired:
     n_real: int
     n_fake: Floats
     dimension: int
-    rest: Floats
 
     @property
     def standard_error(self) -> Floats:
         """Standard error of each value."""
-        error: Floats = np.sqrt(_variance(self.real_influence) + _variance(self.fake_influence) + self.rest)
+        error: Floats = np.sqrt(_variance(self.real_influence) + _variance(self.fake_influence))
         return error
 
     def interval(self, budget: int, confidence: float = 0.95) -> Interval:
         """Return the value at one of the budgets, by its position, with an interval."""
-        return _interval(float(self.value[budget]), float(self.standard_error[budget]), confidence)
+        return interval_around(float(self.value[budget]), float(self.standard_error[budget]), confidence)
 
     def difference(self, budget: int, other: int, confidence: float = 0.95) -> Interval:
         """Return the value at one budget less that at another, by their positions, with an interval."""
         moved = (x[budget] - x[other] for x in (self.real_influence, self.fake_influence))
-        rest = 0.0 if budget == other else float(self.rest[budget] + self.rest[other])
-        error = float(np.sqrt(sum(_variance(x) for x in moved) + rest))
-        return _interval(float(self.value[budget] - self.value[other]), error, confidence)
+        error = float(np.sqrt(sum(_variance(x) for x in moved)))
+        return interval_around(float(self.value[budget] - self.value[other]), error, confidence)
 
 
 def _variance(influence: Floats) -> Any:
@@ -88,7 +87,13 @@ def _variance(influence: Floats) -> Any:
     return np.sum(influence**2, axis=-1) * (n / max(n - 1, 1))
 
 
-def _interval(value: float, error: float, confidence: float) -> Interval:
+def interval_around(value: float, error: float, confidence: float) -> Interval:
+    """Return the normal interval of a value with this standard error.
+
+    Example:
+        >>> round(interval_around(1.0, 0.1, 0.95).low, 3)
+        0.804
+    """
     reach = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2) * error
     return Interval(value, value - reach, value + reach, error)
 
@@ -131,3 +136,18 @@ def pulled(influence: Floats, mass: Floats, slopes: Floats | None) -> Floats:
         return moved
     mean = float(slopes @ influence) / total
     return moved - (mass - 1 / len(mass)) * mean
+
+
+def as_slopes(slopes: Any, mass: Floats) -> list[Floats | None]:
+    """Return the slopes of each line of masses, None where there are none.
+
+    Example:
+        >>> as_slopes([[0.0, 0.0], [0.0, 1.0]], np.full((2, 2), 0.5))
+        [None, array([0., 1.])]
+    """
+    if slopes is None:
+        return [None] * len(mass)
+    values = host_view(as_floats(slopes, "slopes"))
+    if values is None or np.atleast_2d(values).shape != mass.shape:
+        raise InputError(f"slopes must have the shape of the weights {mass.shape}, got {np.shape(slopes)}")
+    return [as_weights(row, mass.shape[1], "slopes") if np.any(row) else None for row in np.atleast_2d(values)]

@@ -1,0 +1,288 @@
+"""Kernel distances between features of real and fake samples: KID, and others, without bias and with errors."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arrays import host_view, like, namespace, widest
+from .._inputs import check_positive
+from .._names import lookup
+from ..errors import InputError
+from ..types import Array
+from ._inputs import as_features, as_masses, effective_size, own_pairs, same_dimension
+from .paired import Paired, as_slopes, pulled
+
+__all__ = ["KERNELS", "Kernel", "KernelFunction", "kernel", "kernel_curve", "kernel_function"]
+
+Floats = np.ndarray[Any, Any]
+
+_PAIRS = 1 << 22  # values of the kernel in memory at a time
+_MEDIAN = 1000  # rows whose distances give a bandwidth
+
+
+def _squares(products: Array, x: Array, y: Array) -> Array:
+    """Return |x - y|² of all pairs from the products x·y and the squares |x|² and |y|²."""
+    return namespace(products).clip(x[:, None] + y[None, :] - 2 * products, 0.0, None)
+
+
+def _polynomial(products: Array, x: Array, y: Array, scale: float) -> Array:
+    base = products / scale + 1
+    return base * base * base
+
+
+def _rbf(products: Array, x: Array, y: Array, scale: float) -> Array:
+    return namespace(products).exp(_squares(products, x, y) / (-2 * scale**2))
+
+
+def _energy(products: Array, x: Array, y: Array, scale: float) -> Array:
+    return -namespace(products).sqrt(_squares(products, x, y)) / scale
+
+
+KERNELS: dict[str, Callable[[Array, Array, Array, float], Array]] = {
+    "polynomial": _polynomial,
+    "rbf": _rbf,
+    "energy": _energy,
+}
+"""Kernels by name: (x·y/scale + 1)³, exp(-|x - y|²/(2 scale²)) and -|x - y|/scale, of all products, squares, scale."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What `kernel` computes.
+
+    Args:
+        value: The squared maximum mean discrepancy, unbiased: it may be below 0.
+        standard_error: Of the value, by how much each row moves it.
+        n_real: How many real rows there are.
+        n_fake: How many fake rows: with weights Kish's effective number, with counts all copies.
+        dimension: Of the features.
+    """
+
+    value: float
+    standard_error: float
+    n_real: int
+    n_fake: float
+    dimension: int
+
+
+def kernel(
+    *,
+    real: Any,
+    fake: Any,
+    weights: Any = None,
+    counts: Any = None,
+    kernel: str = "polynomial",
+    bandwidth: float | None = None,
+) -> Kernel:
+    """Return the squared maximum mean discrepancy between real and fake features, without bias.
+
+    With the polynomial kernel it is KID, if the features are those of the Inception network, on all rows rather than
+    on random subsets. Unlike the Fréchet distance it does not depend on n but for its error. No matrix of all pairs is
+    kept: memory stays bounded, time grows as the square of the number of rows.
+
+    Args:
+        real: Features of real samples, `(n, dim)`, NumPy or torch.
+        fake: Features of fake samples, of the same library and dimension.
+        weights: Chance that each fake row is kept, up to a factor; equal by default. Pairs count by the product of both
+            weights, a row with itself not at all.
+        counts: How often each fake row is there, instead of weights. Two copies of a row are a pair.
+        kernel: A key of `KERNELS`: "polynomial", "rbf" or "energy".
+        bandwidth: Scale of the kernel. By default the dimension for "polynomial", the median distance of real rows for
+            "rbf", and 1 for "energy".
+
+    Returns:
+        The distance with its standard error, and the sample sizes it speaks of.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.standard_normal((500, 3)), rng.standard_normal((400, 3))
+        >>> same, other = kernel(real=real, fake=fake), kernel(real=real, fake=fake + 1)
+        >>> abs(same.value) < 2 * same.standard_error, other.value > 9 * other.standard_error
+        (True, True)
+
+    References:
+        | Demystifying MMD GANs (Bińkowski et al., 2018), KID
+        | A Kernel Two-Sample Test (Gretton et al., 2012)
+        | Energy Statistics: A Class of Statistics Based on Distances (Székely and Rizzo, 2013)
+    """
+    real, fake = as_features(real, "real"), as_features(fake, "fake")
+    dimension = same_dimension(real, fake)
+    mass = as_masses(weights, counts, len(fake))
+    own = own_pairs(mass, counts)
+    function = kernel_function(kernel, real, bandwidth)
+    found = _distances(real, fake, mass[None], own[None], function)
+    moved = Paired(
+        found.value, found.of_real / len(real), mass * found.of_fake, len(real), own.sum(keepdims=True), dimension
+    )
+    error = float(moved.standard_error[0])
+    return Kernel(float(found.value[0]), error, len(real), effective_size(own), dimension)
+
+
+def kernel_curve(
+    *,
+    real: Any,
+    fake: Any,
+    weights: Any,
+    slopes: Any = None,
+    kernel: str = "polynomial",
+    bandwidth: float | None = None,
+) -> Paired:
+    """Return the kernel distance of one pool at many budgets, with errors that are paired over budgets.
+
+    The kernel of each pair is computed once for all budgets.
+
+    Args:
+        real, fake, kernel, bandwidth: As for `kernel`.
+        weights: Chance that each fake row is kept, `(budgets, n)`.
+        slopes: How far each weight moves with the constant that its budget is met by, up to a factor, `(budgets, n)`: a
+            where a < 1 and else 0 for OBRS, a (1 - a) for DRS. By default the weights are taken as given.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.standard_normal((500, 2)), 1.5 * rng.standard_normal((500, 2))
+        >>> log_ratio = -0.5 * (fake**2).sum(1) * (1 - 1 / 1.5**2)
+        >>> curve = kernel_curve(real=real, fake=fake, weights=np.stack([np.ones(500), np.exp(log_ratio)]))
+        >>> curve.difference(1, 0).high < 0
+        True
+
+    References:
+        | A Class of Statistics with Asymptotically Normal Distribution (Hoeffding, 1948)
+    """
+    real, fake = as_features(real, "real"), as_features(fake, "fake")
+    dimension = same_dimension(real, fake)
+    mass = np.atleast_2d(as_masses(weights, None, len(fake), many=True))
+    moved = as_slopes(slopes, mass)
+    found = _distances(real, fake, mass, mass**2, kernel_function(kernel, real, bandwidth))
+    of_fake = np.stack([pulled(f, w, s) for f, w, s in zip(found.of_fake, mass, moved, strict=True)])
+    n_fake = np.array([effective_size(w**2) for w in mass])
+    return Paired(found.value, found.of_real / len(real), of_fake, len(real), n_fake, dimension)
+
+
+class _Found(NamedTuple):
+    """Values `(budgets,)`, and the influence of rows on each, of weighted mean 0."""
+
+    value: Floats
+    of_real: Floats
+    of_fake: Floats
+
+
+def _distances(real: Array, fake: Array, mass: Floats, own: Floats, function: "KernelFunction") -> _Found:
+    for name, ones in (("real", np.full((1, len(real)), 1 / len(real) ** 2)), ("fake", own)):
+        if not np.all(ones.sum(axis=1) < 1 - 1e-12):
+            raise InputError(f"{name} must have at least 2 rows of some weight")
+    equal = np.full((1, len(real)), 1 / len(real))
+    among_real, own_real = _means(real, equal, function)
+    among_fake, own_fake = _means(fake, mass, function)
+    # of every fake row the mean over real rows, and the other way round, from the same values
+    to_real, to_fake = np.empty(len(fake)), np.zeros((len(mass), len(real)))
+    for part, block in function.blocks(fake, real):
+        to_real[part] = _host(namespace(block).mean(block, axis=1))
+        to_fake += _host(_beside(mass[:, part], block) @ block)
+    # a row and itself are no pair
+    share = np.divide(own, mass, out=np.zeros_like(mass), where=mass > 0)
+    real_rows = (among_real - equal * own_real) / (1 - 1 / len(real))
+    fake_rows = (among_fake - share * own_fake) / (1 - own.sum(axis=1, keepdims=True))
+    value = (mass * fake_rows).sum(axis=1) + real_rows.mean() - 2 * mass @ to_real
+    of_fake, of_real = 2 * (fake_rows - to_real), 2 * (real_rows - to_fake)
+    of_fake -= (mass * of_fake).sum(axis=1, keepdims=True)
+    of_real -= of_real.mean(axis=1, keepdims=True)
+    return _Found(value, of_real, of_fake)
+
+
+def _means(x: Array, mass: Floats, function: "KernelFunction") -> tuple[Floats, Floats]:
+    """Return for each row the mean over all rows by each line of masses, `(budgets, n)`, and its value with itself."""
+    means, own = np.zeros((len(mass), len(x))), np.empty(len(x))
+    for part, block in function.blocks(x):
+        means[:, part] += _host(block @ _beside(mass[:, part.start :].T, block)).T
+        own[part] = _host(namespace(block).linalg.diagonal(block))
+        later = block[:, part.stop - part.start :]
+        means[:, part.stop :] += _host(_beside(mass[:, part], block) @ later)
+    return means, own
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFunction:
+    """A kernel with its scale.
+
+    Args:
+        name: A key of `KERNELS`.
+        scale: What it divides by.
+        centre: What to take from all rows first, `(dim,)`; None for nothing. Distances cancel less near the centre.
+    """
+
+    name: str
+    scale: float
+    centre: Array | None = None
+
+    def blocks(self, x: Array, y: Array | None = None) -> Iterator[tuple[slice, Array]]:
+        """Go through the kernel of all pairs by slices of x: yield each slice and its values in float64.
+
+        Products are in the precision of the rows. Without y the pairs are those of x with itself: each slice comes with
+        the columns from its first row on, the earlier ones being known by symmetry.
+
+        Example:
+            >>> x = np.eye(2)
+            >>> [(part, block.round(3).tolist()) for part, block in KernelFunction("energy", 1.0).blocks(x, x)]
+            [(slice(0, 2, None), [[-0.0, -1.414], [-1.414, -0.0]])]
+        """
+        xp = namespace(x)
+        wide, function = widest(xp), KERNELS[self.name]
+        if self.centre is not None:
+            x, y = x - self.centre, (None if y is None else y - self.centre)
+        symmetric, y = y is None, (x if y is None else y)
+        x_squares, y_squares = _row_squares(x), _row_squares(y)
+        start = 0
+        while start < len(x):
+            columns = slice(start, None) if symmetric else slice(None)
+            stop = min(start + max(_PAIRS // len(y[columns]), 1), len(x))
+            part = slice(start, stop)
+            products = xp.astype(x[part] @ y[columns].T, wide)
+            yield part, function(products, x_squares[part], y_squares[columns], self.scale)
+            start = stop
+
+
+def kernel_function(name: str, rows: Array, bandwidth: Any) -> KernelFunction:
+    """Return a kernel whose scale is the bandwidth, or else read from rows.
+
+    Example:
+        >>> kernel_function("polynomial", np.eye(2), None).scale
+        2.0
+    """
+    lookup(KERNELS, name, "kernel")
+    centre = None if name == "polynomial" else namespace(rows).mean(rows, axis=0)
+    if bandwidth is not None:
+        scale = check_positive(bandwidth, "bandwidth")
+    elif name == "rbf":
+        scale = _median_distance(rows)
+    else:
+        scale = float(rows.shape[1]) if name == "polynomial" else 1.0
+    return KernelFunction(name, scale, centre)
+
+
+def _row_squares(x: Array) -> Array:
+    """Return |x|² of each row in float64, a few rows at a time."""
+    xp = namespace(x)
+    step = max(_PAIRS // x.shape[1], 1)
+    parts = [xp.astype(x[i : i + step], widest(xp)) for i in range(0, len(x), step)]
+    return xp.concat([xp.sum(part * part, axis=1) for part in parts])
+
+
+def _median_distance(x: Array) -> float:
+    some = np.asarray(host_view(x[:: max(len(x) // _MEDIAN, 1)]), dtype=np.float64)
+    some = some - some.mean(axis=0)
+    norms = (some * some).sum(axis=1)
+    squares = _squares(some @ some.T, norms, norms)[np.triu_indices(len(some), k=1)]
+    median = float(np.sqrt(np.median(squares))) if len(squares) else 0.0
+    if median <= 0:
+        raise InputError("the median distance of rows is 0, which is no bandwidth; give one with bandwidth=")
+    return median
+
+
+def _beside(values: Floats, block: Array) -> Array:
+    return like(np.ascontiguousarray(values), block)
+
+
+def _host(x: Array) -> Floats:
+    return np.asarray(host_view(x))
