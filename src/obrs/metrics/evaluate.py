@@ -13,6 +13,7 @@ import numpy as np
 
 from .._arrays import host_view
 from .._inputs import check_count
+from .._names import lookup
 from ..errors import InputError
 from ._inputs import as_features, same_dimension
 from .features import FEATURES, extract
@@ -136,6 +137,8 @@ def _titled(features: Any) -> str:
 def _features(source: Any, name: str, features: Any, pixels: Any, progress: bool | None) -> Any:
     """Return features: those given, or those of the images given."""
     if features is not None:
+        if isinstance(features, str):
+            lookup(FEATURES, features, "features")
         return extract(read_images(source, pixels=pixels, name=name), features, progress=progress)
     if isinstance(source, str | os.PathLike):
         if os.path.isdir(source):
