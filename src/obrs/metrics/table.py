@@ -149,14 +149,14 @@ class Table:
             lines.append(f"recall and coverage are for {self.size:,} fakes at every budget; k = {self.k}")
         return "\n".join(lines)
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write `evaluate.json` and `evaluate.png` into a folder, which is made if need be; return the folder."""
+    def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
+        """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
-        with replacing(home / "evaluate.json") as file:
+        with replacing(home / f"{name}.json") as file:
             file.write((json.dumps({"format": _FORMAT, **_plain_values(asdict(self))}, indent=1) + "\n").encode())
         figure = self.plot()
-        with replacing(home / "evaluate.png") as file:
+        with replacing(home / f"{name}.png") as file:
             figure.savefig(file, format="png", dpi=130)
         return home
 
