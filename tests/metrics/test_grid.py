@@ -74,21 +74,26 @@ def test_wider_modes_have_the_divergence_of_their_histogram(name):
     ring = np.diff(-np.expm1(-((radii / 1.5) ** 2) / 2))
     q = np.append(np.tile(np.repeat(ring / 4, 4), 25) / 25, np.exp(-8 / 1.5**2))
     expected = divergence_of_histograms(CELLS.masses, q, name)
-    found = [histogram_divergence(wide.sample(2500, seed=seed), CELLS, divergence=name) for seed in range(20)]
+    found = [
+        histogram_divergence(fake=wide.sample(2500, seed=seed), cells=CELLS, divergence=name).value
+        for seed in range(20)
+    ]
     assert expected > 0.01
     assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(20)
 
 
 def test_js_of_samples_elsewhere_is_log_2():
     n = 2500
-    assert histogram_divergence(np.full((n, 2), 50.0), CELLS, divergence="js") == pytest.approx(np.log(2), abs=0.05)
-    assert histogram_divergence(np.full((n, 2), 50.0), CELLS) > np.log(n / 300)
+    assert histogram_divergence(fake=np.full((n, 2), 50.0), cells=CELLS, divergence="js").value == pytest.approx(
+        np.log(2), abs=0.05
+    )
+    assert histogram_divergence(fake=np.full((n, 2), 50.0), cells=CELLS).value > np.log(n / 300)
 
 
 def test_cells_may_be_the_users_own():
     halves = Cells(np.array([0.5, 0.5]), lambda x: (x[:, 0] > 0).astype(int))
     x = np.array([[-1.0]] * 25 + [[1.0]] * 75)
-    assert histogram_divergence(x, halves) == pytest.approx(np.log(0.5) - np.log(0.255 * 0.755) / 2)
+    assert histogram_divergence(fake=x, cells=halves).value == pytest.approx(np.log(0.5) - np.log(0.255 * 0.755) / 2)
 
 
 def test_each_point_is_in_the_cell_that_holds_it():
@@ -124,11 +129,42 @@ def test_each_point_is_in_the_cell_that_holds_it():
         (lambda: mode_cells([[0.0, 0.0]], sigma=1, weights=[1, 2]), InputError, "weights must have shape"),
         (lambda: grid_cells(TARGET.log_prob, low=1, high=1), InputError, "low must be a number below high"),
         (lambda: grid_cells(lambda x: 0 * x[:, 0] + 2, low=0, high=1), InputError, "mass in the square is 7.389"),
-        (lambda: histogram_divergence(np.empty((0, 2)), CELLS), InputError, r"x must have shape \(n, dim\)"),
-        (lambda: histogram_divergence(np.ones((1, 2)), CELLS, divergence="jsd"), UnknownNameError, "did you mean 'js'"),
+        (
+            lambda: histogram_divergence(fake=np.empty((0, 2)), cells=CELLS).value,
+            InputError,
+            r"fake must have shape \(n, dim\)",
+        ),
+        (
+            lambda: histogram_divergence(fake=np.ones((1, 2)), cells=CELLS, divergence="jsd").value,
+            UnknownNameError,
+            "did you mean 'js'",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, line):
     with pytest.raises(error, match=line) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_counts_are_repeats_and_equal_weights_are_none(name):
+    x, times = TARGET.sample(500, seed=1), np.random.default_rng(1).integers(0, 4, 500)
+    repeated = histogram_divergence(fake=np.repeat(x, times, axis=0), cells=CELLS, divergence=name)
+    counted = histogram_divergence(fake=x, cells=CELLS, divergence=name, counts=times)
+    assert (counted.value, counted.n_fake) == (pytest.approx(repeated.value), times.sum())
+    plain = histogram_divergence(fake=x, cells=CELLS, divergence=name)
+    equal = histogram_divergence(fake=x, cells=CELLS, divergence=name, weights=np.full(500, 0.3))
+    assert (equal.value, equal.n_fake, equal.cells) == (pytest.approx(plain.value), 500, 301)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_weights_bring_samples_of_a_wide_model_to_the_target(name):
+    wide = Mixture(TARGET.means, 1.5 * TARGET.sigma)
+    found = []
+    for seed in range(20):
+        x = wide.sample(5000, seed=seed)
+        a = np.minimum(np.exp(TARGET.log_prob(x) - wide.log_prob(x) - 0.5), 1)
+        found.append(histogram_divergence(fake=x, cells=CELLS, divergence=name, weights=a).value)
+    left = histogram_divergence(fake=wide.sample(5000, seed=0), cells=CELLS, divergence=name).value
+    assert abs(np.mean(found)) < 0.1 * left

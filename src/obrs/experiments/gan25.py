@@ -144,7 +144,8 @@ def _game(real: Any, recipe: Recipe, progress: bool | None, batch: int = 256) ->
             gan_step(critic, x, fake, of_critic, of_generator)
             if step % (5 if precision > 0.8 * recipe.stop_at else 25) == 0:
                 with torch.no_grad():
-                    seen = mode_scores(generator(torch.randn(_WATCHED, 2, generator=random)), TARGET.means, sigma=SIGMA)
+                    fake = generator(torch.randn(_WATCHED, 2, generator=random))
+                seen = mode_scores(modes=TARGET.means, fake=fake, sigma=SIGMA)
                 precision = seen.precision
                 tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
                 if abs(precision - recipe.stop_at) <= _WITHIN and seen.modes == len(TARGET.means):
@@ -180,8 +181,8 @@ def score(x: Array) -> dict[str, float]:
         >>> {key: round(value, 1) + 0.0 for key, value in score(TARGET.sample(2500, seed=3)).items()}
         {'recall': 1.0, 'precision': 1.0, 'kl': 0.0, 'js': 0.0}
     """
-    modes = mode_scores(x, TARGET.means, sigma=SIGMA)
-    left = {name: histogram_divergence(x, CELLS, divergence=name) for name in ("kl", "js")}
+    modes = mode_scores(modes=TARGET.means, fake=x, sigma=SIGMA)
+    left = {name: histogram_divergence(cells=CELLS, fake=x, divergence=name).value for name in ("kl", "js")}
     return {"recall": modes.recall, "precision": modes.precision, **left}
 
 

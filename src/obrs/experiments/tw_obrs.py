@@ -206,8 +206,8 @@ def _judge_points(config: Config, propose: Any, seed: int) -> dict[str, Any]:
     kept = fake[_reject(config, np.asarray(ratio(fake), dtype=np.float64), seed)]
 
     def measures(x: Any) -> dict[str, Any]:
-        scores = mode_scores(x, target.means, sigma=sigma)
-        gan = 2 * histogram_divergence(x, cells, divergence="js")
+        scores = mode_scores(modes=target.means, fake=x, sigma=sigma)
+        gan = 2 * histogram_divergence(cells=cells, fake=x, divergence="js").value
         return {"divergence": gan, "high_quality": scores.precision, "modes": scores.modes}
 
     ideal = _divergence_on_cells(cells.masses, np.bincount(cells.of(fake.astype(np.float64)), minlength=301), config)

@@ -9,7 +9,7 @@ from .._arrays import like, namespace
 from ..types import Array
 from ._distances import Best, Near, Points, Tile, listed, nearness, slices, values
 
-__all__ = ["Crossing", "Covers", "cross"]
+__all__ = ["Covers", "Crossing", "cross"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -22,14 +22,14 @@ class Covers(NamedTuple):
     is known of it.
 
     Attributes:
-        index: Who they are, `(n_real, m)`.
+        who: Which fakes they are, `(n_real, m)`.
         distance: How far they are, `(n_real, m)`.
         least: `(n_real,)`: the squared distance to any other, in units of its squared reach, is at least this.
         reach: `(n_fake,)`.
         error: What a squared distance may be off by in `least`.
     """
 
-    index: Ints
+    who: Ints
     distance: Floats
     least: Floats
     reach: Floats
@@ -173,8 +173,5 @@ def _covers(real: Points, fake: Points, best: Best, reach: Floats, error: float,
     n, m = best.value.shape
     index = values(best.column)
     distance = real.distances(np.repeat(np.arange(n), m), fake, index.reshape(-1)).reshape(n, m)
-    if complete:
-        least = np.full(n, np.inf)
-    else:
-        least = -values(best.value).min(axis=1).astype(np.float64) if m else np.zeros(n)
+    least = -values(best.value).min(axis=1, initial=0.0).astype(np.float64) if not complete else np.full(n, np.inf)
     return Covers(index, distance, least, reach, error)

@@ -1,4 +1,4 @@
-"""Distances between many points, a tile at a time: fast where they decide clearly, and again, exactly, where they do not.
+"""Distances between many points, a tile at a time: fast where that is clear enough, and exactly where it is not.
 
 `nearness` is -|x - y|²/2 of all pairs of two tiles from one matrix product of centred points, in the precision of the
 features. Its error is bounded by `Points.unit`, so a comparison with a threshold is either certain or made again by
@@ -42,10 +42,13 @@ class Points:
     Args:
         x: Features, shape `(n, dim)`, NumPy or torch.
         centre: A point in their middle, in the precision of the tiles.
+        rounding: The NumPy dtype that distances are rounded to before they are compared: that of the features, so that
+            what is the same distance to others is the same here.
     """
 
     x: Array
     centre: Array
+    rounding: Any
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
@@ -55,10 +58,12 @@ class Points:
         """Return two sets of points with one centre, the mean of all."""
         xp = namespace(real)
         largest = max(float(xp.max(xp.abs(part))) for x in (real, fake) for part in _parts(x))
-        wide = xp.float64 in (real.dtype, fake.dtype) or real.shape[1] <= _FEW_AXES or largest > _LARGEST
+        exact = xp.float64 in (real.dtype, fake.dtype) or largest > _LARGEST
+        wide = exact or real.shape[1] <= _FEW_AXES
         total = sum(xp.sum(xp.astype(part, xp.float64), axis=0) for x in (real, fake) for part in _parts(x))
         centre = xp.astype(total / (len(real) + len(fake)), xp.float64 if wide else xp.float32)
-        return Points(real, centre), Points(fake, centre)
+        rounding = np.float64 if exact else np.float32
+        return Points(real, centre, rounding), Points(fake, centre, rounding)
 
     def tile(self, at: "slice | Ints", dtype: Any = None) -> Tile:
         """Return the points at these places, ready for `nearness`."""
@@ -77,25 +82,20 @@ class Points:
             apart = xp.astype(self._take(i[part]), xp.float64)  # a copy: it is changed below
             apart -= other._take(j[part])
             found[part] = values(xp.linalg.vecdot(apart, apart))
-        return np.sqrt(found)
+        return np.asarray(np.sqrt(found))
 
     def far_from(self, i: Ints, other: "Points", j: Ints) -> Floats:
         """Return the distances of all pairs of some points of both, in float64 by a matrix product."""
         wide = namespace(self.x).float64
         near = nearness(self.tile(i, wide), other.tile(j, wide))
-        return np.sqrt(np.maximum(-2 * values(near), 0.0))
-
-    @property
-    def rounding(self) -> Any:
-        """The NumPy dtype that distances are rounded to before they are compared."""
-        return np.float64 if self.x.dtype == namespace(self.x).float64 else np.float32
+        return np.asarray(np.sqrt(np.maximum(-2 * values(near), 0.0)))
 
     @property
     def unit(self) -> float:
         """What `nearness` may be off by, as a multiple of half the squared norms of both points.
 
-        Rounding adds up to about `sqrt(dim)` units in the last place; twice that is ten times what is seen. The other
-        term is the rounding of the distances that it is compared with.
+        Rounding adds up to about `sqrt(dim)` units in the last place; twice that is some ten times what is seen. The
+        other term is the rounding of the distances that it is compared with.
         """
         of_product = float(namespace(self.x).finfo(self.centre.dtype).eps)
         return 2 * sqrt(self.x.shape[1]) * of_product + 8 * float(np.finfo(self.rounding).eps)
@@ -157,12 +157,12 @@ class Near(NamedTuple):
     """The nearest few of each point, by exact distance, ascending.
 
     Attributes:
-        index: Who they are, `(n, m)`.
+        who: Which points they are, `(n, m)`.
         distance: How far they are, `(n, m)`.
         sure: `(n,)`: no other point is nearer than this.
     """
 
-    index: Ints
+    who: Ints
     distance: Floats
     sure: Floats
 
@@ -175,13 +175,13 @@ class Near(NamedTuple):
                 distance 0. A point that is left out has no radius, and 0 stands for it. By default each is there once.
         """
         if counts is None:
-            return self._checked(self.distance[:, k - 1], np.arange(len(self.index)))
+            return self._checked(self.distance[:, k - 1], np.arange(len(self.who)))
         there = np.flatnonzero(counts)
-        passed = np.cumsum(counts[self.index[there]], axis=1)
+        passed = np.cumsum(counts[self.who[there]], axis=1)
         need = k + 1 - counts[there]  # the others of its own copies come first
         place = np.sum(passed < need[:, None], axis=1)
-        found = place < self.index.shape[1]
-        radius = np.zeros(len(self.index), dtype=self.distance.dtype)
+        found = place < self.who.shape[1]
+        radius = np.zeros(len(self.who), dtype=self.distance.dtype)
         radius[there[found]] = self.distance[there[found], place[found]]
         radius[there[need <= 0]] = 0.0
         radius, doubtful = self._checked(radius, there)

@@ -11,10 +11,10 @@ from .._inputs import check_count, check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
-from ._inputs import as_weights, points
+from ._inputs import as_masses, as_weights, effective_size, own_pairs, points
 from .modes import nearest_mode, widths
 
-__all__ = ["ESTIMATORS", "Cells", "grid_cells", "histogram_divergence", "mode_cells"]
+__all__ = ["ESTIMATORS", "Cells", "HistogramDivergence", "grid_cells", "histogram_divergence", "mode_cells"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -136,7 +136,29 @@ def grid_cells(
     return Cells(np.append(flat[kept], max(1.0 - float(flat[kept].sum()), 0.0)), of)
 
 
-def histogram_divergence(x: Array, cells: Cells, *, divergence: str = "kl") -> float:
+@dataclass(frozen=True)
+class HistogramDivergence:
+    """What `histogram_divergence` finds.
+
+    Args:
+        value: The estimate, in nats.
+        n_fake: How many samples: with weights Kish's effective number, with counts all copies.
+        cells: Number of cells.
+    """
+
+    value: float
+    n_fake: float
+    cells: int
+
+
+def histogram_divergence(
+    *,
+    cells: Cells,
+    fake: Array,
+    divergence: str = "kl",
+    weights: Array | None = None,
+    counts: Array | None = None,
+) -> HistogramDivergence:
     """Estimate a divergence between a target and the distribution of samples, at the resolution of the cells.
 
     The leading bias of both estimates is removed. So for samples of the target itself the mean is nearly 0 (and half
@@ -151,25 +173,33 @@ def histogram_divergence(x: Array, cells: Cells, *, divergence: str = "kl") -> f
       term of its expansion in q = N/n.
 
     Args:
-        x: Samples, shape `(n, dim)`.
-        cells: The partition, from `mode_cells` or `grid_cells`.
+        cells: The partition with the masses of the target, from `mode_cells` or `grid_cells`.
+        fake: Samples, shape `(n, dim)`.
         divergence: "kl" or "js".
+        weights: Probability that each sample is kept, `(n,)`, up to a factor; equal by default. The bias is then that
+            of as many samples as Kish's effective number.
+        counts: How often each sample is there, `(n,)`, instead of weights.
 
     Example:
         >>> from obrs.data.mixtures import grid25
         >>> target = grid25()
         >>> cells = mode_cells(target.means, sigma=0.05)
-        >>> print(f"{histogram_divergence(target.sample(2500, seed=1), cells):.3f}")
+        >>> fake = target.sample(2500, seed=1)
+        >>> print(f"{histogram_divergence(cells=cells, fake=fake).value:.3f}")
         -0.005
-        >>> print(f"{histogram_divergence(target.sample(2500, seed=1) + 0.05, cells):.3f}")
+        >>> print(f"{histogram_divergence(cells=cells, fake=fake + 0.05).value:.3f}")
         0.698
 
     References:
         | Note on the Bias of Information Estimates (Miller, 1955), the leading bias of such histograms
     """
     estimate = lookup(ESTIMATORS, divergence, "measured divergence")
-    counts = np.bincount(cells.of(points(x, "x")), minlength=len(cells.masses))
-    return estimate(cells.masses, counts)
+    x = points(fake, "fake")
+    mass = as_masses(weights, counts, len(x))
+    size = effective_size(own_pairs(mass, counts))
+    where = None if weights is None and counts is None else size * mass
+    in_cells = np.bincount(cells.of(x), weights=where, minlength=len(cells.masses))
+    return HistogramDivergence(estimate(cells.masses, in_cells), size, len(cells.masses))
 
 
 def _kl(p: Floats, counts: Floats) -> float:

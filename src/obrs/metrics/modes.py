@@ -12,7 +12,7 @@ from .._inputs import check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
-from ._inputs import as_weights, points
+from ._inputs import as_counts, as_masses, as_weights, effective_size, own_pairs, points
 
 __all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "widths"]
 
@@ -43,6 +43,7 @@ class ModeScores:
         jsd_assigned: The same for the high-quality samples alone, without that class: the balance, whatever the
             precision. NaN if there are none.
         counts: Weight of the high-quality samples of each mode, in the order of the modes.
+        n_fake: How many samples: with weights Kish's effective number, with counts all copies.
     """
 
     precision: float
@@ -52,38 +53,42 @@ class ModeScores:
     jsd: float
     jsd_assigned: float
     counts: Floats = field(compare=False)
+    n_fake: float
 
 
 def mode_scores(
-    x: Array,
-    modes: Array,
     *,
+    modes: Array,
+    fake: Array,
     sigma: Any,
     n_sigma: float = 4.0,
     mode_rule: str = "high_quality",
     weights: Array | None = None,
+    counts: Array | None = None,
     mode_weights: Array | None = None,
 ) -> ModeScores:
     """Score samples against the modes of a mixture of isotropic components.
 
     Args:
-        x: Samples, shape `(n, dim)`, of any array library.
-        modes: Means of the components, shape `(modes, dim)`.
+        modes: Means of the components, shape `(modes, dim)`: what is real is known.
+        fake: Samples, shape `(n, dim)`, of any array library.
         sigma: Standard deviation of a component, per axis: one number, or one per mode.
         n_sigma: How many sigma, in Euclidean distance, a sample of high quality may be away from its mode.
         mode_rule: When a mode is recovered. "high_quality": one of its samples is of high quality (Azadi, Turner).
             "nearest": it is the nearest mode of any sample, however far (Ding).
-        weights: Weight of each sample, `(n,)`; equal by default.
+        weights: Probability that each sample is kept, `(n,)`, up to a factor; equal by default.
+        counts: How often each sample is there, `(n,)`, instead of weights.
         mode_weights: Weight of each mode in the target, for the two divergences; equal by default.
 
     Returns:
         The scores; see `ModeScores` for what each means.
 
     Example:
-        >>> scores = mode_scores([[0.0, 0.1], [0.0, -0.1], [3.0, 3.0]], [[0.0, 0.0], [2.0, 2.0]], sigma=0.05)
+        >>> modes = [[0.0, 0.0], [2.0, 2.0]]
+        >>> scores = mode_scores(modes=modes, fake=[[0.0, 0.1], [0.0, -0.1], [3.0, 3.0]], sigma=0.05)
         >>> round(scores.precision, 3), scores.modes, scores.counts
         (0.667, 1, array([2., 0.]))
-        >>> mode_scores([[1.2, 1.2]], [[0.0, 0.0], [2.0, 2.0]], sigma=0.05, mode_rule="nearest").modes
+        >>> mode_scores(modes=modes, fake=[[1.2, 1.2]], sigma=0.05, mode_rule="nearest").modes
         1
 
     References:
@@ -93,28 +98,32 @@ def mode_scores(
         | Subsampling Generative Adversarial Networks: Density Ratio Estimation in Feature Space with Softplus Loss
           (Ding et al., 2020), whose code counts a mode by the nearest sample
     """
-    x, centres = points(x, "x"), points(modes, "modes")
+    x, centres = points(fake, "fake"), points(modes, "modes")
     if x.shape[1] != centres.shape[1]:
-        raise InputError(f"x and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
+        raise InputError(f"fake and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
     radius = check_positive(n_sigma, "n_sigma") * widths(sigma, len(centres))
-    w, target = as_weights(weights, len(x)), as_weights(mode_weights, len(centres), "mode_weights")
+    size = effective_size(own_pairs(as_masses(weights, counts, len(x)), counts))
+    w = as_weights(weights, len(x)) if counts is None else as_counts(counts, len(x)).astype(np.float64)
+    own = w * w if counts is None else w  # the mass of the pairs of each sample with itself
+    target = as_weights(mode_weights, len(centres), "mode_weights")
     recovered = lookup(MODE_RULES, mode_rule, "mode rule")
 
     nearest, distance = nearest_mode(x, centres)
     good = distance <= radius[nearest]
     every = np.bincount(nearest, weights=w, minlength=len(centres))
-    counts = np.bincount(nearest[good], weights=w[good], minlength=len(centres))
-    found = int(np.count_nonzero(recovered(every, counts)))
-    total, assigned = float(w.sum()), float(counts.sum())
+    held = np.bincount(nearest[good], weights=w[good], minlength=len(centres))
+    found = int(np.count_nonzero(recovered(every, held)))
+    total, assigned = float(w.sum()), float(held.sum())
     expected = target / target.sum()
     return ModeScores(
         precision=assigned / total,
         recall=found / len(centres),
         modes=found,
-        within_mode_std=_pooled_std(x[good], nearest[good], w[good], len(centres)),
-        jsd=jensen_shannon(np.append(counts, max(total - assigned, 0.0)) / total, np.append(expected, 0.0)),
-        jsd_assigned=jensen_shannon(counts / assigned, expected) if assigned else nan,
-        counts=counts,
+        within_mode_std=_pooled_std(x[good], nearest[good], w[good], own[good], len(centres)),
+        jsd=jensen_shannon(np.append(held, max(total - assigned, 0.0)) / total, np.append(expected, 0.0)),
+        jsd_assigned=jensen_shannon(held / assigned, expected) if assigned else nan,
+        counts=held,
+        n_fake=size,
     )
 
 
@@ -163,11 +172,11 @@ def widths(sigma: Any, modes: int) -> Floats:
     return values.astype(np.float64, copy=False)
 
 
-def _pooled_std(x: Floats, group: Floats, w: Floats, groups: int) -> float:
+def _pooled_std(x: Floats, group: Floats, w: Floats, own: Floats, groups: int) -> float:
     """Pool the variance about the mean of each group, unbiased, over the axes."""
     mass = np.bincount(group, weights=w, minlength=groups)
     safe = np.where(mass > 0, mass, 1.0)
-    freedom = float(np.sum(mass - np.bincount(group, weights=w * w, minlength=groups) / safe))
+    freedom = float(np.sum(mass - np.bincount(group, weights=own, minlength=groups) / safe))
     if freedom <= 1e-12 * float(mass.sum()):
         return nan
     means = np.stack([np.bincount(group, weights=w * axis, minlength=groups) / safe for axis in x.T], axis=1)

@@ -9,8 +9,9 @@ budget by weighted means. The other two depend on *how many* fakes there are: fe
 of them. They are means over draws of so many fakes from the pool.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,21 +22,22 @@ from ..types import Array
 from ._cross import Crossing, cross
 from ._distances import TILE, Near, Points, near_points
 from ._inputs import as_counts, as_features, as_weights, same_dimension
+from .jackknife import Jackknife, check_groups, group_labels
 
-__all__ = ["Neighbourhood", "Neighbours", "neighbours"]
+__all__ = ["NeighbourCurve", "Neighbourhood", "Neighbours", "neighbours"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
 
-_LEAST_GROUPS = 20
 _SPARE = 4  # neighbours beyond the k-th: enough to be sure of it
 _MOST_LISTED = 128  # neighbours of a point that are kept for draws; if one needs more, its row is measured again
 
 
-class Neighbours(NamedTuple):
+@dataclass(frozen=True)
+class Neighbours:
     """What `neighbours` finds.
 
-    Attributes:
+    Args:
         precision: Share of the fakes within the ball of a real point.
         recall: Share of the real points within the ball of a fake.
         density: Mean number of balls of real points that hold a fake, over k. Above 1 where fakes crowd.
@@ -46,14 +48,36 @@ class Neighbours(NamedTuple):
         size: How many fakes recall and coverage are for.
     """
 
-    precision: Any
-    recall: Any
-    density: Any
-    coverage: Any
+    precision: float
+    recall: float
+    density: float
+    coverage: float
     k: int
     n_real: int
     n_fake: int
-    size: Any
+    size: int
+
+
+@dataclass(frozen=True)
+class NeighbourCurve:
+    """The four metrics at several budgets, with errors that are paired over budgets.
+
+    Args:
+        precision, recall, density, coverage: Values, and values without each group of points.
+        k: Whose distance is the radius of a ball.
+        n_real: Number of real points.
+        n_fake: Number of fakes in the pool.
+        size: How many fakes recall and coverage are for at each budget.
+    """
+
+    precision: Jackknife
+    recall: Jackknife
+    density: Jackknife
+    coverage: Jackknife
+    k: int
+    n_real: int
+    n_fake: int
+    size: tuple[int, ...]
 
 
 def neighbours(
@@ -83,21 +107,21 @@ def neighbours(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.standard_normal((500, 8)), 0.8 * rng.standard_normal((500, 8))
+        >>> real, fake = rng.standard_normal((500, 8)), rng.standard_normal((1000, 8)) + 0.5
         >>> found = neighbours(real=real, fake=fake)
         >>> [round(x, 3) for x in (found.precision, found.recall, found.density, found.coverage)]
-        [0.954, 0.636, 1.896, 0.942]
-        >>> log_ratio = np.square(fake).sum(1) * (0.8**-2 - 1) / 2  # up to a constant
-        >>> found = neighbours(real=real, fake=fake, weights=np.minimum(np.exp(log_ratio - 2), 1.0))
-        >>> found.size, round(found.precision, 3), round(found.recall, 3)
-        (327, 0.937, 0.664)
+        [0.882, 0.89, 0.752, 0.9]
+        >>> log_ratio = 1 - 0.5 * fake.sum(1)
+        >>> kept = neighbours(real=real, fake=fake, weights=np.minimum(np.exp(log_ratio), 1))
+        >>> kept.size, round(kept.precision, 3), round(kept.density, 3)
+        (465, 0.922, 0.955)
 
     References:
         | Improved Precision and Recall Metric for Assessing Generative Models (Kynkäänniemi et al., 2019)
         | Reliable Fidelity and Diversity Metrics for Generative Models (Naeem et al., 2020)
     """
-    fake = as_features(fake, "fake")
-    wanted = None if counts is not None else _size(as_weights(weights, len(fake)), size, check_count(k, "k"))
+    real, fake, k = _checked(real, fake, k)
+    wanted = None if counts is not None else _size(as_weights(weights, len(fake)), size, k)
     found = Neighbourhood.of(real=real, fake=fake, k=k, size=wanted)
     return found.scores(weights=weights, counts=counts, size=size, draws=draws, seed=seed)
 
@@ -117,14 +141,18 @@ class Neighbourhood:
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.standard_normal((400, 8)), rng.standard_normal((1000, 8)) + 0.5
-        >>> log_ratio = 8 * 0.5**2 / 2 - 0.5 * fake.sum(1)
-        >>> weights = np.minimum(np.exp(log_ratio - np.array([[-9.0], [0.0], [1.0]])), 1.0)  # of three budgets
-        >>> found = Neighbourhood.of(real=real, fake=fake, size=100, groups=20)
+        >>> real, fake = rng.standard_normal((500, 8)), rng.standard_normal((1000, 8)) + 0.5
+        >>> log_ratio = 1 - 0.5 * fake.sum(1)
+        >>> weights = np.minimum(np.exp(log_ratio + [[99.0], [0.0], [-1.0]]), 1)  # of three budgets
+        >>> found = Neighbourhood.of(real=real, fake=fake, size=200, groups=20)
         >>> found.precision(weights).round(3)
-        array([0.663, 0.754, 0.816])
-        >>> found.jackknife(weights, size=100).recall.shape
-        (20, 3)
+        array([0.882, 0.922, 0.93 ])
+        >>> curve = found.curve(weights, size=200, draws=4)
+        >>> curve.recall.value.round(2), curve.recall.left_out.shape
+        (array([0.87, 0.91, 0.93]), (20, 3))
+        >>> low, high = curve.recall.interval(0).low, curve.recall.interval(0).high
+        >>> round(low, 2), round(high, 2)
+        (0.82, 0.93)
     """
 
     k: int
@@ -152,26 +180,21 @@ class Neighbourhood:
             groups: Number of groups for the jackknife, at least 20; none by default.
             seed: Of the groups.
         """
-        real, fake = as_features(real, "real"), as_features(fake, "fake")
-        same_dimension(real, fake)
-        k = check_count(k, "k")
-        for name, x in (("real", real), ("fake", fake)):
-            if len(x) <= k:
-                raise InputError(f"{name} must have at least k + 1 = {k + 1} points, got {len(x)}; lower k")
-        groups = 0 if groups is None else _groups(groups, min(len(real), len(fake)), k)
+        real, fake, k = _checked(real, fake, k)
+        count = check_groups(groups, min(len(real), len(fake)), k + 1)
         share = 1.0 if size is None else min(check_count(size, "size", k + 1) / len(fake), 1.0)
         # The k-th that is drawn is the (k / share)-th or so of all; four standard deviations more are seldom exceeded.
         deep = 0 if share == 1 else int((k + 4 * np.sqrt(k)) / share)
-        spare = k + _SPARE + (k if groups else 0)
-        wide = min(max(16, int(4 / share)), _MOST_LISTED // 2) if groups or share < 1 else 0
+        spare = k + _SPARE + (k if count else 0)
+        wide = min(max(16, int(4 / share)), _MOST_LISTED // 2) if count or share < 1 else 0
 
         points, fakes = Points.both(real, fake)
         near_real = near_points(points, min(spare, len(real) - 1))
         near_fake = near_points(fakes, min(max(spare, min(deep, _MOST_LISTED)), len(fake) - 1))
         radius = _radii(points, near_real, k)
-        group_real, group_fake = (_labels(n, groups, seed + i) for i, n in enumerate((len(real), len(fake))))
-        left = np.zeros((groups, len(real)), dtype=radius.dtype)
-        for g in range(groups):
+        group_real, group_fake = (group_labels(n, count, 2 * seed + i) for i, n in enumerate((len(real), len(fake))))
+        left = np.zeros((count, len(real)), dtype=radius.dtype)
+        for g in range(count):
             left[g] = _radii(points, near_real, k, (group_real != g).astype(np.int64))
         crossing = cross(
             points,
@@ -198,97 +221,88 @@ class Neighbourhood:
         *,
         weights: Array | None = None,
         counts: Array | None = None,
-        size: Any = None,
+        size: int | None = None,
         draws: int = 10,
         seed: int = 0,
     ) -> Neighbours:
-        """Return all four, with one value per budget if there is one line of weights per budget.
-
-        Args:
-            weights: Probability that each fake is kept, `(n,)` or `(budgets, n)`, up to a factor.
-            counts: How often each fake is there, `(n,)`.
-            size: How many fakes recall and coverage are for, a number or one per budget; see `neighbours`.
-            draws: How many draws of that size.
-            seed: Of the draws. Budgets are drawn with the same seeds, so that their differences vary little.
-        """
-        n = len(self.fake)
-        facts = {"k": self.k, "n_real": len(self.real), "n_fake": n}
+        """Return all four; the arguments are those of `neighbours`."""
         if counts is not None:
-            repeats = self._repeats(weights, counts, size)
-            return Neighbours(
-                precision=self.precision(repeats),
-                recall=float(self._recalled(repeats).mean()),
-                density=self.density(repeats),
-                coverage=float(self._covered(repeats, self.radius).mean()),
-                size=int(repeats.sum()),
-                **(facts | {"n_fake": int(repeats.sum())}),
-            )
-        w = as_weights(weights, n, many=True)
-        lines = np.atleast_2d(w)
-        sizes = _sizes(lines, size, self.k)
-        recall, coverage = np.empty((2, len(lines)))
-        for b, (line, m) in enumerate(zip(lines, sizes, strict=True)):
-            if m == n:
-                recall[b], coverage[b] = self.crossing.recalled.mean(), self.crossing.covered.mean()
-                continue
-            drawn = list(_drawn(line, m, draws, seed))
-            recall[b] = np.mean([self._recalled(c).mean() for c in drawn])
-            coverage[b] = np.mean([self._covered(c, self.radius).mean() for c in drawn])
-        if w.ndim == 1:
-            return Neighbours(
-                self.precision(w), float(recall[0]), self.density(w), float(coverage[0]), **facts, size=sizes[0]
-            )
-        return Neighbours(self.precision(w), recall, self.density(w), coverage, **facts, size=np.array(sizes))
+            if weights is not None or size is not None:
+                raise InputError("counts are the sample as it is; leave out weights and size")
+            w = as_counts(counts, len(self.fake)).astype(np.int64)
+            wanted = int(w.sum())
+            if wanted <= self.k:
+                raise InputError(f"counts must sum to at least k + 1 = {self.k + 1}, got {wanted}; lower k")
+            there = [w]
+        else:
+            w = as_weights(weights, len(self.fake))
+            wanted = _size(w, size, self.k)
+            there = list(_drawn(w, wanted, draws, seed))
+        n_fake = len(self.fake) if counts is None else wanted
+        recall, coverage = self._recall_and_coverage(there)
+        return Neighbours(self.precision(w), recall, self.density(w), coverage, self.k, len(self.real), n_fake, wanted)
 
-    def jackknife(
-        self, weights: Array | None = None, *, size: Any = None, draws: int = 10, seed: int = 0
-    ) -> Neighbours:
-        """Return all four with each group of points left out in turn, of real and fake at once: `(groups, budgets)`.
+    def curve(
+        self,
+        weights: Array,
+        *,
+        size: Any = None,
+        draws: int = 10,
+        seed: int = 0,
+        without: Callable[[Floats], Array] | None = None,
+    ) -> NeighbourCurve:
+        """Return all four at several budgets, and without each group of points.
 
-        Real and fake are split at random into groups, and the g-th of each are left out together: the radii become
-        those of the points that stay, and of each draw stays what is not in the group. No point is ever repeated: a
-        bootstrap has copies at distance 0, which shrink the balls. `jackknife_interval` makes intervals, of a value or
-        of a difference of budgets, as all columns leave out the same points.
+        The g-th group of real points and the g-th of fakes are left out together. The radii become those of the points
+        that stay, and of each draw stays what is not in the group.
 
         Args:
-            weights: Probability that each fake is kept, `(n,)` or `(budgets, n)`.
-            size: How many fakes recall and coverage are for, a number or one per budget.
-            draws: How many draws of that size.
-            seed: Of the draws; use that of `scores`.
+            weights: Probability that each fake is kept, `(budgets, n_fake)`, up to a factor.
+            size: How many fakes recall and coverage are for, a number or one per budget; see `neighbours`.
+            draws: How many draws of that size. All budgets are drawn with the same seeds: they differ by less.
+            seed: Of the draws.
+            without: Maps who stays, bools `(n_fake,)`, to the weights solved for without the others, `(budgets,
+                n_fake)`. Where weights come from the pool itself, as min(c r, 1) does, that is part of the error of
+                precision and density; of recall and coverage, whose size is fixed, it is neglected.
         """
-        groups = len(self.left)
-        if not groups:
-            raise InputError("there are no groups to leave out; make the Neighbourhood with groups=20 or more")
         lines = np.atleast_2d(as_weights(weights, len(self.fake), many=True))
         sizes = _sizes(lines, size, self.k)
-        drawn = [list(_drawn(line, m, draws, seed)) for line, m in zip(lines, sizes, strict=True)]
-        precision, recall, density, coverage = np.empty((4, groups, len(lines)))
-        for g in range(groups):
-            stay, stay_real = self.group_fake != g, self.group_real != g
+        drawn = [list(_drawn(line, one, draws, seed)) for line, one in zip(lines, sizes, strict=True)]
+        both = np.array([self._recall_and_coverage(some) for some in drawn])
+        left = np.empty((4, len(self.left), len(lines)))
+        for g in range(len(self.left)):
+            stay = self.group_fake != g
+            again = lines if without is None else np.atleast_2d(as_weights(without(stay), len(stay), many=True))
             balls = self.crossing.left_out[g]
-            precision[g], density[g] = _mean(balls > 0, lines * stay), _mean(balls / self.k, lines * stay)
+            left[0, g], left[2, g] = _mean(balls > 0, again * stay), _mean(balls / self.k, again * stay)
             for b, some in enumerate(drawn):
-                rest = [c * stay for c in some]
-                if min(c.sum() for c in rest) <= self.k:
+                rest = [counts * stay for counts in some]
+                if min(int(counts.sum()) for counts in rest) <= self.k:
                     raise InputError(f"size must leave more than k = {self.k} fakes without a group, got {sizes[b]}")
-                recall[g, b] = np.mean([self._recalled(c)[stay_real].mean() for c in rest])
-                coverage[g, b] = np.mean([self._covered(c, self.left[g])[stay_real].mean() for c in rest])
-        facts = {"k": self.k, "n_real": len(self.real), "n_fake": len(self.fake), "size": np.array(sizes)}
-        return Neighbours(precision, recall, density, coverage, **facts)
+                left[1, g, b], left[3, g, b] = self._recall_and_coverage(rest, g)
+        every = (self.precision(lines), both[:, 0], self.density(lines), both[:, 1])
+        most = (1.0, 1.0, np.inf, 1.0)
+        precision, recall, density, coverage = (
+            Jackknife(value, left[i], len(self.real), np.array(sizes), (0.0, most[i])) for i, value in enumerate(every)
+        )
+        return NeighbourCurve(
+            precision, recall, density, coverage, self.k, len(self.real), len(self.fake), tuple(sizes)
+        )
 
-    def _repeats(self, weights: Any, counts: Any, size: Any) -> Ints:
-        if weights is not None or size is not None:
-            raise InputError("counts are the sample as it is: leave out weights and size")
-        repeats = as_counts(counts, len(self.fake)).astype(np.int64)
-        if repeats.sum() <= self.k:
-            raise InputError(f"counts must sum to at least k + 1 = {self.k + 1}, got {repeats.sum()}; lower k")
-        return repeats
+    def _recall_and_coverage(self, drawn: list[Ints], g: int | None = None) -> tuple[float, float]:
+        """Return the means over draws, or over what stays of them without a group."""
+        if g is None and len(drawn) == 1 and (drawn[0] == 1).all():
+            return float(self.crossing.recalled.mean()), float(self.crossing.covered.mean())
+        stay, radius = (slice(None), self.radius) if g is None else (self.group_real != g, self.left[g])
+        recall = [float(self._recalled(counts)[stay].mean()) for counts in drawn]
+        coverage = [float(self._covered(counts, radius)[stay].mean()) for counts in drawn]
+        return float(np.mean(recall)), float(np.mean(coverage))
 
     def _recalled(self, counts: Ints) -> Floats:
         """Tell which real points are in the ball of a fake, if each fake is there so many times."""
         radius = _radii(self.fake, self.near_fake, self.k, counts)
         covers = self.crossing.covers
-        found: Floats = np.any((counts[covers.index] > 0) & (covers.distance < radius[covers.index]), axis=1)
+        found: Floats = np.any((counts[covers.who] > 0) & (covers.distance < radius[covers.who]), axis=1)
         # Beyond the list a fake may hold the point only if its ball is large compared with its reach.
         there = np.flatnonzero(counts)
         reach = np.maximum(np.square(covers.reach[there].astype(np.float64)), np.finfo(np.float32).tiny)
@@ -302,7 +316,7 @@ class Neighbourhood:
     def _covered(self, counts: Ints, radius: Floats) -> Floats:
         """Tell which balls of real points hold a fake, if each fake is there so many times."""
         nearest = self.crossing.nearest
-        found: Floats = np.any((counts[nearest.index] > 0) & (nearest.distance < radius[:, None]), axis=1)
+        found: Floats = np.any((counts[nearest.who] > 0) & (nearest.distance < radius[:, None]), axis=1)
         open_ = np.flatnonzero(~found & (radius > nearest.sure))
         if len(open_):
             found[open_] = self._any_nearer(open_, np.flatnonzero(counts), radius[open_][:, None])
@@ -318,6 +332,15 @@ class Neighbourhood:
                 far = self.real.far_from(real[rows], self.fake, fake[columns]).astype(self.real.rounding)
                 found[rows] |= np.any(far < than[rows, columns], axis=1)
         return found
+
+
+def _checked(real: Any, fake: Any, k: Any) -> tuple[Array, Array, int]:
+    real, fake, k = as_features(real, "real"), as_features(fake, "fake"), check_count(k, "k")
+    same_dimension(real, fake)
+    for name, x in (("real", real), ("fake", fake)):
+        if len(x) <= k:
+            raise InputError(f"{name} must have at least k + 1 = {k + 1} points, got {len(x)}; lower k")
+    return real, fake, k
 
 
 def _radii(points: Points, near: Near, k: int, counts: Ints | None = None) -> Floats:
@@ -349,7 +372,7 @@ def _size(weights: Floats, size: Any, k: int) -> int:
     """Return how many fakes recall and coverage are for."""
     available = int(np.count_nonzero(weights))
     if size is None:
-        kept = int(round(float(np.sum(weights / weights.max()))))
+        kept = round(float(np.sum(weights / weights.max())))
         if kept <= k:
             raise InputError(f"weights keep {kept} fakes, and k + 1 = {k + 1} are needed; lower k or say size=")
         return kept
@@ -366,7 +389,7 @@ def _sizes(lines: Floats, size: Any, k: int) -> list[int]:
     return [_size(line, one, k) for line, one in zip(lines, many, strict=True)]
 
 
-def _drawn(weights: Floats, size: int, draws: int, seed: int) -> Any:
+def _drawn(weights: Floats, size: int, draws: int, seed: int) -> Iterator[Ints]:
     """Draw so many fakes, again and again: who is there, as counts. All of them are drawn once."""
     draws = check_count(draws, "draws")
     with np.errstate(divide="ignore"):
@@ -375,19 +398,3 @@ def _drawn(weights: Floats, size: int, draws: int, seed: int) -> Any:
         counts = np.zeros(len(weights), dtype=np.int64)
         counts[select(log_weight, size, seed=(seed * draws + draw) % 2**64)] = 1
         yield counts
-
-
-def _groups(groups: Any, n: int, k: int) -> int:
-    count = check_count(groups, "groups", _LEAST_GROUPS)
-    if n - -(-n // count) <= k or n < count:
-        raise InputError(f"groups must leave more than k = {k} of the {n} points when one is left out, got {count}")
-    return count
-
-
-def _labels(n: int, groups: int, seed: int) -> Ints:
-    """Split n points at random into groups of nearly the same size."""
-    if not groups:
-        return np.zeros(n, dtype=np.intp)
-    labels = np.empty(n, dtype=np.intp)
-    labels[np.random.default_rng((seed, 2**33)).permutation(n)] = np.arange(n) % groups
-    return labels
