@@ -1,5 +1,8 @@
 """The Fréchet distance: against torchmetrics and closed forms, weighted, extrapolated, and its errors."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -304,3 +307,12 @@ def test_bad_slopes_and_confidence_are_one_line():
 def test_real_and_fake_cannot_be_given_by_position():
     with pytest.raises(TypeError, match="positional"):
         frechet(*pair())
+
+
+def test_numpy_features_do_not_load_torch():
+    code = (
+        "import sys; import numpy as np; from obrs import metrics; x = np.eye(9);"
+        "metrics.frechet(real=x, fake=2 * x); metrics.kernel(real=x, fake=2 * x); metrics.inception_score(x, splits=1);"
+        "metrics.two_sample_test(real=x, fake=2 * x, permutations=9); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

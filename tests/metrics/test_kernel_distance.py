@@ -127,6 +127,8 @@ def test_errors_are_those_of_repeated_experiments_and_need_the_part_of_c():
     assert np.all(np.abs(error.mean(0) / value.std(0, ddof=1) - 1) < spread)
     assert np.all(np.abs(gap_error.mean(0) / gap.std(0, ddof=1) - 1) < spread)
     assert naive[:, 2].mean() / value[:, 2].std(ddof=1) < 0.75
+    inside = (np.abs(value - value.mean(0)) < 1.96 * error).mean(0)  # the values are unbiased: their mean is the truth
+    assert np.all(inside > 0.95 - 4 * np.sqrt(0.05 * 0.95 / len(value)))
 
 
 def test_errors_are_on_the_safe_side_where_nothing_differs():

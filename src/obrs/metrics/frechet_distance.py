@@ -47,7 +47,8 @@ def frechet(
     samples is too large, by about b/n: half the rows have twice the excess. So two distances compare at equal n only,
     and a weighted pool has another n than the samples it would keep. `extrapolate=True` removes the excess of both
     sides: it computes the distance of all rows and the mean distance of two random halves, and goes as far beyond the
-    first as that is from the second. No row is repeated. What is left of the excess is of order dim²/n² of it.
+    first as that is from the second. No row is repeated. About dim/(4 n) of the excess is left, n being the smaller of
+    both: trust it where n, effective if there are weights, is well above the dimension.
 
     Args:
         real: Features of real samples, `(n, dim)`, NumPy or torch. float32 is faster than float64.
