@@ -211,6 +211,38 @@ def training_evidence():
     return f"```text\n{table(load(ROOT / 'results/tw-obrs.json'))}\n```"
 
 
+def evaluate_fashion():
+    """What the budget bought on clothes: three tables of `examples/evaluate_fashion.py` side by side."""
+    from obrs.metrics.table import load_table
+
+    one, classes, other = (
+        load_table(ROOT / f"results/evaluate-fashion{name}.json") for name in ("", "-classes", "-gradients")
+    )
+    head = ["rule", "K", "FD (classifier), one constant", "one per class", "FD (gradients), one per class"]
+    head += [f"{name}, one per class" for name in ("precision", "recall", "coverage")]
+    rows = []
+    for a, b, c in zip(one.rows, classes.rows, other.rows, strict=True):
+        cells = [_interval(a, "frechet"), _interval(b, "frechet"), _interval(c, "frechet")]
+        cells += [_interval(b, name) for name in ("precision", "recall", "coverage")]
+        rows.append([{"obrs": "OBRS", "drs": "DRS"}.get(a.rule, a.rule), f"{a.budget:g}", *cells])
+    about = (
+        f"{one.n_fake:,} proposals, {one.n_real:,} test images; below each value its change from the model with its "
+        f"own {100 * one.confidence:g} % interval (recall and coverage at {classes.size:,} fakes):"
+    )
+    return f"{about}\n\n{_table(head, rows)}"
+
+
+def _interval(row, name):
+    """A value with its error; for a budget above 1 also the change from the model, bold if it is not 0."""
+    value, change = row[name], row.change[name]
+    digits = 2 if abs(value.value) >= 1 else 3
+    text = f"{value.value:.{digits}f} ± {value.high - value.value:.{digits}f}"
+    if row.budget == 1:
+        return text
+    moved = f"{change.value:+.{digits}f} ± {change.high - change.value:.{digits}f}"
+    return f"{text}<br>{moved if change.low <= 0 <= change.high else f'**{moved}**'}"
+
+
 def module_map():
     """Every module of the library with the first line of its docstring; rooms import from rooms above."""
     source = ROOT / "src" / "obrs"
@@ -239,6 +271,7 @@ def _first_line(path):
 
 TABLES = {
     "map": module_map,
+    "evaluate fashion": evaluate_fashion,
     "training evidence": training_evidence,
     "table 2": table_2,
     "training cost": training_cost,
