@@ -12,6 +12,7 @@ from obrs.errors import ObrsError
 
 pytestmark = pytest.mark.filterwarnings("error")
 relaxed = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+brief = settings(relaxed, max_examples=60)
 
 DTYPES = [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.int64, np.uint8, np.bool_, np.complex64]
 EXTREME = [0.0, -0.0, 1e-320, 700.0, -750.0, 5000.0, -5000.0, 1e308, -1e308, np.inf, -np.inf, np.nan]
@@ -117,6 +118,50 @@ def test_rules(name, log_ratio, budget, fresh):
     if log_a is not None:
         assert np.all(values(log_a) <= 0)
         assert not np.any(np.isnan(values(rule.log_weight(fresh, labels))))
+
+
+PER_GROUP = (
+    st.sampled_from([None, [1, 1], [0, 3], {0: 1, 1: 2}, {"a": 1}, {0: "x"}, "equal", 0.5, [np.nan, 1]]) | things()
+)
+LABELS = (
+    things()
+    | hnp.arrays(np.int64, st.integers(0, 6), elements=st.integers(-1, 3))
+    | st.lists(st.sampled_from(["a", "b", 1, 0, None, 1.5, np.nan, True, (1,), "", {}]), max_size=6)
+    | st.lists(st.sampled_from(["a", "bb", ""]), max_size=6)
+)
+
+
+@brief
+@given(things(), budgets | PER_GROUP, LABELS, PER_GROUP, st.sampled_from([None, 0.9, 2, "x"]))
+def test_groups_of_any_kind(log_ratio, budget, groups, shares, confidence):
+    rule = answers(obrs.Grouped.fit, log_ratio, budget, groups, shares=shares, confidence=confidence)
+    if rule is None:
+        return
+    assert len(rule.groups) == len(rule.labels)
+    assert from_json(to_json(rule)) == rule
+    log_a = rule(log_ratio, groups) if not isinstance(groups, tuple | dict) else None
+    if log_a is not None:
+        assert np.all(values(log_a) <= 0)
+    answers(obrs.plan_groups, log_ratio, [budget], groups, shares=shares)
+
+
+@brief
+@given(things(), st.integers(-1, 4) | PER_GROUP, LABELS, PER_GROUP)
+def test_selection_by_groups_of_any_kind(log_ratio, n, groups, shares):
+    chosen = answers(obrs.select, log_ratio, n, groups=groups, shares=shares)
+    if chosen is not None:
+        pi = values(obrs.inclusion_probability(log_ratio, n, groups=groups, shares=shares))
+        assert len(chosen) == pytest.approx(pi.sum(), rel=1e-5)
+
+
+@brief
+@given(things(), budgets | things(), st.sampled_from([0, 1, -1, 7, "a"]), things())
+def test_rules_of_rows(log_ratio, budget, axis, fresh):
+    rule = answers(obrs.Budgeted.fit, log_ratio, budget, axis=axis)
+    if rule is not None:
+        assert from_json(to_json(rule)) == rule
+        assert np.all(values(rule(log_ratio)) <= 0)
+        answers(rule, fresh)
 
 
 def values_or_none(x):

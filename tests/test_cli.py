@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from obrs import Profile, budget_for, unweight
 from obrs.cli import app, main
 from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
-from obrs.scores import FORMATS, column, labels, read_table, select_quotas, write_table
+from obrs.group_plan import plan_groups
+from obrs.scores import FORMATS, column, labels, read_table, write_table
 from obrs.selection import inclusion_probability
 
 N = 400
@@ -139,12 +141,39 @@ def test_a_budget_holds_in_groups_of_different_sizes(folder, capsys):
         assert column(kept, "weight")[here].mean() == pytest.approx(1)
 
 
-def test_groups_that_keep_different_numbers_do_not_share_their_randomness():
-    values, codes = np.zeros(402), np.repeat([0, 1], [200, 202])
-    kept, pi = select_quotas(values, codes, np.asarray([100, 101]), design="poisson")
-    np.testing.assert_allclose(pi, 0.5)
-    both = np.intersect1d(kept[kept < 200], kept[kept >= 200] - 200)
-    assert len(both) < 75, "on shared random numbers both groups would keep the same places, about 100"
+@pytest.mark.parametrize("shares", ["equal", "cat=2,dog=2", "real.csv", "labels.npy"])
+def test_shares_divide_the_rows_that_are_kept(folder, capsys, shares):
+    (folder / "real.csv").write_text("id,class\n1,dog\n2,cat\n")
+    np.save("labels.npy", np.array(["cat", "dog"] * 3))
+    assert (
+        run(capsys, "select", "scores.csv", "-n", 101, "--groups", "class", "--shares", shares, "-o", "kept.csv")[0]
+        == 0
+    )
+    kept = read_table("kept.csv")
+    classes, counts = np.unique(kept["class"].to_pylist(), return_counts=True)
+    assert dict(zip(classes.tolist(), counts.tolist(), strict=True)) == {"cat": 51, "dog": 50}
+    budget = ["--budget", 4, "--group", "class", "--shares", "cat=1,dog=0", "-o", "kept.csv"]
+    assert run(capsys, "select", "scores.csv", *budget)[0] == 0
+    assert read_table("kept.csv")["class"].to_pylist() == ["cat"] * 100
+
+
+def test_a_plan_by_groups_shows_the_budget_of_each(folder, capsys):
+    code, out, _ = run(capsys, "plan", "scores.csv", "--group", "class", "--budgets", "2,100", "-n", 10)
+    assert code == 0
+    log_ratio, classes = column(read_table("scores.csv"), "log_ratio"), read_table("scores.csv")["class"].to_pylist()
+    rows = plan_groups(log_ratio, [2, 100], classes, n=10)
+    assert re.search(rf"^ +2 +0.500 +{rows[0]['kl']:.3f} .* 20$", out, re.M)
+    for group in rows[0]["groups"]:
+        assert re.search(rf"^ +{group.label} +{group.max_budget:.4g} +2 +100\*$", out, re.M)
+    assert "* exact: a smaller budget would keep the same distribution within the group" in out
+    code, out, _ = run(capsys, "plan", "scores.csv", "--group", "class", "--shares", "cat=2,dog=1", "--json")
+    expected = plan_groups(log_ratio, [1.5, 2, 4, 8], classes, shares={"cat": 2, "dog": 1})
+    assert [row["kl"] for row in json.loads(out)] == [row["kl"] for row in expected]
+    assert json.loads(out)[0]["groups"][0] == expected[0]["groups"][0]._asdict()
+    many = run(capsys, "plan", "scores.csv", "--group", "id", "--budgets", "1.5", "--shares", "equal")
+    assert many[:2] == (2, "")
+    (folder / "many.csv").write_text("log_ratio,g\n" + "".join(f"{i % 7 / 7},{i % 30}\n" for i in range(300)))
+    assert "10 more groups are in --json" in run(capsys, "plan", "many.csv", "--group", "g")[1]
 
 
 def test_output_may_be_the_input(folder, capsys):
@@ -213,6 +242,66 @@ def test_plan_weighs_rows(folder, capsys):
     second = json.loads(run(capsys, "plan", "b.csv", "--budgets", "1.2", "--json")[1])[0]
     assert first["rate"] == pytest.approx(second["rate"])
     assert first["kl"] == pytest.approx(second["kl"])
+
+
+def test_plan_finds_the_budget_for_a_goal(folder, capsys):
+    code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--for", "truncated=0.01")
+    assert code == 0
+    log_ratio = column(read_table("scores.csv"), "log_ratio")
+    profile = Profile(log_ratio)
+    for text, goal in (("kl=0.05", {"kl": 0.05}), ("truncated=0.01", {"truncated": 0.01})):
+        assert f"K = {budget_for(profile, **goal):.6g} is the smallest budget for {text}" in out.splitlines()
+    code, out, _ = run(capsys, "plan", "scores.csv", "--for", "kl=0.05", "--budgets", "2,8", "--json")
+    assert [row["budget"] for row in json.loads(out)] == sorted([2, budget_for(profile, kl=0.05), 8])
+    assert min(abs(row["kl"] - 0.05) for row in json.loads(out)) < 1e-12
+
+
+def events_file(folder):
+    """Weights of both signs, one of them 0, in two channels."""
+    weight = np.random.default_rng(1).normal(0.5, 1, size=60)
+    weight[7] = 0.0
+    rows = "".join(f"e{i},{x!r},{'ab'[i % 2]}\n" for i, x in enumerate(weight.tolist()))
+    (folder / "events.csv").write_text("id,weight,channel\n" + rows)
+    return weight
+
+
+def test_events_with_weights_of_both_signs_are_kept_with_their_signs(folder, capsys):
+    weight = events_file(folder)
+    code, *_ = run(capsys, "select", "events.csv", "--event-weight", "weight", "-n", 30, "-o", "kept.csv")
+    assert code == 0
+    kept = read_table("kept.csv")
+    index = np.array([int(key[1:]) for key in kept["id"].to_pylist()])
+    left, pi = column(kept, "residual_weight"), column(kept, "inclusion_probability")
+    same = unweight(weight, 30)
+    np.testing.assert_array_equal(index, same.index)
+    np.testing.assert_allclose(left, same.weight)
+    np.testing.assert_allclose(left, weight[index] / pi)
+    assert abs(left.sum() - weight.sum()) < 2 * same.max_weight
+
+
+def test_events_are_kept_of_every_channel(folder, capsys):
+    weight = events_file(folder)
+    arguments = ("select", "events.csv", "--event-weight", "weight", "--budget", 3, "--group", "channel", "-o", "k.csv")
+    assert run(capsys, *arguments)[0] == 0
+    kept = read_table("k.csv")
+    codes, names = labels(kept, "channel")
+    for code, name in enumerate(names):
+        left = column(kept, "residual_weight")[codes == code]
+        total = weight["ab".index(name) :: 2].sum()
+        assert len(left) == 10
+        assert abs(left.sum() - total) < 2 * np.abs(left).min()
+
+
+def test_plan_says_what_the_signs_cost(folder, capsys):
+    weight = events_file(folder)
+    code, out, _ = run(capsys, "plan", "events.csv", "--event-weight", "weight", "--budgets", "2")
+    net = weight.sum() / np.abs(weight).sum()
+    assert code == 0
+    assert f"{100 * np.mean(weight < 0):.3g} % of the events are negative" in out
+    assert f"net {net:.3f}, so ESS is at most {net**2:.3f}" in out
+    assert "E[r]" not in out
+    _, out, _ = run(capsys, "plan", "events.csv", "--event-weight", "weight", "--budgets", "2", "--json")
+    assert json.loads(out)[0]["ess"] < net**2
 
 
 def test_the_mean_of_a_ratio_beyond_floats_is_shown_as_a_power(folder, capsys):
@@ -289,6 +378,8 @@ FILES = {
     "two.csv": "a,b\n1,2\n",
     "names.csv": "a,b\nx,y\n",
     "some.csv": "some\n1\n",
+    "signs.csv": "w\n2\n-2\n1\n",
+    "minus.csv": "w\n2\n-inf\n",
     "sure.csv": "probability\n0.5\n1.0\n",
     "zero.csv": "log_ratio\n-inf\n-inf\n",
     "latin.csv": b"log_ratio,caf\xe9\n1,2\n",
@@ -402,6 +493,44 @@ MISTAKES = [
         ["plan", "scores.csv", "--budgets", "1.01"],
         re.compile(r"^error: scores.csv: budget 1.01 cannot be met: only 97"),
     ),
+    (["plan", "scores.csv", "--budgets", "", "--for", "kl"], "--for kl must be a number, as in kl=0.5, got nothing"),
+    (["plan", "scores.csv", "--for", "kl=x"], "--for kl must be a number, as in kl=0.5, got 'x'"),
+    (
+        ["plan", "scores.csv", "--for", "trunc=0.1"],
+        re.compile("^error: unknown goal 'trunc'; did you mean 'truncated'\\? there are: kl, rkl, "),
+    ),
+    (["plan", "scores.csv", "--for", "kl=-1"], "scores.csv: kl must be a number at least 0, got -1.0"),
+    (
+        ["plan", "signs.csv", "--event-weight", "w", "--for", "ess=0.5"],
+        re.compile(
+            "^error: signs.csv: ess=0.5 is not reached at any budget: the best is 0.04, at budget 1.2; signs can"
+        ),
+    ),
+    (
+        ["plan", "signs.csv", "--event-weight", "w", "--logit"],
+        "event weights stand instead of scores: give --event-weight alone",
+    ),
+    (
+        ["plan", "scores.csv", "--group", "class", "--for", "kl=0.1"],
+        "--group and --for do not go together: a goal is for one pool",
+    ),
+    (
+        ["plan", "signs.csv", "--event-weight", "w", "--group", "w"],
+        "--group and --event-weight do not go together: plan one group at a time",
+    ),
+    (["plan", "signs.csv", "--event-weight", "v"], "signs.csv has no column 'v'; it has w"),
+    (
+        ["select", "signs.csv", "--event-weight", "w", "--column", "w", "-n", "1", "-o", "k.csv"],
+        "event weights stand instead of scores: give --event-weight alone",
+    ),
+    (
+        ["select", "minus.csv", "--event-weight", "w", "-n", "1", "-o", "k.csv"],
+        "minus.csv: weight must be finite, 1 of 2 are not; drop such events, or look at them",
+    ),
+    (
+        ["select", "signs.csv", "--event-weight", "w", "--design", "poisson", "-n", "1", "-o", "k.csv"],
+        "signs.csv: design='poisson' cannot balance signs; leave out sign, or use design='pivotal'",
+    ),
     (["plan", "zero.csv"], re.compile("^error: zero.csv: .*r > 0")),
     (["plan", "scores.csv", "-n", "0"], re.compile("^error: Invalid value for '-n'")),
     (["plan"], "Missing argument 'FILE'."),
@@ -441,6 +570,35 @@ MISTAKES = [
     (
         ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--group", "promt"],
         "scores.csv has no column 'promt'; did you mean 'prompt'?",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "2", "--shares", "equal"],
+        "--shares needs to know the class of each row: give --group, the column of classes",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "2", "--group", "class", "--shares", "cat=1"],
+        "scores.csv: shares must name every group, 'dog' is missing; give it 0 to keep none of it",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "2", "--group", "class", "--shares", "cat=1,dog=1,eel=1"],
+        "scores.csv: shares names group 'eel', which has no proposals; there are 'cat', 'dog'",
+    ),
+    (
+        ["select", "scores.csv", "-o", "k.csv", "-n", "300", "--group", "class", "--shares", "cat=1,dog=0"],
+        re.compile("^error: scores.csv: class 'cat': cannot keep 300 of "),
+    ),
+    (
+        ["plan", "scores.csv", "--group", "class", "--shares", "cat=many"],
+        "--shares must be equal, label=share with commas between them, or a file of real labels, got 'cat=many'",
+    ),
+    (["plan", "scores.csv", "--group", "class", "--shares", "no.csv"], "no.csv is missing or not a file"),
+    (
+        ["plan", "scores.csv", "--group", "class", "--weights", "id"],
+        "--group and --weights do not go together: the proposals of a group are of equal mass",
+    ),
+    (
+        ["plan", "scores.csv", "--group", "class", "--budgets", "1.5", "--shares", "cat=1,dog=0"],
+        re.compile("^error: scores.csv: budget 1.5 cannot be met with these shares"),
     ),
     (["select", "weight.csv", "-o", "k.csv", "-n", "1"], "weight.csv has a column 'weight' already; rename it first"),
     (["select", "scores.csv", "-o", "k.txt", "-n", "1"], f"k.txt: unknown extension '.txt'; {EXTENSIONS}"),

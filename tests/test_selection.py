@@ -152,6 +152,42 @@ class TestGroups:
             sizes = np.bincount(groups[select(pool, 7, design=design, groups=groups)])
             np.testing.assert_array_equal(sizes, np.full(50, 7))
 
+    def test_labels_of_any_kind_are_numbered_in_their_order(self, design):
+        pool, groups = np.random.default_rng(2).normal(size=90), np.arange(90) % 3
+        expected = select(pool, 9, seed=4, design=design, groups=groups)
+        for names in (np.array(["ant", "bee", "cat"]), np.array([-5, 0, 700]), np.array([0.1, 0.2, 0.3])):
+            np.testing.assert_array_equal(select(pool, 9, seed=4, design=design, groups=names[groups]), expected)
+
+    def test_each_group_may_want_another_number(self, design):
+        pool, names = np.random.default_rng(3).normal(size=120), np.array(["ant", "bee", "cat"])[np.arange(120) % 3]
+        pool[5] = -np.inf
+        wanted = {"cat": 40 - 1, "ant": 0, "bee": 7}
+        pi = inclusion_probability(pool, wanted, groups=names)
+        np.testing.assert_array_equal(pi, inclusion_probability(pool, [0, 7, 39], groups=names))
+        for name, n in wanted.items():
+            alone = inclusion_probability(pool[names == name], n) if n else 0.0
+            np.testing.assert_allclose(pi[names == name], alone, rtol=1e-12)
+        chosen = [select(pool, wanted, seed=seed, design=design, groups=names) for seed in range(20)]
+        assert all(np.isin(np.flatnonzero(pi == 1), one).all() for one in chosen)
+        if design != "poisson":
+            for one in chosen:
+                assert {name: np.count_nonzero(names[one] == name) for name in wanted} == wanted
+        counts = np.bincount(np.concatenate(chosen), minlength=120) / 20
+        assert np.all(np.abs(counts - pi) <= 5 * np.sqrt(pi * (1 - pi) / 20) + 1e-12)
+
+    def test_shares_of_n_are_rounded_to_whole_numbers(self, design):
+        pool, names = np.random.default_rng(3).normal(size=120), np.array(["ant", "bee", "cat"])[np.arange(120) % 3]
+        shares = {"ant": 0.25, "bee": 0.625, "cat": 0.125}
+        by_shares = select(pool, 50, seed=1, design=design, groups=names, shares=shares)
+        by_number = select(pool, {"ant": 13, "bee": 31, "cat": 6}, seed=1, design=design, groups=names)
+        np.testing.assert_array_equal(by_shares, by_number)
+        assert inclusion_probability(pool, 50, groups=names, shares=shares).sum() == pytest.approx(50)
+
+    def test_groups_of_different_numbers_do_not_share_their_randomness(self, design):
+        chosen = select(np.zeros(402), [100, 101], design=design, groups=np.repeat([0, 1], [200, 202]))
+        both = np.intersect1d(chosen[chosen < 200], chosen[chosen >= 200] - 200)
+        assert len(both) < 75, "on shared random numbers both groups would keep the same places, about 100"
+
     def test_one_group_is_no_groups(self, design):
         pool = np.random.default_rng(1).normal(size=100)
         one = select(pool, 30, seed=2, design=design, groups=np.zeros(100, int))
@@ -369,7 +405,26 @@ def test_inside_jit_selection_is_refused():
             "groups must have the shape of log_ratio (2,), got (3,)",
             lambda: select([0.0] * 2, 1, groups=[0] * 3),
         ),
-        (InputError, "groups must use every label", lambda: select([0.0] * 4, 1, groups=[0, 2, 2, 2])),
+        (InputTypeError, "groups must be labels of one kind", lambda: select([0.0] * 2, 1, groups=["a", 1])),
+        (InputError, "n by label needs to know the label of each candidate", lambda: select([0.0] * 2, {"a": 1})),
+        (InputError, "shares needs to know the label of each", lambda: select([0.0] * 2, 1, shares={"a": 1})),
+        (InputError, "n must name every group, 'b' is missing", lambda: select([0.0] * 2, {"a": 1}, groups=["a", "b"])),
+        (InputError, "n names group 'z'", lambda: select([0.0] * 2, {"a": 1, "z": 1}, groups=["a", "a"])),
+        (InputError, "n must not be 0 for all groups", lambda: select([0.0] * 2, {"a": 0, "b": 0}, groups=["a", "b"])),
+        (
+            InputError,
+            "whole number of at least 0, got -1",
+            lambda: select([0.0] * 2, {"a": 2, "b": -1}, groups=["a", "b"]),
+        ),
+        (InputError, "whole number of at least 0, got 1.5", lambda: select([0.0] * 2, [1.5, 1], groups=["a", "b"])),
+        (InputError, "an array of 2 numbers, one per group", lambda: select([0.0] * 2, [1], groups=["a", "b"])),
+        (InputError, "n is one number for all groups", lambda: select([0.0], {"a": 1}, groups=["a"], shares=[1])),
+        (InputError, "n must be at least 1", lambda: select([0.0], 0, groups=["a"], shares=[1])),
+        (
+            InputError,
+            "cannot select 3 of the 2 candidates of group 'b': only 2 have r > 0; with these shares n can be 4",
+            lambda: select([0.0] * 10, 6, groups=list("aaaaaaaabb"), shares=[1, 1]),
+        ),
         (InputError, "takes one pool", lambda: select([0.0] * 4, 1, design="sampford", groups=[0] * 4)),
         (
             InputError,

@@ -9,6 +9,8 @@ from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
 from .budget import acceptance_rate, rate, solve_log_c
 from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
 from .draws import accept, normals, uniforms
+from .goals import budget_for
+from .group_plan import plan_groups
 from .plotting import plot_profile
 from .profile import Profile
 from .sampling.compare import compare
@@ -18,6 +20,7 @@ from .sampling.registry import SAMPLERS
 from .sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
 from .sampling.samples import Samples
 from .selection import inclusion_probability, select
+from .signed import unweight
 
 if TYPE_CHECKING:
     from .metrics.evaluate import evaluate
@@ -40,12 +43,14 @@ __all__ = [
     "acceptance_rate",
     "adaptive_stream",
     "alpha_divergence",
+    "budget_for",
     "collect",
     "compare",
     "diagnose",
     "evaluate",
     "inclusion_probability",
     "normals",
+    "plan_groups",
     "plot_profile",
     "pr",
     "proposal",
@@ -58,6 +63,7 @@ __all__ = [
     "stream",
     "train",
     "uniforms",
+    "unweight",
 ]
 
 # Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.

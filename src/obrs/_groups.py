@@ -11,10 +11,20 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from ._arrays import as_floats, host_view
-from ._inputs import check_budget, is_number
+from ._inputs import check_budget, check_count, is_number
 from .errors import BudgetError, InputError, InputTypeError
 
-__all__ = ["Groups", "any_labels", "budgets_of", "check_total", "codes_of", "groups_of", "shares_of", "sizes_of"]
+__all__ = [
+    "Groups",
+    "any_labels",
+    "budgets_of",
+    "check_total",
+    "codes_of",
+    "counts_of",
+    "groups_of",
+    "shares_of",
+    "sizes_of",
+]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -77,6 +87,12 @@ def groups_of(groups: Any, shape: tuple[int, ...]) -> Groups:
     values = any_labels(groups)
     if tuple(values.shape) != tuple(shape):
         raise InputError(f"groups must have the shape of log_ratio {tuple(shape)}, got {tuple(values.shape)}")
+    if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < values.size:  # counting beats sorting
+        code = values.reshape(-1).astype(np.intp, copy=False)
+        sizes = np.bincount(code)
+        present = np.flatnonzero(sizes)
+        code = code if len(present) == len(sizes) else (np.cumsum(sizes > 0) - 1)[code]
+        return Groups(tuple(present.tolist()), code, sizes[present])
     try:
         known, code = np.unique(values.reshape(-1), return_inverse=True)
     except TypeError as error:
@@ -114,6 +130,19 @@ def budgets_of(budget: Any, labels: tuple[Any, ...]) -> Floats:
     if is_number(budget):
         return np.full(len(labels), check_budget(budget))
     return np.array([check_budget(k) for k in _per_group(budget, labels, "budget")], dtype=np.float64)
+
+
+def counts_of(n: Any, labels: tuple[Any, ...]) -> Ints:
+    """Return how many are wanted of each group, from a dict or an array; 0 of some, but not of all.
+
+    Example:
+        >>> counts_of({"b": 2, "a": 0}, ("a", "b"))
+        array([0, 2])
+    """
+    counts = np.array([check_count(k, "n of a group", least=0) for k in _per_group(n, labels, "n")], dtype=np.int64)
+    if not counts.any():
+        raise InputError("n must not be 0 for all groups")
+    return counts
 
 
 def check_total(budget: Any) -> float:

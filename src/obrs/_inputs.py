@@ -17,6 +17,7 @@ __all__ = [
     "as_labels",
     "as_log_ratio",
     "as_rows",
+    "as_sign",
     "as_weights",
     "bad_ratios",
     "bad_weights",
@@ -187,6 +188,19 @@ def as_groups(groups: Any, x: Array) -> tuple[Any, int]:
         gap = int(np.argmin(sizes))
         raise InputError(f"groups must use every label from 0 to {len(sizes) - 1}, {gap} is missing; {remedy}")
     return group, len(sizes)
+
+
+def as_sign(sign: Any, values: Any) -> Any:
+    """Return +1 or -1 beside each log-ratio, as NumPy floats; 0 only where r = 0, as `np.sign` has it."""
+    x = as_floats(sign, "sign")
+    given = host_view(x)
+    if given is None:
+        raise InputTypeError("sign must be known when the function is traced; pass it as a NumPy array")
+    if given.shape != values.shape:
+        raise InputError(f"sign must have the shape of log_ratio {values.shape}, got {given.shape}")
+    if count := np.count_nonzero((np.abs(given) != 1) & ((given != 0) | (values > -np.inf))):
+        raise InputError(f"sign must be +1 or -1, {count} of {given.size} are not; use np.sign(weight)")
+    return given.astype(np.float64)
 
 
 def check_ratios(values: Any, masses: Any = None) -> None:

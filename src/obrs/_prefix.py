@@ -152,6 +152,10 @@ def _js(p: Prefix, j: int, log_z: float) -> float:
     return float(_kl(p, j, log_z) - mixed + 2 * log(2) * p.mass_above[j]) / 2
 
 
+def _gan(p: Prefix, j: int, log_z: float) -> float:
+    return 2 * _js(p, j, log_z)
+
+
 def _tv(p: Prefix, j: int, log_z: float) -> float:
     k = max(j, int(p.position(-log_z)))  # from here on r Z >= 1
 
@@ -179,6 +183,7 @@ def _hellinger(p: Prefix, j: int, log_z: float) -> float:
 SEPARABLE: dict[str, Callable[[Prefix, int, float], float]] = {
     "kl": _kl,
     "rkl": _rkl,
+    "gan": _gan,
     "js": _js,
     "tv": _tv,
     "chi2": _chi2,

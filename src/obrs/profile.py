@@ -15,7 +15,16 @@ import numpy as np
 from . import bounds
 from ._arrays import host_view
 from ._influence import Influence, precision_interval, strata_of, tail_index
-from ._inputs import as_log_ratio, as_weights, check_budget, check_count, check_ratios, is_number, out_of_reach
+from ._inputs import (
+    as_log_ratio,
+    as_sign,
+    as_weights,
+    check_budget,
+    check_count,
+    check_ratios,
+    is_number,
+    out_of_reach,
+)
 from ._prefix import SEPARABLE, Prefix
 from .budget import Cut
 from .divergences import DIVERGENCES, FDivergence, divergence
@@ -71,10 +80,13 @@ class Profile:
         normalise: Divide r by its mean, which is kept as `log_mean_ratio`. If not, E_Q[r] < 1 is taken at its word:
             1 - E_Q[r] of the target lies where the model never goes, which caps the recall and adds
             f'(inf) (1 - E_Q[r]) to each divergence. E_Q[r] > 1, which no two distributions have, is divided out.
+        sign: +1 or -1 beside each log-ratio, for events with weights of both signs: r is |w|. The effective sample
+            size is then that of the net sum, which cancellation makes smaller. Nothing else depends on it.
 
     Attributes:
         log_mean_ratio: log E_Q[r] as given. Far from 0 the ratio is not calibrated, or misses modes.
         max_budget: M = max r / E_Q[r], beyond which rejection is exact. Of a sample, it is the largest of a sample.
+        net: E_Q[sign r] / E_Q[r], what cancellation leaves: 1 - 2f, f the negative share of |w|; 1 without signs.
 
     Example:
         >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
@@ -82,23 +94,34 @@ class Profile:
         (1.6, 0.1064, 0.0054)
         >>> p.rate(2.0)
         0.625
+        >>> Profile(np.log([0.4, 0.8, 1.2, 1.6]), sign=[1, 1, -1, 1]).net
+        0.4
 
     References:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3
     """
 
     @_quiet
-    def __init__(self, log_ratio: Array, weights: Array | None = None, *, normalise: bool = True) -> None:
+    def __init__(
+        self,
+        log_ratio: Array,
+        weights: Array | None = None,
+        *,
+        normalise: bool = True,
+        sign: Array | None = None,
+    ) -> None:
         x = as_log_ratio(log_ratio)
         values, masses = host_view(x), None
         if weights is not None:
             masses = host_view(as_weights(weights, x))
         if values is None or (weights is not None and masses is None):
             raise InputTypeError("a profile is taken outside jax.jit: it sorts the log-ratios")
+        signs = None if sign is None else as_sign(sign, values).reshape(-1)
         values = values.reshape(-1).astype(np.float64)
         mass = None if masses is None else masses.reshape(-1).astype(np.float64)
         check_ratios(values, mass)
         if mass is not None:
+            signs = None if signs is None else signs[mass > 0]
             values, mass = values[mass > 0], mass[mass > 0]
             if not values.size:
                 raise InputError("weights must not all be 0")
@@ -117,6 +140,7 @@ class Profile:
         self._mean = float(np.exp(self._offset))
         rounding = 8 * _EPS * self.size**0.5
         self._missing = 1 - self._mean if 1 - self._mean > rounding else 0.0
+        self.net, self._net_error = (1.0, 0.0) if signs is None else _net(signs, values, mass)
 
     @property
     def possible(self) -> float:
@@ -183,8 +207,34 @@ class Profile:
 
     @_quiet
     def ess(self, budget: float = 1.0) -> float:
-        """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1]."""
-        return 1 / (1 + self._spread(budget))
+        """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1].
+
+        With signs the numerator is the square of the net mean, E_Q[sign r]²: no budget lifts it above `net`².
+        """
+        return self.net**2 / (1 + self._spread(budget))
+
+    @_quiet
+    def truncated(self, budget: float = 1.0) -> float:
+        """Return the share of the mass in weights above one: E_Q[(r - 1/c)+] / E_Q[r].
+
+        Divided by 1/c, the weights that are left are 1, and above 1 only for what was sure to be kept. This is what
+        cutting them off at 1 would lose of the total; event generators call it truncation. It falls with the budget,
+        from 1 - min r / E_Q[r] to 0 at M, and 1 minus it is the recall at slope c.
+
+        Example:
+            >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
+            >>> round(p.truncated(1.25), 4), p.truncated(1.6)
+            (0.2, 0.0)
+        """
+        cut, prefix = self._cut(budget), self._prefix
+        log_c = cut.log_c
+        if float(budget) >= self.max_budget:
+            return 0.0
+        if log_c == inf and not prefix.impossible:  # the smallest c that keeps all of them
+            log_c = -float(prefix.value[0])
+        position = int(prefix.position(-log_c))
+        excess = prefix.sum_above("r", position) - prefix.mass_above[position] * np.exp(-log_c)
+        return min(max(float(excess), 0.0), 1.0)
 
     @_quiet
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0) -> float:
@@ -343,6 +393,9 @@ class _Pilot:
                 row[name] = min(max(end, 0.0), largest)
             if key != "rate" and (self._heavy(key) or self._at_the_end(key, cut, low, high)):
                 doubtful.append(key)
+        net, off = abs(self.profile.net), 1.96 * self.profile._net_error
+        for name, share in (("ess", net), ("ess_low", max(net - off, 0.0)), ("ess_high", min(net + off, 1.0))):
+            row[name] *= share**2
         row["proposals"] = None if n is None else n / rate
         row["unreliable"] = " ".join(doubtful)
         return row
@@ -405,6 +458,13 @@ class Plan(list[dict[str, Any]]):
             marks = {key: "~" if key in row["unreliable"].split() else "" for key in keys}
             lines.append(" ".join([f"{row['budget']:8g}", *(f"{marks[k] + format(row[k], '.4g'):>10}" for k in keys)]))
         return "\n".join([*lines, self.note])
+
+
+def _net(signs: Any, values: Any, mass: Any) -> tuple[float, float]:
+    """Return the net share of the mass and its standard error."""
+    r = np.exp(values - values.max()) * (1.0 if mass is None else mass)
+    net = float(np.sum(signs * r) / np.sum(r))
+    return net, float(np.sqrt(np.sum((r * (signs - net)) ** 2)) / np.sum(r))
 
 
 def _log(x: Any) -> Any:

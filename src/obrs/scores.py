@@ -7,8 +7,9 @@ asked for stays as it is: the cells of a csv stay text, and a jsonl row keeps it
 import difflib
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import floor, inf
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 
 from ._files import replacing
 from ._formats import ABSENT, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
-from ._inputs import check_budget
+from ._groups import shares_of, sizes_of
+from ._inputs import check_budget, check_count
 from .errors import InputError, ObrsError
 from .selection import inclusion_probability, select
 
@@ -31,7 +33,6 @@ Wrong = tuple[int | None, str]  # a row, if it is one row's fault, and what is w
 
 KINDS = ("log_ratio", "logit", "probability", "reward")
 """What a column of scores may hold: keys of `obrs.ratios.critics.MEANINGS`. A column of this name needs no option."""
-_STRIDE = 0x9E3779B97F4A7C15  # between the seeds of pools that must not share their random numbers
 _NOTHING = ("", "na", "n/a", "nan", "null", "none")  # cells of a csv that say: no number here
 
 
@@ -177,45 +178,66 @@ def keep(
     n: int | None = None,
     budget: float | None = None,
     group: str | None = None,
+    shares: Mapping[Any, float] | None = None,
     seed: int = 0,
     design: str = "pivotal",
+    sign: Numbers | None = None,
 ) -> Table:
     """Return exactly n rows, or 1 in `budget`, each chosen with probability min(c r, 1).
 
     Two columns are added: `inclusion_probability`, and `weight` = r / inclusion probability, with mean 1 over the kept
-    rows of each group: between groups the scale of r may mean nothing.
+    rows of each group: between groups the scale of r may mean nothing. For events with weights w of either sign, whose
+    scale is their meaning, it is `residual_weight` = w / inclusion probability instead.
 
     Args:
         table: The rows.
         log_ratio: Their log-ratios.
-        n: How many rows to keep, of each group if any.
+        n: How many rows to keep, of each group if any; with `shares` in all.
         budget: Keep 1 row in K instead: of N rows, or of N rows of a group, floor(N / K).
         group: The column of classes or prompts; each gets its own constant.
+        shares: The shares of the groups among the kept rows, by label; they are divided by their sum.
         seed, design: As for `obrs.select`.
+        sign: The signs of event weights; `log_ratio` is log|w| then.
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
     codes, names = (np.zeros(len(log_ratio), np.int64), [""]) if group is None else labels(table, group)
     sizes = np.bincount(codes)
-    if budget is None:
+    if shares is not None:
+        if group is None:
+            raise InputError("shares needs to know the class of each row; name the column of classes")
+        total = n if budget is None else floor(len(codes) / check_budget(budget) * (1 + 1e-12))
+        try:
+            quota = sizes_of(check_count(total, "n"), shares_of(dict(shares), tuple(names)))
+        except ObrsError as error:
+            raise InputError(f"{table.name}: {error}") from error
+    elif budget is None:
         quota = np.full(len(sizes), n)
     else:  # 6500 / 2.6 is 2500, whichever way the division was rounded
         quota = np.floor(sizes / check_budget(budget) * (1 + 1e-12)).astype(np.int64)
-    _check_quotas(table, log_ratio, codes, quota, ["" if group is None else f"{group} {key!r}: " for key in names])
+    prefixes = ["" if group is None else f"{group} {key!r}: " for key in names]
+    _check_quotas(table, log_ratio, codes, quota, prefixes, least=1 if shares is None else 0)
     try:
-        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design)
+        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign)
     except ObrsError as error:
         raise InputError(f"{table.name}: {error}") from error
+    if sign is not None:
+        left = sign[kept] * np.exp(log_ratio[kept]) / pi[kept]
+        return take(table, kept, {"residual_weight": left, "inclusion_probability": pi[kept]})
     weight = _weights(log_ratio[kept], pi[kept], codes[kept])
     return take(table, kept, {"weight": weight, "inclusion_probability": pi[kept]})
 
 
 def select_quotas(
-    log_ratio: Numbers, groups: Numbers, quota: Numbers, *, seed: int = 0, design: str = "pivotal"
+    log_ratio: Numbers,
+    groups: Numbers,
+    quota: Numbers,
+    *,
+    seed: int = 0,
+    design: str = "pivotal",
+    sign: Numbers | None = None,
 ) -> tuple[Numbers, Numbers]:
-    """Choose `quota[g]` candidates of each group g: `obrs.select` with a number per group.
-
-    Groups with the same quota are one call of `select`; each call has its own seed.
+    """Choose `quota[g]` candidates of each group g, numbered from 0; one group is one pool, for any design.
 
     Returns:
         The chosen, ascending, and the inclusion probability of every candidate.
@@ -225,22 +247,19 @@ def select_quotas(
         >>> kept, pi
         (array([0, 2, 3]), array([0.8, 0.2, 1. , 1. ]))
     """
-    kept, pi = [], np.empty(len(log_ratio))
-    for turn, n in enumerate(np.unique(quota).tolist()):
-        rows = np.flatnonzero(quota[groups] == n)
-        within = None if len(quota) == 1 else np.unique(groups[rows], return_inverse=True)[1]
-        turn_seed = (seed + turn * _STRIDE) % 2**64 if turn else seed
-        kept.append(rows[select(log_ratio[rows], n, seed=turn_seed, design=design, groups=within)])
-        pi[rows] = inclusion_probability(log_ratio[rows], n, groups=within)
-    return np.sort(np.concatenate(kept)), pi
+    n, within = (quota, groups) if len(quota) > 1 else (int(quota[0]), None)
+    kept = select(log_ratio, n, seed=seed, design=design, groups=within, sign=sign)
+    return kept, inclusion_probability(log_ratio, n, groups=within)
 
 
-def _check_quotas(table: Table, log_ratio: Numbers, codes: Numbers, quota: Numbers, prefixes: list[str]) -> None:
-    """Raise unless every group keeps at least one row and has enough rows with r > 0."""
+def _check_quotas(
+    table: Table, log_ratio: Numbers, codes: Numbers, quota: Numbers, prefixes: list[str], *, least: int
+) -> None:
+    """Raise unless every group keeps at least so many rows and has enough rows with r > 0."""
     sizes, possible = np.bincount(codes), np.bincount(codes, weights=log_ratio > -inf).astype(np.int64)
-    for wrong in np.flatnonzero((quota < 1) | (quota > possible))[:1]:
+    for wrong in np.flatnonzero((quota < least) | (quota > possible))[:1]:
         want, have, size = quota[wrong], possible[wrong], sizes[wrong]
-        if want < 1:
+        if want < least:
             what = f"nothing would be kept of {size} rows; lower the budget"
         elif want > size:
             what = f"cannot keep {want} of {size} rows"

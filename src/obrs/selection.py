@@ -6,14 +6,14 @@ fewer, asks for a fixed-size sample without replacement whose inclusion probabil
 they differ only in how the candidates depend on each other.
 
 Everything is computed in NumPy memory in float64, and all randomness comes from `draws`: the result is a pure
-function of (log_ratio, n, seed, design, groups), whatever the backend.
+function of (log_ratio, n, seed, design, groups, shares, sign), whatever the backend.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
     | Sampling Algorithms (Tillé, 2006), a survey of designs
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from operator import index
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._arrays import host_view, like
-from ._inputs import as_groups, as_log_ratio, check_ratios
+from ._groups import Groups, counts_of, groups_of, shares_of, sizes_of
+from ._inputs import as_log_ratio, as_sign, check_ratios
 from ._names import lookup
 from .draws import Purpose, uniform_columns, words
 from .errors import InputError, InputTypeError
@@ -47,21 +48,25 @@ class _Pool(NamedTuple):
         ids: Positions in the log-ratios, ascending: they key the randomness.
         group: The group of each, or None for one pool.
         need: How many to choose from each group, integers.
+        negative: Which of them have a negative weight, or None if signs do not matter.
     """
 
     pi: Floats
     ids: Ints
     group: Ints | None
     need: Ints
+    negative: Ints | None = None
 
 
 def select(
     log_ratio: Array,
-    n: int,
+    n: int | Mapping[Any, int] | Array,
     *,
     seed: int = 0,
     design: str = "pivotal",
     groups: Array | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
+    sign: Array | None = None,
 ) -> Array:
     """Choose exactly `n` candidates of a pool, candidate i with probability `min(c r_i, 1)`.
 
@@ -79,10 +84,18 @@ def select(
 
     Args:
         log_ratio: `log p(x) - log q(x)` of the candidates, shape `(N,)`; -inf means r = 0, never selected.
-        n: How many to select; with `groups`, from each.
+        n: How many to select; with `groups`, from each: a number, a dict by label, or an array in the order of the
+            sorted labels. With `shares`, how many in all.
         seed: Integer with `0 <= seed < 2**64`.
         design: One of `DESIGNS`.
-        groups: Integer labels 0 … G-1, shape `(N,)`: exactly n of each group.
+        groups: Labels, shape `(N,)`: integers, text, or whatever `np.unique` sorts. Each group has its own constant.
+        shares: The shares of the groups among the n, as a dict by label or an array in the order of the sorted labels;
+            they are divided by their sum. Group g gets the share of n, rounded so that the sum is n: all are rounded
+            down, and what is left goes to the largest remainders, at a tie to the first label.
+        sign: +1 or -1 of each candidate, shape `(N,)`, for events with weights w of both signs; `log_ratio` is log|w|.
+            The probabilities stay as they are, and the number kept of each sign (of each group) is its expectation,
+            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. For `pivotal` and
+            `systematic`. `obrs.unweight` does all of it.
 
     Returns:
         Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
@@ -92,8 +105,16 @@ def select(
         >>> log_ratio = np.log([4.0, 1.0, 0.5, 0.5, 0.0001])
         >>> select(log_ratio, 3, seed=1)
         array([0, 1, 3])
-        >>> select(log_ratio, 1, groups=[0, 0, 1, 1, 1])
+        >>> select(log_ratio, 1, groups=["cat", "cat", "dog", "dog", "dog"])
         array([0, 2])
+        >>> select(log_ratio, {"cat": 0, "dog": 3}, groups=["cat", "cat", "dog", "dog", "dog"])
+        array([2, 3, 4])
+        >>> select(log_ratio, 3, groups=["cat", "cat", "dog", "dog", "dog"], shares={"cat": 2, "dog": 1})
+        array([0, 1, 3])
+        >>> weight = np.array([2.0, -1.0, 1.0, -1.0, 1.0, 2.0])
+        >>> kept = select(np.log(np.abs(weight)), 4, sign=np.sign(weight))
+        >>> int(np.sum(weight[kept] < 0))
+        1
 
     References:
         | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
@@ -102,19 +123,26 @@ def select(
     """
     draw = lookup(DESIGNS, design, "design")
     x, values = _candidates(log_ratio)
-    group, count = (None, 1) if groups is None else as_groups(groups, x)
-    size = _as_size(n)
-    pi = _solve(values, size, group, count)
+    wanted = _wanted(n, groups, shares, tuple(x.shape))
+    size, group, count = wanted.size, wanted.group, len(wanted.size)
+    pi = _solve(values, wanted)
 
     selected = pi == 1
     ids = np.flatnonzero((pi > 0) & ~selected)
     need = size - _total(selected, group, count).astype(np.int64)
-    pool = _Pool(pi[ids], ids, None if group is None else group[ids], need)
+    negative = None if sign is None else as_sign(sign, values)[ids] < 0
+    pool = _Pool(pi[ids], ids, None if group is None else group[ids], need, negative)
     selected[ids[draw(pool, seed)]] = True
     return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
 
 
-def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = None) -> Array:
+def inclusion_probability(
+    log_ratio: Array,
+    n: int | Mapping[Any, int] | Array,
+    *,
+    groups: Array | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
+) -> Array:
     """Return the probability `min(c r_i, 1)` with which `select` takes each candidate; they sum to `n`.
 
     Among all ways to choose n of the pool these bring the chosen closest to the target, in every f-divergence.
@@ -122,8 +150,7 @@ def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = No
 
     Args:
         log_ratio: Log-ratios of the candidates, shape `(N,)`.
-        n: How many are to be selected; with `groups`, from each.
-        groups: Integer labels 0 … G-1, shape `(N,)`.
+        n, groups, shares: As for `select`; the probabilities of each group sum to what it gets of n.
 
     Returns:
         Probabilities of the shape, backend, dtype and device of `log_ratio`, without gradient. They sum to n in
@@ -142,8 +169,7 @@ def inclusion_probability(log_ratio: Array, n: int, *, groups: Array | None = No
         | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
     """
     x, values = _candidates(log_ratio)
-    group, count = (None, 1) if groups is None else as_groups(groups, x)
-    return like(_solve(values, _as_size(n), group, count), x)
+    return like(_solve(values, _wanted(n, groups, shares, tuple(x.shape))), x)
 
 
 def _candidates(log_ratio: Any) -> tuple[Array, Floats]:
@@ -171,19 +197,66 @@ def _as_size(n: Any) -> int:
     return size
 
 
-def _solve(values: Floats, n: int, group: Ints | None, count: int) -> Floats:
-    """Return the inclusion probabilities in float64: n in each group, to the last bits."""
+class _Wanted(NamedTuple):
+    """How many to choose of each group.
+
+    Attributes:
+        size: One whole number per group, or a single one.
+        groups: The groups, or None for one pool.
+        shares: The shares that the sizes come from, if they do.
+    """
+
+    size: Ints
+    groups: Groups | None = None
+    shares: Floats | None = None
+
+    @property
+    def group(self) -> Ints | None:
+        return None if self.groups is None else self.groups.code
+
+
+def _wanted(n: Any, groups: Any, shares: Any, shape: tuple[int, ...]) -> _Wanted:
+    if groups is None:
+        if shares is not None or isinstance(n, Mapping):
+            what = "n by label" if shares is None else "shares"
+            raise InputError(f"{what} needs to know the label of each candidate; give groups")
+        return _Wanted(np.array([_as_size(n)]))
+    found = groups_of(groups, shape)
+    if shares is not None:
+        if isinstance(n, Mapping):
+            raise InputError("with shares, n is one number for all groups together, got a dict")
+        part = shares_of(shares, found.labels)
+        return _Wanted(sizes_of(_as_size(n), part), found, part)
+    if isinstance(n, Mapping | list | tuple) or (hasattr(n, "ndim") and n.ndim > 0):
+        return _Wanted(counts_of(n, found.labels), found)
+    return _Wanted(np.full(len(found.labels), _as_size(n)), found)
+
+
+def _check_available(available: Ints, wanted: _Wanted, total: int) -> None:
+    """Raise if a group has too few candidates with r > 0."""
+    for short in np.flatnonzero(available < wanted.size)[:1]:
+        where, size, rest = "", total, ""
+        if wanted.groups is not None:
+            where, size = f" of group {wanted.groups.labels[short]!r}", wanted.groups.size[short]
+        if wanted.shares is not None:
+            kept = wanted.shares > 0
+            rest = f"; with these shares n can be {int(np.min(available[kept] / wanted.shares[kept]))}"
+        few = f"only {available[short]} have r > 0"
+        raise InputError(f"cannot select {wanted.size[short]} of the {size} candidates{where}: {few}{rest}")
+
+
+def _solve(values: Floats, wanted: _Wanted) -> Floats:
+    """Return the inclusion probabilities in float64: to the last bits, each group's sum to what is wanted of it."""
+    n, group, count = wanted.size, wanted.group, len(wanted.size)
     positive = values > -inf
     available = _total(positive, group, count).astype(np.int64)
-    if (available < n).any():
-        first = int(np.argmax(available < n))
-        where, size = ("", values.size) if group is None else (f" of group {first}", np.count_nonzero(group == first))
-        raise InputError(f"cannot select {n} of the {size} candidates{where}: only {available[first]} have r > 0")
+    _check_available(available, wanted, values.size)
+    positive &= _spread(n > 0, group)
 
-    if group is None:
-        found = of_rows(values[None], None, np.array([n / values.size]))
-    else:
-        found = of_groups(values, None, group, n / np.bincount(group, minlength=count))
+    if wanted.groups is None:
+        found = of_rows(values[None], None, n / values.size)
+    else:  # of which none is wanted, the solver is asked for one
+        found = of_groups(values, None, wanted.groups.code, np.maximum(n, 1) / wanted.groups.size)
     # The solver says who is saturated, up to the rounding of log c, by 1 where log-ratios are of the order of 1e16.
     # The others share what is left in proportion to r, summed anew relative to their largest, since pi must sum to n.
     # Who would get more than 1 is saturated, too.
@@ -228,15 +301,29 @@ def _uniforms(ids: Ints, column: int, seed: int) -> Floats:
 
 
 def _shuffled(pool: _Pool, seed: int) -> tuple[Ints, Ints]:
-    """Return positions in the pool in random order, group after group, and the size of each group."""
+    """Return positions in the pool in random order, group after group, and the size of each group.
+
+    Within a group the negative come last.
+    """
     # Rounding a word down leaves at least 38 random bits below 2^26 candidates. Where even those tie, position
     # decides: pi does not depend on the order at all.
     order = _order_of(words(pool.ids, range(_ORDER, _ORDER + 1), seed=seed, purpose=Purpose.SELECT)[:, 0])
-    if pool.group is None:
+    if pool.group is None and pool.negative is None:
         return order, np.array([order.size])
-    label = pool.group[order].astype(np.uint64) << _position_bits(order)
+    label = _stratum(pool)[order].astype(np.uint64) << _position_bits(order)
     by_label: Ints = order[_order_of(label)]
-    return by_label, np.bincount(pool.group, minlength=len(pool.need))
+    return by_label, np.sum(_strata(pool), axis=1)
+
+
+def _stratum(pool: _Pool) -> Ints:
+    """Number the groups with two numbers each, for either sign."""
+    group = np.zeros(len(pool.ids), np.intp) if pool.group is None else pool.group
+    return 2 * group + (0 if pool.negative is None else pool.negative)
+
+
+def _strata(pool: _Pool) -> Ints:
+    """Return how many candidates there are of either sign in each group."""
+    return np.bincount(_stratum(pool), minlength=2 * len(pool.need)).reshape(-1, 2)
 
 
 def _order_of(keys: Ints) -> Ints:
@@ -264,22 +351,27 @@ def _pivotal(pool: _Pool, seed: int) -> Ints:
     at, sizes = _shuffled(pool, seed)
     pi = pool.pi[at]
     chosen, column = [], _DUELS
-    while sizes.size and sizes.max() > 1:
-        odd = sizes % 2 == 1  # the last of an odd group waits for the next round
-        waits = np.cumsum(sizes)[odd] - 1
-        sizes = (sizes + 1) // 2
-        seat = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
-        first, second = np.delete(at, waits).reshape(-1, 2).T
-        a, b = np.delete(pi, waits).reshape(-1, 2).T
-        both = a + b
-        one_is_in = both >= 1
-        # At a + b = 1 the two cases agree on who is in, so the last bit of a + b decides nothing.
-        share, of = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
-        first_wins = _uniforms(np.arange(len(both)), column, seed) * of < share
-        chosen.append(np.where(first_wins, first, second)[one_is_in])
-        at = np.insert(np.where(first_wins != one_is_in, first, second), seat, at[waits])
-        pi = np.insert(both - one_is_in, seat, pi[waits])
-        column += 1
+    rounds = [sizes]
+    if pool.negative is not None:  # the positive of a group duel, and the negative, before the last of each meet
+        halves = _strata(pool)
+        rounds = [halves.reshape(-1), np.count_nonzero(halves, axis=1)]
+    for sizes in rounds:
+        while sizes.size and sizes.max() > 1:
+            odd = sizes % 2 == 1  # the last of an odd group waits for the next round
+            waits = np.cumsum(sizes)[odd] - 1
+            sizes = (sizes + 1) // 2
+            seat = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
+            first, second = np.delete(at, waits).reshape(-1, 2).T
+            a, b = np.delete(pi, waits).reshape(-1, 2).T
+            both = a + b
+            one_is_in = both >= 1
+            # At a + b = 1 the two cases agree on who is in, so the last bit of a + b decides nothing.
+            share, of = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
+            first_wins = _uniforms(np.arange(len(both)), column, seed) * of < share
+            chosen.append(np.where(first_wins, first, second)[one_is_in])
+            at = np.insert(np.where(first_wins != one_is_in, first, second), seat, at[waits])
+            pi = np.insert(both - one_is_in, seat, pi[waits])
+            column += 1
     # What is in and the one left sum to an integer, so the one left has 0 or 1 but for rounding.
     return np.concatenate([*chosen, at[pi > 0.5]])
 
@@ -316,6 +408,8 @@ def _sampford(pool: _Pool, seed: int) -> Ints:
     size, need = len(pool.pi), int(pool.need[0])
     if pool.group is not None:
         raise InputError("design='sampford' takes one pool; leave out groups, or use design='pivotal'")
+    if pool.negative is not None:
+        raise InputError("design='sampford' cannot balance signs; leave out sign, or use design='pivotal'")
     if size > _MOST_SAMPFORD:
         most = f"at most {_MOST_SAMPFORD} candidates with 0 < pi < 1"
         raise InputError(f"design='sampford' takes {most}, got {size}; use design='pivotal'")
@@ -351,6 +445,8 @@ def _poisson(pool: _Pool, seed: int) -> Ints:
     References:
         | Asymptotic Theory of Rejective Sampling with Varying Probabilities from a Finite Population (Hájek, 1964)
     """
+    if pool.negative is not None:
+        raise InputError("design='poisson' cannot balance signs; leave out sign, or use design='pivotal'")
     return np.flatnonzero(_uniforms(pool.ids, _ALONE, seed) < pool.pi)
 
 

@@ -17,6 +17,7 @@ FITTED = {
     "drs at 1": DRS.fit(LOG_RATIO, 1),
     "drs without eps": DRS.fit(LOG_RATIO, 2.6, eps=0.0),
     "grouped": Grouped.fit(LOG_RATIO, 2.6, groups=np.arange(400) % 3),
+    "grouped by shares": Grouped.fit(LOG_RATIO, 2.6, groups=np.arange(400) % 3, shares=[1, 2, 3]),
 }
 
 

@@ -12,7 +12,7 @@ from ..errors import InputError, ObrsError
 if TYPE_CHECKING:
     from ..scores import Table
 
-__all__ = ["about", "find_column", "find_kind", "kind_of", "log_ratios", "short", "to_log_ratio"]
+__all__ = ["about", "find_column", "find_kind", "kind_of", "log_ratios", "short", "signed_weights", "to_log_ratio"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -22,6 +22,10 @@ LogRatio = Annotated[bool, typer.Option("--log-ratio", help="Scores are log p(x)
 Logit = Annotated[bool, typer.Option("--logit", help="Scores are logits of a discriminator, data against model.")]
 Probability = Annotated[bool, typer.Option("--probability", help="Scores are probabilities of being real.")]
 Reward = Annotated[bool, typer.Option("--reward", help="Scores are rewards; the target is q(x) exp(reward / beta).")]
+EventWeight = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The column of event weights of either sign, instead of scores."),
+]
 Beta = Annotated[float | None, typer.Option(metavar="B", help="The temperature of the reward.")]
 Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
 
@@ -100,6 +104,16 @@ def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float |
     if kind == "probability":
         return name, kind, about(table, lambda: to_log_ratio(values, "probability", beta))
     return name, kind, to_log_ratio(values, kind, beta)
+
+
+def signed_weights(table: "Table", name: str, column: str | None, kind: str | None) -> tuple[Numbers, Numbers]:
+    """Return log|w| and the sign of a column of event weights, which stands instead of scores."""
+    from .. import scores, signed
+
+    if column is not None or kind is not None:
+        raise InputError("event weights stand instead of scores: give --event-weight alone")
+    values = scores.column(table, name)
+    return about(table, lambda: signed.split(values))  # type: ignore[no-any-return]
 
 
 def about(table: "Table", compute: Callable[[], Any]) -> Any:

@@ -8,11 +8,13 @@ import numpy as np
 import typer
 
 from .._inputs import check_budget
+from .._names import unknown_name
 from ..errors import InputError
 from .app import app
 from .columns import (
     Beta,
     Column,
+    EventWeight,
     File,
     Format,
     Logit,
@@ -24,7 +26,9 @@ from .columns import (
     kind_of,
     log_ratios,
     short,
+    signed_weights,
 )
+from .groups import GroupColumn, Shares, drawn_groups, grouped_rows, read_shares
 
 __all__ = ["plan"]
 
@@ -40,6 +44,9 @@ _SHOWN = {
 }
 
 
+_USUAL = "1.5,2,4,8"
+
+
 @app.command()
 def plan(
     file: File,
@@ -49,32 +56,84 @@ def plan(
     probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
+    event_weight: EventWeight = None,
     weights: Annotated[str | None, typer.Option(metavar="NAME", help="The column of masses, if any.")] = None,
-    budgets: Annotated[str, typer.Option(metavar="K,K,…", help="Proposals per kept sample.")] = "1.5,2,4,8",
+    budgets: Annotated[str | None, typer.Option(metavar="K,K,…", help=f"Proposals per kept sample; {_USUAL}.")] = None,
+    goals: Annotated[
+        list[str] | None,
+        typer.Option("--for", metavar="GOAL=X", help="The smallest budget for kl=0.05, ess=0.5, truncated=0.001, …"),
+    ] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows the proposals they cost.")] = None,
     recall: Annotated[float, typer.Option(metavar="SHARE", help="The recall at which precision is shown.")] = 0.9,
+    group: GroupColumn = None,
+    shares: Shares = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show what each budget buys, and what it costs."""
     from .. import scores
+    from ..goals import budget_for
     from ..profile import Profile
 
-    wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",")]
+    asked = [_goal(text) for text in goals or []]
+    budgets = ("" if asked else _USUAL) if budgets is None else budgets
+    wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",") if text or not asked]
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
-    name, kind, values = log_ratios(table, column, given, beta)
+    sign = None
+    if event_weight is None:
+        name, kind, values = log_ratios(table, column, given, beta)
+    else:
+        name, kind = event_weight, "event weights"
+        values, sign = signed_weights(table, event_weight, column, given)
+    if group is not None or shares is not None:
+        for option, is_given, why in (
+            ("--weights", weights is not None, "the proposals of a group are of equal mass"),
+            ("--event-weight", sign is not None, "plan one group at a time"),
+            ("--for", bool(asked), "a goal is for one pool"),
+        ):
+            if is_given:
+                raise InputError(f"--group and {option} do not go together: {why}")
+        rows = grouped_rows(table, values, wanted, group, read_shares(shares, table, group), n)
+        typer.echo(drawn_groups(rows, f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}", as_json))
+        return
     masses = None if weights is None else scores.column(table, weights)
-    profile = about(table, lambda: Profile(values, masses))
-    rows = about(table, lambda: profile.plan(wanted, n=n, recall=recall))
+    profile = about(table, lambda: Profile(values, masses, sign=sign))
+    reached = about(table, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
+    rows = about(table, lambda: profile.plan(sorted({*wanted, *reached}), n=n, recall=recall))
     if as_json:
         typer.echo(json.dumps([{key: _finite(cell) for key, cell in row.items()} for row in rows], indent=2))
         return
     typer.echo(f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}")
     typer.echo(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of this sample")
-    if kind != "reward":  # its ratio is known up to a constant only
+    if sign is not None:
+        typer.echo(_signs(sign, profile))
+    elif kind != "reward":  # its ratio is known up to a constant only
         typer.echo(_mean_ratio(profile.log_mean_ratio, values, masses))
+    for text, budget in zip(goals or [], reached, strict=True):
+        typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
     typer.echo(_drawn(rows, len(values), recall, profile.max_budget))
+
+
+def _goal(text: str) -> dict[str, Any]:
+    """Read `kl=0.05`."""
+    from ..goals import GOALS
+
+    key, equals, value = text.partition("=")
+    if key not in GOALS:
+        raise unknown_name(key, GOALS, "goal")
+    try:
+        return {key: float(value)}
+    except ValueError as error:
+        got = repr(value) if equals else "nothing"
+        raise InputError(f"--for {key} must be a number, as in {key}=0.5, got {got}") from error
+
+
+def _signs(sign: Numbers, profile: Any) -> str:
+    """Return a line on what the signs of event weights leave."""
+    negative = f"{100 * np.mean(sign < 0):.3g} % of the events are negative"
+    share = f"{50 * (1 - profile.net):.3g} % of the sum of |w|"
+    return f"{negative}, {share}: net {short(profile.net)}, so ESS is at most {short(profile.net**2)}"
 
 
 def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str:

@@ -7,7 +7,21 @@ import typer
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import app
-from .columns import Beta, Column, File, Format, Logit, LogRatio, Probability, Reward, kind_of, log_ratios
+from .columns import (
+    Beta,
+    Column,
+    EventWeight,
+    File,
+    Format,
+    Logit,
+    LogRatio,
+    Probability,
+    Reward,
+    kind_of,
+    log_ratios,
+    signed_weights,
+)
+from .groups import GroupColumn, Shares, read_shares
 
 __all__ = ["select"]
 
@@ -16,7 +30,9 @@ __all__ = ["select"]
 def select(
     file: File,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - is standard output.")],
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Rows to keep, exactly; of each group, if any.")] = None,
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, help="Rows to keep, exactly; of each group, or with --shares in all.")
+    ] = None,
     budget: Annotated[float | None, typer.Option(metavar="K", help="Keep 1 row in K instead.")] = None,
     column: Column = None,
     log_ratio: LogRatio = False,
@@ -24,7 +40,9 @@ def select(
     probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
-    group: Annotated[str | None, typer.Option(metavar="NAME", help="The column of classes or prompts, if any.")] = None,
+    event_weight: EventWeight = None,
+    group: GroupColumn = None,
+    shares: Shares = None,
     seed: Annotated[int, typer.Option(help="The same seed keeps the same rows.")] = 0,
     design: Annotated[str, typer.Option(help="How to draw: pivotal, systematic, sampford or poisson.")] = "pivotal",
     format: Format = None,
@@ -40,8 +58,15 @@ def select(
         scores.format_of(out)
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
-    _, _, values = log_ratios(table, column, given, beta)
-    kept = scores.keep(table, values, n=n, budget=budget, group=group, seed=seed, design=design)
+    sign = None
+    if event_weight is None:
+        _, _, values = log_ratios(table, column, given, beta)
+    else:
+        values, sign = signed_weights(table, event_weight, column, given)
+    parts = read_shares(shares, table, group)
+    kept = scores.keep(
+        table, values, n=n, budget=budget, group=group, shares=parts, seed=seed, design=design, sign=sign
+    )
     scores.write_table(out, kept, format if out == "-" else None)
     share = f"kept {len(kept)} of {len(table)} rows (1 in {len(table) / max(len(kept), 1):.4g})"
     typer.echo(f"{share}: {'standard output' if out == '-' else out}", err=True)

@@ -329,7 +329,7 @@ class BudgetedLatentRS(_LatentSampler):
     def _log_c(self, weights: LatentWeights, model: Model, seed: int) -> float:
         with no_grad():
             log_w = weights(model.latent(np.arange(self.calibrate), seed=seed)).log()
-        return Budgeted.fit(log_w, self.budget).log_c
+        return float(Budgeted.fit(log_w, self.budget).log_c)
 
 
 class _Draw:

@@ -1,0 +1,128 @@
+"""Groups and shares on the command line: how they are read, and what a plan shows of them."""
+
+import json
+import os
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from ..errors import InputError
+from .columns import Numbers, about, short
+
+if TYPE_CHECKING:
+    from ..group_plan import GroupPlan
+    from ..scores import Table
+
+__all__ = ["GroupColumn", "Shares", "drawn_groups", "grouped_rows", "read_shares"]
+
+GroupColumn = Annotated[
+    str | None, typer.Option("--group", "--groups", metavar="NAME", help="The column of classes or prompts, if any.")
+]
+Shares = Annotated[
+    str | None,
+    typer.Option(metavar="SHARES", help="Of the groups among the kept: equal, a=0.7,b=0.3, or a file of real labels."),
+]
+_SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
+_MOST = 20  # groups that are shown
+
+
+def read_shares(text: str | None, table: "Table", group: str | None) -> dict[Any, float] | None:
+    """Return the share of each group of a table, by label.
+
+    `equal` gives all the same, `a=0.7,b=0.3` says each, and a file with the column `group`, or with one column only, is
+    counted: its labels are those of real samples.
+    """
+    from .. import scores
+
+    if text is None:
+        return None
+    if group is None:
+        raise InputError("--shares needs to know the class of each row: give --group, the column of classes")
+    known = {str(name): name for name in scores.labels(table, group)[1]}
+    if text == "equal":
+        return dict.fromkeys(known.values(), 1.0)
+    if "=" in text and not os.path.exists(text):
+        given = dict(_share(part) for part in text.split(","))
+    else:
+        real = scores.read_table(text)
+        column = group if group in real.columns or len(real.columns) > 1 else next(iter(real.columns))
+        codes, names = scores.labels(real, column)
+        given = {str(name): float(count) for name, count in zip(names, np.bincount(codes).tolist(), strict=True)}
+        given = dict.fromkeys(known, 0.0) | given  # a class that real samples do not have is not kept
+    return {known.get(label, label): share for label, share in given.items()}
+
+
+def _share(part: str) -> tuple[str, float]:
+    label, equals, value = part.rpartition("=")
+    try:
+        return label.strip(), float(value if equals else "")
+    except ValueError as error:
+        how = "equal, label=share with commas between them, or a file of real labels"
+        raise InputError(f"--shares must be {how}, got {part.strip()!r}") from error
+
+
+def grouped_rows(
+    table: "Table",
+    values: Numbers,
+    budgets: list[float],
+    group: str | None,
+    shares: dict[Any, float] | None,
+    n: int | None,
+) -> "GroupPlan":
+    """Return the plan of a file with groups."""
+    from .. import scores
+    from ..group_plan import plan_groups
+
+    codes, names = scores.labels(table, group or "")
+    groups = np.asarray(names)[codes]
+    plan: GroupPlan = about(table, lambda: plan_groups(values, budgets, groups, shares=shares, n=n))
+    return plan
+
+
+def drawn_groups(rows: "GroupPlan", title: str, as_json: bool) -> str:
+    """Draw a plan with groups: what each budget buys, and below it the budget of each group, marked where exact."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    if as_json:
+        plain = [{**row, "groups": [group._asdict() for group in row["groups"]]} for row in rows]
+        return json.dumps(_finite(plain), indent=2)
+
+    def grid(*titles: str) -> Grid:
+        drawn = Grid(*titles, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        for column in drawn.columns:
+            column.justify, column.no_wrap = "right", True
+        return drawn
+
+    has_cost = rows[0]["proposals"] is not None
+    bought = grid("budget", *_SHOWN.values(), *(["proposals"] if has_cost else []))
+    for row in rows:
+        cost = [f"{row['proposals']:,.0f}"] if has_cost else []
+        bought.add_row(f"{row['budget']:.4g}", *(short(row[key]) for key in _SHOWN), *cost)
+    by_group = grid("group", "M", *(f"at {row['budget']:.4g}" for row in rows))
+    lines = list(zip(*(row["groups"] for row in rows), strict=True))
+    for line in lines[:_MOST]:
+        cells = (f"{group.budget:.4g}{'*' if group.exact else ''}" if group.rate else "none" for group in line)
+        by_group.add_row(str(line[0].label), f"{line[0].max_budget:.4g}", *cells)
+    notes = ["below, for each group: M, from which on rejection is exact, and its budget"]
+    after = []
+    if any(group.exact for row in rows for group in row["groups"]):
+        after.append("* exact: a smaller budget would keep the same distribution within the group")
+    if len(lines) > _MOST:
+        after.append(f"{len(lines) - _MOST} more groups are in --json")
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(bought, *notes, by_group, *after, sep="\n")
+    return "\n".join([title, *(line.rstrip() for line in capture.get().strip("\n").splitlines())])
+
+
+def _finite(x: Any) -> Any:
+    """Replace what JSON has no number for."""
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_finite(value) for value in x]
+    return None if isinstance(x, float) and not isfinite(x) else x
