@@ -101,9 +101,9 @@ class Table:
         >>> table = Table((row,), None, "", 8, 200, 100, 100, 5, 0.95, False)
         >>> print(table)
         100 fakes against 200 real samples, 8 features
-        rule  budget  rate    ESS  precision
-        model       1     1  0.500  2 ±0.5
-        ± is a 95 % interval; * is a change from the model that is not 0 by its own interval
+        rule  budget  rate    ESS    n  precision
+        model       1     1  0.500  100  2 ±0.5
+        ± is a 95 % interval; * is a change from the model that is not 0 by its own interval; n is effective
     """
 
     rows: tuple[Row, ...]
@@ -134,17 +134,18 @@ class Table:
     def __str__(self) -> str:
         named = f"{self.dimension} features" if self.features is None else f"{self.dimension} features, {self.features}"
         lines = [f"{self.n_fake:,} fakes against {self.n_real:,} real samples, {named}"]
-        cells = [["rule", "budget", "rate", "ESS", *(self.title(name, short=True) for name in self.metrics)]]
+        cells = [["rule", "budget", "rate", "ESS", "n", *(self.title(name, short=True) for name in self.metrics)]]
         for row in self.rows:
             ess = f"{row.ess:.3f}" if isfinite(row.ess) else "-"
-            cells.append([row.rule, f"{row.budget:g}", f"{row.rate:.3g}", ess, *(_cell(row, m) for m in self.metrics)])
+            facts = [row.rule, f"{row.budget:g}", f"{row.rate:.3g}", ess, f"{row.n:.0f}"]
+            cells.append([*facts, *(_cell(row, name) for name in self.metrics)])
         wide = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
         for line in cells:
-            left, right = zip(line[:4], wide[:4], strict=True), zip(line[4:], wide[4:], strict=True)
+            left, right = zip(line[:5], wide[:5], strict=True), zip(line[5:], wide[5:], strict=True)
             parts = [cell.rjust(w) for cell, w in left] + [cell.ljust(w) for cell, w in right]
             lines.append("  ".join(parts).rstrip())
         known = f"± is a {100 * self.confidence:g} % interval"
-        lines.append(f"{known}; * is a change from the model that is not 0 by its own interval")
+        lines.append(f"{known}; * is a change from the model that is not 0 by its own interval; n is effective")
         if "recall" in self.metrics:
             lines.append(f"recall and coverage are for {self.size:,} fakes at every budget; k = {self.k}")
         return "\n".join(lines)
