@@ -2,7 +2,6 @@
 
 import json
 import os
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, nan
@@ -164,6 +163,9 @@ class Table:
     def plot(self, metrics: Sequence[str] | None = None, *, figure: Any = None) -> Any:
         """Draw each metric against the budget, one line and band for each rule.
 
+        The bands are the intervals of the values. A point is filled where the change from the model is not 0 by its
+        own, paired interval, and hollow elsewhere.
+
         Args:
             metrics: Which, and in which order; None for all but the plain Fréchet distance.
             figure: A matplotlib figure to draw into; by default a new one, which is not shown.
@@ -190,16 +192,17 @@ class Table:
         for axes in list(grid.flat)[len(names) :]:
             axes.set_visible(False)
         grid[0, 0].legend(frameon=False, fontsize=8)
-        about = f"{self.n_fake:,} proposals against {self.n_real:,} real samples, bands: {100 * self.confidence:g} %"
+        about = f"{self.n_fake:,} proposals, {self.n_real:,} real samples"
         if {"recall", "coverage"} & set(names):
             about += f"; recall and coverage at {self.size:,} fakes"
         if self.grouped:
             about += "; one constant per group"
-        figure.suptitle(textwrap.fill(about, 100), fontsize=10)
+        how = f"bands: {100 * self.confidence:g} % intervals; filled: differs from the model by its paired interval"
+        figure.suptitle(f"{about}\n{how}", fontsize=9.5)
         return figure
 
     def _draw(self, axes: Any, name: str) -> None:
-        """Draw one metric; the shade is of each value, the bars are of its change from the model."""
+        """Draw one metric."""
         model = self.rows[0]
         budgets = sorted({row.budget for row in self.rows})
         for rule, (label, colour, style, marker) in _LOOKS.items():
@@ -208,7 +211,10 @@ class Table:
                 continue
             rows = [model, *rows]
             at = [row.budget for row in rows]
-            axes.plot(at, [row[name].value for row in rows], style, marker=marker, ms=4, color=colour, label=label)
+            values = [row[name].value for row in rows]
+            axes.plot(at, values, style, marker=marker, ms=4, color=colour, label=label)
+            hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not _moved(row, name)]
+            axes.plot(*zip(*hollow, strict=True), marker, ms=4, color=colour, mfc="white")
             low, high = ([getattr(row[name], end) for row in rows] for end in ("low", "high"))
             axes.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)
         if len(self.rows) == 1:
@@ -258,7 +264,12 @@ def _plain_values(x: Any) -> Any:
 
 
 def _cell(row: Row, name: str) -> str:
-    value, change = row.metrics[name], row.change[name]
+    value = row.metrics[name]
     reach = max(value.high - value.value, value.value - value.low)
-    moved = row.rule != "model" and not change.low <= 0 <= change.high
-    return f"{value.value:.3g} ±{reach:.1g}{'*' if moved else ''}"
+    return f"{value.value:.3g} ±{reach:.1g}{'*' if _moved(row, name) else ''}"
+
+
+def _moved(row: Row, name: str) -> bool:
+    """Tell whether a metric differs from that of the model by more than its error."""
+    change = row.change[name]
+    return row.rule != "model" and not change.low <= 0 <= change.high
