@@ -163,7 +163,7 @@ def line(row: Row) -> str:
     """Return a row as text."""
     goal = "" if row["target"] is None else f"  target {row['target']:g} {'met' if row['met'] else 'MISSED'}"
     facts = ", ".join(
-        f"{key} {value:.4g}" for key, value in row.items() if isinstance(value, float) and key != "target"
+        f"{key} {value:.4g}" for key, value in row.items() if isinstance(value, float | int) and key != "target"
     )
     return f"{row['name']}: {facts}{goal}"
 

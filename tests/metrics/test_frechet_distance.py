@@ -11,8 +11,8 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 
 from obrs import Budgeted
 from obrs.errors import InputError
-from obrs.metrics.frechet_distance import frechet, frechet_curve
-from obrs.metrics.moments import merged, moments
+from obrs.metrics.frechet_distance import _bases, _influence, frechet, frechet_curve
+from obrs.metrics.moments import factor, merged, moments, squared_distance
 
 
 class Given(torch.nn.Module):
@@ -34,13 +34,13 @@ def rival(real, fake):
     return float(fid.compute())
 
 
-def pair(n=600, dim=12, seed=0, dtype=np.float64):
+def pair(n=600, dim=12, seed=0):
     rng = np.random.default_rng(seed)
     scale = np.geomspace(3, 0.1, dim)
     mix = rng.standard_normal((dim, dim)) / np.sqrt(dim)
     real = rng.standard_normal((n, dim)) * scale
     fake = rng.standard_normal((n // 2, dim)) @ mix * scale + 0.2
-    return real.astype(dtype), fake.astype(dtype)
+    return real, fake
 
 
 def digits():
@@ -50,15 +50,16 @@ def digits():
 
 
 def features_of_digits():
-    """What a layer of random weights makes of them: 96 features, most of them positive."""
+    """What a layer of random weights makes of them: 40 features, none below 0."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((64, 40)) / 8
     return tuple(np.maximum(x @ weights, 0) for x in digits())
 
 
-@pytest.mark.parametrize("make", [pair, digits, features_of_digits, lambda: pair(dtype=np.float32)])
-def test_it_is_that_of_torchmetrics(make):
-    real, fake = make()
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("make", [pair, digits, features_of_digits])
+def test_it_is_that_of_torchmetrics(make, dtype):
+    real, fake = (x.astype(dtype) for x in make())
     assert frechet(real=real, fake=fake).value == pytest.approx(rival(real, fake), rel=1e-6)
 
 
@@ -316,3 +317,28 @@ def test_numpy_features_do_not_load_torch():
         "metrics.two_sample_test(real=x, fake=2 * x, permutations=9); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_second_derivative_is_what_a_row_does_to_its_own_influence():
+    # where weights differ, `_influence` is the derivative less mass times the second derivative
+    real, fake = pair(n=4000, dim=3)
+    mass = np.random.default_rng(0).random(2000) + 0.1
+    mass /= mass.sum()
+    equal = np.full(4000, 1 / 4000)
+
+    def side(w):
+        moved, still = moments(fake, w, 0 * w), moments(real, equal, 0 * equal)
+        return moved, still, squared_distance(still, moved)
+
+    moved, still, value = side(mass)
+    values, basis, _ = _bases(moved, factor(still.covariance, invert=True))
+    influence = _influence(fake, mass, (moved, still), basis, values)
+    first, second = np.empty(6), np.empty(6)
+    step = 5e-5  # less than any mass
+    for k, i in enumerate(range(0, 2000, 350)):
+        up, down = (side((1 - s) * mass + s * (np.arange(2000) == i))[2] for s in (step, -step))
+        first[k], second[k] = (up - down) / (2 * step), (up - 2 * value + down) / step**2
+    chosen = np.arange(0, 2000, 350)
+    left = influence[chosen] - (first - mass[chosen] * second)
+    np.testing.assert_allclose(left, left.mean(), atol=2e-3 * np.abs(first).mean())  # but for a constant
+    assert np.abs(mass[chosen] * second).max() > 5 * 2e-3 * np.abs(first).mean()  # which is seen

@@ -112,7 +112,7 @@ def frechet_curve(
 
     References:
         | The Influence Curve and its Role in Robust Estimation (Hampel, 1974)
-        | Inference for Empirical Wasserstein Distances on Gaussians (Rippl, Munk and Sturm, 2016)
+        | Limit Laws of the Empirical Wasserstein Distance: Gaussian Distributions (Rippl, Munk and Sturm, 2016)
     """
     real, fake = as_features(real, "real"), as_features(fake, "fake")
     dimension = same_dimension(real, fake)
@@ -177,14 +177,15 @@ def _influence(x: Array, mass: Floats, sides: tuple[Moments, Moments], basis: Ar
 
     With y = x - mean and v = Bᵀ y, the first derivative is 2 (mean - other mean)·y + |y|² - |v|², up to a constant. It
     is taken at the rows' own moments, which bend towards rows of large mass: in many dimensions that alone would tell
-    heavy rows from light ones. So mass times the second derivative is taken off, as if the row had been left out.
-    The second derivative is |v|² + sum v_i² v_j²/(s_i + s_j), up to a constant, with s the roots of the eigenvalues.
+    heavy rows from light ones. So mass times the second derivative is taken off, as if the row had been left out. It is
+    |v|² + sum v_i² v_j²/(s_i + s_j) + sum s_i/2, with s the roots of the eigenvalues. Rows of equal mass all bend the
+    moments alike, and go without.
     """
     xp = namespace(x)
     own, other = sides
     centre, pull, form = (xp.astype(a, x.dtype) for a in (own.mean, 2 * (own.mean - other.mean), basis))
     roots = xp.sqrt(xp.clip(values, 0.0, None))
-    inverse = xp.astype(_inverse_sums(roots), x.dtype)
+    inverse = None if mass.min() == mass.max() else xp.astype(_inverse_sums(roots), x.dtype)
     constant = float(xp.sum(roots)) / 2
     influence = np.empty(len(x))
     for start in range(0, len(x), _ROWS):
@@ -192,9 +193,10 @@ def _influence(x: Array, mass: Floats, sides: tuple[Moments, Moments], basis: Ar
         y = x[part] - centre
         squares = (y @ form) ** 2
         bent = xp.sum(squares, axis=1)
-        first = xp.sum((y + pull) * y, axis=1) - bent
-        second = bent + xp.sum((squares @ inverse) * squares, axis=1) + constant
-        influence[part] = np.asarray(host_view(first)) - mass[part] * np.asarray(host_view(second))
+        influence[part] = host_view(xp.sum((y + pull) * y, axis=1) - bent)
+        if inverse is not None:
+            second = bent + xp.sum((squares @ inverse) * squares, axis=1) + constant
+            influence[part] -= mass[part] * np.asarray(host_view(second))
     centred: Floats = influence - float(mass @ influence)
     return centred
 

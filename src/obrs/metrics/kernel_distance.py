@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,33 +20,30 @@ __all__ = ["KERNELS", "Kernel", "KernelFunction", "kernel", "kernel_curve", "ker
 Floats = np.ndarray[Any, Any]
 
 _PAIRS = 1 << 22  # values of the kernel in memory at a time
+_ROWS = 256  # rows at a time at most, so that symmetry saves half
 _MEDIAN = 1000  # rows whose distances give a bandwidth
 
 
-def _squares(products: Array, x: Array, y: Array) -> Array:
-    """Return |x - y|² of all pairs from the products x·y and the squares |x|² and |y|²."""
-    return namespace(products).clip(x[:, None] + y[None, :] - 2 * products, 0.0, None)
-
-
-def _polynomial(products: Array, x: Array, y: Array, scale: float) -> Array:
+def _polynomial(products: Array, squares: Callable[[], Array], scale: float) -> Array:
     base = products / scale + 1
     return base * base * base
 
 
-def _rbf(products: Array, x: Array, y: Array, scale: float) -> Array:
-    return namespace(products).exp(_squares(products, x, y) / (-2 * scale**2))
+def _rbf(products: Array, squares: Callable[[], Array], scale: float) -> Array:
+    return namespace(products).exp(squares() / (-2 * scale**2))
 
 
-def _energy(products: Array, x: Array, y: Array, scale: float) -> Array:
-    return -namespace(products).sqrt(_squares(products, x, y)) / scale
+def _energy(products: Array, squares: Callable[[], Array], scale: float) -> Array:
+    return -namespace(products).sqrt(squares()) / scale
 
 
-KERNELS: dict[str, Callable[[Array, Array, Array, float], Array]] = {
+KERNELS: dict[str, Callable[[Array, Callable[[], Array], float], Array]] = {
     "polynomial": _polynomial,
     "rbf": _rbf,
     "energy": _energy,
 }
-"""Kernels by name: (x·y/scale + 1)³, exp(-|x - y|²/(2 scale²)) and -|x - y|/scale, of all products, squares, scale."""
+"""Kernels by name, of all products x·y, all squares |x - y|² if asked for, and a scale: (x·y/scale + 1)³,
+exp(-|x - y|²/(2 scale²)) and -|x - y|/scale."""
 
 
 @dataclass(frozen=True)
@@ -232,15 +230,19 @@ class KernelFunction:
         if self.centre is not None:
             x, y = x - self.centre, (None if y is None else y - self.centre)
         symmetric, y = y is None, (x if y is None else y)
-        x_squares, y_squares = _row_squares(x), _row_squares(y)
+
+        @cache
+        def norms() -> tuple[Array, Array]:
+            return _row_squares(x), _row_squares(y)
+
         start = 0
         while start < len(x):
             columns = slice(start, None) if symmetric else slice(None)
-            stop = min(start + max(_PAIRS // len(y[columns]), 1), len(x))
-            part = slice(start, stop)
+            part = slice(start, min(start + min(max(_PAIRS // len(y[columns]), 1), _ROWS), len(x)))
             products = xp.astype(x[part] @ y[columns].T, wide)
-            yield part, function(products, x_squares[part], y_squares[columns], self.scale)
-            start = stop
+            squares = partial(_part_of_squares, norms, products, part, columns)
+            yield part, function(products, squares, self.scale)
+            start = part.stop
 
 
 def kernel_function(name: str, rows: Array, bandwidth: Any) -> KernelFunction:
@@ -261,11 +263,21 @@ def kernel_function(name: str, rows: Array, bandwidth: Any) -> KernelFunction:
     return KernelFunction(name, scale, centre)
 
 
+def _part_of_squares(norms: Callable[[], tuple[Array, Array]], products: Array, part: slice, columns: slice) -> Array:
+    x, y = norms()
+    return _squares(products, x[part], y[columns])
+
+
+def _squares(products: Array, x: Array, y: Array) -> Array:
+    """Return |x - y|² of all pairs from the products x·y and the squares |x|² and |y|²."""
+    return namespace(products).clip(x[:, None] + y[None, :] - 2 * products, 0.0, None)
+
+
 def _row_squares(x: Array) -> Array:
     """Return |x|² of each row in float64, a few rows at a time."""
     xp = namespace(x)
     step = max(_PAIRS // x.shape[1], 1)
-    parts = [xp.astype(x[i : i + step], widest(xp)) for i in range(0, len(x), step)]
+    parts = (xp.astype(x[i : i + step], widest(xp)) for i in range(0, len(x), step))
     return xp.concat([xp.sum(part * part, axis=1) for part in parts])
 
 
