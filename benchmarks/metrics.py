@@ -8,10 +8,16 @@ all threads) and of wall time. One function per comparison; each returns rows.
 - frechet: torchmetrics, from features to the distance. Target: 1.5 times faster, in CPU seconds and in wall time.
 - curve: 8 budgets with extrapolation and errors, over one plain distance. For information.
 - kernel: torchmetrics on all rows at once, which keeps all pairs; at a fifth of the rows, to fit. For information.
+- neighbours: prdc, all four metrics. Target: 2 times faster in CPU seconds, a quarter of its extra memory.
+- neighbour_curve: precision and density at 8 budgets over one evaluation. Target: 1.5. Beside it, for information: what
+  errors and draws of an eighth of the fakes cost.
 - memory: the largest resident memory of a process that computes the distance of 50 000 x 50 000 rows. Target: 8 GB.
+- neighbour_memory: the same for the four metrics of neighbours. It takes minutes.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import platform
@@ -26,6 +32,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+import prdc
 import torch
 import torchmetrics
 from torchmetrics.image.fid import FrechetInceptionDistance
@@ -34,8 +41,13 @@ from torchmetrics.image.kid import KernelInceptionDistance
 import obrs
 from obrs.metrics.frechet_distance import frechet, frechet_curve
 from obrs.metrics.kernel_distance import kernel
+from obrs.metrics.nearest_neighbours import Neighbourhood, neighbours
 
 FASTER = 1.5
+FASTER_THAN_PRDC = 2.0
+LESS_MEMORY = 0.25  # of what prdc adds
+OVER_ONE = 1.5
+K = 5
 MEMORY = 8e9
 LARGE = 50_000
 BUDGETS = 8
@@ -133,29 +145,108 @@ def kernel_rows(n: int, dim: int, repeat: int) -> list[Row]:
     return [compare(f"kernel, {size} rows", lambda: kernel(real=real, fake=fake).value, rival, repeat, None)]
 
 
+def neighbour_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare all four metrics with those of prdc, which keeps all distances; and the memory that both add."""
+    real, fake = (features(n, dim, seed).numpy() for seed in (1, 2))
+    row = compare("neighbours", lambda: sum(_ours(real, fake)), lambda: sum(_prdc(real, fake)), repeat, None)
+    row |= {"target": FASTER_THAN_PRDC, "met": row["times_faster_cpu"] >= FASTER_THAN_PRDC}
+    peaks = {name: _peak(name, n, dim) for name in ("neighbours", "prdc")}
+    added = {name: max(peak["peak_bytes"] - peak["before_bytes"], 0) for name, peak in peaks.items()}
+    share = added["neighbours"] / max(added["prdc"], 1)
+    memory: Row = {"name": "neighbours, memory added over that of prdc", "share": share}
+    memory |= {f"{name}_added_bytes": bytes_ for name, bytes_ in added.items()}
+    return [row, {**memory, "target": LESS_MEMORY, "met": share <= LESS_MEMORY}]
+
+
+def _ours(real: np.ndarray, fake: np.ndarray) -> list[float]:
+    found = neighbours(real=real, fake=fake, k=K)
+    return [found.precision, found.recall, found.density, found.coverage]
+
+
+def _prdc(real: np.ndarray, fake: np.ndarray) -> list[float]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = prdc.compute_prdc(real, fake, K)
+    return [float(found[name]) for name in ("precision", "recall", "density", "coverage")]
+
+
+def neighbour_curve_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Compare precision and density at 8 budgets with one evaluation; then all four, with errors and draws."""
+    real, fake = (features(n, dim, seed).numpy() for seed in (1, 2))
+    log_ratio = np.random.default_rng(3).standard_normal(n)
+    weights = np.stack([np.exp(obrs.Budgeted.fit(log_ratio, k)(log_ratio)) for k in np.linspace(1, 8, BUDGETS)])
+
+    def curve() -> None:
+        found = Neighbourhood.of(real=real, fake=fake, k=K)
+        found.precision(weights), found.density(weights)
+
+    def with_errors() -> None:
+        Neighbourhood.of(real=real, fake=fake, k=K, size=n // 8, groups=20).curve(weights, size=n // 8, draws=4)
+
+    once_cpu, once_wall, _ = clocked(lambda: neighbours(real=real, fake=fake, k=K))
+    rows = []
+    for name, call, target in (
+        (f"neighbours, {BUDGETS} budgets", curve, OVER_ONE),
+        (f"neighbours, {BUDGETS} budgets of {n // 8} fakes, 4 draws and 20 groups", with_errors, None),
+    ):
+        cpu, wall, _ = clocked(call)
+        row: Row = {"name": name, "cpu_seconds": cpu, "seconds": wall, "over_one_cpu": cpu / once_cpu}
+        met = None if target is None else cpu / once_cpu <= target
+        rows.append({**row, "over_one": wall / once_wall, "target": target, "met": met})
+    return rows
+
+
 def memory_rows(n: int, dim: int, repeat: int) -> list[Row]:
     """Measure the peak of a fresh process that makes the features and computes one distance."""
-    command = [sys.executable, __file__, "--alone", "--n", str(LARGE), "--dim", str(dim)]
+    return [_large("frechet", dim)]
+
+
+def neighbour_memory_rows(n: int, dim: int, repeat: int) -> list[Row]:
+    """Measure the peak of a fresh process that makes the features and computes the four metrics."""
+    return [_large("neighbours", dim)]
+
+
+def _large(name: str, dim: int) -> Row:
     start = perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak = int(done.stdout)
-    row: Row = {"name": f"memory, {LARGE} x {LARGE} rows", "seconds": perf_counter() - start, "peak_bytes": peak}
-    return [{**row, "input_bytes": 2 * LARGE * dim * 4, "target": MEMORY, "met": peak <= MEMORY}]
+    peak = _peak(name, LARGE, dim)["peak_bytes"]
+    row: Row = {
+        "name": f"memory, {name}, {LARGE} x {LARGE} rows",
+        "seconds": perf_counter() - start,
+        "peak_bytes": peak,
+    }
+    return {**row, "input_bytes": 2 * LARGE * dim * 4, "target": MEMORY, "met": peak <= MEMORY}
 
 
-def alone(n: int, dim: int) -> int:
-    """Compute one distance, and return the largest resident memory of this process in bytes."""
+def _peak(name: str, n: int, dim: int) -> dict[str, int]:
+    command = [sys.executable, __file__, "--alone", name, "--n", str(n), "--dim", str(dim)]
+    found: dict[str, int] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return found
+
+
+ALONE: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
+    "frechet": lambda real, fake: frechet(real=real, fake=fake),
+    "neighbours": _ours,
+    "prdc": _prdc,
+}
+
+
+def alone(name: str, n: int, dim: int) -> dict[str, int]:
+    """Compute one metric, and return the largest resident memory of this process in bytes, before and in all."""
     rng = np.random.default_rng(0)
     real, fake = (rng.standard_normal((n, dim), dtype=np.float32) for _ in range(2))
-    frechet(real=real, fake=fake)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    ALONE[name](real[:64], fake[:64])  # what is loaded at first use is not counted
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    ALONE[name](real, fake)
+    return {"before_bytes": before, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 COMPARISONS: dict[str, Callable[[int, int, int], list[Row]]] = {
     "frechet": frechet_rows,
     "curve": curve_rows,
     "kernel": kernel_rows,
+    "neighbours": neighbour_rows,
+    "neighbour_curve": neighbour_curve_rows,
     "memory": memory_rows,
+    "neighbour_memory": neighbour_memory_rows,
 }
 
 
@@ -176,10 +267,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dim", type=int, default=2048, help="of the features, at least 4")
     parser.add_argument("--repeat", type=int, default=3, help="timed repeats")
     parser.add_argument("--only", choices=COMPARISONS, help="one comparison")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", choices=ALONE, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.alone:
-        print(alone(args.n, args.dim))
+        print(json.dumps(alone(args.alone, args.n, args.dim)))
         return 0
     rows = []
     for name, comparison in COMPARISONS.items():

@@ -65,7 +65,7 @@ def cross(
     Args:
         real, fake: The points.
         radius, fake_radius: Radii of the balls of each.
-        reach: How far each fake knows its neighbours.
+        reach: How far each fake knows its neighbours, above 0.
         m: How many fakes to list for each real point.
         group: The group of each real point.
         left: Radii of the real points without each group, `(groups, n_real)`; 0 for those that are left out.
@@ -76,8 +76,6 @@ def cross(
     recalled, covered = np.zeros(n_real, dtype=bool), np.zeros(n_real, dtype=bool)
     nearest, covering = Best(n_real, m, real.centre), Best(n_real, m, real.centre)
     outer = left.max(axis=0) if count else radius
-    # Points that are all the same have no reach; a tiny one keeps the quotient finite.
-    half_reach = np.maximum(np.square(reach.astype(np.float64)) / 2, np.finfo(np.float32).tiny)
     half, half_fake = np.empty(n_real), np.empty(n_fake)
     for g, rows in _by_group(group, count):
         a = real.tile(rows)
@@ -96,7 +94,7 @@ def cross(
                 _shell(extra[:, columns], near, inside, outer[rows], left[:, rows])
             if m:
                 nearest.add(rows, near, columns, real.centre)
-                covering.add(rows, near / like(half_reach[columns], near), columns, real.centre)
+                covering.add(rows, near / like(np.square(reach[columns]) / 2, near), columns, real.centre)
     error = real.unit * (half + half_fake.max())
     balls: Ints = inside_of.sum(axis=0)
     return Crossing(

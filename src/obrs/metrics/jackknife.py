@@ -30,7 +30,8 @@ class Jackknife:
 
     The intervals are for the mean of the metric over samples of these sizes, not for its limit with infinitely many
     points: metrics by nearest neighbours change with n. They are rather too wide than too narrow, since the mean of
-    the squares of the changes is at least the variance (Efron and Stein).
+    the squares of the changes is at least the variance (Efron and Stein): the standard error may be up to twice the
+    true one.
 
     Args:
         value: The metric, `(budgets,)`.

@@ -201,7 +201,7 @@ class Neighbourhood:
             fakes,
             radius,
             _radii(fakes, near_fake, k),
-            reach=near_fake.distance[:, -1],
+            reach=_reach(near_fake),
             m=wide,
             group=group_real,
             left=left,
@@ -305,8 +305,7 @@ class Neighbourhood:
         found: Floats = np.any((counts[covers.who] > 0) & (covers.distance < radius[covers.who]), axis=1)
         # Beyond the list a fake may hold the point only if its ball is large compared with its reach.
         there = np.flatnonzero(counts)
-        reach = np.maximum(np.square(covers.reach[there].astype(np.float64)), np.finfo(np.float32).tiny)
-        size = (np.square(radius[there].astype(np.float64)) + covers.error) / reach
+        size = (np.square(radius[there].astype(np.float64)) + covers.error) / np.square(covers.reach[there])
         open_ = np.flatnonzero(~found & (covers.least < size.max()))
         if len(open_):
             large = there[size > covers.least[open_].min()]
@@ -360,6 +359,12 @@ def _radii(points: Points, near: Near, k: int, counts: Ints | None = None) -> Fl
         neighbour = there[np.take_along_axis(order, place[:, None], axis=1)[:, 0]]
         radius[part] = points.distances(part, points, neighbour)
     return radius
+
+
+def _reach(near: Near) -> Floats:
+    """Return how far each point knows its neighbours; above 0, so that distances can be divided by it."""
+    last = near.distance[:, -1].astype(np.float64)
+    return np.maximum(last, 1e-6 * (last.max() or 1.0))
 
 
 def _mean(value: Floats, weights: Floats) -> Any:
