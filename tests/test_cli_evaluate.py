@@ -14,7 +14,6 @@ def files(tmp_path):
     np.savez(tmp_path / "real.npz", real)
     np.savez(tmp_path / "fake.npz", features=fake, labels=np.arange(300) % 2)
     np.save(tmp_path / "scores.npy", -0.5 * (fake**2).sum(1) * (1 - 1.4**-2))
-    np.save(tmp_path / "labels.npy", np.arange(300) % 2)
     return tmp_path
 
 
@@ -24,7 +23,7 @@ def run(files, *options):
 
 
 def test_a_table_and_two_files(files, capsys):
-    assert run(files, "--log-ratio=HERE/scores.npy", "--budgets=1,2", "--groups=HERE/labels.npy", "--k=3") == 0
+    assert run(files, "--log-ratio=HERE/scores.npy", "--budgets=1,2", "--groups=HERE/fake.npz", "--k=3") == 0
     out = capsys.readouterr().out
     assert out.startswith("300 fakes against 100 real samples, 3 features\n")
     assert f"wrote {files / 'out'}/evaluate.json and evaluate.png" in out

@@ -257,7 +257,14 @@ def test_images_and_files(tmp_path, monkeypatch):
         ({"features": "gradient"}, UnknownNameError, "did you mean 'gradients'"),
         ({"confidence": 2}, InputError, "confidence must be a number between 0 and 1"),
         ({"k": 0}, InputError, "k must be a whole number"),
-        ({"budgets": [100]}, InputError, "keeps .* fakes, and k .* are needed; draw more|at least 40"),
+        (
+            {"budgets": [100]},
+            InputError,
+            "need at least 40 real samples and 40 fakes, got 100 and .* kept at the largest",
+        ),
+        ({"real": np.zeros((4, 6))}, InputError, "need at least 40 real samples and 40 fakes, got 4 and"),
+        ({"k": 60, "size": 61}, InputError, "need at least 68 real samples and 68 fakes, got 100 and 61 fakes"),
+        ({"real": np.full((100, 6), np.nan)}, InputError, "real must be finite, 100 of 100 points are not"),
         ({"size": 1000}, InputError, "size must be at most 200"),
     ],
 )
@@ -272,3 +279,17 @@ def test_bad_input_is_one_line(change, error, says):
 def test_a_folder_needs_features(tmp_path):
     with pytest.raises(InputError, match="is a folder of images; say features="):
         obrs.evaluate(real=tmp_path, fake=tmp_path)
+
+
+def test_accepted_samples_of_many_dimensions():
+    """In 128 dimensions 2000 accepted samples look far from real ones; brought to one n they do not."""
+    rng = np.random.default_rng(0)
+    dim, wide = 128, 1.02
+    real, fake = rng.standard_normal((20_000, dim)), wide * rng.standard_normal((20_000, dim))
+    log_ratio = -0.5 * (fake**2).sum(1) * (1 - wide**-2)
+    weights = np.exp(obrs.Budgeted.fit(log_ratio, 4)(log_ratio))
+    kept = accepted(fake, weights, 2000, rng)
+    apart = frechet(real=real, fake=kept).value - frechet(real=real, fake=fake, weights=weights).value
+    assert apart > 0.5
+    both = [frechet(real=real, fake=x, weights=w, extrapolate=True).value for x, w in ((kept, None), (fake, weights))]
+    assert abs(both[0] - both[1]) < 0.15 * apart

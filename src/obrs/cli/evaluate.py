@@ -53,10 +53,10 @@ def evaluate(
         table = measure(
             real=real,
             fake=fake,
-            log_ratio=None if log_ratio is None else read_array(log_ratio),
+            log_ratio=None if log_ratio is None else read_array(log_ratio, prefer="log_ratio"),
             budgets=wanted,
             features=features,
-            groups=None if groups is None else read_array(groups),
+            groups=None if groups is None else read_array(groups, prefer="labels"),
             fitted_on=None if fitted_on is None else _rows(fitted_on, range_),
             pixels=None if range_ is None else (range_[0], range_[1]),
             k=k,

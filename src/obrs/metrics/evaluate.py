@@ -18,6 +18,7 @@ from ..errors import InputError
 from ._inputs import as_features, same_dimension
 from .features import FEATURES, extract
 from .images import read_array, read_images
+from .jackknife import LEAST_GROUPS
 from .nearest_neighbours import Neighbourhood
 from .paired import check_confidence
 from .rows import row_hashes, seen_before
@@ -98,9 +99,10 @@ def evaluate(
     dimension = same_dimension(x, y)
     pool = _pool(fake, log_ratio, budgets, rules, groups, len(y), pixels)
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
-    curves, wanted = _curves(x, y, pool, k=k, size=size, draws=draws, seed=seed)
+    wanted = _size(len(x), pool, k, size)
     effective = pool.weights.sum(axis=1) ** 2 / (pool.weights**2).sum(axis=1)
     _warn_of_few(len(x), effective, dimension)
+    curves = _curves(x, y, pool, k=k, size=wanted, draws=draws, seed=seed)
     rows = []
     for line, (rule, budget) in enumerate(pool.keys):
         rows.append(
@@ -179,30 +181,30 @@ def samples(source: Any, pixels: Any) -> Any:
     return x.astype(np.float32) / np.float32(127.5) - np.float32(1) if x.dtype == np.uint8 else x
 
 
-def _curves(
-    real: Any, fake: Any, pool: Weightings, *, k: int, size: Any, draws: int, seed: int
-) -> tuple[dict[str, Any], int]:
-    """Return the curve of each metric, and how many fakes recall and coverage are for."""
+def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
+    """Return how many fakes recall and coverage are for, or raise if there are too few for intervals."""
+    kept = int(np.floor(pool.weights.sum(axis=1).min() + 0.5))
+    wanted = kept if size is None else check_count(size, "size", k + 1)
+    # without one of the groups that are left out in turn, more than k must stay
+    least = max(2 * LEAST_GROUPS, k + 2 + k // 10)
+    if min(n_real, wanted) < least:
+        what = f"{wanted} fakes" if size is not None else f"{wanted} fakes kept at the largest budget"
+        raise InputError(f"intervals need at least {least} real samples and {least} fakes, got {n_real} and {what}")
+    return wanted
+
+
+def _curves(real: Any, fake: Any, pool: Weightings, *, k: int, size: int, draws: int, seed: int) -> dict[str, Any]:
+    """Return the curve of each metric."""
     slopes = None if pool.groups is not None else pool.slopes
     curves: dict[str, Any] = {}
     for name, metric in METRICS.items():
         if metric.curve is not None:
             found = metric.curve(real=real, fake=fake, weights=pool.weights, slopes=slopes)
             curves[name] = found if pool.groups is None else pool.pulled(found)
-    kept = int(np.floor(pool.weights.sum(axis=1).min() + 0.5))
-    wanted = kept if size is None else check_count(size, "size", k + 1)
-    if wanted <= k:
-        raise InputError(
-            f"the largest budget keeps {wanted} fakes, and k + 1 = {k + 1} are needed; draw more proposals"
-        )
-    few = min(len(real), len(fake), wanted)
-    groups = 20 if few >= 20 * 2 and few - -(-few // 20) > k else None
-    if groups is None:
-        raise InputError(f"intervals need at least 40 real samples and 40 kept fakes, got {len(real)} and {wanted}")
-    around = Neighbourhood.of(real=real, fake=fake, k=k, size=wanted, groups=groups, seed=seed)
-    near = around.curve(pool.weights, size=wanted, draws=draws, seed=seed, without=pool.without)
+    around = Neighbourhood.of(real=real, fake=fake, k=k, size=size, groups=LEAST_GROUPS, seed=seed)
+    near = around.curve(pool.weights, size=size, draws=draws, seed=seed, without=pool.without)
     curves |= {name: getattr(near, name) for name in METRICS if name not in curves}
-    return {name: curves[name] for name in METRICS}, wanted
+    return {name: curves[name] for name in METRICS}
 
 
 def _warn_of_seen(real: Any, log_ratio: Any, fitted_on: Any, pixels: Any) -> None:

@@ -86,15 +86,19 @@ def read_images(source: Any, *, pixels: tuple[float, float] | None = None, name:
     return _array(source, pixels, name)
 
 
-def read_array(source: Any) -> Floats:
+def read_array(source: Any, *, prefer: str = "") -> Floats:
     """Return the array in a `.npy` or `.npz` file; a `.npy` stays on the disk until it is read.
+
+    Args:
+        source: The path.
+        prefer: Which array of an `.npz` to read, if it is there; by default the only one, or that of a usual name.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.npz")
         >>> np.savez(path, images=np.zeros((2, 8, 8)), labels=np.zeros(2))
-        >>> read_array(path).shape
-        (2, 8, 8)
+        >>> read_array(path).shape, read_array(path, prefer="labels").shape
+        ((2, 8, 8), (2,))
     """
     path = Path(source).expanduser()
     if not path.exists():
@@ -106,9 +110,11 @@ def read_array(source: Any) -> Floats:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             keys = list(found)
-            key = keys[0] if len(keys) == 1 else next((key for key in _KEYS if key in keys), None)
+            key = keys[0] if len(keys) == 1 else next((key for key in (prefer, *_KEYS) if key in keys), None)
             if key is None:
-                raise InputError(f"{path} has the arrays {', '.join(keys)}; call the one to read {_KEYS[0]!r}")
+                raise InputError(
+                    f"{path} has the arrays {', '.join(keys)}; call the one to read {prefer or _KEYS[0]!r}"
+                )
             return np.asarray(found[key])
     except InputError:
         raise
