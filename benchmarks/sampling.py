@@ -22,7 +22,7 @@ from torch import nn
 import obrs
 from obrs.sampling.latent import fit_latent_weights_to_ratio
 from obrs.sampling.registry import SAMPLERS
-from obrs.sampling.rejection import collect, stream
+from obrs.sampling.streams import collect, stream
 
 
 def mlp(inputs, outputs, width=128, layers=4):

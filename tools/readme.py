@@ -243,6 +243,14 @@ def _interval(row, name):
     return f"{text}<br>{moved if change.low <= 0 <= change.high else f'**{moved}**'}"
 
 
+def classes():
+    """What one constant, one per class, and shares do to the classes of a conditional model."""
+    from obrs.experiments import load
+    from obrs.experiments.figure_classes import render as table
+
+    return f"```text\n{table(load(ROOT / 'results/figure-classes.json'))}\n```"
+
+
 def module_map():
     """Every module of the library with the first line of its docstring; rooms import from rooms above."""
     source = ROOT / "src" / "obrs"
@@ -273,6 +281,7 @@ TABLES = {
     "map": module_map,
     "evaluate fashion": evaluate_fashion,
     "training evidence": training_evidence,
+    "classes": classes,
     "table 2": table_2,
     "training cost": training_cost,
     "table 2 whole": table_2_whole,

@@ -17,13 +17,15 @@ from .sampling.compare import compare
 from .sampling.model import Model
 from .sampling.proposals import proposal
 from .sampling.registry import SAMPLERS
-from .sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
+from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
+from .sampling.streams import adaptive_stream, collect, stream
 from .selection import inclusion_probability, select
 from .signed import unweight
 
 if TYPE_CHECKING:
     from .metrics.evaluate import evaluate
+    from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
     from .training.loop import train
@@ -47,6 +49,7 @@ __all__ = [
     "collect",
     "compare",
     "diagnose",
+    "diagnose_model",
     "evaluate",
     "inclusion_probability",
     "normals",
@@ -58,6 +61,7 @@ __all__ = [
     "refit",
     "sample",
     "sample_pool",
+    "sample_proposals",
     "select",
     "solve_log_c",
     "stream",
@@ -69,6 +73,7 @@ __all__ = [
 # Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.
 _LATER = {
     "diagnose": ".ratios.doctor",
+    "diagnose_model": ".ratios.checkup",
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
     "train": ".training.loop",

@@ -17,7 +17,8 @@ import numpy as np
 
 from ._arrays import as_floats, detached, host_view, is_traced, namespace, shifted
 from ._confidence import check_confidence, confident_budget
-from ._groups import Groups, any_labels, budgets_of, check_total, codes_of, groups_of, shares_of
+from ._group_budgets import ROUNDING, Reach, confident_budgets, log_constants
+from ._groups import any_labels, budgets_of, check_total, codes_of, groups_of, shares_of
 from ._inputs import (
     as_budgets,
     as_log_ratio,
@@ -27,12 +28,11 @@ from ._inputs import (
     is_number,
     out_of_reach,
     remaining_shape,
-    rounded_up,
 )
 from ._names import lookup
 from ._stable import log1m_exp, softplus
 from .budget import Cut, acceptance_rate, solve_cut, solve_log_c
-from .errors import BudgetError, InputError, InputTypeError
+from .errors import InputError, InputTypeError
 from .root import slack_of
 from .types import Array, Rule
 
@@ -375,7 +375,8 @@ class Grouped:
                 sorted labels. With `shares` one number, for all groups together.
             groups: The labels, of the shape of `log_ratio`: integers, text, or whatever `np.unique` sorts.
             shares: The shares of the groups among the kept, as a dict by label or an array in the order of the sorted
-                labels. They are divided by their sum, so counts will do. A group of share 0 is never kept.
+                labels. They are divided by their sum, so counts will do. A group of share 0 is never kept. They hold
+                for the calibration sample, and for others as well as it tells how often each group is proposed.
             confidence: With this probability over the calibration sample, given how many proposals it has of each
                 group, no group overruns its budget: the true rate of each is at least 1/K_g, of all at once. So each of
                 the G groups is solved for a failure of (1 - confidence)/G. Not with `shares`.
@@ -385,12 +386,12 @@ class Grouped:
         found = groups_of(groups, values.shape)
         values = values.reshape(-1)
         check_ratios(values)
-        proposed, reach = found.size / len(values), _Reach.of(values, found)
+        proposed, reach = found.size / len(values), Reach.of(values, found)
         if shares is None:
             budgets, kept = budgets_of(budget, found.labels), None
             reach.check(budgets, found.labels)
             if confidence is not None:
-                budgets = _confident(values, found, budgets, confidence)
+                budgets = confident_budgets(values, found, budgets, confidence)
         elif confidence is not None:
             raise InputError("confidence is for budgets of groups, not for shares: leave out one of them")
         else:
@@ -398,7 +399,7 @@ class Grouped:
             total = reach.total(check_total(budget), kept, proposed, found.labels)
             with np.errstate(divide="ignore"):
                 budgets = np.maximum(total * proposed / kept, 1.0)  # below 1 only by rounding, as the total is feasible
-        log_c = _log_constants(values, found, budgets)
+        log_c = log_constants(values, found, budgets)
         each = (log_c, budgets, reach.max_budget, proposed, kept)
         fields = [None if v is None else tuple(v.tolist()) for v in each]
         return cls(
@@ -427,7 +428,7 @@ class Grouped:
         kept = kept / kept.sum() if self.shares is None else np.asarray(self.shares)
         rows = zip(self.labels, self.budgets, self.max_budgets, kept.tolist(), strict=True)
         return tuple(
-            Group(label, k, 1 / k, most, isfinite(k) and k >= most * (1 - _ROUNDING), share)
+            Group(label, k, 1 / k, most, isfinite(k) and k >= most * (1 - ROUNDING), share)
             for label, k, most, share in rows
         )
 
@@ -459,73 +460,6 @@ class Grouped:
         return Cut(np.asarray(self.log_c)[codes_of(found, self.labels)], nan)
 
 
-class _Reach(NamedTuple):
-    """How far budgets can go in each group: the share with r > 0, and M_g (infinite where no r is above 0)."""
-
-    possible: Any
-    max_budget: Any
-
-    @classmethod
-    def of(cls, values: Any, groups: Groups) -> "_Reach":
-        count = len(groups.size)
-        top = np.full(count, -inf)
-        np.maximum.at(top, groups.code, values)
-        with np.errstate(all="ignore"):  # a group of r = 0 alone: -inf less -inf
-            relative = np.exp(values.astype(np.float64, copy=False) - top[groups.code])
-            most = groups.size / np.bincount(groups.code, np.where(values > -inf, relative, 0.0), count)
-        return cls(np.bincount(groups.code, values > -inf, count) / groups.size, most)
-
-    def check(self, budgets: Any, labels: tuple[Any, ...]) -> None:
-        """Raise if a group cannot keep 1 in its budget."""
-        short = self.possible < (1 - _ROUNDING) / budgets
-        if short.any():
-            first = int(np.argmax(short))
-            raise out_of_reach(1 / budgets[first], float(self.possible[first]), f" in group {labels[first]!r}")
-
-    def total(self, budget: float, shares: Any, proposed: Any, labels: tuple[Any, ...]) -> float:
-        """Return the budget for all groups, at most K*; raise if it is below the smallest feasible one."""
-        wanted = shares > 0
-        for nothing in np.flatnonzero(wanted & (self.possible == 0))[:1]:
-            raise BudgetError(f"no proposal has r > 0 in group {labels[nothing]!r}: its share cannot be kept")
-        ratio = shares[wanted] / proposed[wanted]
-        needs = ratio / self.possible[wanted]
-        if budget < needs.max() * (1 - _ROUNDING):
-            label = np.flatnonzero(wanted)[int(np.argmax(needs))]
-            reason = (
-                f"share {shares[label]:.3g} of group {labels[label]!r}, {100 * proposed[label]:.3g} % of the proposals"
-            )
-            raise BudgetError(
-                f"budget {budget:g} cannot be met with these shares ({reason}); "
-                f"the smallest feasible budget is {rounded_up(float(needs.max())):g}"
-            )
-        return min(budget, float(np.max(ratio * self.max_budget[wanted])))
-
-
-def _confident(values: Any, groups: Groups, budgets: Any, confidence: float) -> Any:
-    """Return the budgets to solve for, so that those asked for are kept in all groups at once."""
-    check_confidence(confidence)
-    each = 1 - (1 - float(confidence)) / len(budgets)
-    parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
-    found = []
-    for label, part, k in zip(groups.labels, parts, budgets.tolist(), strict=True):
-        try:
-            found.append(confident_budget(part, k, each))
-        except BudgetError as error:
-            raise BudgetError(f"group {label!r}: {error}") from error
-    return np.array(found)
-
-
-def _log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
-    """Return log c of each group, not floored: +inf at budget 1, -inf where nothing is kept."""
-    kept = np.isfinite(budgets)
-    here, number = kept[groups.code], np.cumsum(kept) - 1
-    log_c = np.full(len(budgets), -inf)
-    x, group = values[here].astype(np.float64), number[groups.code[here]]
-    log_c[kept] = solve_log_c(x, budgets[kept], groups=group, check=False)  # all is checked, by label
-    return log_c
-
-
-_ROUNDING = slack_of(1, weighted=False)
 _OUTSIDE = "a rule is fitted outside jax.jit: its constants are Python numbers"
 RULES: dict[str, type] = {"budgeted": Budgeted, "unbudgeted": Unbudgeted, "drs": DRS, "grouped": Grouped}
 # What null stands for in JSON, which has no infinity. The other one is text: a constant that keeps nothing.

@@ -705,7 +705,11 @@ BAD = {
         InputError,
         r"real must have shape .* got \(500,\); use real\[:, None\]",
     ),
-    "a list": ({"real": [[1.0, 2.0]]}, InputTypeError, "real must be an array of samples, got list"),
+    "a list": (
+        {"real": [[1.0, 2.0]]},
+        InputTypeError,
+        r"real must be an array of samples, or a tuple or dict \(x, label\), got list",
+    ),
     "shapes": (
         {"propose": lambda ids: np.zeros((len(ids), 3))},
         InputError,
@@ -730,7 +734,7 @@ BAD = {
     "several arrays": (
         {"propose": lambda ids: (propose(ids), propose(ids))},
         InputTypeError,
-        "propose must return one array to be compared with real, got tuple",
+        r"real is an array and propose is a tuple \(x, label\); make them alike",
     ),
     "not callable": (
         {"propose": 3},

@@ -26,8 +26,9 @@ from obrs.errors import (
 )
 from obrs.sampling.model import Model
 from obrs.sampling.proposals import concatenate, length, move, proposal, take
-from obrs.sampling.rejection import adaptive_stream, collect, sample, sample_pool, stream
+from obrs.sampling.rejection import sample, sample_pool
 from obrs.sampling.samples import Calls, Samples, join
+from obrs.sampling.streams import adaptive_stream, collect, stream
 
 SHIFT = 1.0  # target N(SHIFT, 1), model N(0, 1)
 
@@ -317,7 +318,7 @@ INTERRUPTED = """
 import numpy as np, time, sys
 from obrs import Budgeted, normals
 from obrs.errors import Interrupted
-from obrs.sampling.rejection import collect, stream
+from obrs.sampling.streams import collect, stream
 def slow(ids):
     if ids[0] == 300:
         print("ready", flush=True)

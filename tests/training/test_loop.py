@@ -248,8 +248,12 @@ def test_digits_with_classes_train_and_sample_by_label():
     kept = obrs.sample(run.propose, run.log_ratio, 20, budget=2)
     assert kept.x[0].shape == (20, 1, 8, 8)
     assert kept.x[1].shape == (20,)
-    with pytest.raises(InputError, match="a model with classes is sampled by"):
-        run.model()
+    model = run.model()
+    again = model.propose(np.arange(50))
+    assert torch.equal(again[0], x[:50])
+    assert torch.equal(again[1], labels[:50])
+    assert torch.equal(model.score(again), run.log_ratio(again))
+    assert obrs.SAMPLERS["obrs"](2.0)(model, 20).x[1].shape == (20,)
 
 
 class Labelled(nn.Module):

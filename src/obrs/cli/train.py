@@ -49,7 +49,7 @@ def train(
     try:
         from ..training import config as settings
         from ..training.loop import train as run_training
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
     wanted = settings.override(settings.read_config(config), read_fields(context.args))
     folder = out or _folder_of(config)
@@ -76,7 +76,7 @@ def _defaults() -> str:
     """Return `name=value` of every field, or which library is missing for that."""
     try:
         from ..training.config import TrainConfig
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         return f"They need {error.name}: pip install 'obrs[training]'"
     return " ".join(f"{field.name}={_plain(field.default)}" for field in fields(TrainConfig))
 

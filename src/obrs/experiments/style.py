@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .registry import EXPERIMENTS
+from .registry import BEYOND, EXPERIMENTS
 
 __all__ = ["LOOKS", "TARGETS", "Look", "budget_colours", "caption", "figure", "look", "styled", "tidy"]
 
@@ -129,7 +129,8 @@ def caption(drawn: Any, experiment: str, text: str) -> None:
         >>> drawn.get_supxlabel()
         'Appendix A of Verine et al. (2024), reproduced. Kept: 1 in 2.'
     """
-    words = f"{EXPERIMENTS[experiment].label} of Verine et al. (2024), reproduced. {text}"
+    label = EXPERIMENTS[experiment].label
+    words = text if label == BEYOND else f"{label} of Verine et al. (2024), reproduced. {text}"
     wide = int(drawn.get_size_inches()[0] * 14.5)
     lines = textwrap.fill(words, wide)
     drawn.supxlabel(lines, x=0.01, ha="left", fontsize=9, color="0.3")

@@ -66,7 +66,7 @@ def evaluate(
             features.
         groups: Labels of the fakes, `(n,)`, for one constant per label, each at the same budget.
         rules: Which rules are compared, "obrs" and "drs".
-        fitted_on: What the ratio was fitted on: the real rows themselves, or their `row_hashes`. There is a warning if
+        fitted_on: What the ratio was fitted on: the real rows themselves, or their `row_hashes`, as in `ratio.seen`. There is a warning if
             some of them are in real. A result of `refit` knows its own.
         k: Whose distance is the radius of a ball, for precision, recall, density and coverage.
         size: How many fakes recall and coverage are for; None for as many as the largest budget keeps.

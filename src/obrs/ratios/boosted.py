@@ -10,6 +10,7 @@ import numpy as np
 from .._inputs import check_count, check_positive
 from ..errors import InputError, MissingLibraryError
 from ..fitting.loop import Course
+from .labelled import encode_labels, join, label_numbers, parts
 from .methods import Fit, Scorer
 from .task import Task, Tensor, check_numbers
 
@@ -27,7 +28,8 @@ class Boosted:
     """Gradient-boosted trees, for tabular data: no need to scale features, and fitted in seconds.
 
     LightGBM grows the trees, once, on all real samples and as many fakes. `steps` of `refit` has no effect, and a
-    checkpoint is written only at the end. The fitted ratio and its file can be used without LightGBM.
+    checkpoint is written only at the end. The fitted ratio and its file can be used without LightGBM. Labels are one
+    more feature each, a one for the samples that have it; labels that are floats are features as they are.
 
     Args:
         rounds: Number of trees at most; a tenth of the training samples decides when to stop.
@@ -72,10 +74,12 @@ class Boosted:
             fakes = task.fake.size or n_real
             with task.seeded():
                 samples = task.real.batch(0, n_real), task.fake.batch(0, fakes)
-            real, fake = (x.flatten(1).cpu().numpy() for x in samples)
+            encode_labels(module, task.form, join(samples))
+            real, fake = (_table(module, x).cpu().numpy() for x in samples)
             check_numbers(fake, "propose")
             booster = _boost(real, fake, self, task.seed)
             tensors, rounds = _nodes(booster.dump_model()), booster.current_iteration()
+            tensors |= dict(module.named_buffers())
             stopped = "all rounds done" if rounds == self.rounds else "no better validation loss"
             course = Course(rounds, perf_counter() - started, stopped, history=())
             if task.file is not None:
@@ -158,12 +162,20 @@ def _rounded_down(threshold: Tensor) -> Tensor:
     return torch.where(nearest > threshold, nearest.nextafter(torch.full_like(nearest, -inf)), nearest)
 
 
-def tree_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+def _table(module: Any, batch: Any) -> Tensor:
+    """Return samples as rows, followed by the numbers of their labels."""
+    import torch
+
+    x, label = parts(batch)
+    return x.flatten(1) if label is None else torch.cat([x.flatten(1), label_numbers(module, label)], dim=1)
+
+
+def tree_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Add up the values of the leaves that a sample reaches, shape `(n,)`; NaN for a sample with a NaN in it."""
     import torch
 
-    flat = x.flatten(1)
-    node, before = module.roots.expand(len(x), -1), None  # of each sample in each tree
+    flat = _table(module, batch)
+    node, before = module.roots.expand(len(flat), -1), None  # of each sample in each tree
     while before is None or not torch.equal(node, before):
         above = flat.gather(1, module.feature.take(node)) > module.threshold.take(node)
         node, before = module.child.take(node) + above, node

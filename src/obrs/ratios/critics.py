@@ -26,6 +26,7 @@ from ..divergences import FDivergence
 from ..divergences import divergence as divergence_of
 from ..errors import DivergenceError, InputError, InputTypeError, RatioError
 from ..types import Array, LogRatio
+from .labelled import form_of, takes_label
 
 __all__ = [
     "FINE_TUNE",
@@ -322,8 +323,10 @@ def as_log_ratio(
     """Turn a critic into the `log_ratio(x)` that samplers take.
 
     A critic returns one number per sample, of shape `(n,)`; trailing axes of length 1, as a last layer with one
-    output leaves them, are dropped. For critics that need labels use `from_class_logits` or `from_joint_logits` in a
-    function of the batch, for two log-likelihoods `from_log_likelihoods`.
+    output leaves them, are dropped. A `critic(x, label)` gets both parts of a batch that is a tuple (x, label) or a
+    dict of the two; a torch module of one argument gets the samples alone. For critics with one output per class use
+    `from_class_logits` or `from_joint_logits` in a function of the batch, for two log-likelihoods
+    `from_log_likelihoods`.
 
     Args:
         critic: A callable on batches, such as a torch module in eval mode.
@@ -344,9 +347,17 @@ def as_log_ratio(
     convert(np.zeros(0))  # refuses now, not in the middle of sampling
 
     def log_ratio(x: Any) -> Array:
-        return convert(_one_per_sample(critic(x)))
+        return convert(_one_per_sample(_said_of(critic, x)))
 
     return log_ratio
+
+
+def _said_of(critic: Callable[..., Any], batch: Any) -> Any:
+    """Call a critic with a batch: with its parts if it takes labels, or if it is a module and can only take samples."""
+    if not isinstance(batch, tuple | dict) or not (takes_label(critic) or hasattr(critic, "forward")):
+        return critic(batch)
+    x, label = batch[:2] if isinstance(batch, tuple) and len(batch) > 2 else form_of(batch, "the batch").split(batch)
+    return critic(x, label) if label is not None and takes_label(critic) else critic(x)
 
 
 def at_time(discriminator: Callable[[Any, Any], Array], t: float) -> LogRatio:

@@ -2,10 +2,12 @@
 
 The checks and their thresholds:
 
+* If fewer than 20 samples lie among those of the other kind, a ratio is *untestable*: nothing contradicts it, and
+  nothing supports it. Not even a ratio that looks perfect is called fit then.
 * A ratio is *calibrated* unless a check is off by more than 3 standard errors and also by more than 5 %. The first
   threshold prevents false alarms in small samples, the second prevents alarms about tiny errors in a million scores.
-  The checks are Turner's Z, the bins of the calibration curve (here 5 % is an error of 0.05 nats), E_Q[r] above 1, and
-  E_P[1/r] above 1.
+  The checks are Turner's Z, the bins of the calibration curve, its constant, slope and bend (here 5 % is an error of
+  0.05 nats), E_Q[r] above 1, and E_P[1/r] above 1. The page says which errors so many scores could not show.
 * If a calibrated ratio has E_Q[r] *below* 1 by 3 standard errors, support is missing: the model never makes a part of
   the target. No ratio repairs that, and the ratio is not at fault.
 * A ratio that is not calibrated is *repairable* if a monotone map calibrates it, and the result tells real from fake.
@@ -14,10 +16,13 @@ The checks and their thresholds:
 * A repairable ratio is *fit* at this budget if the repair would change less than the same 5 % there. There is one
   exception: a ratio that is wrong by a constant factor stays repairable, although no budget depends on the constant.
 * Hinge, Wasserstein and least-squares critics have no log-ratio. Only the caller knows which critic made the scores and
-  can say so with `meaning`. Without `meaning` there is one guess. The optimum of a hinge critic is sign(p - q), so its
-  outputs pile up at -1 and +1, and nothing tells r apart within a pile. If a score is not calibrated and about half of
-  it lies in these two piles, it is taken for the output of a hinge critic. The guess can be wrong: a log-ratio with two
-  values may look the same, and a hinge critic that was not trained to its optimum may look different.
+  can say so with `meaning`. Without `meaning` there are two guesses. The optimum of a hinge critic is sign(p - q), so
+  its outputs pile up at -1 and +1: about half of the scores in these two piles are taken for that. And a score of many
+  values, of which a tenth share the largest or the smallest one, was clipped or saturated. Within a pile nothing tells
+  r apart. The guesses can be wrong: a log-ratio with two values may look the same, and a hinge critic that was not
+  trained to its optimum may look different.
+* Scores that come again and again within one kind, but never in the other, are rows that were repeated. Each counts
+  once: ten copies of a sample are no evidence.
 """
 
 import json
@@ -33,12 +38,12 @@ from .._names import lookup
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..profile import Profile
 from ..types import Array
+from .at_budget import AtBudget
 from .calibration import CALIBRATIONS, Shift, cross_fitted
 from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS
 from .evidence import (
     ERRORS,
     TOLERATED,
-    AtBudget,
     Estimate,
     Evidence,
     Floats,
@@ -53,6 +58,10 @@ __all__ = ["Diagnosis", "Health", "diagnose"]
 
 _LEAST = 100  # scores of each kind: two bins of fifty, and folds in which a slope can be fitted
 _OVERLAP = 20  # samples among those of the other kind; with fewer, nothing can contradict the ratio
+_HARDLY = 0.1  # log-loss below which the two kinds hardly overlap in what the ratio sees
+_SATURATED = 0.1  # share of one kind that shares an end of the scores
+_REPEATED = 0.2  # share of the scores that came before; of rounded scores as many are also found in the other kind
+_NOISY = 0.9  # slope of a repair below which the score carried noise
 _NEAR = 0.25  # a score this near to -1 or +1 belongs to a pile
 _PILES_NOTED = 0.32  # share of scores in the piles; a normal score has at most 0.31
 _PILES_HINGE = 0.45  # trained hinge critics have 0.48 to 0.97
@@ -63,11 +72,10 @@ _TURNED = "obrs.diagnose(-log_ratio_real, -log_ratio_fake, budget)"
 _LOGITS = "obrs.ratios.critics.from_logit(logit)"
 _WIDTH = 80
 _RATIO, _BUDGET, _LEFT = "the log-ratio", "at this budget", "divergence between target and kept"
-_LEFT_SAYS = {
-    "promised": "by the profile of the fakes",
-    "held_out": "as far as real samples show",
-    "repaired": "the same with the repair",
-}
+_WHAT_TO_DO = (
+    "compare them where they overlap: fit the ratio on features, obrs.refit(..., features=...); or bridge the gap: "
+    "obrs.ratios.refit.Telescope(); or score more held-out samples"
+)
 
 
 class Health(NamedTuple):
@@ -77,6 +85,7 @@ class Health(NamedTuple):
         nan, plus_inf, minus_inf: How many scores are NaN, +inf and -inf.
         at_top, at_bottom: Shares of the scores that are equal to the largest and to the smallest one.
         piled: Share of all scores near -1 or +1.
+        repeated: How many scores were left out because the same ones had come before.
     """
 
     nan: tuple[int, int]
@@ -85,6 +94,7 @@ class Health(NamedTuple):
     at_top: tuple[float, float]
     at_bottom: tuple[float, float]
     piled: float
+    repeated: tuple[int, int] = (0, 0)
 
     @property
     def broken(self) -> str:
@@ -103,10 +113,10 @@ class Diagnosis:
     """What `diagnose` found; printed, it is a page of text.
 
     Args:
-        verdict: "fit", "repairable" or "unfit".
+        verdict: "fit", "repairable", "unfit" or "untestable".
         reason: Why, in a sentence.
-        repair: The call that repairs, as code; empty if nothing needs repair. If the ratio is fit at this budget alone,
-            weights, the profile and larger budgets need this call.
+        repair: The call that repairs, as code; empty if nothing needs repair, or if no call is known to help. If the
+            ratio is fit at this budget alone, weights, the profile and larger budgets need this call.
         notes: Further remarks.
         budget: Proposals per kept sample.
         n_real, n_fake: How many scores there were.
@@ -199,8 +209,8 @@ def diagnose(
         seed: Decides the folds in which repairs are tried.
 
     Returns:
-        A record with the `verdict` "fit", "repairable" or "unfit", the `reason`, the call that is the `repair`, and
-        all the numbers behind them; `print` shows a page of text.
+        A record with the `verdict` "fit", "repairable", "unfit" or "untestable", the `reason`, the call that is the
+        `repair`, and all the numbers behind them; `print` shows a page of text.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -217,22 +227,23 @@ def diagnose(
     k = check_budget(budget)
     lost = _lost(meaning)
     scores = known_scores(log_ratio_real, "log_ratio_real"), known_scores(log_ratio_fake, "log_ratio_fake")
-    health = _health(*scores)
+    scores, repeated = _once(scores)
+    health = _health(*scores)._replace(repeated=repeated)
     rng = np.random.default_rng(seed)
     raw = _usable(scores, health, rng)
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
     verdict = _verdict(raw, health, evidence, rng, lost=lost, guess=meaning is None)
-    at_budget = AtBudget.of(raw, profile, k, verdict.reference or raw, repair=verdict.calibration)
+    at_budget = AtBudget.of(raw, profile, k, verdict.reference or raw, rng, repair=verdict.calibration)
     repaired = verdict.reference if verdict.calibration is not None else None
     verdict = _relaxed(verdict, at_budget.harmless)
     after = evidence if repaired is None else Evidence.of(repaired)
-    missing = None if verdict.name == "unfit" else after.missing_support()
+    missing = after.missing_support() if verdict.name in ("fit", "repairable") else None
     tail_index = evidence.mean_ratio.tail_index
     found = Diagnosis(
         verdict=verdict.name,
-        reason=_reason(verdict.reason, missing),
+        reason=_reason(verdict, missing, at_budget),
         repair=verdict.repair,
         notes=(),
         budget=k,
@@ -294,13 +305,36 @@ def _health(real: Floats, fake: Floats) -> Health:
     )
 
 
+def _once(scores: Pair) -> tuple[Pair, tuple[int, int]]:
+    """Return the scores without those of repeated rows, and how many of each kind that leaves out.
+
+    Scores that were rounded, and ratios of a few values, also come again and again, but in both kinds. Ties at the ends
+    are saturation, and stay.
+    """
+    finite = [x[np.isfinite(x)] for x in scores]
+    both = np.concatenate(finite)
+    if not both.size:
+        return scores, (0, 0)
+    different = [np.unique(x[(x > both.min()) & (x < both.max())]) for x in finite]
+    shared = len(np.intersect1d(different[0], different[1], assume_unique=True))
+    left_out, kept = [0, 0], list(scores)
+    for kind, x in enumerate(scores):
+        inside = np.isfinite(x) & (x > both.min()) & (x < both.max())
+        again = int(np.count_nonzero(inside)) - len(different[kind])
+        if again > _REPEATED * len(x) and shared < 0.01 * len(different[kind]):
+            kept[kind], left_out[kind] = np.concatenate([x[~inside], different[kind]]), again
+    return (kept[0], kept[1]), (left_out[0], left_out[1])
+
+
 def _usable(scores: Pair, health: Health, rng: np.random.Generator) -> Pair:
     """Return the scores that a ratio can have, in random order; refuse too few."""
     real, fake = scores[0][scores[0] > -np.inf], scores[1][scores[1] < np.inf]  # this drops NaN, too
     raw = rng.permutation(real), rng.permutation(fake)  # files are often sorted
     if min(map(len, raw)) < _LEAST:
         sizes = f"{len(raw[0])} real and {len(raw[1])} fake"
-        why = f" ({health.broken} left out)" if health.broken else ""
+        left_out = [health.broken] if health.broken else []
+        left_out += [f"{sum(health.repeated)} repeated ones"] if any(health.repeated) else []
+        why = f" ({', '.join(left_out)} left out)" if left_out else ""
         raise InputError(f"diagnose needs at least {_LEAST} held-out scores of each kind, got {sizes}{why}")
     if raw[1].max() == -np.inf:
         raise RatioError(f"log_ratio_fake has no value above -inf among {len(raw[1])}: no fake has r > 0")
@@ -311,7 +345,7 @@ class _Verdict(NamedTuple):
     """The verdict, its reason, and the repair.
 
     Attributes:
-        name: "fit", "repairable" or "unfit".
+        name: "fit", "repairable", "unfit" or "untestable".
         reason: Why.
         repair: The call that repairs; empty if there is none.
         calibration: The map that repairs, fitted on all scores.
@@ -341,11 +375,11 @@ def _verdict(
     """
     if health.broken:
         return _impossible(health)
-    faults = evidence.faults()
-    if not faults and not lost:
-        return _Verdict("fit", _calibrated(evidence))
-    off = "; ".join(faults)
+    faults, off = evidence.faults(), "; ".join(evidence.faults())
     sample = raw[0][:_FITTED], raw[1][:_FITTED]
+    lost = lost or (_piled(health, evidence, off) if guess else "")
+    if not faults and not lost and evidence.overlap >= _OVERLAP:
+        return _Verdict("fit", _calibrated(evidence))
     flexible = _fold_by_fold("isotonic", sample, rng) or _fold_by_fold("beta", sample, rng)
     reference = flexible[1] if flexible else None
     if lost:
@@ -353,14 +387,13 @@ def _verdict(
     if evidence.auc_z < -ERRORS:
         why = f"real samples score below fake ones (AUC {evidence.auc.value:.3f}): is the sign the wrong way round?"
         return _Verdict("unfit", why, _TURNED, reference=reference)
+    if evidence.overlap < _OVERLAP:
+        return _Verdict("untestable", _apart(evidence, off), reference=reference)
     if evidence.auc_z <= ERRORS:
         why = f"the scores cannot tell real from fake (AUC {evidence.auc.value:.3f}) but claim to: {off}"
         return _Verdict("unfit", why, FROM_SCRATCH, reference=reference)
     informed = False
     for name in CALIBRATIONS:
-        if name == "temperature" and guess and health.piled > _PILES_HINGE:  # shift comes before, and may be enough
-            why = f"{100 * health.piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do: {off}"
-            return _Verdict("unfit", why, FINE_TUNE, reference=reference)
         tried = None if name == "identity" else _fold_by_fold(name, sample, rng)
         if tried is None:
             continue
@@ -371,6 +404,25 @@ def _verdict(
             return _Verdict("repairable", f"{off}; calibrated by {_formula(tried[0])}", call, *tried)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
     return _Verdict("unfit", f"{off}; {what}", FROM_SCRATCH, reference=reference)
+
+
+def _piled(health: Health, evidence: Evidence, off: str) -> str:
+    """Return why the scores look like those of a critic without a log-ratio, "" if they do not."""
+    and_off = f": {off}" if off else ""
+    if health.piled > _PILES_HINGE:
+        return f"{100 * health.piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do{and_off}"
+    for (real, fake), end in ((health.at_top, "largest"), (health.at_bottom, "smallest")):
+        if max(real, fake) > _SATURATED:
+            shares = f"{100 * real:.0f} % of the real and {100 * fake:.0f} % of the fake scores share the {end} value"
+            return (
+                f"{shares}, as scores that were clipped or saturated do, and within it nothing tells r apart{and_off}"
+            )
+    return ""
+
+
+def _apart(evidence: Evidence, off: str) -> str:
+    among = f"only {evidence.overlap} samples lie among those of the other kind"
+    return f"{among}: nothing supports this ratio, and nothing contradicts it" + (f" but {off}" if off else "")
 
 
 def _relaxed(verdict: _Verdict, harmless: bool) -> _Verdict:
@@ -395,7 +447,7 @@ def _impossible(health: Health) -> _Verdict:
 
 def _calibrated(evidence: Evidence) -> str:
     if evidence.tells():
-        return "calibrated"
+        return f"no fault was found; errors of log r below {evidence.curve.visible:.2g} nats would not show"
     return "calibrated, but there is nothing to gain: the scores cannot tell real from fake, and do not claim to"
 
 
@@ -422,12 +474,18 @@ def _fold_by_fold(name: str, scores: Pair, rng: np.random.Generator) -> tuple[An
         return None
 
 
-def _reason(reason: str, missing: Estimate | None) -> str:
-    if missing is None:
-        return reason
-    share, low, high = (100 * x for x in missing)
-    where = "of the target lies where the model never goes"
-    return f"{reason}; missing support: {share:.1f} % ({low:.1f} to {high:.1f} %) {where}"
+def _reason(verdict: _Verdict, missing: Estimate | None, at: AtBudget) -> str:
+    """Return the reason, with all that would contradict the verdict further down the page."""
+    reason = verdict.reason
+    if missing is not None:
+        share, low, high = (100 * x for x in missing)
+        where = "of the target lies where the model never goes"
+        return f"{reason}; missing support: {share:.1f} % ({low:.1f} to {high:.1f} %) {where}"
+    withheld = [key for key, left in at.left.items() if left.promised is None]
+    if verdict.name == "fit" and withheld:
+        more = "but real samples show that more is left than it promises"
+        return f"{reason}; {more} ({', '.join(withheld)}): r has a heavy tail, or the model misses a part of the target"
+    return reason
 
 
 def _notes(found: Diagnosis) -> tuple[str, ...]:
@@ -438,14 +496,28 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     elif not found.mean_repaired.trusted and found.above_all_fakes > TOLERATED:
         share = f"{100 * found.above_all_fakes:.1f} %"
         notes.append(f"{share} of the real samples score above every fake: the model makes such samples hardly ever")
-    overlap = np.sum(np.minimum(found.reliability.real, found.reliability.fake))
-    if overlap < _OVERLAP:
-        notes.append("the scores separate real from fake: there is nothing to check the ratio with, and little to keep")
+    elif far := _far_above(found.raw):
+        share = f"{100 * far / len(found.raw[0]):.1g} % of the real samples score far above every fake"
+        notes.append(f"{share}: the model never makes such samples, or their scores are wrong")
+    if any(health.repeated):
+        counts = f"{health.repeated[0]:,} real and {health.repeated[1]:,} fake scores"
+        notes.append(f"rows were repeated: {counts} had come before, and were left out")
+    if found.verdict == "untestable":
+        notes.append(_WHAT_TO_DO)
+    elif found.log_loss.value < _HARDLY:
+        notes.append(f"a log-loss of {found.log_loss.value:.2g}: the two hardly overlap in what the ratio sees")
+        notes.append(_WHAT_TO_DO)
+    slope = getattr(found.calibration, "slope", 1.0)
+    if slope < _NOISY:
+        notes.append(
+            f"a slope of {slope:.2g} is what noise or overfitting leaves. Repaired, the ratio claims no more than it "
+            "knows; what the noise hid is lost, and a new fit may find it"
+        )
     if isinstance(found.calibration, Shift):
         notes.append("a constant does not change the rule at a budget; it changes E[r], weights and the ratio itself")
     if found.verdict == "fit" and found.repair:
         notes.append("the rule at this budget needs no repair; weights, the profile and larger budgets do")
-    if found.verdict != "fit" and health.piled > _PILES_NOTED and "hinge" not in found.reason:
+    if found.verdict in ("repairable", "unfit") and health.piled > _PILES_NOTED and "hinge" not in found.reason:
         share = f"{100 * health.piled:.0f} % of the scores lie near -1 and +1"
         notes.append(f"{share}: if a hinge critic made them, say so with meaning='hinge' (--hinge)")
     if found.repair == FINE_TUNE:
@@ -461,17 +533,30 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _far_above(raw: Pair) -> int:
+    """Count the real samples whose ratio is higher than that of every fake by more than so many fakes explain."""
+    return int(np.count_nonzero(raw[0] > raw[1].max() + log(len(raw[1])) + ERRORS))
+
+
 def _rows(d: Diagnosis) -> list[dict[str, Any]]:
     """Return one dict per finding, in the order of the page."""
     at, curve = d.at_budget, d.reliability
+
+    def off(z: float) -> str:
+        return _if(curve.off and abs(z) > ERRORS)
+
     rows = [
         _row(_RATIO, "E_Q[r]", d.mean_ratio.estimate, _mark(d.mean_ratio), "≤ 1; below 1: missing support"),
         _row(_RATIO, "E_P[1/r]", d.mean_inverse.estimate, _mark(d.mean_inverse), "≤ 1; below 1: fakes off the data"),
         _missing(d),
         _row(_RATIO, "above all fakes", d.above_all_fakes, "", "of the real scores"),
-        _row(_RATIO, "Turner's Z", curve.z, _if(abs(curve.z) > ERRORS), "labels against claims; within 3"),
-        _row(_RATIO, "Z of the bins", curve.z_bins, _if(curve.z_bins > ERRORS), "the same bin by bin; below 3"),
-        _row(_RATIO, "error of log r", curve.rms, _if(curve.off), "nats; 0.05 is tolerated"),
+        _row(
+            _RATIO, "Turner's Z", curve.z, _if(curve.off and abs(curve.z) > ERRORS), "labels against claims; within 3"
+        ),
+        _row(_RATIO, "Z of the bins", curve.z_bins, off(max(curve.z_bins, 0.0)), "bin by bin; below 3"),
+        _row(_RATIO, "Z of the slope", curve.z_slope, off(curve.z_slope), "< 0: too steep"),
+        _row(_RATIO, "error of log r", curve.error_of_log_ratio, _if(curve.off), "nats; 0.05 is tolerated"),
+        _row(_RATIO, "would not show", curve.visible, "", "nats: errors below it"),
         _row(_RATIO, "AUC", d.auc, _if(d.auc.high < 0.5), "0.5: cannot tell real from fake"),
         _row(_RATIO, "log-loss", d.log_loss, _if(d.log_loss.low > log(2)), "0.693 is that of a coin"),
         _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
@@ -485,13 +570,16 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_BUDGET, "error where a < 1", at.error, _if(at.off), "nats of log a; 0 where a = 1"),
         _row(_BUDGET, "misjudged", at.misjudged, _if(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
+    most = f"of KL, of at most {log(d.budget):.3f} = log K"
+    rows.append(_row(_LEFT, "kl, removed", at.removed, _if(at.removed.high < 0), most))
+    if at.removed_repaired is not None:
+        rows.append(_row(_LEFT, "kl, repaired", at.removed_repaired, "", "removed, with the repair"))
     for key, left in at.left.items():
-        apart = left.promised.low > left.held_out.high or left.promised.high < left.held_out.low
-        for kind, says in _LEFT_SAYS.items():
-            value = getattr(left, kind)
-            if value is not None:
-                mark = _if(kind == "held_out" and apart)
-                rows.append(_row(_LEFT, f"{key}, {kind.replace('_', ' ')}", value, mark, says))
+        if left.promised is None:
+            rows.append(_row(_LEFT, f"{key}, promised", nan, "!", "withheld: real samples show more"))
+        else:
+            rows.append(_row(_LEFT, f"{key}, promised", left.promised, "", "by the profile of the fakes"))
+        rows.append(_row(_LEFT, f"{key}, at least", left.at_least, "", "as far as held-out samples show"))
     return rows
 
 
@@ -512,7 +600,7 @@ def _missing(d: Diagnosis) -> dict[str, Any]:
     name = "missing support"
     if d.missing_support is not None:
         return _row(_RATIO, name, d.missing_support, "!", "of the target is never made")
-    if d.verdict == "unfit" or not d.mean_repaired.trusted:
+    if d.verdict in ("unfit", "untestable") or not d.mean_repaired.trusted:
         return _row(_RATIO, name, nan, "~", "cannot be told from this ratio")
     return _row(_RATIO, name, 0.0, "", "none was found")
 

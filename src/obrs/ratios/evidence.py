@@ -1,7 +1,7 @@
 """What the scores of held-out samples show about a log-ratio. Every number comes with its error.
 
-The scores are those of real and fake samples that the critic was not trained on. The module has three parts: checks of
-the scores and their log-loss; `Evidence`, which does not depend on a budget; and `AtBudget`, which does.
+The scores are those of real and fake samples that the critic was not trained on. The module has two parts: checks of
+the scores and their log-loss; and `Evidence`, which does not depend on a budget.
 
 Let s be a true log-ratio. Then the densities of s itself, under P and under Q, have the ratio exp(s). So among n real
 and m fake samples, one with score s is real with probability D = n e^s / (n e^s + m). Every check compares labels with
@@ -14,7 +14,7 @@ References:
 """
 
 from dataclasses import dataclass
-from math import exp, inf, isfinite, log, nan, sqrt
+from math import exp, inf, isfinite, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,25 +22,20 @@ import numpy as np
 from .._arrays import as_floats, host_view
 from .._influence import Uncertainty, tail_index
 from .._prefix import Prefix
-from ..budget import Cut
-from ..divergences import FDivergence, divergence
 from ..errors import InputError, InputTypeError, RatioError
-from ..profile import Profile
 from ..types import Array
 
 __all__ = [
     "ERRORS",
-    "LEFT",
     "TOLERATED",
-    "AtBudget",
     "Estimate",
     "Evidence",
     "Floats",
-    "Left",
     "LogLoss",
     "Mean",
     "Pair",
     "Reliability",
+    "among_the_others",
     "area_under_curve",
     "finite_top",
     "known_scores",
@@ -59,8 +54,6 @@ ERRORS = 3.0
 """Standard errors beyond which something is off."""
 TOLERATED = 0.05
 """By how much a ratio may be off: nats of its logarithm, or a share of its mean."""
-LEFT = ("kl", "js", "tv")
-"""The divergences that a diagnosis follows, keys of `DIVERGENCES`."""
 _INFORMATION = 0.001  # nats of Jensen-Shannon divergence that a ratio must tell to be worth rejecting with
 _BINS = 20
 _PER_BIN = 50  # scores of the smaller set, for each bin
@@ -234,8 +227,12 @@ class Reliability:
         z: Turner's Z: how many more real samples there are than claimed, in standard errors.
         z_bins: The same for each bin, squared and summed, then turned into one normal number with the cube root of
             Wilson and Hilferty.
+        z_smooth: Whether a constant, a slope or a bend would fit the labels better, as one normal number: three
+            directions see a smooth error in far fewer samples than twenty bins do.
+        z_slope: The same for the slope alone, with its sign: below 0 the claims are too steep.
         rms: Root mean square error of the log-ratio in nats, weighted by the information in each bin, without the
             part that noise explains.
+        rms_smooth: The same of the smooth error.
     """
 
     claimed: Floats
@@ -245,12 +242,30 @@ class Reliability:
     fake: Floats
     z: float
     z_bins: float
+    z_smooth: float
+    z_slope: float
     rms: float
+    rms_smooth: float
 
     @property
     def off(self) -> bool:
         """Whether claims and labels differ by more than 3 standard errors and by more than is tolerated."""
+        smoothly = max(self.z_smooth, abs(self.z_slope)) > ERRORS and self.rms_smooth > TOLERATED
+        return self._off_in_bins or smoothly
+
+    @property
+    def _off_in_bins(self) -> bool:
         return max(abs(self.z), self.z_bins) > ERRORS and self.rms > TOLERATED
+
+    @property
+    def error_of_log_ratio(self) -> float:
+        """The root mean square error in nats: that of the bins if they show one, or else the larger of the two."""
+        return self.rms if self._off_in_bins else max(self.rms, self.rms_smooth)
+
+    @property
+    def visible(self) -> float:
+        """The error of log r in nats, the same everywhere, that 3 standard errors would show."""
+        return ERRORS / sqrt(max(float(np.sum(self.real * self.fake / (self.real + self.fake))), 1e-9))
 
 
 def reliability(
@@ -295,6 +310,7 @@ def reliability(
     square = np.where(silent, 0.0, np.where(silent, 0.0, observed - claimed) ** 2)
     known = float(np.sum(weight))
     whole = float(np.sum(variance))
+    smooth = _smooth_error(scores, labels, log_real, log_fake, log(max(n, m)))
     return Reliability(
         claimed=claimed,
         observed=observed,
@@ -304,7 +320,34 @@ def reliability(
         z=float(np.sum(excess)) / sqrt(max(whole, 1.0)),
         z_bins=_as_normal(float(np.sum(excess**2 / (variance + _STRAY))), len(starts)),
         rms=sqrt(max(float(np.sum(weight * square)) - len(starts), 0.0) / known),
+        **smooth,
     )
+
+
+def _smooth_error(scores: Floats, labels: Floats, log_real: Floats, log_fake: Floats, limit: float) -> dict[str, float]:
+    """Return the score test of the claims against a constant, a slope and a bend.
+
+    With claims D the labels have means D and variances D (1 - D), so `H (labels - D)` has the covariance `H D(1-D) H'`
+    for any directions H. Scores count up to +-log n, where n samples can see no more. As in `_STRAY`, one sample where
+    none was expected must be no discovery: what it can add is added to the variances.
+
+    References:
+        | Tests of Statistical Hypotheses Concerning Several Parameters (Rao, 1948), the score test
+    """
+    x = np.clip(scores, -limit, limit)
+    directions = np.stack([np.ones_like(x), x, np.abs(x)])
+    variance = np.exp(log_real + log_fake)
+    excess = directions @ (labels - np.exp(log_real))
+    covariance = (directions * variance) @ directions.T + np.diag(
+        np.maximum(np.quantile(directions**2, 0.99, axis=1), 1e-9)
+    )
+    square = float(excess @ np.linalg.solve(covariance, excess))
+    information = max(float(np.sum(variance)), 1.0)
+    return {
+        "z_smooth": _as_normal(square, len(directions)),
+        "z_slope": float(excess[1]) / sqrt(float(covariance[1, 1])),
+        "rms_smooth": sqrt(max(square - len(directions), 0.0) / information),
+    }
 
 
 def _bin_starts(keys: Floats, labels: Floats, n: int, m: int) -> Floats:
@@ -340,6 +383,21 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     return Estimate(area, max(low, 0.0), min(high, 1.0)), z
 
 
+def among_the_others(real: Floats, fake: Floats) -> int:
+    """Return how many samples the best threshold leaves on the wrong side: those that can contradict a ratio.
+
+    Args:
+        real, fake: Scores, ascending.
+
+    Example:
+        >>> among_the_others(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.0, 1.5]))
+        1
+    """
+    thresholds = np.concatenate([real, fake, [inf]])
+    wrong = np.searchsorted(real, thresholds, side="left") + len(fake) - np.searchsorted(fake, thresholds, side="left")
+    return int(np.min(wrong))
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All checks of a log-ratio that do not depend on a budget."""
@@ -350,6 +408,7 @@ class Evidence:
     auc: Estimate
     auc_z: float
     log_loss: Estimate
+    overlap: int
 
     @classmethod
     def of(cls, scores: Pair, by: Pair | None = None) -> "Evidence":
@@ -363,7 +422,16 @@ class Evidence:
         curve = reliability(*scores, by=by)
         assert curve is not None
         loss = log_loss(finite_top(real, fake), fake)
-        return cls(mean_of_exp(fake), mean_of_exp(-real), curve, *area_under_curve(real, fake), Estimate.of(*loss))
+        area, area_z = area_under_curve(real, fake)
+        return cls(
+            mean_ratio=mean_of_exp(fake),
+            mean_inverse=mean_of_exp(-real),
+            curve=curve,
+            auc=area,
+            auc_z=area_z,
+            log_loss=Estimate.of(*loss),
+            overlap=among_the_others(real, fake),
+        )
 
     def faults(self) -> list[str]:
         """Return what is off by more than 3 standard errors and by more than is tolerated; empty if calibrated."""
@@ -372,7 +440,7 @@ class Evidence:
             if mean.z > ERRORS and mean.estimate.value > 1 + TOLERATED:
                 found.append(f"{name} = {mean.estimate.value:.3g} is above 1")
         if self.curve.off:
-            found.append(f"log r is off by {self.curve.rms:.2g} nats")
+            found.append(f"log r is off by {self.curve.error_of_log_ratio:.2g} nats")
         return found
 
     def tells(self) -> bool:
@@ -382,7 +450,7 @@ class Evidence:
     def missing_support(self) -> Estimate | None:
         """Return 1 - E_Q[r] if it is above 0 by 3 standard errors, and larger than the error of the ratio."""
         value, low, high = self.mean_ratio.estimate
-        if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or 1 - value <= self.curve.rms:
+        if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or 1 - value <= self.curve.error_of_log_ratio:
             return None
         return Estimate(*(min(max(1 - x, 0.0), 1.0) for x in (value, high, low)))
 
@@ -391,143 +459,3 @@ def finite_top(real: Floats, fake: Floats) -> Floats:
     """Replace real scores of +inf by the largest finite score, as maps are fitted to finite numbers."""
     top = max(float(np.max(x[np.isfinite(x)], initial=-inf)) for x in (real, fake))
     return np.minimum(real, top)
-
-
-class Left(NamedTuple):
-    """A divergence between target and kept samples.
-
-    Attributes:
-        promised: Computed from the fake scores alone, as if they were true log-ratios.
-        held_out: Measured on held-out real and fake samples. It is a lower bound: differences between real and kept
-            samples that the scores cannot see are not in it.
-        repaired: Measured likewise, for the rule with the repaired log-ratio; None without a repair.
-    """
-
-    promised: Estimate
-    held_out: Estimate
-    repaired: Estimate | None
-
-
-@dataclass(frozen=True)
-class AtBudget:
-    """What matters at a budget K, where a = min(c r, 1).
-
-    Args:
-        log_c: The constant. Samples with r above 1/c are always kept, and errors of r change nothing there.
-        rate: Share of fresh proposals that would be kept.
-        sure_real, sure_fake: Shares of the scores with a = 1.
-        ess: Effective sample size per kept sample.
-        error: Root mean square error of log a where a < 1, in nats; NaN if no score has a < 1. A constant added to
-            the log-ratio does not count, as c makes up for it.
-        off: Whether that error is above 0 by 3 standard errors, and more than is tolerated.
-        misjudged: E_Q|a - a'|, with a' from the calibrated ratio at the same budget: the share of decisions that
-            would change.
-        left: Divergence left, by the names in `LEFT`.
-        harmless: Whether a repair would change next to nothing at this budget: the error where a < 1 is tolerated, few
-            are misjudged, and no divergence is lower after the repair by more than 3 standard errors and 5 %.
-    """
-
-    log_c: float
-    rate: Estimate
-    sure_real: float
-    sure_fake: float
-    ess: Estimate
-    error: float
-    off: bool
-    misjudged: float
-    left: dict[str, Left]
-    harmless: bool
-
-    @classmethod
-    def of(cls, raw: Pair, profile: Profile, budget: float, reference: Pair, *, repair: Any = None) -> "AtBudget":
-        """Examine log-ratios at one budget.
-
-        Args:
-            raw: Log-ratios of the real and fake samples.
-            profile: The profile of the fake ones.
-            budget: Proposals per kept sample.
-            reference: Calibrated log-ratios, of all samples or of those that come first in both sets.
-            repair: The calibration to use from now on; the reference was made with it by cross-fitting.
-        """
-        log_c, row = profile.log_c(budget), profile.plan([budget])[0]
-        sample = raw[0][: len(reference[0])], raw[1][: len(reference[1])]
-        repaired_log_c = Profile(reference[1]).log_c(budget)
-        constant = log_c - repaired_log_c if isfinite(log_c) else 0.0  # if all r are e times too large, it is -1
-        below = [x[x < -log_c] + constant for x in raw]
-        curve = reliability(below[0], below[1], (len(raw[0]), len(raw[1])))
-        better = reference[1] if repair is None else np.asarray(repair(sample[1]))
-        misjudged = float(np.mean(np.abs(_kept(sample[1], log_c) - _kept(better, Profile(better).log_c(budget)))))
-        harmless = curve is not None and not curve.off and misjudged <= TOLERATED
-        left = {}
-        for key in LEFT:
-            div = divergence(key)
-            before, repaired = _terms(div, sample, log_c, reference), None
-            if repair is not None:
-                after = _terms(div, reference, repaired_log_c, reference)
-                repaired = _bounded(*_difference(after))
-                with np.errstate(invalid="ignore"):
-                    gain, error = _difference((before[0] - after[0], before[1] - after[1]))
-                harmless = harmless and not gain > max(ERRORS * error, TOLERATED * repaired.value)
-            left[key] = Left(_estimate(row, key), _bounded(*_difference(before)), repaired)
-        return cls(
-            log_c=log_c,
-            rate=_estimate(row, "rate"),
-            sure_real=float(np.mean(raw[0] >= -log_c)),
-            sure_fake=float(np.mean(raw[1] >= -log_c)),
-            ess=_estimate(row, "ess"),
-            error=nan if curve is None else curve.rms,
-            off=curve is not None and curve.off,
-            misjudged=misjudged,
-            left=left,
-            harmless=harmless,
-        )
-
-
-def _estimate(row: dict[str, Any], key: str) -> Estimate:
-    return Estimate(row[key], row[f"{key}_low"], row[f"{key}_high"])
-
-
-def _log_kept(log_ratio: Floats, log_c: float) -> Floats:
-    if log_c == np.inf:  # a budget of 1 keeps everything
-        return np.zeros_like(log_ratio)
-    log_a: Floats = Cut(log_c, nan).log_a(log_ratio)
-    return log_a
-
-
-def _kept(log_ratio: Floats, log_c: float) -> Floats:
-    return np.exp(_log_kept(log_ratio, log_c))
-
-
-def _terms(div: FDivergence, rule_on: Pair, log_c: float, calibrated: Pair) -> Pair:
-    """Return the terms that E_P[f'(u)] - E_kept[f*(f'(u))] averages, over real and over fake samples.
-
-    u comes from the calibrated ratio. For any u the difference is at most D_f(P||kept), and for u = p/kept it is the
-    divergence itself. The kept samples are the fakes with weights a. c depends on all fakes: the first-order effect of
-    a fake on c is part of its term, so the variance of the terms is that of the result. The effect on u has order two,
-    as u = p/kept is a maximum.
-    """
-    log_a_real, log_a_fake = _log_kept(rule_on[0], log_c), _log_kept(rule_on[1], log_c)
-    possible = log_a_fake > -np.inf
-    kept = np.exp(log_a_fake)
-    rate = float(np.mean(kept))
-    with np.errstate(all="ignore"):
-        gain = div.critic(calibrated[0] + log(rate) - log_a_real)
-        log_u = calibrated[1][possible] + log(rate) - log_a_fake[possible]
-        cost = np.zeros(len(kept))
-        cost[possible] = kept[possible] / rate * div.f_star_of_f_prime(log_u)
-    moves = kept < 1  # a step d of log c adds a d to a there; d = -(a - rate) / E[a; a < 1] keeps the budget
-    if mass := float(np.sum(kept[moves])):
-        cost = cost - (kept - rate) * (float(np.sum(cost[moves])) / mass)
-    return gain, cost
-
-
-def _difference(terms: Pair) -> tuple[float, float]:
-    """Return the mean of the first minus that of the second, and its standard error."""
-    value = float(np.mean(terms[0])) - float(np.mean(terms[1]))
-    if not isfinite(value):
-        return value, nan
-    return value, sqrt(sum(float(np.var(x)) / len(x) for x in terms))
-
-
-def _bounded(value: float, error: float) -> Estimate:
-    return Estimate(*(max(x, 0.0) for x in Estimate.of(value, error)))  # a divergence is not below 0

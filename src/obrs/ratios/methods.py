@@ -13,6 +13,17 @@ from .._inputs import check_count, check_positive
 from .._names import lookup
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import Course
+from .labelled import (
+    Labelled,
+    call_with,
+    encode_labels,
+    join,
+    label_index,
+    label_numbers,
+    needs_label,
+    parts,
+    takes_label,
+)
 from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
@@ -45,18 +56,19 @@ class Scorer:
     """What a fit leaves behind: tensors, and the function that computes scores with them.
 
     Args:
-        score: A function of the scorer, its module and a tensor of samples, with values of shape `(n,)`.
+        score: A function of the scorer, its module and a tensor of samples, or a `Labelled`, with values of shape
+            `(n,)`.
         module: A `torch.nn.ModuleDict` with the networks and buffers that `score` uses; these are saved.
         features: The features of a head; they are not saved.
         members: The scorers of an ensemble.
     """
 
-    score: Callable[["Scorer", Any, Tensor], Tensor]
+    score: Callable[["Scorer", Any, Any], Tensor]
     module: Any
-    features: Callable[[Tensor], Tensor] | None = None
+    features: Callable[..., Tensor] | None = None
     members: tuple["Scorer", ...] = ()
 
-    def __call__(self, x: Tensor, module: Any = None) -> Tensor:
+    def __call__(self, x: Any, module: Any = None) -> Tensor:
         """Score with the fitted tensors, or with those of another module of the same form."""
         return self.score(self, self.module if module is None else module, x)
 
@@ -90,11 +102,12 @@ class Method(Protocol):
 class Head:
     """A logistic regression on features of the samples: it takes seconds and hardly overfits.
 
-    Features are whitened first. They are not fitted, and not saved with the ratio.
+    Features are whitened first. They are not fitted, and not saved with the ratio. With labels, the regression gets a
+    constant for each of them, or numbers if they are floats.
 
     Args:
-        features: Maps a tensor of samples `(n, ...)` to features `(n, k)`; for those of a critic use
-            `critic_features(critic)`.
+        features: Maps a tensor of samples `(n, ...)`, or of samples and one of labels, to features `(n, k)`; for those
+            of a critic use `critic_features(critic)`.
         lr: Learning rate.
 
     Example:
@@ -108,7 +121,7 @@ class Head:
         True
     """
 
-    features: Callable[[Tensor], Tensor]
+    features: Callable[..., Tensor]
     lr: float = 0.02
 
     def __post_init__(self) -> None:
@@ -120,37 +133,36 @@ class Head:
         """Fit the weights of the features."""
         import torch
 
-        def features(x: Tensor) -> Tensor:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
-                return self.features(x)
-
-        both = _pilot_features(features, task).double()
+        _check_label(self.features, task, "features")
+        pilot = task.pilot(_PILOT)
+        both = _pilot_features(self.features, pilot, task.device).double()
         module = torch.nn.ModuleDict()
         module.register_buffer("shift", both.mean(0).float())
         module.register_buffer("whiten", whitening(both).float())
-        module["linear"] = _built(task, {"name": "mlp", "sizes": [module.whiten.shape[1], 1]})
+        inputs = module.whiten.shape[1] + encode_labels(module, task.form, join(pilot))
+        module["linear"] = _built(task, {"name": "mlp", "sizes": [inputs, 1]})
         start_at_chance(module["linear"][-1])
-        return _fitted(Scorer(head_scores, module, features=features), task, self.lr)
+        return _fitted(Scorer(head_scores, module, features=self.features), task, self.lr)
 
 
-def _pilot_features(features: Callable[[Tensor], Tensor], task: Task) -> Tensor:
+def _pilot_features(features: Callable[..., Tensor], pilot: tuple[Any, Any], device: Any) -> Tensor:
     """Return the features of some samples of both kinds, after checks."""
     import torch
 
     try:
-        parts = [blocks(features, x) for x in task.pilot(_PILOT)]
+        found = [blocks(lambda x: call_with(features, x), x) for x in pilot]
     except RuntimeError as error:
         if "device" not in str(error):
             raise
-        raise InputError(f"features are not on {task.device}, where the proposals are; move one of them") from error
-    for part in parts:
+        raise InputError(f"features are not on {device}, where the proposals are; move one of them") from error
+    for part in found:
         if part.ndim != 2:
             raise InputError(
                 f"features must have shape (n, k), got {tuple(part.shape)}; "
                 "for those of a critic use Head(critic_features(critic))"
             )
         check_numbers(part, "features")
-    return torch.cat(parts)
+    return torch.cat(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +172,8 @@ class FineTune:
     The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start.
 
     Args:
-        critic: A torch module on the device of the proposals.
+        critic: A torch module on the device of the proposals: `critic(x)`, or `critic(x, label)` for samples with
+            labels.
         lr: Learning rate.
 
     Example:
@@ -188,7 +201,7 @@ class FineTune:
         import torch
 
         module = torch.nn.ModuleDict()
-        module["network"] = _copied(self.critic, task.held_fake[:2], "critic").requires_grad_(True)
+        module["network"] = _copied(self.critic, task, "critic").requires_grad_(True)
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
@@ -196,9 +209,12 @@ class FineTune:
 class Network:
     """Train a new network from scratch, on standardised samples.
 
+    With labels, the mlp gets one more input for each of them, or one for each number if they are floats; the cnn gets
+    a part of its last layer for each of them, a projection.
+
     Args:
-        network: "mlp", "cnn" for images `(channels, side, side)`, a torch module of your own (it is copied), or None:
-            a cnn for images, otherwise an mlp.
+        network: "mlp", "cnn" for images `(channels, side, side)`, a torch module of your own, `net(x)` or
+            `net(x, label)` (it is copied), or None: a cnn for images, otherwise an mlp.
         width: Units in a hidden layer of the mlp, or channels in the first layer of the cnn.
         layers: Hidden layers of the mlp.
         waves: If a sample has up to 8 numbers, the mlp also gets the sine and cosine of this many random projections
@@ -215,6 +231,7 @@ class Network:
 
     References:
         | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
+        | cGANs with Projection Discriminator (Miyato & Koyama, 2018)
     """
 
     network: Any = None
@@ -236,48 +253,54 @@ class Network:
         """Build the network and train it."""
         import torch
 
-        real, fake = task.pilot(_PILOT)
-        both = torch.cat([real, fake])
+        both = join(task.pilot(_PILOT))
         module = torch.nn.ModuleDict()
         name = self.network
         if name is None:
-            name = "cnn" if len(task.shape) == 3 and task.shape[1] == task.shape[2] >= 8 else "mlp"
+            images = len(task.shape) == 3 and task.shape[1] == task.shape[2] >= 8
+            numbered = task.form.label is not None and task.form.known is None
+            name = "cnn" if images and not numbered else "mlp"
         if isinstance(name, str):
             _BUILD[name](self, module, both, task)
         else:
-            module["network"] = _copied(name, task.held_fake[:2], "network").requires_grad_(True)
+            module["network"] = _copied(name, task, "network").requires_grad_(True)
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
-def _mlp(method: Network, module: Any, both: Tensor, task: Task) -> None:
+def _mlp(method: Network, module: Any, both: Any, task: Task) -> None:
     import torch
 
-    standardise(module, both)
+    x = parts(both)[0]
+    standardise(module, x)
     numbers = prod(task.shape)
-    inputs = numbers
+    inputs = numbers + encode_labels(module, task.form, both)
     if method.waves and numbers <= _SMALL:
         with task.seeded():
             # cycles per standard deviation, the same number in each octave
             cycles = torch.exp(torch.empty(method.waves).uniform_(log(0.1), log(4.0)))
             direction = torch.nn.functional.normalize(torch.randn(numbers, method.waves), dim=0)
-        module.register_buffer("waves", (2 * pi * cycles * direction).to(both))
+        module.register_buffer("waves", (2 * pi * cycles * direction).to(x))
         inputs += 2 * method.waves
     sizes = [inputs, *[method.width or 128] * method.layers, 1]
     module["network"] = _built(task, {"name": "mlp", "sizes": sizes, "activation": "silu"})
     start_at_chance(module["network"][-1])
 
 
-def _cnn(method: Network, module: Any, both: Tensor, task: Task) -> None:
+def _cnn(method: Network, module: Any, both: Any, task: Task) -> None:
     if len(task.shape) != 3 or task.shape[1] != task.shape[2]:
         raise InputError(f'"cnn" needs square images (channels, side, side), got samples of shape {task.shape}')
-    module.register_buffer("shift", both.mean())
-    module.register_buffer("scale", both.std())
+    if task.form.label is not None and task.form.known is None:
+        raise InputError('"cnn" takes labels that are integers, got floats; use Network("mlp") or a net(x, label)')
+    x = parts(both)[0]
+    module.register_buffer("shift", x.mean())
+    module.register_buffer("scale", x.std())
     channels, side, _ = task.shape
     spec = {"name": "conv_critic", "size": side, "channels": channels, "width": method.width or 32}
+    spec |= {"classes": encode_labels(module, task.form, both) or None}
     module["network"] = _built(task, spec)
 
 
-_BUILD: dict[str, Callable[[Network, Any, Tensor, Task], None]] = {"mlp": _mlp, "cnn": _cnn}
+_BUILD: dict[str, Callable[[Network, Any, Any, Task], None]] = {"mlp": _mlp, "cnn": _cnn}
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,12 +353,17 @@ class CriticFeatures:
     critic: Any
     layer: str
 
-    def __call__(self, x: Tensor) -> Tensor:
+    @property
+    def takes_label(self) -> bool:
+        """Whether the critic wants labels, too."""
+        return takes_label(self.critic)
+
+    def __call__(self, *batch: Tensor) -> Tensor:
         taken: list[Any] = []
         part = self.critic.get_submodule(self.layer)
         handle = part.register_forward_pre_hook(lambda module, inputs: taken.append(inputs[0]))
         try:
-            self.critic(x)
+            self.critic(*batch)
         finally:
             handle.remove()
         return taken[-1].flatten(1)
@@ -371,26 +399,43 @@ def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
     return CriticFeatures(deepcopy(critic).eval().requires_grad_(False), layer)
 
 
-def network_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+def network_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the output of the network."""
-    return _one_score(module["network"](embed(module, x)), len(x))
+    import torch
+
+    x, label = parts(batch)
+    network, inputs = module["network"], embed(module, x)
+    if label is None or not (hasattr(module, "labels") or hasattr(module, "label_shift")):  # no label, or your own
+        score = network(inputs) if label is None else call_with(network, batch)
+    elif takes_label(network):
+        score = network(inputs, label_index(module, label))
+    else:
+        score = network(torch.cat([inputs.flatten(1), label_numbers(module, label)], dim=1))
+    return _one_score(score, len(x))
 
 
-def head_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+def head_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the logistic regression on the features."""
+    import torch
+
     assert scorer.features is not None
-    features = scorer.features(x)
+    x, label = parts(batch)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
+        features = call_with(scorer.features, batch)
     if features.ndim != 2 or len(features) != len(x):
         raise InputError(
             f"features must have shape ({len(x)}, k), got {tuple(features.shape)}; "
             "for those of a critic use Head(critic_features(critic))"
         )
-    return module["linear"]((features.to(x.dtype) - module.shift) @ module.whiten)[:, 0]
+    inputs = (features.to(x.dtype) - module.shift) @ module.whiten
+    if label is not None:
+        inputs = torch.cat([inputs, label_numbers(module, label)], dim=1)
+    return module["linear"](inputs)[:, 0]
 
 
-def mean_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
+def mean_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the mean over the members."""
-    return sum(member(x) for member in scorer.members) / len(scorer.members)
+    return sum(member(batch) for member in scorer.members) / len(scorer.members)
 
 
 def embed(module: Any, x: Tensor) -> Tensor:
@@ -422,7 +467,7 @@ def _one_score(score: Tensor, n: int) -> Tensor:
     return score.reshape(n)
 
 
-def blocks(scorer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def blocks(scorer: Callable[[Any], Tensor], x: Any) -> Tensor:
     """Score many samples, some thousand at a time; with a gradient only if the samples require one."""
     import torch
 
@@ -430,23 +475,49 @@ def blocks(scorer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         return torch.cat([scorer(x[at : at + _BLOCK]) for at in range(0, len(x), _BLOCK)])
 
 
-def _copied(module: Any, x: Tensor, name: str) -> Any:
+def _check_label(function: Any, task: Task, name: str) -> None:
+    """Refuse a network that wants labels for samples without."""
+    if task.form.label is None and needs_label(function):
+        raise InputError(
+            f"{name} takes labels, (x, label): give real as a tuple (x, label), and let propose return one"
+        )
+
+
+def _copied(module: Any, task: Task, name: str) -> Any:
     """Check that this is a torch module on the device of the samples, and return a copy."""
     import torch
 
     if not isinstance(module, torch.nn.Module):
         raise InputTypeError(f"{name} must be a torch module, got {type(module).__name__}")
+    _check_label(module, task, name)
+    batch = _extremes(task)
     devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
-    if devices - {x.device}:
+    if devices - {batch.device}:
         where = ", ".join(sorted(map(str, devices)))
-        raise InputError(f"{name} is on {where} and the proposals on {x.device}; move one of them to the other")
+        raise InputError(f"{name} is on {where} and the proposals on {batch.device}; move one of them to the other")
     with torch.no_grad():
         mode = module.training
         try:
-            module.eval()(x)  # after this, modules with old-style spectral norm can be copied, too
+            call_with(module.eval(), batch)  # after this, modules with old-style spectral norm can be copied, too
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            if task.form.known is None:
+                raise
+            labels = f"{task.form.known[0]} to {task.form.known[-1]}"
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"{name} cannot take samples of {task.shape} with labels {labels}: {reason}") from error
         finally:
             module.train(mode)
     return deepcopy(module)
+
+
+def _extremes(task: Task) -> Any:
+    """Return two samples; with labels that are integers, the smallest and the largest of those."""
+    import torch
+
+    batch = task.held_fake[:2]
+    if task.form.known is None:
+        return batch
+    return Labelled(batch.x, torch.as_tensor(task.form.known[[0, -1]], device=batch.device))
 
 
 def whitening(x: Tensor) -> Tensor:
@@ -486,11 +557,10 @@ def start_at_chance(linear: Any) -> None:
 
 def _fitted(scorer: Scorer, task: Task, lr: float) -> Fit:
     """Fit a scorer with the logistic loss."""
-    import torch
 
-    def loss(module: Any, real: Tensor, fake: Tensor) -> Tensor:
+    def loss(module: Any, real: Any, fake: Any) -> Tensor:
         # one forward pass for both kinds, so that batch norm cannot tell them apart by the batch they are in
-        score = scorer(torch.cat([real, fake]), module)
+        score = scorer(join([real, fake]), module)
         return logistic_loss(score[: len(real)], score[len(real) :])
 
     def held_out_loss(module: Any) -> float:

@@ -53,9 +53,10 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
     _draw_ratios(ratios, diagnosis, low, high)
     _draw_acceptance(acceptance, diagnosis, low, high)
     _draw_left(left, diagnosis, divergence)
-    for axes, corner in ((curve, "upper left"), (ratios, "upper right"), (acceptance, "upper left"), (left, "best")):
+    for axes in (curve, ratios, acceptance, left):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8, loc=corner)  # "best" is slow with many samples
+        # below the axes, where no line can strike it through
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2)
     title = f"{diagnosis.verdict.upper()} at K = {diagnosis.budget:g}: {diagnosis.reason}"
     figure.suptitle(textwrap.fill(title, 100), fontsize=11)
     return figure
@@ -63,7 +64,11 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
 
 def _range(d: Diagnosis) -> tuple[float, float]:
     """Return the range of the axes: nearly all finite scores, and 1/c."""
-    ends = [np.quantile(x[np.isfinite(x)], (0.005, 0.995)) for x in d.raw]
+    ends = []
+    for x in d.raw:
+        low, quarter, most, high = np.quantile(x[np.isfinite(x)], (0.005, 0.25, 0.75, 0.995))
+        reach = 3 * (most - quarter)  # of a few hundred scores, the outer half per cent is one outlier
+        ends.append((max(low, quarter - reach), min(high, most + reach)))
     low, high = min(e[0] for e in ends), max(e[1] for e in ends)
     cut = -d.at_budget.log_c
     if np.isfinite(cut):
@@ -115,7 +120,6 @@ def _draw_ratios(axes: Any, d: Diagnosis, low: float, high: float) -> None:
     if np.isfinite(d.at_budget.log_c):
         axes.axvline(-d.at_budget.log_c, color=_CUT, label="1/c: kept for sure beyond")
     axes.set(title="log-ratio of real and fake samples", xlabel="log r", ylabel="share of samples", xlim=(low, high))
-    axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
 
 
 def _draw_acceptance(axes: Any, d: Diagnosis, low: float, high: float) -> None:
@@ -128,7 +132,7 @@ def _draw_acceptance(axes: Any, d: Diagnosis, low: float, high: float) -> None:
     if np.isfinite(log_c):
         axes.axvline(-log_c, color=_CUT, lw=1, label="1/c: errors of r beyond change nothing")
     axes.set(title="acceptance min(c r, 1)", xlabel="log r as it is", ylabel="probability of being kept")
-    axes.set(ylim=(0, 1.25), xlim=(low, high))
+    axes.set(ylim=(0, 1.05), xlim=(low, high))
 
 
 def _draw_left(axes: Any, d: Diagnosis, key: str) -> None:
@@ -140,13 +144,11 @@ def _draw_left(axes: Any, d: Diagnosis, key: str) -> None:
     for profile, colour, style, label in profiles:
         axes.plot(grid, [profile.divergence(key, k) for k in grid], color=colour, ls=style, label=label)
     left = d.at_budget.left[key]
-    points = [(left.held_out, _RAW, "o", "held out as it is")]
-    if left.repaired is not None:
-        points.append((left.repaired, _REPAIRED, "s", "held out after the repair"))
-    for (value, low, high), colour, marker, label in points:
-        if np.isfinite(value):
-            error = [[max(value - low, 0.0)], [max(high - value, 0.0)]]
-            axes.errorbar([d.budget], [value], error, fmt=marker, color=colour, ms=6, capsize=3, label=label)
+    value, low, high = left.at_least
+    if np.isfinite(value):
+        error = [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+        label = "at least, by held-out samples"
+        axes.errorbar([d.budget], [value], error, fmt="o", color=_RAW, ms=6, capsize=3, label=label)
     axes.axvline(d.budget, color=_CUT, lw=1)
     axes.set(title=f"{key} between target and kept samples", xlabel="K, proposals per kept sample")
     axes.set(ylabel=f"{key} left", ylim=(0, max(axes.get_ylim()[1], 0.01)))

@@ -25,6 +25,7 @@ from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .boosted import Boosted, tree_scores
 from .evidence import losses, mean_of_means
+from .labelled import ARRAY, Form, Labelled, check_labels, label_tensor, parts
 from .methods import (
     Ensemble,
     FineTune,
@@ -53,7 +54,7 @@ METHODS: dict[str, type] = {
 }
 """Ways to fit a ratio, by name."""
 
-KINDS: dict[str, Callable[[Scorer, Any, Tensor], Tensor]] = {
+KINDS: dict[str, Callable[[Scorer, Any, Any], Tensor]] = {
     "network": network_scores,
     "head": head_scores,
     "boosted": tree_scores,
@@ -89,8 +90,14 @@ def refit(
     global generator is as it was before. The ids of the proposals start at 2**40, so that samples which you draw later
     were not seen in the fit.
 
+    Samples may have labels. Then `real` is a tuple (x, label) or a dict of the two, what `propose` returns has the same
+    form, and so has what the fitted ratio takes. It is the ratio of both together, p(x, y) / q(x, y), which is
+    p(x | y) / q(x | y) if the model makes labels as often as they are in `real`. Labels are integers `(n,)`, or floats
+    `(n,)` or `(n, k)`. In a dict the sample is called x, image or sample, or the other one label, y, class or
+    condition; where no key says it, the sample is the one with floats.
+
     Args:
-        real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX.
+        real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX; with labels a tuple or dict of two.
         propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes.
         method: A record such as `FineTune(critic)`, or a name in `METHODS`; None for `Network()`.
         steps, batch_size: Updates, and samples of each kind in one.
@@ -147,7 +154,8 @@ def refit(
     )
     if trouble:
         warnings.warn(trouble, stacklevel=2)
-    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone(), row_hashes(real))
+    seen = row_hashes(task.form.split(real)[0])
+    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone(), task.form, seen)
 
 
 def _parts(scorer: Scorer) -> list[Scorer]:
@@ -244,13 +252,14 @@ class FittedRatio:
 
     Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
     It is float64 if they are, otherwise float32. Torch samples that require a gradient get one, except from trees,
-    which are piecewise constant.
+    which are piecewise constant. If it was fitted on samples with labels, call it with a tuple or dict as `real` was.
 
     Args:
         scorer: The fitted tensors, and the function that computes scores with them.
         shape: Shape of one sample.
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
+        form: How a batch holds samples and labels.
         seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
 
     Example:
@@ -265,25 +274,39 @@ class FittedRatio:
     shape: tuple[int, ...]
     report: FitReport
     probe: Any
+    form: Form = ARRAY
     seen: Any = None
 
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
 
-    def __call__(self, x: Array) -> Array:
-        if not is_array_api_obj(x):
-            raise InputTypeError(f"a fitted ratio takes an array of samples, got {type(x).__name__}")
-        if tuple(x.shape[1:]) != self.shape or not x.ndim:
-            raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
+    def __call__(self, batch: Any) -> Array:
+        x, label = self._read(batch)
         if is_torch_array(x) and x.device != self.probe.device:
             raise InputError(f"samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)")
         differentiable = is_torch_array(x) and x.requires_grad
-        samples = x.to(self.probe.dtype) if differentiable else to_tensor(x, self.probe.device)
-        score = blocks(self.scorer, samples) if len(x) else samples.new_zeros(0)
+        like_probe = parts(self.probe)[0]
+        samples = x.to(like_probe.dtype) if differentiable else to_tensor(x, self.probe.device)
+        if label is not None:
+            samples = Labelled(samples, label_tensor(label, self.probe.device))
+        score = blocks(self.scorer, samples) if len(x) else like_probe.new_zeros(0)
         wide = "float64" in str(x.dtype)
         if is_torch_array(x):
             return score.double() if wide else score
         return like(host_view(score), x, dtype=x.dtype if wide else np.float32)
+
+    def _read(self, batch: Any) -> tuple[Array, Array | None]:
+        """Check a batch, and return its samples and labels."""
+        if self.form.label is None and not is_array_api_obj(batch) and self.form.kind == "array":
+            raise InputTypeError(f"a fitted ratio takes an array of samples, got {type(batch).__name__}")
+        x, label = self.form.read(batch, "the batch", "what this ratio was fitted on")
+        if tuple(x.shape[1:]) != self.shape or not x.ndim:
+            raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
+        if label is not None:
+            check_labels(label, len(x), "the batch")
+            self.form.check_kind(label, "the batch", tuple(self.probe.label.shape[1:]))
+            self.form.check_known(label, "the batch")
+        return x, label
 
     def to(self, device: Any) -> "FittedRatio":
         """Return the ratio on another device of torch; the features of a head must be on it already."""
@@ -291,13 +314,19 @@ class FittedRatio:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
-        tensors = {"probe": self.probe, "expected": blocks(self.scorer, self.probe)}
+        x, label = parts(self.probe)
+        tensors = {"probe": x, "expected": blocks(self.scorer, self.probe)}
         if self.seen is not None:
             import torch
 
             tensors["seen"] = torch.from_numpy(self.seen.view(np.int64))
         scorer = _describe(self.scorer, "ratio", tensors)
         facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
+        if label is not None:
+            tensors["label"] = label
+        if self.form.kind != "array":
+            known = None if self.form.known is None else self.form.known.tolist()
+            facts["form"] = {"kind": self.form.kind, "x": self.form.x, "label": self.form.label, "known": known}
         write_tensors(Path(path), tensors, facts)
 
 
@@ -333,6 +362,8 @@ def load_ratio(
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
     scorer = _rebuild(facts["scorer"], "ratio", tensors, network, features)
     probe, expected = tensors["probe"], tensors["expected"]
+    if "label" in tensors:
+        probe = Labelled(probe, tensors["label"])
     gap = float((blocks(scorer, probe) - expected).abs().max())
     if not gap <= 1e-3 * (1 + float(expected.abs().max())):
         raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
@@ -340,7 +371,15 @@ def load_ratio(
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
     report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
     seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
-    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, seen)
+    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen)
+
+
+def _form(facts: dict[str, Any] | None) -> Form:
+    """Return the form that a file describes; a file without is of samples without labels."""
+    if facts is None:
+        return ARRAY
+    known = facts["known"]
+    return Form(**facts | {"known": None if known is None else np.asarray(known, dtype=np.int64)})
 
 
 def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:

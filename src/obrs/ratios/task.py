@@ -23,8 +23,19 @@ from ..fitting.loop import Course, fit_best
 from ..fitting.seeds import own_noise
 from ..fitting.tensors import Checkpoint, check_folder, fingerprint
 from ..sampling.proposals import propose_batch, take
+from .labelled import Form, Labelled, check_labels, form_of, join, label_tensor, parts
 
-__all__ = ["FILE", "Task", "Tensor", "check_numbers", "fit_network", "logistic_loss", "prepare", "to_tensor"]
+__all__ = [
+    "FILE",
+    "Task",
+    "Tensor",
+    "check_numbers",
+    "fit_network",
+    "logistic_loss",
+    "prepare",
+    "to_batch",
+    "to_tensor",
+]
 
 FILE = "a file of a fitted ratio"
 _FRESH_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
@@ -37,7 +48,7 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class _Stored:
-    """Samples from an array: all of its rows, then all again in another order."""
+    """Samples from an array, or from one of them and one of labels: all rows, then all again in another order."""
 
     x: Any
     rows: "np.ndarray[Any, Any]"
@@ -56,7 +67,7 @@ class _Stored:
         return self.rows[np.random.default_rng((self.seed, epoch)).permutation(len(self.rows))]
 
     def batch(self, step: int, n: int) -> Tensor:
-        return to_tensor(take(self.x, self._shuffled.rows(step * n, step * n + n)), self.device)
+        return to_batch(take(self.x, self._shuffled.rows(step * n, step * n + n)), self.device)
 
     def member(self, number: int, seed: int) -> "_Stored":
         return replace(self, seed=seed)
@@ -69,20 +80,23 @@ class _Proposed:
     propose: Callable[[Any], Any]
     start: int
     shape: tuple[int, ...]
+    form: Form
     device: Any
     most: int
 
     size: ClassVar[None] = None
 
     def batch(self, step: int, n: int) -> Tensor:
-        import torch
-
-        parts, start = [], self.start + step * n
+        batches, start = [], self.start + step * n
         for at in range(start, start + n, self.most):
             fake = propose_batch(self.propose, np.arange(at, min(at + self.most, start + n)))
-            _check_sample(fake, self.shape)
-            parts.append(to_tensor(fake, self.device))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+            x, label = self.form.read(fake, "propose", "real")
+            _check_sample(x, self.shape)
+            if label is not None:
+                check_labels(label, len(x), "propose")
+                self.form.check_known(label, "propose")
+            batches.append(to_batch(x if label is None else (x, label), self.device))
+        return batches[0] if len(batches) == 1 else join(batches)
 
     def member(self, number: int, seed: int) -> "_Proposed":
         return replace(self, start=self.start + (number + 1) * _MEMBER_IDS)
@@ -93,9 +107,10 @@ class Task:
     """All that a method needs: samples of both kinds, held-out ones, and the length of the fit.
 
     Args:
-        real, fake: The samples to fit on. `batch(step, n)` is a tensor of n of them, and `size` their number, None if
-            there is no end to them.
+        real, fake: The samples to fit on. `batch(step, n)` is a tensor of n of them, or a `Labelled` if they have
+            labels, and `size` is their number, None if there is no end to them.
         held_real, held_fake: Samples that are not fitted on. They decide when to stop.
+        form: How a batch of the user holds samples and labels.
         steps, batch_size: Updates, and samples of each kind in one.
         seed: Decides initial weights, batches and everything torch draws.
         progress: Show a bar.
@@ -107,6 +122,7 @@ class Task:
     fake: _Stored | _Proposed
     held_real: Tensor
     held_fake: Tensor
+    form: Form
     steps: int
     batch_size: int
     seed: int
@@ -117,7 +133,7 @@ class Task:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
-        return tuple(self.held_real.shape[1:])
+        return tuple(parts(self.held_real)[0].shape[1:])
 
     @property
     def device(self) -> Any:
@@ -135,15 +151,13 @@ class Task:
 
     def pilot(self, n: int) -> tuple[Tensor, Tensor]:
         """Return at least n samples of each kind, those of the earliest steps, for means and variances."""
-        import torch
-
-        parts = []
+        batches = []
         with self.seeded() as reseed:
             for step in range(ceil(n / self.batch_size)):
                 reseed(step)
-                parts.append(self.batch(step))
-        real, fake = zip(*parts, strict=True)
-        return torch.cat(real), torch.cat(fake)
+                batches.append(self.batch(step))
+        real, fake = zip(*batches, strict=True)
+        return join(real), join(fake)
 
     def member(self, number: int) -> "Task":
         """Return the task of one member of an ensemble: another seed and other batches, the same held-out samples."""
@@ -207,7 +221,8 @@ def fit_network(
             real, fake = task.batch(step)
             value = loss(module, real, fake)
             if not bool(value.isfinite()):
-                check_numbers(fake, "propose")
+                for part in parts(fake):
+                    check_numbers(part, "propose")
             return value
 
         return fit_best(
@@ -235,33 +250,40 @@ def prepare(
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         check_folder(path)
-    _check_set(real, "real")
-    example = _example(propose)
+    form, real = _check_real(real)
+    given, example = _example(propose, form)
+    if isinstance(real, tuple):
+        form.check_kind(example[1], "propose", tuple(real[1].shape[1:]))
     device = _check_alike(real, example)
-    rows, held_rows = _split(len(real), held_out, seed, "real")
-    held_real = to_tensor(take(real, held_rows), device)
+    rows, held_rows = _split(_size(real), held_out, seed, "real")
+    held_real = to_batch(take(real, held_rows), device)
     fake: _Stored | _Proposed
-    if example is propose:
-        fake_rows, held_fake_rows = _split(len(propose), held_out, seed, "propose")
-        fake = _Stored(propose, fake_rows, seed + 1, device)
-        held_fake = to_tensor(take(propose, held_fake_rows), device)
+    if given:
+        if isinstance(example, tuple):
+            form.check_known(example[1], "propose")
+        fake_rows, held_fake_rows = _split(_size(example), held_out, seed, "propose")
+        fake = _Stored(example, fake_rows, seed + 1, device)
+        held_fake = to_batch(take(example, held_fake_rows), device)
     else:
-        fake = _Proposed(propose, _FRESH_IDS, tuple(real.shape[1:]), device, most=batch_size)
+        shape = tuple(_x(real).shape[1:])
+        fake = _Proposed(propose, _FRESH_IDS, shape, form, device, most=batch_size)
         held_fake = _held_proposals(fake, len(held_rows), seed)
-        check_numbers(held_fake, "propose")
+        for part in parts(held_fake):
+            check_numbers(part, "propose")
     identity: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "seed": seed, "held_out": held_out}
     if path is not None:
-        identity["real"] = [*real.shape, fingerprint(held_real)]
+        identity["real"] = [*_x(real).shape, _mark(held_real)]
         identity["propose"] = None
         if isinstance(fake, _Stored):
-            identity["propose"] = [*propose.shape, fingerprint(held_fake)]
+            identity["propose"] = [*_x(example).shape, _mark(held_fake)]
         elif _repeats(fake, held_fake, seed):
-            identity["propose"] = fingerprint(held_fake)
+            identity["propose"] = _mark(held_fake)
     return Task(
         real=_Stored(real, rows, seed, device),
         fake=fake,
         held_real=held_real,
         held_fake=held_fake,
+        form=form,
         steps=steps,
         batch_size=batch_size,
         seed=seed,
@@ -281,7 +303,8 @@ def _held_proposals(fake: _Proposed, n: int, seed: int, most: int | None = None)
 def _repeats(fake: _Proposed, held: Tensor, seed: int) -> bool:
     """Tell whether ids and seed decide the proposals. If not, warn: a checkpoint cannot recognise the model then."""
     again = _held_proposals(fake, len(held), seed, fake.most)
-    same = bool((again == held[: len(again)]).all())
+    pairs = zip(parts(again), parts(held[: len(again)]), strict=True)
+    same = all(bool((a == b).all()) for a, b in pairs if a is not None)
     if not same:
         warnings.warn(
             "propose makes other samples when it is asked for the same ids again: its checkpoint cannot notice "
@@ -289,6 +312,18 @@ def _repeats(fake: _Proposed, held: Tensor, seed: int) -> bool:
             stacklevel=4,
         )
     return same
+
+
+def _mark(batch: Any) -> str:
+    return fingerprint(*(part for part in parts(batch) if part is not None))
+
+
+def to_batch(batch: Any, device: Any) -> Any:
+    """Return samples as a tensor, and a tuple of samples and labels as a `Labelled`."""
+    if not isinstance(batch, tuple):
+        return to_tensor(batch, device)
+    x, label = batch
+    return Labelled(to_tensor(x, device), label_tensor(label, device))
 
 
 def to_tensor(x: Any, device: Any) -> Tensor:
@@ -301,7 +336,9 @@ def to_tensor(x: Any, device: Any) -> Tensor:
 
 
 def check_numbers(x: Any, name: str) -> None:
-    """Raise if a sample is not finite."""
+    """Raise if a number of these samples, or labels, is not finite."""
+    if x is None:
+        return
     bad = size = 0
     for at in range(0, len(x), _BLOCK):
         block = x[at : at + _BLOCK]
@@ -315,8 +352,6 @@ def check_numbers(x: Any, name: str) -> None:
 
 def _check_set(x: Any, name: str) -> None:
     """Check an array of samples."""
-    if not is_array_api_obj(x):
-        raise InputTypeError(f"{name} must be an array of samples, got {type(x).__name__}")
     if x.ndim < 2:
         raise InputError(f"{name} must have shape (n, ...), got {tuple(x.shape)}; use {name}[:, None] for numbers")
     if 0 in x.shape:
@@ -326,28 +361,58 @@ def _check_set(x: Any, name: str) -> None:
     check_numbers(x, name)
 
 
+def _check_real(real: Any) -> tuple[Form, Any]:
+    """Check the real samples; return their form, and them as an array, or a tuple of samples and labels."""
+    form = form_of(real, "real")
+    x, label = form.split(real)
+    _check_set(x, "real")
+    if label is None:
+        return form, x
+    check_labels(label, len(x), "real")
+    check_numbers(label, "the label of real")
+    known = None if _is_float(label) else np.unique(np.asarray(host_view(label)).astype(np.int64))
+    return replace(form, known=known), (x, label)
+
+
+def _size(batch: Any) -> int:
+    return len(_x(batch))
+
+
+def _x(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple) else batch
+
+
 def _check_sample(x: Any, shape: tuple[int, ...]) -> None:
-    if not is_array_api_obj(x):
-        raise InputTypeError(f"propose must return one array to be compared with real, got {type(x).__name__}")
     if tuple(x.shape[1:]) != shape:
         raise InputError(f"real has samples of shape {shape} and propose of {tuple(x.shape[1:])}; make them alike")
 
 
-def _example(propose: Any) -> Any:
-    """Return the array of fakes, or two proposals; torch's generator stays as it was."""
+def _example(propose: Any, form: Form) -> tuple[bool, Any]:
+    """Return whether fakes were given, and them, or two proposals; torch's generator stays as it was."""
     import torch
 
-    if is_array_api_obj(propose):
-        _check_set(propose, "propose")
-        return propose
-    if not callable(propose):
+    given = not callable(propose)
+    if given and not is_array_api_obj(propose) and not isinstance(propose, tuple | dict):
         raise InputTypeError(f"propose must be a callable of ids or an array of samples, got {type(propose).__name__}")
-    with torch.random.fork_rng(devices=[]):
-        return propose_batch(propose, np.arange(_FRESH_IDS, _FRESH_IDS + 2))
+    if given:
+        batch = propose
+    else:
+        with torch.random.fork_rng(devices=[]):
+            batch = propose_batch(propose, np.arange(_FRESH_IDS, _FRESH_IDS + 2))
+    x, label = form.read(batch, "propose", "real")
+    if given:
+        _check_set(x, "propose")
+    if label is None:
+        return given, x
+    check_labels(label, len(x), "propose")
+    if given:
+        check_numbers(label, "the label of propose")
+    return given, (x, label)
 
 
 def _check_alike(real: Any, fake: Any) -> Any:
     """Check that both kinds can be compared, and return the device for the fit."""
+    real, fake = _x(real), _x(fake)
     _check_sample(fake, tuple(real.shape[1:]))
     device = _common_device(real, fake)
     if _is_float(real) != _is_float(fake):

@@ -6,6 +6,8 @@ from math import pi, sqrt
 from typing import Any
 
 from .._inputs import check_count, check_positive
+from ..errors import InputError
+from .labelled import Labelled, encode_labels, join, label_index, label_numbers, parts
 from .methods import Fit, Scorer, embed, standardise, start_at_chance, whitening
 from .task import Task, Tensor, fit_network, logistic_loss
 
@@ -25,6 +27,9 @@ class Telescope:
     between them make errors. The ratio between two of them, a bridge, is a quadratic function of the standardised
     sample, which is exact between Gaussians, plus one output of an mlp that all bridges share. A sample of more than
     40 numbers is first turned to the axes along which neither set is correlated; there squares are enough.
+
+    With labels, each fake is mixed with a real sample of its own label, so that a waymark has one; how often each label
+    comes up in both sets is then added from counts. Labels must be integers.
 
     Args:
         bridges: How many ratios; more for sets that are farther apart.
@@ -60,15 +65,21 @@ class Telescope:
 
         from ..models.registry import build
 
-        real, fake = task.pilot(min(task.real.size, _PILOT))
+        if task.form.label is not None and task.form.known is None:
+            raise InputError("Telescope mixes samples of one label, and floats hardly repeat; use Network() instead")
+        pilot = task.pilot(min(task.real.size, _PILOT))
         module = torch.nn.ModuleDict()
-        standardise(module, torch.cat([real, fake]))
-        numbers = module.shift.numel()
+        numbers = encode_labels(module, task.form, pilot[0])
+        if numbers:
+            module.register_buffer("log_prior", _log_prior(module, *pilot))
+        real, fake = _paired(*pilot)
+        standardise(module, torch.cat([parts(real)[0], parts(fake)[0]]))
+        numbers += module.shift.numel()
         if numbers > _MANY:
-            axes, squared = common_axes(*(embed(module, x).flatten(1) for x in (real, fake)))
+            axes, squared = common_axes(*(embed(module, parts(x)[0]).flatten(1) for x in (real, fake)))
             module.register_buffer("axes", axes)
             module.register_buffer("squared", squared)
-        features = [_quadratic(module, embed(module, x).flatten(1)) for x in _waymarks(real, fake, self.bridges)]
+        features = [_quadratic(module, *_inputs(module, x)) for x in _labelled_waymarks(real, fake, self.bridges)]
         lines = [logistic_regression(far, near) for near, far in pairwise(features)]
         module.register_buffer("weight", torch.stack([weight for weight, _ in lines], dim=1).float())
         module.register_buffer("constant", torch.stack([constant for _, constant in lines]).float())
@@ -87,15 +98,26 @@ class Telescope:
         return Fit(Scorer(telescope_scores, module), course, fakes=course.steps * task.batch_size)
 
 
-def telescope_scores(scorer: Scorer, module: Any, x: Tensor) -> Tensor:
-    """Return the sum of the log-ratios of all bridges."""
-    return _bridge_scores(module, x).sum(1)
+def telescope_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
+    """Return the sum of the log-ratios of all bridges, and that of the label."""
+    label = parts(batch)[1]
+    total = _bridge_scores(module, batch).sum(1)
+    return total if label is None else total + module.log_prior[label_index(module, label)]
 
 
-def _bridge_scores(module: Any, x: Tensor) -> Tensor:
+def _bridge_scores(module: Any, batch: Any) -> Tensor:
     """Return the log-ratio of each bridge, shape `(n, bridges)`."""
-    x = embed(module, x).flatten(1)
-    return module["body"](x) + _quadratic(module, x) @ module.weight + module.constant
+    import torch
+
+    x, label = _inputs(module, batch)
+    both = x if label is None else torch.cat([x, label], dim=1)
+    return module["body"](both) + _quadratic(module, x, label) @ module.weight + module.constant
+
+
+def _inputs(module: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
+    """Return standardised samples as rows, and the numbers of their labels."""
+    x, label = parts(batch)
+    return embed(module, x).flatten(1), None if label is None else label_numbers(module, label)
 
 
 def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
@@ -108,18 +130,53 @@ def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
 def _held_out_losses(module: Any, task: Task) -> Tensor:
     import torch
 
-    n = min(len(task.held_real), len(task.held_fake))
     with torch.no_grad():
-        return _losses(module, task.held_real[:n], task.held_fake[:n])
+        return _losses(module, task.held_real, task.held_fake)
 
 
-def _losses(module: Any, real: Tensor, fake: Tensor) -> Tensor:
+def _losses(module: Any, real: Any, fake: Any) -> Tensor:
     """Return the log-loss of every bridge, on samples of the two waymarks that it joins."""
     bridges = len(module.constant)
-    waymarks = _waymarks(real, fake, bridges)
-    scores = _bridge_scores(module, waymarks.flatten(0, 1)).reshape(bridges + 1, len(real), bridges)
+    waymarks = _labelled_waymarks(*_paired(real, fake), bridges)
+    scores = _bridge_scores(module, join(waymarks)).reshape(bridges + 1, -1, bridges)
     near, far = (part.diagonal(dim1=0, dim2=2) for part in (scores[:-1], scores[1:]))
     return logistic_loss(far, near)
+
+
+def _paired(real: Any, fake: Any) -> tuple[Any, Any]:
+    """Return as many real samples as fakes; with labels, those at one place have the same label."""
+    import torch
+
+    if not isinstance(real, Labelled):
+        n = min(len(real), len(fake))
+        return real[:n], fake[:n]
+    ranked = []
+    for batch in (real, fake):
+        order = torch.argsort(batch.label, stable=True)
+        label = batch.label[order]
+        rank = torch.arange(len(label), device=label.device) - torch.searchsorted(label, label)
+        ranked.append((batch[order], torch.stack([label, rank], dim=1)))
+    keys = torch.cat([key for _, key in ranked])
+    _, place, times = torch.unique(keys, dim=0, return_inverse=True, return_counts=True)
+    twice = times[place] == 2  # the k-th real sample of a label has a k-th fake of it
+    found = ranked[0][0][twice[: len(real)]], ranked[1][0][twice[len(real) :]]
+    if not len(found[0]):
+        raise InputError("real and propose have no label in common in a batch; use a larger batch_size, or Network()")
+    return found
+
+
+def _log_prior(module: Any, real: Labelled, fake: Labelled) -> Tensor:
+    """Return how much more often each label comes up among real samples than among fakes, as a logarithm."""
+    counts = [label_numbers(module, batch.label).sum(0) + 0.5 for batch in (real, fake)]  # half a sample: never log 0
+    shares = [count / count.sum() for count in counts]
+    return (shares[0] / shares[1]).log()
+
+
+def _labelled_waymarks(real: Any, fake: Any, bridges: int) -> list[Any]:
+    """Return the waymarks of paired samples, each with the labels that both have."""
+    (x_real, label), (x_fake, _) = parts(real), parts(fake)
+    mixed = _waymarks(x_real, x_fake, bridges)
+    return [x if label is None else Labelled(x, label) for x in mixed]
 
 
 def _waymarks(real: Tensor, fake: Tensor, bridges: int) -> Tensor:
@@ -130,13 +187,15 @@ def _waymarks(real: Tensor, fake: Tensor, bridges: int) -> Tensor:
     return angle.cos() * fake + angle.sin() * real
 
 
-def _quadratic(module: Any, x: Tensor) -> Tensor:
+def _quadratic(module: Any, x: Tensor, label: Tensor | None) -> Tensor:
     """Return the numbers and all products of two; of many numbers, those along common axes and their squares."""
     import torch
 
+    own = [] if label is None else [label]
     if hasattr(module, "axes"):
         x = x @ module.axes
-        return torch.cat([x, x[:, module.squared] ** 2], dim=1)
+        return torch.cat([x, x[:, module.squared] ** 2, *own], dim=1)
+    x = torch.cat([x, *own], dim=1)
     row, column = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
     return torch.cat([x, x[:, row] * x[:, column]], dim=1)
 

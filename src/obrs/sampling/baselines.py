@@ -21,8 +21,8 @@ from ..errors import InputError
 from ..types import Array
 from .model import Model
 from .proposals import Batch, concatenate, propose_batch, score_batch, take, warn_of_train_mode
-from .rejection import gather
 from .samples import Calls, Samples, unjudged
+from .streams import gather
 
 __all__ = ["SIR", "TopK", "Truncation"]
 
@@ -172,7 +172,7 @@ class Truncation:
     def _blocks(self, model: Model, n: int, seed: int, report: Report) -> Iterator[Samples]:
         for at in range(0, n, self.batch_size):
             begun, ids = perf_counter(), np.arange(at, min(at + self.batch_size, n))
-            x = propose_batch(lambda ids: model.generate(self._latent(model, ids, seed)), ids)
+            x = propose_batch(lambda ids: model.make(self._latent(model, ids, seed), model.label(ids, seed=seed)), ids)
             end = int(ids[-1]) + 1
             report(end, end)
             yield unjudged(x, ids, calls=Calls(generator=len(ids)), seconds=perf_counter() - begun)
@@ -214,7 +214,7 @@ def _choose(
         for at in range(0, size, sampler.batch_size):
             batch = np.arange(at, min(at + sampler.batch_size, size))
             x = propose_batch(partial(model.propose, seed=seed), batch)
-            scores[batch] = score_batch(model.log_ratio, x, len(batch))[1]
+            scores[batch] = score_batch(model.score, x, len(batch))[1]
             ids = chosen.add(batch, scores[batch])
             shelf.add(batch, x, np.unique(ids[ids >= 0]))
             report(int(batch[-1]) + 1, int(batch[-1]) + 1)

@@ -4,9 +4,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from operator import itemgetter
 from typing import Any
 
 from ..acceptance import DRS, Unbudgeted
+from ..errors import InputError
 from ..types import LogRatio, Proposal
 from .model import Model
 from .rejection import sample, sample_pool, sample_with
@@ -19,6 +21,7 @@ class _Rejection(ABC):
     """A function of `rejection.py`, called with the proposal and the log-ratio of a model."""
 
     batch_size: int | None
+    by_label: bool = False
 
     @classmethod
     def at_budget(cls, budget: float) -> Any:
@@ -27,8 +30,12 @@ class _Rejection(ABC):
 
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Keep n samples."""
-        options = {"batch_size": self.batch_size, "seed": seed, "progress": progress}
-        return self._keep(partial(model.propose, seed=seed), model.log_ratio, n, options)
+        options: dict[str, Any] = {"batch_size": self.batch_size, "seed": seed, "progress": progress}
+        if self.by_label:
+            if model.labels is None:
+                raise InputError("by_label needs a model with labels; give Model(..., labels=...)")
+            options["groups"] = itemgetter(1)
+        return self._keep(partial(model.propose, seed=seed), model.score, n, options)
 
     @abstractmethod
     def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples: ...
@@ -41,6 +48,7 @@ class OBRS(_Rejection):
     Args:
         budget: Proposals per kept sample.
         batch_size: Proposals per call.
+        by_label: Fit one c for each label of a conditional model, so that no class vanishes.
 
     Example:
         >>> import numpy as np
@@ -54,6 +62,7 @@ class OBRS(_Rejection):
 
     budget: float = 2.6
     batch_size: int | None = None
+    by_label: bool = False
 
     def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples:
         return sample(propose, log_ratio, n, budget=self.budget, **options)
@@ -66,10 +75,12 @@ class PoolOBRS(_Rejection):
     Args:
         budget: Proposals per kept sample.
         batch_size: Proposals per call.
+        by_label: Choose from each label of a conditional model in proportion to its proposals.
     """
 
     budget: float = 2.6
     batch_size: int | None = None
+    by_label: bool = False
 
     def _keep(self, propose: Proposal, log_ratio: LogRatio, n: int, options: dict[str, Any]) -> Samples:
         return sample_pool(propose, log_ratio, n, pool=ceil(n * self.budget), **options)

@@ -20,8 +20,8 @@ from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
 from .model import Model
 from .proposals import Batch, concatenate, length, propose_batch, score_batch, take, warn_of_train_mode
-from .rejection import gather
 from .samples import Calls, Samples, join
+from .streams import gather
 
 __all__ = ["MHGAN"]
 
@@ -157,7 +157,7 @@ class MHGAN:
         uniform = uniform_columns(chains * self.steps, columns, seed=seed, purpose=Purpose.CHAIN)[:, 0]
         size = length(real)
         index = np.minimum((uniform * size).astype(np.int64), size - 1)  # the product may round up to size
-        return score_batch(model.log_ratio, take(real, index), len(index))[1]
+        return score_batch(model.score, take(real, index), len(index))[1]
 
     def _run(self, model: Model, chains: Ints, anchor: Floats | None, seed: int) -> _Ends:
         """Run chains from real samples with scores `anchor`, or from their first proposals.
@@ -172,7 +172,7 @@ class MHGAN:
         for at in range(0, self.steps, wide):
             block = chains[:, None] * self.steps + np.arange(at, min(at + wide, self.steps))
             batch = propose_batch(partial(model.propose, seed=seed), block.reshape(-1))
-            proposed = score_batch(model.log_ratio, batch, block.size)[1].reshape(block.shape)
+            proposed = score_batch(model.score, batch, block.size)[1].reshape(block.shape)
             uniform = uniform_columns(block, range(_RESTART + 1), seed=seed, purpose=Purpose.CHAIN)
             column = np.full(count, -1)  # of this block, where the chain is now
             for k in range(block.shape[1]):

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from .._groups import any_labels
 from .._inputs import check_budget
 from .._names import lookup
-from ..errors import InputTypeError
+from ..errors import InputError, InputTypeError
 from .model import Model
-from .proposals import no_grad
+from .proposals import no_grad, take
 from .registry import SAMPLERS, Sampler
 from .samples import Samples
 
@@ -43,7 +44,8 @@ def compare(
     n: int,
     *,
     budget: float = 2.6,
-    metrics: Mapping[str, Callable[[Any], float]] | None = None,
+    metrics: Mapping[str, Callable[..., float]] | None = None,
+    per_label: bool = False,
     repeats: int = 1,
     seed: int = 0,
 ) -> Comparison:
@@ -51,10 +53,13 @@ def compare(
 
     Args:
         samplers: Names in `SAMPLERS`, which are set to the budget, or samplers with your own constants.
-        model: The model.
+        model: The model; it may be conditional, `Model(..., labels=...)`.
         n: Samples from each.
         budget: Generator calls per sample to match.
-        metrics: Numbers to compute from the samples, by name: `{"precision": lambda x: ...}`.
+        metrics: Numbers to compute from the samples, by name: `{"precision": lambda x: ...}`. Of a conditional model
+            they get samples and labels, `lambda x, y: ...`.
+        per_label: Also compute each metric from the samples of each label alone, as `precision[label]`; NaN where a
+            sampler kept none of a label that another one kept.
         repeats: Runs of each with seeds `seed`, `seed + 1`, …; with more than one, means and `… sd` are given.
         seed: First seed.
 
@@ -75,22 +80,31 @@ def compare(
     chosen = [(s if isinstance(s, str) else repr(s), _sampler(s, budget)) for s in samplers]
     if not isinstance(model, Model):
         raise InputTypeError(f"compare works on a Model(generate, log_ratio, dim), got {type(model).__name__}")
+    if per_label and model.labels is None:
+        raise InputError("per_label needs a model with labels; give Model(..., labels=...)")
     bare = _bare_seconds(model, n, seed)
     rows = Comparison()
     for name, sampler in chosen:
-        runs = [_run(sampler, model, n, seed + i, metrics or {}, bare) for i in range(repeats)]
+        runs = [_run(sampler, model, n, seed + i, metrics or {}, per_label, bare) for i in range(repeats)]
         row: dict[str, Any] = {"sampler": name}
-        for key in runs[0]:
-            values = [run[key] for run in runs]
+        for key in dict.fromkeys(key for run in runs for key in run):
+            values = [run.get(key, np.nan) for run in runs]
             row[key] = float(np.mean(values))
             if repeats > 1:
                 row[f"{key} sd"] = float(np.std(values, ddof=1))
         rows.append(row)
-    return rows
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return Comparison({key: row.get(key, np.nan) for key in keys} for row in rows)
 
 
 def _run(
-    sampler: Sampler, model: Model, n: int, seed: int, metrics: Mapping[str, Callable[[Any], float]], bare: float
+    sampler: Sampler,
+    model: Model,
+    n: int,
+    seed: int,
+    metrics: Mapping[str, Callable[..., float]],
+    per_label: bool,
+    bare: float,
 ) -> dict[str, float]:
     begun = perf_counter()
     kept: Samples = sampler(model, n, seed=seed, progress=False)
@@ -99,7 +113,14 @@ def _run(
     names = {"generator": "G", "critic": "D", "generator_gradient": "G grad", "critic_gradient": "D grad"}
     row = {short: calls[key] / n for key, short in names.items()}
     row["time"] = seconds / bare
-    return {**row, **{name: float(metric(kept.x)) for name, metric in metrics.items()}}
+    parts = {"": kept.x if model.labels is not None else (kept.x,)}
+    if per_label:
+        labels = any_labels(kept.x[1])
+        for label in np.unique(labels).tolist():
+            parts[f"[{label}]"] = take(kept.x, np.flatnonzero(labels == label))
+    for name, metric in metrics.items():
+        row |= {f"{name}{which}": float(metric(*part)) for which, part in parts.items()}
+    return row
 
 
 def _bare_seconds(model: Model, n: int, seed: int) -> float:

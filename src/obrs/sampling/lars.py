@@ -32,7 +32,7 @@ from ..draws import accept, normals
 from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
 from ..types import Array
-from .rejection import collect, stream
+from .streams import collect, stream
 
 __all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "with_base"]
 

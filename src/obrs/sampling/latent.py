@@ -22,8 +22,8 @@ from ..fitting.seeds import own_noise
 from ..types import Array
 from .model import Model
 from .proposals import concatenate, no_grad, score_batch, warn_of_train_mode
-from .rejection import gather, stream
 from .samples import Calls, Samples, first
+from .streams import Limits, gather, stream
 
 __all__ = ["BudgetedLatentRS", "LatentRS", "LatentRSGA", "LatentWeights"]
 __all__ += ["fit_latent_weights", "fit_latent_weights_to_ratio"]
@@ -203,7 +203,7 @@ class _LatentSampler:
         rule, propose = Budgeted(self._log_c(weights, model, seed)), partial(model.latent, seed=seed)
         latents = stream(propose, lambda z: weights(z).log(), rule, batch_size=self.batch_size, seed=seed)
         with reporting(n, progress) as report:
-            kept = gather(self._generated(model, weights, latents, n, report), n, max_proposed=self.max_proposed)
+            kept = gather(self._generated(model, weights, latents, n, report), n, limits=Limits(self.max_proposed))
         return replace(kept, proposed=int(kept.ids[-1]) + 1, next_id=int(kept.ids[-1]) + 1)
 
     def _log_c(self, weights: LatentWeights, model: Model, seed: int) -> float:
@@ -221,7 +221,7 @@ class _LatentSampler:
                 x = model.generate(part.x) if len(part) else part.x
             calls, unknown = Calls(generator=len(part)), np.full(len(part), np.nan)
             report(kept, proposed)
-            yield replace(part, x=x, log_ratio=unknown, calls=calls, executed_calls=calls)
+            yield replace(part, x=x, log_ratio=unknown, calls=calls, executed_calls=calls, runs=(), rule=None)
 
 
 @dataclass(frozen=True)
@@ -336,6 +336,7 @@ class _Draw:
     """Draw latents and what the frozen generator makes of them; the seed decides all randomness of a training."""
 
     def __init__(self, model: Model, who: str, seed: int) -> None:
+        model.need_no_labels(who)
         self.generate, self.like = model.generate, model.latent(np.arange(1), seed=seed)
         if not is_torch_array(self.like):
             raise InputTypeError(f"{who} needs a model of torch; give Model(..., like=torch.empty(0))")

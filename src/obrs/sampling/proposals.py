@@ -18,12 +18,12 @@ from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is
 
 from .._arrays import as_floats, host_view, like
 from .._inputs import check_ratios
-from .._progress import Report
 from ..errors import InputError, InputTypeError
 from ..types import LogRatio, Proposal
 
-__all__ = ["Batch", "Proposals", "check_length", "concatenate", "holds_torch", "leaves", "length", "map_leaves", "move"]
-__all__ += ["no_grad", "proposal", "propose_batch", "score_batch", "score_proposals", "take", "warn_of_train_mode"]
+__all__ = ["NOTHING", "Batch", "Proposals", "check_length", "concatenate", "holds_torch", "join_proposals"]
+__all__ += ["label_batch", "leaves", "length", "map_leaves", "move", "no_grad", "proposal", "propose_batch"]
+__all__ += ["score_batch", "score_proposals", "take", "warn_of_train_mode"]
 
 Batch = Any
 Floats = np.ndarray[Any, Any]
@@ -49,18 +49,27 @@ class Proposals:
         return len(self.ids)
 
 
-def score_proposals(
-    propose: Proposal, log_ratio: LogRatio, ids: Floats, size: int, report: Report = lambda kept, proposed: None
-) -> Proposals:
-    """Make and score the proposals with these ids, `size` at a time."""
+def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Floats) -> Proposals:
+    """Make and score the proposals with these ids."""
     begun = perf_counter()
-    batches, scores = [], []
-    for at in range(0, len(ids), size):
-        batch = propose_batch(propose, ids[at : at + size])
-        batches.append(batch)
-        scores.append(score_batch(log_ratio, batch, length(batch))[1])
-        report(at + length(batch), at + length(batch))
-    return Proposals(concatenate(batches), ids, np.concatenate(scores), perf_counter() - begun)
+    batch = propose_batch(propose, ids)
+    scores = score_batch(log_ratio, batch, len(ids))[1]
+    return Proposals(batch, ids, scores, perf_counter() - begun)
+
+
+NOTHING = Proposals(np.empty(0), np.empty(0, np.int64), np.empty(0), 0.0)
+"""No proposals."""
+
+
+def join_proposals(parts: Sequence[Proposals]) -> Proposals:
+    """Put proposals one after the other."""
+    parts = [part for part in parts if len(part)] or [NOTHING]
+    return Proposals(
+        concatenate([part.x for part in parts]),
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.log_ratio for part in parts]),
+        sum(part.seconds for part in parts),
+    )
 
 
 def proposal(fn: Callable[[int], Batch]) -> Callable[[Any], Batch]:
@@ -98,17 +107,40 @@ def _named(who: str) -> Iterator[None]:
             reason = str(error).splitlines()[0]
             raise InputError(f"{who} mixes devices, move the model or its input: {reason}") from error
         if hasattr(error, "add_note"):  # Python 3.11
-            hint = "; it gets an array of ids, wrap a fn(n) with obrs.proposal(fn)" if who == "propose" else ""
-            error.add_note(f"raised by {who} while obrs was sampling{hint}")
+            error.add_note(f"raised by {who} while obrs was sampling")
         raise
 
 
 def propose_batch(propose: Callable[[Any], Batch], ids: Floats) -> Batch:
     """Ask for the proposals with these ids."""
-    with no_grad(), _named("propose"):
-        batch = propose(ids)
-    check_length(batch, len(ids), "propose")
+    if not callable(propose):
+        raise InputTypeError(f"propose must be a function propose(ids) -> batch, got {type(propose).__name__}")
+    try:
+        with no_grad(), _named("propose"):
+            batch = propose(ids)
+        check_length(batch, len(ids), "propose")
+    except Exception as error:
+        if _takes_a_number(propose):
+            raise InputTypeError(
+                "propose gets an array of ids and took it for a number of samples; wrap it: obrs.proposal(fn)"
+            ) from error
+        raise
     return batch
+
+
+def _takes_a_number(propose: Callable[[Any], Batch]) -> bool:
+    """Tell whether a proposal that failed is a `fn(n)`: asked for 2 and 3 samples, it makes 2 and 3."""
+    try:
+        with no_grad():
+            return all(length(propose(n)) == n for n in (2, 3))
+    except Exception:  # whatever it raises, it does not make n samples
+        return False
+
+
+def label_batch(groups: Callable[[Any], Any], batch: Batch) -> Any:
+    """Ask for the labels of a batch."""
+    with no_grad(), _named("groups"):
+        return groups(batch)
 
 
 def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> tuple[Any, Floats]:
@@ -184,8 +216,13 @@ def map_leaves(function: Callable[[Any], Any], batch: Batch) -> Batch:
     if isinstance(batch, dict):
         return {key: function(value) for key, value in batch.items()}
     if isinstance(batch, tuple):
-        return tuple(function(value) for value in batch)
+        return _as_tuple([function(value) for value in batch], batch)
     return function(batch)
+
+
+def _as_tuple(values: Sequence[Any], batch: Any) -> Any:
+    """Return a tuple of the kind of `batch`, which may have names."""
+    return type(batch)(*values) if hasattr(batch, "_fields") else tuple(values)
 
 
 def leaves(batch: Batch) -> list[Any]:
@@ -233,7 +270,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     if isinstance(first, dict):
         return {key: concatenate([batch[key] for batch in batches]) for key in first}
     if isinstance(first, tuple):
-        return tuple(concatenate([batch[i] for batch in batches]) for i in range(len(first)))
+        return _as_tuple([concatenate([batch[i] for batch in batches]) for i in range(len(first))], first)
     return array_namespace(first).concat(list(batches), axis=0)
 
 

@@ -82,7 +82,8 @@ class _Refiner(ABC):
 
     def _refined(self, model: Model, ids: Floats, seed: int) -> Batch:
         """Return the samples with these ids."""
-        latent, z = self.space == "latent", model.latent(ids, seed=seed)
+        latent, z, y = self.space == "latent", model.latent(ids, seed=seed), model.label(ids, seed=seed)
+        model = model.given(y)  # labels stay as they are
         start = z if latent else _one_array(_generate(model, z))
         wide = model.dim + model.dim % 2  # normals come in pairs of columns
 
@@ -91,7 +92,8 @@ class _Refiner(ABC):
             return self._std(step) * normal_columns(ids, columns, seed=seed, purpose=Purpose.LANGEVIN, like=z)
 
         end = _evolve(start, self._drift(model, start), self.steps, noise if self._std(0) else None, self.clip)
-        return _generate(model, end) if latent else end
+        x = _generate(model, end) if latent else end
+        return x if y is None else (x, y)
 
     @abstractmethod
     def _drift(self, model: Model, start: Tensor) -> Drift:
@@ -288,8 +290,9 @@ def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats:
     steepest = []
     for start in range(_PAIRS_FROM, _PAIRS_FROM + 2 * pairs * repeats, 2 * pairs):
         z = model.latent(np.arange(start, start + 2 * pairs), seed=seed)
-        x = _generate(model, z)
-        d = score_batch(model.log_ratio, x, 2 * pairs)[1]
+        here = model.given(model.label(np.arange(2 * pairs) // 2, seed=seed))  # both of a pair have one label
+        x = _generate(here, z)
+        d = score_batch(here.log_ratio, x, 2 * pairs)[1]
         where: Any = host_view(z if space == "latent" else _one_array(x))
         gap = where[::2].astype(np.float64) - where[1::2]
         distance = np.linalg.norm(gap.reshape(pairs, -1), axis=1)

@@ -1,37 +1,44 @@
 """Rejection with a budget: from a proposal and a log-ratio to kept samples.
 
 `sample` has two ways. A small pool is drawn whole, and exactly n of it are selected (`sample_pool`). Otherwise the
-first proposals fit a rule, and the rule judges batch after batch (`stream`) until n are kept (`collect`).
-
-A proposal has an id; whether it is kept is a pure function of (seed, id, log-ratio, rule). So the kept set does not
-depend on batch size, backend or number of workers. A run can stop anywhere and go on. On the same ids a larger budget
-keeps a subset.
+first proposals, the pilot, fit a rule (`pilot.py`), and the rule judges batch after batch until n are kept
+(`streams.py`). `sample_proposals` judges a fixed number of proposals instead, and keeps what the rule accepts. With
+groups each label has a constant of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from itertools import chain, count
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from .._inputs import check_budget, check_count
-from .._progress import Report, reporting
-from ..acceptance import Budgeted
-from ..draws import Purpose, uniform_columns
-from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
+from .._groups import groups_of
+from .._inputs import check_count, is_number
+from .._progress import reporting
+from ..draws import Purpose, words
+from ..errors import InputError
 from ..selection import inclusion_probability, select
-from ..types import LogRatio, Proposal, Rule
-from .proposals import Proposals, move, score_proposals, take, warn_of_train_mode
-from .samples import Calls, Samples, first, join
+from ..types import Array, LogRatio, Proposal, Rule
+from .pilot import PILOT, Course, Fit, LabelsOf, make_pilot, make_proposals, number_of, salvaged, warn_of_thin_groups
+from .proposals import NOTHING, Proposals, join_proposals, label_batch, warn_of_train_mode
+from .samples import Samples, join, stopped
+from .streams import (
+    Limits,
+    blocks,
+    chosen,
+    collect_within,
+    cut_short,
+    deciding_uniforms,
+    judge,
+    judge_all,
+    keeping,
+    reported,
+)
 
-__all__ = ["adaptive_stream", "collect", "gather", "sample", "sample_pool", "sample_with", "stream"]
+__all__ = ["sample", "sample_pool", "sample_proposals", "sample_with"]
 
-PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
-_BATCH = 1024
-_AHEAD = 1 << 15  # uniforms drawn at a time
+_MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin groups
 
 
 def sample(
@@ -39,10 +46,15 @@ def sample(
     log_ratio: LogRatio,
     n: int,
     *,
-    budget: float,
+    budget: float | Mapping[Any, float] | Array,
+    groups: LabelsOf | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
     calibrate: "int | Rule | None" = None,
     batch_size: int | None = None,
     seed: int = 0,
+    start: int = 0,
+    max_proposed: int | None = None,
+    max_seconds: float | None = None,
     progress: bool | None = None,
 ) -> Samples:
     """Keep exactly `n` samples at `budget` proposals each.
@@ -50,15 +62,29 @@ def sample(
     If n·K is at most 4096 the whole pool is drawn and exactly n of it are selected. Otherwise the first 4096
     proposals fit the rule, are judged by it like all others, and more are drawn until n are kept.
 
+    With `groups`, each label has a constant of its own (`Grouped`): all keep the same share of their proposals, or have
+    the `shares` of what is kept. The pilot grows, to 65536 proposals at most, until each group has 200; a warning names
+    groups that have fewer. `kept.rule.groups` says what was done to each group, and where a smaller budget would do.
+
     Args:
         propose: Makes the proposals with these ids, `propose(ids)`; see `proposal` for a `fn(n)`.
         log_ratio: Scores a batch, shape `(n,)`.
         n: Samples wanted.
-        budget: Proposals per kept sample.
-        calibrate: How many proposals to fit the rule on; or a fitted rule.
+        budget: Proposals per kept sample; with groups also a dict by label, or an array in the order of the labels.
+        groups: Finds the labels in a batch, `groups(batch) -> labels`: integers or text.
+        shares: The shares of the groups among the kept, a dict by label or an array; numbers of samples do as well.
+        calibrate: How many proposals to fit the rule on; or a fitted rule, such as the `rule` of an earlier run.
         batch_size: Proposals per call; 1024 by default.
         seed: Decides acceptance; the proposal has its own.
+        start: First id; the `next_id` of an earlier run goes on after it.
+        max_proposed: Make at most so many proposals.
+        max_seconds: Give up after this time.
         progress: Show a bar; None shows one on a terminal.
+
+    Raises:
+        ExhaustedError: Proposals or seconds ran out; `.partial` has what was kept.
+        Interrupted: Ctrl-C; `.partial` has what was kept. An exception of `propose` or `log_ratio` gets a `.partial`,
+            too. During the pilot it has what a rule fitted so far would keep.
 
     Example:
         >>> from obrs import normals
@@ -66,15 +92,109 @@ def sample(
         >>> len(kept), kept.proposed
         (100, 200)
     """
-    n, k = check_count(n, "n"), check_budget(budget)
-    options: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "progress": progress}
+    n, fit = check_count(n, "n"), Fit(budget, groups, shares)
+    course = Course(batch_size, seed, start, max_proposed, max_seconds, progress)
     if callable(calibrate):
-        fitted: Rule = calibrate
-        return sample_with(propose, log_ratio, n, lambda scores: fitted, pilot=0, **options)
-    if calibrate is None and n * k <= PILOT:
-        return sample_pool(propose, log_ratio, n, pool=ceil(n * k), **options)
-    pilot = PILOT if calibrate is None else check_count(calibrate, "calibrate")
-    return sample_with(propose, log_ratio, n, lambda scores: Budgeted.fit(scores, k), pilot=pilot, **options)
+        return _until_n(propose, log_ratio, n, fit.given(calibrate), 0, course)
+    if calibrate is not None:
+        return _until_n(propose, log_ratio, n, fit, check_count(calibrate, "calibrate"), course)
+    total = n * fit.largest_budget
+    if total <= PILOT and is_number(budget):
+        return _of_pool(propose, log_ratio, n, ceil(total), fit, course)
+    most = max(PILOT, min(total, _MOST_PILOT))
+    return _until_n(propose, log_ratio, n, fit, min(PILOT, ceil(total)), course, most)
+
+
+def sample_pool(
+    propose: Proposal,
+    log_ratio: LogRatio,
+    n: int,
+    *,
+    pool: int,
+    groups: LabelsOf | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    start: int = 0,
+    max_proposed: int | None = None,
+    max_seconds: float | None = None,
+    progress: bool | None = None,
+) -> Samples:
+    """Keep exactly `n` of exactly `pool` proposals, each with probability min(c r, 1).
+
+    With `groups`, each label has a constant of its own, and a number of the n in proportion to its proposals or as
+    `shares` says, rounded by largest remainder. A group that gets none of the n is missing from averages, too.
+
+    Args:
+        propose, log_ratio, n: As for `sample`.
+        pool: Proposals to choose from.
+        groups, shares, batch_size, seed, start, max_proposed, max_seconds, progress: As for `sample`.
+
+    Raises:
+        ExhaustedError: Proposals or seconds ran out; `.partial` has as large a share of the proposals that were made.
+        Interrupted: Ctrl-C; `.partial` likewise.
+
+    Example:
+        >>> from obrs import normals
+        >>> kept = sample_pool(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x, 25, pool=65)
+        >>> len(kept), kept.executed
+        (25, 65)
+    """
+    n, pool = check_count(n, "n"), check_count(pool, "pool")
+    if n > pool:
+        raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
+    course = Course(batch_size, seed, start, max_proposed, max_seconds, progress)
+    return _of_pool(propose, log_ratio, n, pool, Fit(pool / n, groups, shares), course)
+
+
+def sample_proposals(
+    propose: Proposal,
+    log_ratio: LogRatio,
+    proposed: int,
+    *,
+    budget: float | Mapping[Any, float] | Array,
+    groups: LabelsOf | None = None,
+    shares: Mapping[Any, float] | Array | None = None,
+    calibrate: "int | Rule | None" = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    start: int = 0,
+    max_seconds: float | None = None,
+    progress: bool | None = None,
+) -> Samples:
+    """Make exactly `proposed` proposals and keep those that the rule accepts, about 1 in `budget`.
+
+    The cost is fixed, the number kept is not. The first 4096 proposals fit the rule, or all if there are fewer; with
+    groups, more as for `sample`.
+
+    Args:
+        propose, log_ratio: As for `sample`.
+        proposed: Proposals to make.
+        budget, groups, shares, calibrate, batch_size, seed, start, max_seconds, progress: As for `sample`.
+
+    Example:
+        >>> from obrs import normals
+        >>> kept = sample_proposals(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x - 0.5, 10_000, budget=4)
+        >>> kept.proposed, len(kept)
+        (10000, 2491)
+    """
+    proposed, fit = check_count(proposed, "proposed"), Fit(budget, groups, shares)
+    course = Course(batch_size, seed, start, proposed, max_seconds, progress)
+    pilot, most = PILOT, _MOST_PILOT
+    if callable(calibrate):
+        fit, pilot = fit.given(calibrate), 0
+    elif calibrate is not None:
+        pilot, most = check_count(calibrate, "calibrate"), 0
+    warn_of_train_mode(propose, log_ratio)
+    parts: list[Samples] = []
+    with reporting(proposed, course.progress) as report, keeping(lambda: join(parts) if parts else None):
+        for part in _judged(propose, log_ratio, fit, pilot, course, most):
+            parts.append(part)
+            made = int(part.next_id) - course.start
+            report(made, made)
+            if made < proposed and course.limits.out_of_time:
+                raise cut_short(f"{course.max_seconds:g} seconds", "raise max_seconds", None, join(parts))
+    return join(parts)
 
 
 def sample_with(
@@ -100,298 +220,76 @@ def sample_with(
         >>> len(kept)
         50
     """
-    n, size = check_count(n, "n"), check_count(_BATCH if batch_size is None else batch_size, "batch_size")
+    course = Course(batch_size, seed, progress=progress)
+    return _until_n(propose, log_ratio, check_count(n, "n"), Fit(1.0, own=fit), check_count(pilot, "pilot"), course)
+
+
+def _until_n(
+    propose: Proposal, log_ratio: LogRatio, n: int, fit: Fit, pilot: int, course: Course, most: float = 0
+) -> Samples:
+    """Judge proposals by a rule that is fitted to the first of them, until n are kept."""
     warn_of_train_mode(propose, log_ratio)
-    with reporting(n, progress) as report:
-        pilot_batch = score_proposals(propose, log_ratio, np.arange(pilot), size) if pilot else None
-        rule = fit(np.empty(0) if pilot_batch is None else pilot_batch.log_ratio)
-        judged = [] if pilot_batch is None else [_judge(pilot_batch, rule, _deciding_uniforms(pilot_batch.ids, seed))]
-        rest = _judge_all(propose, log_ratio, lambda batch: rule, _blocks(size, start=pilot), seed)
-        return collect(_reported(chain(judged, rest), report), n)
+    remedy = "let the stream go on" if course.stop is None else "raise max_proposed"
+    limits = Limits(None, course.max_seconds, course.limits.begun)  # the proposals end by themselves
+    with reporting(n, course.progress) as report:
+        judged = _judged(propose, log_ratio, fit, pilot, course, most, n)
+        return collect_within(limits, reported(judged, report), n, remedy=remedy)
 
 
-def sample_pool(
+def _judged(
     propose: Proposal,
     log_ratio: LogRatio,
-    n: int,
-    *,
-    pool: int,
-    batch_size: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> Samples:
-    """Keep exactly `n` of exactly `pool` proposals, each with probability min(c r, 1).
+    fit: Fit,
+    pilot: int,
+    course: Course,
+    most: float,
+    n: int | None = None,
+) -> Iterator[Samples]:
+    """Make the pilot and fit the rule; then yield what it keeps of the pilot, and of batch after batch."""
+    made = make_pilot(propose, log_ratio, fit, pilot, course, most, n)
+    rule = fit(made)
+    if len(made):
+        yield judge(made, rule, deciding_uniforms(made.ids, course.seed))
+    grid = blocks(course.size, course.start + len(made), course.stop)
+    yield from judge_all(propose, log_ratio, lambda batch: rule, grid, course.seed)
 
-    Example:
-        >>> from obrs import normals
-        >>> kept = sample_pool(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x, 25, pool=65)
-        >>> len(kept), kept.executed
-        (25, 65)
-    """
-    n, pool = check_count(n, "n"), check_count(pool, "pool")
-    if n > pool:
-        raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
-    size = check_count(_BATCH if batch_size is None else batch_size, "batch_size")
+
+def _of_pool(propose: Proposal, log_ratio: LogRatio, n: int, pool: int, fit: Fit, course: Course) -> Samples:
+    """Make a pool, and choose exactly n of it."""
+    made = [NOTHING]
+
+    def so_far() -> Samples:
+        """Choose as large a share of the part of the pool that there is."""
+        some = join_proposals(made)
+        return _chosen(some, len(some) * n // pool, fit, course.seed)
+
     warn_of_train_mode(propose, log_ratio)
-    with reporting(pool, progress) as report:
-        proposals = score_proposals(propose, log_ratio, np.arange(pool), size, report)
+    with reporting(pool, course.progress) as report:
+        make_proposals(made, pool, propose, log_ratio, course, so_far, n, report)
+    if number_of(made) < pool:
+        raise cut_short(f"{number_of(made)} proposals", "raise max_proposed", n, salvaged(so_far))
+    if fit.groups is not None:
+        warn_of_thin_groups(fit, made)
+    return _chosen(join_proposals(made), n, fit, course.seed)
+
+
+def _chosen(pool: Proposals, n: int, fit: Fit, seed: int) -> Samples:
+    """Choose exactly n of a pool; with groups, as many of each as is its part."""
     begun = perf_counter()
-    index = select(proposals.log_ratio, n, seed=seed)
-    log_share = np.log(inclusion_probability(proposals.log_ratio, n)[index])
-    return _kept(proposals, index, lambda log_ratio, x: log_ratio - log_share, begun)
+    groups: dict[str, Any] = {}
+    if fit.groups is not None:
+        labels = label_batch(fit.groups, pool.x)
+        equal = groups_of(labels, pool.log_ratio.shape).size  # all groups keep the same share of their proposals
+        groups = {"groups": labels, "shares": equal if fit.shares is None else fit.shares}
+    if n:
+        index = select(pool.log_ratio, n, seed=_seed_of(pool, seed), **groups)
+        log_pi = np.log(inclusion_probability(pool.log_ratio, n, **groups)[index])
+    else:
+        index, log_pi = np.empty(0, np.int64), np.empty(0)
+    return stopped(chosen(pool, index, lambda log_ratio, x: log_ratio - log_pi, begun), "pool")
 
 
-def stream(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    rule: Rule,
-    *,
-    batch_size: int,
-    seed: int = 0,
-    start: int = 0,
-    stop: int | None = None,
-    shard: tuple[int, int] = (0, 1),
-) -> Iterator[Samples]:
-    """Judge proposals batch by batch, forever or until `stop`; yield what each batch keeps.
-
-    Args:
-        propose: Makes proposals by id.
-        log_ratio: Scores them.
-        rule: A rule, such as `Budgeted.fit(log_ratios, budget)`.
-        batch_size: Proposals per call.
-        seed: Decides acceptance.
-        start: First id; the `next_id` of an earlier run resumes it.
-        stop: Id to end before.
-        shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would make.
-
-    Example:
-        >>> from obrs import Budgeted, normals
-        >>> batches = stream(
-        ...     lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x, Budgeted(-1.0), batch_size=50, stop=200
-        ... )
-        >>> [part.proposed for part in batches]
-        [50, 50, 50, 50]
-    """
-    size, worker, workers = check_count(batch_size, "batch_size"), *_shard(shard)
-    if start < 0:
-        raise InputError(f"start must be an id of at least 0, got {start}")
-    if not callable(rule):
-        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
-    warn_of_train_mode(propose, log_ratio)
-    return _judge_all(propose, log_ratio, lambda batch: rule, _blocks(size, start, stop, worker, workers), seed)
-
-
-def adaptive_stream(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    *,
-    budget: float,
-    batch_size: int,
-    seed: int = 0,
-    start: int = 0,
-    stop: int | None = None,
-) -> Iterator[Samples]:
-    """Like `stream`, with c refitted from all log-ratios seen so far whenever their number has doubled.
-
-    Use it for models that drift and for starts that are badly calibrated. If the proposals settle, the rate tends to
-    1/budget. The price is a sort per doubling, and that a decision depends on the proposals before it: on the same ids
-    another batch size may keep others, and a larger budget need not keep a subset.
-
-    Example:
-        >>> from obrs import normals
-        >>> parts = adaptive_stream(
-        ...     lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: 2 * x, budget=3, batch_size=500, stop=6000
-        ... )
-        >>> abs(sum(len(part) for part in parts) / 6000 - 1 / 3) < 0.02
-        True
-    """
-    k, size = check_budget(budget), check_count(batch_size, "batch_size")
-    seen: list[Any] = []
-    number, fitted_on = 0, 0
-    current: Any = None
-
-    def rule_for(batch: Proposals) -> Rule:
-        nonlocal number, fitted_on, current
-        seen.append(batch.log_ratio)
-        number += len(batch)
-        if current is None or number >= 2 * fitted_on:
-            current, fitted_on = Budgeted.fit(np.concatenate(seen), k), number
-        fitted: Rule = current
-        return fitted
-
-    warn_of_train_mode(propose, log_ratio)
-    return _judge_all(propose, log_ratio, rule_for, _blocks(size, start, stop), seed)
-
-
-def collect(
-    batches: Iterable[Samples],
-    n: int,
-    *,
-    max_proposed: int | None = None,
-    max_seconds: float | None = None,
-    to: Any = None,
-) -> Samples:
-    """Gather exactly `n` samples from a stream, and count the cost to the n-th.
-
-    Args:
-        batches: What `stream` yields.
-        n: Samples wanted.
-        max_proposed: Give up before a batch that would make more proposals than this.
-        max_seconds: Give up after this time.
-        to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
-
-    Raises:
-        ExhaustedError: Proposals or seconds ran out, or the stream ended; `.partial` has what was kept.
-        Interrupted: Ctrl-C; `.partial` has what was kept.
-
-    Example:
-        >>> from obrs import Budgeted, normals
-        >>> batches = stream(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x, Budgeted(-1.0), batch_size=50)
-        >>> kept = collect(batches, 30)
-        >>> len(kept), kept.proposed - int(kept.ids[-1])
-        (30, 1)
-    """
-    return gather(batches, n, first, max_proposed=max_proposed, max_seconds=max_seconds, to=to)
-
-
-def gather(
-    batches: Iterable[Samples],
-    n: int,
-    cut: Callable[[Samples, int], Samples] = lambda part, most: part,
-    *,
-    max_proposed: int | None = None,
-    max_seconds: float | None = None,
-    to: Any = None,
-) -> Samples:
-    """Gather exactly `n` samples; `cut(part, k)` returns at most k samples of a part, with their cost.
-
-    Without it the parts must sum to n by themselves.
-    """
-    n, begun = check_count(n, "n"), perf_counter()
-    parts: list[Samples] = []
-    kept = proposed = 0
-    batches = iter(batches)
-    try:
-        while kept < n:
-            another = parts[-1].executed if parts else 0  # what one more batch would cost
-            if max_proposed is not None and parts and proposed + another > max_proposed:
-                raise _exhausted(f"{proposed} proposals", "raise max_proposed", kept, n, parts)
-            if max_seconds is not None and perf_counter() - begun >= max_seconds:
-                raise _exhausted(f"{max_seconds:g} seconds", "raise max_seconds", kept, n, parts)
-            part = next(batches, None)
-            if part is None:
-                raise _exhausted(f"{proposed} proposals", "let the stream go on", kept, n, parts)
-            part = cut(part, n - kept)
-            parts.append(part if to is None else replace(part, x=move(part.x, to)))
-            kept, proposed = kept + len(part), proposed + part.proposed
-    except KeyboardInterrupt as error:
-        partial = join(parts) if parts else None
-        remedy = f"; go on with start={partial.next_id}" if partial else ""
-        raise Interrupted(f"interrupted with {kept} of {n} samples kept{remedy}", partial) from error
-    except ExhaustedError:
-        raise
-    except Exception as error:
-        error.partial = join(parts) if parts else None  # type: ignore[attr-defined]
-        raise
-    return join(parts)
-
-
-def _blocks(
-    size: int, start: int = 0, stop: int | None = None, worker: int = 0, workers: int = 1
-) -> Iterator[tuple[int, int]]:
-    """Yield the first id of each batch of a worker, and the id that it ends before.
-
-    Batches lie on a fixed grid of ids, so that a resumed run and other workers make the same ones.
-    """
-    for block in count(start // size):
-        low, high = max(start, block * size), (block + 1) * size
-        if stop is not None:
-            high = min(high, stop)
-            if low >= stop:
-                return
-        if block % workers == worker:
-            yield low, high
-
-
-def _judge_all(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    rule_for: Callable[[Proposals], Rule],
-    blocks: Iterable[tuple[int, int]],
-    seed: int,
-) -> Iterator[Samples]:
-    """Score batch after batch, judge each by its rule, and yield what is kept."""
-    uniform = _Ahead(seed)
-    for low, high in blocks:
-        batch = score_proposals(propose, log_ratio, np.arange(low, high), high - low)
-        yield _judge(batch, rule_for(batch), uniform(low, high))
-
-
-def _judge(proposals: Proposals, rule: Rule, uniform: Any) -> Samples:
-    """Keep what the rule accepts: a uniform of the id, compared in float64."""
-    begun = perf_counter()
-    log_a = np.asarray(rule(proposals.log_ratio, proposals.x), dtype=np.float64)
-    if log_a.shape != proposals.log_ratio.shape:
-        raise InputError(f"a rule must return one number per log-ratio, {proposals.log_ratio.shape}, got {log_a.shape}")
-    index = np.flatnonzero(uniform < np.exp(log_a))
-    return _kept(proposals, index, rule.log_weight, begun)
-
-
-def _kept(proposals: Proposals, index: Any, log_weight: Callable[[Any, Any], Any], begun: float) -> Samples:
-    """Return the proposals at these positions as samples; all the proposals are their cost."""
-    cost = Calls(generator=len(proposals), critic=len(proposals))
-    x, log_ratio = take(proposals.x, index), proposals.log_ratio[index]
-    return Samples(
-        x=x,
-        ids=proposals.ids[index],
-        log_ratio=log_ratio,
-        log_weight=np.asarray(log_weight(log_ratio, x), dtype=np.float64),
-        proposed=len(proposals),
-        executed=len(proposals),
-        calls=cost,
-        executed_calls=cost,
-        seconds=proposals.seconds + perf_counter() - begun,
-        next_id=int(proposals.ids[-1]) + 1,
-    )
-
-
-def _deciding_uniforms(ids: Any, seed: int) -> Any:
-    """Return the uniforms of the stream that `obrs.accept` decides by."""
-    return uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[:, 0]
-
-
-class _Ahead:
-    """The uniforms of consecutive ids, drawn for many batches at once: one call costs less than many small ones."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed, self.start, self.drawn = seed, 0, np.empty(0)
-
-    def __call__(self, low: int, high: int) -> Any:
-        """Return the uniforms of the ids from `low` to before `high`."""
-        if not self.start <= low <= high <= self.start + len(self.drawn):
-            self.start, self.drawn = low, _deciding_uniforms(np.arange(low, max(high, low + _AHEAD)), self.seed)
-        return self.drawn[low - self.start : high - self.start]
-
-
-def _reported(parts: Iterable[Samples], report: Report) -> Iterator[Samples]:
-    kept = proposed = 0
-    for part in parts:
-        kept, proposed = kept + len(part), proposed + part.proposed
-        report(kept, proposed)
-        yield part
-
-
-def _exhausted(what: str, remedy: str, kept: int, n: int, parts: list[Samples]) -> ExhaustedError:
-    return ExhaustedError(
-        f"kept {kept} of {n} samples in {what}; {remedy} or lower the budget K", join(parts) if parts else None
-    )
-
-
-def _shard(shard: Any) -> tuple[int, int]:
-    try:
-        worker, workers = (int(part) for part in shard)
-    except (TypeError, ValueError):
-        raise InputError(f"shard must be (worker, workers), got {shard!r}") from None
-    if not 0 <= worker < workers:
-        raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
-    return worker, workers
+def _seed_of(pool: Proposals, seed: int) -> int:
+    """Return a seed of its own for each pool: `select` numbers candidates from 0, wherever their ids begin."""
+    first = int(pool.ids[0])
+    return int(words([first], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first else seed

@@ -1,21 +1,26 @@
-"""The record of a sampling run: what was kept, and what it cost."""
+"""The record of a sampling run: what was kept, what it cost, and what it says about the target."""
 
 import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
 from .._files import replacing
-from .._names import lookup
+from .._inputs import is_number
+from ..acceptance import RULES, from_json, to_json
 from ..errors import InputError
-from .proposals import Batch, concatenate, leaves, map_leaves, take
+from .averages import Run, average, merged
+from .packing import pack, unpack
+from .proposals import Batch, concatenate, leaves, move, take
 
-__all__ = ["Calls", "Samples", "first", "join", "unjudged"]
+__all__ = ["Calls", "Samples", "first", "join", "stopped", "unjudged"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -53,12 +58,15 @@ class Samples:
         executed_calls: Evaluations made.
         seconds: Wall time.
         next_id: Where to resume.
+        runs: How the run stopped, or the runs that it was joined from, in the order of the samples; empty if that is
+            not known.
+        rule: The rule that judged all of them, with which to resume; None if there was none, or more than one.
 
     Example:
         >>> weight = np.log([1.0, 3.0])
         >>> kept = Samples(np.zeros((2, 3)), np.array([0, 5]), np.zeros(2), weight, proposed=8, executed=8)
-        >>> len(kept), kept.rate, float(kept.mean(lambda x: x[:, 0] + 1.0))
-        (2, 0.25, 1.0)
+        >>> len(kept), kept.rate, round(kept.ess, 3), float(kept.mean(lambda x: x[:, 0] + 1.0))
+        (2, 0.25, 1.6, 1.0)
     """
 
     x: Batch
@@ -71,6 +79,8 @@ class Samples:
     executed_calls: Calls = field(default_factory=Calls)
     seconds: float = 0.0
     next_id: int = 0
+    runs: tuple[Run, ...] = ()
+    rule: Any = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,14 +95,47 @@ class Samples:
         """Share of the proposals that was kept."""
         return len(self) / self.proposed if self.proposed else float("nan")
 
-    def mean(self, g: Callable[[Batch], Any], estimator: str = "self_normalised") -> Any:
+    @property
+    def ess(self) -> float:
+        """Effective sample size (sum w)^2 / sum w^2: as many samples without weights would be worth as much."""
+        if not len(self):
+            return 0.0
+        weight = np.exp(self.log_weight - np.max(self.log_weight))
+        return float(np.sum(weight) ** 2 / np.sum(weight**2))
+
+    def __add__(self, other: "Samples") -> "Samples":
+        """Join two runs on different proposals: samples one after the other, costs added."""
+        if not isinstance(other, Samples):
+            return NotImplemented
+        twice = np.intersect1d(self.ids, other.ids)
+        if twice.size:
+            remedy = f"start the second run at start={max(self.next_id, other.next_id)}"
+            raise InputError(f"{twice.size} ids are in both runs, {twice[0]} first; {remedy}, or with ids of its own")
+        if _form(self.x) != _form(other.x):
+            raise InputError(f"cannot join samples of another kind: {_form(self.x)} and {_form(other.x)}")
+        return join([self, other])
+
+    def mean(
+        self, g: Callable[[Batch], Any], estimator: str = "self_normalised", confidence: float | None = None
+    ) -> Any:
         """Estimate the target's mean of g from the kept samples and their weights w = r/a.
 
         Args:
             g: Maps `x` to numbers, one row per sample.
             estimator: "self_normalised", sum(w g)/sum(w): consistent, whatever the scale of r. "unbiased",
-                sum(w g)/proposed: unbiased if the number of proposals was fixed in advance (`stream` with `stop`) and
-                E_Q[r] = 1. "plain", the average of g, which ignores the weights.
+                sum(w g)/proposed, for E_Q[r] = 1; of a run that stopped at its n-th kept sample, n >= 2, the last one
+                is left out and the sum divided by proposed - 1. Unbiased for a fixed rule; with one fitted on the first
+                proposals the bias is of order 1/n. "plain", the average of g, which ignores the weights.
+            confidence: Return an `Estimate` whose interval has the mean with this probability, for many samples.
+
+        Example:
+            >>> from obrs import normals, sample
+            >>> kept = sample(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x - 0.5, 1000, budget=2)
+            >>> print(kept.mean(lambda x: x, confidence=0.95))  # of the target, N(1, 1)
+            1.064 (0.9513 to 1.176)
+
+        References:
+            | Monte Carlo Theory, Methods and Examples (Owen, 2013), Ch. 9
         """
         if not len(self):
             raise InputError("there is nothing to average: no sample was kept")
@@ -101,47 +144,66 @@ class Samples:
         if not np.ndim(values) or len(values) != len(self):
             got = len(values) if np.ndim(values) else "one number"
             raise InputError(f"g must return one row per sample, {len(self)}, got {got}")
+        if confidence is not None and len(np.unique(self.ids)) < len(self):
+            raise InputError("samples that occur twice are not independent: their average has no interval")
         values = values.astype(np.float64)
-        largest = float(np.max(self.log_weight))
-        relative = np.exp(self.log_weight - (largest if np.isfinite(largest) else 0.0))  # of any scale
-        weighted = np.tensordot(relative, values, axes=1)
-        estimators: dict[str, Callable[[], Any]] = {
-            "self_normalised": lambda: weighted / np.sum(relative),
-            "unbiased": lambda: _exp(largest) * weighted / self.proposed,
-            "plain": lambda: np.mean(values, axis=0),
-        }
-        return lookup(estimators, estimator, "estimator")()
+        return average(values, self.log_weight, self.log_ratio, self.runs, estimator, confidence)
 
     def save(self, path: "str | os.PathLike[str]") -> None:
-        """Write the samples to a .npz file, whole or not at all."""
-        x = map_leaves(host_view, self.x)
-        parts = x if isinstance(x, dict) else dict(enumerate(x)) if isinstance(x, tuple) else {"": x}
-        facts = {
-            "kind": "dict" if isinstance(x, dict) else "tuple" if isinstance(x, tuple) else "array",
-            "keys": [str(key) for key in parts],
-            **{key: getattr(self, key) for key in ("proposed", "executed", "seconds", "next_id")},
-            "calls": asdict(self.calls),
-            "executed_calls": asdict(self.executed_calls),
-        }
-        arrays = {f"x{i}": value for i, value in enumerate(parts.values())}
+        """Write the samples to a .npz file, whole or not at all.
+
+        The array library, the keys of a dict and the rule survive, unless the rule is one of your own.
+        """
+        if Path(path).suffix.lower() != ".npz":
+            raise InputError(f"Samples.save writes .npz files, got {os.fspath(path)!r}; name it {Path(path).stem}.npz")
+        parts, facts = pack(self.x)
+        facts |= {key: getattr(self, key) for key in _FACTS}
+        facts |= {"calls": asdict(self.calls), "executed_calls": asdict(self.executed_calls)}
+        facts["runs"] = [asdict(run) for run in self.runs]
+        facts["rule"] = to_json(self.rule) if type(self.rule) in RULES.values() else None
+        arrays = {f"x{i}": value for i, value in enumerate(parts)}
         arrays |= {"ids": self.ids, "log_ratio": self.log_ratio, "log_weight": self.log_weight}
         with replacing(path) as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 
     @classmethod
-    def load(cls, path: "str | os.PathLike[str]") -> "Samples":
-        """Read what `save` wrote; x comes back as NumPy arrays."""
-        with np.load(path) as file:
-            if "facts" not in file:
-                raise InputError(f"{path} was not written by Samples.save")
+    def load(cls, path: "str | os.PathLike[str]", *, to: Any = None) -> "Samples":
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+            to: Where the samples go: "numpy", or a device of torch; None for the library they came from, on the CPU.
+        """
+        try:
+            file = np.load(path)
+        except (ValueError, EOFError, BadZipFile) as error:
+            raise InputError(f"{path} was not written by Samples.save") from error
+        if not hasattr(file, "files") or "facts" not in file:
+            raise InputError(f"{path} was not written by Samples.save")
+        with file:
             facts = json.loads(str(file["facts"]))
-            parts = [file[f"x{i}"] for i in range(len(facts["keys"]))]
-            x: Any = dict(zip(facts["keys"], parts, strict=True))
-            if facts["kind"] != "dict":
-                x = tuple(parts) if facts["kind"] == "tuple" else parts[0]
-            calls = {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
-            rest: dict[str, Any] = {key: facts[key] for key in ("proposed", "executed", "seconds", "next_id")} | calls
+            parts = [file[name] for name in sorted((k for k in file if _is_part(k)), key=lambda k: int(k[1:]))]
+            x = move(unpack(parts, facts, plain=to == "numpy"), to)
+            rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
+            rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
+            rest["runs"] = tuple(Run(**run) for run in facts.get("runs", ()))  # earlier versions did not say
+            rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
             return cls(x, file["ids"], file["log_ratio"], file["log_weight"], **rest)
+
+
+_FACTS = ("proposed", "executed", "seconds", "next_id")
+
+
+def _is_part(name: str) -> bool:
+    return name.startswith("x") and name[1:].isdigit()
+
+
+def _form(x: Batch) -> str:
+    """Return what must agree for samples to be joined, as text."""
+    keys = list(x) if isinstance(x, dict) else range(len(x)) if isinstance(x, tuple) else [""]
+    pairs = zip(keys, leaves(x), strict=True)
+    each = [f"{key} {type(leaf).__module__.split('.')[0]} {tuple(leaf.shape[1:])}".strip() for key, leaf in pairs]
+    return f"{type(x).__name__} of {', '.join(each)}" if isinstance(x, dict | tuple) else each[0]
 
 
 def unjudged(x: Batch, ids: Floats, *, calls: Calls, seconds: float) -> Samples:
@@ -160,11 +222,6 @@ def unjudged(x: Batch, ids: Floats, *, calls: Calls, seconds: float) -> Samples:
     )
 
 
-def _exp(x: float) -> Any:
-    with np.errstate(over="ignore"):  # of ratios that are far from E_Q[r] = 1, which this estimator needs
-        return np.exp(x)
-
-
 def join(parts: Sequence[Samples]) -> Samples:
     """Put runs one after the other; costs add up."""
     filled = [part for part in parts if len(part)] or list(parts[:1])
@@ -179,7 +236,33 @@ def join(parts: Sequence[Samples]) -> Samples:
         executed_calls=sum((part.executed_calls for part in parts), Calls()),
         seconds=sum(part.seconds for part in parts),
         next_id=max(part.next_id for part in parts),
+        runs=merged([run for part in parts for run in part.runs]) if all(part.runs for part in parts) else (),
+        rule=_one_of([part.rule for part in parts]),
     )
+
+
+def _one_of(rules: Sequence[Any]) -> Any:
+    """Return the rule if it is the same everywhere."""
+    return rules[0] if all(rule is rules[0] or _alike(rule, rules[0]) for rule in rules) else None
+
+
+def _rate_of(rule: Any) -> float:
+    """Return the rate that a rule was fitted for, 1 if it does not say."""
+    rate: Any = getattr(rule, "rate", None)
+    if is_number(rate) and 0 < float(rate) <= 1:
+        return float(rate)
+    budget: Any = getattr(rule, "budget", None)
+    return 1 / float(budget) if is_number(budget) and float(budget) >= 1 else 1.0
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and type(one) in RULES.values() and one == other
+
+
+def stopped(samples: Samples, how: str) -> Samples:
+    """Return the samples of one run, with how it stopped."""
+    rate = _rate_of(samples.rule)
+    return replace(samples, runs=(Run(how, len(samples), samples.proposed, rate),))
 
 
 def first(samples: Samples, n: int) -> Samples:
@@ -191,7 +274,7 @@ def first(samples: Samples, n: int) -> Samples:
         return samples
     start = samples.next_id - samples.proposed
     used = int(samples.ids[n - 1]) - start + 1 if n else 0
-    return replace(
+    part = replace(
         samples,
         x=take(samples.x, np.arange(n)),
         ids=samples.ids[:n],
@@ -201,3 +284,4 @@ def first(samples: Samples, n: int) -> Samples:
         calls=Calls(generator=used, critic=used),
         next_id=start + used,
     )
+    return stopped(part, "kept") if part.runs else part

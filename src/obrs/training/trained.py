@@ -13,6 +13,7 @@ from .._names import lookup
 from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.tensors import fill_module, under
+from ..ratios.critics import FINE_TUNE
 from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
@@ -56,7 +57,7 @@ class Trained:
         if found is None:
             raise InputError(
                 f"a critic trained with {self.config.generator_loss!r} says no log-ratio; train with two_heads=true, "
-                "or fit a ratio on samples of the generator"
+                f"or make one with {FINE_TUNE}, propose = run.propose and critic = run.critic"
             )
         return found
 
@@ -81,15 +82,20 @@ class Trained:
         """Return the generator with its latent and score, as the samplers of `obrs.SAMPLERS` take it.
 
         Args:
-            real: Some real samples, for samplers that need them.
+            real: Some real samples, for samplers that need them; with classes `(samples, labels)`.
             network: "generator" or "ema".
         """
-        if self.counts:
-            raise InputError("a model with classes is sampled by obrs.sample(run.propose, run.log_ratio, ...)")
         like = next(self.generator.parameters()).detach()
         generate, ratio = self._network(network), objective(self.config).log_ratio
-        self.log_ratio(generate(torch.zeros(1, self.config.latent).to(like)))  # says so if there is no log-ratio
-        return Model(generate, lambda x: ratio(self.critic(x)), self.config.latent, real=real, like=like)
+        self.log_ratio(self.propose(range(1), network=network))  # says so if there is no log-ratio
+        return Model(
+            generate,
+            lambda *x: ratio(self.critic(*x)),
+            self.config.latent,
+            real=real,
+            like=like,
+            labels=self.counts or None,
+        )
 
     def _network(self, name: str) -> Any:
         found = lookup({"generator": self.generator, "ema": self.ema}, name, "network")

@@ -1,0 +1,122 @@
+"""The generators of the image experiments: conditional hinge GANs, each trained on a part of the data of its own.
+
+`python -m obrs.experiments.image_gans fashion_mnist 0 FOLDER` trains one again, and writes the file that is committed.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from .._inputs import check_count
+from .._names import lookup
+from ..data.images import load
+from ..draws import normals, uniforms
+from ..errors import InputError
+from ..fitting.tensors import fill_module, read_tensors, under, write_tensors
+from ..models.registry import build
+from ..training.config import TrainConfig
+from ..training.loop import train
+
+__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "parts", "train_gan"]
+
+HOME = Path(__file__).parent / "weights"
+# How many training images each part gets, in this order. The real images of every measurement are the test set.
+PARTS = {
+    "digits": {"generator": 700, "ratio": 400, "features": 200, "judge": 200},
+    "fashion_mnist": {"generator": 30_000, "ratio": 14_000, "features": 8_000, "judge": 8_000},
+}
+_HINGE = TrainConfig(
+    network="conv",
+    classes=True,
+    latent=64,
+    generator_width=32,
+    critic_width=32,
+    spectral_norm=True,
+    generator_loss="hinge",
+    two_heads=True,
+    batch_size=64,
+    generator_lr=2e-4,
+    critic_lr=4e-4,
+    ema_decay=0.999,
+    ema_start=500,
+    steps=5_000,
+    save_every=1_000,
+)
+SETTINGS = {"digits": _HINGE, "fashion_mnist": _HINGE}
+
+
+class Labelled(NamedTuple):
+    """Images in [-1, 1], shape `(n, channels, height, width)`, and their classes."""
+
+    x: Any
+    label: Any
+
+
+@dataclass(frozen=True, eq=False)
+class ImageGan:
+    """A trained generator: the moving average of its weights, with the critic that it was trained against.
+
+    Args:
+        generator: Maps latents and labels to images.
+        critic: Two outputs per image and label: hinge score and log-ratio of the raw generator.
+        classes: Number of labels; each is proposed equally often.
+    """
+
+    generator: Any
+    critic: Any
+    classes: int
+
+    def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
+        """Return the images with these ids and their labels."""
+        with torch.no_grad():
+            label = torch.from_numpy((uniforms(ids, seed=seed) * self.classes).astype(np.int64))
+            z = normals(ids, self.generator.latent, seed=seed, like=torch.empty(0))
+            return self.generator(z, label), label
+
+
+@cache
+def parts(name: str) -> dict[str, Labelled]:
+    """Return the disjoint parts of a data set: generator, ratio, features, judge and test."""
+    sizes, images = lookup(PARTS, name, "data set of the image experiments"), load(name)
+    ends = np.cumsum([0, *sizes.values()])
+    cut = {
+        part: Labelled(images.train[low:high], images.train_labels[low:high])
+        for part, low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
+    }
+    return cut | {"test": Labelled(images.test, images.test_labels)}
+
+
+def train_gan(name: str, seed: int, out: Path) -> Path:
+    """Train one generator, resumable in `out`, and return the file with its networks."""
+    mine, run = parts(name)["generator"], out / f"{name}-{seed}"
+    config = replace(SETTINGS[name], seed=check_count(seed, "seed", least=0))
+    done = train(config, data=mine.x, labels=mine.label, out=run, resume=(run / "config.json").exists())
+    networks = {"generator": done.ema, "critic": done.critic}
+    tensors = {f"{part}/{key}": x for part, net in networks.items() for key, x in net.state_dict().items()}
+    facts = {part: net.spec for part, net in networks.items()} | {"data": name, "seed": seed, "steps": config.steps}
+    path = out / f"{name}-{seed}.safetensors"
+    write_tensors(path, tensors, facts)
+    return path
+
+
+def load_gan(name: str, seed: int = 0) -> ImageGan:
+    """Return a generator that is committed, with its critic, in evaluation mode."""
+    path = HOME / f"{name}-{seed}.safetensors"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in HOME.glob("*.safetensors"))) or "none"
+        raise InputError(f"there is no generator {name}-{seed}; there are: {known}")
+    tensors, facts = read_tensors(path, "a generator of the image experiments")
+    networks = {}
+    for part in ("generator", "critic"):
+        networks[part] = build(facts[part]).eval()
+        fill_module(networks[part], under(tensors, part), f"the {part}", path)
+    return ImageGan(networks["generator"], networks["critic"], int(facts["generator"]["classes"]))
+
+
+if __name__ == "__main__":
+    print(train_gan(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))

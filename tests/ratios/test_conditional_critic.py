@@ -1,0 +1,58 @@
+"""The walk of a new user: a conditional hinge GAN on digits, the doctor's verdict, and its repair, run as written."""
+
+import numpy as np
+import pytest
+import torch
+
+import obrs
+from obrs.data.images import load
+from obrs.errors import InputError
+from obrs.ratios.critics import FINE_TUNE, FROM_SCRATCH
+from obrs.ratios.doctor import diagnose
+from obrs.training.config import TrainConfig
+from obrs.training.loop import train
+
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits")
+
+
+@pytest.fixture(scope="module")
+def run(digits):
+    config = TrainConfig(
+        network="conv",
+        classes=True,
+        latent=8,
+        generator_width=4,
+        critic_width=4,
+        spectral_norm=True,
+        generator_loss="hinge",
+        steps=20,
+        batch_size=32,
+    )
+    return train(config, data=digits.train[:700], labels=digits.train_labels[:700])
+
+
+@pytest.mark.filterwarnings("ignore:the classifier separates the two sets")  # so few steps make poor digits
+def test_the_repair_of_a_conditional_hinge_critic_runs_as_written(digits, run):
+    with pytest.raises(InputError, match="says no log-ratio") as caught:
+        run.log_ratio(run.propose(range(3)))
+    assert FINE_TUNE in str(caught.value)
+    x, y = torch.as_tensor(digits.train[700:]), torch.as_tensor(digits.train_labels[700:])
+    with torch.no_grad():
+        scores = run.critic(x, y), run.critic(*run.propose(range(800)))
+    found = diagnose(*scores, budget=4, meaning="hinge")
+    assert (found.verdict, found.repair) == ("unfit", FINE_TUNE)
+    assert any(FROM_SCRATCH in note for note in found.notes)
+
+    given = {"obrs": obrs, "real": (x, y), "propose": run.propose, "critic": run.critic}
+    for call in (found.repair, FROM_SCRATCH):
+        quick = call[:-1] + ", steps=30, batch_size=64)"
+        log_ratio = eval(quick, given)  # the words of the doctor
+        assert log_ratio.report.log_loss < 0.68  # below chance, 0.693
+        kept = obrs.sample(run.propose, log_ratio, 100, budget=4)
+        assert (kept.x[0].shape, kept.x[1].shape) == ((100, 1, 8, 8), (100,))
+    assert np.isfinite(kept.log_ratio).all()
