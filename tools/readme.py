@@ -232,6 +232,16 @@ def evaluate_fashion():
     return f"{about}\n\n{_table(head, rows)}"
 
 
+def feature_accuracy():
+    """What each extractor sees: the share of images that get the right class from their nearest neighbours."""
+    record = json.loads((ROOT / "results/features.json").read_text())
+    right = {(row["features"], row["data"]): row["right"] for row in record["rows"]}
+    names, sets = dict.fromkeys(f for f, _ in right), record["labelled and asked"]
+    rows = [[f"`{name}`", *(f"{100 * right[name, data]:.1f} %" for data in sets)] for name in names]
+    head = ["features", *(f"{data}, {known} labelled" for data, (known, _) in sets.items())]
+    return f"Right class by the nearest {record['neighbours']} labelled images:\n\n{_table(head, rows)}"
+
+
 def _interval(row, name):
     """A value with its error; for a budget above 1 also the change from the model, bold if it is not 0."""
     value, change = row[name], row.change[name]
@@ -280,6 +290,7 @@ def _first_line(path):
 TABLES = {
     "map": module_map,
     "evaluate fashion": evaluate_fashion,
+    "feature accuracy": feature_accuracy,
     "training evidence": training_evidence,
     "classes": classes,
     "table 2": table_2,
