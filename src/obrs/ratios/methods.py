@@ -49,6 +49,8 @@ __all__ = [
 _BLOCK = 4096
 _PILOT = 8192  # samples of each kind that means and variances are computed from
 _SMALL = 8  # numbers in a sample up to which waves help and do not overfit
+_FLOOR = 0.1  # of the typical spread, where all numbers of a sample have one unit
+_CHANNELS = (1, 3, 4)  # that an image has if they come last: grey, colour, colour with opacity
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +171,9 @@ def _pilot_features(features: Callable[..., Tensor], pilot: tuple[Any, Any], dev
 class FineTune:
     """Train all of a critic further, with the logistic loss. Its output becomes a log-ratio, whatever its loss was.
 
-    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start.
+    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start. Layers whose
+    parameters have `requires_grad=False` stay as they are, in evaluation mode; if all have, as a GAN may leave its
+    critic, all are trained.
 
     Args:
         critic: A torch module on the device of the proposals: `critic(x)`, or `critic(x, label)` for samples with
@@ -201,20 +205,21 @@ class FineTune:
         import torch
 
         module = torch.nn.ModuleDict()
-        module["network"] = _copied(self.critic, task, "critic").requires_grad_(True)
+        module["network"] = _copied(self.critic, task, "critic")
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Train a new network from scratch, on standardised samples.
+    """Train a new network from scratch, on standardised samples; one of your own gets them as they are.
 
     With labels, the mlp gets one more input for each of them, or one for each number if they are floats; the cnn gets
     a part of its last layer for each of them, a projection.
 
     Args:
-        network: "mlp", "cnn" for images `(channels, side, side)`, a torch module of your own, `net(x)` or
-            `net(x, label)` (it is copied), or None: a cnn for images, otherwise an mlp.
+        network: "mlp", "cnn" for images `(channels, side, side)` or `(side, side, channels)`, a torch module of your
+            own, `net(x)` or `net(x, label)` (it is copied, and frozen layers stay frozen), or None: a cnn for images,
+            otherwise an mlp.
         width: Units in a hidden layer of the mlp, or channels in the first layer of the cnn.
         layers: Hidden layers of the mlp.
         waves: If a sample has up to 8 numbers, the mlp also gets the sine and cosine of this many random projections
@@ -257,13 +262,12 @@ class Network:
         module = torch.nn.ModuleDict()
         name = self.network
         if name is None:
-            images = len(task.shape) == 3 and task.shape[1] == task.shape[2] >= 8
             numbered = task.form.label is not None and task.form.known is None
-            name = "cnn" if images and not numbered else "mlp"
+            name = "cnn" if _image(task.shape) and not numbered else "mlp"
         if isinstance(name, str):
             _BUILD[name](self, module, both, task)
         else:
-            module["network"] = _copied(name, task, "network").requires_grad_(True)
+            module["network"] = _copied(name, task, "network")
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
@@ -286,15 +290,34 @@ def _mlp(method: Network, module: Any, both: Any, task: Task) -> None:
     start_at_chance(module["network"][-1])
 
 
+def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the channels and the side of a square image, whether its channels come first or last; None of no image.
+
+    Example:
+        >>> _image((3, 32, 32)), _image((28, 28, 1)), _image((28, 28)), _image((4, 4, 1))
+        ((3, 32), (1, 28), None, None)
+    """
+    if len(shape) != 3:
+        return None
+    if shape[1] == shape[2] >= 8:
+        return shape[0], shape[1]
+    return (shape[2], shape[0]) if shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
+
+
 def _cnn(method: Network, module: Any, both: Any, task: Task) -> None:
-    if len(task.shape) != 3 or task.shape[1] != task.shape[2]:
-        raise InputError(f'"cnn" needs square images (channels, side, side), got samples of shape {task.shape}')
+    import torch
+
+    if (image := _image(task.shape)) is None:
+        forms = "(channels, side, side) or (side, side, channels), at least 8 pixels a side"
+        raise InputError(f'"cnn" needs square images {forms}, got samples of shape {task.shape}')
     if task.form.label is not None and task.form.known is None:
         raise InputError('"cnn" takes labels that are integers, got floats; use Network("mlp") or a net(x, label)')
     x = parts(both)[0]
     module.register_buffer("shift", x.mean())
     module.register_buffer("scale", x.std())
-    channels, side, _ = task.shape
+    channels, side = image
+    if channels != task.shape[0]:
+        module.register_buffer("channels_last", torch.tensor(True, device=x.device))
     spec = {"name": "conv_critic", "size": side, "channels": channels, "width": method.width or 32}
     spec |= {"classes": encode_labels(module, task.form, both) or None}
     module["network"] = _built(task, spec)
@@ -445,6 +468,8 @@ def embed(module: Any, x: Tensor) -> Tensor:
     if not hasattr(module, "shift"):
         return x
     x = (x - module.shift) / module.scale
+    if hasattr(module, "channels_last"):
+        return x.movedim(-1, 1)
     if not hasattr(module, "waves"):
         return x
     phase = x.flatten(1) @ module.waves
@@ -452,12 +477,40 @@ def embed(module: Any, x: Tensor) -> Tensor:
 
 
 def standardise(module: Any, x: Tensor) -> None:
-    """Store the mean and standard deviation of each number in these samples, for `embed`."""
+    """Store the mean and standard deviation of each number in these samples, for `embed`.
+
+    A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
+    standard deviations away. So where all numbers have one unit, none is divided by less than a tenth of the typical
+    spread.
+    """
     import torch
 
     spread = x.std(0)
+    floor = _FLOOR * spread.square().mean().sqrt() if _one_unit(x) else spread.new_zeros(())
+    scale = torch.maximum(spread, floor)
     module.register_buffer("shift", x.mean(0))
-    module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+    module.register_buffer("scale", torch.where(scale > 0, scale, torch.ones_like(scale)))
+
+
+def _one_unit(x: Tensor) -> bool:
+    """Tell whether the numbers of a sample are alike, as pixels or features are, or the columns of a table.
+
+    They are in images, and where there are many of them and most have about the same range.
+
+    Example:
+        >>> import torch
+        >>> x = torch.randn(500, 12, generator=torch.Generator().manual_seed(0))
+        >>> _one_unit(x), _one_unit(x * 10.0 ** torch.arange(12))
+        (True, False)
+    """
+    if x.ndim > 2:
+        return True
+    span = x.amax(0) - x.amin(0)
+    span = span[span > 0]
+    if len(span) <= _SMALL:
+        return False
+    typical = span.median()
+    return bool(((span > typical / 4) & (span < 4 * typical)).float().mean() > 0.5)
 
 
 def _one_score(score: Tensor, n: int) -> Tensor:
@@ -507,7 +560,8 @@ def _copied(module: Any, task: Task, name: str) -> Any:
             raise InputError(f"{name} cannot take samples of {task.shape} with labels {labels}: {reason}") from error
         finally:
             module.train(mode)
-    return deepcopy(module)
+    copy = deepcopy(module)
+    return copy if any(p.requires_grad for p in copy.parameters()) else copy.requires_grad_(True)
 
 
 def _extremes(task: Task) -> Any:
@@ -555,10 +609,19 @@ def start_at_chance(linear: Any) -> None:
     torch.nn.init.zeros_(linear.bias)
 
 
+def _is_frozen(module: Any) -> bool:
+    """Tell whether a part of a network has parameters, and none that is trained."""
+    parameters = list(module.parameters())
+    return bool(parameters) and not any(p.requires_grad for p in parameters)
+
+
 def _fitted(scorer: Scorer, task: Task, lr: float) -> Fit:
     """Fit a scorer with the logistic loss."""
+    frozen = [part for part in scorer.module.modules() if _is_frozen(part)]
 
     def loss(module: Any, real: Any, fake: Any) -> Tensor:
+        for part in frozen:  # no running means, no dropout, no singular vectors that move on
+            part.eval()
         # one forward pass for both kinds, so that batch norm cannot tell them apart by the batch they are in
         score = scorer(join([real, fake]), module)
         return logistic_loss(score[: len(real)], score[len(real) :])
