@@ -47,7 +47,7 @@ class Features:
 
     def __str__(self) -> str:
         inner = getattr(self.compute, "critic", self.compute)
-        return self.name or getattr(inner, "__qualname__", type(inner).__name__)
+        return self.name or str(getattr(inner, "__qualname__", type(inner).__name__))
 
     def __call__(self, batch: Any) -> Any:
         """Return the features of a batch, with its labels if it has some; a gradient only if the samples require one.
@@ -110,14 +110,14 @@ def _float32(found: Any, x: Tensor) -> Tensor:
     return torch.tensor(host_view(found), dtype=torch.float32, device=x.device)
 
 
-def see_through(given: Any, x: Any, *, has_label: bool) -> Features | None:
+def see_through(given: Any, x: Any = None, *, has_label: bool = True) -> Features | None:
     """Read the argument `features` of `refit`, and check that these samples can be given to it.
 
     A torch module, or a method of one, is copied and set to evaluation mode.
 
     Args:
         given: A callable, a torch module, a key of `obrs.metrics.features.FEATURES`, or None.
-        x: The real samples.
+        x: The real samples; None if they are not at hand.
         has_label: Whether they have labels.
 
     Returns:
@@ -135,7 +135,7 @@ def see_through(given: Any, x: Any, *, has_label: bool) -> Features | None:
         raise InputTypeError(f"features must be a callable, a torch module or a name, one of {names}, got {got}")
     name = next((key for key, known in FEATURES.items() if known is given), None)
     if name is not None:
-        return Features(given, name, bytes=_check_pixels(x, name))
+        return Features(given, name, bytes=x is not None and _check_pixels(x, name))
     if not has_label and needs_label(given):
         raise InputError(
             "features take labels, (x, label): give real as a tuple (x, label), and let propose return one"
@@ -145,10 +145,12 @@ def see_through(given: Any, x: Any, *, has_label: bool) -> Features | None:
 
 def _check_pixels(x: Any, name: str) -> bool:
     """Return whether images are integers; refuse floats that cannot be pixels from -1 to 1."""
-    is_float = "float" in str(x.dtype)
-    if is_float and not -1.001 <= (low := float(x.min())) <= (high := float(x.max())) <= 1.001:
+    if "float" not in str(x.dtype):
+        return True
+    low, high = float(x.min()), float(x.max())
+    if not -1.001 <= low <= high <= 1.001:
         raise InputError(f"{name} takes uint8, or floats in [-1, 1], real has floats from {low:.3g} to {high:.3g}")
-    return not is_float
+    return False
 
 
 def _settled(function: Any) -> Any:

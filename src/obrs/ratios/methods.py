@@ -27,7 +27,6 @@ from .labelled import (
 from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
-    "CriticFeatures",
     "Ensemble",
     "FineTune",
     "Fit",
@@ -36,7 +35,6 @@ __all__ = [
     "Network",
     "Scorer",
     "blocks",
-    "critic_features",
     "embed",
     "head_scores",
     "mean_scores",
@@ -105,11 +103,12 @@ class Head:
     """A logistic regression on features of the samples: it takes seconds and hardly overfits.
 
     Features are whitened first. They are not fitted, and not saved with the ratio. With labels, the regression gets a
-    constant for each of them, or numbers if they are floats.
+    constant for each of them, or numbers if they are floats. `Head()` is fitted on the `features` of `refit`, which are
+    computed once for each real sample; `Head(features)` computes them in every step.
 
     Args:
         features: Maps a tensor of samples `(n, ...)`, or of samples and one of labels, to features `(n, k)`; for those
-            of a critic use `critic_features(critic)`.
+            of a critic use `critic_features(critic)`. None for those of `refit`.
         lr: Learning rate.
 
     Example:
@@ -123,21 +122,28 @@ class Head:
         True
     """
 
-    features: Callable[..., Tensor]
+    features: Callable[..., Tensor] | None = None
     lr: float = 0.02
 
     def __post_init__(self) -> None:
         check_positive(self.lr, "lr")
-        if not callable(self.features):
+        if self.features is not None and not callable(self.features):
             raise InputTypeError(f"features must be a callable, got {type(self.features).__name__}")
 
     def fit(self, task: Task) -> Fit:
         """Fit the weights of the features."""
         import torch
 
-        _check_label(self.features, task, "features")
+        if (self.features is None) == (task.features is None):
+            given = "two" if task.features else "none"
+            raise InputError(f"a head needs features, got {given}: use Head() with refit(..., features=...)")
+        if self.features is not None:
+            _check_label(self.features, task, "features")
         pilot = task.pilot(_PILOT)
-        both = _pilot_features(self.features, pilot, task.device).double()
+        if self.features is None:
+            both = parts(join(pilot))[0].double()
+        else:
+            both = _pilot_features(self.features, pilot, task.device).double()
         module = torch.nn.ModuleDict()
         module.register_buffer("shift", both.mean(0).float())
         module.register_buffer("whiten", whitening(both).float())
@@ -364,64 +370,6 @@ class Ensemble:
         return Fit(scorer, course, sum(fit.fakes for fit in fits))
 
 
-@dataclass(frozen=True, eq=False)
-class CriticFeatures:
-    """The inputs of one layer of a critic.
-
-    Args:
-        critic: A torch module that nothing else uses.
-        layer: Name of the layer.
-    """
-
-    critic: Any
-    layer: str
-
-    @property
-    def takes_label(self) -> bool:
-        """Whether the critic wants labels, too."""
-        return takes_label(self.critic)
-
-    def __call__(self, *batch: Tensor) -> Tensor:
-        taken: list[Any] = []
-        part = self.critic.get_submodule(self.layer)
-        handle = part.register_forward_pre_hook(lambda module, inputs: taken.append(inputs[0]))
-        try:
-            self.critic(*batch)
-        finally:
-            handle.remove()
-        return taken[-1].flatten(1)
-
-
-def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
-    """Return the features that a critic has learned: the inputs of its last linear layer.
-
-    The critic is copied, and may be trained further without changing the features.
-
-    Args:
-        critic: A torch module.
-        layer: Name of another layer, as in `critic.named_modules()`; its input is taken.
-
-    Example:
-        >>> import torch
-        >>> from obrs.models.mlp import mlp_critic
-        >>> critic_features(mlp_critic(2, width=16))(torch.zeros(5, 2)).shape
-        torch.Size([5, 16])
-    """
-    import torch
-
-    if not isinstance(critic, torch.nn.Module):
-        raise InputTypeError(
-            f"critic must be a torch module, got {type(critic).__name__}; a callable is features itself"
-        )
-    names = dict(critic.named_modules())
-    linear = [name for name, part in names.items() if isinstance(part, torch.nn.Linear)]
-    if layer is None and not linear:
-        raise InputError(f"critic has no linear layer; name one of: {', '.join(filter(None, names))}")
-    layer = linear[-1] if layer is None else layer
-    lookup(names, layer, "layer of the critic")
-    return CriticFeatures(deepcopy(critic).eval().requires_grad_(False), layer)
-
-
 def network_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the output of the network."""
     import torch
@@ -441,10 +389,10 @@ def head_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the logistic regression on the features."""
     import torch
 
-    assert scorer.features is not None
-    x, label = parts(batch)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
-        features = call_with(scorer.features, batch)
+    x, label = features, _ = parts(batch)
+    if scorer.features is not None:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
+            features = call_with(scorer.features, batch)
     if features.ndim != 2 or len(features) != len(x):
         raise InputError(
             f"features must have shape ({len(x)}, k), got {tuple(features.shape)}; "
@@ -553,11 +501,14 @@ def _copied(module: Any, task: Task, name: str) -> Any:
         try:
             call_with(module.eval(), batch)  # after this, modules with old-style spectral norm can be copied, too
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            if task.form.known is None:
-                raise
-            labels = f"{task.form.known[0]} to {task.form.known[-1]}"
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"{name} cannot take samples of {task.shape} with labels {labels}: {reason}") from error
+            known, reason = task.form.known, str(error).strip().splitlines()[0]
+            if task.features is not None:
+                wants = f"with features={task.features} the {name} gets features of shape {task.shape}, not samples"
+                raise InputError(f"{wants}, and cannot take them ({reason}); use Network() instead") from error
+            what = "" if known is None else f" with labels {known[0]} to {known[-1]}"
+            if (image := _image(task.shape)) and image[0] != task.shape[0]:
+                what += ", whose channels come last"
+            raise InputError(f"{name} cannot take samples of {task.shape}{what}: {reason}") from error
         finally:
             module.train(mode)
     copy = deepcopy(module)
