@@ -19,6 +19,7 @@ from obrs.cli import app, main
 from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
 from obrs.group_plan import plan_groups
+from obrs.profile import Plan
 from obrs.scores import FORMATS, column, labels, read_table, write_table
 from obrs.selection import inclusion_probability
 
@@ -203,6 +204,7 @@ def test_plan_prints_a_table_that_fits(folder, capsys, monkeypatch):
         assert [row[0] for row in table[:4]] == ["1.5", "2", "4", "1000"]
         assert [row[-1] for row in table[:3]] == ["150", "200", "400"]
         assert "above M exact rejection costs less" in out
+        assert "K = 1.5 removes at most 0.41 of an estimated 0.53 nats" in " ".join(out.split())
 
 
 def test_plan_marks_what_it_cannot_trust(folder, capsys):
@@ -225,7 +227,7 @@ def test_plan_prints_json(folder, capsys):
 
 def test_infinities_are_null_in_json_and_have_no_interval_in_the_table(folder, capsys, monkeypatch):
     def plan(self, budgets, **options):
-        return [{"budget": 2.0, "unreliable": "kl", "proposals": None} | dict.fromkeys(keys, np.inf)]
+        return Plan([{"budget": 2.0, "unreliable": "kl", "proposals": None} | dict.fromkeys(keys, np.inf)])
 
     names = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
     keys = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]

@@ -397,7 +397,8 @@ def test_plan_has_one_flat_row_per_budget():
     assert [row["kl"] for row in plan] == sorted((row["kl"] for row in plan), reverse=True)
     assert plan[2]["precision"] == Profile(LOG_RATIO).precision_at(0.8, 4)
     lines = str(plan).splitlines()
-    assert len(lines) == 5  # with the note
+    assert len(lines) == 6  # with the note, and how much there is
+    assert lines[-2] == plan.room == f"an estimated {plan[0]['kl']:.2g} nats, and K = 2 could remove 0.69"
     assert "precision" in lines[0]
 
 
@@ -488,6 +489,18 @@ def test_missing_mass_is_uncertain_too():
         covered = np.mean([row[f"{key}_low"] <= truth[key] <= row[f"{key}_high"] for row in rows])
         assert covered > 0.9 - 3 * np.sqrt(0.9 * 0.1 / repeats), (key, covered)
         assert np.mean([row[f"{key}_high"] - row[f"{key}_low"] for row in rows]) < 0.5
+
+
+def test_plan_says_how_much_there_is():
+    """Two proposals of which one is right are log 2 apart from the target, one of 10 000 is log 10 000 apart."""
+    apart = Profile(np.array([18.0, -18.0]))
+    assert apart.plan([1, 2.6]).room == ("an estimated 0.69 nats, and K = 2.6 could remove 0.96")
+    heavy = Profile(np.array([40.0] + [0.0] * 9999))
+    line = "K = 2.6, 8 remove at most 0.96, 2.1 of an estimated 9.2 nats: choose what it is spent on"
+    assert heavy.plan([8, 2.6, 1]).room == line
+    assert line in str(heavy.plan([8, 2.6, 1]))
+    assert Profile(np.zeros(5)).plan([2]).room == ""
+    assert heavy.plan([1]).room == ""
 
 
 def test_plan_says_what_it_does_not_promise():

@@ -8,14 +8,41 @@ References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
 """
 
+from collections.abc import Iterable
 from math import inf, log
 from typing import Any
 
 import numpy as np
 
-__all__ = ["general_bound", "kl_bound", "log_moment"]
+__all__ = ["general_bound", "kl_bound", "log_moment", "room"]
 
 Floats = np.ndarray[Any, Any]
+
+
+def room(nats: float, budgets: Iterable[float]) -> str:
+    """Say in a line how much of a KL divergence budgets remove at most, log K; "" if there is nothing to say.
+
+    Args:
+        nats: KL(P||Q), an estimate.
+        budgets: Budgets K; those that are not above 1 remove nothing, and are left out.
+
+    Example:
+        >>> print(room(17.2, [2.6]))
+        K = 2.6 removes at most 0.96 of an estimated 17 nats: choose what it is spent on
+        >>> print(room(0.3, [2, 4]))
+        an estimated 0.3 nats, and K = 2 could remove 0.69
+    """
+    known = sorted({float(k) for k in budgets if k > 1})
+    if not known or not nats > 0:
+        return ""
+    total = f"{nats:.2g}" if nats < 100 else f"{nats:.0f}"
+    short = [k for k in known if log(k) < nats]
+    if not short:
+        return f"an estimated {total} nats, and K = {known[0]:.3g} could remove {log(known[0]):.2g}"
+    most = ", ".join(f"{log(k):.2g}" for k in short)
+    verb = "removes" if len(short) == 1 else "remove"
+    each = ", ".join(f"{k:.3g}" for k in short)
+    return f"K = {each} {verb} at most {most} of an estimated {total} nats: choose what it is spent on"
 
 
 def general_bound(divergence: float, budget: float, max_budget: float) -> float:

@@ -298,7 +298,9 @@ class Profile:
         if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
             raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
         pilot = _Pilot(self, recall)
-        return Plan(pilot.row(check_budget(k), number) for k in budgets)
+        plan = Plan(pilot.row(check_budget(k), number) for k in budgets)
+        plan.room = bounds.room(self.divergence("kl"), [row["budget"] for row in plan])
+        return plan
 
     def _left(self, budget: float, keys: Iterable[str] = (*_DIVERGENCES, "spread")) -> dict[str, float]:
         """Return divergences, and the spread of the weights that are left; a budget that is out of reach rises."""
@@ -446,8 +448,12 @@ def _inverse(spread: float, low: float, high: float) -> tuple[float, float, floa
 
 
 class Plan(list[dict[str, Any]]):
-    """Rows of `Profile.plan`: a list of flat dicts, ready for a DataFrame, that prints as a table."""
+    """Rows of `Profile.plan`: a list of flat dicts, ready for a DataFrame, that prints as a table.
 
+    `room` says in a line how much of the KL divergence its budgets remove at most.
+    """
+
+    room = ""
     note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
 
     def __str__(self) -> str:
@@ -457,7 +463,7 @@ class Plan(list[dict[str, Any]]):
         for row in self:
             marks = {key: "~" if key in row["unreliable"].split() else "" for key in keys}
             lines.append(" ".join([f"{row['budget']:8g}", *(f"{marks[k] + format(row[k], '.4g'):>10}" for k in keys)]))
-        return "\n".join([*lines, self.note])
+        return "\n".join([*lines, *filter(None, [self.room]), self.note])
 
 
 def _net(signs: Any, values: Any, mass: Any) -> tuple[float, float]:

@@ -13,8 +13,9 @@ from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp
 from obrs.ratios.boosted import Boosted
 from obrs.ratios.critics import as_log_ratio
+from obrs.ratios.features import critic_features
 from obrs.ratios.labelled import Labelled, form_of, needs_label, takes_label
-from obrs.ratios.methods import Ensemble, FineTune, Head, Network, critic_features
+from obrs.ratios.methods import Ensemble, FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.task import logistic_loss, prepare
 from obrs.ratios.telescope import Telescope, _paired

@@ -19,7 +19,8 @@ from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
 from obrs.ratios.boosted import Boosted, _boost, _nodes, _rounded_down, tree_scores
 from obrs.ratios.evidence import losses, mean_of_means
-from obrs.ratios.methods import Ensemble, FineTune, Head, Network, critic_features
+from obrs.ratios.features import critic_features
+from obrs.ratios.methods import Ensemble, FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.task import logistic_loss
 from obrs.ratios.telescope import Telescope, logistic_regression

@@ -112,7 +112,8 @@ def plan(
         typer.echo(_mean_ratio(profile.log_mean_ratio, values, masses))
     for text, budget in zip(goals or [], reached, strict=True):
         typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
-    typer.echo(_drawn(rows, len(values), recall, profile.max_budget))
+    room = rows.room if sign is None else ""
+    typer.echo(_drawn(rows, len(values), recall, profile.max_budget, room))
 
 
 def _goal(text: str) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str
     return f"{mean}: the mean ratio, 1 if it is calibrated"
 
 
-def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float) -> str:
+def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float, room: str) -> str:
     """Draw the plan: intervals beside the values if the terminal is wide enough, else below them."""
     from rich import box
     from rich.console import Console
@@ -174,6 +175,8 @@ def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float) -
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
         notes.append(f"~ not to be relied on from {count:,} scores: the tail may be heavier than they show")
+    if room:
+        notes.append(room)
     with console.capture() as capture:
         console.print(grid(" " if needs <= console.width else "\n"), *notes, sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines())

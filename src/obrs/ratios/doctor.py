@@ -35,6 +35,7 @@ import numpy as np
 
 from .._inputs import check_budget
 from .._names import lookup
+from ..bounds import room
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..profile import Profile
 from ..types import Array
@@ -507,6 +508,8 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     elif found.log_loss.value < _HARDLY:
         notes.append(f"a log-loss of {found.log_loss.value:.2g}: the two hardly overlap in what the ratio sees")
         notes.append(_WHAT_TO_DO)
+    if found.verdict != "unfit" and (log_r := _finite_mean((found.repaired or found.raw)[0])) > log(found.budget):
+        notes.append(room(log_r, [found.budget]))
     slope = getattr(found.calibration, "slope", 1.0)
     if slope < _NOISY:
         notes.append(
@@ -531,6 +534,10 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
     if found.verdict != "fit" and all(x.min() >= 0 and x.max() <= 1 for x in found.raw):
         notes.append("all scores lie in [0, 1]: if they are probabilities, read them with from_probability")
     return tuple(notes)
+
+
+def _finite_mean(x: Floats) -> float:
+    return float(np.mean(x[np.isfinite(x)]))
 
 
 def _far_above(raw: Pair) -> int:

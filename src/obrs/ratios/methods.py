@@ -27,7 +27,6 @@ from .labelled import (
 from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
-    "CriticFeatures",
     "Ensemble",
     "FineTune",
     "Fit",
@@ -36,7 +35,6 @@ __all__ = [
     "Network",
     "Scorer",
     "blocks",
-    "critic_features",
     "embed",
     "head_scores",
     "mean_scores",
@@ -49,6 +47,8 @@ __all__ = [
 _BLOCK = 4096
 _PILOT = 8192  # samples of each kind that means and variances are computed from
 _SMALL = 8  # numbers in a sample up to which waves help and do not overfit
+_FLOOR = 0.1  # of the typical spread, where all numbers of a sample have one unit
+_CHANNELS = (1, 3, 4)  # that an image has if they come last: grey, colour, colour with opacity
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +103,12 @@ class Head:
     """A logistic regression on features of the samples: it takes seconds and hardly overfits.
 
     Features are whitened first. They are not fitted, and not saved with the ratio. With labels, the regression gets a
-    constant for each of them, or numbers if they are floats.
+    constant for each of them, or numbers if they are floats. `Head()` is fitted on the `features` of `refit`, which are
+    computed once for each real sample; `Head(features)` computes them in every step.
 
     Args:
         features: Maps a tensor of samples `(n, ...)`, or of samples and one of labels, to features `(n, k)`; for those
-            of a critic use `critic_features(critic)`.
+            of a critic use `critic_features(critic)`. None for those of `refit`.
         lr: Learning rate.
 
     Example:
@@ -121,21 +122,28 @@ class Head:
         True
     """
 
-    features: Callable[..., Tensor]
+    features: Callable[..., Tensor] | None = None
     lr: float = 0.02
 
     def __post_init__(self) -> None:
         check_positive(self.lr, "lr")
-        if not callable(self.features):
+        if self.features is not None and not callable(self.features):
             raise InputTypeError(f"features must be a callable, got {type(self.features).__name__}")
 
     def fit(self, task: Task) -> Fit:
         """Fit the weights of the features."""
         import torch
 
-        _check_label(self.features, task, "features")
+        if (self.features is None) == (task.features is None):
+            given = "two" if task.features else "none"
+            raise InputError(f"a head needs features, got {given}: use Head() with refit(..., features=...)")
+        if self.features is not None:
+            _check_label(self.features, task, "features")
         pilot = task.pilot(_PILOT)
-        both = _pilot_features(self.features, pilot, task.device).double()
+        if self.features is None:
+            both = parts(join(pilot))[0].double()
+        else:
+            both = _pilot_features(self.features, pilot, task.device).double()
         module = torch.nn.ModuleDict()
         module.register_buffer("shift", both.mean(0).float())
         module.register_buffer("whiten", whitening(both).float())
@@ -169,7 +177,9 @@ def _pilot_features(features: Callable[..., Tensor], pilot: tuple[Any, Any], dev
 class FineTune:
     """Train all of a critic further, with the logistic loss. Its output becomes a log-ratio, whatever its loss was.
 
-    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start.
+    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start. Layers whose
+    parameters have `requires_grad=False` stay as they are, in evaluation mode; if all have, as a GAN may leave its
+    critic, all are trained.
 
     Args:
         critic: A torch module on the device of the proposals: `critic(x)`, or `critic(x, label)` for samples with
@@ -201,20 +211,21 @@ class FineTune:
         import torch
 
         module = torch.nn.ModuleDict()
-        module["network"] = _copied(self.critic, task, "critic").requires_grad_(True)
+        module["network"] = _copied(self.critic, task, "critic")
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Train a new network from scratch, on standardised samples.
+    """Train a new network from scratch, on standardised samples; one of your own gets them as they are.
 
     With labels, the mlp gets one more input for each of them, or one for each number if they are floats; the cnn gets
     a part of its last layer for each of them, a projection.
 
     Args:
-        network: "mlp", "cnn" for images `(channels, side, side)`, a torch module of your own, `net(x)` or
-            `net(x, label)` (it is copied), or None: a cnn for images, otherwise an mlp.
+        network: "mlp", "cnn" for images `(channels, side, side)` or `(side, side, channels)`, a torch module of your
+            own, `net(x)` or `net(x, label)` (it is copied, and frozen layers stay frozen), or None: a cnn for images,
+            otherwise an mlp.
         width: Units in a hidden layer of the mlp, or channels in the first layer of the cnn.
         layers: Hidden layers of the mlp.
         waves: If a sample has up to 8 numbers, the mlp also gets the sine and cosine of this many random projections
@@ -257,13 +268,12 @@ class Network:
         module = torch.nn.ModuleDict()
         name = self.network
         if name is None:
-            images = len(task.shape) == 3 and task.shape[1] == task.shape[2] >= 8
             numbered = task.form.label is not None and task.form.known is None
-            name = "cnn" if images and not numbered else "mlp"
+            name = "cnn" if _image(task.shape) and not numbered else "mlp"
         if isinstance(name, str):
             _BUILD[name](self, module, both, task)
         else:
-            module["network"] = _copied(name, task, "network").requires_grad_(True)
+            module["network"] = _copied(name, task, "network")
         return _fitted(Scorer(network_scores, module), task, self.lr)
 
 
@@ -286,15 +296,34 @@ def _mlp(method: Network, module: Any, both: Any, task: Task) -> None:
     start_at_chance(module["network"][-1])
 
 
+def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the channels and the side of a square image, whether its channels come first or last; None of no image.
+
+    Example:
+        >>> _image((3, 32, 32)), _image((28, 28, 1)), _image((28, 28)), _image((4, 4, 1))
+        ((3, 32), (1, 28), None, None)
+    """
+    if len(shape) != 3:
+        return None
+    if shape[1] == shape[2] >= 8:
+        return shape[0], shape[1]
+    return (shape[2], shape[0]) if shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
+
+
 def _cnn(method: Network, module: Any, both: Any, task: Task) -> None:
-    if len(task.shape) != 3 or task.shape[1] != task.shape[2]:
-        raise InputError(f'"cnn" needs square images (channels, side, side), got samples of shape {task.shape}')
+    import torch
+
+    if (image := _image(task.shape)) is None:
+        forms = "(channels, side, side) or (side, side, channels), at least 8 pixels a side"
+        raise InputError(f'"cnn" needs square images {forms}, got samples of shape {task.shape}')
     if task.form.label is not None and task.form.known is None:
         raise InputError('"cnn" takes labels that are integers, got floats; use Network("mlp") or a net(x, label)')
     x = parts(both)[0]
     module.register_buffer("shift", x.mean())
     module.register_buffer("scale", x.std())
-    channels, side, _ = task.shape
+    channels, side = image
+    if channels != task.shape[0]:
+        module.register_buffer("channels_last", torch.tensor(True, device=x.device))
     spec = {"name": "conv_critic", "size": side, "channels": channels, "width": method.width or 32}
     spec |= {"classes": encode_labels(module, task.form, both) or None}
     module["network"] = _built(task, spec)
@@ -341,64 +370,6 @@ class Ensemble:
         return Fit(scorer, course, sum(fit.fakes for fit in fits))
 
 
-@dataclass(frozen=True, eq=False)
-class CriticFeatures:
-    """The inputs of one layer of a critic.
-
-    Args:
-        critic: A torch module that nothing else uses.
-        layer: Name of the layer.
-    """
-
-    critic: Any
-    layer: str
-
-    @property
-    def takes_label(self) -> bool:
-        """Whether the critic wants labels, too."""
-        return takes_label(self.critic)
-
-    def __call__(self, *batch: Tensor) -> Tensor:
-        taken: list[Any] = []
-        part = self.critic.get_submodule(self.layer)
-        handle = part.register_forward_pre_hook(lambda module, inputs: taken.append(inputs[0]))
-        try:
-            self.critic(*batch)
-        finally:
-            handle.remove()
-        return taken[-1].flatten(1)
-
-
-def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
-    """Return the features that a critic has learned: the inputs of its last linear layer.
-
-    The critic is copied, and may be trained further without changing the features.
-
-    Args:
-        critic: A torch module.
-        layer: Name of another layer, as in `critic.named_modules()`; its input is taken.
-
-    Example:
-        >>> import torch
-        >>> from obrs.models.mlp import mlp_critic
-        >>> critic_features(mlp_critic(2, width=16))(torch.zeros(5, 2)).shape
-        torch.Size([5, 16])
-    """
-    import torch
-
-    if not isinstance(critic, torch.nn.Module):
-        raise InputTypeError(
-            f"critic must be a torch module, got {type(critic).__name__}; a callable is features itself"
-        )
-    names = dict(critic.named_modules())
-    linear = [name for name, part in names.items() if isinstance(part, torch.nn.Linear)]
-    if layer is None and not linear:
-        raise InputError(f"critic has no linear layer; name one of: {', '.join(filter(None, names))}")
-    layer = linear[-1] if layer is None else layer
-    lookup(names, layer, "layer of the critic")
-    return CriticFeatures(deepcopy(critic).eval().requires_grad_(False), layer)
-
-
 def network_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the output of the network."""
     import torch
@@ -418,10 +389,10 @@ def head_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the logistic regression on the features."""
     import torch
 
-    assert scorer.features is not None
-    x, label = parts(batch)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
-        features = call_with(scorer.features, batch)
+    x, label = features, _ = parts(batch)
+    if scorer.features is not None:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
+            features = call_with(scorer.features, batch)
     if features.ndim != 2 or len(features) != len(x):
         raise InputError(
             f"features must have shape ({len(x)}, k), got {tuple(features.shape)}; "
@@ -445,6 +416,8 @@ def embed(module: Any, x: Tensor) -> Tensor:
     if not hasattr(module, "shift"):
         return x
     x = (x - module.shift) / module.scale
+    if hasattr(module, "channels_last"):
+        return x.movedim(-1, 1)
     if not hasattr(module, "waves"):
         return x
     phase = x.flatten(1) @ module.waves
@@ -452,12 +425,40 @@ def embed(module: Any, x: Tensor) -> Tensor:
 
 
 def standardise(module: Any, x: Tensor) -> None:
-    """Store the mean and standard deviation of each number in these samples, for `embed`."""
+    """Store the mean and standard deviation of each number in these samples, for `embed`.
+
+    A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
+    standard deviations away. So where all numbers have one unit, none is divided by less than a tenth of the typical
+    spread.
+    """
     import torch
 
     spread = x.std(0)
+    floor = _FLOOR * spread.square().mean().sqrt() if _one_unit(x) else spread.new_zeros(())
+    scale = torch.maximum(spread, floor)
     module.register_buffer("shift", x.mean(0))
-    module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+    module.register_buffer("scale", torch.where(scale > 0, scale, torch.ones_like(scale)))
+
+
+def _one_unit(x: Tensor) -> bool:
+    """Tell whether the numbers of a sample are alike, as pixels or features are, or the columns of a table.
+
+    They are in images, and where there are many of them and most have about the same range.
+
+    Example:
+        >>> import torch
+        >>> x = torch.randn(500, 12, generator=torch.Generator().manual_seed(0))
+        >>> _one_unit(x), _one_unit(x * 10.0 ** torch.arange(12))
+        (True, False)
+    """
+    if x.ndim > 2:
+        return True
+    span = x.amax(0) - x.amin(0)
+    span = span[span > 0]
+    if len(span) <= _SMALL:
+        return False
+    typical = span.median()
+    return bool(((span > typical / 4) & (span < 4 * typical)).float().mean() > 0.5)
 
 
 def _one_score(score: Tensor, n: int) -> Tensor:
@@ -500,14 +501,18 @@ def _copied(module: Any, task: Task, name: str) -> Any:
         try:
             call_with(module.eval(), batch)  # after this, modules with old-style spectral norm can be copied, too
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            if task.form.known is None:
-                raise
-            labels = f"{task.form.known[0]} to {task.form.known[-1]}"
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"{name} cannot take samples of {task.shape} with labels {labels}: {reason}") from error
+            known, reason = task.form.known, str(error).strip().splitlines()[0]
+            if task.features is not None:
+                wants = f"with features={task.features} the {name} gets features of shape {task.shape}, not samples"
+                raise InputError(f"{wants}, and cannot take them ({reason}); use Network() instead") from error
+            what = "" if known is None else f" with labels {known[0]} to {known[-1]}"
+            if (image := _image(task.shape)) and image[0] != task.shape[0]:
+                what += ", whose channels come last"
+            raise InputError(f"{name} cannot take samples of {task.shape}{what}: {reason}") from error
         finally:
             module.train(mode)
-    return deepcopy(module)
+    copy = deepcopy(module)
+    return copy if any(p.requires_grad for p in copy.parameters()) else copy.requires_grad_(True)
 
 
 def _extremes(task: Task) -> Any:
@@ -555,10 +560,19 @@ def start_at_chance(linear: Any) -> None:
     torch.nn.init.zeros_(linear.bias)
 
 
+def _is_frozen(module: Any) -> bool:
+    """Tell whether a part of a network has parameters, and none that is trained."""
+    parameters = list(module.parameters())
+    return bool(parameters) and not any(p.requires_grad for p in parameters)
+
+
 def _fitted(scorer: Scorer, task: Task, lr: float) -> Fit:
     """Fit a scorer with the logistic loss."""
+    frozen = [part for part in scorer.module.modules() if _is_frozen(part)]
 
     def loss(module: Any, real: Any, fake: Any) -> Tensor:
+        for part in frozen:  # no running means, no dropout, no singular vectors that move on
+            part.eval()
         # one forward pass for both kinds, so that batch norm cannot tell them apart by the batch they are in
         score = scorer(join([real, fake]), module)
         return logistic_loss(score[: len(real)], score[len(real) :])

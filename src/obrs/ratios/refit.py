@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from math import log
+from math import log, nan
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like
 from .._names import lookup
+from ..bounds import room
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..fitting.tensors import read_tensors, write_tensors
 from ..metrics.rows import row_hashes
@@ -25,6 +26,7 @@ from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .boosted import Boosted, tree_scores
 from .evidence import losses, mean_of_means
+from .features import Features, classifier_features, critic_features, read_features
 from .labelled import ARRAY, Form, Labelled, check_labels, label_tensor, parts
 from .methods import (
     Ensemble,
@@ -33,7 +35,6 @@ from .methods import (
     Network,
     Scorer,
     blocks,
-    critic_features,
     head_scores,
     mean_scores,
     network_scores,
@@ -42,7 +43,8 @@ from .task import FILE, Tensor, prepare, to_tensor
 from .telescope import Telescope, bridge_losses, telescope_scores
 
 __all__ = ["KINDS", "METHODS", "FitReport", "FittedRatio", "refit"]
-__all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope", "critic_features", "load_ratio"]
+__all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope"]
+__all__ += ["classifier_features", "critic_features", "load_ratio"]
 
 METHODS: dict[str, type] = {
     "head": Head,
@@ -65,10 +67,16 @@ KINDS: dict[str, Callable[[Scorer, Any, Any], Tensor]] = {
 
 _VERSION = 1
 _SATURATED = 0.02  # nats of held-out log-loss; between unit Gaussians that is a KL of about 11
+_HARDLY = 0.1  # nats of held-out log-loss; a KL of about 7
 _SATURATION = (
     "the classifier separates the two sets (held-out log-loss {loss:.1g}): where they do not meet, its log-ratio is a "
-    "guess, and so are averages of it such as a KL divergence; use Telescope()"
+    "guess, and so are averages of it such as a KL divergence; use Telescope(), or features=... in which they meet"
 )
+_HARDLY_MEET = (
+    "the two sets hardly overlap in what the ratio sees (held-out log-loss {loss:.2f}): most of its log-ratio is a "
+    "guess; use features=... in which they meet, or Telescope()"
+)
+_USUAL = (2.0, 4.0, 8.0)  # budgets that a report speaks of
 
 
 def refit(
@@ -76,6 +84,7 @@ def refit(
     propose: Any,
     method: Any = None,
     *,
+    features: Any = None,
     steps: int = 3000,
     batch_size: int = 512,
     held_out: float = 0.1,
@@ -100,6 +109,10 @@ def refit(
         real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX; with labels a tuple or dict of two.
         propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes.
         method: A record such as `FineTune(critic)`, or a name in `METHODS`; None for `Network()`.
+        features: What the ratio shall be a function of: a callable from a tensor of samples to features `(n, k)`, a
+            torch module, `critic_features(critic)`, or a name in `obrs.metrics.features.FEATURES`; None for the
+            samples themselves. They are computed once for each sample, without a gradient. For images use some:
+            what they see is what a budget is spent on.
         steps, batch_size: Updates, and samples of each kind in one.
         held_out: Share of the samples that is held out, between 0 and 1.
         seed: Decides initial weights and batches.
@@ -126,6 +139,7 @@ def refit(
     task = prepare(
         real,
         propose,
+        features=features,
         steps=steps,
         batch_size=batch_size,
         held_out=held_out,
@@ -151,11 +165,13 @@ def refit(
         history=course.history,
         bridges=sum(bridges, ()),
         trouble=trouble,
+        nats=float(held_out_scores[0].mean()),
     )
     if trouble:
         warnings.warn(trouble, stacklevel=2)
     seen = row_hashes(task.form.split(real)[0])
-    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone(), task.form, seen)
+    shape = tuple(parts(task.probe)[0].shape[1:])
+    return FittedRatio(scorer, shape, report, task.probe, task.form, seen, task.features)
 
 
 def _parts(scorer: Scorer) -> list[Scorer]:
@@ -202,11 +218,15 @@ class FitReport:
         history: Pairs of a step and the held-out loss after it.
         bridges: Held-out loss of each bridge of a telescope, from the model to the data.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
+        nats: KL divergence of the model from the data in what the ratio sees, as it says itself: the mean of log r
+            over held-out real samples. NaN if it is not known.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
         >>> print(report)
         Network: held-out log-loss 0.500 ± 0.010 (chance 0.693), 100 steps in 2 s, all steps done
+        >>> replace(report, nats=17.0).room(2.6)
+        'K = 2.6 removes at most 0.96 of an estimated 17 nats: choose what it is spent on'
     """
 
     method: str
@@ -220,11 +240,16 @@ class FitReport:
     history: tuple[tuple[int, float], ...] = ()
     bridges: tuple[float, ...] = ()
     trouble: str | None = None
+    nats: float = nan
+
+    def room(self, *budgets: float) -> str:
+        """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
+        return room(self.nats, budgets)
 
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
-        return line if self.trouble is None else f"{line}\n{self.trouble}"
+        return "\n".join(filter(None, [line, self.room(*_USUAL), self.trouble]))
 
 
 def _trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, ...]]) -> str | None:
@@ -239,8 +264,8 @@ def _trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, 
         if (loss := telescope[worst]) < _SATURATED:
             where = f"bridge {worst + 1} of {n} separates its two sets (held-out log-loss {loss:.1g})"
             return f"{where}; use Telescope(bridges={2 * n})"
-    if log_loss < _SATURATED and not all(bridges):
-        return _SATURATION.format(loss=log_loss)
+    if log_loss < _HARDLY and not all(bridges):
+        return (_SATURATION if log_loss < _SATURATED else _HARDLY_MEET).format(loss=log_loss)
     if log_loss > log(2) + 3 * standard_error:
         return f"held-out log-loss {log_loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
     return None
@@ -261,6 +286,7 @@ class FittedRatio:
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
         form: How a batch holds samples and labels.
         seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
+        features: What it is a function of; None for the samples themselves.
 
     Example:
         >>> from obrs.ratios.refit import refit
@@ -276,6 +302,7 @@ class FittedRatio:
     probe: Any
     form: Form = ARRAY
     seen: Any = None
+    features: Features | None = None
 
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
@@ -289,11 +316,14 @@ class FittedRatio:
         samples = x.to(like_probe.dtype) if differentiable else to_tensor(x, self.probe.device)
         if label is not None:
             samples = Labelled(samples, label_tensor(label, self.probe.device))
-        score = blocks(self.scorer, samples) if len(x) else like_probe.new_zeros(0)
+        score = self._scores(samples) if len(x) else like_probe.new_zeros(0)
         wide = "float64" in str(x.dtype)
         if is_torch_array(x):
             return score.double() if wide else score
         return like(host_view(score), x, dtype=x.dtype if wide else np.float32)
+
+    def _scores(self, batch: Any) -> Tensor:
+        return blocks(self.scorer, batch if self.features is None else self.features(batch))
 
     def _read(self, batch: Any) -> tuple[Array, Array | None]:
         """Check a batch, and return its samples and labels."""
@@ -309,19 +339,22 @@ class FittedRatio:
         return x, label
 
     def to(self, device: Any) -> "FittedRatio":
-        """Return the ratio on another device of torch; the features of a head must be on it already."""
-        return replace(self, scorer=self.scorer.to(device), probe=self.probe.to(device))
+        """Return the ratio on another device of torch; features that are functions must be on it already."""
+        features = None if self.features is None else self.features.to(device)
+        return replace(self, scorer=self.scorer.to(device), probe=self.probe.to(device), features=features)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
         x, label = parts(self.probe)
-        tensors = {"probe": x, "expected": blocks(self.scorer, self.probe)}
+        tensors = {"probe": x, "expected": self._scores(self.probe)}
         if self.seen is not None:
             import torch
 
             tensors["seen"] = torch.from_numpy(self.seen.view(np.int64))
         scorer = _describe(self.scorer, "ratio", tensors)
         facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
+        if self.features is not None:
+            facts["features"] = self.features.describe(tensors)
         if label is not None:
             tensors["label"] = label
         if self.form.kind != "array":
@@ -341,8 +374,9 @@ def load_ratio(
     Args:
         path: The file.
         network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
-        features: Needed for a head: the features it was fitted on. For an ensemble, `network` and `features` may be
-            lists with one entry per member, None for a member that needs none.
+        features: Needed if the ratio, or a head, was fitted on features of your own: those features. Features with a
+            name, and networks of `obrs.models` that `refit` was given as features, are in the file. For an ensemble
+            of heads, `network` and `features` may be lists with one entry per member, None for one that needs none.
 
     Example:
         >>> import tempfile
@@ -360,18 +394,19 @@ def load_ratio(
     tensors, facts = read_tensors(path, FILE)
     if facts.get("version") != _VERSION:
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
-    scorer = _rebuild(facts["scorer"], "ratio", tensors, network, features)
+    see = read_features(facts.get("features"), tensors, features, path)
+    scorer = _rebuild(facts["scorer"], "ratio", tensors, network, None if see else features)
     probe, expected = tensors["probe"], tensors["expected"]
     if "label" in tensors:
         probe = Labelled(probe, tensors["label"])
-    gap = float((blocks(scorer, probe) - expected).abs().max())
+    gap = float((blocks(scorer, see(probe) if see else probe) - expected).abs().max())
     if not gap <= 1e-3 * (1 + float(expected.abs().max())):
         raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
     report = facts["report"]
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
     report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
     seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
-    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen)
+    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen, see)
 
 
 def _form(facts: dict[str, Any] | None) -> Form:
@@ -391,7 +426,8 @@ def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str,
     specs = {name: getattr(part, "spec", None) for name, part in scorer.module.items()}
     classes = {name: type(part).__name__ for name, part in scorer.module.items()}
     members = [_describe(member, f"{prefix}.{i}", tensors) for i, member in enumerate(scorer.members)]
-    return {"kind": kind, "networks": specs, "classes": classes, "members": members}
+    found = {"kind": kind, "networks": specs, "classes": classes, "members": members}
+    return found | {"own_features": scorer.features is not None}
 
 
 def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], network: Any, features: Any) -> Scorer:
@@ -399,7 +435,7 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
     import torch
 
     score = lookup(KINDS, facts["kind"], "kind of ratio")
-    if facts["kind"] == "head" and features is None:
+    if facts["kind"] == "head" and features is None and facts.get("own_features", True):
         raise InputError("this ratio is a head on features of your own; pass load_ratio(path, features=...)")
     module = torch.nn.ModuleDict()
     for name, spec in facts["networks"].items():

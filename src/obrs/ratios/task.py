@@ -23,6 +23,7 @@ from ..fitting.loop import Course, fit_best
 from ..fitting.seeds import own_noise
 from ..fitting.tensors import Checkpoint, check_folder, fingerprint
 from ..sampling.proposals import propose_batch, take
+from .features import Features, see_through
 from .labelled import Form, Labelled, check_labels, form_of, join, label_tensor, parts
 
 __all__ = [
@@ -42,6 +43,7 @@ _FRESH_IDS = 2**40  # ids from here on are for fits; samples that are drawn late
 _MEMBER_IDS = 2**36  # ids for each member of an ensemble
 _FEWEST = 50  # held-out samples of each kind
 _BLOCK = 8192
+_PROBE = 8  # fakes that are kept with the ratio
 
 Tensor = Any
 
@@ -83,6 +85,7 @@ class _Proposed:
     form: Form
     device: Any
     most: int
+    features: Features | None = None
 
     size: ClassVar[None] = None
 
@@ -95,7 +98,8 @@ class _Proposed:
             if label is not None:
                 check_labels(label, len(x), "propose")
                 self.form.check_known(label, "propose")
-            batches.append(to_batch(x if label is None else (x, label), self.device))
+            batch = to_batch(x if label is None else (x, label), self.device)
+            batches.append(batch if self.features is None else self.features(batch))
         return batches[0] if len(batches) == 1 else join(batches)
 
     def member(self, number: int, seed: int) -> "_Proposed":
@@ -111,6 +115,9 @@ class Task:
             labels, and `size` is their number, None if there is no end to them.
         held_real, held_fake: Samples that are not fitted on. They decide when to stop.
         form: How a batch of the user holds samples and labels.
+        probe: A few fakes as they are.
+        features: What the ratio is a function of; `real`, `fake` and what is held out are features of samples then.
+            None for the samples themselves.
         steps, batch_size: Updates, and samples of each kind in one.
         seed: Decides initial weights, batches and everything torch draws.
         progress: Show a bar.
@@ -123,6 +130,8 @@ class Task:
     held_real: Tensor
     held_fake: Tensor
     form: Form
+    probe: Tensor
+    features: Features | None
     steps: int
     batch_size: int
     seed: int
@@ -132,7 +141,7 @@ class Task:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
+        """Shape of what the ratio is a function of: one sample, or its features."""
         return tuple(parts(self.held_real)[0].shape[1:])
 
     @property
@@ -222,7 +231,7 @@ def fit_network(
             value = loss(module, real, fake)
             if not bool(value.isfinite()):
                 for part in parts(fake):
-                    check_numbers(part, "propose")
+                    check_numbers(part, "propose" if task.features is None else "features of propose")
             return value
 
         return fit_best(
@@ -240,6 +249,7 @@ def prepare(
     seed: int,
     progress: bool | None,
     checkpoint: Any,
+    features: Any = None,
 ) -> Task:
     """Check the arguments of `refit`, and split the samples into those to fit on and those to hold out."""
     steps, batch_size = check_count(steps, "steps"), check_count(batch_size, "batch_size")
@@ -255,6 +265,8 @@ def prepare(
     if isinstance(real, tuple):
         form.check_kind(example[1], "propose", tuple(real[1].shape[1:]))
     device = _check_alike(real, example)
+    seen = see_through(features, _x(real), has_label=form.label is not None)
+    real, seen = _featured(real, seen, device, "real")
     rows, held_rows = _split(_size(real), held_out, seed, "real")
     held_real = to_batch(take(real, held_rows), device)
     fake: _Stored | _Proposed
@@ -262,17 +274,23 @@ def prepare(
         if isinstance(example, tuple):
             form.check_known(example[1], "propose")
         fake_rows, held_fake_rows = _split(_size(example), held_out, seed, "propose")
+        probe = to_batch(take(example, held_fake_rows[:_PROBE]), device)
+        example, _ = _featured(example, seen, device, "propose")
         fake = _Stored(example, fake_rows, seed + 1, device)
         held_fake = to_batch(take(example, held_fake_rows), device)
     else:
-        shape = tuple(_x(real).shape[1:])
-        fake = _Proposed(propose, _FRESH_IDS, shape, form, device, most=batch_size)
+        shape = tuple(_x(example).shape[1:])
+        fake = _Proposed(propose, _FRESH_IDS, shape, form, device, batch_size, seen)
         held_fake = _held_proposals(fake, len(held_rows), seed)
         for part in parts(held_fake):
-            check_numbers(part, "propose")
+            check_numbers(part, "propose" if seen is None else "features of propose")
+        probe = held_fake[:_PROBE]
+        if seen is not None:
+            probe = _held_proposals(replace(fake, features=None), len(held_rows), seed, _PROBE)
     identity: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "seed": seed, "held_out": held_out}
     if path is not None:
         identity["real"] = [*_x(real).shape, _mark(held_real)]
+        identity["features"] = None if seen is None else str(seen)
         identity["propose"] = None
         if isinstance(fake, _Stored):
             identity["propose"] = [*_x(example).shape, _mark(held_fake)]
@@ -284,6 +302,8 @@ def prepare(
         held_real=held_real,
         held_fake=held_fake,
         form=form,
+        probe=probe.clone(),
+        features=seen,
         steps=steps,
         batch_size=batch_size,
         seed=seed,
@@ -291,6 +311,20 @@ def prepare(
         checkpoint=path,
         identity=identity,
     )
+
+
+def _featured(batch: Any, features: Features | None, device: Any, name: str) -> tuple[Any, Features | None]:
+    """Return the features of a set of samples, computed here and never again, and the features with their number."""
+    if features is None:
+        return batch, None
+    cuts = (slice(at, at + _BLOCK) for at in range(0, _size(batch), _BLOCK))
+    found, _ = parts(features.all_of(to_batch(_cut(batch, cut), device) for cut in cuts))
+    check_numbers(found, f"features of {name}")
+    return (found, batch[1]) if isinstance(batch, tuple) else found, replace(features, length=found.shape[1])
+
+
+def _cut(batch: Any, rows: slice) -> Any:
+    return tuple(part[rows] for part in batch) if isinstance(batch, tuple) else batch[rows]
 
 
 def _held_proposals(fake: _Proposed, n: int, seed: int, most: int | None = None) -> Tensor:
