@@ -145,6 +145,10 @@ def test_fewer_rows_than_dimensions():
     gap = real.mean(0) - fake.mean(0)
     expected = gap @ gap + (a**2).sum() / 19 + (b**2).sum() / 14 - 2 * nuclear
     assert frechet(real=real, fake=fake).value == pytest.approx(expected, rel=1e-6)
+    single = frechet(real=real.astype(np.float32), fake=fake.astype(np.float32)).value
+    assert single == pytest.approx(
+        expected, rel=1e-6
+    )  # the root of a rounded 0 is not small
     assert np.isfinite(frechet_curve(real=real, fake=fake, weights=np.ones(15)).standard_error).all()
 
 
@@ -288,6 +292,8 @@ def test_precision_of_pairs_is_better_than_of_each():
         ({"counts": [2, 2, 2, 2], "extrapolate": True}, "counts cannot be extrapolated"),
         ({"weights": [1.0, 0, 0, 1.0], "extrapolate": True}, "fake has too few rows of some weight to extrapolate"),
         ({"fake": [[np.nan, 0.0]] * 4}, "fake must be finite, 4 of 4 points are not"),
+        ({"real": np.eye(2) * 1e160}, "real has values whose squares are beyond the range of its floats"),
+        ({"fake": 1e30 * np.eye(2, dtype=np.float32).repeat(2, axis=0)}, "fake has values whose squares are beyond"),
     ],
 )
 def test_bad_input_is_one_line(change, message):

@@ -149,6 +149,7 @@ def test_errors_are_on_the_safe_side_where_nothing_differs():
         ({"weights": [0, 0, 1, 0]}, InputError, "fake must have at least 2 rows of some weight"),
         ({"fake": np.ones((4, 3))}, InputError, "real and fake must have the same dimension, got 2 and 3"),
         ({"counts": [1, 1, 1, 1], "weights": [1, 1, 1, 1]}, InputError, "weights and counts cannot both be given"),
+        ({"real": 1e150 * np.ones((4, 2))}, InputError, "the kernel of real and fake is beyond the range of floats"),
     ],
 )
 def test_bad_input_is_one_line(change, error, message):

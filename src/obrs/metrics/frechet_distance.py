@@ -17,6 +17,7 @@ __all__ = ["Frechet", "frechet", "frechet_curve"]
 Floats = np.ndarray[Any, Any]
 
 _ROWS = 4096  # rows at a time in a quadratic form
+_LARGEST = 1e150  # a product of two variances of more leaves the range of float64
 
 
 @dataclass(frozen=True)
@@ -134,18 +135,28 @@ def frechet_curve(
     return Paired(np.array(values), np.stack(of_real), np.stack(of_fake), len(real), n_fake, dimension)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # `_sound` looks
 def _parts(x: Array, mass: Floats, own: Floats, name: str, halve: bool, seed: int) -> list[Moments]:
     """Return the moments of all rows, and of two random halves after them."""
     if np.count_nonzero(mass) < 2 or not own.sum() < 1:
         raise InputError(f"{name} must have at least 2 rows of some weight, got {np.count_nonzero(mass)}")
     if not halve:
-        return [moments(x, mass, own)]
+        return [_sound(moments(x, mass, own), name)]
     rows = np.random.default_rng(seed).permutation(len(x))
     halves = [np.sort(rows[: len(x) // 2]), np.sort(rows[len(x) // 2 :])]
     if any(np.count_nonzero(mass[half]) < 2 for half in halves):
         raise InputError(f"{name} has too few rows of some weight to extrapolate, got {np.count_nonzero(mass)}")
     parts = [moments(x, mass, own, half) for half in halves]
-    return [merged(parts), *parts]
+    return [_sound(merged(parts), name), *parts]
+
+
+def _sound(found: Moments, name: str) -> Moments:
+    """Return moments whose products are in the range of floats, or raise."""
+    xp = namespace(found.mean)
+    if not float(xp.sum(xp.linalg.diagonal(found.scatter)) + xp.sum(found.mean**2)) < _LARGEST:
+        how = "divide real and fake by one number"
+        raise InputError(f"{name} has values whose squares are beyond the range of its floats; {how}")
+    return found
 
 
 def _extrapolated(
