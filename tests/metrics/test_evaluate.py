@@ -265,7 +265,7 @@ def test_images_and_files(tmp_path, monkeypatch):
         ({"real": np.zeros((100, 1, 8, 8))}, InputError, r"if these are images, say features=, one of gradients"),
         ({"real": np.zeros((100, 3))}, InputError, "the same dimension, got 3 and 6"),
         ({"features": "gradient"}, UnknownNameError, "did you mean 'gradients'"),
-        ({"confidence": 2}, InputError, "confidence must be a number between 0 and 1"),
+        ({"confidence": 2}, InputError, "confidence must be a probability between 0 and 1"),
         ({"k": 0}, InputError, "k must be a whole number"),
         (
             {"budgets": [100]},

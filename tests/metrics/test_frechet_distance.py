@@ -146,9 +146,7 @@ def test_fewer_rows_than_dimensions():
     expected = gap @ gap + (a**2).sum() / 19 + (b**2).sum() / 14 - 2 * nuclear
     assert frechet(real=real, fake=fake).value == pytest.approx(expected, rel=1e-6)
     single = frechet(real=real.astype(np.float32), fake=fake.astype(np.float32)).value
-    assert single == pytest.approx(
-        expected, rel=1e-6
-    )  # the root of a rounded 0 is not small
+    assert single == pytest.approx(expected, rel=1e-6)  # the root of a rounded 0 is not small
     assert np.isfinite(frechet_curve(real=real, fake=fake, weights=np.ones(15)).standard_error).all()
 
 
@@ -307,7 +305,7 @@ def test_bad_slopes_and_confidence_are_one_line():
     real, fake = pair(n=40)
     with pytest.raises(InputError, match=r"slopes must have the shape of the weights \(1, 20\), got \(3,\)"):
         frechet_curve(real=real, fake=fake, weights=np.ones(20), slopes=np.ones(3))
-    with pytest.raises(InputError, match=r"confidence must be a number between 0 and 1, got 95"):
+    with pytest.raises(InputError, match=r"confidence must be a probability between 0 and 1, got 95"):
         frechet_curve(real=real, fake=fake, weights=np.ones(20)).interval(0, confidence=95)
 
 

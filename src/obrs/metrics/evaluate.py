@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view
-from .._inputs import check_count
+from .._inputs import check_confidence, check_count
 from .._names import lookup
 from ..errors import InputError
 from ._inputs import as_features, same_dimension
@@ -20,7 +20,6 @@ from .features import FEATURES, extract
 from .images import read_array, read_images
 from .jackknife import LEAST_GROUPS
 from .nearest_neighbours import Neighbourhood
-from .paired import check_confidence
 from .rows import row_hashes, seen_before
 from .table import METRICS, Row, Table
 from .weightings import Weightings, weightings

@@ -11,10 +11,11 @@ from typing import Any
 from .._files import replacing
 from .._names import lookup
 from ..errors import InputError, MissingLibraryError
+from ..estimate import Estimate
 from ..plotting import COLOURS
 from .frechet_distance import frechet_curve
 from .kernel_distance import kernel_curve
-from .paired import Interval, Paired
+from .paired import Paired
 
 __all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
 
@@ -72,10 +73,10 @@ class Row:
     rate: float
     ess: float
     n: float
-    metrics: Mapping[str, Interval]
-    change: Mapping[str, Interval]
+    metrics: Mapping[str, Estimate]
+    change: Mapping[str, Estimate]
 
-    def __getitem__(self, name: str) -> Interval:
+    def __getitem__(self, name: str) -> Estimate:
         return lookup(self.metrics, name, "metric")
 
 
@@ -95,7 +96,7 @@ class Table:
         grouped: Whether each group of fakes had a constant of its own.
 
     Example:
-        >>> at = Interval(2.0, 1.5, 2.5, 0.25)
+        >>> at = Estimate(2.0, 1.5, 2.5, 0.25)
         >>> row = Row("model", 1.0, 1.0, 0.5, 100.0, {"precision": at}, {"precision": at})
         >>> table = Table((row,), None, "", 8, 200, 100, 100, 5, 0.95, False)
         >>> print(table)
@@ -242,7 +243,7 @@ def load_table(path: str | os.PathLike[str]) -> Table:
         rows = []
         for row in data.pop("rows"):
             parts = {
-                key: {m: Interval(**_numbers(v)) for m, v in row.pop(key).items()} for key in ("metrics", "change")
+                key: {m: Estimate(**_numbers(v)) for m, v in row.pop(key).items()} for key in ("metrics", "change")
             }
             rows.append(Row(**_numbers(row), metrics=parts["metrics"], change=parts["change"]))
         return Table(rows=tuple(rows), **data)
