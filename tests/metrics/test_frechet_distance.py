@@ -173,6 +173,16 @@ def test_extrapolation_finds_the_distance_of_infinitely_many_rows():
     assert raw.min() - truth > 1.5
 
 
+def test_extrapolation_adds_little_noise_near_0():
+    # one pair of halves would double the variance there, and intervals would cover 9 times of 10
+    rng = np.random.default_rng(0)
+    pairs = [rng.standard_normal((2, 200, 3)) for _ in range(150)]
+    plain, beyond = (
+        np.std([frechet(real=x, fake=y, extrapolate=how).value for x, y in pairs]) for how in (False, True)
+    )
+    assert beyond / plain < 1.25
+
+
 def test_a_weighted_pool_agrees_with_what_it_keeps_once_both_are_extrapolated():
     # 2000 of 8000 in 128 dimensions: at their own n they differ by more than 1
     dim, rng = 128, np.random.default_rng(0)
