@@ -94,6 +94,7 @@ def evaluate(
     """
     check_confidence(confidence)
     check_count(k, "k")
+    check_count(seed, "seed", 0)
     x = as_features(_features(real, "real", features, pixels, progress), "real")
     y = as_features(_features(fake, "fake", features, pixels, progress), "fake")
     dimension = same_dimension(x, y)

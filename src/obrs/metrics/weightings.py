@@ -157,10 +157,11 @@ def weightings(log_ratio: Any, budgets: Sequence[float], rules: Sequence[str], g
         raise InputError(f"budgets must be a list of numbers such as [1, 2, 4], got {budgets!r:.60}") from error
     if not wanted or len(set(wanted)) < len(wanted):
         raise InputError(f"budgets must be at least one number, each once, got {list(wanted)}")
-    if not rules:
-        raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}")
+    rules = (rules,) if isinstance(rules, str) else tuple(rules)
     for rule in rules:
         lookup(POOL_RULES, rule, "rule")
+    if not rules or len(set(rules)) < len(rules):
+        raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}, each once, got {list(rules)}")
     keys = (("model", 1.0), *((rule, k) for rule in rules for k in sorted(wanted) if k > 1))
     labels = None if groups is None else np.asarray(host_view(groups) if hasattr(groups, "dtype") else groups)
     if labels is not None and labels.shape != values.shape:
