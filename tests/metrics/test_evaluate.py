@@ -289,6 +289,13 @@ def test_bad_input_is_one_line(change, error, says):
     assert "\n" not in str(caught.value)
 
 
+def test_seed_is_that_of_halves_too():
+    real, fake, log_ratio = problem(100, 200)
+    one, two = (obrs.evaluate(real=real, fake=fake, log_ratio=log_ratio, budgets=[1], seed=i).rows[0] for i in (0, 1))
+    assert one["frechet"].value != two["frechet"].value
+    assert one["frechet_plain"].value == pytest.approx(two["frechet_plain"].value, rel=1e-9)
+
+
 def test_a_folder_needs_features(tmp_path):
     with pytest.raises(InputError, match="is a folder of images; say features="):
         obrs.evaluate(real=tmp_path, fake=tmp_path)

@@ -17,8 +17,10 @@ from .._names import lookup
 from ..errors import InputError
 from ._inputs import as_features, same_dimension
 from .features import FEATURES, extract
+from .frechet_distance import frechet_curves
 from .images import read_array, read_images
 from .jackknife import LEAST_GROUPS
+from .kernel_distance import kernel_curve
 from .nearest_neighbours import Neighbourhood
 from .rows import row_hashes, seen_before
 from .table import METRICS, Row, Table
@@ -197,11 +199,11 @@ def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
 def _curves(real: Any, fake: Any, pool: Weightings, *, k: int, size: int, draws: int, seed: int) -> dict[str, Any]:
     """Return the curve of each metric."""
     slopes = None if pool.groups is not None else pool.slopes
-    curves: dict[str, Any] = {}
-    for name, metric in METRICS.items():
-        if metric.curve is not None:
-            found = metric.curve(real=real, fake=fake, weights=pool.weights, slopes=slopes)
-            curves[name] = found if pool.groups is None else pool.pulled(found)
+    beyond, plain = frechet_curves(real=real, fake=fake, weights=pool.weights, slopes=slopes, seed=seed)
+    kernel = kernel_curve(real=real, fake=fake, weights=pool.weights, slopes=slopes)
+    curves: dict[str, Any] = {"frechet": beyond, "frechet_plain": plain, "kernel": kernel}
+    if pool.groups is not None:
+        curves = {name: pool.pulled(found) for name, found in curves.items()}
     around = Neighbourhood.of(real=real, fake=fake, k=k, size=size, groups=LEAST_GROUPS, seed=seed)
     near = around.curve(pool.weights, size=size, draws=draws, seed=seed, without=pool.without)
     curves |= {name: getattr(near, name) for name in METRICS if name not in curves}

@@ -1,6 +1,6 @@
 """The Fréchet distance between features of real and fake samples: FID, whatever the features are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +13,7 @@ from ._inputs import as_features, as_masses, effective_size, own_pairs, same_dim
 from .moments import Factor, Moments, crossed, factor, merged, moments, reciprocals, squared_distance
 from .paired import Paired, as_slopes, pulled
 
-__all__ = ["Frechet", "frechet", "frechet_curve"]
+__all__ = ["Frechet", "frechet", "frechet_curve", "frechet_curves"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -116,6 +116,20 @@ def frechet_curve(
         | The Influence Curve and its Role in Robust Estimation (Hampel, 1974)
         | Limit Laws of the Empirical Wasserstein Distance: Gaussian Distributions (Rippl, Munk and Sturm, 2016)
     """
+    return frechet_curves(real=real, fake=fake, weights=weights, slopes=slopes, extrapolate=extrapolate, seed=seed)[0]
+
+
+def frechet_curves(
+    *, real: Any, fake: Any, weights: Any, slopes: Any = None, extrapolate: bool = True, seed: int = 0
+) -> tuple[Paired, Paired]:
+    """Return `frechet_curve`, and the curve at finite n, which it comes from and whose errors are the same.
+
+    Example:
+        >>> x = np.random.default_rng(0).standard_normal((2, 500, 3))
+        >>> beyond, plain = frechet_curves(real=x[0], fake=x[1], weights=np.ones(500))
+        >>> bool(beyond.value[0] < plain.value[0]), bool(beyond.standard_error[0] == plain.standard_error[0])
+        (True, True)
+    """
     real, fake = as_features(real, "real"), as_features(fake, "fake")
     dimension = same_dimension(real, fake)
     mass = np.atleast_2d(as_masses(weights, None, len(fake), many=True))
@@ -123,17 +137,19 @@ def frechet_curve(
     equal = np.full(len(real), 1 / len(real))
     reals = _parts(real, equal, equal**2, "real", extrapolate, seed)
     factors = [factor(m.covariance, invert=i == 0) for i, m in enumerate(reals)]
-    values, of_real, of_fake = [], [], []
+    values, plain, of_real, of_fake = [], [], [], []
     for w, slope in zip(mass, moved, strict=True):
         fakes = _parts(fake, w, w**2, "fake", extrapolate, seed)
         eigen, of_fakes, of_reals = _bases(fakes[0], factors[0])
         values.append(_extrapolated(reals, fakes, factors, eigen))
+        plain.append(squared_distance(reals[0], fakes[0], values=eigen))
         on_real = _influence(real, equal, (reals[0], fakes[0]), of_reals, eigen)
         on_fake = _influence(fake, w, (fakes[0], reals[0]), of_fakes, eigen)
         of_real.append(on_real / len(real))
         of_fake.append(pulled(on_fake, w, slope))
     n_fake = np.array([effective_size(w**2) for w in mass])
-    return Paired(np.array(values), np.stack(of_real), np.stack(of_fake), len(real), n_fake, dimension)
+    found = Paired(np.array(values), np.stack(of_real), np.stack(of_fake), len(real), n_fake, dimension)
+    return found, replace(found, value=np.array(plain))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # `_sound` looks

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from pathlib import Path
@@ -13,18 +13,11 @@ from .._names import lookup
 from ..errors import InputError, MissingLibraryError
 from ..estimate import Estimate
 from ..plotting import COLOURS
-from .frechet_distance import frechet_curve
-from .kernel_distance import kernel_curve
-from .paired import Paired
 
 __all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
 
 _FORMAT = 1
 _LOOKS = {"obrs": ("OBRS", COLOURS[0], "-", "o"), "drs": ("DRS", COLOURS[2], "--", "s")}
-
-
-def _plain(**options: Any) -> Paired:
-    return frechet_curve(extrapolate=False, **options)
 
 
 @dataclass(frozen=True)
@@ -34,18 +27,16 @@ class Metric:
     Args:
         title: What the column is called; FD and KD are called FID and KID for Inception's features alone.
         better: "lower", "higher" or "", which end is good.
-        curve: What computes it from real, fake, weights and slopes; None for those of neighbours, computed together.
     """
 
     title: str
     better: str
-    curve: Callable[..., Paired] | None = None
 
 
 METRICS: dict[str, Metric] = {
-    "frechet": Metric("FD, n → ∞", "lower", frechet_curve),
-    "frechet_plain": Metric("FD at n", "lower", _plain),
-    "kernel": Metric("KD", "lower", kernel_curve),
+    "frechet": Metric("FD, n → ∞", "lower"),
+    "frechet_plain": Metric("FD at n", "lower"),
+    "kernel": Metric("KD", "lower"),
     "precision": Metric("precision", "higher"),
     "recall": Metric("recall", "higher"),
     "density": Metric("density", "higher"),
