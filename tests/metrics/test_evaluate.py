@@ -260,12 +260,15 @@ def test_images_and_files(tmp_path, monkeypatch):
         ({"budgets": 3}, InputError, r"budgets must be a list of numbers such as \[1, 2, 4\], got 3"),
         ({"rules": ["orbs"]}, UnknownNameError, "did you mean 'obrs'"),
         ({"rules": []}, InputError, "rules must be at least one of"),
+        ({"rules": ["drs", "drs"]}, InputError, "rules must be .* each once"),
+        ({"rules": "orbs"}, UnknownNameError, "did you mean 'obrs'"),
+        ({"seed": -1}, InputError, "seed must be a whole number of at least 0, got -1"),
         ({"groups": np.zeros(3, dtype=int)}, InputError, r"groups must have shape \(200,\)"),
         ({"log_ratio": None, "groups": np.zeros(200, dtype=int)}, InputError, "groups need log_ratio"),
         ({"real": np.zeros((100, 1, 8, 8))}, InputError, r"if these are images, say features=, one of gradients"),
         ({"real": np.zeros((100, 3))}, InputError, "the same dimension, got 3 and 6"),
         ({"features": "gradient"}, UnknownNameError, "did you mean 'gradients'"),
-        ({"confidence": 2}, InputError, "confidence must be a number between 0 and 1"),
+        ({"confidence": 2}, InputError, "confidence must be a probability between 0 and 1"),
         ({"k": 0}, InputError, "k must be a whole number"),
         (
             {"budgets": [100]},
@@ -284,6 +287,13 @@ def test_bad_input_is_one_line(change, error, says):
     with pytest.raises(error, match=says) as caught:
         obrs.evaluate(**{**given, **change})
     assert "\n" not in str(caught.value)
+
+
+def test_seed_is_that_of_halves_too():
+    real, fake, log_ratio = problem(100, 200)
+    one, two = (obrs.evaluate(real=real, fake=fake, log_ratio=log_ratio, budgets=[1], seed=i).rows[0] for i in (0, 1))
+    assert one["frechet"].value != two["frechet"].value
+    assert one["frechet_plain"].value == pytest.approx(two["frechet_plain"].value, rel=1e-9)
 
 
 def test_a_folder_needs_features(tmp_path):
