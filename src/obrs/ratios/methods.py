@@ -35,6 +35,7 @@ __all__ = [
     "Method",
     "Network",
     "Scorer",
+    "add_waves",
     "blocks",
     "critic_features",
     "embed",
@@ -268,19 +269,11 @@ class Network:
 
 
 def _mlp(method: Network, module: Any, both: Any, task: Task) -> None:
-    import torch
-
     x = parts(both)[0]
     standardise(module, x)
     numbers = prod(task.shape)
     inputs = numbers + encode_labels(module, task.form, both)
-    if method.waves and numbers <= _SMALL:
-        with task.seeded():
-            # cycles per standard deviation, the same number in each octave
-            cycles = torch.exp(torch.empty(method.waves).uniform_(log(0.1), log(4.0)))
-            direction = torch.nn.functional.normalize(torch.randn(numbers, method.waves), dim=0)
-        module.register_buffer("waves", (2 * pi * cycles * direction).to(x))
-        inputs += 2 * method.waves
+    inputs += add_waves(module, method.waves, task)
     sizes = [inputs, *[method.width or 128] * method.layers, 1]
     module["network"] = _built(task, {"name": "mlp", "sizes": sizes, "activation": "silu"})
     start_at_chance(module["network"][-1])
@@ -458,6 +451,21 @@ def standardise(module: Any, x: Tensor) -> None:
     spread = x.std(0)
     module.register_buffer("shift", x.mean(0))
     module.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+
+
+def add_waves(module: Any, waves: int, task: Task) -> int:
+    """Store random projections for `embed`, if a sample has few numbers; return how many inputs they add."""
+    import torch
+
+    numbers = module.shift.numel()
+    if not waves or numbers > _SMALL:
+        return 0
+    with task.seeded():
+        # cycles per standard deviation, the same number in each octave
+        cycles = torch.exp(torch.empty(waves).uniform_(log(0.1), log(4.0)))
+        direction = torch.nn.functional.normalize(torch.randn(numbers, waves), dim=0)
+    module.register_buffer("waves", (2 * pi * cycles * direction).to(module.shift))
+    return 2 * waves
 
 
 def _one_score(score: Tensor, n: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from .._inputs import check_count, check_positive
 from ..errors import InputError
 from .labelled import Labelled, encode_labels, join, label_index, label_numbers, parts
-from .methods import Fit, Scorer, embed, standardise, start_at_chance, whitening
+from .methods import Fit, Scorer, add_waves, embed, standardise, start_at_chance, whitening
 from .task import Task, Tensor, fit_network, logistic_loss
 
 __all__ = ["Telescope", "bridge_losses", "common_axes", "logistic_regression", "telescope_scores"]
@@ -26,7 +26,9 @@ class Telescope:
     x_k = cos(t_k) x_fake + sin(t_k) x_real, with t_k = (π/2) k / bridges, are so close to each other that classifiers
     between them make errors. The ratio between two of them, a bridge, is a quadratic function of the standardised
     sample, which is exact between Gaussians, plus one output of an mlp that all bridges share. A sample of more than
-    40 numbers is first turned to the axes along which neither set is correlated; there squares are enough.
+    40 numbers is first turned to the axes along which neither set is correlated; there squares are enough. The sum of
+    all bridges is a classifier between the data and the model, and its loss is minimised with theirs: where the two
+    sets meet, errors of bridges that would add up are seen.
 
     With labels, each fake is mixed with a real sample of its own label, so that a waymark has one; how often each label
     comes up in both sets is then added from counts. Labels must be integers.
@@ -34,6 +36,8 @@ class Telescope:
     Args:
         bridges: How many ratios; more for sets that are farther apart.
         width, layers: Units and hidden layers of the mlp.
+        waves: If a sample has up to 8 numbers, the mlp also gets the sine and cosine of this many random projections
+            of it. Without them it does not see thin modes, and most bridges lead from or to some. 0 for none.
         lr: Learning rate.
 
     Example:
@@ -52,11 +56,13 @@ class Telescope:
     bridges: int = 8
     width: int = 64
     layers: int = 2
+    waves: int = 64
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
         for name in ("bridges", "width", "layers"):
             check_count(getattr(self, name), name)
+        check_count(self.waves, "waves", least=0)
         check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
@@ -83,16 +89,19 @@ class Telescope:
         lines = [logistic_regression(far, near) for near, far in pairwise(features)]
         module.register_buffer("weight", torch.stack([weight for weight, _ in lines], dim=1).float())
         module.register_buffer("constant", torch.stack([constant for _, constant in lines]).float())
-        sizes = [numbers, *[self.width] * self.layers, self.bridges]
+        inputs = numbers + add_waves(module, self.waves, task)
+        sizes = [inputs, *[self.width] * self.layers, self.bridges]
         with task.seeded():
             module["body"] = build({"name": "mlp", "sizes": sizes, "activation": "silu"}).to(task.device)
         start_at_chance(module["body"][-1])
 
         def loss(module: Any, real: Tensor, fake: Tensor) -> Tensor:
-            return _losses(module, real, fake).sum()
+            bridges, whole = _losses(module, real, fake)
+            return bridges.sum() + whole
 
         def held_out_loss(module: Any) -> float:
-            return float(_held_out_losses(module, task).mean())
+            bridges, whole = _held_out_losses(module, task)
+            return float((bridges.sum() + whole) / (len(bridges) + 1))
 
         course = fit_network(module, loss, held_out_loss, task, lr=self.lr)
         return Fit(Scorer(telescope_scores, module), course, fakes=course.steps * task.batch_size)
@@ -115,7 +124,7 @@ def _bridge_scores(module: Any, batch: Any) -> Tensor:
 
 
 def _inputs(module: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
-    """Return standardised samples as rows, and the numbers of their labels."""
+    """Return standardised samples as rows, with their waves, and the numbers of their labels."""
     x, label = parts(batch)
     return embed(module, x).flatten(1), None if label is None else label_numbers(module, label)
 
@@ -124,23 +133,23 @@ def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
     """Return the held-out log-loss of each bridge, from the model to the data; () if the scorer is no telescope."""
     if scorer.score is not telescope_scores:
         return ()
-    return tuple(float(loss) for loss in _held_out_losses(scorer.module, task))
+    return tuple(float(loss) for loss in _held_out_losses(scorer.module, task)[0])
 
 
-def _held_out_losses(module: Any, task: Task) -> Tensor:
+def _held_out_losses(module: Any, task: Task) -> tuple[Tensor, Tensor]:
     import torch
 
     with torch.no_grad():
         return _losses(module, task.held_real, task.held_fake)
 
 
-def _losses(module: Any, real: Any, fake: Any) -> Tensor:
-    """Return the log-loss of every bridge, on samples of the two waymarks that it joins."""
+def _losses(module: Any, real: Any, fake: Any) -> tuple[Tensor, Tensor]:
+    """Return the log-loss of every bridge, on samples of the two waymarks that it joins, and that of their sum."""
     bridges = len(module.constant)
     waymarks = _labelled_waymarks(*_paired(real, fake), bridges)
     scores = _bridge_scores(module, join(waymarks)).reshape(bridges + 1, -1, bridges)
     near, far = (part.diagonal(dim1=0, dim2=2) for part in (scores[:-1], scores[1:]))
-    return logistic_loss(far, near)
+    return logistic_loss(far, near), logistic_loss(scores[-1].sum(1), scores[0].sum(1))
 
 
 def _paired(real: Any, fake: Any) -> tuple[Any, Any]:
@@ -191,6 +200,7 @@ def _quadratic(module: Any, x: Tensor, label: Tensor | None) -> Tensor:
     """Return the numbers and all products of two; of many numbers, those along common axes and their squares."""
     import torch
 
+    x = x[:, : module.shift.numel()]  # without waves
     own = [] if label is None else [label]
     if hasattr(module, "axes"):
         x = x @ module.axes
