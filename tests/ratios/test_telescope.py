@@ -11,7 +11,8 @@ from obrs.data.mixtures import Mixture
 from obrs.errors import InputError
 from obrs.ratios.methods import Ensemble, Head, Network
 from obrs.ratios.refit import refit
-from obrs.ratios.telescope import Telescope, _waymarks
+from obrs.ratios.telescope import Telescope
+from obrs.ratios.waymarks import waymarks
 
 KL = 20.0
 
@@ -124,12 +125,12 @@ def test_near_sets_give_the_ratio_that_a_classifier_gives():
 
 def test_waymarks_lead_from_the_fakes_to_the_real_samples():
     real, fake = torch.ones(3, 2), -torch.ones(3, 2)
-    waymarks = _waymarks(real, fake, 4)
-    assert waymarks.shape == (5, 3, 2)
-    assert torch.allclose(waymarks[0], fake)
-    assert torch.allclose(waymarks[-1], real, atol=1e-6)
+    marks = waymarks(real, fake, 4)
+    assert marks.shape == (5, 3, 2)
+    assert torch.allclose(marks[0], fake)
+    assert torch.allclose(marks[-1], real, atol=1e-6)
     independent = torch.randn(2, 20000, 1, generator=torch.Generator().manual_seed(0))
-    spread = _waymarks(*independent, 4).var(dim=1)[:, 0]
+    spread = waymarks(*independent, 4).var(dim=1)[:, 0]
     assert float((spread - 1).abs().max()) < 5 * sqrt(2 / 20000)  # equal variances stay
 
 

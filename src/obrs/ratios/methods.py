@@ -86,11 +86,13 @@ class Fit(NamedTuple):
         scorer: What was fitted.
         course: How the fit went.
         fakes: How many samples of the model were used.
+        checks: What other fits say about this one: pairs of a line, and whether it can be trusted.
     """
 
     scorer: Scorer
     course: Course
     fakes: int
+    checks: tuple[tuple[str, bool], ...] = ()
 
 
 class Method(Protocol):
@@ -331,7 +333,7 @@ class Ensemble:
         steps, seconds = sum(fit.course.steps for fit in fits), sum(fit.course.seconds for fit in fits)
         course = Course(steps, seconds, stopped=f"{len(fits)} members done", history=())
         scorer = Scorer(mean_scores, torch.nn.ModuleDict(), members=tuple(fit.scorer for fit in fits))
-        return Fit(scorer, course, sum(fit.fakes for fit in fits))
+        return Fit(scorer, course, sum(fit.fakes for fit in fits), sum((fit.checks for fit in fits), ()))
 
 
 @dataclass(frozen=True, eq=False)

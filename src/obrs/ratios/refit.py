@@ -133,11 +133,11 @@ def refit(
         checkpoint=checkpoint,
     )
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
-    scorer, course, fakes = chosen.fit(task)
+    scorer, course, fakes, checks = chosen.fit(task)
     held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
     loss, loss_error = mean_of_means(*losses(*held_out_scores))
     bridges = [bridge_losses(part, task) for part in _parts(scorer)]
-    trouble = _trouble(loss, loss_error, bridges)
+    trouble = _trouble(loss, loss_error, bridges) or next((line for line, passed in checks if not passed), None)
     report = FitReport(
         method=type(chosen).__name__,
         log_loss=loss,
@@ -149,6 +149,7 @@ def refit(
         n_fake=fakes,
         history=course.history,
         bridges=sum(bridges, ()),
+        checks=tuple(line for line, _ in checks),
         trouble=trouble,
     )
     if trouble:
@@ -200,6 +201,7 @@ class FitReport:
         history: Pairs of a step and the held-out loss after it.
         bridges: Held-out loss of each bridge of a telescope, from the model to the data.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
+        checks: What other fits say about a telescope, a line each; one that says trouble is the trouble.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
@@ -218,11 +220,13 @@ class FitReport:
     history: tuple[tuple[int, float], ...] = ()
     bridges: tuple[float, ...] = ()
     trouble: str | None = None
+    checks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
-        return line if self.trouble is None else f"{line}\n{self.trouble}"
+        trouble = () if self.trouble is None or self.trouble in self.checks else (self.trouble,)
+        return "\n".join((line, *trouble, *self.checks))
 
 
 def _trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, ...]]) -> str | None:
@@ -361,7 +365,9 @@ def load_ratio(
         raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
     report = facts["report"]
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
-    report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
+    report = FitReport(
+        **report | {"history": history, "bridges": tuple(report["bridges"]), "checks": tuple(report.get("checks", ()))}
+    )
     return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")))
 
 
