@@ -17,6 +17,7 @@ __all__ = ["Telescope", "bridge_losses", "logistic_regression", "telescope_score
 
 _PILOT = 20000  # samples of each kind for the quadratic functions
 _MANY = 40  # up to so many numbers in a sample all products of two are features; above, squares along common axes
+_ROUNDS = 10  # how often a real sample is mixed for the quadratic functions, at most
 _RIDGE = 1e-6
 
 
@@ -82,7 +83,7 @@ class Telescope:
 
         if task.form.label is not None and task.form.known is None:
             raise InputError("Telescope mixes samples of one label, and floats hardly repeat; use Network() instead")
-        pilot = task.pilot(_PILOT)  # few real samples come up again, mixed with other fakes
+        pilot = task.pilot(min(_ROUNDS * task.real.size, _PILOT))  # few real samples are mixed with several fakes each
         module = torch.nn.ModuleDict()
         numbers = encode_labels(module, task.form, pilot[0])
         if numbers:

@@ -71,9 +71,11 @@ def check_telescope(
         task: What the telescope was fitted to; the held-out samples of it are those to judge by.
         bridges: How many there are.
     """
-    whole = rivals(scores, rival, task, (0, bridges), bridges)
-    if whole.rival >= _BLIND or not whole.passed or bridges == 1:
-        return (whole.check,)
+    everything = (0, bridges)
+    if _loss(scores, task, everything, bridges) >= _BLIND or bridges == 1:  # otherwise no rival does much better
+        whole = rivals(scores, rival, task, everything, bridges)
+        if whole.rival >= _BLIND or not whole.passed or bridges == 1:
+            return (whole.check,)
     found = [rivals(scores, rival, task, span, bridges).check for span in _spans(scores, task, bridges)]
     claim = float(blocks(lambda x: scores(x).sum(1), task.held_real).double().mean())
     if isfinite(claim) and claim > 0:
@@ -145,18 +147,19 @@ def _between(task: Task, span: tuple[int, int], bridges: int) -> Task:
     return replace(task, real=far, fake=near, held_real=held[0], held_fake=held[1], checkpoint=None)
 
 
+def _loss(scores: Bridges, task: Task, span: tuple[int, int], bridges: int) -> float:
+    """Return the held-out log-loss of the bridges of a span as a classifier between its ends."""
+    own = _between(task, span, bridges)
+    ends = (blocks(_sum(scores, span), x).double().cpu().numpy() for x in (own.held_real, own.held_fake))
+    return mean_of_means(*losses(*ends)).value
+
+
 def _spans(scores: Bridges, task: Task, bridges: int) -> list[tuple[int, int]]:
     """Return the longest span from the model and the longest to the data whose ends the bridges confuse."""
-
-    def confused(span: tuple[int, int]) -> bool:
-        own = _between(task, span, bridges)
-        ends = (blocks(_sum(scores, span), x).double().cpu().numpy() for x in (own.held_real, own.held_fake))
-        return mean_of_means(*losses(*ends)).value >= _MEETS
-
     lengths = range(bridges - 1, 1, -1)  # one bridge alone was fitted as a rival is
-    from_model = next(((0, n) for n in lengths if confused((0, n))), None)
-    to_data = next(((bridges - n, bridges) for n in lengths if confused((bridges - n, bridges))), None)
-    return [span for span in (from_model, to_data) if span is not None]
+    sides = [[(0, n) for n in lengths], [(bridges - n, bridges) for n in lengths]]
+    longest = (next((span for span in side if _loss(scores, task, span, bridges) >= _MEETS), None) for side in sides)
+    return [span for span in longest if span is not None]
 
 
 class Twins(NamedTuple):
