@@ -195,7 +195,7 @@ def test_correlations_between_many_numbers_are_found():
     """48 numbers, of which 24 pairs are correlated: squares alone would see nothing."""
     sample, log_ratio = correlated(48)
     fresh = sample(4000, seed=2)
-    fitted = refit(sample(3000, seed=1), propose(48), Telescope(width=16, layers=1), steps=20, batch_size=256)
+    fitted = refit(sample(1500, seed=1), propose(48), Telescope(width=16, layers=1), steps=20, batch_size=256)
     assert abs(fitted(fresh).mean() - KL) < 0.1 * KL
     assert fitted.report.trouble is None
     model = propose(48)(np.arange(4000))

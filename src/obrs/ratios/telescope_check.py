@@ -18,7 +18,7 @@ References:
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import isfinite, log, sqrt
+from math import inf, isfinite, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ _CONTROL = 20000  # samples of the control at most
 _FRESH = 4000  # samples on which it is judged
 _NARROW = 1e-3  # least variance of an axis, of about 1 for both sets together
 _SHAPED = 8  # numbers in a sample up to which the control has the shape of the sets
-_SHAPE = 4000  # samples that the shape is taken from
+_SHAPE = 2000  # samples that the shape is taken from
 _COMPONENTS = (1, 2, 4, 8)
 _POOL = 2**16  # fakes of a control with shape; ids beyond get the same again
 
@@ -207,8 +207,14 @@ def _mixture(x: Floats, seed: int) -> Any:
     """Return the mixture of Gaussians that the Bayesian information criterion prefers, of up to 8 components."""
     from sklearn.mixture import GaussianMixture
 
-    fits = [GaussianMixture(k, reg_covar=1e-4, random_state=seed % 2**32).fit(x) for k in _COMPONENTS]
-    return min(fits, key=lambda fit: float(fit.bic(x)))
+    best, least = None, inf
+    for k in _COMPONENTS:
+        fit = GaussianMixture(k, reg_covar=1e-4, random_state=seed % 2**32).fit(x)
+        if (criterion := float(fit.bic(x))) >= least and k > 2:  # two of three modes may be no better than one
+            break
+        if criterion < least:
+            best, least = fit, criterion
+    return best
 
 
 def _drawn(mixture: Any, n: int, seed: int) -> Floats:
