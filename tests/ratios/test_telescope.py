@@ -90,7 +90,7 @@ def test_a_divergence_of_20_nats_is_found_where_one_classifier_fails(problem, di
     assert abs(found - known) < 0.1 * known
 
     with pytest.warns(UserWarning, match="the classifier separates the two sets"):
-        single = refit(real, propose(dim), Network(width=64), steps=100)
+        single = refit(real, propose(dim), Network(width=64), steps=200)
     assert "use Telescope()" in single.report.trouble
     assert single.report.trouble in str(single.report)
     assert abs(single(fresh).mean() - KL) > 0.1 * KL
