@@ -204,16 +204,16 @@ def test_correlations_between_many_numbers_are_found():
 
 def test_an_ensemble_of_telescopes_is_judged_by_its_bridges():
     sample, _ = shifted(4, 1.0)
-    two = Ensemble((Telescope(8, width=8), Telescope(4, width=8)))
-    report = refit(sample(2000, seed=1), propose(4), two, steps=5).report
+    two = Ensemble((Telescope(6, width=8), Telescope(4, width=8)))
+    report = refit(sample(1000, seed=1), propose(4), two, steps=5).report
     assert report.log_loss < 0.02  # which is no trouble
-    assert (len(report.bridges), report.trouble) == (12, None)
+    assert (len(report.bridges), report.trouble) == (10, None)
     for members, reason in [
-        ((Telescope(8, width=8), Telescope(1, width=8)), r"bridge 1 of 1 separates .* use Telescope\(bridges=2\)"),
-        ((Telescope(8, width=8), Head(lambda x: x)), "the classifier separates the two sets"),
+        ((Telescope(4, width=8), Telescope(1, width=8)), r"bridge 1 of 1 separates .* use Telescope\(bridges=2\)"),
+        ((Telescope(4, width=8), Head(lambda x: x)), "the classifier separates the two sets"),
     ]:
         with pytest.warns(UserWarning, match=reason):
-            refit(sample(2000, seed=1), propose(4), Ensemble(members), steps=5)
+            refit(sample(1000, seed=1), propose(4), Ensemble(members), steps=5)
 
 
 def test_near_sets_give_the_ratio_that_a_classifier_gives():
