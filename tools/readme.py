@@ -232,6 +232,48 @@ def training_evidence():
     return f"```text\n{table(load(ROOT / 'results/tw-obrs.json'))}\n```"
 
 
+def evaluate_fashion():
+    """What the budget bought on clothes: three tables of `examples/evaluate_fashion.py` side by side."""
+    from obrs.metrics.table import load_table
+
+    one, classes, other = (
+        load_table(ROOT / f"results/evaluate-fashion{name}.json") for name in ("", "-classes", "-gradients")
+    )
+    head = ["rule", "K", "FD (classifier), one constant", "one per class", "FD (gradients), one per class"]
+    head += [f"{name}, one per class" for name in ("precision", "recall", "coverage")]
+    rows = []
+    for a, b, c in zip(one.rows, classes.rows, other.rows, strict=True):
+        cells = [_interval(a, "frechet"), _interval(b, "frechet"), _interval(c, "frechet")]
+        cells += [_interval(b, name) for name in ("precision", "recall", "coverage")]
+        rows.append([{"obrs": "OBRS", "drs": "DRS"}.get(a.rule, a.rule), f"{a.budget:g}", *cells])
+    about = (
+        f"{one.n_fake:,} proposals, {one.n_real:,} test images; below each value its change from the model with its "
+        f"own {100 * one.confidence:g} % interval (recall and coverage at {classes.size:,} fakes):"
+    )
+    return f"{about}\n\n{_table(head, rows)}"
+
+
+def feature_accuracy():
+    """What each extractor sees: the share of images that get the right class from their nearest neighbours."""
+    record = json.loads((ROOT / "results/features.json").read_text())
+    right = {(row["features"], row["data"]): row["right"] for row in record["rows"]}
+    names, sets = dict.fromkeys(f for f, _ in right), record["labelled and asked"]
+    rows = [[f"`{name}`", *(f"{100 * right[name, data]:.1f} %" for data in sets)] for name in names]
+    head = ["features", *(f"{data}, {known} labelled" for data, (known, _) in sets.items())]
+    return f"Right class by the nearest {record['neighbours']} labelled images:\n\n{_table(head, rows)}"
+
+
+def _interval(row, name):
+    """A value with its error; for a budget above 1 also the change from the model, bold if it is not 0."""
+    value, change = row[name], row.change[name]
+    digits = 2 if abs(value.value) >= 1 else 3
+    text = f"{value.value:.{digits}f} ± {value.high - value.value:.{digits}f}"
+    if row.budget == 1:
+        return text
+    moved = f"{change.value:+.{digits}f} ± {change.high - change.value:.{digits}f}"
+    return f"{text}<br>{moved if change.low <= 0 <= change.high else f'**{moved}**'}"
+
+
 def classes():
     """What one constant, one per class, and shares do to the classes of a conditional model."""
     from obrs.experiments import load
@@ -268,6 +310,8 @@ def _first_line(path):
 
 TABLES = {
     "map": module_map,
+    "evaluate fashion": evaluate_fashion,
+    "feature accuracy": feature_accuracy,
     "training evidence": training_evidence,
     "classes": classes,
     "table 2": table_2,

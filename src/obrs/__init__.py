@@ -24,6 +24,7 @@ from .selection import inclusion_probability, select
 from .signed import unweight
 
 if TYPE_CHECKING:
+    from .metrics.evaluate import evaluate
     from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
@@ -49,6 +50,7 @@ __all__ = [
     "compare",
     "diagnose",
     "diagnose_model",
+    "evaluate",
     "inclusion_probability",
     "normals",
     "plan_groups",
@@ -72,6 +74,7 @@ __all__ = [
 _LATER = {
     "diagnose": ".ratios.doctor",
     "diagnose_model": ".ratios.checkup",
+    "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
     "train": ".training.loop",
 }

@@ -20,6 +20,7 @@ from .._arrays import host_view, like
 from .._names import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..fitting.tensors import read_tensors, write_tensors
+from ..metrics.rows import row_hashes
 from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .boosted import Boosted, tree_scores
@@ -154,7 +155,8 @@ def refit(
     )
     if trouble:
         warnings.warn(trouble, stacklevel=2)
-    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone(), task.form)
+    seen = row_hashes(task.form.split(real)[0])
+    return FittedRatio(scorer, task.shape, report, task.held_fake[:8].clone(), task.form, seen)
 
 
 def _parts(scorer: Scorer) -> list[Scorer]:
@@ -262,6 +264,7 @@ class FittedRatio:
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
         form: How a batch holds samples and labels.
+        seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
 
     Example:
         >>> from obrs.ratios.refit import refit
@@ -276,6 +279,7 @@ class FittedRatio:
     report: FitReport
     probe: Any
     form: Form = ARRAY
+    seen: Any = None
 
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
@@ -316,6 +320,10 @@ class FittedRatio:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
         x, label = parts(self.probe)
         tensors = {"probe": x, "expected": blocks(self.scorer, self.probe)}
+        if self.seen is not None:
+            import torch
+
+            tensors["seen"] = torch.from_numpy(self.seen.view(np.int64))
         scorer = _describe(self.scorer, "ratio", tensors)
         facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
         if label is not None:
@@ -365,10 +373,10 @@ def load_ratio(
         raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
     report = facts["report"]
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
-    report = FitReport(
-        **report | {"history": history, "bridges": tuple(report["bridges"]), "checks": tuple(report.get("checks", ()))}
-    )
-    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")))
+    lists = {"history": history, "bridges": tuple(report["bridges"]), "checks": tuple(report.get("checks", ()))}
+    report = FitReport(**report | lists)
+    seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
+    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen)
 
 
 def _form(facts: dict[str, Any] | None) -> Form:

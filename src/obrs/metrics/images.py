@@ -1,0 +1,234 @@
+"""Images to compare: arrays of any common layout, `.npy` and `.npz` files, folders of PNG and JPEG."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._arrays import host_view
+from ..errors import InputError, InputTypeError, MissingLibraryError
+
+__all__ = ["ImageSet", "channels_first", "read_array", "read_images"]
+
+Floats = np.ndarray[Any, Any]
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+_KEYS = ("images", "x", "x0", "features", "samples", "arr_0")  # of an .npz with several arrays; x0 is `Samples.save`'s
+_CHUNK = 1 << 22  # bytes hashed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images of one size, read block by block.
+
+    Attributes:
+        n: How many there are.
+        shape: Channels, height and width of one; 1 or 3 channels.
+        name: What messages call them.
+    """
+
+    n: int
+    shape: tuple[int, int, int]
+    name: str
+    read: Callable[[int, int], Floats] = field(repr=False)  # images start to stop, as (n, channels, height, width)
+    parts: Callable[[], Iterator[Any]] = field(repr=False)  # their bytes, for the hash
+
+    def blocks(self, size: int) -> Iterator[Floats]:
+        """Yield the images as `(n, channels, height, width)`, uint8 or floats in [-1, 1], so many at a time."""
+        for start in range(0, self.n, size):
+            yield self.read(start, min(start + size, self.n))
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the content; for a folder that of its files in the order of their names."""
+        found = hashlib.sha256(repr((self.n, self.shape)).encode())
+        for part in self.parts():
+            found.update(part)
+        return found.hexdigest()
+
+
+def read_images(source: Any, *, pixels: tuple[float, float] | None = None, name: str = "images") -> ImageSet:
+    """Return the images of an array, a file or a folder.
+
+    Arrays have shape `(n, channels, height, width)`, `(n, height, width, channels)` with 1 or 3 channels, or
+    `(n, height, width)` for grey. Bytes (uint8) are 0 to 255. Floats are in [-1, 1], as everywhere in this library;
+    `pixels` names another range. Floats without any value below 0 are refused unless `pixels` says what they are: to
+    take [0, 1] for [-1, 1] would compare washed-out images, and no metric would say so.
+
+    Args:
+        source: An array of NumPy, torch or JAX; the path of a `.npy`, of a `.npz` with one array or one called
+            "images", "x" or "arr_0", or of a folder with PNG and JPEG files, also in folders inside it. Files are
+            taken in the order of their names; what is not grey is read as RGB without transparency.
+        pixels: The values of black and white in a float array, such as `(0, 1)`; None for (-1, 1).
+        name: What an error calls them.
+
+    Example:
+        >>> found = read_images(np.zeros((5, 28, 28), dtype=np.uint8))
+        >>> found.n, found.shape, next(found.blocks(2)).shape
+        (5, (1, 28, 28), (2, 1, 28, 28))
+        >>> read_images(np.zeros((5, 28, 28, 4), dtype=np.uint8))
+        Traceback (most recent call last):
+        obrs.errors.InputError: images must have shape (n, channels, height, width), (n, height, width, channels) or
+        (n, height, width) with 1 or 3 channels, got (5, 28, 28, 4)
+    """
+    if isinstance(source, ImageSet):
+        return source
+    if isinstance(source, str | os.PathLike):
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return _folder(path)
+        return _array(read_array(path), pixels, str(path))
+    return _array(source, pixels, name)
+
+
+def read_array(source: Any, *, prefer: str = "") -> Floats:
+    """Return the array in a `.npy` or `.npz` file; a `.npy` stays on the disk until it is read.
+
+    Args:
+        source: The path.
+        prefer: Which array of an `.npz` to read, if it is there; by default the only one, or that of a usual name.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.npz")
+        >>> np.savez(path, images=np.zeros((2, 8, 8)), labels=np.zeros(2))
+        >>> read_array(path).shape, read_array(path, prefer="labels").shape
+        ((2, 8, 8), (2,))
+    """
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise InputError(f"{path} does not exist; expected a .npy or .npz file, or a folder of images")
+    try:
+        with path.open("rb") as file:
+            is_zip = file.read(2) == b"PK"
+        if not is_zip:
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+            keys = list(found)
+            key = keys[0] if len(keys) == 1 else next((key for key in (prefer, *_KEYS) if key in keys), None)
+            if key is None:
+                raise InputError(
+                    f"{path} has the arrays {', '.join(keys)}; call the one to read {prefer or _KEYS[0]!r}"
+                )
+            return np.asarray(found[key])
+    except InputError:
+        raise
+    except Exception as error:  # of zipfile, zlib, struct, or the header: each has its own
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is no .npy or .npz file of numbers: {reason:.120}") from error
+
+
+def channels_first(x: Any, name: str) -> Any:
+    """Return a view of images, of NumPy or torch, as `(n, channels, height, width)`.
+
+    Example:
+        >>> channels_first(np.zeros((5, 32, 30, 3)), "x").shape, channels_first(np.zeros((5, 32, 30)), "x").shape
+        ((5, 3, 32, 30), (5, 1, 32, 30))
+    """
+    shape = tuple(int(n) for n in x.shape)
+    if 0 in shape:
+        raise InputError(f"{name} must have at least one image of at least one pixel, got shape {shape}")
+    if len(shape) == 3:
+        return x[:, None]
+    if len(shape) == 4 and shape[1] in (1, 3):
+        return x
+    if len(shape) == 4 and shape[3] in (1, 3):
+        return x.transpose(0, 3, 1, 2) if isinstance(x, np.ndarray) else x.permute(0, 3, 1, 2)
+    layouts = "(n, channels, height, width), (n, height, width, channels) or (n, height, width)"
+    raise InputError(f"{name} must have shape {layouts} with 1 or 3 channels, got {shape}")
+
+
+def _array(source: Any, pixels: tuple[float, float] | None, name: str) -> ImageSet:
+    x = source if isinstance(source, np.ndarray) else _host(source, name)
+    x = channels_first(x, name)
+    if x.dtype != np.uint8:
+        if x.dtype.kind != "f":
+            raise InputTypeError(f"{name} must be uint8, or floats in [-1, 1], got {x.dtype}")
+        low, high = _range(x, pixels, name)
+    else:
+        low, high = -1.0, 1.0
+
+    def read(start: int, stop: int) -> Floats:
+        part = np.ascontiguousarray(x[start:stop])
+        if part.dtype == np.uint8 or (low, high) == (-1.0, 1.0):
+            return part
+        return ((part - low) * (2 / (high - low)) - 1).astype(np.float32)
+
+    def parts() -> Iterator[Any]:
+        yield repr((x.dtype.str, low, high)).encode()
+        step = max(1, _CHUNK // (x[0].size * x.dtype.itemsize))
+        for start in range(0, len(x), step):
+            yield np.ascontiguousarray(x[start : start + step]).data
+
+    return ImageSet(len(x), (int(x.shape[1]), int(x.shape[2]), int(x.shape[3])), name, read, parts)
+
+
+def _host(source: Any, name: str) -> Floats:
+    try:
+        x = host_view(source) if hasattr(source, "dtype") else np.asarray(source)
+    except Exception as error:
+        raise InputTypeError(f"{name} must be an array, a file or a folder, got {type(source).__name__}") from error
+    if x is None:
+        raise InputTypeError(f"{name} must be known; they are traced")
+    return x
+
+
+def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[float, float]:
+    """Return black and white, after a look at every value."""
+    try:
+        low, high = (-1.0, 1.0) if pixels is None else (float(pixels[0]), float(pixels[1]))
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}") from error
+    if not low < high:
+        raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}")
+    least, most = float(x.min()), float(x.max())  # NaN if any is
+    if not (np.isfinite(least) and np.isfinite(most)):
+        bad = int(np.count_nonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1)))
+        raise InputError(f"{name} must be finite, {bad} of {len(x)} are not; drop them first")
+    slack = 1e-3 * (high - low)  # what a resize or a cast may add
+    if least < low - slack or most > high + slack:
+        got = f"got {least:g} to {most:g}; name the values of black and white with pixels=(black, white), or use uint8"
+        raise InputError(f"{name} must be floats in [{low:g}, {high:g}], {got}")
+    if pixels is None and least >= 0:
+        raise InputError(f"{name} have no value below 0; are they in [0, 1]? then say pixels=(0, 1), else (-1, 1)")
+    return low, high
+
+
+def _folder(path: Path) -> ImageSet:
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path} has no image; expected files that end in {', '.join(SUFFIXES)}")
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("to read images from files needs Pillow: pip install 'obrs[features]'") from error
+
+    def opened(file: Path, use: Callable[[Any], Any]) -> Any:
+        try:
+            with Image.open(file) as image:
+                return use(image)
+        except Exception as error:  # Pillow raises many kinds for a broken file
+            raise InputError(f"{file} cannot be read as an image: {' '.join(str(error).split()):.100}") from error
+
+    heads = [opened(file, lambda image: (image.size, image.mode)) for file in files]
+    (width, height), _ = heads[0]
+    for file, (size, _) in zip(files, heads, strict=True):
+        if size != (width, height):
+            got = f"{files[0].name} is {width}x{height} and {file.name} {size[0]}x{size[1]}"
+            raise InputError(f"the images of {path} must be of one size: {got}; resize them first")
+    mode = "L" if all(mode in ("L", "1") for _, mode in heads) else "RGB"
+
+    def read(start: int, stop: int) -> Floats:
+        rows = [opened(file, lambda image: np.asarray(image.convert(mode))) for file in files[start:stop]]
+        x = np.stack(rows)
+        return x[:, None] if mode == "L" else np.ascontiguousarray(np.moveaxis(x, 3, 1))
+
+    def parts() -> Iterator[Any]:
+        return (file.read_bytes() for file in files)
+
+    return ImageSet(len(files), (1 if mode == "L" else 3, height, width), str(path), read, parts)

@@ -1,0 +1,275 @@
+"""The table of `evaluate`: a row for each rule and budget, as text, as JSON, and as a figure."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any
+
+from .._files import replacing
+from .._names import lookup
+from ..errors import InputError, MissingLibraryError
+from ..plotting import COLOURS
+from .frechet_distance import frechet_curve
+from .kernel_distance import kernel_curve
+from .paired import Interval, Paired
+
+__all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
+
+_FORMAT = 1
+_LOOKS = {"obrs": ("OBRS", COLOURS[0], "-", "o"), "drs": ("DRS", COLOURS[2], "--", "s")}
+
+
+def _plain(**options: Any) -> Paired:
+    return frechet_curve(extrapolate=False, **options)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of the table.
+
+    Args:
+        title: What the column is called; FD and KD are called FID and KID for Inception's features alone.
+        better: "lower", "higher" or "", which end is good.
+        curve: What computes it from real, fake, weights and slopes; None for those of neighbours, computed together.
+    """
+
+    title: str
+    better: str
+    curve: Callable[..., Paired] | None = None
+
+
+METRICS: dict[str, Metric] = {
+    "frechet": Metric("FD, n → ∞", "lower", frechet_curve),
+    "frechet_plain": Metric("FD at n", "lower", _plain),
+    "kernel": Metric("KD", "lower", kernel_curve),
+    "precision": Metric("precision", "higher"),
+    "recall": Metric("recall", "higher"),
+    "density": Metric("density", "higher"),
+    "coverage": Metric("coverage", "higher"),
+}
+"""The columns by name. All compare down the rows but `frechet_plain`, which depends on each row's n."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule at one budget.
+
+    Args:
+        rule: "model" for the pool as it is, "obrs" or "drs".
+        budget: Proposals per kept sample.
+        rate: Share of the pool that is kept; above 1/budget where exact rejection costs less.
+        ess: Effective sample size per kept sample, if the ratio is right: 1 if the kept follow the target.
+        n: Effective number of fakes behind the weighted averages, Kish's.
+        metrics: Value and interval of each, by name; `row["recall"]` is `row.metrics["recall"]`.
+        change: The same of the difference to the model as it is.
+    """
+
+    rule: str
+    budget: float
+    rate: float
+    ess: float
+    n: float
+    metrics: Mapping[str, Interval]
+    change: Mapping[str, Interval]
+
+    def __getitem__(self, name: str) -> Interval:
+        return lookup(self.metrics, name, "metric")
+
+
+@dataclass(frozen=True)
+class Table:
+    """What `obrs.evaluate` found.
+
+    Args:
+        rows: The model, then each rule at each budget.
+        features: Name of the features, None if they were given.
+        titled: What the features are called.
+        dimension: Of the features.
+        n_real, n_fake: How many rows there were.
+        size: How many fakes recall and coverage are for, at every budget.
+        k: Whose distance is the radius of a ball.
+        confidence: Of the intervals.
+        grouped: Whether each group of fakes had a constant of its own.
+
+    Example:
+        >>> at = Interval(2.0, 1.5, 2.5, 0.25)
+        >>> row = Row("model", 1.0, 1.0, 0.5, 100.0, {"precision": at}, {"precision": at})
+        >>> table = Table((row,), None, "", 8, 200, 100, 100, 5, 0.95, False)
+        >>> print(table)
+        100 fakes against 200 real samples, 8 features
+        rule  budget  rate    ESS    n  precision
+        model       1     1  0.500  100  2 ±0.5
+        ± is a 95 % interval; * is a change from the model that is not 0 by its own interval; n is effective
+    """
+
+    rows: tuple[Row, ...]
+    features: str | None
+    titled: str
+    dimension: int
+    n_real: int
+    n_fake: int
+    size: int
+    k: int
+    confidence: float
+    grouped: bool
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics."""
+        return tuple(self.rows[0].metrics)
+
+    def title(self, name: str, *, short: bool = False) -> str:
+        """Return what a column is called: FD (EfficientNet-Lite0), or FID if the features are those of Inception-v3."""
+        title = METRICS[name].title
+        if title[:2] not in ("FD", "KD"):
+            return title
+        if self.features == "inception_v3":
+            return f"{title[0]}I{title[1:]}"
+        return title if short or not self.titled else f"{title[:2]} ({self.titled}){title[2:]}"
+
+    def __str__(self) -> str:
+        named = f"{self.dimension} features" if self.features is None else f"{self.dimension} features, {self.features}"
+        lines = [f"{self.n_fake:,} fakes against {self.n_real:,} real samples, {named}"]
+        cells = [["rule", "budget", "rate", "ESS", "n", *(self.title(name, short=True) for name in self.metrics)]]
+        for row in self.rows:
+            ess = f"{row.ess:.3f}" if isfinite(row.ess) else "-"
+            facts = [row.rule, f"{row.budget:g}", f"{row.rate:.3g}", ess, f"{row.n:.0f}"]
+            cells.append([*facts, *(_cell(row, name) for name in self.metrics)])
+        wide = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+        for line in cells:
+            left, right = zip(line[:5], wide[:5], strict=True), zip(line[5:], wide[5:], strict=True)
+            parts = [cell.rjust(w) for cell, w in left] + [cell.ljust(w) for cell, w in right]
+            lines.append("  ".join(parts).rstrip())
+        known = f"± is a {100 * self.confidence:g} % interval"
+        lines.append(f"{known}; * is a change from the model that is not 0 by its own interval; n is effective")
+        if "recall" in self.metrics:
+            lines.append(f"recall and coverage are for {self.size:,} fakes at every budget; k = {self.k}")
+        return "\n".join(lines)
+
+    def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
+        """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
+        home = Path(folder)
+        home.mkdir(parents=True, exist_ok=True)
+        with replacing(home / f"{name}.json") as file:
+            file.write((json.dumps({"format": _FORMAT, **_plain_values(asdict(self))}, indent=1) + "\n").encode())
+        figure = self.plot()
+        with replacing(home / f"{name}.png") as file:
+            figure.savefig(file, format="png", dpi=130)
+        return home
+
+    def plot(self, metrics: Sequence[str] | None = None, *, figure: Any = None) -> Any:
+        """Draw each metric against the budget, one line and band for each rule.
+
+        The bands are the intervals of the values. A point is filled where the change from the model is not 0 by its
+        own, paired interval, and hollow elsewhere.
+
+        Args:
+            metrics: Which, and in which order; None for all but the plain Fréchet distance.
+            figure: A matplotlib figure to draw into; by default a new one, which is not shown.
+
+        Returns:
+            The matplotlib figure; save it with `figure.savefig("budgets.png")`.
+        """
+        names = [m for m in self.metrics if m != "frechet_plain"] if metrics is None else list(metrics)
+        for name in names:
+            lookup(self.rows[0].metrics, name, "metric")
+        if not names:
+            raise InputError("metrics must name at least one")
+        columns = min(3, len(names))
+        lines = -(-len(names) // columns)
+        if figure is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError as error:
+                raise MissingLibraryError("the figure needs matplotlib: pip install 'obrs[plot]'") from error
+            figure = Figure(figsize=(3.9 * columns, 3.2 * lines + 0.5), layout="constrained")
+        grid = figure.subplots(lines, columns, squeeze=False)
+        for axes, name in zip(grid.flat, names, strict=False):
+            self._draw(axes, name)
+        for axes in list(grid.flat)[len(names) :]:
+            axes.set_visible(False)
+        grid[0, 0].legend(frameon=False, fontsize=8)
+        about = f"{self.n_fake:,} proposals, {self.n_real:,} real samples"
+        if {"recall", "coverage"} & set(names):
+            about += f"; recall and coverage at {self.size:,} fakes"
+        if self.grouped:
+            about += "; one constant per group"
+        how = f"bands: {100 * self.confidence:g} % intervals; filled: differs from the model by its paired interval"
+        figure.suptitle(f"{about}\n{how}", fontsize=9.5)
+        return figure
+
+    def _draw(self, axes: Any, name: str) -> None:
+        """Draw one metric."""
+        model = self.rows[0]
+        budgets = sorted({row.budget for row in self.rows})
+        for rule, (label, colour, style, marker) in _LOOKS.items():
+            rows = [row for row in self.rows if row.rule == rule]
+            if not rows:
+                continue
+            rows = [model, *rows]
+            at = [row.budget for row in rows]
+            values = [row[name].value for row in rows]
+            axes.plot(at, values, style, marker=marker, ms=4, color=colour, label=label)
+            hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not _moved(row, name)]
+            axes.plot(*zip(*hollow, strict=True), marker, ms=4, color=colour, mfc="white")
+            low, high = ([getattr(row[name], end) for row in rows] for end in ("low", "high"))
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)
+        if len(self.rows) == 1:
+            v = model[name]
+            axes.errorbar([1], [v.value], [[v.value - v.low], [v.high - v.value]], fmt="o", color="0.3", label="model")
+        else:
+            axes.axhline(model[name].value, color="0.5", lw=0.8, ls=":")
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(budgets, [f"{k:g}" for k in budgets])
+            axes.minorticks_off()
+        better = METRICS[name].better
+        axes.set(title=self.title(name) + (f" ({better} is better)" if better else ""), xlabel="budget K")
+        axes.title.set_fontsize(9)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def load_table(path: str | os.PathLike[str]) -> Table:
+    """Read the `evaluate.json` that `Table.save` wrote; `path` may be its folder."""
+    file = Path(path)
+    file = file / "evaluate.json" if file.is_dir() else file
+    try:
+        data = json.loads(file.read_text())
+        if data.pop("format") != _FORMAT:
+            raise KeyError("format")
+        rows = []
+        for row in data.pop("rows"):
+            parts = {
+                key: {m: Interval(**_numbers(v)) for m, v in row.pop(key).items()} for key in ("metrics", "change")
+            }
+            rows.append(Row(**_numbers(row), metrics=parts["metrics"], change=parts["change"]))
+        return Table(rows=tuple(rows), **data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{file} was not written by Table.save") from error
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: nan if value is None else value for key, value in values.items()}
+
+
+def _plain_values(x: Any) -> Any:
+    """Return values for JSON, which has no NaN and no infinity."""
+    if isinstance(x, Mapping):
+        return {key: _plain_values(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain_values(value) for value in x]
+    return None if isinstance(x, float) and not isfinite(x) else x
+
+
+def _cell(row: Row, name: str) -> str:
+    value = row.metrics[name]
+    reach = max(value.high - value.value, value.value - value.low)
+    return f"{value.value:.3g} ±{reach:.1g}{'*' if _moved(row, name) else ''}"
+
+
+def _moved(row: Row, name: str) -> bool:
+    """Tell whether a metric differs from that of the model by more than its error."""
+    change = row.change[name]
+    return row.rule != "model" and not change.low <= 0 <= change.high

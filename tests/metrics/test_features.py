@@ -1,0 +1,156 @@
+"""Features: real ones, the same from every source, and computed once."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from obrs.data.images import load
+from obrs.errors import InputError, InputTypeError, MissingLibraryError
+from obrs.metrics import features as room
+from obrs.metrics.features import FEATURES, Extractor, extract
+
+DIGITS = load("digits")
+HERE = [name for name in FEATURES if name != "inception_v3"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("OBRS_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "features"
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_extractor_is_a_plain_callable(name):
+    x = DIGITS.test[:3]
+    found = FEATURES[name](x)
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.float32
+    assert found.shape[0] == 3
+    tensor = FEATURES[name](torch.as_tensor(x))
+    assert isinstance(tensor, torch.Tensor)
+    assert np.allclose(tensor, found, rtol=1e-5, atol=1e-6)
+    colour = np.repeat(x, 3, axis=1)
+    # grey as three equal channels is the same picture; gradients add the light of each channel
+    width = 128 if name == "gradients" else found.shape[1]
+    assert np.allclose(FEATURES[name](colour)[:, :width], found[:, :width], atol=1e-4)
+    assert np.allclose(FEATURES[name](colour.transpose(0, 2, 3, 1)), FEATURES[name](colour), atol=1e-5)
+
+
+def test_bytes_and_floats_are_the_same_picture():
+    bytes_ = np.random.default_rng(0).integers(0, 256, (4, 1, 12, 12), dtype=np.uint8)
+    floats = bytes_ / np.float32(127.5) - 1
+    assert np.allclose(FEATURES["gradients"](bytes_), FEATURES["gradients"](floats), atol=1e-4)
+
+
+def test_gradients_pass_through():
+    x = torch.as_tensor(DIGITS.test[:2]).requires_grad_()
+    FEATURES["gradients"](x).sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert x.grad.abs().max() > 0
+
+
+def right_by_the_nearest(f, labelled=40):
+    known, asked = f(DIGITS.train[:labelled]), f(DIGITS.test)
+    apart = ((asked[:, None] - known[None]) ** 2).sum(axis=2)
+    return np.mean(DIGITS.train_labels[apart.argmin(axis=1)] == DIGITS.test_labels)
+
+
+def test_gradients_tell_digits_apart_better_than_pixels():
+    pixels = right_by_the_nearest(lambda x: x.reshape(len(x), -1))
+    assert right_by_the_nearest(FEATURES["gradients"]) > pixels + 2 * np.sqrt(0.25 / 297)
+
+
+def test_classifier_of_clothes_has_its_facts():
+    from obrs.fitting.tensors import read_facts
+
+    facts = read_facts(room._CLASSIFIER, "the classifier")
+    assert facts["test accuracy"] > 0.88
+    assert room._CLASSIFIER.stat().st_size < 2_000_000
+
+
+def test_lite0_has_the_weights_it_should(monkeypatch):
+    monkeypatch.setattr(room, "_LITE0", "0" * 64)
+    room._lite0.cache_clear()
+    with pytest.raises(InputError, match=r"has sha256 579344248a93\.\.\., expected 000000000000"):
+        FEATURES["efficientnet_lite0"](DIGITS.test[:1])
+    room._lite0.cache_clear()
+
+
+def counting(monkeypatch, name="gradients"):
+    calls, real = [], FEATURES[name]
+
+    def compute(x):
+        calls.append(len(x))
+        return real.compute(x)
+
+    monkeypatch.setitem(FEATURES, name, Extractor(name, real.title, real.identity, compute))
+    return calls
+
+
+def test_features_are_computed_once(monkeypatch, cache, tmp_path):
+    calls = counting(monkeypatch)
+    first = extract(DIGITS.test, "gradients")
+    assert sum(calls) == 297
+    np.save(tmp_path / "same.npy", DIGITS.test)
+    assert np.array_equal(extract(tmp_path / "same.npy", "gradients"), first)
+    assert sum(calls) == 297
+    extract(DIGITS.test[::-1], "gradients")  # another order is another table
+    assert sum(calls) == 2 * 297
+    extract(DIGITS.test, "gradients", keep=False)
+    assert sum(calls) == 3 * 297
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_other_weights_are_other_features(monkeypatch, cache):
+    extract(DIGITS.test[:5], "gradients")
+    real = FEATURES["gradients"]
+    monkeypatch.setitem(FEATURES, "gradients", Extractor("gradients", real.title, lambda: "new", real.compute))
+    extract(DIGITS.test[:5], "gradients")
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_broken_file_of_the_cache_is_computed_again(cache):
+    first = extract(DIGITS.test[:5], "gradients")
+    (file,) = cache.iterdir()
+    file.write_bytes(b"half")
+    assert np.array_equal(extract(DIGITS.test[:5], "gradients"), first)
+    assert np.array_equal(np.load(file), first)
+
+
+def test_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OBRS_DATA", str(tmp_path / "file"))
+    assert extract(DIGITS.test[:5], "gradients").shape == (5, 144)
+
+
+def test_features_of_your_own():
+    found = extract(DIGITS.test[:300], lambda x: x.flatten(1)[:, :7])
+    assert np.array_equal(found, DIGITS.test[:300].reshape(-1, 64)[:, :7])
+    with pytest.raises(InputError, match=r"features must have shape \(128, k\), got \(128,\)"):
+        extract(DIGITS.test, lambda x: x[:, 0, 0, 0])
+
+
+def test_inception_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_fidelity", None)
+    with pytest.raises(MissingLibraryError, match="inception_v3 needs torch-fidelity: pip install torch-fidelity"):
+        FEATURES["inception_v3"](DIGITS.test[:1])
+
+
+def test_inception_is_called_as_torch_fidelity_wants(monkeypatch):
+    def stand_in(x):  # asks for RGB bytes, as torch-fidelity does, and answers with a tuple
+        assert x.dtype == torch.uint8
+        assert x.shape[1] == 3
+        return (x.float().mean((2, 3)),)
+
+    monkeypatch.setattr(room, "_inception", lambda device: stand_in)
+    x = np.random.default_rng(0).integers(0, 256, (4, 1, 12, 12), dtype=np.uint8)
+    assert np.allclose(FEATURES["inception_v3"](x)[:, 0], x.mean(axis=(1, 2, 3)))
+
+
+def test_what_is_no_array_of_images():
+    with pytest.raises(InputTypeError, match="gradients takes an array of images, got list"):
+        FEATURES["gradients"]([1, 2])
+    with pytest.raises(InputTypeError, match=r"must be uint8, or floats in \[-1, 1\]"):
+        FEATURES["gradients"](np.zeros((2, 8, 8), dtype=np.int64))
