@@ -224,6 +224,32 @@ def training_cost():
     return _table(head, rows)
 
 
+def metric_cost():
+    """The metrics beside the libraries people use for them."""
+    record = json.loads((ROOT / "results/bench-metrics.json").read_text())
+    named = {row["name"]: row for row in record["rows"]}
+    rivals = {"frechet": "Fréchet, torchmetrics", "neighbours": "precision, recall, density, coverage: prdc"}
+    rivals |= {name: "kernel, torchmetrics, a fifth of the rows" for name in named if name.startswith("kernel")}
+    rows = []
+    for name, title in rivals.items():
+        row = named[name]
+        cpu, wall = ((f"{row[key]:.1f}", f"{row[f'rival_{key}']:.1f}") for key in ("cpu_seconds", "seconds"))
+        rows.append([title, *cpu, f"{row['times_faster_cpu']:.1f}×", *wall, f"{row['times_faster']:.1f}×"])
+    head = ["", "ours, CPU s", "theirs", "", "ours, wall s", "theirs", ""]
+    many = [f"{row['name']}: {row['over_one_cpu']:.3g} times one" for row in record["rows"] if "over_one_cpu" in row]
+    added = named["neighbours, memory added over that of prdc"]
+    ours, theirs = (added[f"{name}_added_bytes"] / 1e6 for name in ("neighbours", "prdc"))
+    large = [f"{row['name']} {row['peak_bytes'] / 1e9:.1f} GB" for row in record["rows"] if "peak_bytes" in row]
+    text = [
+        f"{_table(head, rows)}",
+        "",
+        f"CPU seconds of many budgets over one plain evaluation: {'; '.join(many)}.",
+        f"Memory beyond the features: neighbours {ours:.0f} MB, prdc {theirs:.0f} MB. Largest memory of a process: "
+        f"{'; '.join(large)}, {record['rows'][-1]['input_bytes'] / 1e9:.1f} GB of them the features.",
+    ]
+    return "\n".join(text)
+
+
 def training_evidence():
     """What every loss leaves after rejection."""
     from obrs.experiments import load
@@ -316,6 +342,7 @@ TABLES = {
     "classes": classes,
     "table 2": table_2,
     "training cost": training_cost,
+    "metric cost": metric_cost,
     "table 2 whole": table_2_whole,
     "transport": transport,
     "minimal": minimal,

@@ -129,7 +129,7 @@ _ALL = (
         "figure-classes",
         BEYOND,
         "digits: what one constant, one per class, and shares keep of the classes of a conditional GAN",
-        "3 min",
+        "2 min",
     ),
     Entry(
         "figure-transport",
