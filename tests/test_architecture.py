@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 ROOMS = [
     ["errors", "types"],
     ["_progress", "_names", "_files"],
-    ["_arrays", "_stable"],
+    ["_arrays", "_stable", "_traced"],
     ["draws", "divergences", "bounds", "_inputs", "root"],
     ["budget", "_groups", "fitting"],
     ["_prefix", "_confidence", "models", "data"],

@@ -140,10 +140,10 @@ def _table(head, rows):
 def table_2():
     """The paper's Table 2: its rows with its numbers beside ours, and the rest without."""
     from obrs.experiments import load
-    from obrs.experiments.table_2 import LABELS, PAPER, table, verdict
+    from obrs.experiments.table_2 import PAPER, labels, table, tuning, verdict
 
     record = load(ROOT / "results/table-2.json")
-    found, n = table(record), record.config["n"]
+    found, called, n = table(record), labels(record), record.config["n"]
     rows = []
     for name, row in found.items():
         paper = PAPER.get(name)
@@ -153,7 +153,7 @@ def table_2():
         calls = f"{paper['g'][0] / n:.2f}, {paper['d'][0] / n:.2f}" if paper else ""
         rows.append(
             [
-                LABELS[name],
+                called[name],
                 _mean_sd(row["precision"], 100, 1),
                 theirs["precision"],
                 f"{100 * row['recall'][0]:.1f}",
@@ -172,7 +172,7 @@ def table_2():
         "",
         _table(head, rows),
         "",
-        " ".join(verdict(record)),
+        " ".join([*verdict(record), *tuning(record)]),
     ]
     return "\n".join(text)
 
@@ -183,6 +183,27 @@ def table_2_whole():
     from obrs.experiments.table_2 import markdown
 
     return markdown(load(ROOT / "results/table-2.json"))
+
+
+def transport():
+    """Transport cost of a WGAN-GP and of what is kept of it, with its two parts."""
+    from obrs.experiments import load
+    from obrs.experiments.figure_transport import label
+
+    record = load(ROOT / "results/figure-transport.json")
+    rows = []
+    for row in record.rows:
+        costs = [_mean_sd(row[key], 1, 3) for key in ("cost", "between", "within")]
+        rows.append([label(row), *costs, f"{100 * row['precision'][0]:.1f}", f"{row['kl'][0]:.3f}"])
+    head = ["", "transport", "between modes", "within", "high quality, %", "KL"]
+    n, draws = record.config["n"], record.config["draws"]
+    text = [
+        f"Mean ± standard error of {draws} draws, {n} samples in every row, matched one to one with {n} points of the "
+        "target ([results/figure-transport.json](results/figure-transport.json)); KL is on cells.",
+        "",
+        _table(head, rows),
+    ]
+    return "\n".join(text)
 
 
 def training_cost():
@@ -230,6 +251,16 @@ def evaluate_fashion():
         f"own {100 * one.confidence:g} % interval (recall and coverage at {classes.size:,} fakes):"
     )
     return f"{about}\n\n{_table(head, rows)}"
+
+
+def feature_accuracy():
+    """What each extractor sees: the share of images that get the right class from their nearest neighbours."""
+    record = json.loads((ROOT / "results/features.json").read_text())
+    right = {(row["features"], row["data"]): row["right"] for row in record["rows"]}
+    names, sets = dict.fromkeys(f for f, _ in right), record["labelled and asked"]
+    rows = [[f"`{name}`", *(f"{100 * right[name, data]:.1f} %" for data in sets)] for name in names]
+    head = ["features", *(f"{data}, {known} labelled" for data, (known, _) in sets.items())]
+    return f"Right class by the nearest {record['neighbours']} labelled images:\n\n{_table(head, rows)}"
 
 
 def _interval(row, name):
@@ -280,11 +311,13 @@ def _first_line(path):
 TABLES = {
     "map": module_map,
     "evaluate fashion": evaluate_fashion,
+    "feature accuracy": feature_accuracy,
     "training evidence": training_evidence,
     "classes": classes,
     "table 2": table_2,
     "training cost": training_cost,
     "table 2 whole": table_2_whole,
+    "transport": transport,
     "minimal": minimal,
     "solver": solver,
     "fresh rate": fresh_rate,

@@ -1,5 +1,6 @@
 """The experiments with samples: 25 Gaussians, toys in the plane, and flows; what their records must say."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import obrs
 from obrs import experiments
 from obrs.data.mixtures import TOYS, Checkerboard, Mixture
 from obrs.errors import ObrsError
-from obrs.experiments import Record, figure_obrs_vs_drs, figure_time, flows, numbers, table_2
-from obrs.experiments.recipe import SMOKE, Recipe
+from obrs.experiments import Record, figure_obrs_vs_drs, figure_time, figure_transport, flows, numbers, table_2
+from obrs.experiments.recipe import SMOKE, STEP_SIZES, Recipe
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -113,6 +114,26 @@ def test_methods_that_select_are_at_the_budget(name, made):
     assert calls == pytest.approx(3.0 if name == "mhgan" else 2.6, abs=4 * 0.15 / np.sqrt(5))
 
 
+@pytest.mark.parametrize("name", rivals.TUNABLE)
+def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(name, made, monkeypatch):
+    drawn = []
+    latent = obrs.Model.latent
+
+    def seen(self, ids, *, seed):
+        drawn.append(seed)
+        return latent(self, ids, seed=seed)
+
+    monkeypatch.setattr(obrs.Model, "latent", seen)
+    sampler, found = rivals.tuned(name, made, 2.6, 150, 2, seed=5)
+    assert min(drawn) > 1_000_000 + 5, "the table draws with the seeds of its generations"
+    assert (found["step"], sampler.steps) == (STEP_SIZES[np.argmin(found["grid"])], 3)
+    assert getattr(sampler, rivals.TUNABLE[name]) == found["step"]
+    published, model = rivals.METHODS[name](made, 2.6)
+    assert getattr(published, rivals.TUNABLE[name]) in STEP_SIZES
+    again = [gan25.score(sampler(model, 150, seed=s, progress=False).x)["kl"] for s in sorted(set(drawn))]
+    assert np.mean(again) == pytest.approx(min(found["grid"]))
+
+
 def test_generations_differ_and_their_columns_are_means_and_deviations():
     model = obrs.Model(lambda z: z, lambda x: x[:, 0], dim=2)
     found = rivals.generations(rivals.bare, model, 500, 4, seed=7)
@@ -134,6 +155,22 @@ def test_table_2_has_the_papers_rows_and_the_others_and_says_who_is_closer():
     lines = table_2.markdown(record).splitlines()
     assert len(lines) == 2 + len(found)
     assert len({line.count("|") for line in lines}) == 1
+    assert "MH-GAN, 3 steps" in text
+    assert table_2.labels(Record("table-2", "smoke", {"budget": 4.0}, []))["mhgan"] == "MH-GAN, 4 steps"
+    for name in table_2.TUNED:
+        assert record[name]["step"] == STEP_SIZES[np.argmin(record[name]["grid"])]
+    widest = next(line for line in text.split("\n\n")[1].splitlines() if line.startswith("unbudgeted"))
+    cells = re.split(r" {2,}", widest)
+    assert len(cells) == 5, "calls of G and D, executed, time: none runs into the next"
+
+
+def test_the_axis_of_the_cost_reaches_its_points():
+    rows = [row_of(name, 0.6) for name in ("obrs", "drs", "mhgan", "mhgan_calibrated", "topk", "exact")]
+    for calls, sd in ((49.0, 15.0), (2255.0, 1396.0)):
+        rows[-1]["g"] = [2500 * calls, 2500 * sd]
+        cost = table_2.plot(Record("table-2", "smoke", {"budget": 2.6, "n": 2500}, rows)).axes[2]
+        assert cost.get_xlim()[0] < 1
+        assert cost.get_xlim()[1] > calls + sd
 
 
 def test_several_gans_are_averaged_and_their_spread_is_in_the_deviation():
@@ -183,6 +220,47 @@ def test_committed_table_2_is_of_a_gan_like_the_papers_and_obrs_is_the_best_reje
         assert better == sorted(better)
     assert found["obrs"]["g"][0] / record.config["n"] == pytest.approx(record.config["budget"], abs=0.02)
     assert found["obrs"]["precision"][0] > found["drs"]["precision"][0]
+    for name in table_2.TUNED:
+        assert found[name]["kl"][0] < found[name.removesuffix("_tuned")]["kl"][0]
+        assert STEP_SIZES[0] < record[name]["step"] < STEP_SIZES[-1], "the grid is wide enough"
+    more = [found[name]["kl"][0] for name in ("mhgan", "mhgan_5", "mhgan_10", "mhgan_50")]
+    assert more == sorted(more, reverse=True)
+
+
+# --- Transport --------------------------------------------------------------------------------------------------------
+
+
+def test_matching_is_optimal_transport_and_its_parts_add_up():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 1)), rng.normal(size=(60, 1))
+    found = figure_transport.match(x, y, np.array([[-1.0], [1.0]]))
+    assert found["cost"] == pytest.approx(np.mean(np.abs(np.sort(x[:, 0]) - np.sort(y[:, 0]))))  # on a line: in order
+    assert found["between"] + found["within"] == pytest.approx(found["cost"])
+    assert 0 < found["moved"] < 1
+    with pytest.raises(ObrsError, match="equal n, got 60 samples and 59 points"):
+        figure_transport.match(x, y[1:], np.array([[0.0]]))
+
+
+def test_quotas_are_those_of_a_sample_and_no_group_gives_more_than_it_has():
+    counts = np.array([figure_transport.quotas(np.full(4, 1000), 100, seed) for seed in range(400)])
+    assert (counts.sum(axis=1) == 100).all()
+    assert counts.mean(axis=0) == pytest.approx(25, abs=4 * np.sqrt(100 * 0.25 * 0.75 / 400))
+    assert counts.var() == pytest.approx(100 * 0.25 * 0.75, rel=0.2)
+    assert figure_transport.quotas(np.array([3, 0, 50]), 40, seed=0)[:2] == [3, 0]
+
+
+def test_committed_figure_transport_shows_cost_rising_between_modes_while_kl_falls():
+    record = committed("figure-transport")
+    model, shown = record["model"], record.config["shown"]
+    for method in ("obrs", "exact"):  # no error of a ratio is to blame
+        kept = record[f"{method}, K = {shown:g}"]
+        error = np.hypot(kept["cost"][1], model["cost"][1])
+        assert kept["cost"][0] > model["cost"][0] + 3 * error
+        assert kept["between"][0] - model["between"][0] > kept["cost"][0] - model["cost"][0]
+        assert kept["within"][0] < model["within"][0]
+        assert kept["kl"][0] < model["kl"][0]
+    shares = record[f"shares, K = {shown:g}"]
+    assert shares["cost"][0] + 3 * shares["cost"][1] < model["cost"][0]
 
 
 # --- The figures ------------------------------------------------------------------------------------------------------

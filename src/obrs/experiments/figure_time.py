@@ -151,5 +151,6 @@ def plot(record: Record) -> Any:
     panels[1].set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
     panels[1].minorticks_off()
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
-    caption(drawn, record.experiment, " ".join(_words(record)))
+    said = f"{record.config['n']} samples at each point, KL on cells."
+    caption(drawn, record.experiment, " ".join([said, *_words(record)]))
     return drawn

@@ -6,7 +6,7 @@ from typing import Any
 from .._inputs import check_count
 from ..errors import InputError
 
-__all__ = ["SMOKE", "Recipe"]
+__all__ = ["SMOKE", "STEP_SIZES", "Recipe"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Recipe:
         values = {field.name: getattr(config, field.name) for field in fields(Recipe)}
         return Recipe(**(values if seed is None else values | {"seed": seed}))
 
+
+STEP_SIZES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
+"""Sizes that `rivals.tuned` tries for DOT, DGflow and DDLS; the published ones, 0.01, 0.1 and 0.01, are among them."""
 
 SMOKE: dict[str, Any] = {
     "real": 3000,

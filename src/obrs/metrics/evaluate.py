@@ -66,8 +66,9 @@ def evaluate(
             features.
         groups: Labels of the fakes, `(n,)`, for one constant per label, each at the same budget.
         rules: Which rules are compared, "obrs" and "drs".
-        fitted_on: What the ratio was fitted on: the real rows themselves, or their `row_hashes`, as in `ratio.seen`. There is a warning if
-            some of them are in real. A result of `refit` knows its own.
+        fitted_on: What the ratio was fitted on: the real rows themselves, or their `row_hashes`, which a result of
+            `refit` has in `seen`. There is a warning if some of them are in real. If `log_ratio` is such a result,
+            it is asked itself.
         k: Whose distance is the radius of a ball, for precision, recall, density and coverage.
         size: How many fakes recall and coverage are for; None for as many as the largest budget keeps.
         draws: How many draws of that size they are means over.
