@@ -100,6 +100,14 @@ def test_weights_of_the_profile_count():
     assert budget_for(finite, kl=0.01) == pytest.approx(budget_for(doubled, kl=0.01), rel=1e-12)
 
 
+def test_masses_whose_sum_is_rounded_up_are_no_obstacle():
+    weights = np.full(3000, 0.1)  # possible is a few bits off 1, on either side, with the number of proposals
+    few = [Profile(LOG_RATIO[:n], weights[:n] * scale) for n in range(40, 80) for scale in (1, 3, 7)]
+    assert max(profile.possible for profile in few) > 1
+    for profile in few:
+        assert 1 <= budget_for(profile, kl=0.05) < profile.max_budget
+
+
 def test_truncation_is_what_clipped_weights_lose(profile):
     r = np.exp(LOG_RATIO)
     for budget in (1.0, 1.5, 3.0, 20.0):

@@ -225,6 +225,14 @@ def test_groups_are_numbered_in_order_of_appearance_in_every_format(tmp_path):
         assert (codes.tolist(), names) == ([0, 1, 0, 2], ["b", "a", "c"])
 
 
+def test_what_shares_leave_over_goes_to_the_first_label_as_in_select(tmp_path):
+    names = np.asarray(["b", "a", "c"] * 4)
+    table = Table({"g": names}, name="memory", format="npz")
+    kept = keep(table, np.zeros(12), n=4, group="g", shares=dict.fromkeys("abc", 1.0))
+    chosen = names[select(np.zeros(12), 4, groups=names, shares=[1, 1, 1])]
+    assert sorted(kept["g"]) == sorted(chosen) == list("aabc")
+
+
 def test_a_column_is_not_overwritten():
     table = Table({"weight": np.zeros(2)}, name="scores.npz", format="npz")
     with pytest.raises(InputError, match=r"^scores.npz has a column 'weight' already; rename it first$"):

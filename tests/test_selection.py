@@ -425,6 +425,11 @@ def test_inside_jit_selection_is_refused():
             "cannot select 3 of the 2 candidates of group 'b': only 2 have r > 0; with these shares n can be 4",
             lambda: select([0.0] * 10, 6, groups=list("aaaaaaaabb"), shares=[1, 1]),
         ),
+        (
+            InputError,
+            "cannot select 1 of the 1 candidates of group 'b': only 0 have r > 0; leave it out, or give it share 0",
+            lambda: select([0.0, -np.inf], 2, groups=["a", "b"], shares=[1, 1]),
+        ),
         (InputError, "takes one pool", lambda: select([0.0] * 4, 1, design="sampford", groups=[0] * 4)),
         (
             InputError,

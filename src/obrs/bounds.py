@@ -38,10 +38,10 @@ def room(nats: float, budgets: Iterable[float]) -> str:
     total = f"{nats:.2g}" if nats < 100 else f"{nats:.0f}"
     short = [k for k in known if log(k) < nats]
     if not short:
-        return f"an estimated {total} nats, and K = {known[0]:g} could remove {log(known[0]):.2g}"
+        return f"an estimated {total} nats, and K = {known[0]:.3g} could remove {log(known[0]):.2g}"
     most = ", ".join(f"{log(k):.2g}" for k in short)
     verb = "removes" if len(short) == 1 else "remove"
-    each = ", ".join(f"{k:g}" for k in short)
+    each = ", ".join(f"{k:.3g}" for k in short)
     return f"K = {each} {verb} at most {most} of an estimated {total} nats: choose what it is spent on"
 
 

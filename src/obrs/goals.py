@@ -132,7 +132,8 @@ def _smallest(profile: Profile, key: str, wanted: float, recall: float) -> float
         found = goal.of(profile, budget, recall)
         return found <= wanted if goal.falls else found >= wanted
 
-    least = 1 / profile.possible  # between 1 and this one no budget can be met
+    # Between 1 and this one no budget can be met. Masses may sum to a little more than 1.
+    least = max(1.0, 1 / profile.possible)
     most = max(least, min(profile.max_budget, float_info.max))
     for budget in (1.0, least):
         if met(budget):

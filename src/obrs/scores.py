@@ -208,7 +208,8 @@ def keep(
             raise InputError("shares needs to know the class of each row; name the column of classes")
         total = n if budget is None else floor(len(codes) / check_budget(budget) * (1 + 1e-12))
         try:
-            quota = sizes_of(check_count(total, "n"), shares_of(dict(shares), tuple(names)))
+            part, order = shares_of(dict(shares), tuple(names)), np.argsort(names)  # as `select`: first label first
+            quota = sizes_of(check_count(total, "n"), part[order])[np.argsort(order)]
         except ObrsError as error:
             raise InputError(f"{table.name}: {error}") from error
     elif budget is None:

@@ -240,7 +240,8 @@ def _check_available(available: Ints, wanted: _Wanted, total: int) -> None:
             where, size = f" of group {wanted.groups.labels[short]!r}", wanted.groups.size[short]
         if wanted.shares is not None:
             kept = wanted.shares > 0
-            rest = f"; with these shares n can be {int(np.min(available[kept] / wanted.shares[kept]))}"
+            most = int(np.min(available[kept] / wanted.shares[kept]))
+            rest = f"; with these shares n can be {most}" if most else "; leave it out, or give it share 0"
         few = f"only {available[short]} have r > 0"
         raise InputError(f"cannot select {wanted.size[short]} of the {size} candidates{where}: {few}{rest}")
 

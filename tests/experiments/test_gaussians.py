@@ -20,6 +20,7 @@ pytest.importorskip("matplotlib")
 
 from obrs.experiments import gan25, rivals  # noqa: E402  they import torch
 
+pytestmark = pytest.mark.filterwarnings("ignore:the two sets hardly overlap")  # of the GAN of the smoke presets
 RESULTS = Path(__file__).parents[2] / "results"
 PLANE = figure_obrs_vs_drs.Plane
 

@@ -37,6 +37,7 @@ def run(digits):
 
 
 @pytest.mark.filterwarnings("ignore:the classifier separates the two sets")  # so few steps make poor digits
+@pytest.mark.filterwarnings("ignore:the two sets hardly overlap")
 def test_the_repair_of_a_conditional_hinge_critic_runs_as_written(digits, run):
     with pytest.raises(InputError, match="says no log-ratio") as caught:
         run.log_ratio(run.propose(range(3)))

@@ -665,3 +665,14 @@ def test_rounded_scores_are_not_taken_for_repeated_rows():
     found = diagnose(*mapped(lambda x: x.round(1), normals()), K)
     assert found.health.repeated == (0, 0)
     assert found.n_real == N
+
+
+def test_the_page_says_how_much_of_the_divergence_a_budget_can_remove():
+    """Log-ratios of unit normals that are 2 apart: 2 nats, of which K = 2.6 removes less than 1 and K = 20 may all."""
+    rng = np.random.default_rng(0)
+    real, fake = rng.normal(2.0, 2.0, 4000), rng.normal(-2.0, 2.0, 4000)
+    line = "K = 2.6 removes at most 0.96 of an estimated 2 nats: choose what it is spent on"
+    assert line in diagnose(real, fake, 2.6).notes
+    assert " ".join(line.split()) in " ".join(str(diagnose(real, fake, 2.6)).split())
+    assert not any("removes at most" in note for note in diagnose(real, fake, 20).notes)
+    assert not any("removes at most" in note for note in diagnose(-real, -fake, 2.6).notes)  # says nothing of nats

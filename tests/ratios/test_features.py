@@ -1,6 +1,7 @@
 """Ratios of features: every method, that they are computed once, their files, labels, and what is refused."""
 
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from obrs.models.classifier import small_classifier
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
 from obrs.ratios.boosted import Boosted
-from obrs.ratios.features import Features, critic_features
+from obrs.ratios.features import Features, classifier_features, critic_features
 from obrs.ratios.methods import Ensemble, FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.telescope import Telescope
@@ -42,9 +43,14 @@ def exact(x):
     return x[:, :2] @ SHIFT - SHIFT @ SHIFT / 2
 
 
+def seeded():
+    torch.manual_seed(0)
+    return mlp_critic(2, width=16)
+
+
 CASES = {
     "head": Head,
-    "fine_tune": lambda: FineTune(mlp_critic(2, width=16)),
+    "fine_tune": lambda: FineTune(seeded(), lr=1e-2),
     "network": lambda: Network(width=16, layers=2, waves=0),
     "boosted": lambda: Boosted(rounds=30),
     "ensemble": lambda: Ensemble((Network(width=16, layers=1, waves=0), Head())),
@@ -91,7 +97,7 @@ class TestEveryMethod:
 class Watched(nn.Module):
     """A module with dropout that remembers what it was called with."""
 
-    seen: list = []
+    seen: ClassVar[list] = []
 
     def __init__(self):
         super().__init__()
@@ -192,6 +198,31 @@ def named(real):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return refit(real, dimmed, Head(), features="gradients", steps=20, batch_size=64, held_out=0.2)
+
+
+class TestClassifierFeatures:
+    def test_they_are_saved_with_the_ratio_and_the_seed_decides_them(self, digits, tmp_path):
+        labels = load("digits").train_labels
+        first, again, other = (classifier_features(digits[:200], labels[:200], seed=seed) for seed in (3, 3, 4))
+        x = torch.as_tensor(digits[:5])
+        assert torch.equal(first(x), again(x))
+        assert not torch.equal(first(x), other(x))
+        for features in (first, first.critic.features, first.critic):  # the last are logits
+            fitted = refit(digits[700:], digits[:700] * 0.9, Head(), features=features, steps=3)
+            fitted.save(tmp_path / "ratio")
+            loaded = load_ratio(tmp_path / "ratio")
+            np.testing.assert_array_equal(loaded(digits[:9]), fitted(digits[:9]))
+            assert loaded.features.length == (10 if features is first.critic else 48)
+
+    def test_bad_input_gets_one_clear_line(self, digits):
+        for arguments, message in [
+            ((3, 4), "images must be float images of shape .* got int"),
+            ((digits[:, 0], 4), r"images must be .* got shape \(1500, 8, 8\)"),
+            ((digits, 4), "labels must be 1500 integers, one per image, got int"),
+            ((digits, np.zeros(7, int)), r"labels must be 1500 integers, one per image, got shape \(7,\)"),
+        ]:
+            with pytest.raises(InputError, match=f"^{message}$"):
+                classifier_features(*arguments)
 
 
 class TestLabels:

@@ -68,6 +68,14 @@ class TestFloor:
         fitted = refit(real, lambda ids: obrs.normals(ids, 20, seed=1) * units, Network(width=32), steps=60)
         assert fitted.report.log_loss < 0.55
 
+    def test_a_feature_that_is_almost_dead_does_not_decide(self):
+        x = torch.randn(2000, 20, generator=torch.Generator().manual_seed(0))
+        x[:, 7] *= 1e-4
+        module = nn.Module()
+        standardise(module, x)
+        assert float(module.scale[7]) == pytest.approx(0.1, rel=0.05)
+        torch.testing.assert_close(module.scale[8:], x.std(0)[8:])
+
     def test_a_constant_is_divided_by_one(self):
         module = nn.Module()
         standardise(module, torch.cat([torch.zeros(9, 1), torch.arange(9.0)[:, None]], dim=1))

@@ -272,6 +272,23 @@ def test_mixed_runs_are_unbiased():
     assert np.all(np.abs(value.mean(axis=0) - TRUE) < 4 * value.std(axis=0) / np.sqrt(repeats))
 
 
+def test_collected_runs_of_other_rates_are_no_run_in_a_row():
+    # r = 1 and a constant rule: the mean over all numbers of proposals that the second run may take is exact
+    rate, value = 0.25, 0.0
+    first, log_weight = Run("kept", 2, 2, 1.0), np.array([0.0, 0.0, *[-np.log(rate)] * 2])
+    for missed in range(300):
+        second = Run("kept", 2, 2 + missed, rate)
+        chance = (missed + 1) * rate**2 * (1 - rate) ** missed
+        value += chance * average(np.ones(4), log_weight, np.zeros(4), [first, second], "unbiased", None)
+    assert value == pytest.approx(1.0)
+
+
+def test_a_run_that_was_cut_short_weighs_its_proposals():
+    runs = [Run("early", 1, 30, 0.1), Run("pool", 1, 10)]  # not 1/0.1: what was kept is an outcome
+    value = average(np.array([1.0, 2.0]), np.zeros(2), np.zeros(2), runs, "unbiased", None)
+    assert value == pytest.approx(0.75 * 1 / 30 + 0.25 * 2 / 10)
+
+
 def test_what_cannot_be_joined_is_said_in_one_line():
     one = run(50)
     with pytest.raises(
@@ -320,6 +337,9 @@ def test_a_number_of_proposals_is_one_call():
             InputError,
             "occur twice are not independent",
         ),
+        (lambda: run(4).mean(run(4).x), InputTypeError, "g must be a function of the samples"),
+        (lambda: run(4).mean(lambda x: 1j * x), InputTypeError, "real numbers, got dtype complex128"),
+        (lambda: run(4).mean(lambda x: x.astype(str)), InputTypeError, "real numbers, got dtype <U"),
         (lambda: Run("sometimes", 1, 2), InputError, "stopped at one of kept, proposals, pool, early, got 'sometimes'"),
         (lambda: obrs.sample_proposals(propose, log_ratio, 0, budget=2), InputError, "proposed must be a whole number"),
         (lambda: obrs.sample_proposals(propose, log_ratio, 9, budget=2, start=-1), InputError, "start must be a whole"),

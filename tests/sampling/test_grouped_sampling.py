@@ -112,7 +112,7 @@ def test_the_pilot_grows_until_each_group_has_two_hundred():
     ],
 )
 def test_thin_groups_are_named(call):
-    message = r"fewer than 200 proposals .*: 'cat' \(64\), 'dog' \(64\), 'eel' \(32\); calibrate=1000 would be enough"
+    message = r"fewer than 200 proposals .*: 'cat' \(64\), 'dog' \(64\), 'eel' \(32\); 1000 proposals would be enough"
     with pytest.warns(UserWarning, match=message) as caught:
         call()
     assert len(caught) == 1

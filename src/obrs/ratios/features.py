@@ -1,11 +1,14 @@
 """Features that a ratio is fitted on. What they see of a sample is what a budget is spent on.
 
-`see_through` reads the argument `features` of `refit`; `critic_features` are those that a critic has learned.
+`see_through` reads the argument `features` of `refit`; `critic_features` are those that a critic has learned, and
+`classifier_features` those of a classifier that is fitted for the purpose.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from array_api_compat import is_array_api_obj, is_torch_array
@@ -13,9 +16,11 @@ from array_api_compat import is_array_api_obj, is_torch_array
 from .._arrays import host_view
 from .._names import lookup
 from ..errors import InputError, InputTypeError
+from ..fitting.seeds import own_noise
+from ..fitting.tensors import fill_module, under
 from .labelled import Labelled, call_with, join, needs_label, parts, takes_label
 
-__all__ = ["CriticFeatures", "Features", "critic_features", "see_through"]
+__all__ = ["CriticFeatures", "Features", "classifier_features", "critic_features", "read_features", "see_through"]
 
 _BLOCK = 512  # samples at a time
 _OF_CRITIC = "for those of a critic use critic_features(critic)"
@@ -69,14 +74,28 @@ class Features:
 
     def to(self, device: Any) -> "Features":
         """Return them on another device; a function of your own must be there already."""
+        if (network := self._network) is None:
+            return self
+        moved, old = deepcopy(network).to(device), self.compute
+        return replace(self, compute=replace(old, critic=moved) if isinstance(old, CriticFeatures) else moved)
+
+    def describe(self, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Return what a file says of them as plain data; the weights of a network of `obrs.models` join the dict."""
+        facts = {"name": self.name, "length": self.length, "bytes": self.bytes}
+        network = self._network
+        if (spec := getattr(network, "spec", None)) is not None:
+            tensors |= {f"features/{key}": x for key, x in network.state_dict().items()}
+            is_critic, layer = isinstance(self.compute, CriticFeatures), getattr(self.compute, "layer", None)
+            facts |= {"spec": spec, "critic": is_critic, "layer": layer}
+        return facts
+
+    @property
+    def _network(self) -> Any:
+        """The torch module that they are computed with, None if there is none that is known."""
         import torch
 
-        compute, critic = self.compute, getattr(self.compute, "critic", None)
-        if isinstance(compute, torch.nn.Module):
-            return replace(self, compute=deepcopy(compute).to(device))
-        if isinstance(critic, torch.nn.Module) and isinstance(compute, CriticFeatures):
-            return replace(self, compute=replace(compute, critic=deepcopy(critic).to(device)))
-        return self
+        network = self.compute.critic if isinstance(self.compute, CriticFeatures) else self.compute
+        return network if isinstance(network, torch.nn.Module) else None
 
     def _block(self, batch: Any) -> Any:
         x, label = parts(batch)
@@ -143,6 +162,32 @@ def see_through(given: Any, x: Any = None, *, has_label: bool = True) -> Feature
     return Features(_settled(given))
 
 
+def read_features(
+    facts: dict[str, Any] | None, tensors: dict[str, Any], given: Any, path: str | os.PathLike[str]
+) -> Features | None:
+    """Return the features that `Features.describe` described, or those that the user gave.
+
+    Args:
+        facts, tensors: What the file holds; None for a ratio of the samples themselves.
+        given: Features of the user, for those that have neither a name nor a network of `obrs.models`.
+        path: The file.
+    """
+    if facts is None:
+        return None
+    found = facts["name"] if given is None else given
+    if found is None and "spec" in facts:
+        from ..models.registry import build
+
+        network = build(facts["spec"])
+        fill_module(network, under(tensors, "features"), "network of features", Path(path))
+        found = CriticFeatures(_settled(network), facts["layer"]) if facts["critic"] else network
+    if found is None:
+        raise InputError("this ratio was fitted on features of your own; pass load_ratio(path, features=...)")
+    see = see_through(found)
+    assert see is not None
+    return replace(see, length=facts["length"], bytes=facts["bytes"])
+
+
 def _check_pixels(x: Any, name: str) -> bool:
     """Return whether images are integers; refuse floats that cannot be pixels from -1 to 1."""
     if "float" not in str(x.dtype):
@@ -159,7 +204,8 @@ def _settled(function: Any) -> Any:
 
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module):
-        return getattr(_settled(owner), function.__name__)
+        name, copy = function.__name__, _settled(owner)
+        return CriticFeatures(copy, None) if name == "features" else getattr(copy, name)
     if not isinstance(function, torch.nn.Module):
         return function
     return deepcopy(function).eval().requires_grad_(False)
@@ -227,3 +273,38 @@ def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
     layer = linear[-1] if layer is None else layer
     lookup(names, layer, "layer of the critic")
     return CriticFeatures(_settled(critic), layer)
+
+
+def classifier_features(images: Any, labels: Any, *, epochs: int = 2, seed: int = 0) -> CriticFeatures:
+    """Fit a small classifier, and return what its last layer sees: 48 features that a class depends on.
+
+    It takes seconds. The classifier need not be good, but it must not know what the model knows: use images that the
+    model was not trained on, and others than those that the ratio is fitted on.
+
+    Args:
+        images: Real images in the form that `refit` gets, floats `(n, channels, side, side)`, NumPy or torch.
+        labels: Their classes from 0 on, shape `(n,)`.
+        epochs: Passes over the images.
+        seed: Decides the initial weights and the order.
+
+    Example:
+        >>> from obrs.data.images import load
+        >>> digits = load("digits")
+        >>> features = classifier_features(digits.train[:500], digits.train_labels[:500])
+        >>> import torch
+        >>> features(torch.as_tensor(digits.test[:3])).shape
+        torch.Size([3, 48])
+    """
+    from ..models.classifier import fit_classifier, small_classifier
+
+    shape = tuple(images.shape[1:]) if is_array_api_obj(images) else ()
+    if len(shape) != 3 or shape[1] != shape[2]:
+        got = f"shape {tuple(images.shape)}" if shape else type(images).__name__
+        raise InputError(f"images must be float images of shape (n, channels, side, side), got {got}")
+    if not is_array_api_obj(labels) or tuple(labels.shape) != (len(images),):
+        got = f"shape {tuple(labels.shape)}" if is_array_api_obj(labels) else type(labels).__name__
+        raise InputError(f"labels must be {len(images)} integers, one per image, got {got}")
+    with own_noise() as reseed:
+        reseed(seed)
+        network = small_classifier(shape[1], shape[0], int(labels.max()) + 1, width=12, features=48)
+    return critic_features(fit_classifier(images, labels, network=network, epochs=epochs, seed=seed, progress=False))

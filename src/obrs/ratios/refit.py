@@ -26,7 +26,7 @@ from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .boosted import Boosted, tree_scores
 from .evidence import losses, mean_of_means
-from .features import Features, critic_features, see_through
+from .features import Features, classifier_features, critic_features, read_features
 from .labelled import ARRAY, Form, Labelled, check_labels, label_tensor, parts
 from .methods import (
     Ensemble,
@@ -43,7 +43,8 @@ from .task import FILE, Tensor, prepare, to_tensor
 from .telescope import Telescope, bridge_losses, telescope_scores
 
 __all__ = ["KINDS", "METHODS", "FitReport", "FittedRatio", "refit"]
-__all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope", "critic_features", "load_ratio"]
+__all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope"]
+__all__ += ["classifier_features", "critic_features", "load_ratio"]
 
 METHODS: dict[str, type] = {
     "head": Head,
@@ -353,7 +354,7 @@ class FittedRatio:
         scorer = _describe(self.scorer, "ratio", tensors)
         facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
         if self.features is not None:
-            facts["features"] = {key: getattr(self.features, key) for key in ("name", "length", "bytes")}
+            facts["features"] = self.features.describe(tensors)
         if label is not None:
             tensors["label"] = label
         if self.form.kind != "array":
@@ -373,9 +374,9 @@ def load_ratio(
     Args:
         path: The file.
         network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
-        features: Needed if the ratio, or a head, was fitted on features without a name: those features. For an
-            ensemble of heads, `network` and `features` may be lists with one entry per member, None for a member that
-            needs none.
+        features: Needed if the ratio, or a head, was fitted on features of your own: those features. Features with a
+            name, and networks of `obrs.models` that `refit` was given as features, are in the file. For an ensemble
+            of heads, `network` and `features` may be lists with one entry per member, None for one that needs none.
 
     Example:
         >>> import tempfile
@@ -393,7 +394,7 @@ def load_ratio(
     tensors, facts = read_tensors(path, FILE)
     if facts.get("version") != _VERSION:
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
-    see = _features(facts.get("features"), features)
+    see = read_features(facts.get("features"), tensors, features, path)
     scorer = _rebuild(facts["scorer"], "ratio", tensors, network, None if see else features)
     probe, expected = tensors["probe"], tensors["expected"]
     if "label" in tensors:
@@ -406,17 +407,6 @@ def load_ratio(
     report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
     seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
     return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen, see)
-
-
-def _features(facts: dict[str, Any] | None, given: Any) -> Features | None:
-    """Return the features that a file names, or those that the user gave; None if it is of the samples themselves."""
-    if facts is None:
-        return None
-    if facts["name"] is None and given is None:
-        raise InputError("this ratio was fitted on features of your own; pass load_ratio(path, features=...)")
-    see = see_through(given if facts["name"] is None else facts["name"])
-    assert see is not None
-    return replace(see, length=facts["length"], bytes=facts["bytes"])
 
 
 def _form(facts: dict[str, Any] | None) -> Form:

@@ -10,8 +10,9 @@ mean over the proposals is that of g under the target, if E_Q[r] = 1. So
 * "self_normalised" is sum(w g)/sum(w), of which the scale of r cancels. To first order its error is the sum of
   w (g - mean)/sum(w), so its variance is the sum of the squares (the delta method), however the run stopped.
 
-Runs that stop at a kept sample are one such run if they are put in a row, so one sample is left out of them all. Runs
-that stopped in other ways are averaged with weights that were known before: the proposals that were to be expected.
+Runs of one rate that stop at a kept sample are one such run if they are put in a row, so one sample is left out of them
+all. Runs that stopped in other ways, or at a kept sample but with another rate, are averaged with weights that were
+known before: the proposals that were to be expected.
 
 Exactly n of a pool are kept with probabilities pi, and r/pi is their weight: sum(w g)/N is the estimator of Horvitz and
 Thompson, unbiased although pi depends on the pool. Its variance has two parts. That of the pool is sum(pi y^2)/N^2 less
@@ -183,34 +184,35 @@ def _unbiased(kept: _Kept, runs: Sequence[Run]) -> _Found:
             "estimator='self_normalised'"
         )
     found, sizes = [], []
-    for rows, some in _kinds(runs):
+    for key, rows, some in _kinds(runs):
         part, proposed = kept.at(rows), sum(run.proposed for run in some)
         if any(run.stopped == "kept" for run in some):
             if len(rows) < 2:
                 raise InputError("the unbiased average of a run that stopped at its 1st kept sample has none to count")
             part, proposed = kept.at(rows[:-1]), proposed - 1
         found.append((_of_pool if some[0].stopped == "pool" else _of_proposals)(part, proposed))
-        sizes.append(sum(run.size for run in some))
+        sizes.append(float(proposed) if key == "proposals" else sum(run.size for run in some))
     weight = np.array(sizes) / sum(sizes)
     value = np.tensordot(weight, [part.value for part in found], axes=1)
     return _Found(value, np.tensordot(weight**2, [part.variance for part in found], axes=1))
 
 
-def _kinds(runs: Sequence[Run]) -> list[tuple[Floats, list[Run]]]:
-    """Return runs that may be averaged as one, with the rows of their samples.
+def _kinds(runs: Sequence[Run]) -> list[tuple[Any, Floats, list[Run]]]:
+    """Return runs that may be averaged as one, with what they have in common and the rows of their samples.
 
-    Runs that stopped at a kept sample are one such run in a row, and a run that was cut short is the head of one.
+    Runs that stopped at a kept sample are one such run in a row, and a run that was cut short is the head of one. That
+    needs one rate: the last run of another rate would leave out a sample of its own kind for all.
     """
-    collected = any(run.stopped == "kept" for run in runs)
+    collected = {run.rate for run in runs if run.stopped == "kept"}
     ends = np.cumsum([run.kept for run in runs])
     groups: dict[Any, tuple[list[Floats], list[Run]]] = {}
     for i, run in enumerate(runs):
-        early = "kept" if collected else "proposals"
-        key: Any = i if run.stopped == "pool" else early if run.stopped == "early" else run.stopped
+        in_a_row = run.stopped == "kept" or (run.stopped == "early" and run.rate in collected)
+        key: Any = i if run.stopped == "pool" else ("kept", run.rate) if in_a_row else "proposals"
         rows, some = groups.setdefault(key, ([], []))
         rows.append(np.arange(ends[i] - run.kept, ends[i]))
         some.append(run)
-    return [(np.concatenate(rows), some) for rows, some in groups.values()]
+    return [(key, np.concatenate(rows), some) for key, (rows, some) in groups.items()]
 
 
 def _of_proposals(kept: _Kept, proposed: int) -> _Found:

@@ -184,6 +184,6 @@ def warn_of_thin_groups(fit: Fit, made: list[Proposals]) -> None:
         wanted = ceil(PER_GROUP * number_of(made) / min(thin.values()))
         warnings.warn(
             f"groups with fewer than {PER_GROUP} proposals to fit their constants on: {some}{rest}; "
-            f"calibrate={wanted} would be enough",
+            f"{wanted} proposals would be enough: raise calibrate, or how many are made",
             stacklevel=4,
         )

@@ -15,7 +15,7 @@ from .._arrays import host_view
 from .._files import replacing
 from .._inputs import is_number
 from ..acceptance import RULES, from_json, to_json
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from .averages import Run, average, merged
 from .packing import pack, unpack
 from .proposals import Batch, concatenate, leaves, move, take
@@ -139,11 +139,15 @@ class Samples:
         """
         if not len(self):
             raise InputError("there is nothing to average: no sample was kept")
+        if not callable(g):
+            raise InputTypeError(f"g must be a function of the samples, such as lambda x: x, got {type(g).__name__}")
         result = g(self.x)
         values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
         if not np.ndim(values) or len(values) != len(self):
             got = len(values) if np.ndim(values) else "one number"
             raise InputError(f"g must return one row per sample, {len(self)}, got {got}")
+        if values.dtype.kind in "cOSUMm":
+            raise InputTypeError(f"g must return real numbers, got dtype {values.dtype}")
         if confidence is not None and len(np.unique(self.ids)) < len(self):
             raise InputError("samples that occur twice are not independent: their average has no interval")
         values = values.astype(np.float64)

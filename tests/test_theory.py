@@ -1,0 +1,98 @@
+"""Statements of docs/theory.md, on random finite distributions and by other routes than their proofs."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from obrs import DIVERGENCES, Profile, solve_log_c
+
+STATES, VALUES, BUDGETS = 10, 4, (1.3, 2.0, 3.5)
+
+
+def problem(seed):
+    """Return p and q on ten states, and a map from these to four values, each of which is taken."""
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.full(STATES, 0.7)), rng.dirichlet(np.full(STATES, 2.0))
+    return p, q, rng.permutation(np.arange(STATES) % VALUES)
+
+
+def pushed(p, phi):
+    """Return the distribution of the values."""
+    return np.bincount(phi, weights=p, minlength=VALUES)
+
+
+def divergence(f, p, q):
+    return float(np.sum(q * DIVERGENCES[f].f(np.log(p / q))))
+
+
+def keep(q, a):
+    return q * a / np.sum(q * a)
+
+
+def obrs_on_values(p, q, phi, budget):
+    """Return the acceptance of each state by the ratio of its value."""
+    log_ratio = np.log(pushed(p, phi) / pushed(q, phi))[phi]
+    return np.exp(np.minimum(log_ratio + solve_log_c(log_ratio, budget, weights=q), 0)), log_ratio
+
+
+def best_of_any_rule(f, p, q, phi, budget, starts):
+    """Return the smallest divergence between values that SLSQP finds over all rules that may look at the state."""
+    target = pushed(p, phi)
+
+    def left(a):
+        return divergence(f, target, pushed(keep(q, a), phi))
+
+    rate = {"type": "ineq", "fun": lambda a: q @ a - 1 / budget}
+    bounds = [(1e-6, 1.0)] * STATES
+    tried = [minimize(left, a, method="SLSQP", bounds=bounds, constraints=[rate]) for a in starts]
+    return min(r.fun for r in tried if q @ r.x >= 1 / budget - 1e-7)
+
+
+@pytest.mark.parametrize("f", ["kl", "rkl", "chi2", "hellinger", "js"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_rule_brings_the_features_closer_than_obrs_with_their_ratio(f, seed):
+    p, q, phi = problem(seed)
+    rng = np.random.default_rng(9)
+    for budget in BUDGETS:
+        a, log_ratio = obrs_on_values(p, q, phi, budget)
+        left = divergence(f, pushed(p, phi), pushed(keep(q, a), phi))
+        found = best_of_any_rule(f, p, q, phi, budget, [np.ones(STATES), rng.uniform(0.5, 1, STATES)])
+        assert left <= found + 1e-6
+        assert found <= left + 1e-3  # and the search does come as close
+        assert Profile(log_ratio, q).divergence(f, budget) == pytest.approx(left, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_features_do_not_see_stays_as_far_away_as_it_was(seed):
+    """KL of the samples falls by as much as that of the features, whatever rule of the features is used."""
+    p, q, phi = problem(seed)
+    a = np.random.default_rng(seed).uniform(0.1, 1.0, VALUES)[phi]
+    kept = keep(q, a)
+    samples = divergence("kl", p, q) - divergence("kl", p, kept)
+    features = divergence("kl", pushed(p, phi), pushed(q, phi)) - divergence("kl", pushed(p, phi), pushed(kept, phi))
+    assert samples == pytest.approx(features, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rule_removes_at_most_the_logarithm_of_its_rate(seed):
+    p, q, _ = problem(seed)
+    a = np.random.default_rng(seed).uniform(0.05, 1.0, STATES)
+    rate = q @ a
+    removed = divergence("kl", p, q) - divergence("kl", p, keep(q, a))
+    assert removed == pytest.approx(p @ np.log(a) - np.log(rate), abs=1e-12)
+    assert removed < -np.log(rate)
+    chi2 = [divergence("chi2", p, x) + 1 for x in (q, keep(q, a))]
+    assert chi2[1] == pytest.approx(rate * np.sum(p**2 / q / a), rel=1e-12)
+    assert chi2[1] > rate * chi2[0]
+
+
+def test_no_budget_removes_more_and_one_that_keeps_all_of_the_target_removes_as_much():
+    p, q = np.array([0.5, 0.5, 1e-300]), np.array([0.1, 0.1, 0.8])
+    removed = divergence("kl", p, q) - divergence("kl", p, keep(q, np.array([1.0, 1.0, 1e-300])))
+    assert removed == pytest.approx(np.log(5))  # a = 1 wherever the target is, at a rate of 1/5
+    for seed in range(10):
+        p, q, _ = problem(seed)
+        profile = Profile(np.log(p / q), q)
+        for budget in (1.2, 2.0, 2.6, 10.0):
+            removed = profile.divergence("kl") - profile.divergence("kl", budget)
+            assert 0 < removed <= -np.log(profile.rate(budget)) + 1e-12 <= np.log(budget) + 1e-9
