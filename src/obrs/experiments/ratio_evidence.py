@@ -38,7 +38,7 @@ CONSTANTS = {"global": "one constant", "class": "one per class", "shares": "shar
 JUDGES = {"classifier": "another classifier", "efficientnet_lite0": "EfficientNet-Lite0"}
 """Whose features the distances are of."""
 
-_CLASSES = 10
+_FRESH = 1 << 40  # ids of proposals that are in no pool
 Floats = np.ndarray[Any, Any]
 
 
@@ -51,6 +51,7 @@ class Config:
         budgets: Proposals per kept sample.
         pool: Proposals of each generator.
         judged: Proposals, and real images, that EfficientNet-Lite0 looks at; 0 leaves it out.
+        fakes: Other proposals, that ratios are fitted on.
         steps: Updates of a ratio on features; of others a third.
         epochs: Passes of the classifiers over their images; on the few digits, ten times as many.
     """
@@ -63,15 +64,16 @@ class Config:
     budgets: tuple[float, ...] = (1.5, 2.6, 5.0)
     pool: int = 8_000
     judged: int = 3_000
+    fakes: int = 10_000
     steps: int = 800
     epochs: int = 2
 
     def __post_init__(self) -> None:
-        if not self.generators or not self.budgets or min(self.pool, self.steps, self.epochs) < 1:
+        if not self.generators or not self.budgets or min(self.pool, self.fakes, self.steps, self.epochs) < 1:
             raise InputError("ratio-evidence needs at least one generator, budget, proposal, step and epoch")
 
 
-_SMOKE = Config(generators=("digits-0",), budgets=(2.6,), pool=400, judged=0, steps=30, epochs=1)
+_SMOKE = Config(generators=("digits-0",), budgets=(2.6,), pool=400, judged=0, fakes=400, steps=30, epochs=1)
 PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": Config()}
 
 
@@ -168,12 +170,13 @@ def _fits(
 
     labelled = isinstance(source, _Gan)
     samples = (real.x, real.label) if labelled else real.x
-    propose = source.propose if labelled else (lambda ids: source.propose(ids)[0])
+    images, classes = source.propose(np.arange(_FRESH, _FRESH + config.fakes))  # made once, for all ratios
+    fakes = (images, classes) if labelled else images
 
     def refitted(method: Any, steps: int, features: Any, pool: Any, labels: Floats) -> tuple[Floats, float]:
         fitted = refit(
             samples,
-            propose,
+            fakes,
             method,
             features=features,
             steps=steps,
