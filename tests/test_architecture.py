@@ -16,7 +16,7 @@ ROOMS = [
     ["_progress", "_names", "_files"],
     ["_arrays", "_stable", "_traced"],
     ["draws", "divergences", "bounds", "_inputs", "root"],
-    ["budget", "_groups", "fitting"],
+    ["budget", "_groups", "fitting", "estimate"],
     ["_prefix", "_confidence", "models", "data"],
     ["_influence", "_group_budgets"],
     ["acceptance"],

@@ -9,6 +9,7 @@ from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
 from .budget import acceptance_rate, rate, solve_log_c
 from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
 from .draws import accept, normals, uniforms
+from .estimate import Estimate
 from .goals import budget_for
 from .group_plan import plan_groups
 from .plotting import plot_profile
@@ -35,6 +36,7 @@ __all__ = [
     "DRS",
     "SAMPLERS",
     "Budgeted",
+    "Estimate",
     "FDivergence",
     "Grouped",
     "Model",

@@ -40,12 +40,12 @@ from typing import Any
 
 import numpy as np
 
-from ._inputs import is_number
+from ._inputs import check_confidence
 from .budget import Cut
-from .errors import BudgetError, InputError
+from .errors import BudgetError
 from .root import of_rows
 
-__all__ = ["check_confidence", "confident_budget"]
+__all__ = ["confident_budget"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -63,8 +63,7 @@ def confident_budget(log_ratio: Any, budget: float, confidence: float) -> float:
         budget: The budget to keep.
         confidence: Probability with which to keep it.
     """
-    check_confidence(confidence)
-    share, failure = 1 / budget, 1 - float(confidence)
+    share, failure = 1 / budget, 1 - check_confidence(confidence)
     if share == 1:
         return budget
     x = np.sort(log_ratio).astype(np.float64, copy=False)  # so that the order does not matter, not even to rounding
@@ -78,12 +77,6 @@ def confident_budget(log_ratio: Any, budget: float, confidence: float) -> float:
             "too many have r = 0; give more proposals or a larger budget"
         )
     return min(budget, 1 / min(1.0, share + excess))
-
-
-def check_confidence(confidence: float) -> None:
-    """Raise unless it is a probability."""
-    if not is_number(confidence) or not 0 < float(confidence) < 1:
-        raise InputError(f"confidence must be a probability between 0 and 1, got {confidence!r}")
 
 
 def _deviation(x: Floats, share: float, excess: float) -> Floats:

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._confidence import check_confidence, confident_budget
+from ._confidence import confident_budget
 from ._groups import Groups
-from ._inputs import out_of_reach, rounded_up
+from ._inputs import check_confidence, out_of_reach, rounded_up
 from .budget import solve_log_c
 from .errors import BudgetError
 from .root import slack_of

@@ -23,6 +23,7 @@ __all__ = [
     "bad_weights",
     "broadcast",
     "check_budget",
+    "check_confidence",
     "check_count",
     "check_positive",
     "check_ratios",
@@ -85,6 +86,13 @@ def check_positive(value: Any, name: str) -> float:
     if not is_number(value) or not 0 < float(value) < np.inf:
         raise InputError(f"{name} must be a finite number above 0, got {_short(value)}")
     return float(value)
+
+
+def check_confidence(confidence: Any) -> float:
+    """Return a probability between 0 and 1, both excluded."""
+    if not is_number(confidence) or not 0 < float(confidence) < 1:
+        raise InputError(f"confidence must be a probability between 0 and 1, got {confidence!r}")
+    return float(confidence)
 
 
 def as_log_ratio(log_ratio: Any) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._arrays import as_floats, detached, host_view, is_traced, namespace, shifted
-from ._confidence import check_confidence, confident_budget
+from ._confidence import confident_budget
 from ._group_budgets import ROUNDING, Reach, confident_budgets, log_constants
 from ._groups import any_labels, budgets_of, check_total, codes_of, groups_of, shares_of
 from ._inputs import (
@@ -24,6 +24,7 @@ from ._inputs import (
     as_log_ratio,
     as_rows,
     check_budget,
+    check_confidence,
     check_ratios,
     is_number,
     out_of_reach,

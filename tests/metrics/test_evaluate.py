@@ -131,6 +131,32 @@ def test_one_constant_per_group_and_its_errors():
     assert said == pytest.approx(spread, rel=3 / np.sqrt(2 * (runs - 1)))  # as if weights were given: 25 % too small
 
 
+def test_shares_are_kept_on_a_pool_and_their_errors_are_right():
+    runs, values, variances = 200, [], []
+    real = np.random.default_rng(1).standard_normal((400, 2))
+    for seed in range(runs):
+        rng = np.random.default_rng([7, seed])
+        groups = rng.integers(0, 2, 300)
+        fake = rng.standard_normal((300, 2)) * 1.4 + groups[:, None]
+        log_ratio = -0.5 * (fake**2).sum(1) * (1 - 1.4**-2)
+        pool = weightings(log_ratio, [3], ["obrs", "drs"], groups, shares={0: 3, 1: 1})
+        for line in pool.weights[1:]:
+            assert line.mean() == pytest.approx(1 / 3, rel=1e-6)
+            assert line[groups == 0].sum() / line.sum() == pytest.approx(0.75, rel=1e-6)
+        curve = pool.pulled(kernel_curve(real=real, fake=fake, weights=pool.weights, kernel="energy"))
+        values.append(curve.value)
+        variances.append(np.square(curve.fake_influence).sum(axis=1))
+    spread, said = np.std(values, axis=0, ddof=1), np.sqrt(np.mean(variances, axis=0))
+    assert said == pytest.approx(spread, rel=3.5 / np.sqrt(2 * (runs - 1)))
+
+
+def test_shares_that_a_pool_cannot_have_are_one_line():
+    with pytest.raises(BudgetError, match="shares need a budget of at least 1.6 on this pool, got 1.5"):
+        weightings(np.zeros(100), [1.5], ["obrs"], np.arange(100) % 2, shares=[4, 1])
+    with pytest.raises(InputError, match="shares are those of groups"):
+        weightings(np.zeros(100), [1.5], ["obrs"], shares=[4, 1])
+
+
 def test_one_group_is_no_group():
     real, fake, log_ratio = problem(200, 400)
     alone = weightings(log_ratio, [1, 2], ["obrs", "drs"])
@@ -260,12 +286,15 @@ def test_images_and_files(tmp_path, monkeypatch):
         ({"budgets": 3}, InputError, r"budgets must be a list of numbers such as \[1, 2, 4\], got 3"),
         ({"rules": ["orbs"]}, UnknownNameError, "did you mean 'obrs'"),
         ({"rules": []}, InputError, "rules must be at least one of"),
+        ({"rules": ["drs", "drs"]}, InputError, "rules must be .* each once"),
+        ({"rules": "orbs"}, UnknownNameError, "did you mean 'obrs'"),
+        ({"seed": -1}, InputError, "seed must be a whole number of at least 0, got -1"),
         ({"groups": np.zeros(3, dtype=int)}, InputError, r"groups must have shape \(200,\)"),
         ({"log_ratio": None, "groups": np.zeros(200, dtype=int)}, InputError, "groups need log_ratio"),
         ({"real": np.zeros((100, 1, 8, 8))}, InputError, r"if these are images, say features=, one of gradients"),
         ({"real": np.zeros((100, 3))}, InputError, "the same dimension, got 3 and 6"),
         ({"features": "gradient"}, UnknownNameError, "did you mean 'gradients'"),
-        ({"confidence": 2}, InputError, "confidence must be a number between 0 and 1"),
+        ({"confidence": 2}, InputError, "confidence must be a probability between 0 and 1"),
         ({"k": 0}, InputError, "k must be a whole number"),
         (
             {"budgets": [100]},
@@ -284,6 +313,13 @@ def test_bad_input_is_one_line(change, error, says):
     with pytest.raises(error, match=says) as caught:
         obrs.evaluate(**{**given, **change})
     assert "\n" not in str(caught.value)
+
+
+def test_seed_is_that_of_halves_too():
+    real, fake, log_ratio = problem(100, 200)
+    one, two = (obrs.evaluate(real=real, fake=fake, log_ratio=log_ratio, budgets=[1], seed=i).rows[0] for i in (0, 1))
+    assert one["frechet"].value != two["frechet"].value
+    assert one["frechet_plain"].value == pytest.approx(two["frechet_plain"].value, rel=1e-9)
 
 
 def test_a_folder_needs_features(tmp_path):

@@ -145,6 +145,8 @@ def test_fewer_rows_than_dimensions():
     gap = real.mean(0) - fake.mean(0)
     expected = gap @ gap + (a**2).sum() / 19 + (b**2).sum() / 14 - 2 * nuclear
     assert frechet(real=real, fake=fake).value == pytest.approx(expected, rel=1e-6)
+    single = frechet(real=real.astype(np.float32), fake=fake.astype(np.float32)).value
+    assert single == pytest.approx(expected, rel=1e-6)  # the root of a rounded 0 is not small
     assert np.isfinite(frechet_curve(real=real, fake=fake, weights=np.ones(15)).standard_error).all()
 
 
@@ -169,6 +171,16 @@ def test_extrapolation_finds_the_distance_of_infinitely_many_rows():
     error = 2 * extrapolated.std(ddof=1)  # four standard errors of the mean of four
     assert abs(extrapolated.mean() - truth) < error < 0.4
     assert raw.min() - truth > 1.5
+
+
+def test_extrapolation_adds_little_noise_near_0():
+    # one pair of halves would double the variance there, and intervals would cover 9 times of 10
+    rng = np.random.default_rng(0)
+    pairs = [rng.standard_normal((2, 200, 3)) for _ in range(150)]
+    plain, beyond = (
+        np.std([frechet(real=x, fake=y, extrapolate=how).value for x, y in pairs]) for how in (False, True)
+    )
+    assert beyond / plain < 1.25
 
 
 def test_a_weighted_pool_agrees_with_what_it_keeps_once_both_are_extrapolated():
@@ -288,6 +300,8 @@ def test_precision_of_pairs_is_better_than_of_each():
         ({"counts": [2, 2, 2, 2], "extrapolate": True}, "counts cannot be extrapolated"),
         ({"weights": [1.0, 0, 0, 1.0], "extrapolate": True}, "fake has too few rows of some weight to extrapolate"),
         ({"fake": [[np.nan, 0.0]] * 4}, "fake must be finite, 4 of 4 points are not"),
+        ({"real": np.eye(2) * 1e160}, "real has values whose squares are beyond the range of its floats"),
+        ({"fake": 1e30 * np.eye(2, dtype=np.float32).repeat(2, axis=0)}, "fake has values whose squares are beyond"),
     ],
 )
 def test_bad_input_is_one_line(change, message):
@@ -301,7 +315,7 @@ def test_bad_slopes_and_confidence_are_one_line():
     real, fake = pair(n=40)
     with pytest.raises(InputError, match=r"slopes must have the shape of the weights \(1, 20\), got \(3,\)"):
         frechet_curve(real=real, fake=fake, weights=np.ones(20), slopes=np.ones(3))
-    with pytest.raises(InputError, match=r"confidence must be a number between 0 and 1, got 95"):
+    with pytest.raises(InputError, match=r"confidence must be a probability between 0 and 1, got 95"):
         frechet_curve(real=real, fake=fake, weights=np.ones(20)).interval(0, confidence=95)
 
 

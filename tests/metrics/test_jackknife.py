@@ -37,5 +37,5 @@ def test_intervals_of_a_value_end_at_its_bounds_and_those_of_a_difference_do_not
 
 
 def test_a_confidence_of_1_is_refused():
-    with pytest.raises(InputError, match="confidence must be a number between 0 and 1, got 1"):
+    with pytest.raises(InputError, match="confidence must be a probability between 0 and 1, got 1"):
         Jackknife(np.ones(1), np.ones((20, 1)), 9, 9).interval(0, confidence=1)

@@ -104,6 +104,19 @@ def test_a_weighted_pool_is_the_mean_of_what_it_keeps():
     assert abs(kernel(real=real, fake=fake).value - pool) > 10 * np.std(kept) / np.sqrt(60)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_influence_is_the_derivative_by_the_weights(name):
+    real, fake = (0.1 * x for x in pair(n=40))  # small features: the kernel is far from 0, its changes are small
+    w = np.exp(np.random.default_rng(1).standard_normal(40))
+    found = kernel_curve(real=real, fake=fake, weights=w, kernel=name).fake_influence[0]
+    for i in (int(np.argmax(w)), int(np.argmin(w)), 7):
+        ends = [
+            kernel(real=real, fake=fake, weights=w * np.exp(step * np.eye(40)[i]), kernel=name).value
+            for step in (1e-4, -1e-4)
+        ]
+        assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(found[i], rel=1e-5, abs=1e-12)
+
+
 def simulated(shift, n=150, repeats=150, budgets=(1.0, 1.5, 2.0)):
     rows = []
     for seed in range(repeats):
@@ -149,6 +162,7 @@ def test_errors_are_on_the_safe_side_where_nothing_differs():
         ({"weights": [0, 0, 1, 0]}, InputError, "fake must have at least 2 rows of some weight"),
         ({"fake": np.ones((4, 3))}, InputError, "real and fake must have the same dimension, got 2 and 3"),
         ({"counts": [1, 1, 1, 1], "weights": [1, 1, 1, 1]}, InputError, "weights and counts cannot both be given"),
+        ({"real": 1e150 * np.ones((4, 2))}, InputError, "the kernel of real and fake is beyond the range of floats"),
     ],
 )
 def test_bad_input_is_one_line(change, error, message):

@@ -108,8 +108,12 @@ def test_interval_of_the_difference_covers():
         (lambda x: two_sample_test(real=x, fake=x[:, :2]), "same dimension, got 3 and 2"),
         (lambda x: two_sample_test(real=x, fake=x * np.nan), "fake must be finite, 9 of 9"),
         (lambda x: closer_test(real=x, first=x * np.nan, second=x), "first must be finite, 9 of 9"),
-        (lambda x: closer_test(real=x, first=x, second=x, confidence=2), "confidence must be a number between 0 and 1"),
-        (lambda x: closer_test(real=x, first=x, second=x[:1]), "fake must have at least 2 rows"),
+        (
+            lambda x: closer_test(real=x, first=x, second=x, confidence=2),
+            "confidence must be a probability between 0 and 1",
+        ),
+        (lambda x: closer_test(real=x, first=x, second=x[:1]), "second must have at least 2 rows"),
+        (lambda x: closer_test(real=x, first=x, second=x, first_weights=[1.0]), "first_weights must have shape"),
     ],
 )
 def test_bad_input_is_one_line(call, message):

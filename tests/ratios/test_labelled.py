@@ -18,7 +18,8 @@ from obrs.ratios.labelled import Labelled, form_of, needs_label, takes_label
 from obrs.ratios.methods import Ensemble, FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.task import logistic_loss, prepare
-from obrs.ratios.telescope import Telescope, _paired
+from obrs.ratios.telescope import Telescope
+from obrs.ratios.waymarks import paired
 
 LABELS = np.array([3, 7, 40])  # neither from 0 on nor without gaps
 SHARES = {"real": [0.2, 0.3, 0.5], "fake": [0.5, 0.3, 0.2]}
@@ -212,7 +213,7 @@ class TestForms:
     def test_pairs_have_one_label(self):
         real = Labelled(torch.arange(6.0)[:, None], torch.tensor([2, 1, 1, 9, 2, 2]))
         fake = Labelled(torch.arange(5.0)[:, None], torch.tensor([1, 2, 4, 2, 9]))
-        a, b = _paired(real, fake)
+        a, b = paired(real, fake)
         assert a.label.tolist() == b.label.tolist() == [1, 2, 2, 9]
         assert (a.x[:, 0].tolist(), b.x[:, 0].tolist()) == ([1, 0, 4, 3], [0, 1, 3, 4])
 

@@ -10,7 +10,8 @@ import pytest
 import obrs
 from obrs import Budgeted, accept, normals
 from obrs.errors import InputError, InputTypeError
-from obrs.sampling.averages import Estimate, Run, average
+from obrs.estimate import Estimate
+from obrs.sampling.averages import Run, average
 from obrs.sampling.samples import Samples, join
 from obrs.sampling.streams import collect, stream
 

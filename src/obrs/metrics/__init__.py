@@ -9,7 +9,7 @@ from .jackknife import Jackknife
 from .kernel_distance import KERNELS, Kernel, kernel, kernel_curve
 from .modes import ModeScores, mode_scores
 from .nearest_neighbours import NeighbourCurve, Neighbourhood, Neighbours, neighbours
-from .paired import Interval, Paired
+from .paired import Paired
 from .rows import row_hashes
 from .table import Table, load_table
 from .two_sample import Closer, TwoSample, closer_test, two_sample_test
@@ -23,7 +23,6 @@ __all__ = [
     "Frechet",
     "HistogramDivergence",
     "InceptionScore",
-    "Interval",
     "Jackknife",
     "Kernel",
     "ModeScores",

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view
-from .._inputs import check_count
+from .._inputs import check_confidence, check_count
 from .._names import lookup
 from ..errors import InputError
 from ._inputs import as_features, same_dimension
 from .features import FEATURES, extract
+from .frechet_distance import frechet_curves
 from .images import read_array, read_images
 from .jackknife import LEAST_GROUPS
+from .kernel_distance import kernel_curve
 from .nearest_neighbours import Neighbourhood
-from .paired import check_confidence
 from .rows import row_hashes, seen_before
 from .table import METRICS, Row, Table
 from .weightings import Weightings, weightings
@@ -95,6 +96,7 @@ def evaluate(
     """
     check_confidence(confidence)
     check_count(k, "k")
+    check_count(seed, "seed", 0)
     x = as_features(_features(real, "real", features, pixels, progress), "real")
     y = as_features(_features(fake, "fake", features, pixels, progress), "fake")
     dimension = same_dimension(x, y)
@@ -197,11 +199,11 @@ def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
 def _curves(real: Any, fake: Any, pool: Weightings, *, k: int, size: int, draws: int, seed: int) -> dict[str, Any]:
     """Return the curve of each metric."""
     slopes = None if pool.groups is not None else pool.slopes
-    curves: dict[str, Any] = {}
-    for name, metric in METRICS.items():
-        if metric.curve is not None:
-            found = metric.curve(real=real, fake=fake, weights=pool.weights, slopes=slopes)
-            curves[name] = found if pool.groups is None else pool.pulled(found)
+    beyond, plain = frechet_curves(real=real, fake=fake, weights=pool.weights, slopes=slopes, seed=seed)
+    kernel = kernel_curve(real=real, fake=fake, weights=pool.weights, slopes=slopes)
+    curves: dict[str, Any] = {"frechet": beyond, "frechet_plain": plain, "kernel": kernel}
+    if pool.groups is not None:
+        curves = {name: pool.pulled(found) for name, found in curves.items()}
     around = Neighbourhood.of(real=real, fake=fake, k=k, size=size, groups=LEAST_GROUPS, seed=seed)
     near = around.curve(pool.weights, size=size, draws=draws, seed=seed, without=pool.without)
     curves |= {name: getattr(near, name) for name in METRICS if name not in curves}

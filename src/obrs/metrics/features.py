@@ -263,10 +263,11 @@ def _kept_at(extractor: Extractor, digest: str) -> Path:
 def _read(path: Path, n: int) -> Floats | None:
     """Return the features in a file of the cache; None if there is none, or it is broken."""
     try:
-        found = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            found: Floats = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found if found.ndim == 2 and len(found) == n else None
+    return found if found.dtype == np.float32 and found.ndim == 2 and len(found) == n else None
 
 
 def _write(path: Path, features: Floats) -> None:

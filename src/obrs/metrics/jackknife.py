@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count
+from .._inputs import check_confidence, check_count
 from ..errors import InputError
-from .paired import Interval, check_confidence
+from ..estimate import Estimate
 
 __all__ = ["LEAST_GROUPS", "Jackknife", "check_groups", "group_labels", "student"]
 
@@ -64,21 +64,21 @@ class Jackknife:
         """Standard error of each value."""
         return np.asarray(_standard_error(self.left_out))
 
-    def interval(self, budget: int, confidence: float = 0.95) -> Interval:
+    def interval(self, budget: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one of the budgets, by its position, with an interval."""
         found = self._interval(self.value[budget], self.left_out[:, budget], confidence)
         low, high = (float(np.clip(end, *self.bounds)) for end in (found.low, found.high))
-        return Interval(found.value, low, high, found.standard_error)
+        return Estimate(found.value, low, high, found.standard_error)
 
-    def difference(self, budget: int, other: int, confidence: float = 0.95) -> Interval:
+    def difference(self, budget: int, other: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one budget less that at another, by their positions, with an interval."""
         changes = self.left_out[:, budget] - self.left_out[:, other]
         return self._interval(self.value[budget] - self.value[other], changes, confidence)
 
-    def _interval(self, value: Any, left_out: Floats, confidence: float) -> Interval:
+    def _interval(self, value: Any, left_out: Floats, confidence: float) -> Estimate:
         error = float(_standard_error(left_out))
         reach = student(check_confidence(confidence), len(left_out) - 1) * error
-        return Interval(float(value), float(value) - reach, float(value) + reach, error)
+        return Estimate(float(value), float(value) - reach, float(value) + reach, error)
 
 
 def _standard_error(left_out: Floats) -> Any:

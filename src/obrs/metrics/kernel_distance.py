@@ -166,6 +166,7 @@ class _Found(NamedTuple):
     of_fake: Floats
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the values are looked at
 def _distances(real: Array, fake: Array, mass: Floats, own: Floats, function: "KernelFunction") -> _Found:
     for name, ones in (("real", np.full((1, len(real)), 1 / len(real) ** 2)), ("fake", own)):
         if not np.all(ones.sum(axis=1) < 1 - 1e-12):
@@ -181,9 +182,14 @@ def _distances(real: Array, fake: Array, mass: Floats, own: Floats, function: "K
     # a row and itself are no pair
     share = np.divide(own, mass, out=np.zeros_like(mass), where=mass > 0)
     real_rows = (among_real - equal * own_real) / (1 - 1 / len(real))
-    fake_rows = (among_fake - share * own_fake) / (1 - own.sum(axis=1, keepdims=True))
-    value = (mass * fake_rows).sum(axis=1) + real_rows.mean() - 2 * mass @ to_real
-    of_fake, of_real = 2 * (fake_rows - to_real), 2 * (real_rows - to_fake)
+    pairs = 1 - own.sum(axis=1, keepdims=True)
+    fake_rows = (among_fake - share * own_fake) / pairs
+    of_pairs = (mass * fake_rows).sum(axis=1, keepdims=True)
+    value = of_pairs[:, 0] + real_rows.mean() - 2 * mass @ to_real
+    if not np.isfinite(value).all():
+        raise InputError("the kernel of real and fake is beyond the range of floats; divide both by one number")
+    # mass on a row also takes pairs away, those with itself: without that, a kernel far from 0 tells heavy rows apart
+    of_fake, of_real = 2 * (fake_rows + share * of_pairs / pairs - to_real), 2 * (real_rows - to_fake)
     of_fake -= (mass * of_fake).sum(axis=1, keepdims=True)
     of_real -= of_real.mean(axis=1, keepdims=True)
     return _Found(value, of_real, of_fake)

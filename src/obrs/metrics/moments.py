@@ -42,7 +42,8 @@ def moments(x: Array, mass: Floats, own: Floats, rows: Floats | None = None) -> 
     """Return the moments of features `(n, dim)` with these masses, of all rows or of some.
 
     Products are of centred rows in the precision of the features, summed over a thousand rows; beyond that sums are
-    in float64. So float32 features cost half as much as float64 ones, and the error stays that of the features.
+    in float64. So float32 features cost half as much as float64 ones, and the error stays that of the features. From
+    no more rows than dimensions all is in float64: some eigenvalues are 0 then, and the root of a rounded 0 is large.
 
     Args:
         x: Features.
@@ -63,19 +64,21 @@ def moments(x: Array, mass: Floats, own: Floats, rows: Floats | None = None) -> 
     w = like(chosen / total, x, dtype=wide)
     index = None if rows is None else like(rows, x, dtype=xp.int64)
     even = bool(chosen.min() == chosen.max())
+    exact = wide if np.count_nonzero(chosen) <= dim else x.dtype
 
     def part(start: int) -> Array:
-        return x[start : start + _ROWS] if index is None else x[index[start : start + _ROWS]]
+        some = x[start : start + _ROWS] if index is None else x[index[start : start + _ROWS]]
+        return xp.astype(some, exact, copy=False)
 
     mean = like(np.zeros(dim), x, dtype=wide)
     for start in range(0, n, _ROWS):
         mean += w[start : start + _ROWS] @ xp.astype(part(start), wide)
-    centre = xp.astype(mean, x.dtype)
+    centre = xp.astype(mean, exact)
     scatter = like(np.zeros((dim, dim)), x, dtype=wide)
     for start in range(0, n, _ROWS):
         centred = part(start) - centre
         if not even:
-            centred = centred * xp.astype(xp.sqrt(w[start : start + _ROWS]), x.dtype)[:, None]
+            centred = centred * xp.astype(xp.sqrt(w[start : start + _ROWS]), exact)[:, None]
         for left in range(0, dim, _PANEL):
             right = left + _PANEL
             scatter[left:, left:right] += centred[:, left:].T @ centred[:, left:right]
@@ -84,7 +87,7 @@ def moments(x: Array, mass: Floats, own: Floats, rows: Floats | None = None) -> 
     for left in range(0, dim, _PANEL):
         right = left + _PANEL
         scatter[left:right, right:] = scatter[right:, left:right].T
-    gap = mean - xp.astype(centre, wide)  # the mean was rounded to the precision of the features
+    gap = mean - xp.astype(centre, wide)  # the mean was rounded to the precision of the products
     scatter -= gap[:, None] * gap[None, :]
     share = own if rows is None else own[rows]
     return Moments(total, mean, scatter, float(share.sum()) / total**2)

@@ -1,35 +1,18 @@
 """A metric at many budgets from one pool: its values, and what every row adds to them, so that errors are paired."""
 
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from .._arrays import as_floats, host_view
-from .._inputs import is_number
 from ..errors import InputError
+from ..estimate import Estimate
 from ._inputs import as_weights
 
-__all__ = ["Interval", "Paired", "as_slopes", "check_confidence", "interval_around", "pulled"]
+__all__ = ["Paired", "as_slopes", "pulled"]
 
 Floats = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number with its error.
-
-    Args:
-        value: The number.
-        low, high: An interval that contains the truth with the confidence asked for.
-        standard_error: Of the value.
-    """
-
-    value: float
-    low: float
-    high: float
-    standard_error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,44 +53,21 @@ class Paired:
         error: Floats = np.sqrt(_variance(self.real_influence) + _variance(self.fake_influence))
         return error
 
-    def interval(self, budget: int, confidence: float = 0.95) -> Interval:
+    def interval(self, budget: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one of the budgets, by its position, with an interval."""
-        return interval_around(float(self.value[budget]), float(self.standard_error[budget]), confidence)
+        return Estimate.around(float(self.value[budget]), float(self.standard_error[budget]), confidence)
 
-    def difference(self, budget: int, other: int, confidence: float = 0.95) -> Interval:
+    def difference(self, budget: int, other: int, confidence: float = 0.95) -> Estimate:
         """Return the value at one budget less that at another, by their positions, with an interval."""
         moved = (x[budget] - x[other] for x in (self.real_influence, self.fake_influence))
         error = float(np.sqrt(sum(_variance(x) for x in moved)))
-        return interval_around(float(self.value[budget] - self.value[other]), error, confidence)
+        return Estimate.around(float(self.value[budget] - self.value[other]), error, confidence)
 
 
 def _variance(influence: Floats) -> Any:
     """Sum the squares; with n rows their mean was fitted, which n/(n - 1) makes good."""
     n = influence.shape[-1]
     return np.sum(influence**2, axis=-1) * (n / max(n - 1, 1))
-
-
-def interval_around(value: float, error: float, confidence: float) -> Interval:
-    """Return the normal interval of a value with this standard error.
-
-    Example:
-        >>> round(interval_around(1.0, 0.1, 0.95).low, 3)
-        0.804
-    """
-    reach = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2) * error
-    return Interval(value, value - reach, value + reach, error)
-
-
-def check_confidence(confidence: Any) -> float:
-    """Return a probability between 0 and 1, both excluded.
-
-    Example:
-        >>> check_confidence(0.95)
-        0.95
-    """
-    if not is_number(confidence) or not 0 < float(confidence) < 1:
-        raise InputError(f"confidence must be a number between 0 and 1, got {confidence!r}")
-    return float(confidence)
 
 
 def pulled(influence: Floats, mass: Floats, slopes: Floats | None) -> Floats:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from pathlib import Path
@@ -11,19 +11,13 @@ from typing import Any
 from .._files import replacing
 from .._names import lookup
 from ..errors import InputError, MissingLibraryError
+from ..estimate import Estimate
 from ..plotting import COLOURS
-from .frechet_distance import frechet_curve
-from .kernel_distance import kernel_curve
-from .paired import Interval, Paired
 
 __all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
 
 _FORMAT = 1
 _LOOKS = {"obrs": ("OBRS", COLOURS[0], "-", "o"), "drs": ("DRS", COLOURS[2], "--", "s")}
-
-
-def _plain(**options: Any) -> Paired:
-    return frechet_curve(extrapolate=False, **options)
 
 
 @dataclass(frozen=True)
@@ -33,18 +27,16 @@ class Metric:
     Args:
         title: What the column is called; FD and KD are called FID and KID for Inception's features alone.
         better: "lower", "higher" or "", which end is good.
-        curve: What computes it from real, fake, weights and slopes; None for those of neighbours, computed together.
     """
 
     title: str
     better: str
-    curve: Callable[..., Paired] | None = None
 
 
 METRICS: dict[str, Metric] = {
-    "frechet": Metric("FD, n → ∞", "lower", frechet_curve),
-    "frechet_plain": Metric("FD at n", "lower", _plain),
-    "kernel": Metric("KD", "lower", kernel_curve),
+    "frechet": Metric("FD, n → ∞", "lower"),
+    "frechet_plain": Metric("FD at n", "lower"),
+    "kernel": Metric("KD", "lower"),
     "precision": Metric("precision", "higher"),
     "recall": Metric("recall", "higher"),
     "density": Metric("density", "higher"),
@@ -72,10 +64,10 @@ class Row:
     rate: float
     ess: float
     n: float
-    metrics: Mapping[str, Interval]
-    change: Mapping[str, Interval]
+    metrics: Mapping[str, Estimate]
+    change: Mapping[str, Estimate]
 
-    def __getitem__(self, name: str) -> Interval:
+    def __getitem__(self, name: str) -> Estimate:
         return lookup(self.metrics, name, "metric")
 
 
@@ -95,7 +87,7 @@ class Table:
         grouped: Whether each group of fakes had a constant of its own.
 
     Example:
-        >>> at = Interval(2.0, 1.5, 2.5, 0.25)
+        >>> at = Estimate(2.0, 1.5, 2.5, 0.25)
         >>> row = Row("model", 1.0, 1.0, 0.5, 100.0, {"precision": at}, {"precision": at})
         >>> table = Table((row,), None, "", 8, 200, 100, 100, 5, 0.95, False)
         >>> print(table)
@@ -242,7 +234,7 @@ def load_table(path: str | os.PathLike[str]) -> Table:
         rows = []
         for row in data.pop("rows"):
             parts = {
-                key: {m: Interval(**_numbers(v)) for m, v in row.pop(key).items()} for key in ("metrics", "change")
+                key: {m: Estimate(**_numbers(v)) for m, v in row.pop(key).items()} for key in ("metrics", "change")
             }
             rows.append(Row(**_numbers(row), metrics=parts["metrics"], change=parts["change"]))
         return Table(rows=tuple(rows), **data)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view, like, namespace
-from .._inputs import check_count
-from ._inputs import as_features, same_dimension
+from .._inputs import check_confidence, check_count
+from ..errors import InputError
+from ..estimate import Estimate
+from ._inputs import as_features, as_weights, same_dimension
 from .kernel_distance import kernel_curve, kernel_function
-from .paired import check_confidence, interval_around
 
 __all__ = ["Closer", "TwoSample", "closer_test", "two_sample_test"]
 
@@ -152,13 +153,15 @@ def closer_test(
     curves = []
     for name, rows, weights in (("first", first, first_weights), ("second", second, second_weights)):
         rows = as_features(rows, name)
-        weights = np.ones(len(rows)) if weights is None else weights
+        weights = as_weights(weights, len(rows), f"{name}_weights")
+        if np.count_nonzero(weights) < 2:
+            raise InputError(f"{name} must have at least 2 rows of some weight")
         curves.append(kernel_curve(real=real, fake=rows, weights=weights, kernel=kernel, bandwidth=bandwidth))
     one, two = curves
     shared = one.real_influence - two.real_influence
     parts = (shared, one.fake_influence, two.fake_influence)
     error = float(np.sqrt(sum(float(np.sum(part**2)) for part in parts)))
-    found = interval_around(float(one.value[0] - two.value[0]), error, confidence)
+    found = Estimate.around(float(one.value[0] - two.value[0]), error, confidence)
     p_value = NormalDist().cdf(found.value / error) if error else float(found.value >= 0)
     return Closer(
         *(found.value, found.low, found.high, error, p_value),

@@ -24,12 +24,10 @@ class PoolRule:
     """A rule as a pool needs it.
 
     Args:
-        title: What figures call it.
         fit: From log-ratios, a budget (with labels one for each, by label) and labels (or None) to log a of the rows.
         slope: From a to its derivative by the logarithm of the constant.
     """
 
-    title: str
     fit: Callable[[Floats, Any, Any], Floats]
     slope: Callable[[Floats], Floats]
 
@@ -51,8 +49,8 @@ def _drs(log_ratio: Floats, budget: Any, groups: Any) -> Floats:
 
 
 POOL_RULES: dict[str, PoolRule] = {
-    "obrs": PoolRule("OBRS", _obrs, lambda a: np.where(a < 1, a, 0.0)),
-    "drs": PoolRule("DRS", _drs, lambda a: a * (1 - a)),
+    "obrs": PoolRule(_obrs, lambda a: np.where(a < 1, a, 0.0)),
+    "drs": PoolRule(_drs, lambda a: a * (1 - a)),
 }
 """The rules that a pool is weighted by, by name."""
 
@@ -102,10 +100,6 @@ class Weightings:
         """How far each weight moves with its constant, `(lines, n)`."""
         rows = [POOL_RULES[rule].slope(a) for (rule, _), a in zip(self.keys[1:], self.weights[1:], strict=True)]
         return np.stack([np.zeros(len(self.log_ratio)), *rows])
-
-    def line(self, rule: str, budget: float) -> int:
-        """Return where the line of a rule and budget is; at budget 1 every rule is the model."""
-        return 0 if budget == 1 else self.keys.index((rule, budget))
 
     def without(self, stay: Floats) -> Floats:
         """Return the weights solved for again on the rows that stay, 0 for the others, `(lines, n)`."""
@@ -164,10 +158,11 @@ def weightings(
         raise InputError(f"budgets must be a list of numbers such as [1, 2, 4], got {budgets!r:.60}") from error
     if not wanted or len(set(wanted)) < len(wanted):
         raise InputError(f"budgets must be at least one number, each once, got {list(wanted)}")
-    if not rules:
-        raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}")
+    rules = (rules,) if isinstance(rules, str) else tuple(rules)
     for rule in rules:
         lookup(POOL_RULES, rule, "rule")
+    if not rules or len(set(rules)) < len(rules):
+        raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}, each once, got {list(rules)}")
     keys = (("model", 1.0), *((rule, k) for rule in rules for k in sorted(wanted) if k > 1))
     labels = None if groups is None else np.asarray(host_view(groups) if hasattr(groups, "dtype") else groups)
     if labels is not None and labels.shape != values.shape:

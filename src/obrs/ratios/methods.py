@@ -34,6 +34,7 @@ __all__ = [
     "Method",
     "Network",
     "Scorer",
+    "add_waves",
     "blocks",
     "embed",
     "head_scores",
@@ -85,11 +86,13 @@ class Fit(NamedTuple):
         scorer: What was fitted.
         course: How the fit went.
         fakes: How many samples of the model were used.
+        checks: What other fits say about this one: pairs of a line, and whether it can be trusted.
     """
 
     scorer: Scorer
     course: Course
     fakes: int
+    checks: tuple[tuple[str, bool], ...] = ()
 
 
 class Method(Protocol):
@@ -278,19 +281,11 @@ class Network:
 
 
 def _mlp(method: Network, module: Any, both: Any, task: Task) -> None:
-    import torch
-
     x = parts(both)[0]
     standardise(module, x)
     numbers = prod(task.shape)
     inputs = numbers + encode_labels(module, task.form, both)
-    if method.waves and numbers <= _SMALL:
-        with task.seeded():
-            # cycles per standard deviation, the same number in each octave
-            cycles = torch.exp(torch.empty(method.waves).uniform_(log(0.1), log(4.0)))
-            direction = torch.nn.functional.normalize(torch.randn(numbers, method.waves), dim=0)
-        module.register_buffer("waves", (2 * pi * cycles * direction).to(x))
-        inputs += 2 * method.waves
+    inputs += add_waves(module, method.waves, task)
     sizes = [inputs, *[method.width or 128] * method.layers, 1]
     module["network"] = _built(task, {"name": "mlp", "sizes": sizes, "activation": "silu"})
     start_at_chance(module["network"][-1])
@@ -367,7 +362,7 @@ class Ensemble:
         steps, seconds = sum(fit.course.steps for fit in fits), sum(fit.course.seconds for fit in fits)
         course = Course(steps, seconds, stopped=f"{len(fits)} members done", history=())
         scorer = Scorer(mean_scores, torch.nn.ModuleDict(), members=tuple(fit.scorer for fit in fits))
-        return Fit(scorer, course, sum(fit.fakes for fit in fits))
+        return Fit(scorer, course, sum(fit.fakes for fit in fits), sum((fit.checks for fit in fits), ()))
 
 
 def network_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
@@ -459,6 +454,21 @@ def _one_unit(x: Tensor) -> bool:
         return False
     typical = span.median()
     return bool(((span > typical / 4) & (span < 4 * typical)).float().mean() > 0.5)
+
+
+def add_waves(module: Any, waves: int, task: Task) -> int:
+    """Store random projections for `embed`, if a sample has few numbers; return how many inputs they add."""
+    import torch
+
+    numbers = module.shift.numel()
+    if not waves or numbers > _SMALL:
+        return 0
+    with task.seeded():
+        # cycles per standard deviation, the same number in each octave
+        cycles = torch.exp(torch.empty(waves).uniform_(log(0.1), log(4.0)))
+        direction = torch.nn.functional.normalize(torch.randn(numbers, waves), dim=0)
+    module.register_buffer("waves", (2 * pi * cycles * direction).to(module.shift))
+    return 2 * waves
 
 
 def _one_score(score: Tensor, n: int) -> Tensor:

@@ -148,11 +148,11 @@ def refit(
         checkpoint=checkpoint,
     )
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
-    scorer, course, fakes = chosen.fit(task)
+    scorer, course, fakes, checks = chosen.fit(task)
     held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
     loss, loss_error = mean_of_means(*losses(*held_out_scores))
     bridges = [bridge_losses(part, task) for part in _parts(scorer)]
-    trouble = _trouble(loss, loss_error, bridges)
+    trouble = _trouble(loss, loss_error, bridges) or next((line for line, passed in checks if not passed), None)
     report = FitReport(
         method=type(chosen).__name__,
         log_loss=loss,
@@ -164,6 +164,7 @@ def refit(
         n_fake=fakes,
         history=course.history,
         bridges=sum(bridges, ()),
+        checks=tuple(line for line, _ in checks),
         trouble=trouble,
         nats=float(held_out_scores[0].mean()),
     )
@@ -220,6 +221,7 @@ class FitReport:
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
         nats: KL divergence of the model from the data in what the ratio sees, as it says itself: the mean of log r
             over held-out real samples. NaN if it is not known.
+        checks: What other fits say about a telescope, a line each; one that says trouble is the trouble.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
@@ -241,6 +243,7 @@ class FitReport:
     bridges: tuple[float, ...] = ()
     trouble: str | None = None
     nats: float = nan
+    checks: tuple[str, ...] = ()
 
     def room(self, *budgets: float) -> str:
         """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
@@ -249,7 +252,8 @@ class FitReport:
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
-        return "\n".join(filter(None, [line, self.room(*_USUAL), self.trouble]))
+        trouble = None if self.trouble in self.checks else self.trouble
+        return "\n".join(filter(None, [line, self.room(*_USUAL), trouble, *self.checks]))
 
 
 def _trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, ...]]) -> str | None:
@@ -404,7 +408,8 @@ def load_ratio(
         raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
     report = facts["report"]
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
-    report = FitReport(**report | {"history": history, "bridges": tuple(report["bridges"])})
+    lists = {"history": history, "bridges": tuple(report["bridges"]), "checks": tuple(report.get("checks", ()))}
+    report = FitReport(**report | lists)
     seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
     return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen, see)
 

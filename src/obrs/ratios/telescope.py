@@ -1,20 +1,23 @@
 """Telescoping: the ratio of two distributions that hardly overlap, as a product of ratios between neighbours."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from math import pi, sqrt
 from typing import Any
 
 from .._inputs import check_count, check_positive
 from ..errors import InputError
 from .labelled import Labelled, encode_labels, join, label_index, label_numbers, parts
-from .methods import Fit, Scorer, embed, standardise, start_at_chance, whitening
+from .methods import Fit, Network, Scorer, add_waves, embed, standardise, start_at_chance, whitening
 from .task import Task, Tensor, fit_network, logistic_loss
+from .telescope_check import check_telescope
+from .waymarks import common_axes, labelled_waymarks, paired
 
-__all__ = ["Telescope", "bridge_losses", "common_axes", "logistic_regression", "telescope_scores"]
+__all__ = ["Telescope", "bridge_losses", "logistic_regression", "telescope_scores"]
 
 _PILOT = 20000  # samples of each kind for the quadratic functions
 _MANY = 40  # up to so many numbers in a sample all products of two are features; above, squares along common axes
+_ROUNDS = 10  # how often a real sample is mixed for the quadratic functions, at most
 _RIDGE = 1e-6
 
 
@@ -26,7 +29,9 @@ class Telescope:
     x_k = cos(t_k) x_fake + sin(t_k) x_real, with t_k = (π/2) k / bridges, are so close to each other that classifiers
     between them make errors. The ratio between two of them, a bridge, is a quadratic function of the standardised
     sample, which is exact between Gaussians, plus one output of an mlp that all bridges share. A sample of more than
-    40 numbers is first turned to the axes along which neither set is correlated; there squares are enough.
+    40 numbers is first turned to the axes along which neither set is correlated; there squares are enough. The sum of
+    all bridges is a classifier between the data and the model, and its loss is minimised with theirs: where the two
+    sets meet, errors of bridges that would add up are seen.
 
     With labels, each fake is mixed with a real sample of its own label, so that a waymark has one; how often each label
     comes up in both sets is then added from counts. Labels must be integers.
@@ -34,6 +39,8 @@ class Telescope:
     Args:
         bridges: How many ratios; more for sets that are farther apart.
         width, layers: Units and hidden layers of the mlp.
+        waves: If a sample has up to 8 numbers, the mlp also gets the sine and cosine of this many random projections
+            of it. Without them it does not see thin modes, and most bridges lead from or to some. 0 for none.
         lr: Learning rate.
 
     Example:
@@ -52,14 +59,23 @@ class Telescope:
     bridges: int = 8
     width: int = 64
     layers: int = 2
+    waves: int = 64
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
         for name in ("bridges", "width", "layers"):
             check_count(getattr(self, name), name)
+        check_count(self.waves, "waves", least=0)
         check_positive(self.lr, "lr")
 
     def fit(self, task: Task) -> Fit:
+        """Fit all bridges, then check their sum by other fits."""
+        fitted = self._fit(task)
+        rival = Network("mlp", width=self.width, layers=self.layers, lr=self.lr)
+        bridges = partial(_bridge_scores, fitted.scorer.module)
+        return fitted._replace(checks=check_telescope(self._fit, bridges, rival, task, bridges=self.bridges))
+
+    def _fit(self, task: Task) -> Fit:
         """Fit all bridges at once: first the quadratic functions, then the mlp."""
         import torch
 
@@ -67,32 +83,35 @@ class Telescope:
 
         if task.form.label is not None and task.form.known is None:
             raise InputError("Telescope mixes samples of one label, and floats hardly repeat; use Network() instead")
-        pilot = task.pilot(min(task.real.size, _PILOT))
+        pilot = task.pilot(min(_ROUNDS * task.real.size, _PILOT))  # few real samples are mixed with several fakes each
         module = torch.nn.ModuleDict()
         numbers = encode_labels(module, task.form, pilot[0])
         if numbers:
             module.register_buffer("log_prior", _log_prior(module, *pilot))
-        real, fake = _paired(*pilot)
+        real, fake = paired(*pilot)
         standardise(module, torch.cat([parts(real)[0], parts(fake)[0]]))
         numbers += module.shift.numel()
         if numbers > _MANY:
             axes, squared = common_axes(*(embed(module, parts(x)[0]).flatten(1) for x in (real, fake)))
             module.register_buffer("axes", axes)
             module.register_buffer("squared", squared)
-        features = [_quadratic(module, *_inputs(module, x)) for x in _labelled_waymarks(real, fake, self.bridges)]
+        features = [_quadratic(module, *_inputs(module, x)) for x in labelled_waymarks(real, fake, self.bridges)]
         lines = [logistic_regression(far, near) for near, far in pairwise(features)]
         module.register_buffer("weight", torch.stack([weight for weight, _ in lines], dim=1).float())
         module.register_buffer("constant", torch.stack([constant for _, constant in lines]).float())
-        sizes = [numbers, *[self.width] * self.layers, self.bridges]
+        inputs = numbers + add_waves(module, self.waves, task)
+        sizes = [inputs, *[self.width] * self.layers, self.bridges]
         with task.seeded():
             module["body"] = build({"name": "mlp", "sizes": sizes, "activation": "silu"}).to(task.device)
         start_at_chance(module["body"][-1])
 
         def loss(module: Any, real: Tensor, fake: Tensor) -> Tensor:
-            return _losses(module, real, fake).sum()
+            bridges, whole = _losses(module, real, fake)
+            return bridges.sum() + whole
 
         def held_out_loss(module: Any) -> float:
-            return float(_held_out_losses(module, task).mean())
+            bridges, whole = _held_out_losses(module, task)
+            return float((bridges.sum() + whole) / (len(bridges) + 1))
 
         course = fit_network(module, loss, held_out_loss, task, lr=self.lr)
         return Fit(Scorer(telescope_scores, module), course, fakes=course.steps * task.batch_size)
@@ -115,7 +134,7 @@ def _bridge_scores(module: Any, batch: Any) -> Tensor:
 
 
 def _inputs(module: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
-    """Return standardised samples as rows, and the numbers of their labels."""
+    """Return standardised samples as rows, with their waves, and the numbers of their labels."""
     x, label = parts(batch)
     return embed(module, x).flatten(1), None if label is None else label_numbers(module, label)
 
@@ -124,45 +143,23 @@ def bridge_losses(scorer: Scorer, task: Task) -> tuple[float, ...]:
     """Return the held-out log-loss of each bridge, from the model to the data; () if the scorer is no telescope."""
     if scorer.score is not telescope_scores:
         return ()
-    return tuple(float(loss) for loss in _held_out_losses(scorer.module, task))
+    return tuple(float(loss) for loss in _held_out_losses(scorer.module, task)[0])
 
 
-def _held_out_losses(module: Any, task: Task) -> Tensor:
+def _held_out_losses(module: Any, task: Task) -> tuple[Tensor, Tensor]:
     import torch
 
     with torch.no_grad():
         return _losses(module, task.held_real, task.held_fake)
 
 
-def _losses(module: Any, real: Any, fake: Any) -> Tensor:
-    """Return the log-loss of every bridge, on samples of the two waymarks that it joins."""
+def _losses(module: Any, real: Any, fake: Any) -> tuple[Tensor, Tensor]:
+    """Return the log-loss of every bridge, on samples of the two waymarks that it joins, and that of their sum."""
     bridges = len(module.constant)
-    waymarks = _labelled_waymarks(*_paired(real, fake), bridges)
+    waymarks = labelled_waymarks(*paired(real, fake), bridges)
     scores = _bridge_scores(module, join(waymarks)).reshape(bridges + 1, -1, bridges)
     near, far = (part.diagonal(dim1=0, dim2=2) for part in (scores[:-1], scores[1:]))
-    return logistic_loss(far, near)
-
-
-def _paired(real: Any, fake: Any) -> tuple[Any, Any]:
-    """Return as many real samples as fakes; with labels, those at one place have the same label."""
-    import torch
-
-    if not isinstance(real, Labelled):
-        n = min(len(real), len(fake))
-        return real[:n], fake[:n]
-    ranked = []
-    for batch in (real, fake):
-        order = torch.argsort(batch.label, stable=True)
-        label = batch.label[order]
-        rank = torch.arange(len(label), device=label.device) - torch.searchsorted(label, label)
-        ranked.append((batch[order], torch.stack([label, rank], dim=1)))
-    keys = torch.cat([key for _, key in ranked])
-    _, place, times = torch.unique(keys, dim=0, return_inverse=True, return_counts=True)
-    twice = times[place] == 2  # the k-th real sample of a label has a k-th fake of it
-    found = ranked[0][0][twice[: len(real)]], ranked[1][0][twice[len(real) :]]
-    if not len(found[0]):
-        raise InputError("real and propose have no label in common in a batch; use a larger batch_size, or Network()")
-    return found
+    return logistic_loss(far, near), logistic_loss(scores[-1].sum(1), scores[0].sum(1))
 
 
 def _log_prior(module: Any, real: Labelled, fake: Labelled) -> Tensor:
@@ -172,25 +169,11 @@ def _log_prior(module: Any, real: Labelled, fake: Labelled) -> Tensor:
     return (shares[0] / shares[1]).log()
 
 
-def _labelled_waymarks(real: Any, fake: Any, bridges: int) -> list[Any]:
-    """Return the waymarks of paired samples, each with the labels that both have."""
-    (x_real, label), (x_fake, _) = parts(real), parts(fake)
-    mixed = _waymarks(x_real, x_fake, bridges)
-    return [x if label is None else Labelled(x, label) for x in mixed]
-
-
-def _waymarks(real: Tensor, fake: Tensor, bridges: int) -> Tensor:
-    """Return fakes, bridges - 1 sets of mixtures, and real samples, along a new first axis."""
-    import torch
-
-    angle = torch.linspace(0.0, pi / 2, bridges + 1, device=real.device).reshape(-1, *[1] * real.ndim)
-    return angle.cos() * fake + angle.sin() * real
-
-
 def _quadratic(module: Any, x: Tensor, label: Tensor | None) -> Tensor:
     """Return the numbers and all products of two; of many numbers, those along common axes and their squares."""
     import torch
 
+    x = x[:, : module.shift.numel()]  # without waves
     own = [] if label is None else [label]
     if hasattr(module, "axes"):
         x = x @ module.axes
@@ -198,31 +181,6 @@ def _quadratic(module: Any, x: Tensor, label: Tensor | None) -> Tensor:
     x = torch.cat([x, *own], dim=1)
     row, column = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
     return torch.cat([x, x[:, row] * x[:, column]], dim=1)
-
-
-def common_axes(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-    """Return axes `(k, m)` along which neither of two sets is correlated, and those along which their spreads differ.
-
-    Between Gaussians the log-ratio is a sum of linear functions and squares along these axes. The same is true between
-    the mixtures cos(t) x_fake + sin(t) x_real. If two spreads differ by no more than chance explains, the square would
-    only add noise. Directions without any variation are left out.
-
-    Example:
-        >>> import torch
-        >>> z = torch.randn(2, 4000, 2, generator=torch.Generator().manual_seed(0))
-        >>> real = z[0] @ torch.tensor([[1.0, 0.9], [0.0, 0.4]])
-        >>> axes, differ = common_axes(real, z[1])
-        >>> torch.cov((real @ axes).T)[0, 1].abs() < 1e-3, torch.cov((z[1] @ axes).T)[0, 1].abs() < 1e-3, len(differ)
-        (tensor(True), tensor(True), 2)
-    """
-    import torch
-
-    centred = [(x - x.mean(0)).double() for x in (real, fake)]
-    axes = whitening(torch.cat(centred))
-    of_real, of_fake = (torch.atleast_2d(torch.cov((x @ axes).T)) for x in centred)
-    spread, turn = torch.linalg.eigh((of_real - of_fake) / 2)
-    chance = sqrt(axes.shape[1] * (1 / len(real) + 1 / len(fake)))  # edge of the spectrum between two equal Gaussians
-    return (axes @ turn).to(real.dtype), torch.nonzero(spread.abs() > chance)[:, 0]
 
 
 def logistic_regression(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:

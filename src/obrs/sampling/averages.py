@@ -30,16 +30,16 @@ References:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._confidence import check_confidence
+from .._inputs import check_confidence
 from .._names import lookup
 from ..errors import InputError
+from ..estimate import Estimate
 
-__all__ = ["ESTIMATORS", "Estimate", "Run", "average", "merged"]
+__all__ = ["ESTIMATORS", "Run", "average", "merged"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -75,31 +75,6 @@ class Run:
     def size(self) -> float:
         """Proposals that were to be expected before it began; its weight among runs that stopped in other ways."""
         return self.kept / self.rate if self.stopped in ("kept", "early") else float(self.proposed)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An average under the target with its interval; arrays if it is of vectors.
-
-    Args:
-        value: The average.
-        low, high: Ends of the interval.
-        standard_error: Half of its width is so many standard errors as the confidence says.
-
-    Example:
-        >>> print(Estimate(2.0, 1.8, 2.2, 0.1))
-        2 (1.8 to 2.2)
-    """
-
-    value: Any
-    low: Any
-    high: Any
-    standard_error: Any
-
-    def __str__(self) -> str:
-        if np.ndim(self.value) == 0:
-            return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
-        return f"{self.value} ({self.low} to {self.high})"
 
 
 class _Kept(NamedTuple):
@@ -150,8 +125,7 @@ def average(
     error = np.sqrt(found.variance).reshape(shape)[()]
     if np.isnan(error).any() and not np.isnan(value).any():
         raise InputError(f"an interval needs at least 2 kept samples that count, {len(values)} were kept; keep more")
-    reach = NormalDist().inv_cdf((1 + float(confidence)) / 2) * error
-    return Estimate(value, value - reach, value + reach, error)
+    return Estimate.around(value, error, confidence)
 
 
 def merged(runs: Sequence[Run]) -> tuple[Run, ...]:

@@ -1,0 +1,47 @@
+"""A number with its error: the record that every average and every metric with an interval returns."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ._inputs import check_confidence
+
+__all__ = ["Estimate"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; arrays if it is of vectors.
+
+    Args:
+        value: The number.
+        low, high: Ends of an interval that contains the truth with the confidence that was asked for.
+        standard_error: Of the value.
+
+    Example:
+        >>> print(Estimate(2.0, 1.8, 2.2, 0.1))
+        2 (1.8 to 2.2)
+    """
+
+    value: Any
+    low: Any
+    high: Any
+    standard_error: Any
+
+    @classmethod
+    def around(cls, value: Any, standard_error: Any, confidence: float = 0.95) -> "Estimate":
+        """Return the normal interval of a value with this standard error.
+
+        Example:
+            >>> print(Estimate.around(1.0, 0.1))
+            1 (0.804 to 1.196)
+        """
+        reach = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2) * standard_error
+        return cls(value, value - reach, value + reach, standard_error)
+
+    def __str__(self) -> str:
+        if np.ndim(self.value) == 0:
+            return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+        return f"{self.value} ({self.low} to {self.high})"
