@@ -151,7 +151,7 @@ def test_shares_are_kept_on_a_pool_and_their_errors_are_right():
 
 
 def test_shares_that_a_pool_cannot_have_are_one_line():
-    with pytest.raises(BudgetError, match="shares need a budget of at least 1.6 on this pool, got 1.5"):
+    with pytest.raises(BudgetError, match=r"shares need a budget of at least 1\.6 on this pool, got 1.5"):
         weightings(np.zeros(100), [1.5], ["obrs"], np.arange(100) % 2, shares=[4, 1])
     with pytest.raises(InputError, match="shares are those of groups"):
         weightings(np.zeros(100), [1.5], ["obrs"], shares=[4, 1])

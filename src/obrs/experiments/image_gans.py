@@ -97,6 +97,7 @@ def train_gan(name: str, seed: int, out: Path) -> Path:
     mine, run = parts(name)["generator"], out / f"{name}-{seed}"
     config = replace(SETTINGS[name], seed=check_count(seed, "seed", least=0))
     done = train(config, data=mine.x, labels=mine.label, out=run, resume=(run / "config.json").exists())
+    assert done.ema is not None, "the settings have a moving average"
     for part, network in (("generator", done.ema), ("critic", done.critic)):
         facts = {"spec": network.spec, "data": name, "seed": seed, "steps": config.steps}
         write_tensors(out / f"{name}-{seed}-{part}.safetensors", network.state_dict(), facts)

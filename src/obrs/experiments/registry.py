@@ -132,12 +132,6 @@ _ALL = (
         "3 min",
     ),
     Entry(
-        "ratio-evidence",
-        BEYOND,
-        "real images: which ratio and which constants lower the Fréchet distance, judged by other networks",
-        "60 min",
-    ),
-    Entry(
         "figure-transport",
         BEYOND,
         "a WGAN-GP on 25 Gaussians: why transport cost may rise while divergence falls",

@@ -167,9 +167,11 @@ def weightings(
     labels = None if groups is None else np.asarray(host_view(groups) if hasattr(groups, "dtype") else groups)
     if labels is not None and labels.shape != values.shape:
         raise InputError(f"groups must have shape {values.shape}, one label per fake, got {labels.shape}")
-    if shares is not None and labels is None:
-        raise InputError("shares are those of groups: say groups, too")
-    kept = None if shares is None else shares_of(shares, tuple(np.unique(labels).tolist()))
+    kept = None
+    if shares is not None:
+        if labels is None:
+            raise InputError("shares are those of groups: say groups, too")
+        kept = shares_of(shares, tuple(np.unique(labels).tolist()))
     return Weightings(values, keys, _lines(values, keys, labels, kept), labels, kept)
 
 
