@@ -131,6 +131,32 @@ def test_one_constant_per_group_and_its_errors():
     assert said == pytest.approx(spread, rel=3 / np.sqrt(2 * (runs - 1)))  # as if weights were given: 25 % too small
 
 
+def test_shares_are_kept_on_a_pool_and_their_errors_are_right():
+    runs, values, variances = 200, [], []
+    real = np.random.default_rng(1).standard_normal((400, 2))
+    for seed in range(runs):
+        rng = np.random.default_rng([7, seed])
+        groups = rng.integers(0, 2, 300)
+        fake = rng.standard_normal((300, 2)) * 1.4 + groups[:, None]
+        log_ratio = -0.5 * (fake**2).sum(1) * (1 - 1.4**-2)
+        pool = weightings(log_ratio, [2, 3], ["obrs"], groups, shares={0: 3, 1: 1})
+        for budget, line in zip((2, 3), pool.weights[1:], strict=True):
+            assert line.mean() == pytest.approx(1 / budget, rel=1e-6)
+            assert line[groups == 0].sum() / line.sum() == pytest.approx(0.75, rel=1e-6)
+        curve = pool.pulled(kernel_curve(real=real, fake=fake, weights=pool.weights, kernel="energy"))
+        values.append(curve.value)
+        variances.append(np.square(curve.fake_influence).sum(axis=1))
+    spread, said = np.std(values, axis=0, ddof=1), np.sqrt(np.mean(variances, axis=0))
+    assert said == pytest.approx(spread, rel=3.5 / np.sqrt(2 * (runs - 1)))
+
+
+def test_shares_that_a_pool_cannot_have_are_one_line():
+    with pytest.raises(BudgetError, match=r"shares need a budget of at least 1\.6 on this pool, got 1.5"):
+        weightings(np.zeros(100), [1.5], ["obrs"], np.arange(100) % 2, shares=[4, 1])
+    with pytest.raises(InputError, match="shares are those of groups"):
+        weightings(np.zeros(100), [1.5], ["obrs"], shares=[4, 1])
+
+
 def test_one_group_is_no_group():
     real, fake, log_ratio = problem(200, 400)
     alone = weightings(log_ratio, [1, 2], ["obrs", "drs"])

@@ -1,6 +1,7 @@
 """The generators of the image experiments: conditional hinge GANs, each trained on a part of the data of its own.
 
-`python -m obrs.experiments.image_gans fashion_mnist 0 FOLDER` trains one again, and writes the file that is committed.
+`python -m obrs.experiments.image_gans fashion_mnist 0 FOLDER` trains one again, and writes the two files that are
+committed, of the generator and of the critic.
 """
 
 import sys
@@ -17,7 +18,7 @@ from .._names import lookup
 from ..data.images import load
 from ..draws import normals, uniforms
 from ..errors import InputError
-from ..fitting.tensors import fill_module, read_tensors, under, write_tensors
+from ..fitting.tensors import fill_module, read_tensors, write_tensors
 from ..models.registry import build
 from ..training.config import TrainConfig
 from ..training.loop import train
@@ -92,30 +93,29 @@ def parts(name: str) -> dict[str, Labelled]:
 
 
 def train_gan(name: str, seed: int, out: Path) -> Path:
-    """Train one generator, resumable in `out`, and return the file with its networks."""
+    """Train one generator, resumable in `out`, write its networks there, and return that folder."""
     mine, run = parts(name)["generator"], out / f"{name}-{seed}"
     config = replace(SETTINGS[name], seed=check_count(seed, "seed", least=0))
     done = train(config, data=mine.x, labels=mine.label, out=run, resume=(run / "config.json").exists())
-    networks = {"generator": done.ema, "critic": done.critic}
-    tensors = {f"{part}/{key}": x for part, net in networks.items() for key, x in net.state_dict().items()}
-    facts = {part: net.spec for part, net in networks.items()} | {"data": name, "seed": seed, "steps": config.steps}
-    path = out / f"{name}-{seed}.safetensors"
-    write_tensors(path, tensors, facts)
-    return path
+    assert done.ema is not None, "the settings have a moving average"
+    for part, network in (("generator", done.ema), ("critic", done.critic)):
+        facts = {"spec": network.spec, "data": name, "seed": seed, "steps": config.steps}
+        write_tensors(out / f"{name}-{seed}-{part}.safetensors", network.state_dict(), facts)
+    return out
 
 
 def load_gan(name: str, seed: int = 0) -> ImageGan:
     """Return a generator that is committed, with its critic, in evaluation mode."""
-    path = HOME / f"{name}-{seed}.safetensors"
-    if not path.exists():
-        known = ", ".join(sorted(file.stem for file in HOME.glob("*.safetensors"))) or "none"
-        raise InputError(f"there is no generator {name}-{seed}; there are: {known}")
-    tensors, facts = read_tensors(path, "a generator of the image experiments")
     networks = {}
     for part in ("generator", "critic"):
-        networks[part] = build(facts[part]).eval()
-        fill_module(networks[part], under(tensors, part), f"the {part}", path)
-    return ImageGan(networks["generator"], networks["critic"], int(facts["generator"]["classes"]))
+        path = HOME / f"{name}-{seed}-{part}.safetensors"
+        if not path.exists():
+            known = ", ".join(sorted(file.stem for file in HOME.glob("*-generator.safetensors"))) or "none"
+            raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}")
+        tensors, facts = read_tensors(path, f"a {part} of the image experiments")
+        networks[part] = build(facts["spec"]).eval().requires_grad_(False)
+        fill_module(networks[part], tensors, f"the {part}", path)
+    return ImageGan(networks["generator"], networks["critic"], networks["generator"].classes)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view
+from .._groups import shares_of
 from .._inputs import as_log_ratio, check_budget, check_ratios
 from .._names import lookup
 from ..acceptance import DRS, Budgeted, Grouped
-from ..errors import InputError
+from ..errors import BudgetError, InputError
 from .paired import Paired
 
 __all__ = ["POOL_RULES", "Weightings", "weightings"]
@@ -23,27 +24,27 @@ class PoolRule:
     """A rule as a pool needs it.
 
     Args:
-        fit: From log-ratios, a budget and labels (or None) to log a of the same rows.
+        fit: From log-ratios, a budget (with labels one for each, by label) and labels (or None) to log a of the rows.
         slope: From a to its derivative by the logarithm of the constant.
     """
 
-    fit: Callable[[Floats, float, Any], Floats]
+    fit: Callable[[Floats, Any, Any], Floats]
     slope: Callable[[Floats], Floats]
 
 
-def _obrs(log_ratio: Floats, budget: float, groups: Any) -> Floats:
+def _obrs(log_ratio: Floats, budget: Any, groups: Any) -> Floats:
     if groups is None:
         return np.asarray(Budgeted.fit(log_ratio, budget)(log_ratio))
     return np.asarray(Grouped.fit(log_ratio, budget, groups)(log_ratio, groups))
 
 
-def _drs(log_ratio: Floats, budget: float, groups: Any) -> Floats:
+def _drs(log_ratio: Floats, budget: Any, groups: Any) -> Floats:
     if groups is None:
         return np.asarray(DRS.fit(log_ratio, budget)(log_ratio))
     log_a = np.empty(len(log_ratio))
-    for label in np.unique(groups):
+    for label, k in budget.items():
         own = groups == label
-        log_a[own] = DRS.fit(log_ratio[own], budget)(log_ratio[own])
+        log_a[own] = DRS.fit(log_ratio[own], k)(log_ratio[own])
     return log_a
 
 
@@ -63,6 +64,7 @@ class Weightings:
         keys: Rule and budget of each line. The first is ("model", 1): the pool as it is, also where r = 0.
         weights: Probability that each row is kept, `(lines, n)`.
         groups: Label of each row, if there is one constant per label.
+        shares: Share of each label among the kept, in the order of the sorted labels; None if all are kept alike.
 
     Example:
         >>> found = weightings(np.log([4.0, 1.0, 0.5, 0.5]), (1, 2), ("obrs",))
@@ -76,6 +78,7 @@ class Weightings:
     keys: tuple[tuple[str, float], ...]
     weights: Floats
     groups: Floats | None = None
+    shares: Floats | None = None
 
     @property
     def rate(self) -> Floats:
@@ -102,7 +105,7 @@ class Weightings:
         """Return the weights solved for again on the rows that stay, 0 for the others, `(lines, n)`."""
         weights = np.zeros_like(self.weights)
         groups = None if self.groups is None else self.groups[stay]
-        weights[:, stay] = _lines(self.log_ratio[stay], self.keys, groups)
+        weights[:, stay] = _lines(self.log_ratio[stay], self.keys, groups, self.shares)
         return weights
 
     def pulled(self, curve: Paired) -> Paired:
@@ -125,12 +128,15 @@ class Weightings:
             total = np.bincount(labels, weights=share * mass[line])
             pull = np.bincount(labels, weights=share * moved[line])
             mean = np.divide(pull, total, out=np.zeros_like(pull), where=total > 0)
-            even = np.bincount(labels, weights=mass[line]) / count
+            # a row adds to what its group may keep; with shares it adds to all groups alike, whatever it is
+            even = np.bincount(labels, weights=mass[line]) / count if self.shares is None else np.zeros(len(count))
             moved[line] -= (mass[line] - even[labels]) * mean[labels]
         return replace(curve, fake_influence=moved)
 
 
-def weightings(log_ratio: Any, budgets: Sequence[float], rules: Sequence[str], groups: Any = None) -> Weightings:
+def weightings(
+    log_ratio: Any, budgets: Sequence[float], rules: Sequence[str], groups: Any = None, shares: Any = None
+) -> Weightings:
     """Solve every rule for every budget on a pool.
 
     Args:
@@ -138,6 +144,7 @@ def weightings(log_ratio: Any, budgets: Sequence[float], rules: Sequence[str], g
         budgets: Proposals per kept sample; 1, the model as it is, is always there.
         rules: Keys of `POOL_RULES`.
         groups: Labels `(n,)` for one constant per label.
+        shares: Shares of the labels among the kept, a dict or an array in the order of the sorted labels.
     """
     values = host_view(as_log_ratio(log_ratio))
     assert values is not None, "metrics are not traced"
@@ -160,9 +167,30 @@ def weightings(log_ratio: Any, budgets: Sequence[float], rules: Sequence[str], g
     labels = None if groups is None else np.asarray(host_view(groups) if hasattr(groups, "dtype") else groups)
     if labels is not None and labels.shape != values.shape:
         raise InputError(f"groups must have shape {values.shape}, one label per fake, got {labels.shape}")
-    return Weightings(values, keys, _lines(values, keys, labels), labels)
+    kept = None
+    if shares is not None:
+        if labels is None:
+            raise InputError("shares are those of groups: say groups, too")
+        kept = shares_of(shares, tuple(np.unique(labels).tolist()))
+    return Weightings(values, keys, _lines(values, keys, labels, kept), labels, kept)
 
 
-def _lines(log_ratio: Floats, keys: Sequence[tuple[str, float]], groups: Any) -> Floats:
-    rows = [np.exp(POOL_RULES[rule].fit(log_ratio, budget, groups)) for rule, budget in keys[1:]]
+def _lines(log_ratio: Floats, keys: Sequence[tuple[str, float]], groups: Any, shares: Any) -> Floats:
+    rows = [
+        np.exp(POOL_RULES[rule].fit(log_ratio, _of_each(budget, groups, shares), groups)) for rule, budget in keys[1:]
+    ]
     return np.stack([np.ones(len(log_ratio)), *rows])
+
+
+def _of_each(budget: float, groups: Any, shares: Any) -> Any:
+    """Return the budget of each group by its label: K, or K q / p with shares p; without groups K itself."""
+    if groups is None:
+        return budget
+    labels, count = np.unique(groups, return_counts=True)
+    if shares is None:
+        return dict.fromkeys(labels.tolist(), budget)
+    least = float(np.max(shares * len(groups) / count))
+    if budget < least * (1 - 1e-12):
+        raise BudgetError(f"shares need a budget of at least {least:.4g} on this pool, got {budget:g}")
+    each = np.maximum(budget * count / len(groups) / shares, 1.0)
+    return dict(zip(labels.tolist(), each.tolist(), strict=True))
