@@ -135,7 +135,7 @@ _ALL = (
         "figure-transport",
         BEYOND,
         "a WGAN-GP on 25 Gaussians: why transport cost may rise while divergence falls",
-        "60 s",
+        "2 min",
     ),
 )
 
