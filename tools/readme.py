@@ -239,7 +239,11 @@ def metric_cost():
     many = [f"{row['name']}: {row['over_one_cpu']:.3g} times one" for row in record["rows"] if "over_one_cpu" in row]
     added = named["neighbours, memory added over that of prdc"]
     ours, theirs = (added[f"{name}_added_bytes"] / 1e6 for name in ("neighbours", "prdc"))
-    large = [f"{row['name']} {row['peak_bytes'] / 1e9:.1f} GB" for row in record["rows"] if "peak_bytes" in row]
+    large = [
+        f"{row['name'].removeprefix('memory, ')} {row['peak_bytes'] / 1e9:.1f} GB"
+        for row in record["rows"]
+        if "peak_bytes" in row
+    ]
     text = [
         f"{_table(head, rows)}",
         "",
