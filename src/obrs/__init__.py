@@ -14,10 +14,8 @@ from .goals import budget_for
 from .group_plan import plan_groups
 from .plotting import plot_profile
 from .profile import Profile
-from .sampling.compare import compare
 from .sampling.model import Model
 from .sampling.proposals import proposal
-from .sampling.registry import SAMPLERS
 from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
 from .sampling.streams import adaptive_stream, collect, stream
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
+    from .sampling.compare import compare
+    from .sampling.registry import SAMPLERS
     from .training.loop import train
 
 __all__ = [
@@ -74,6 +74,8 @@ __all__ = [
 
 # Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.
 _LATER = {
+    "SAMPLERS": ".sampling.registry",
+    "compare": ".sampling.compare",
     "diagnose": ".ratios.doctor",
     "diagnose_model": ".ratios.checkup",
     "evaluate": ".metrics.evaluate",
