@@ -7,15 +7,15 @@ those that the ratio was fitted on, and those that it never saw.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
 from .._inputs import check_budget, check_count
 from .._progress import bar
 from ..errors import InputError
+from ..metrics.rows import row_hashes
 from ..sampling.proposals import Batch, leaves, length, map_leaves, propose_batch, score_batch, warn_of_train_mode
 from .doctor import Diagnosis, diagnose
 from .evidence import ERRORS, Estimate, Floats, area_under_curve
@@ -109,36 +109,38 @@ def diagnose_model(
     """
     k = check_budget(budget)
     sizes = {"real_train": length(real_train), "real_test": length(real_test)}
-    count = max(sizes["real_test"], _FEWEST) if n is None else check_count(n, "n")
     for name, size in sizes.items():
         if size < 100:
             raise InputError(f"diagnose_model needs at least 100 samples of {name}, got {size}")
+    wanted = max(sizes["real_test"], _FEWEST) if n is None else check_count(n, "n")
+    count = wanted if callable(propose) else length(propose)
     _check_alike(real_train, real_test)
     warn_of_train_mode(propose, log_ratio)
-    shared = len(_rows(real_train) & _rows(real_test))
-    fakes = propose if callable(propose) else None
-    count = count if fakes is not None else length(propose)
-    with bar("scoring", sizes["real_train"] + sizes["real_test"] + count, progress) as tell:
-        train = _scores(log_ratio, lambda low, high: _part(real_train, low, high), sizes["real_train"], tell, 0)
-        test = _scores(log_ratio, lambda low, high: _part(real_test, low, high), sizes["real_test"], tell, len(train))
-        fake = _scores(
-            log_ratio,
-            lambda low, high: (
-                _part(propose, low, high)
-                if fakes is None
-                else propose_batch(fakes, np.arange(_FRESH + low, _FRESH + high))
-            ),
-            count,
-            tell,
-            len(train) + len(test),
-        )
+
+    def fakes(low: int, high: int) -> Batch:
+        if callable(propose):
+            return propose_batch(propose, np.arange(_FRESH + low, _FRESH + high))
+        return _part(propose, low, high)
+
+    sets: list[tuple[Callable[[int, int], Batch], int]] = [
+        (partial(_part, real_train), sizes["real_train"]),
+        (partial(_part, real_test), sizes["real_test"]),
+        (fakes, count),
+    ]
+    done = 0
+    with bar("scoring", sum(size for _, size in sets), progress) as tell:
+        scores = []
+        for part, size in sets:
+            scores.append(_scores(log_ratio, part, size, tell, done))
+            done += size
+    train, test, fake = scores
     memory, z = area_under_curve(np.sort(train), np.sort(test))
     return ModelDiagnosis(
         held_out=diagnose(test, fake, k, meaning=meaning, seed=seed),
         trained_on=diagnose(train, fake, k, meaning=meaning, seed=seed),
         memory=memory,
         memorised=z > ERRORS,
-        shared=shared,
+        shared=len(_rows(real_train) & _rows(real_test)),
     )
 
 
@@ -158,15 +160,9 @@ def _part(batch: Batch, low: int, high: int) -> Batch:
     return map_leaves(lambda leaf: leaf[low:high], batch)
 
 
-def _rows(batch: Batch) -> set[bytes]:
-    """Return a hash of the content of each sample."""
-    parts = []
-    for leaf in leaves(batch):
-        values = np.ascontiguousarray(np.asarray(host_view(leaf)))
-        parts.append(values.reshape(len(values), -1))
-    return {
-        blake2b(b"".join(row.tobytes() for row in rows), digest_size=16).digest() for rows in zip(*parts, strict=True)
-    }
+def _rows(batch: Batch) -> set[tuple[int, ...]]:
+    """Return a hash of the content of each sample, with its label if it has one."""
+    return set(zip(*(row_hashes(leaf).tolist() for leaf in leaves(batch)), strict=True))
 
 
 def _check_alike(real_train: Batch, real_test: Batch) -> None:

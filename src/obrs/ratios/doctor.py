@@ -376,9 +376,10 @@ def _verdict(
     """
     if health.broken:
         return _impossible(health)
-    faults, off = evidence.faults(), "; ".join(evidence.faults())
+    faults = evidence.faults()
+    off = "; ".join(faults)
     sample = raw[0][:_FITTED], raw[1][:_FITTED]
-    lost = lost or (_piled(health, evidence, off) if guess else "")
+    lost = lost or (_piled(health, off) if guess else "")
     if not faults and not lost and evidence.overlap >= _OVERLAP:
         return _Verdict("fit", _calibrated(evidence))
     flexible = _fold_by_fold("isotonic", sample, rng) or _fold_by_fold("beta", sample, rng)
@@ -407,7 +408,7 @@ def _verdict(
     return _Verdict("unfit", f"{off}; {what}", FROM_SCRATCH, reference=reference)
 
 
-def _piled(health: Health, evidence: Evidence, off: str) -> str:
+def _piled(health: Health, off: str) -> str:
     """Return why the scores look like those of a critic without a log-ratio, "" if they do not."""
     and_off = f": {off}" if off else ""
     if health.piled > _PILES_HINGE:
@@ -557,9 +558,7 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_RATIO, "E_P[1/r]", d.mean_inverse.estimate, _mark(d.mean_inverse), "≤ 1; below 1: fakes off the data"),
         _missing(d),
         _row(_RATIO, "above all fakes", d.above_all_fakes, "", "of the real scores"),
-        _row(
-            _RATIO, "Turner's Z", curve.z, _if(curve.off and abs(curve.z) > ERRORS), "labels against claims; within 3"
-        ),
+        _row(_RATIO, "Turner's Z", curve.z, off(curve.z), "labels against claims; within 3"),
         _row(_RATIO, "Z of the bins", curve.z_bins, off(max(curve.z_bins, 0.0)), "bin by bin; below 3"),
         _row(_RATIO, "Z of the slope", curve.z_slope, off(curve.z_slope), "< 0: too steep"),
         _row(_RATIO, "error of log r", curve.error_of_log_ratio, _if(curve.off), "nats; 0.05 is tolerated"),
