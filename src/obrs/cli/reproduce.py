@@ -19,7 +19,9 @@ Is its score good enough to reject with? obrs doctor real.csv fake.csv --logit -
 def reproduce(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or `list` to see them all.")],
-    preset: Annotated[str, typer.Option(help="smoke (seconds), default (as in results/) or paper.")] = "default",
+    preset: Annotated[
+        str | None, typer.Option(help="smoke (seconds), default or cpu (as in results/), or paper.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(metavar="S", help="Another seed.")] = None,
     out: Annotated[str, typer.Option(metavar="DIR", help="The folder for NAME.json and NAME.png.")] = "out",
 ) -> None:

@@ -38,7 +38,7 @@ class Entry:
         name: Its name; the module is the same with underscores.
         label: The table or figure of the paper, or `BEYOND`.
         shows: What it shows, in one line.
-        time: How long the default preset takes on 2 cores, in words.
+        time: How long the preset with committed results takes on 2 cores, in words.
     """
 
     name: str

@@ -14,22 +14,32 @@ from .record import Record, Rows, load, plain, unfinished
 from .registry import experiment
 from .style import styled
 
-__all__ = ["configure", "draw", "render", "reproduce", "reproduce_files"]
+__all__ = ["committed", "configure", "draw", "render", "reproduce", "reproduce_files"]
 
 
-def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | None = None) -> Any:
+def committed(name: str) -> str:
+    """Return the preset whose results are committed: "cpu" where the paper's size needs a GPU, otherwise "default".
+
+    Example:
+        >>> committed("figure-pr")
+        'default'
+    """
+    return "cpu" if "cpu" in experiment(name).PRESETS else "default"
+
+
+def configure(name: str, preset: str | None = None, changes: Mapping[str, Any] | None = None) -> Any:
     """Return the configuration of an experiment: a preset, with fields changed.
 
     Args:
         name: A key of `EXPERIMENTS`.
-        preset: "smoke", "default" or "paper".
+        preset: A key of its `PRESETS`; None for the one whose results are committed.
         changes: New values of fields; text is read as what the field is.
 
     Example:
         >>> configure("figure-pr", "smoke", {"high": "2.5"}).high
         2.5
     """
-    config = lookup(experiment(name).PRESETS, preset, f"preset of {name}")
+    config = lookup(experiment(name).PRESETS, preset or committed(name), f"preset of {name}")
     known = {entry.name.replace("_", "-"): entry.name for entry in fields(config)}
     types = get_type_hints(type(config))
     values = {}
@@ -43,7 +53,7 @@ def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | N
 
 def reproduce(
     name: str,
-    preset: str = "default",
+    preset: str | None = None,
     changes: Mapping[str, Any] | None = None,
     *,
     progress: bool | None = None,
@@ -52,7 +62,8 @@ def reproduce(
 
     Args:
         name: A key of `EXPERIMENTS`.
-        preset: "smoke", which takes seconds; "default", whose results are in `results/`; "paper", the paper's size.
+        preset: "smoke", which takes seconds; "default", or "cpu" for images, whose results are in `results/`; "paper",
+            the paper's size; None for the one with results.
         changes: Fields of its `Config` to change.
         progress: Whether to show a bar; None shows it on terminals.
 
@@ -61,6 +72,7 @@ def reproduce(
         >>> record.experiment, record.preset
         ('figure-pr', 'smoke')
     """
+    preset = preset or committed(name)
     config = configure(name, preset, changes)
     rows = Rows(Record(name, preset, plain(asdict(config)), []), progress=progress)
     experiment(name).run(config, rows)
@@ -69,7 +81,7 @@ def reproduce(
 
 def reproduce_files(
     name: str,
-    preset: str = "default",
+    preset: str | None = None,
     changes: Mapping[str, Any] | None = None,
     *,
     out: str | os.PathLike[str] = "out",
@@ -88,6 +100,7 @@ def reproduce_files(
         >>> json_file.name, png_file.name
         ('figure-pr.json', 'figure-pr.png')
     """
+    preset = preset or committed(name)
     config, folder = configure(name, preset, changes), Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"results go into a folder, {folder} is a file; choose another --out")
