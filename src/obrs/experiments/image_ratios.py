@@ -1,0 +1,313 @@
+"""Who proposes, who scores and who judges in the image experiments.
+
+Images have one use each, see `image_gans.parts`: the generator is trained on some, the ratio on others, the features of
+the ratio on a third part, the judge on a fourth; the real images of every distance are the test set. A `Subject` is a
+generator with its pool and its judges. `fit_ratios` fits what is compared to it. For `distances` every kind of
+constant, rule and budget is a weighting of one pool, so that they compare with paired errors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import process_time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from ..draws import normals
+from ..errors import BudgetError
+from ..fitting.seeds import derived, own_noise
+from ..metrics.features import extract
+from ..metrics.frechet_distance import frechet_curve
+from ..metrics.weightings import weightings
+from ..models.classifier import fit_classifier, small_classifier
+from ..models.mlp import mlp
+from ..ratios.methods import FineTune, Network
+from ..ratios.refit import refit
+from .image_gans import ImageGan, Labelled, load_gan, parts
+from .image_names import CONSTANTS, RATIOS
+
+__all__ = ["Effort", "Fitted", "Subject", "distances", "fit_ratios", "prepare"]
+
+_SEED = 100  # of proposals: no seed that a generator was trained with
+_FRESH = 1 << 40  # ids of proposals that are in no pool
+_COMPONENTS = 64
+_BLOCK = 1000  # images at a time
+Floats = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent on networks.
+
+    Args:
+        fakes: Proposals that ratios are fitted on; they are in no pool.
+        steps: Updates of a ratio on features; of those on images, which cost more, a third.
+        epochs: Passes of the classifiers over their images; on the few digits, ten times as many.
+    """
+
+    fakes: int
+    steps: int
+    epochs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A generator with all that it takes to judge it.
+
+    Args:
+        name: As in a configuration, "fashion_mnist-0".
+        seed: Its number, and the seed of the networks that look at it.
+        source: What proposes.
+        split: The parts of its data.
+        look: The classifier whose features ratios see.
+        judges: From images to the features of each judge.
+        pool, labels: Proposals, and their classes.
+        spread, truth: What each judge sees of the pool, maybe of its first part, and of the test images.
+        shares: How often each class is in the data.
+        seconds: CPU seconds that the classifier of the ratio took.
+    """
+
+    name: str
+    seed: int
+    source: "_Gan | _Vae"
+    split: Mapping[str, Labelled]
+    look: Any
+    judges: Mapping[str, Callable[[Any], Floats]]
+    pool: Any
+    labels: Floats
+    spread: Mapping[str, Floats]
+    truth: Mapping[str, Floats]
+    shares: Mapping[int, int]
+    seconds: float
+
+
+class Fitted(NamedTuple):
+    """A ratio: log-ratios of images and labels, its log-loss on held-out samples, and what it cost in CPU seconds."""
+
+    log_ratio: Callable[[Any, Floats], Floats]
+    log_loss: float
+    seconds: float
+
+
+def prepare(name: str, effort: Effort, *, pool: int, judged: int, progress: bool | None = None) -> Subject:
+    """Load or train a generator, fit the classifiers, and make the pool.
+
+    Args:
+        name: "digits-0", "fashion_mnist-0" or the like: a committed GAN; "fashion_vae-0": a VAE that is trained here.
+        effort: Of which only the epochs count here.
+        pool: Proposals.
+        judged: How many of them, and of the real images, EfficientNet-Lite0 looks at; 0 leaves it out.
+        progress: As everywhere.
+    """
+    kind, _, number = name.rpartition("-")
+    seed, is_vae = int(number), kind == "fashion_vae"
+    split = parts("fashion_mnist" if is_vae else kind)
+    begun = process_time()
+    look = _classifier(effort, split["features"], derived(seed, "features"), progress, features=128)
+    seconds = process_time() - begun
+    judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, features=64)
+    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed))
+    images, labels = source.propose(np.arange(pool))
+    judges: dict[str, Callable[[Any], Floats]] = {"classifier": partial(_seen, judge.features)}
+    if judged:
+        judges["efficientnet_lite0"] = _Components(split["judge"].x[:judged], progress)
+    most = {"classifier": None, "efficientnet_lite0": judged}
+    real = split["ratio"]
+    seen_as = look.predict(real.x) if is_vae else real.label
+    counts = np.bincount(seen_as)
+    return Subject(
+        name=name,
+        seed=seed,
+        source=source,
+        split=split,
+        look=look,
+        judges=judges,
+        pool=images,
+        labels=labels,
+        spread={key: see(images[: most[key]]) for key, see in judges.items()},
+        truth={key: see(split["test"].x[: most[key]]) for key, see in judges.items()},
+        shares={label: int(counts[label]) for label in np.unique(labels).tolist()},
+        seconds=seconds,
+    )
+
+
+def fit_ratios(
+    subject: Subject, effort: Effort, which: Sequence[str] = tuple(RATIOS), *, progress: bool | None = None
+) -> dict[str, Fitted]:
+    """Fit ratios to a generator, those of `which` that it has; a VAE has no critic.
+
+    Where the generator takes labels, so does the ratio.
+    """
+    source, real = subject.source, subject.split["ratio"]
+    images, classes = source.propose(np.arange(_FRESH, _FRESH + effort.fakes))  # made once, for all ratios
+    with_label = isinstance(source, _Gan)
+    samples, fakes = ((real.x, real.label), (images, classes)) if with_label else (real.x, images)
+
+    def refitted(method: Any, steps: int, features: Any = None) -> Fitted:
+        begun = process_time()
+        found = refit(
+            samples,
+            fakes,
+            method,
+            features=features,
+            steps=steps,
+            batch_size=256,
+            held_out=0.2,
+            seed=subject.seed,
+            progress=progress,
+        )
+
+        def log_ratio(x: Any, label: Floats) -> Floats:
+            return np.asarray(found((x, label) if with_label else x), dtype=np.float64)
+
+        return Fitted(log_ratio, float(found.report.log_loss), process_time() - begun)
+
+    few = max(effort.steps // 3, 1)
+    ways: dict[str, Callable[[], Fitted]] = {
+        "pixels": lambda: refitted(Network("cnn"), few),
+        "features": lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look.features),
+        "gradients": lambda: refitted(Network(width=96, waves=0), effort.steps, "gradients"),
+    }
+    if isinstance(source, _Gan):
+        head = _Logit(source.gan.critic)
+        ways["own"] = lambda: Fitted(partial(_scores, head), float("nan"), 0.0)
+        ways["tuned"] = lambda: refitted(FineTune(head), few)
+    return {name: ways[name]() for name in which if name in ways}
+
+
+def distances(
+    subject: Subject, scores: Floats, budgets: Sequence[float], rules: Sequence[str] = ("obrs", "drs")
+) -> dict[str, Any]:
+    """Return Fréchet distances by kind of constant, judge, and "rule budget": value, change, standard error of it.
+
+    Shares that differ much from those of the proposals need more than a small budget; those budgets are left out.
+    """
+    cells: dict[str, Any] = {}
+    for constant in CONSTANTS:
+        cells[constant] = {}
+        for judge, x in subject.spread.items():
+            own, labels = scores[: len(x)], None if constant == "global" else subject.labels[: len(x)]
+            shares = subject.shares if constant == "shares" else None
+            some = [k for k in budgets if _can(own, k, labels, shares)]
+            found = weightings(own, (1, *some), rules, labels, shares if some else None)
+            plain = frechet_curve(real=subject.truth[judge], fake=x, weights=found.weights)
+            curve = found.pulled(plain)
+            cells[constant][judge] = {
+                f"{rule} {budget:g}": [float(curve.value[line]), *_change(curve, line)]
+                for line, (rule, budget) in enumerate(found.keys)
+            }
+    return cells
+
+
+def _change(curve: Any, line: int) -> list[float]:
+    change = curve.difference(line, 0)
+    return [change.value, change.standard_error]
+
+
+def _can(scores: Floats, budget: float, labels: Any, shares: Any) -> bool:
+    """Tell whether these shares can be kept at this budget."""
+    if shares is None:
+        return True
+    try:
+        weightings(scores, (1, budget), ("obrs",), labels, shares)
+    except BudgetError:
+        return False
+    return True
+
+
+class _Gan:
+    """A committed GAN as a source of proposals with labels."""
+
+    def __init__(self, gan: ImageGan) -> None:
+        self.gan = gan
+
+    def propose(self, ids: Any) -> tuple[Any, Floats]:
+        """Return images and their labels."""
+        made = [self.gan.propose(ids[at : at + _BLOCK], seed=_SEED) for at in range(0, len(ids), _BLOCK)]
+        images, labels = (torch.cat(column) for column in zip(*made, strict=True))
+        return images, np.asarray(labels.numpy())
+
+
+class _Vae:
+    """A small VAE of 28x28 images, trained here; a label is the class that a classifier sees."""
+
+    latent, steps = 16, 1500
+
+    def __init__(self, real: Floats, seed: int, look: Any) -> None:
+        with own_noise() as reseed:
+            reseed(derived(seed, "vae"))
+            self.encoder, self.decoder = mlp((784, 256, 2 * self.latent)), mlp((self.latent, 256, 784))
+            optimiser = torch.optim.Adam([*self.encoder.parameters(), *self.decoder.parameters()], lr=2e-3)
+            x = torch.as_tensor(real)
+            for step in range(self.steps):
+                optimiser.param_groups[0]["lr"] = 2e-3 * (1 - step / self.steps)
+                batch = x[torch.randint(len(x), (256,))].flatten(1)
+                mean, log_sd = self.encoder(batch).chunk(2, dim=1)
+                logits = self.decoder(mean + log_sd.exp() * torch.randn_like(mean))
+                target = (batch + 1) / 2
+                miss = functional.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
+                cost = (mean**2 + (2 * log_sd).exp() - 1 - 2 * log_sd).sum(1) / 2
+                optimiser.zero_grad()
+                (miss + cost).mean().backward()
+                optimiser.step()
+        self.look = look
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def propose(self, ids: Any) -> tuple[Any, Floats]:
+        """Return the means of images, and the classes that they look like."""
+        z = normals(ids, self.latent, seed=_SEED, like=torch.empty(0))
+        images = torch.tanh(self.decoder(z) / 2).reshape(-1, 1, 28, 28)
+        return images, np.asarray(self.look.predict(images))
+
+
+class _Logit(nn.Module):  # type: ignore[misc]
+    """The second output of a critic, which is trained with the logistic loss."""
+
+    def __init__(self, critic: nn.Module) -> None:
+        super().__init__()
+        self.critic = critic
+
+    def forward(self, x: Any, label: Any) -> Any:
+        return self.critic(x, label)[:, 1]
+
+
+class _Components:
+    """The principal components of real images in the features of EfficientNet-Lite0.
+
+    Of 1280 features a Fréchet distance needs more samples than are kept; the components are those of images that no
+    distance is of.
+    """
+
+    def __init__(self, real: Floats, progress: bool | None) -> None:
+        self.progress = progress
+        x = np.asarray(extract(real, "efficientnet_lite0", progress=progress), dtype=np.float64)
+        self.mean = x.mean(axis=0)
+        self.axes = np.linalg.svd(x - self.mean, full_matrices=False)[2][:_COMPONENTS].T
+
+    def __call__(self, images: Any) -> Floats:
+        x = np.asarray(extract(np.asarray(images), "efficientnet_lite0", progress=self.progress), dtype=np.float64)
+        found: Floats = (x - self.mean) @ self.axes
+        return found
+
+
+def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None, *, features: int) -> Any:
+    with own_noise() as reseed:
+        reseed(seed)
+        net = small_classifier(part.x.shape[2], width=16, features=features)
+    epochs = effort.epochs * (10 if len(part.x) < 1000 else 1)
+    return fit_classifier(part.x, part.label, network=net, epochs=epochs, seed=seed, progress=progress)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _seen(features: Callable[[Any], Any], x: Any) -> Floats:
+    return np.asarray(torch.cat([features(block) for block in torch.as_tensor(x).split(_BLOCK)]).numpy())
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _scores(head: nn.Module, x: Any, label: Floats) -> Floats:
+    blocks = zip(torch.as_tensor(x).split(_BLOCK), torch.as_tensor(label).split(_BLOCK), strict=True)
+    return np.asarray(torch.cat([head(*block) for block in blocks]).double().numpy())
