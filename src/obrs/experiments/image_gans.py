@@ -5,6 +5,7 @@ committed, of the generator and of the critic.
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,7 @@ SETTINGS = {"digits": _HINGE, "fashion_mnist": _HINGE}
 
 
 class Labelled(NamedTuple):
-    """Images in [-1, 1], shape `(n, channels, height, width)`, and their classes."""
+    """Images in [-1, 1], shape `(n, channels, height, width)`, and their classes, None if there are none."""
 
     x: Any
     label: Any
@@ -65,31 +66,58 @@ class ImageGan:
     Args:
         generator: Maps latents and labels to images.
         critic: Two outputs per image and label: hinge score and log-ratio of the raw generator.
-        classes: Number of labels; each is proposed equally often.
+        classes: Number of labels, each proposed equally often; None if the networks take no label.
     """
 
     generator: Any
     critic: Any
-    classes: int
+    classes: int | None
 
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
-        """Return the images with these ids and their labels."""
+        """Return the images with these ids and their labels, 0 for all if there are none."""
         with torch.no_grad():
-            label = torch.from_numpy((uniforms(ids, seed=seed) * self.classes).astype(np.int64))
+            label = torch.from_numpy((uniforms(ids, seed=seed) * (self.classes or 1)).astype(np.int64))
             z = normals(ids, self.generator.latent, seed=seed, like=torch.empty(0))
-            return self.generator(z, label), label
+            return self.generator(z, label) if self.classes else self.generator(z), label
 
 
 @cache
-def parts(name: str) -> dict[str, Labelled]:
-    """Return the disjoint parts of a data set: generator, ratio, features, judge and test."""
+def parts(name: str, home: str = "") -> dict[str, Labelled]:
+    """Return the disjoint parts of a data set: generator, ratio, features, judge and test.
+
+    Args:
+        name: A key of `PARTS`; with a `home` the name of a file there.
+        home: A folder with NAME.npz, which holds `train` and `test`, images in [-1, 1], and maybe `train_labels` and
+            `test_labels`. They are cut as Fashion-MNIST is.
+    """
+    if home:
+        return _cut(_own(Path(home) / f"{name}.npz"), PARTS["fashion_mnist"])
     sizes, images = lookup(PARTS, name, "data set of the image experiments"), load(name)
-    ends = np.cumsum([0, *sizes.values()])
+    known = {key: getattr(images, key) for key in ("train", "train_labels", "test", "test_labels")}
+    return _cut(known, sizes)
+
+
+def _own(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)")
+    with np.load(path) as file:
+        found = {key: file[key] for key in file.files}
+    for key in ("train", "test"):
+        if key not in found or found[key].ndim != 4:
+            got = f"shape {found[key].shape}" if key in found else f"only {', '.join(found) or 'nothing'}"
+            raise InputError(f"{path} must hold {key}, images of shape (n, channels, height, width), got {got}")
+    return found
+
+
+def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Labelled]:
+    """Cut the training images into parts, in proportion to `sizes`."""
+    count, labels = len(images["train"]), images.get("train_labels")
+    ends = (np.cumsum([0, *sizes.values()]) * count) // sum(sizes.values())
     cut = {
-        part: Labelled(images.train[low:high], images.train_labels[low:high])
+        part: Labelled(images["train"][low:high], None if labels is None else labels[low:high])
         for part, low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
     }
-    return cut | {"test": Labelled(images.test, images.test_labels)}
+    return cut | {"test": Labelled(images["test"], images.get("test_labels"))}
 
 
 def train_gan(name: str, seed: int, out: Path) -> Path:
@@ -104,13 +132,13 @@ def train_gan(name: str, seed: int, out: Path) -> Path:
     return out
 
 
-def load_gan(name: str, seed: int = 0) -> ImageGan:
-    """Return a generator that is committed, with its critic, in evaluation mode."""
-    networks = {}
+def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
+    """Return a generator that is committed, or is in the folder `home`, with its critic, in evaluation mode."""
+    networks, folder = {}, Path(home) if home else HOME
     for part in ("generator", "critic"):
-        path = HOME / f"{name}-{seed}-{part}.safetensors"
+        path = folder / f"{name}-{seed}-{part}.safetensors"
         if not path.exists():
-            known = ", ".join(sorted(file.stem for file in HOME.glob("*-generator.safetensors"))) or "none"
+            known = ", ".join(sorted(file.stem for file in folder.glob("*-generator.safetensors"))) or "none"
             raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}")
         tensors, facts = read_tensors(path, f"a {part} of the image experiments")
         networks[part] = build(facts["spec"]).eval().requires_grad_(False)

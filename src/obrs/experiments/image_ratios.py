@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from ..draws import normals
-from ..errors import BudgetError
+from ..errors import BudgetError, InputError
 from ..fitting.seeds import derived, own_noise
 from ..metrics.features import extract
 from ..metrics.frechet_distance import frechet_curve
@@ -63,7 +63,7 @@ class Subject:
         seed: Its number, and the seed of the networks that look at it.
         source: What proposes.
         split: The parts of its data.
-        look: The classifier whose features ratios see.
+        look: The classifier whose features ratios see, None if the data have no labels.
         judges: From images to the features of each judge.
         pool, labels: Proposals, and their classes.
         spread, truth: What each judge sees of the pool, maybe of its first part, and of the test images.
@@ -93,32 +93,42 @@ class Fitted(NamedTuple):
     seconds: float
 
 
-def prepare(name: str, effort: Effort, *, pool: int, judged: int, progress: bool | None = None) -> Subject:
+def prepare(
+    name: str, effort: Effort, *, pool: int, judged: int, home: str = "", progress: bool | None = None
+) -> Subject:
     """Load or train a generator, fit the classifiers, and make the pool.
 
     Args:
         name: "digits-0", "fashion_mnist-0" or the like: a committed GAN; "fashion_vae-0": a VAE that is trained here.
         effort: Of which only the epochs count here.
         pool: Proposals.
-        judged: How many of them, and of the real images, EfficientNet-Lite0 looks at; 0 leaves it out.
+        judged: How many of them, and of the real images, the second judge looks at; 0 leaves it out.
+        home: A folder with generators and data of your own, see `image_gans`. Without labels there is no classifier,
+            and only one judge.
         progress: As everywhere.
     """
     kind, _, number = name.rpartition("-")
     seed, is_vae = int(number), kind == "fashion_vae"
-    split = parts("fashion_mnist" if is_vae else kind)
-    begun = process_time()
-    look = _classifier(effort, split["features"], derived(seed, "features"), progress, features=128)
+    split = parts("fashion_mnist" if is_vae else kind, home)
+    judges: dict[str, Callable[[Any], Floats]] = {}
+    look, begun = None, process_time()
+    if split["features"].label is not None:
+        look = _classifier(effort, split["features"], derived(seed, "features"), progress, features=128)
     seconds = process_time() - begun
-    judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, features=64)
-    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed))
-    images, labels = source.propose(np.arange(pool))
-    judges: dict[str, Callable[[Any], Floats]] = {"classifier": partial(_seen, judge.features)}
+    if split["judge"].label is not None:
+        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, features=64)
+        judges["classifier"] = partial(_seen, judge.features)
     if judged:
         judges["efficientnet_lite0"] = _Components(split["judge"].x[:judged], progress)
+    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed, home))
+    images, labels = source.propose(np.arange(pool))
+    if images.shape[1:] != split["test"].x.shape[1:]:
+        made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
+        raise InputError(f"{name} makes images of shape {made}, those of the data have {wanted}")
     most = {"classifier": None, "efficientnet_lite0": judged}
     real = split["ratio"]
-    seen_as = look.predict(real.x) if is_vae else real.label
-    counts = np.bincount(seen_as)
+    seen_as = look.predict(real.x) if is_vae and look else real.label
+    counts = np.ones(1, dtype=np.int64) if seen_as is None else np.bincount(seen_as)
     return Subject(
         name=name,
         seed=seed,
@@ -144,7 +154,7 @@ def fit_ratios(
     """
     source, real = subject.source, subject.split["ratio"]
     images, classes = source.propose(np.arange(_FRESH, _FRESH + effort.fakes))  # made once, for all ratios
-    with_label = isinstance(source, _Gan)
+    with_label = isinstance(source, _Gan) and source.gan.classes is not None
     samples, fakes = ((real.x, real.label), (images, classes)) if with_label else (real.x, images)
 
     def refitted(method: Any, steps: int, features: Any = None) -> Fitted:
@@ -169,25 +179,30 @@ def fit_ratios(
     few = max(effort.steps // 3, 1)
     ways: dict[str, Callable[[], Fitted]] = {
         "pixels": lambda: refitted(Network("cnn"), few),
-        "features": lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look.features),
         "gradients": lambda: refitted(Network(width=96, waves=0), effort.steps, "gradients"),
     }
+    if subject.look is not None:
+        ways["features"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look.features)
     if isinstance(source, _Gan):
         head = _Logit(source.gan.critic)
-        ways["own"] = lambda: Fitted(partial(_scores, head), float("nan"), 0.0)
+        ways["own"] = lambda: Fitted(partial(_scores, head, with_label), float("nan"), 0.0)
         ways["tuned"] = lambda: refitted(FineTune(head), few)
     return {name: ways[name]() for name in which if name in ways}
 
 
 def distances(
-    subject: Subject, scores: Floats, budgets: Sequence[float], rules: Sequence[str] = ("obrs", "drs")
+    subject: Subject,
+    scores: Floats,
+    budgets: Sequence[float],
+    rules: Sequence[str] = ("obrs", "drs"),
+    constants: Sequence[str] = tuple(CONSTANTS),
 ) -> dict[str, Any]:
     """Return Fréchet distances by kind of constant, judge, and "rule budget": value, change, standard error of it.
 
     Shares that differ much from those of the proposals need more than a small budget; those budgets are left out.
     """
     cells: dict[str, Any] = {}
-    for constant in CONSTANTS:
+    for constant in constants:
         cells[constant] = {}
         for judge, x in subject.spread.items():
             own, labels = scores[: len(x)], None if constant == "global" else subject.labels[: len(x)]
@@ -265,14 +280,15 @@ class _Vae:
 
 
 class _Logit(nn.Module):  # type: ignore[misc]
-    """The second output of a critic, which is trained with the logistic loss."""
+    """The last output of a critic; if it has two, that is the one which is trained with the logistic loss."""
 
     def __init__(self, critic: nn.Module) -> None:
         super().__init__()
         self.critic = critic
 
-    def forward(self, x: Any, label: Any) -> Any:
-        return self.critic(x, label)[:, 1]
+    def forward(self, x: Any, label: Any = None) -> Any:
+        found = self.critic(x) if label is None else self.critic(x, label)
+        return found if found.ndim == 1 else found[:, -1]
 
 
 class _Components:
@@ -308,6 +324,7 @@ def _seen(features: Callable[[Any], Any], x: Any) -> Floats:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _scores(head: nn.Module, x: Any, label: Floats) -> Floats:
+def _scores(head: nn.Module, with_label: bool, x: Any, label: Floats) -> Floats:
     blocks = zip(torch.as_tensor(x).split(_BLOCK), torch.as_tensor(label).split(_BLOCK), strict=True)
-    return np.asarray(torch.cat([head(*block) for block in blocks]).double().numpy())
+    found = [head(images, classes if with_label else None) for images, classes in blocks]
+    return np.asarray(torch.cat(found).double().numpy())
