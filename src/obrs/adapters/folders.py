@@ -40,13 +40,13 @@ class ScoredFolder:
 
     def propose(self, ids: Any) -> Numbers:
         """Return the numbers of the images with these ids, which are the ids themselves; no file is read."""
-        ids = np.asarray(ids)
-        if len(wrong := ids[(ids < 0) | (ids >= len(self))]):
+        numbers: Numbers = np.asarray(ids)
+        if len(wrong := numbers[(numbers < 0) | (numbers >= len(self))]):
             raise InputError(
                 f"{self.path} has {len(self)} images, numbers 0 to {len(self) - 1}, got id {wrong[0]}; say "
                 f"pool={len(self)} or max_proposed={len(self)}"
             )
-        return ids
+        return numbers
 
     def log_ratio(self, numbers: Any) -> Numbers:
         """Return the log-ratios of the images with these numbers."""
