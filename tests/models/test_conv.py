@@ -79,7 +79,7 @@ def test_size_that_cannot_be_halved_is_refused(size):
 def test_images_of_another_size_are_one_line():
     critic = ConvCritic(size=8, width=4)
     for shape in ((1, 10, 10), (3, 8, 8), (8, 8)):
-        with pytest.raises(InputError, match=r"takes images of \(1, 8, 8\), got \(.*\); resize or pad them"):
+        with pytest.raises(InputError, match=r"takes images of \(1, 8, 8\), got \(.*\); resize, pad or transpose them"):
             critic(torch.zeros(2, *shape))
 
 

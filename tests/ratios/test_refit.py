@@ -379,7 +379,7 @@ class TestNetwork:
         differs = r"file: network.0.weight has shape \(16, 2\) there and shape \(8, 2\) here$"
         with pytest.raises(InputError, match=f"not built like the one in the {differs}"):
             load_ratio(tmp_path / "ratio", network=nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)))
-        differs = r"file: network.2.weight has shape \(1, 16\) there and nothing here$"
+        differs = r"file: network.2.bias has shape \(1,\) there and nothing here$"
         with pytest.raises(InputError, match=f"not built like the one in the {differs}"):
             load_ratio(tmp_path / "ratio", network=own[:2])
         x = real_samples(9)

@@ -125,7 +125,8 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
     def features(self, x: Array) -> Array:
         """Return what the last layer sees, shape `(n, features)`."""
         if tuple(x.shape[1:]) != self.shape:
-            raise InputError(f"this critic takes images of {self.shape}, got {tuple(x.shape[1:])}; resize or pad them")
+            got = f"got {tuple(x.shape[1:])}; resize, pad or transpose them"
+            raise InputError(f"this critic takes images of {self.shape}, {got}")
         return self.body(x)
 
     def forward(self, x: Array, label: Array | None = None) -> Array:
