@@ -88,7 +88,7 @@ def test_weights_of_another_architecture_are_named_by_the_first_that_differs():
     )
     with pytest.raises(InputError, match=line):
         fill_module(deep, wide.state_dict(), "critic", "run.st")
-    with pytest.raises(InputError, match="0.bias has nothing there and shape"):
+    with pytest.raises(InputError, match=r"0\.bias has nothing there and shape"):
         fill_module(wide, {"0.weight": torch.zeros(4, 3)}, "critic", "run.st")
     with pytest.raises(InputError, match=r"1.weight has shape \(1,\) there and nothing here"):
         fill_module(wide, {**wide.state_dict(), "1.weight": torch.zeros(1)}, "critic", "run.st")
