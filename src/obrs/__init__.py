@@ -82,7 +82,7 @@ _LATER = {
     "refit": ".ratios.refit",
     "train": ".training.loop",
 }
-_ROOMS = ("data", "experiments", "metrics", "models", "ratios", "training")
+_ROOMS = ("adapters", "data", "experiments", "metrics", "models", "ratios", "training")
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,7 @@ __all__ = [
 class Purpose(IntEnum):
     """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
 
-    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM = range(1, 7)
+    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM, GENERATOR = range(1, 8)
 
 
 # A word is mix(mix(id + first) ^ second), mix being the SplitMix64 finaliser with Stafford's 13th constants

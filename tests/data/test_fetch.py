@@ -180,6 +180,8 @@ def test_cache_is_where_the_environment_says(monkeypatch):
     assert cache_folder() == Path.home() / "data"
     monkeypatch.delenv("OBRS_DATA")
     assert cache_folder() == Path.home() / ".cache" / "obrs"
+    monkeypatch.setenv("OBRS_DATA", "data")
+    assert cache_folder() == Path.cwd() / "data"
 
 
 def test_command_lists_and_fetches(tiny, shelf, capsys):
@@ -189,6 +191,7 @@ def test_command_lists_and_fetches(tiny, shelf, capsys):
     assert " ".join(rows[0].split()) == "digits handwritten digits, 1500 + 297 of 8x8 with scikit-learn"
     assert any(row.startswith("tiny ") and row.endswith(" to fetch") for row in rows)
     assert any(row.startswith("grid25 ") for row in rows)
+    assert rows[-1] == f"fetched data sets are kept in {home.parent}; OBRS_DATA names another folder"
     assert main(["data", "fetch", "tiny"]) == 0
     assert capsys.readouterr().out == f"tiny: {home}\n"
     assert main(["data", "list"]) == 0

@@ -118,8 +118,11 @@ def test_missing_file_is_named(folder):
 
 def test_what_was_not_fetched_says_how(tmp_path, monkeypatch):
     monkeypatch.setenv("OBRS_DATA", str(tmp_path))
-    with pytest.raises(InputError, match="mnist is not here yet: run `obrs data fetch mnist`, or say folder="):
+    with pytest.raises(InputError) as caught:
         load("mnist")
+    assert (
+        str(caught.value) == f"mnist is not in {tmp_path}: run `obrs data fetch mnist`, or say folder= if you have it"
+    )
 
 
 def test_digits_have_no_folder_and_unknown_names_have_a_neighbour(folder):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from obrs.errors import InputError
-from obrs.fitting.tensors import Checkpoint, fingerprint, read_facts, read_tensors, under, write_tensors
+from obrs.fitting.tensors import Checkpoint, fill_module, fingerprint, read_facts, read_tensors, under, write_tensors
 
 pytest.importorskip("safetensors")
 
@@ -79,3 +79,16 @@ def test_fingerprints_tell_values_shapes_and_dtypes_apart():
 def test_paths_may_be_text(tmp_path):
     write_tensors(Path(tmp_path, "x"), {}, {"a": 1})
     assert read_facts(str(tmp_path / "x"), "a test") == {"a": 1}
+
+
+def test_weights_of_another_architecture_are_named_by_the_first_that_differs():
+    wide, deep = torch.nn.Sequential(torch.nn.Linear(3, 4)), torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
+    line = (
+        r"^run.st was made by another critic: 0.weight has shape \(4, 3\) there and shape \(2, 3\) here; use that run"
+    )
+    with pytest.raises(InputError, match=line):
+        fill_module(deep, wide.state_dict(), "critic", "run.st")
+    with pytest.raises(InputError, match=r"0\.bias has nothing there and shape"):
+        fill_module(wide, {"0.weight": torch.zeros(4, 3)}, "critic", "run.st")
+    with pytest.raises(InputError, match=r"1.weight has shape \(1,\) there and nothing here"):
+        fill_module(wide, {**wide.state_dict(), "1.weight": torch.zeros(1)}, "critic", "run.st")

@@ -259,6 +259,12 @@ def test_fewer_samples_than_dimensions_are_warned_of():
         obrs.evaluate(real=rng.standard_normal((50, 60)), fake=rng.standard_normal((90, 60)))
 
 
+def test_images_of_two_sizes_are_one_line():
+    real, fake = np.zeros((60, 8, 8), np.uint8), np.zeros((60, 3, 10, 12), np.uint8)
+    with pytest.raises(InputError, match="real has images of 8x8 and fake of 12x10; resize one of them first"):
+        obrs.evaluate(real=real, fake=fake, features="gradients")
+
+
 def test_images_and_files(tmp_path, monkeypatch):
     from obrs.data.images import load
 

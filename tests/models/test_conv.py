@@ -76,6 +76,13 @@ def test_size_that_cannot_be_halved_is_refused(size):
             make(size=size)
 
 
+def test_images_of_another_size_are_one_line():
+    critic = ConvCritic(size=8, width=4)
+    for shape in ((1, 10, 10), (3, 8, 8), (8, 8)):
+        with pytest.raises(InputError, match=r"takes images of \(1, 8, 8\), got \(.*\); resize, pad or transpose them"):
+            critic(torch.zeros(2, *shape))
+
+
 def test_small_gan_learns_the_sign_of_an_image():
     """A few steps of the usual loss: real images are all light, and soon the generator's are, too."""
     with torch.random.fork_rng(devices=[]):

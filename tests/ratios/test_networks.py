@@ -130,7 +130,8 @@ class TestChannelsLast:
 
     def test_a_critic_of_channels_first_says_what_is_wrong(self):
         images = np.zeros((600, 8, 8, 1), np.float32)
-        with pytest.raises(InputError, match=r"cannot take samples of \(8, 8, 1\), whose channels come last: Given"):
+        said = r"cannot take samples of \(8, 8, 1\), whose channels come last: this critic takes images of \(1, 8, 8\)"
+        with pytest.raises(InputError, match=said):
             refit(images, images, FineTune(ConvCritic(size=8, width=4)), steps=2)
 
     def test_what_is_no_image_is_refused(self):

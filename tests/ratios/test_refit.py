@@ -376,8 +376,12 @@ class TestNetwork:
         fitted.save(tmp_path / "ratio")
         with pytest.raises(InputError, match=r"network of your own, Sequential; pass load_ratio\(path, network="):
             load_ratio(tmp_path / "ratio")
-        with pytest.raises(InputError, match="not built like the one in the file"):
+        differs = r"file: network.0.weight has shape \(16, 2\) there and shape \(8, 2\) here$"
+        with pytest.raises(InputError, match=f"not built like the one in the {differs}"):
             load_ratio(tmp_path / "ratio", network=nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)))
+        differs = r"file: network.2.bias has shape \(1,\) there and nothing here$"
+        with pytest.raises(InputError, match=f"not built like the one in the {differs}"):
+            load_ratio(tmp_path / "ratio", network=own[:2])
         x = real_samples(9)
         np.testing.assert_array_equal(load_ratio(tmp_path / "ratio", network=own)(x), fitted(x))
 

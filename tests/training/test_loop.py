@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -621,7 +622,7 @@ def test_no_labels_at_all_is_not_called_a_wrong_dtype(labels):
 def test_images_that_are_not_here_come_with_both_commands(tmp_path, monkeypatch):
     monkeypatch.setenv("OBRS_DATA", str(tmp_path))
     both = "run `obrs data fetch mnist`, or `obrs data fetch mnist --folder DIR` if you have it"
-    with pytest.raises(InputError, match=both):
+    with pytest.raises(InputError, match=f"mnist is not in {re.escape(str(tmp_path))}: {both}"):
         train(replace(SMALL, data="mnist"))
 
 

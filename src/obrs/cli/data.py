@@ -22,7 +22,7 @@ def _root(context: typer.Context) -> None:
 @data.command("list")
 def list_() -> None:
     """Show the data sets by name."""
-    from ..data.fetch import DATASETS, is_here
+    from ..data.fetch import DATASETS, cache_folder, is_here
     from ..data.mixtures import TOYS
 
     rows = [("digits", "handwritten digits, 1500 + 297 of 8x8", "with scikit-learn")]
@@ -30,6 +30,7 @@ def list_() -> None:
     rows += [(name, "two numbers, exact density", "built in") for name in TOYS]
     for name, about, where in rows:
         typer.echo(f"{name:14} {about:42} {where}")
+    typer.echo(f"fetched data sets are kept in {cache_folder()}; OBRS_DATA names another folder")
 
 
 @data.command()

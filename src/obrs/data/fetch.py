@@ -80,7 +80,7 @@ DATASETS: dict[str, Dataset] = {
 
 def cache_folder() -> Path:
     """Return where data sets are kept: OBRS_DATA, or ~/.cache/obrs."""
-    return Path(os.environ.get("OBRS_DATA") or "~/.cache/obrs").expanduser()
+    return Path(os.environ.get("OBRS_DATA") or "~/.cache/obrs").expanduser().absolute()
 
 
 def is_here(name: str) -> bool:

@@ -82,7 +82,8 @@ def _digits(folder: Path | None) -> Images:
 
 def _idx(name: str, folder: Path | None) -> Images:
     if folder is None and not is_here(name):
-        raise InputError(f"{name} is not here yet: run `obrs data fetch {name}`, or say folder= if you have it")
+        where = f"{name} is not in {cache_folder()}"
+        raise InputError(f"{where}: run `obrs data fetch {name}`, or say folder= if you have it")
     home = cache_folder() / name if folder is None else folder
     paths = {file: idx.find(home, file) for file in DATASETS[name].files}
     for file, path in paths.items():

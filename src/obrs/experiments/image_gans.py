@@ -142,7 +142,7 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
             raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}")
         tensors, facts = read_tensors(path, f"a {part} of the image experiments")
         networks[part] = build(facts["spec"]).eval().requires_grad_(False)
-        fill_module(networks[part], tensors, f"the {part}", path)
+        fill_module(networks[part], tensors, part, path)
     return ImageGan(networks["generator"], networks["critic"], networks["generator"].classes)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from .._files import replacing
 from ..errors import InputError, MissingLibraryError
 
-__all__ = ["Checkpoint", "check_folder", "fill_module", "fill_optimiser", "fingerprint", "optimiser_tensors"]
-__all__ += ["read_facts", "read_tensors", "under", "write_tensors"]
+__all__ = ["Checkpoint", "check_folder", "fill_module", "fill_optimiser", "fingerprint", "first_difference"]
+__all__ += ["optimiser_tensors", "read_facts", "read_tensors", "under", "write_tensors"]
 
 _FACTS = "obrs"  # where the facts are in the metadata of the file
 
@@ -127,14 +127,25 @@ def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | 
         what: What the module is, in words.
         path: Where the tensors come from.
     """
+    if differs := first_difference(module, tensors):
+        raise InputError(f"{path} was made by another {what}: {differs}; use that run's network")
+    module.load_state_dict(dict(tensors))
+
+
+def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
+    """Say which weight is the first that a module and a file do not share; nothing if they are alike.
+
+    Example:
+        >>> import torch
+        >>> first_difference(torch.nn.Linear(2, 1), {"weight": torch.ones(1, 3), "bias": torch.ones(1)})
+        'weight has shape (1, 3) there and shape (1, 2) here'
+    """
     own = module.state_dict()
     for name in [*own, *tensors]:
         given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (own, tensors))
         if given != stored:
-            raise InputError(
-                f"{path} was made by another {what}: {name} has {stored} there and {given} here; use that run's network"
-            )
-    module.load_state_dict(dict(tensors))
+            return f"{name} has {stored} there and {given} here"
+    return ""
 
 
 def optimiser_tensors(optimiser: Any) -> Tensors:

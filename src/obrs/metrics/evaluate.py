@@ -18,7 +18,7 @@ from ..errors import InputError
 from ._inputs import as_features, same_dimension
 from .features import FEATURES, extract
 from .frechet_distance import frechet_curves
-from .images import read_array, read_images
+from .images import ImageSet, read_array, read_images
 from .jackknife import LEAST_GROUPS
 from .kernel_distance import kernel_curve
 from .nearest_neighbours import Neighbourhood
@@ -97,8 +97,11 @@ def evaluate(
     check_confidence(confidence)
     check_count(k, "k")
     check_count(seed, "seed", 0)
-    x = as_features(_features(real, "real", features, pixels, progress), "real")
-    y = as_features(_features(fake, "fake", features, pixels, progress), "fake")
+    sets = [_source(real, "real", features, pixels), _source(fake, "fake", features, pixels)]
+    _check_sizes(*sets)
+    if features is not None:
+        sets = [extract(images, features, progress=progress) for images in sets]
+    x, y = as_features(sets[0], "real"), as_features(sets[1], "fake")
     dimension = same_dimension(x, y)
     pool = _pool(fake, log_ratio, budgets, rules, groups, len(y), pixels)
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
@@ -139,12 +142,19 @@ def _titled(features: Any) -> str:
     return "" if known is None else str(getattr(known, "title", "your own features"))
 
 
-def _features(source: Any, name: str, features: Any, pixels: Any, progress: bool | None) -> Any:
-    """Return features: those given, or those of the images given."""
+def _check_sizes(real: Any, fake: Any) -> None:
+    """Raise if images are of two sizes: extractors resize them, and would show the size as a difference."""
+    if isinstance(real, ImageSet) and isinstance(fake, ImageSet) and real.shape[1:] != fake.shape[1:]:
+        one, other = (f"{images.shape[2]}x{images.shape[1]}" for images in (real, fake))
+        raise InputError(f"real has images of {one} and fake of {other}; resize one of them first")
+
+
+def _source(source: Any, name: str, features: Any, pixels: Any) -> Any:
+    """Return the features given, or the images whose features are to be computed."""
     if features is not None:
         if isinstance(features, str):
             lookup(FEATURES, features, "features")
-        return extract(read_images(source, pixels=pixels, name=name), features, progress=progress)
+        return read_images(source, pixels=pixels, name=name)
     if isinstance(source, str | os.PathLike):
         if os.path.isdir(source):
             raise InputError(f"{name} is a folder of images; say features=, one of {', '.join(FEATURES)}")
@@ -180,8 +190,7 @@ def samples(source: Any, pixels: Any) -> Any:
     if not os.path.isdir(source) and (found := read_array(source)).ndim == 2:
         return found
     images = read_images(source, pixels=pixels)
-    x = images.read(0, images.n)
-    return x.astype(np.float32) / np.float32(127.5) - np.float32(1) if x.dtype == np.uint8 else x
+    return images.floats(0, images.n)
 
 
 def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from .._arrays import host_view
 from ..errors import InputError, InputTypeError, MissingLibraryError
 
-__all__ = ["ImageSet", "channels_first", "read_array", "read_images"]
+__all__ = ["ImageSet", "channels_first", "image_files", "read_array", "read_images"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -42,6 +42,11 @@ class ImageSet:
         """Yield the images as `(n, channels, height, width)`, uint8 or floats in [-1, 1], so many at a time."""
         for start in range(0, self.n, size):
             yield self.read(start, min(start + size, self.n))
+
+    def floats(self, start: int, stop: int) -> Floats:
+        """Return images start to stop as floats in [-1, 1], shape `(n, channels, height, width)`."""
+        x = self.read(start, stop)
+        return x.astype(np.float32) / np.float32(127.5) - np.float32(1) if x.dtype == np.uint8 else x
 
     @cached_property
     def digest(self) -> str:
@@ -84,6 +89,17 @@ def read_images(source: Any, *, pixels: tuple[float, float] | None = None, name:
             return _folder(path)
         return _array(read_array(path), pixels, str(path))
     return _array(source, pixels, name)
+
+
+def image_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the PNG and JPEG files of a folder, also in folders inside it, in the order of their names."""
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise InputError(f"{path} is not a folder; expected one with images")
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path} has no image; expected files that end in {', '.join(SUFFIXES)}")
+    return files
 
 
 def read_array(source: Any, *, prefer: str = "") -> Floats:
@@ -200,9 +216,7 @@ def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[fl
 
 
 def _folder(path: Path) -> ImageSet:
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    if not files:
-        raise InputError(f"{path} has no image; expected files that end in {', '.join(SUFFIXES)}")
+    files = image_files(path)
     try:
         from PIL import Image
     except ImportError as error:

@@ -101,10 +101,11 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
         super().__init__()
         end, widths = _pyramid(size, width)
         self.heads, self.classes = check_count(heads, "heads"), _classes(classes)
+        self.shape = (check_count(channels, "channels"), check_count(size, "size"), check_count(size, "size"))
         self.spec = {"name": "conv_critic", "size": size, "channels": channels, "width": width, "classes": classes}
         self.spec |= {"heads": heads, "spectral_norm": spectral_norm}
         parts: list[nn.Module] = []
-        maps = [check_count(channels, "channels"), *reversed(widths)]
+        maps = [self.shape[0], *reversed(widths)]
         for at, (inside, outside) in enumerate(pairwise(maps)):
             conv = nn.Conv2d(inside, outside, 4, 2, 1)
             parts.append(normalised(conv) if spectral_norm else conv)
@@ -123,6 +124,9 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
 
     def features(self, x: Array) -> Array:
         """Return what the last layer sees, shape `(n, features)`."""
+        if tuple(x.shape[1:]) != self.shape:
+            got = f"got {tuple(x.shape[1:])}; resize, pad or transpose them"
+            raise InputError(f"this critic takes images of {self.shape}, {got}")
         return self.body(x)
 
     def forward(self, x: Array, label: Array | None = None) -> Array:

@@ -20,7 +20,7 @@ from .._arrays import host_view, like
 from .._names import lookup
 from ..bounds import room
 from ..errors import InputError, InputTypeError, MissingLibraryError
-from ..fitting.tensors import read_tensors, write_tensors
+from ..fitting.tensors import first_difference, read_tensors, write_tensors
 from ..metrics.rows import row_hashes
 from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
@@ -455,13 +455,10 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
     for name, tensor in own.items():
         if "." not in name:  # those with a dot belong to networks and members
             module.register_buffer(name, tensor)
-    state = {name: own[name] for name in module.state_dict() if name in own}
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        raise InputError(
-            f"the network given is not built like the one in the file: {str(error).splitlines()[-1]}"
-        ) from error
+    state = {name: x for name, x in own.items() if "." not in name or name.partition(".")[0] in module}
+    if differs := first_difference(module, state):
+        raise InputError(f"the network given is not built like the one in the file: {differs}")
+    module.load_state_dict(state)
     module.eval().requires_grad_(False)
     return Scorer(score, module, features, tuple(members))
 

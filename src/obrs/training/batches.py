@@ -146,13 +146,14 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
         density = density.standardised() if hasattr(density, "standardised") else density
         x = density.sample(config.data_size, seed=config.seed)
     elif x is None:
-        from ..data.fetch import DATASETS, is_here
+        from ..data.fetch import DATASETS, cache_folder, is_here
         from ..data.images import IMAGES, load
 
         lookup({**TOYS, **dict.fromkeys(IMAGES)}, config.data, "data")
         if config.data in DATASETS and not is_here(config.data):
             fetch = f"obrs data fetch {config.data}"
-            raise InputError(f"{config.data} is not here yet: run `{fetch}`, or `{fetch} --folder DIR` if you have it")
+            where = f"{config.data} is not in {cache_folder()}"
+            raise InputError(f"{where}: run `{fetch}`, or `{fetch} --folder DIR` if you have it")
         images = load(config.data)
         x, labels = images.train, images.train_labels if config.classes else None
     samples = _samples(x)

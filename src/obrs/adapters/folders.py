@@ -1,0 +1,153 @@
+"""A folder of images with a score for each: a proposal is the number of a file, and pixels are read when wanted."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._inputs import is_number
+from ..errors import InputError, InputTypeError
+from ..metrics.images import ImageSet, image_files, read_images
+from ..ratios.critics import MEANINGS, to_log_ratio
+
+__all__ = ["ScoredFolder", "from_folder"]
+
+Numbers = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredFolder:
+    """The images of a folder, in the order of their names, and their log-ratios; the id of an image is its number.
+
+    `sample_pool(folder.propose, folder.log_ratio, n, pool=len(folder))` keeps n of them.
+
+    Args:
+        path: The folder.
+        files: Its images, in the order of their names.
+        scores: Their log-ratios, in this order: what `obrs.select` and `obrs.evaluate(fake=path, ...)` take.
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    scores: Numbers
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def propose(self, ids: Any) -> Numbers:
+        """Return the numbers of the images with these ids, which are the ids themselves; no file is read."""
+        numbers: Numbers = np.asarray(ids)
+        if len(wrong := numbers[(numbers < 0) | (numbers >= len(self))]):
+            raise InputError(
+                f"{self.path} has {len(self)} images, numbers 0 to {len(self) - 1}, got id {wrong[0]}; say "
+                f"pool={len(self)} or max_proposed={len(self)}"
+            )
+        return numbers
+
+    def log_ratio(self, numbers: Any) -> Numbers:
+        """Return the log-ratios of the images with these numbers."""
+        return np.asarray(self.scores[self.propose(numbers)])
+
+    def read(self, numbers: Any) -> Numbers:
+        """Return the images with these numbers: float32 in [-1, 1], shape `(n, channels, height, width)`."""
+        rows = [self.images.floats(i, i + 1) for i in self.propose(numbers).tolist()]
+        return np.concatenate(rows) if rows else np.empty((0, *self.images.shape), np.float32)
+
+    @cached_property
+    def images(self) -> ImageSet:
+        """The images, which must be of one size; the first use looks at the head of every file."""
+        found = read_images(self.path)
+        if found.n != len(self):
+            raise InputError(f"{self.path} had {len(self)} images and now has {found.n}; call from_folder again")
+        return found
+
+
+def from_folder(
+    path: str | os.PathLike[str],
+    scores: Mapping[str, float] | str | os.PathLike[str],
+    *,
+    file: str = "file",
+    column: str | None = None,
+    meaning: str | None = None,
+    beta: float | None = None,
+) -> ScoredFolder:
+    """Return the images of a folder with their log-ratios, as a finite pool of proposals.
+
+    Args:
+        path: A folder with PNG and JPEG files, also in folders inside it.
+        scores: One score for each image, by its name within the folder: a dict, or a file of scores (csv, jsonl,
+            parquet).
+        file: The column of names in a file of scores.
+        column: The column of scores; None for the only choice.
+        meaning: What a score means, a key of `obrs.ratios.critics.MEANINGS`. None takes the numbers of a dict for
+            log-ratios, and those of a file for what their column is called.
+        beta: The temperature of a "reward".
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> path = Path(tempfile.mkdtemp())
+        >>> for i in range(3):
+        ...     Image.new("L", (8, 8), 100 * i).save(path / f"{i}.png")
+        >>> folder = from_folder(path, {"0.png": 0.0, "1.png": -1.0, "2.png": 1.0})
+        >>> folder.log_ratio(folder.propose([2, 0])), folder.read([1]).shape
+        (array([1., 0.]), (1, 1, 8, 8))
+    """
+    home = Path(path).expanduser()
+    files = image_files(home)
+    if isinstance(scores, Mapping):
+        found, source, meaning = dict(scores), "scores", meaning or "log_ratio"
+    elif isinstance(scores, str | os.PathLike):
+        found, meaning = _from_table(scores, file, column, meaning)
+        source = os.fspath(scores)
+    else:
+        raise InputTypeError(f"scores must be a dict of names and scores, or a file, got {type(scores).__name__}")
+    names = [each.relative_to(home).as_posix() for each in files]
+    _check_names(names, found, home, source)
+    for name in names:
+        if not is_number(found[name]):
+            raise InputTypeError(f"{source} must have a number for each image, {name} has {found[name]!r:.40}")
+    values = np.array([float(found[name]) for name in names])
+    for wrong, what in ((np.isnan(values), "NaN"), (values == np.inf, "+inf")):
+        if count := int(np.count_nonzero(wrong)):
+            first = names[int(np.argmax(wrong))]
+            raise InputError(f"{source} has the score {what} for {count} of {len(names)} images, the first is {first}")
+    return ScoredFolder(home, tuple(files), to_log_ratio(values, meaning, beta=beta))
+
+
+def _from_table(
+    path: str | os.PathLike[str], file: str, column: str | None, meaning: str | None
+) -> tuple[dict[str, float], str]:
+    """Return the scores of a file by name, and what they mean."""
+    from .. import scores
+
+    table = scores.read_table(path)
+    column = column or scores.score_column(table, meaning)
+    if column is None:
+        raise InputError(f"{table.name} has no single column of scores; say column=, one of {', '.join(table.columns)}")
+    if meaning is None and column not in scores.KINDS:
+        raise InputError(f"{table.name}: what does column {column!r} mean? say meaning=, one of {', '.join(MEANINGS)}")
+    codes, names = scores.labels(table, file)
+    if len(names) < len(codes):
+        twice = str(names[int(np.argmax(np.bincount(codes)))])
+        raise InputError(f"{table.name} has more than one score for {twice}; keep one of them")
+    values = scores.column(table, column)
+    found = {str(names[code]): float(value) for code, value in zip(codes, values, strict=True)}
+    return found, meaning or column
+
+
+def _check_names(names: list[str], found: Mapping[str, float], home: Path, source: str) -> None:
+    """Raise unless there is one score for each image and one image for each score."""
+    without = [name for name in names if name not in found]
+    if without:
+        raise InputError(
+            f"{source} has no score for {len(without)} of {len(names)} images of {home}, the first is {without[0]}; "
+            "names are those within the folder"
+        )
+    if len(found) > len(names):
+        extra = next(name for name in found if name not in set(names))
+        raise InputError(f"{source} has a score for {extra}, which is not an image of {home}; leave it out")
