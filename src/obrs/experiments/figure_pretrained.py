@@ -112,9 +112,7 @@ def _one_generator(config: Config, generator: str, progress: bool | None) -> dic
     from .image_ratios import Effort, distances, fit_ratios, prepare
 
     effort = Effort(config.fakes, config.steps, config.epochs)
-    subject = prepare(
-        generator, effort, pool=config.pool, judged=config.judged, home=config.home, progress=progress
-    )
+    subject = prepare(generator, effort, pool=config.pool, judged=config.judged, home=config.home, progress=progress)
     budgets = [1 / rate for rate in config.rates]
     fits = fit_ratios(subject, effort, config.ratios, progress=progress)
     found: dict[str, Any] = {}
@@ -167,46 +165,188 @@ def _neighbours(config: Config, subject: Any, scores: Any, constant: str) -> dic
 
 
 def _drawn(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str, Any]:
-    """Draw samples anew, at each rate as many, and return their distances, with that of as many proposals."""
-    from ..acceptance import accept
-    from ..metrics.frechet_distance import frechet
-    from ..metrics.weightings import weightings
+    """Draw as many samples anew at each rate; return their Fréchet distance, its error, and the rate that was had."""
+    from ..metrics.frechet_distance import frechet_curve
+    from ..sampling.rejection import sample
 
     judge = next(iter(subject.judges))
-    see, real = subject.judges[judge], subject.truth[judge]
-    scores = fitted.log_ratio(subject.pool, subject.labels)
-    groups = None if constant == "global" else subject.labels
     start, out = config.pool, {}
     for rate in (1.0, *config.rates):
-        count = round(1.1 * config.kept / rate)
-        ids = np.arange(start, start := start + count)
-        images, labels = subject.source.propose(ids)
-        log_a = np.zeros(count)
-        if rate < 1:
-            rule = _rule(scores, 1 / rate, groups)
-            fresh = fitted.log_ratio(images, labels)
-            log_a = rule(fresh) if groups is None else rule(fresh, labels)
-        kept = np.flatnonzero(accept(log_a, ids, seed=1))
-        if len(kept) < config.kept:
-            raise InputError(f"{len(kept)} of {count} proposals were kept, {config.kept} are needed; raise pool")
-        found = frechet(real=real, fake=see(images[kept[: config.kept]]))
-        out[f"{rate:g}"] = [found.value, len(kept) / count]
+        kept = sample(
+            subject.source.propose,
+            lambda batch: fitted.log_ratio(*batch),
+            config.kept,
+            budget=1 / rate,
+            groups=None if constant == "global" else lambda batch: batch[1],
+            seed=1,
+            start=start,
+            progress=False,
+        )
+        start = kept.next_id
+        found = frechet_curve(
+            real=subject.truth[judge], fake=subject.judges[judge](kept.x[0]), weights=np.ones((1, config.kept))
+        )
+        out[f"{rate:g}"] = [float(found.value[0]), float(found.standard_error[0]), config.kept / kept.proposed]
     return out
-
-
-def _rule(scores: Any, budget: float, groups: Any) -> Any:
-    from ..acceptance import Budgeted, Grouped
-
-    return Budgeted.fit(scores, budget) if groups is None else Grouped.fit(scores, budget, groups)
 
 
 def _sheet(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str, Any]:
     """Return the first proposals of the pool, and which of them are kept at one half."""
-    from ..acceptance import accept
+    from ..acceptance import Budgeted, Grouped
+    from ..draws import accept
 
-    groups = None if constant == "global" else subject.labels
+    n = config.shown
     scores = fitted.log_ratio(subject.pool, subject.labels)
-    rule, n = _rule(scores, 2.0, groups), config.shown
-    log_a = rule(scores[:n]) if groups is None else rule(scores[:n], groups[:n])
+    if constant == "global":
+        log_a = Budgeted.fit(scores, 2.0)(scores[:n])
+    else:
+        log_a = Grouped.fit(scores, 2.0, subject.labels)(scores[:n], subject.labels[:n])
     kept = accept(log_a, np.arange(n), seed=1)
     return {"shape": list(subject.pool.shape[1:]), "sheet": as_text(subject.pool[:n]), "kept": kept.tolist()}
+
+
+def render(record: Record) -> str:
+    """Return the distances of every ratio, kind of constant and rate, and what samples that were drawn anew have."""
+    rates = record.config["rates"]
+    lines = []
+    for judge, title in JUDGES.items():
+        rows = [row for row in record.rows if judge in _any(row)]
+        if not rows:
+            continue
+        lines += [f"Fréchet distance, judged by {title}; gain over the model in standard errors in brackets"]
+        lines += [f"{'':44}" + f"{'OBRS':>{11 * len(rates)}}" + f"{'DRS':>{11 * len(rates)}}"]
+        lines += [f"{'acceptance':44}" + "".join(f"{rate:>11g}" for rate in (*rates, *rates))]
+        for row in rows:
+            lines.append(f"{row['row']}, as it is: {_any(row)[judge]['model 1'][0]:.2f}")
+            for ratio, found in row["ratios"].items():
+                for constant, cells in found["cells"].items():
+                    keys = [f"{rule} {1 / rate:g}" for rule in ("obrs", "drs") for rate in rates]
+                    values = "".join(f"{_cell(cells[judge].get(key)):>11}" for key in keys)
+                    lines.append(f"  {RATIOS[ratio] + ', ' + CONSTANTS[constant]:42}"[:44] + values)
+        lines.append("")
+    for row in record.rows:
+        for (ratio, constant), near in _near(row).items():
+            lines.append(f"{row['row']}, {RATIOS[ratio]}, {CONSTANTS[constant]}: precision and recall, k = 5, in %")
+            for rule in ("obrs", "drs"):
+                named = ["model 1", *(f"{rule} {1 / rate:g}" for rate in rates)]
+                cells = [f"{100 * near[key]['precision'][0]:.1f} / {100 * near[key]['recall'][0]:.1f}" for key in named]
+                lines.append(f"  {look(rule).label:6}" + "".join(f"{cell:>14}" for cell in cells))
+        if "drawn" in row:
+            cells = [f"{rate}: {value:.2f} ± {error:.2f}" for rate, (value, error, _) in row["drawn"].items()]
+            lines.append(f"  drawn anew with obrs.sample, {record.config['kept']:,} each: " + ", ".join(cells))
+    return "\n".join(lines)
+
+
+def _any(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the cells of some ratio and constant, for what they share: the model as it is."""
+    found: dict[str, Any] = next(iter(next(iter(row["ratios"].values()))["cells"].values()))
+    return found
+
+
+def _near(row: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    return {
+        (ratio, constant): near
+        for ratio, found in row["ratios"].items()
+        for constant, near in found.get("neighbours", {}).items()
+    }
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else f"{value[0]:.2f} ({-value[1] / value[2]:+.0f})"
+
+
+_LINES = {
+    ("features", "class"): ("#0072B2", "-", "o"),
+    ("tuned", "class"): ("#E69F00", "-", "s"),
+    ("own", "class"): ("#CC79A7", "-", "v"),
+    ("features", "global"): ("#0072B2", ":", "o"),
+    ("tuned", "global"): ("#E69F00", ":", "s"),
+    ("own", "global"): ("#CC79A7", ":", "v"),
+    ("gradients", "global"): ("#117733", ":", "D"),
+}
+
+
+def plot(record: Record) -> Any:
+    """Draw the sheet, then distances and precision and recall against the acceptance rate, for each generator."""
+    rows = record.rows
+    drawn = figure(11, 3.9 + 3.0 * len(rows))
+    outer = drawn.subfigures(2, 1, height_ratios=[3.4, 3.0 * len(rows)])
+    first = next((row for row in rows if "sheet" in row), None)
+    if first is not None:
+        axes = outer[0].subplots()
+        draw_sheet(axes, first["sheet"], first["shape"], first["kept"], across=14)
+        axes.set_title(f"{first['row']}: proposals, kept (green) and rejected (red) at one half")
+    grid = outer[1].subplots(len(rows), 3, squeeze=False)
+    for line, row in zip(grid, rows, strict=True):
+        _draw_distances(line[0], record, row)
+        _draw_drs(line[1], record, row)
+        _draw_neighbours(line[2], record, row)
+    handles: dict[str, Any] = {}
+    for axes in grid[0]:
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    outer[1].legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
+    said = (
+        "Distances to test images, on the features of another classifier; bars: 95 % intervals of the change from the "
+        "model. Precision and recall at k = 5, equal n. Circles in the middle: samples that were drawn anew."
+    )
+    caption(drawn, record.experiment, said)
+    return drawn
+
+
+def _curve(cells: Any, rule: str, rates: Any) -> tuple[Any, Any]:
+    values = [cells["model 1"], *(cells.get(f"{rule} {1 / rate:g}", [None] * 3) for rate in rates)]
+    return numbers([value[0] for value in values]), 1.96 * numbers([value[2] for value in values])
+
+
+def _draw_distances(axes: Any, record: Record, row: dict[str, Any]) -> None:
+    rates, judge = record.config["rates"], next(iter(_any(row)))
+    base = _any(row)[judge]["model 1"][0]
+    for (ratio, constant), (colour, line, marker) in _LINES.items():
+        if constant not in row["ratios"].get(ratio, {"cells": {}})["cells"]:
+            continue
+        value, reach = _curve(row["ratios"][ratio]["cells"][constant][judge], "obrs", rates)
+        label = f"{RATIOS[ratio]}, {CONSTANTS[constant]}"
+        axes.errorbar([1, *rates], value, reach, color=colour, ls=line, marker=marker, ms=4, lw=1.5, label=label)
+    axes.axhline(base, color="0.5", lw=1)
+    axes.set(ylim=(0.55 * base, 1.5 * base), xlabel="acceptance rate", ylabel="Fréchet distance")
+    axes.set_title(f"{row['row']}: OBRS")
+    axes.invert_xaxis()
+    tidy(axes, None)
+
+
+def _draw_drs(axes: Any, record: Record, row: dict[str, Any]) -> None:
+    rates, judge = record.config["rates"], next(iter(_any(row)))
+    ratio = BEST[0] if BEST[0] in row["ratios"] else next(iter(row["ratios"]))
+    found = row["ratios"][ratio]["cells"]
+    constant = BEST[1] if BEST[1] in found else next(iter(found))
+    for rule in ("obrs", "drs"):
+        value, reach = _curve(found[constant][judge], rule, rates)
+        own = look(rule)
+        axes.errorbar([1, *rates], value, reach, color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5,
+                      label=f"{own.label}, the recommended ratio")  # fmt: skip
+    if "drawn" in row:
+        at = [float(rate) for rate in row["drawn"]]
+        value, error = (numbers([cell[part] for cell in row["drawn"].values()]) for part in (0, 1))
+        axes.errorbar(at, value, 1.96 * error, color="black", ls="", marker="o", mfc="none", ms=7, lw=1,
+                      label="OBRS, drawn anew")  # fmt: skip
+    axes.axhline(_any(row)[judge]["model 1"][0], color="0.5", lw=1)
+    axes.set(xlabel="acceptance rate")
+    axes.set_title("OBRS and DRS")
+    axes.invert_xaxis()
+    tidy(axes, None)
+
+
+def _draw_neighbours(axes: Any, record: Record, row: dict[str, Any]) -> None:
+    near = _near(row)
+    if BEST not in near:
+        axes.set_axis_off()
+        return
+    for rule in ("obrs", "drs"):
+        named = ["model 1", *(f"{rule} {1 / rate:g}" for rate in record.config["rates"])]
+        x, y = (numbers([100 * near[BEST][key][part][0] for key in named]) for part in ("recall", "precision"))
+        own = look(rule)
+        axes.plot(x, y, color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5)
+    axes.plot(x[0], y[0], marker="X", color="black", ls="", ms=8, label="as it is")
+    axes.set(xlabel="recall, %", ylabel="precision, %")
+    axes.set_title("precision and recall")
+    tidy(axes, None)
