@@ -312,6 +312,19 @@ def classes():
     return f"```text\n{table(load(ROOT / 'results/figure-classes.json'))}\n```"
 
 
+def planted_faults():
+    """What the doctor says of planted faults, and what its advice is worth."""
+    record = json.loads((ROOT / "results/bench-doctor.json").read_text())
+    sizes = list(record["rows"][0]["verdicts"])
+    head = ["fault", *(f"n = {int(n):,}" for n in sizes), "KL removed as it is", "repaired", "refitted", "exact ratio"]
+    rows = []
+    for row in record["rows"]:
+        found = row["kl removed"]
+        effects = [f"{found[key]:.3f}" if key in found else "" for key in ("as it is", "repaired", "refitted", "exact")]
+        rows.append([row["fault"], *row["verdicts"].values(), *effects])
+    return _table(head, rows)
+
+
 def module_map():
     """Every module of the library with the first line of its docstring; rooms import from rooms above."""
     source = ROOT / "src" / "obrs"
@@ -344,6 +357,7 @@ TABLES = {
     "feature accuracy": feature_accuracy,
     "training evidence": training_evidence,
     "classes": classes,
+    "planted faults": planted_faults,
     "table 2": table_2,
     "training cost": training_cost,
     "metric cost": metric_cost,

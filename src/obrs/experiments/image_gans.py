@@ -49,7 +49,7 @@ _HINGE = TrainConfig(
     steps=5_000,
     save_every=1_000,
 )
-SETTINGS = {"digits": _HINGE, "fashion_mnist": _HINGE}
+SETTINGS = {"digits": _HINGE, "fashion_mnist": replace(_HINGE, steps=8_000)}
 
 
 class Labelled(NamedTuple):
