@@ -304,12 +304,62 @@ def _interval(row, name):
     return f"{text}<br>{moved if change.low <= 0 <= change.high else f'**{moved}**'}"
 
 
-def classes():
-    """What one constant, one per class, and shares do to the classes of a conditional model."""
-    from obrs.experiments import load
-    from obrs.experiments.figure_classes import render as table
+def image_ratios(budget="2.6"):
+    """The change of the distance for every ratio and kind of constant: a column per generator, and a judge."""
+    from obrs.experiments.image_names import CONSTANTS, JUDGES, RATIOS
 
-    return f"```text\n{table(load(ROOT / 'results/figure-classes.json'))}\n```"
+    record = json.loads((ROOT / "results/ratio-evidence.json").read_text())
+    rows = {row["row"]: row["ratios"] for row in record["rows"]}
+    lines = []
+    for judge, title in JUDGES.items():
+        body = []
+        for ratio, name in RATIOS.items():
+            for constant, kind in CONSTANTS.items():
+                cells = [_gain(found, ratio, constant, judge, f"obrs {budget}") for found in rows.values()]
+                body.append([name, kind, *cells])
+        lines += [f"Judged by {title}, K = {budget}, change in % ± one standard error:", ""]
+        lines += [_table(["ratio", "constants", *rows], body), ""]
+    return "\n".join(lines[:-1])
+
+
+def image_recipe():
+    """The recommended recipe at each budget, OBRS beside DRS, and what it costs."""
+    record = json.loads((ROOT / "results/ratio-evidence.json").read_text())
+    budgets = [f"{k:g}" for k in record["config"]["budgets"]]
+    rows = []
+    for row in record["rows"]:
+        cells = [
+            _gain(row["ratios"], "features", "class", "classifier", f"{rule} {k}")
+            for rule in ("obrs", "drs")
+            for k in budgets
+        ]
+        seconds = row["seconds"] + row["ratios"]["features"]["seconds"]
+        loss = row["ratios"]["features"]["log_loss"]
+        base = row["ratios"]["features"]["cells"]["class"]["classifier"]["model 1"][0]
+        rows.append([row["row"], f"{base:.2f}", *cells, f"{loss:.2f}", f"{seconds:.0f}"])
+    head = ["generator", "distance", *(f"{rule}, K = {k}" for rule in ("OBRS", "DRS") for k in budgets)]
+    return _table([*head, "log-loss", "CPU s"], rows)
+
+
+def _gain(found, ratio, constant, judge, key):
+    """The change of a cell in per cent with its error, bold if it gains more than three standard errors."""
+    cell = found.get(ratio, {"cells": {}})["cells"].get(constant, {}).get(judge, {})
+    if key not in cell:
+        return ""
+    base, (_, change, error) = cell["model 1"][0], cell[key]
+    text = f"{100 * change / base:+.0f} ± {100 * error / base:.0f}"
+    return f"**{text}**" if change < -3 * error else text
+
+
+def experiment_table(name):
+    """What `obrs reproduce` prints."""
+
+    def table():
+        from obrs import experiments
+
+        return f"```text\n{experiments.render(experiments.load(ROOT / f'results/{name}.json'))}\n```"
+
+    return table
 
 
 def planted_faults():
@@ -351,13 +401,16 @@ def _first_line(path):
     return ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
 
 
+_PRINTED = ("figure-classes", "figure-pretrained", "table-diffusion", "figure-landscape")
 TABLES = {
     "map": module_map,
     "evaluate fashion": evaluate_fashion,
     "feature accuracy": feature_accuracy,
     "training evidence": training_evidence,
-    "classes": classes,
     "planted faults": planted_faults,
+    "image ratios": image_ratios,
+    "image recipe": image_recipe,
+    **{name.replace("-", " "): experiment_table(name) for name in _PRINTED},
     "table 2": table_2,
     "training cost": training_cost,
     "metric cost": metric_cost,
