@@ -650,7 +650,7 @@ def test_following_the_advice_removes_more():
 
 
 def test_a_refit_removes_more_where_the_doctor_asks_for_one():
-    """A logistic ratio of what the scores hid, with 2000 samples, judged with fresh ones whose true ratios are known."""
+    """A logistic ratio of what the scores hid, fitted on 2000 samples, judged with fresh ones of known ratios."""
     from obrs.ratios.methods import Head
     from obrs.ratios.refit import refit
 

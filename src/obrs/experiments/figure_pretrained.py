@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .._names import lookup
 from ..errors import InputError
 from .image_names import CONSTANTS, JUDGES, RATIOS
 from .image_sheet import as_text, draw_sheet
@@ -44,7 +45,8 @@ class Config:
         rates: Shares of the proposals that are kept.
         pool: Proposals of each generator.
         neighbours: How many of them, and of real images, precision and recall are for.
-        judged: Proposals, and real images, that EfficientNet-Lite0 looks at; 0 leaves it out.
+        judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
+        second: The second judge; the only one if the data have no labels.
         kept: Samples that are drawn anew at each rate, with the recommended ratio; 0 for none.
         shown: Images on the sheet of the first generator.
         fakes, steps, epochs: See `image_ratios.Effort`.
@@ -58,6 +60,7 @@ class Config:
     pool: int = 20_000
     neighbours: int = 10_000
     judged: int = 4_000
+    second: str = "efficientnet_lite0"
     kept: int = 4_000
     shown: int = 40
     fakes: int = 10_000
@@ -69,6 +72,10 @@ class Config:
             raise InputError("figure-pretrained needs at least one generator, ratio, kind of constant and rate")
         if not all(0 < rate < 1 for rate in self.rates):
             raise InputError(f"rates must be between 0 and 1, got {list(self.rates)}; 1 is always there")
+        for names, known, what in ((self.ratios, RATIOS, "ratio"), (self.constants, CONSTANTS, "kind of constant")):
+            for name in names:
+                lookup(known, name, what)
+        lookup(JUDGES, self.second, "judge")
         if min(self.pool, self.neighbours, self.fakes, self.steps, self.epochs) < 1:
             raise InputError("pool, neighbours, fakes, steps and epochs must be at least 1")
 
@@ -95,6 +102,7 @@ _PAPER = Config(
     pool=50_000,
     neighbours=10_000,
     judged=50_000,
+    second="inception_v3",
     kept=10_000,
     fakes=50_000,
     steps=10_000,
@@ -112,7 +120,15 @@ def _one_generator(config: Config, generator: str, progress: bool | None) -> dic
     from .image_ratios import Effort, distances, fit_ratios, prepare
 
     effort = Effort(config.fakes, config.steps, config.epochs)
-    subject = prepare(generator, effort, pool=config.pool, judged=config.judged, home=config.home, progress=progress)
+    subject = prepare(
+        generator,
+        effort,
+        pool=config.pool,
+        judged=config.judged,
+        second=config.second,
+        home=config.home,
+        progress=progress,
+    )
     budgets = [1 / rate for rate in config.rates]
     fits = fit_ratios(subject, effort, config.ratios, progress=progress)
     found: dict[str, Any] = {}
@@ -255,6 +271,7 @@ def _cell(value: Any) -> str:
     return "–" if value is None else f"{value[0]:.2f} ({-value[1] / value[2]:+.0f})"
 
 
+_ACROSS = 14  # images in a row of the sheet
 _LINES = {
     ("features", "class"): ("#0072B2", "-", "o"),
     ("tuned", "class"): ("#E69F00", "-", "s"),
@@ -269,12 +286,13 @@ _LINES = {
 def plot(record: Record) -> Any:
     """Draw the sheet, then distances and precision and recall against the acceptance rate, for each generator."""
     rows = record.rows
-    drawn = figure(11, 3.9 + 3.0 * len(rows))
-    outer = drawn.subfigures(2, 1, height_ratios=[3.4, 3.0 * len(rows)])
     first = next((row for row in rows if "sheet" in row), None)
+    high = 0.6 + (0.75 * -(-len(first["sheet"]) // _ACROSS) if first else 0)
+    drawn = figure(11, high + 0.6 + 3.0 * len(rows))
+    outer = drawn.subfigures(2, 1, height_ratios=[high, 0.6 + 3.0 * len(rows)])
     if first is not None:
         axes = outer[0].subplots()
-        draw_sheet(axes, first["sheet"], first["shape"], first["kept"], across=14)
+        draw_sheet(axes, first["sheet"], first["shape"], first["kept"], across=_ACROSS)
         axes.set_title(f"{first['row']}: proposals, kept (green) and rejected (red) at one half")
     grid = outer[1].subplots(len(rows), 3, squeeze=False)
     for line, row in zip(grid, rows, strict=True):

@@ -12,5 +12,9 @@ RATIOS = {
 """The ratios that are compared, and what they are called."""
 CONSTANTS = {"global": "one constant", "class": "one per class", "shares": "shares of the data"}
 """How many constants there are, and what that is called."""
-JUDGES = {"classifier": "another classifier", "efficientnet_lite0": "EfficientNet-Lite0"}
+JUDGES = {
+    "classifier": "another classifier",
+    "efficientnet_lite0": "EfficientNet-Lite0",
+    "inception_v3": "Inception-v3, so that it is the FID",
+}
 """Whose features the distances are of; of EfficientNet-Lite0 the 64 principal components of real images."""

@@ -94,7 +94,14 @@ class Fitted(NamedTuple):
 
 
 def prepare(
-    name: str, effort: Effort, *, pool: int, judged: int, home: str = "", progress: bool | None = None
+    name: str,
+    effort: Effort,
+    *,
+    pool: int,
+    judged: int,
+    second: str = "efficientnet_lite0",
+    home: str = "",
+    progress: bool | None = None,
 ) -> Subject:
     """Load or train a generator, fit the classifiers, and make the pool.
 
@@ -103,6 +110,7 @@ def prepare(
         effort: Of which only the epochs count here.
         pool: Proposals.
         judged: How many of them, and of the real images, the second judge looks at; 0 leaves it out.
+        second: The second judge, a key of `JUDGES`.
         home: A folder with generators and data of your own, see `image_gans`. Without labels there is no classifier,
             and only one judge.
         progress: As everywhere.
@@ -115,17 +123,20 @@ def prepare(
     if split["features"].label is not None:
         look = _classifier(effort, split["features"], derived(seed, "features"), progress, features=128)
     seconds = process_time() - begun
-    if split["judge"].label is not None:
-        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, features=64)
-        judges["classifier"] = partial(_seen, judge.features)
-    if judged:
-        judges["efficientnet_lite0"] = _Components(split["judge"].x[:judged], progress)
     source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed, home))
     images, labels = source.propose(np.arange(pool))
     if images.shape[1:] != split["test"].x.shape[1:]:
         made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
         raise InputError(f"{name} makes images of shape {made}, those of the data have {wanted}")
-    most = {"classifier": None, "efficientnet_lite0": judged}
+    if split["judge"].label is not None:
+        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, features=64)
+        judges["classifier"] = partial(_seen, judge.features)
+    if judged:
+        components = None if second == "inception_v3" else _COMPONENTS
+        judges[second] = _Extracted(second, split["judge"].x[:judged], components, progress)
+    if not judges:
+        raise InputError(f"{name} has no labels, so the second judge is the only one: judged must be at least 1")
+    most = {"classifier": None, second: judged}
     real = split["ratio"]
     seen_as = look.predict(real.x) if is_vae and look else real.label
     counts = np.ones(1, dtype=np.int64) if seen_as is None else np.bincount(seen_as)
@@ -291,23 +302,27 @@ class _Logit(nn.Module):  # type: ignore[misc]
         return found if found.ndim == 1 else found[:, -1]
 
 
-class _Components:
-    """The principal components of real images in the features of EfficientNet-Lite0.
+class _Extracted:
+    """Named features of images, or the principal components of real images in them.
 
-    Of 1280 features a Fréchet distance needs more samples than are kept; the components are those of images that no
-    distance is of.
+    A Fréchet distance of 1280 features needs more samples than a small budget keeps of some thousands. The components
+    are those of images that no distance is of.
     """
 
-    def __init__(self, real: Floats, progress: bool | None) -> None:
-        self.progress = progress
-        x = np.asarray(extract(real, "efficientnet_lite0", progress=progress), dtype=np.float64)
-        self.mean = x.mean(axis=0)
-        self.axes = np.linalg.svd(x - self.mean, full_matrices=False)[2][:_COMPONENTS].T
+    def __init__(self, name: str, real: Floats, components: int | None, progress: bool | None) -> None:
+        self.name, self.progress = name, progress
+        self.basis: tuple[Floats, Floats] | None = None
+        if components is not None:
+            x = self(real)
+            mean = x.mean(axis=0)
+            self.basis = mean, np.linalg.svd(x - mean, full_matrices=False)[2][:components].T
 
     def __call__(self, images: Any) -> Floats:
-        x = np.asarray(extract(np.asarray(images), "efficientnet_lite0", progress=self.progress), dtype=np.float64)
-        found: Floats = (x - self.mean) @ self.axes
-        return found
+        x: Floats = np.asarray(extract(np.asarray(images), self.name, progress=self.progress), dtype=np.float64)
+        if self.basis is not None:
+            mean, axes = self.basis
+            x = (x - mean) @ axes
+        return x
 
 
 def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None, *, features: int) -> Any:

@@ -126,6 +126,18 @@ _ALL = (
         "90 s",
     ),
     Entry(
+        "figure-pretrained",
+        "Figure 5",
+        "GANs of clothes: OBRS and DRS, three ratios, three kinds of constants, at every acceptance rate",
+        "20 min",
+    ),
+    Entry(
+        "ratio-evidence",
+        BEYOND,
+        "digits and clothes: which ratio and which constants pay, by two judges that never saw them",
+        "30 min",
+    ),
+    Entry(
         "figure-classes",
         BEYOND,
         "digits: what one constant, one per class, and shares keep of the classes of a conditional GAN",
