@@ -329,13 +329,13 @@ def image_recipe():
     rows = []
     for row in record["rows"]:
         cells = [
-            _gain(row["ratios"], "features", "class", "classifier", f"{rule} {k}")
+            _gain(row["ratios"], "outputs", "class", "classifier", f"{rule} {k}")
             for rule in ("obrs", "drs")
             for k in budgets
         ]
-        seconds = row["seconds"] + row["ratios"]["features"]["seconds"]
-        loss = row["ratios"]["features"]["log_loss"]
-        base = row["ratios"]["features"]["cells"]["class"]["classifier"]["model 1"][0]
+        seconds = row["seconds"] + row["ratios"]["outputs"]["seconds"]
+        loss = row["ratios"]["outputs"]["log_loss"]
+        base = row["ratios"]["outputs"]["cells"]["class"]["classifier"]["model 1"][0]
         rows.append([row["row"], f"{base:.2f}", *cells, f"{loss:.2f}", f"{seconds:.0f}"])
     head = ["generator", "distance", *(f"{rule}, K = {k}" for rule in ("OBRS", "DRS") for k in budgets)]
     return _table([*head, "log-loss", "CPU s"], rows)

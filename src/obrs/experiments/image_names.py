@@ -6,7 +6,8 @@ RATIOS = {
     "own": "the GAN's own critic",
     "tuned": "the critic, trained further",
     "pixels": "a network on pixels",
-    "features": "features of a classifier",
+    "features": "last layer of a classifier",
+    "outputs": "outputs of a classifier",
     "gradients": "features without labels",
 }
 """The ratios that are compared, and what they are called."""

@@ -63,7 +63,7 @@ class Subject:
         seed: Its number, and the seed of the networks that look at it.
         source: What proposes.
         split: The parts of its data.
-        look: The classifier whose features ratios see, None if the data have no labels.
+        look: The classifier whose last layer or outputs ratios see, None if the data have no labels.
         judges: From images to the features of each judge.
         pool, labels: Proposals, and their classes.
         spread, truth: What each judge sees of the pool, maybe of its first part, and of the test images.
@@ -121,7 +121,7 @@ def prepare(
     judges: dict[str, Callable[[Any], Floats]] = {}
     look, begun = None, process_time()
     if split["features"].label is not None:
-        look = _classifier(effort, split["features"], derived(seed, "features"), progress, features=128)
+        look = _classifier(effort, split["features"], derived(seed, "features"), progress, width=32, features=128)
     seconds = process_time() - begun
     source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed, home))
     images, labels = source.propose(np.arange(pool))
@@ -129,7 +129,7 @@ def prepare(
         made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
         raise InputError(f"{name} makes images of shape {made}, those of the data have {wanted}")
     if split["judge"].label is not None:
-        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, features=64)
+        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, width=16, features=64)
         judges["classifier"] = partial(_seen, judge.features)
     if judged:
         components = None if second == "inception_v3" else _COMPONENTS
@@ -194,6 +194,7 @@ def fit_ratios(
     }
     if subject.look is not None:
         ways["features"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look.features)
+        ways["outputs"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look)
     if isinstance(source, _Gan):
         head = _Logit(source.gan.critic)
         ways["own"] = lambda: Fitted(partial(_scores, head, with_label), float("nan"), 0.0)
@@ -325,10 +326,10 @@ class _Extracted:
         return x
 
 
-def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None, *, features: int) -> Any:
+def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None, *, width: int, features: int) -> Any:
     with own_noise() as reseed:
         reseed(seed)
-        net = small_classifier(part.x.shape[2], width=16, features=features)
+        net = small_classifier(part.x.shape[2], width=width, features=features)
     epochs = effort.epochs * (10 if len(part.x) < 1000 else 1)
     return fit_classifier(part.x, part.label, network=net, epochs=epochs, seed=seed, progress=progress)
 

@@ -1,9 +1,9 @@
 """Which ratio, and which constants, buy something on real images: a factorial of both, judged by networks of their own.
 
-The ratio is fitted on pixels, on the features of a classifier, on features without labels, or is that of the GAN's own
-critic, as it is or trained further. One constant for all, one per class, or shares as in the data. `image_ratios` says
-which images are used for what. The recipe was chosen on the generators with number 0; the others confirm it. The paper
-has no such table.
+The ratio is fitted on pixels, on the last layer of a classifier or on its outputs, on features without labels, or is
+that of the GAN's own critic, as it is or trained further. One constant for all, one per class, or shares as in the
+data. `image_ratios` says which images are used for what. The recipe was chosen on the generators with number 0; the
+others confirm it. The paper has no such table.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Config:
     budgets: tuple[float, ...] = (1.5, 2.6, 5.0)
     pool: int = 10_000
     judged: int = 4_000
-    fakes: int = 10_000
+    fakes: int = 15_000
     steps: int = 800
     epochs: int = 8
 
@@ -78,14 +78,14 @@ def render(record: Record) -> str:
     budgets = [f"{k:g}" for k in record.config["budgets"]]
     lines = ["change of the Fréchet distance in % of that of the model, ± one standard error"]
     for judge, title in JUDGES.items():
-        if not any(judge in _cells(row, "features", "class") for row in record.rows):
+        if not any(judge in _cells(row, "outputs", "class") for row in record.rows):
             continue
         lines += ["", f"OBRS, judged by {title}", *_head(budgets)]
         for row in record.rows:
             lines.append(f"{row['row']}, distance {_base(row, judge):.2f}")
             lines += [_line(RATIOS[ratio], row, ratio, judge, "obrs", budgets) for ratio in row["ratios"]]
-        lines += ["", f"DRS with {RATIOS['features']}, judged by {title}", *_head(budgets)]
-        lines += [_line(row["row"], row, "features", judge, "drs", budgets) for row in record.rows]
+        lines += ["", f"DRS with {RATIOS['outputs']}, judged by {title}", *_head(budgets)]
+        lines += [_line(row["row"], row, "outputs", judge, "drs", budgets) for row in record.rows]
     return "\n".join(lines)
 
 
@@ -111,14 +111,14 @@ def _cells(row: dict[str, Any], ratio: str, constant: str) -> dict[str, Any]:
 
 def _base(row: dict[str, Any], judge: str) -> float:
     """Return the distance of the model as it is."""
-    return float(_cells(row, "features", "class")[judge]["model 1"][0])
+    return float(_cells(row, "outputs", "class")[judge]["model 1"][0])
 
 
 def plot(record: Record) -> Any:
     """Draw the change of the distance for each ratio and kind of constant, a point per generator."""
     budgets = sorted(record.config["budgets"])
     budget = f"{budgets[len(budgets) // 2]:g}"
-    judges = [judge for judge in JUDGES if any(judge in _cells(row, "features", "class") for row in record.rows)]
+    judges = [judge for judge in JUDGES if any(judge in _cells(row, "outputs", "class") for row in record.rows)]
     drawn = figure(11, 3.6 * len(judges) + 1)
     grid = drawn.subplots(len(judges), len(CONSTANTS), sharey=True, sharex=True, squeeze=False)
     names = list(RATIOS)
@@ -131,7 +131,7 @@ def plot(record: Record) -> Any:
                     if found is None:
                         continue
                     where, reach = (100 * part / _base(row, judge) for part in (found[1], 1.96 * found[2]))
-                    label = row["row"] if ratio == "features" else None
+                    label = row["row"] if ratio == "outputs" else None
                     at = names.index(ratio) + shift
                     panel.errorbar(min(where, _MOST), at, xerr=reach, fmt="o", ms=4, color=f"C{step}", label=label)
                     if where > _MOST:

@@ -128,7 +128,7 @@ _ALL = (
     Entry(
         "figure-pretrained",
         "Figure 5",
-        "GANs of clothes: OBRS and DRS, three ratios, three kinds of constants, at every acceptance rate",
+        "GANs of clothes: OBRS and DRS, four ratios, three kinds of constants, at every acceptance rate",
         "20 min",
     ),
     Entry(

@@ -275,17 +275,23 @@ def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
     return CriticFeatures(_settled(critic), layer)
 
 
-def classifier_features(images: Any, labels: Any, *, epochs: int = 2, seed: int = 0) -> CriticFeatures:
-    """Fit a small classifier, and return what its last layer sees: 48 features that a class depends on.
+def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int = 0) -> Any:
+    """Fit a small classifier and return it. Its outputs, one number per class, are the features.
 
-    It takes seconds. The classifier need not be good, but it must not know what the model knows: use images that the
+    Few features that a class depends on are better than many. In the 128 numbers of the layer before, which
+    `critic_features` of the classifier are, data and model differ so much that a budget is spent on details.
+
+    It takes seconds. The classifier need not be the best, but it must not know what the model knows: use images that the
     model was not trained on, and others than those that the ratio is fitted on.
 
     Args:
         images: Real images in the form that `refit` gets, floats `(n, channels, side, side)`, NumPy or torch.
         labels: Their classes from 0 on, shape `(n,)`.
-        epochs: Passes over the images.
+        epochs: Passes over the images; 8 are for some thousands, use more for some hundred.
         seed: Decides the initial weights and the order.
+
+    Returns:
+        A torch module, `obrs.models.classifier.Classifier`; its `predict` gives classes for models without labels.
 
     Example:
         >>> from obrs.data.images import load
@@ -293,7 +299,7 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 2, seed: int 
         >>> features = classifier_features(digits.train[:500], digits.train_labels[:500])
         >>> import torch
         >>> features(torch.as_tensor(digits.test[:3])).shape
-        torch.Size([3, 48])
+        torch.Size([3, 10])
     """
     from ..models.classifier import fit_classifier, small_classifier
 
@@ -306,5 +312,5 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 2, seed: int 
         raise InputError(f"labels must be {len(images)} integers, one per image, got {got}")
     with own_noise() as reseed:
         reseed(seed)
-        network = small_classifier(shape[1], shape[0], int(labels.max()) + 1, width=12, features=48)
-    return critic_features(fit_classifier(images, labels, network=network, epochs=epochs, seed=seed, progress=False))
+        network = small_classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)
+    return fit_classifier(images, labels, network=network, epochs=epochs, seed=seed, progress=False)
