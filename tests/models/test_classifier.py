@@ -76,7 +76,7 @@ def test_network_of_the_user_is_trained_in_place():
         (
             torch.zeros(4, 1, 8, 8),
             torch.zeros(3, dtype=int),
-            InputTypeError,
+            InputError,
             "labels must be 4 integers, one per image",
         ),
         (torch.zeros(4, 1, 8, 8), torch.zeros(4), InputTypeError, "labels must be 4 integers, one per image, got"),

@@ -72,6 +72,34 @@ def test_samples_of_the_fit_are_not_held_out():
     assert "100 of 300 held-out samples were in the fit" in found.reason
 
 
+def test_its_page_does_not_contradict_its_headline():
+    real = samples(500, 1, shift=1.0)
+    page = str(diagnose_model(real_train=real[:300], real_test=real[200:], propose=propose, log_ratio=exact))
+    assert page.startswith("UNTESTABLE: 100 of 300")
+    assert "FIT" not in page
+
+
+def test_its_fakes_are_not_those_of_a_fit():
+    refit = pytest.importorskip("obrs.ratios.refit")
+    pytest.importorskip("torch")
+    used = {"fit": set(), "doctor": set()}
+
+    def noted(who):
+        def make(ids):
+            used[who].update(ids.tolist())
+            return propose(ids)
+
+        return make
+
+    real = samples(1000, 1, shift=1.0)
+    members = refit.Ensemble((refit.Head(lambda x: x), refit.Head(lambda x: x[:, :1])))
+    fitted = refit.refit(real[:500], noted("fit"), members, steps=20, batch_size=64, progress=False)
+    diagnose_model(real_train=real[:500], real_test=real[500:], propose=noted("doctor"), log_ratio=fitted)
+    assert used["fit"]
+    assert len(used["doctor"]) == 1000
+    assert not used["fit"] & used["doctor"]
+
+
 def test_labels_come_along():
     x, label = samples(600, 1, shift=1.0), np.arange(600) % 3
     found = diagnose_model(

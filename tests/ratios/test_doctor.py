@@ -11,7 +11,7 @@ import pytest
 from planted import FAULTS, kl_removed
 
 import obrs.ratios.calibration
-from obrs import Profile
+from obrs import Budgeted, Profile
 from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
 from obrs.ratios.at_budget import binned_log_ratio, lower_bound
 from obrs.ratios.doctor import diagnose
@@ -350,7 +350,7 @@ def test_divergence_left_agrees_with_quadrature():
     at = diagnose(*normals(40_000, 40_000), K).at_budget
     assert at.log_c == pytest.approx(low, abs=0.03)
     for key, value in truth.items():
-        promised, at_least = at.left[key]
+        promised, at_least, _ = at.left[key]
         error = (promised.high - promised.low) / 2 / 1.96
         assert promised.value == pytest.approx(value, abs=4 * error), key
         assert error < 0.2 * value
@@ -693,3 +693,52 @@ def test_the_page_says_how_much_of_the_divergence_a_budget_can_remove():
     assert " ".join(line.split()) in " ".join(str(diagnose(real, fake, 2.6)).split())
     assert not any("removes at most" in note for note in diagnose(real, fake, 20).notes)
     assert not any("removes at most" in note for note in diagnose(-real, -fake, 2.6).notes)  # says nothing of nats
+
+
+class TestPromises:
+    """What the fakes promise is corrected by a repair, and withheld where there is no reason to believe it."""
+
+    @pytest.mark.parametrize("name", ["three times too steep", "three times too flat", "base 10", "probabilities"])
+    def test_a_repair_corrects_them(self, name):
+        at = diagnose(*FAULTS[name](20_000, np.random.default_rng(1))[:2], K).at_budget
+        real, fake, true_real, _ = FAULTS[name](400_000, np.random.default_rng(2))
+        rule = Budgeted(at.log_c)
+        log_u = true_real - rule(real) + np.log(np.mean(np.exp(rule(fake))))  # of target to kept, under the target
+        promised = at.left["kl"].promised
+        assert promised.value == pytest.approx(np.mean(log_u), rel=0.1)
+        assert promised.low < np.mean(log_u) + 4 * np.std(log_u) / sqrt(400_000)
+        assert at.left["tv"].promised.value == pytest.approx(np.mean(np.maximum(1 - np.exp(-log_u), 0)), rel=0.1)
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("tanh", "the ratio is unfit"),
+            ("no overlap", "the ratio is untestable"),
+            ("30 % missing", "support is missing"),
+        ],
+    )
+    def test_they_are_withheld_with_the_reason(self, name, why):
+        diagnosis = diagnose(*FAULTS[name](400, np.random.default_rng(1))[:2], K)
+        assert all(left.promised is None for left in diagnosis.at_budget.left.values())
+        page = [line for line in str(diagnosis).splitlines() if "promised" in line]
+        assert len(page) == 3
+        assert all(line.endswith(f"withheld: {why}") for line in page)
+
+    def test_a_heavy_tail_is_marked(self):
+        diagnosis = diagnose(*FAULTS["exact, 4 apart"](2000, np.random.default_rng(1))[:2], K)
+        assert diagnosis.verdict == "fit"
+        marks = {row["name"]: row["mark"] for row in diagnosis.rows()}
+        assert marks["kl, promised"] == "~"
+
+    def test_nothing_is_called_wrong_where_nothing_can_be_tested(self):
+        diagnosis = diagnose(*FAULTS["no overlap"](2000, np.random.default_rng(1))[:2], K)
+        wrong = {row["name"] for row in diagnosis.rows() if row["mark"] == "!"}
+        assert wrong == {"kl, promised", "js, promised", "tv, promised"}
+
+    def test_picture_says_which_not_to_believe(self):
+        pytest.importorskip("matplotlib")
+        from obrs.ratios.plotting import plot_diagnosis
+
+        for name, label in (("exact, 1 apart", "promised as it is"), ("tanh", "promised as it is: do not believe it")):
+            left = plot_diagnosis(diagnose(*FAULTS[name](400, np.random.default_rng(1))[:2], K)).axes[3]
+            assert label in [line.get_label() for line in left.lines]

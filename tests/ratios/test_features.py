@@ -220,8 +220,11 @@ class TestClassifierFeatures:
             ((digits[:, 0], 4), r"images must be .* got shape \(1500, 8, 8\)"),
             ((digits, 4), "labels must be 1500 integers, one per image, got int"),
             ((digits, np.zeros(7, int)), r"labels must be 1500 integers, one per image, got shape \(7,\)"),
+            ((digits, np.full(1500, -1)), ".* one per image, from 0 on; got -1"),
+            ((digits, np.full(1500, "a")), ".* one per image, got <U1; number them with .*"),
+            ((digits[:0], np.zeros(0, int)), "images must be at least one, got none"),
         ]:
-            with pytest.raises(InputError, match=f"^{message}$"):
+            with pytest.raises((InputError, InputTypeError), match=f"^{message}$"):
                 classifier_features(*arguments)
 
 
@@ -301,6 +304,16 @@ BAD = {
         {"features": lambda x: torch.where(x[:, 2:] < 0.1, torch.nan, x[:, :2] + 0 * x[:, 2:].abs())},
         InputError,
         "NaN or infinite among",
+    ),
+    "NaN of one fake in a thousand": (
+        {"features": lambda x: torch.where((x[:, 2:3] < 25) & (x[:, :1].abs() < 1e-3), torch.nan, x[:, :2])},
+        InputError,
+        r"features of propose has \d+ NaN or infinite among",
+    ),
+    "another number in another batch": (
+        {"features": lambda x: x[:, : 2 if len(x) == 512 else 3]},
+        InputError,
+        "as many numbers for every sample, got 2 and 3 in different batches",
     ),
     "another number": ({"features": changing}, InputError, "features must have 2 numbers per sample, as before, got 3"),
     "no array": ({"features": lambda x: [1.0]}, InputTypeError, r"must return an array of shape \(512, k\), got list"),

@@ -13,7 +13,7 @@ from ..fitting.loop import fit
 from ..fitting.seeds import own_noise
 from ..types import Array
 
-__all__ = ["Classifier", "fit_classifier", "small_classifier"]
+__all__ = ["Classifier", "check_classes", "fit_classifier", "small_classifier"]
 
 _BLOCK = 1024  # images at a time, where no gradient is wanted
 
@@ -115,13 +115,13 @@ def fit_classifier(
         >>> fit_classifier(x, y, epochs=2).accuracy(x, y)
         1.0
     """
-    x, y = torch.as_tensor(real), torch.as_tensor(labels)
+    x = torch.as_tensor(real)
     if x.ndim != 4 or not len(x) or not x.is_floating_point():
         raise InputError(
             f"real must be float images of shape (n, channels, size, size), got {tuple(x.shape)} {x.dtype}"
         )
-    if y.shape != (len(x),) or y.is_floating_point():
-        raise InputTypeError(f"labels must be {len(x)} integers, one per image, got {tuple(y.shape)} {y.dtype}")
+    check_classes(labels, len(x))
+    y = torch.as_tensor(labels)
     if not torch.isfinite(x).all():
         raise InputError(f"real must be finite, {int((~torch.isfinite(x)).sum())} of {x.numel()} values are not")
     generator = torch.Generator().manual_seed(seed)
@@ -143,6 +143,25 @@ def fit_classifier(
         net.train()
         fit(loss, optimiser, steps, schedule=schedule, progress=progress)
     return net.eval()
+
+
+def check_classes(labels: Any, n: int) -> None:
+    """Raise unless labels are n integers from 0 on.
+
+    Example:
+        >>> check_classes([0, 2, -1], 3)
+        Traceback (most recent call last):
+        obrs.errors.InputError: labels must be 3 integers, one per image, from 0 on; got -1
+    """
+    wanted = f"labels must be {n} integers, one per image"
+    found: Any = labels if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if tuple(found.shape) != (n,):
+        raise InputError(f"{wanted}, got {f'shape {tuple(found.shape)}' if found.ndim else type(labels).__name__}")
+    if found.is_floating_point() if isinstance(found, torch.Tensor) else found.dtype.kind not in "iu":
+        number = "; number them with np.unique(labels, return_inverse=True)[1]"
+        raise InputTypeError(f"{wanted}, got {found.dtype}{number}")
+    if n and int(found.min()) < 0:
+        raise InputError(f"{wanted}, from 0 on; got {int(found.min())}")
 
 
 def _blocks(x: Array) -> list[Array]:

@@ -2,10 +2,11 @@
 
 Three numbers need no true ratio. The KL that rejection removes is `E_P[log a] - log Z` for every rule. A lower bound of
 any divergence that is left comes from counts in bins of the score. And which decisions a repair would change is seen by
-making them. What the profile of the fakes promises is shown beside them, and withheld where they contradict it.
+making them. What the fakes promise, with a repair taken for the truth, is shown beside them, and withheld where they
+contradict it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, log, nan, sqrt
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ from ..divergences import FDivergence, divergence
 from ..profile import Profile
 from .evidence import ERRORS, TOLERATED, Estimate, Floats, Pair, reliability
 
-__all__ = ["LEFT", "AtBudget", "Left", "binned_log_ratio", "lower_bound", "removed_terms"]
+__all__ = ["LEFT", "AtBudget", "Left", "binned_log_ratio", "kept_profile", "lower_bound", "removed_terms"]
 
 LEFT = ("kl", "js", "tv")
 """The divergences that a diagnosis follows, keys of `DIVERGENCES`."""
+_LEAST_LOG = -600.0  # of a weight: as far as a float goes, with room for sums of 1/a
 _IN_BIN = 10  # samples of each kind, at least, in a bin of the lower bound
 
 
@@ -27,14 +29,17 @@ class Left(NamedTuple):
     """A divergence between target and kept samples.
 
     Attributes:
-        promised: Computed from the fake scores alone, as if they were true log-ratios. None if held-out samples show
-            that more is left.
+        promised: Computed from the fake scores alone, as if they were true log-ratios, or would be with the repair.
+            None if held-out samples show that more is left, and if there is no reason to believe it: the ratio is
+            unfit or untestable, or support is missing.
         at_least: A lower bound, measured on held-out real and fake samples. Its interval is that of the bound: the
             divergence itself may be above it. Differences that the scores cannot see are not in it.
+        unreliable: Whether the tail of the ratios is too heavy for the promise and its interval.
     """
 
     promised: Estimate | None
     at_least: Estimate
+    unreliable: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,11 +114,13 @@ class AtBudget:
                 gain, error = _difference((after[0] - before[0], after[1] - before[1]))
             harmless = harmless and not gain > max(ERRORS * error, TOLERATED * log(budget))
         binned = binned_log_ratio(sample, rng)
+        promises = row if repair is None else kept_profile(sample[1], log_c, reference[1]).plan([1.0])[0]
         left = {}
         for key in LEFT:
-            promised = _estimate(row, key)
+            promised = _estimate(promises, key)
             least = lower_bound(key, sample, log_c, binned)
-            left[key] = Left(None if least.low > promised.high else promised, least)
+            unreliable = key in promises["unreliable"].split()
+            left[key] = Left(None if least.low > promised.high else promised, least, unreliable)
         return cls(
             log_c=log_c,
             rate=_estimate(row, "rate"),
@@ -128,6 +135,33 @@ class AtBudget:
             left=left,
             harmless=harmless,
         )
+
+    def without_promises(self) -> "AtBudget":
+        """Return the same, with what the fakes promise withheld."""
+        return replace(self, left={key: left._replace(promised=None) for key, left in self.left.items()})
+
+
+def kept_profile(scores: Floats, log_c: float, calibrated: Floats) -> Profile:
+    """Return the profile of what a rule keeps, with its own log-ratio log u = log r + log Z - log a to the target.
+
+    Args:
+        scores: The log-ratios of fakes that the rule uses.
+        log_c: Its constant.
+        calibrated: What is taken for their true log-ratios.
+
+    Example:
+        >>> fake = np.random.default_rng(0).normal(-0.5, 1, 4000)
+        >>> exact, log_c = Profile(fake), Profile(fake).log_c(2.0)
+        >>> round(exact.divergence("kl", 2.0) - kept_profile(fake, log_c, fake).divergence("kl"), 9) + 0.0
+        0.0
+        >>> log_c = Profile(3 * fake).log_c(2.0)
+        >>> kept_profile(3 * fake, log_c, fake).divergence("kl") > exact.divergence("kl", 2.0)
+        True
+    """
+    log_a = _log_kept(scores, log_c)
+    possible = log_a > -np.inf
+    log_a = np.maximum(log_a[possible], _LEAST_LOG)
+    return Profile(calibrated[possible] - log_a, np.exp(log_a))
 
 
 def removed_terms(scores: Pair, log_c: float, budget: float) -> Pair:

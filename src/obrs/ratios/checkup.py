@@ -6,7 +6,7 @@ those that the ratio was fitted on, and those that it never saw.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,11 @@ from ..metrics.rows import row_hashes
 from ..sampling.proposals import Batch, leaves, length, map_leaves, propose_batch, score_batch, warn_of_train_mode
 from .doctor import Diagnosis, diagnose
 from .evidence import ERRORS, Estimate, Floats, area_under_curve
+from .task import FIT_IDS
 
 __all__ = ["ModelDiagnosis", "diagnose_model"]
 
-_FRESH = 1 << 40  # ids that no fit has proposed
+_FRESH = FIT_IDS // 2  # below the ids of every fit: a ratio may know the fakes of its fit by heart, too
 _FEWEST = 1000  # proposals; of a few held-out samples more fakes still make better use
 _BATCH = 512
 
@@ -32,7 +33,8 @@ class ModelDiagnosis:
     """What `diagnose_model` found; printed, it is a page of text.
 
     Args:
-        held_out: The diagnosis by held-out real samples. It is the one that counts.
+        held_out: The diagnosis by held-out real samples. It is the one that counts; "untestable" if they were not
+            held out.
         trained_on: The diagnosis that the samples of the fit would have given.
         memory: Probability that a sample of the fit scores above a held-out one; 0.5 if the ratio learned none by
             heart.
@@ -49,14 +51,12 @@ class ModelDiagnosis:
     @property
     def verdict(self) -> str:
         """The verdict by held-out samples; "untestable" if they were not held out."""
-        return "untestable" if self.shared else self.held_out.verdict
+        return self.held_out.verdict
 
     @property
     def reason(self) -> str:
         """Why, in a sentence."""
-        if self.shared:
-            return f"{self.shared} of {self.held_out.n_real} held-out samples were in the fit: hold others out"
-        if not self.memorised:
+        if self.shared or not self.memorised:
             return self.held_out.reason
         claimed, found = self.trained_on.at_budget.removed.value, self.held_out.at_budget.removed.value
         worth = f"they claim that {claimed:.2g} nats of KL are removed, held-out samples show {found:.2g}"
@@ -69,8 +69,9 @@ class ModelDiagnosis:
             f"{self.verdict.upper()}: {self.reason}",
             f"samples of the fit score above held-out ones with probability {area}",
             "",
+            str(self.held_out),
         ]
-        return "\n".join(lines) + str(self.held_out)
+        return "\n".join(lines)
 
 
 def diagnose_model(
@@ -90,7 +91,7 @@ def diagnose_model(
     Args:
         real_train: The real samples that it was fitted on: an array, or a tuple or dict of arrays.
         real_test: Real samples that it never saw.
-        propose: `propose(ids)`, which is asked for ids from 2^40 on, that no fit has seen; or fakes that were held out.
+        propose: `propose(ids)`, which is asked for ids from 2^39 on, that no fit has seen; or fakes that were held out.
         log_ratio: Scores a batch, shape `(n,)`.
         budget: Proposals per kept sample.
         n: How many fakes to make; as many as there are test samples by default, and at least 1000.
@@ -135,12 +136,17 @@ def diagnose_model(
             done += size
     train, test, fake = scores
     memory, z = area_under_curve(np.sort(train), np.sort(test))
+    shared = len(_rows(real_train) & _rows(real_test))
+    held_out = diagnose(test, fake, k, meaning=meaning, seed=seed)
+    if shared:
+        why = f"{shared} of {sizes['real_test']} held-out samples were in the fit: hold others out"
+        held_out = replace(held_out, verdict="untestable", reason=why, repair="", notes=(), missing_support=None)
     return ModelDiagnosis(
-        held_out=diagnose(test, fake, k, meaning=meaning, seed=seed),
+        held_out=held_out,
         trained_on=diagnose(train, fake, k, meaning=meaning, seed=seed),
         memory=memory,
         memorised=z > ERRORS,
-        shared=len(_rows(real_train) & _rows(real_test)),
+        shared=shared,
     )
 
 

@@ -71,6 +71,7 @@ _FITTED = 100_000  # scores of each kind are enough to fit a map and to check it
 _RATIOS = ("log_ratio", "logit")  # meanings of scores that are log-ratios as they are
 _TURNED = "obrs.diagnose(-log_ratio_real, -log_ratio_fake, budget)"
 _LOGITS = "obrs.ratios.critics.from_logit(logit)"
+_NO_PROMISE = ("unfit", "untestable")  # verdicts on ratios that nobody should believe
 _WIDTH = 80
 _RATIO, _BUDGET, _LEFT = "the log-ratio", "at this budget", "divergence between target and kept"
 _WHAT_TO_DO = (
@@ -241,6 +242,8 @@ def diagnose(
     verdict = _relaxed(verdict, at_budget.harmless)
     after = evidence if repaired is None else Evidence.of(repaired)
     missing = after.missing_support() if verdict.name in ("fit", "repairable") else None
+    if missing is not None or verdict.name in _NO_PROMISE:
+        at_budget = at_budget.without_promises()
     tail_index = evidence.mean_ratio.tail_index
     found = Diagnosis(
         verdict=verdict.name,
@@ -553,6 +556,9 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
     def off(z: float) -> str:
         return _if(curve.off and abs(z) > ERRORS)
 
+    def doubt(wrong: bool) -> str:  # without overlap there is nothing to calibrate with
+        return "~" if wrong and d.verdict == "untestable" else _if(wrong)
+
     rows = [
         _row(_RATIO, "E_Q[r]", d.mean_ratio.estimate, _mark(d.mean_ratio), "≤ 1; below 1: missing support"),
         _row(_RATIO, "E_P[1/r]", d.mean_inverse.estimate, _mark(d.mean_inverse), "≤ 1; below 1: fakes off the data"),
@@ -573,18 +579,22 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_BUDGET, "sure, fake", at.sure_fake, "", "of the fake scores lie beyond"),
         _row(_BUDGET, "rate", at.rate, "", "that a fresh sample would keep"),
         _row(_BUDGET, "ESS, kept", at.ess, "", "per kept sample, with weights"),
-        _row(_BUDGET, "error where a < 1", at.error, _if(at.off), "nats of log a; 0 where a = 1"),
-        _row(_BUDGET, "misjudged", at.misjudged, _if(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
+        _row(_BUDGET, "error where a < 1", at.error, doubt(at.off), "nats of log a; 0 where a = 1"),
+        _row(_BUDGET, "misjudged", at.misjudged, doubt(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
     most = f"of KL, of at most {log(d.budget):.3f} = log K"
     rows.append(_row(_LEFT, "kl, removed", at.removed, _if(at.removed.high < 0), most))
     if at.removed_repaired is not None:
         rows.append(_row(_LEFT, "kl, repaired", at.removed_repaired, "", "removed, with the repair"))
+    source = "profile of the fakes" if d.repaired is None else "fakes, calibrated"
+    withheld = "real samples show more" if d.missing_support is None else "support is missing"
+    withheld = f"the ratio is {d.verdict}" if d.verdict in _NO_PROMISE else withheld
     for key, left in at.left.items():
         if left.promised is None:
-            rows.append(_row(_LEFT, f"{key}, promised", nan, "!", "withheld: real samples show more"))
+            rows.append(_row(_LEFT, f"{key}, promised", nan, "!", f"withheld: {withheld}"))
         else:
-            rows.append(_row(_LEFT, f"{key}, promised", left.promised, "", "by the profile of the fakes"))
+            mark = "~" if left.unreliable else ""
+            rows.append(_row(_LEFT, f"{key}, promised", left.promised, mark, f"by the {source}"))
         rows.append(_row(_LEFT, f"{key}, at least", left.at_least, "", "as far as held-out samples show"))
     return rows
 

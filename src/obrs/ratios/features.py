@@ -66,11 +66,11 @@ class Features:
             x, label = parts(batch)
             return _like(x.new_zeros(0, self.length or 0), label)
         with torch.set_grad_enabled(torch.is_grad_enabled() and batch.requires_grad):
-            return join([self._block(batch[at : at + _BLOCK]) for at in range(0, len(batch), _BLOCK)])
+            return _joined([self._block(batch[at : at + _BLOCK]) for at in range(0, len(batch), _BLOCK)])
 
     def all_of(self, batches: Iterable[Any]) -> Any:
         """Return the features of many samples, computed once, as one batch."""
-        return join([self(batch) for batch in batches])
+        return _joined([self(batch) for batch in batches])
 
     def to(self, device: Any) -> "Features":
         """Return them on another device; a function of your own must be there already."""
@@ -118,6 +118,15 @@ class Features:
 
 def _like(x: Tensor, label: Tensor | None) -> Any:
     return x if label is None else Labelled(x, label)
+
+
+def _joined(found: list[Any]) -> Any:
+    """Return the features of several batches as one; they must be of one length."""
+    lengths = sorted({int(parts(batch)[0].shape[1]) for batch in found})
+    if len(lengths) > 1:
+        each = " and ".join(map(str, lengths))
+        raise InputError(f"features must have as many numbers for every sample, got {each} in different batches")
+    return join(found)
 
 
 def _float32(found: Any, x: Tensor) -> Tensor:
@@ -271,7 +280,7 @@ def critic_features(critic: Any, layer: str | None = None) -> CriticFeatures:
     if layer is None and not linear:
         raise InputError(f"critic has no linear layer; name one of: {', '.join(filter(None, names))}")
     layer = linear[-1] if layer is None else layer
-    lookup(names, layer, "layer of the critic")
+    lookup({name: part for name, part in names.items() if name}, layer, "layer of the critic")
     return CriticFeatures(_settled(critic), layer)
 
 
@@ -301,15 +310,15 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
         >>> features(torch.as_tensor(digits.test[:3])).shape
         torch.Size([3, 10])
     """
-    from ..models.classifier import fit_classifier, small_classifier
+    from ..models.classifier import check_classes, fit_classifier, small_classifier
 
     shape = tuple(images.shape[1:]) if is_array_api_obj(images) else ()
     if len(shape) != 3 or shape[1] != shape[2]:
         got = f"shape {tuple(images.shape)}" if shape else type(images).__name__
         raise InputError(f"images must be float images of shape (n, channels, side, side), got {got}")
-    if not is_array_api_obj(labels) or tuple(labels.shape) != (len(images),):
-        got = f"shape {tuple(labels.shape)}" if is_array_api_obj(labels) else type(labels).__name__
-        raise InputError(f"labels must be {len(images)} integers, one per image, got {got}")
+    if not len(images):
+        raise InputError("images must be at least one, got none")
+    check_classes(labels, len(images))
     with own_noise() as reseed:
         reseed(seed)
         network = small_classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)

@@ -10,6 +10,7 @@ from ..budget import Cut
 from ..errors import InputTypeError, MissingLibraryError
 from ..plotting import COLOURS
 from ..profile import Profile
+from .at_budget import kept_profile
 from .doctor import Diagnosis
 from .evidence import reliability
 
@@ -136,14 +137,20 @@ def _draw_acceptance(axes: Any, d: Diagnosis, low: float, high: float) -> None:
 
 
 def _draw_left(axes: Any, d: Diagnosis, key: str) -> None:
-    profiles = [(Profile(d.raw[1]), _RAW, "-", "promised as it is")]
-    if d.repaired is not None:
-        profiles.append((Profile(d.repaired[1]), _REPAIRED, "--", "promised after the repair"))
-    lowest = max(1.0, max(1 / p.possible for p, *_ in profiles) * (1 + 1e-9))  # the smallest feasible budget
+    left, scores = d.at_budget.left[key], d.raw[1]
+    before, after = Profile(scores), None if d.repaired is None else Profile(d.repaired[1])
+    lowest = max(1.0, max(1 / p.possible for p in (before, after or before)) * (1 + 1e-9))  # smallest feasible budget
     grid = np.geomspace(lowest, max(2 * d.budget, 1.5 * lowest, 4.0), 60)
-    for profile, colour, style, label in profiles:
-        axes.plot(grid, [profile.divergence(key, k) for k in grid], color=colour, ls=style, label=label)
-    left = d.at_budget.left[key]
+    # a repaired ratio is what is believed, also of the rule as it is
+    claimed = [before.divergence(key, k) for k in grid]
+    if d.repaired is not None:
+        believed, used = d.repaired[1], Profile(scores[: len(d.repaired[1])])
+        claimed = [kept_profile(scores[: len(believed)], used.log_c(k), believed).divergence(key) for k in grid]
+    label = "promised as it is" if left.promised is not None else "promised as it is: do not believe it"
+    axes.plot(grid, claimed, color=_RAW, ls="-" if left.promised is not None else ":", label=label)
+    if after is not None:
+        repaired = [after.divergence(key, k) for k in grid]
+        axes.plot(grid, repaired, color=_REPAIRED, ls="--", label="promised after the repair")
     value, low, high = left.at_least
     if np.isfinite(value):
         error = [[max(value - low, 0.0)], [max(high - value, 0.0)]]

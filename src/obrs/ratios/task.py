@@ -28,6 +28,7 @@ from .labelled import Form, Labelled, check_labels, form_of, join, label_tensor,
 
 __all__ = [
     "FILE",
+    "FIT_IDS",
     "Task",
     "Tensor",
     "check_numbers",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 FILE = "a file of a fitted ratio"
-_FRESH_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
+FIT_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
 _MEMBER_IDS = 2**36  # ids for each member of an ensemble
 _FEWEST = 50  # held-out samples of each kind
 _BLOCK = 8192
@@ -100,6 +101,7 @@ class _Proposed:
                 self.form.check_known(label, "propose")
             batch = to_batch(x if label is None else (x, label), self.device)
             batches.append(batch if self.features is None else self.features(batch))
+            check_numbers(parts(batches[-1])[0], "propose" if self.features is None else "features of propose")
         return batches[0] if len(batches) == 1 else join(batches)
 
     def member(self, number: int, seed: int) -> "_Proposed":
@@ -280,10 +282,9 @@ def prepare(
         held_fake = to_batch(take(example, held_fake_rows), device)
     else:
         shape = tuple(_x(example).shape[1:])
-        fake = _Proposed(propose, _FRESH_IDS, shape, form, device, batch_size, seen)
+        fake = _Proposed(propose, FIT_IDS, shape, form, device, batch_size, seen)
         held_fake = _held_proposals(fake, len(held_rows), seed)
-        for part in parts(held_fake):
-            check_numbers(part, "propose" if seen is None else "features of propose")
+        check_numbers(parts(held_fake)[1], "the label of propose")
         probe = held_fake[:_PROBE]
         if seen is not None:
             probe = _held_proposals(replace(fake, features=None), len(held_rows), seed, _PROBE)
@@ -432,7 +433,7 @@ def _example(propose: Any, form: Form) -> tuple[bool, Any]:
         batch = propose
     else:
         with torch.random.fork_rng(devices=[]):
-            batch = propose_batch(propose, np.arange(_FRESH_IDS, _FRESH_IDS + 2))
+            batch = propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 2))
     x, label = form.read(batch, "propose", "real")
     if given:
         _check_set(x, "propose")

@@ -1,0 +1,196 @@
+"""Every script of `examples/` is run, and what it prints is true; so is what the guide says that it prints."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from math import hypot, log, sqrt
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+LONG = {"minimal"}  # it also draws a figure
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "NO_COLOR": "1"}
+
+
+def numbers(line):
+    return [float(found) for found in NUMBER.findall(line)]
+
+
+def words(text):
+    """The text without its numbers and spaces."""
+    return NUMBER.sub("#", text).split()
+
+
+def of_share(share, n):
+    """Four standard errors of a share that was counted among n."""
+    return 4 * sqrt(share * (1 - share) / n)
+
+
+def of_budget(budget, n, pilot):
+    """Four standard errors, at most, of the proposals per kept sample, with c fitted on a pilot."""
+    return 4 * budget * sqrt((1 - 1 / budget) * (1 / n + budget / pilot))
+
+
+# One function for each script: what must be true of the lines that it prints.
+
+
+def torch_gan(lines):
+    (near, left), (_, near_kept, left_kept) = numbers(lines[0]), numbers(lines[1])[-3:]
+    assert abs(numbers(lines[1])[1] - 3) < of_budget(3, 5000, 4096)
+    assert near_kept - near > 100 * hypot(of_share(near / 100, 5000), of_share(near_kept / 100, 5000))
+    assert 0.2 < left - left_kept < log(3) + 0.05  # a budget removes at most log K; 0.05 is for the cells
+
+
+def conditional_shares(lines):
+    real, none, one, each, shares = ([float(x) for x in line.split("%")[1].split()] for line in lines[1:])
+
+    def drift(row):
+        return max(abs(a - b) for a, b in zip(row[:10], real, strict=True))
+
+    tolerance = 100 * hypot(of_share(0.1, 2000), 0.1 * of_budget(4, 1e9, 4096 / 10) / 4)
+    assert drift(shares) < tolerance
+    assert max(abs(a - 10) for a in each[:10]) < tolerance
+    assert drift(one) > 2 * max(drift(none), drift(shares))
+    assert one[10] > max(none[10], each[10], shares[10])
+
+
+def diffusers_scorer(lines):
+    right, (share, n), (one_in, kept, n_kept) = numbers(lines[0])[0], numbers(lines[1]), numbers(lines[2])[-3:]
+    assert right > 90
+    assert one_in == 8
+    assert kept - share > 100 * hypot(of_share(share / 100, n), of_share(kept / 100, n_kept))
+
+
+def log_densities(lines):
+    before, after = numbers(lines[0])
+    kept, proposed, worth = numbers(lines[1])
+    assert 0 < before - after < log(4)
+    assert abs(proposed / kept - 4) < of_budget(4, kept, 20_000)
+    assert 0.5 * kept < worth < kept
+    (exact,), plain, unbiased = (numbers(line.replace("95 %", "")) for line in lines[2:])
+    assert plain[2] < exact, "what is kept is not the target"
+    assert unbiased[1] < exact < unbiased[2]
+
+
+def scored_folder(lines):
+    assert numbers(lines[0]) == [200, 1000]
+    folder, chosen = (share / 100 for share in numbers(lines[1]))
+    assert abs(folder - 0.5) < of_share(0.5, 1000)
+    assert folder - chosen > hypot(of_share(folder, 1000), of_share(chosen, 200))
+
+
+def jit_accept(lines):
+    n, proposed, one_in, budget = (numbers(lines[0])[i] for i in (0, 1, 3, 5))
+    assert abs(proposed / n - one_in) < 0.01
+    assert abs(one_in - budget) < of_budget(budget, n, 20_000)
+    near, near_kept = (numbers(line)[0] / 100 for line in lines[1:3])
+    assert near_kept - near > hypot(of_share(near, n), of_share(near_kept, n))
+    assert [numbers(line)[-1] for line in lines[1:3]] == [8, 8]
+    assert numbers(lines[3]) == [0, n]
+
+
+def signed_weights(lines):
+    lifetime, net = numbers(lines[0])[1], sqrt(numbers(lines[3])[1])
+    (_, total, mean, error), (n, total_kept, mean_kept, error_kept) = map(numbers, lines[1:3])
+    assert n == 2000
+    assert abs(total_kept - total) < 2 * total / net / n + 0.1  # 2/c, and 1/c is at most the mean of |w| over n
+    assert abs(mean - lifetime) < 4 * error
+    assert abs(mean_kept - lifetime) < 4 * error_kept
+    assert error_kept < error * sqrt(10), "a kept event must be worth more than any event"
+
+
+def minimal(lines):
+    rows = [numbers(line) for line in lines if re.match(r" +\d", line)]
+    assert [row[0] for row in rows] == [1, 1.5, 2, 3, 4]
+    for budget, rate, before, after, *_ in rows[:4]:
+        assert abs(rate - 1 / budget) <= sqrt(2) * of_share(1 / budget, 100_000) + 5e-4
+        assert before - log(budget) < after + 1e-3 <= before + 1e-3
+    assert abs(rows[2][3] - 0.0646) < 1e-3  # by quadrature, as the errata have it
+    assert rows[4][3] == 0
+    assert rows[4][1] > 0.25
+
+
+CHECKS = {
+    check.__name__: check
+    for check in (
+        conditional_shares,
+        diffusers_scorer,
+        jit_accept,
+        log_densities,
+        minimal,
+        scored_folder,
+        signed_weights,
+        torch_gan,
+    )
+}
+SLOW = {"evaluate_fashion"}  # minutes, and data that must be fetched: a test of its own
+
+
+def run(name, *arguments, folder, warnings="error"):
+    command = [sys.executable, "-W", warnings, str(ROOT / "examples" / f"{name}.py"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=os.environ | ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+@cache
+def in_the_guide():
+    """What the guide says that each script prints."""
+    text = (ROOT / "docs" / "guide" / "examples.md").read_text()
+    return dict(re.findall(r"```console\n\$ python examples/(\w+)\.py\n(.*?)```", text, flags=re.DOTALL))
+
+
+def test_every_script_has_an_expectation():
+    assert set(SCRIPTS) == set(CHECKS) | SLOW
+
+
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in LONG])
+def test_scripts_have_at_most_60_lines_and_say_how_they_are_run(name):
+    text = (ROOT / "examples" / f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 60
+    assert f"python examples/{name}.py" in text.split('"""')[1]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_what_a_script_prints_is_right(name, tmp_path):
+    needed = {"diffusers_scorer": "diffusers", "jit_accept": "jax"}
+    pytest.importorskip(needed.get(name, "numpy"))
+    printed = run(name, folder=tmp_path)
+    CHECKS[name](printed.splitlines())
+    assert name in LONG or words(printed) == words(in_the_guide()[name])
+
+
+def test_guide_has_the_output_of_every_short_script():
+    assert set(in_the_guide()) == set(CHECKS) - LONG
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKS if name not in LONG])
+def test_what_the_guide_says_that_a_script_prints_is_right(name):
+    CHECKS[name](in_the_guide()[name].splitlines())
+
+
+@pytest.mark.slow
+def test_evaluate_fashion_says_what_one_constant_per_class_buys(tmp_path):
+    from obrs.data.fetch import is_here
+
+    if not is_here("fashion_mnist"):
+        pytest.skip("Fashion-MNIST is not here: obrs data fetch fashion_mnist")
+    settings = ROOT / "examples" / "train-fashion.toml"
+    train = [sys.executable, "-m", "obrs", "train", str(settings), "--steps", "300", "--out", str(tmp_path / "gan")]
+    subprocess.run(train, check=True, capture_output=True)
+    options = ["--pool", 1500, "--real", 1000]  # a GAN this young is easy to tell from real, and `refit` warns
+    printed = run("evaluate_fashion", tmp_path / "gan", *options, folder=tmp_path, warnings="ignore")
+    assert [line for line in printed.splitlines() if line.startswith("One ")] == [
+        "One constant:",
+        "One per class:",
+        "One per class, another judge:",
+    ]
+    for name in ("evaluate-fashion", "evaluate-fashion-classes", "evaluate-fashion-gradients"):
+        assert (tmp_path / "out" / f"{name}.json").is_file()
+        assert (tmp_path / "out" / f"{name}.png").is_file()
