@@ -316,7 +316,10 @@ def image_ratios(budget="2.6"):
         for ratio, name in RATIOS.items():
             for constant, kind in CONSTANTS.items():
                 cells = [_gain(found, ratio, constant, judge, f"obrs {budget}") for found in rows.values()]
-                body.append([name, kind, *cells])
+                if any(cells):
+                    body.append([name, kind, *cells])
+        if not body:
+            continue
         lines += [f"Judged by {title}, K = {budget}, change in % ± one standard error:", ""]
         lines += [_table(["ratio", "constants", *rows], body), ""]
     return "\n".join(lines[:-1])

@@ -221,6 +221,9 @@ def _sheet(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str
     return {"shape": list(subject.pool.shape[1:]), "sheet": as_text(subject.pool[:n]), "kept": kept.tolist()}
 
 
+_FIRST, _WIDE = 49, 13  # columns of the table
+
+
 def render(record: Record) -> str:
     """Return the distances of every ratio, kind of constant and rate, and what samples that were drawn anew have."""
     rates = record.config["rates"]
@@ -230,15 +233,15 @@ def render(record: Record) -> str:
         if not rows:
             continue
         lines += [f"Fréchet distance, judged by {title}; gain over the model in standard errors in brackets"]
-        lines += [f"{'':44}" + f"{'OBRS':>{11 * len(rates)}}" + f"{'DRS':>{11 * len(rates)}}"]
-        lines += [f"{'acceptance':44}" + "".join(f"{rate:>11g}" for rate in (*rates, *rates))]
+        lines += [f"{'':{_FIRST}}" + "".join(f"{name:>{_WIDE * len(rates)}}" for name in ("OBRS", "DRS"))]
+        lines += [f"{'acceptance':{_FIRST}}" + "".join(f"{rate:>{_WIDE}g}" for rate in (*rates, *rates))]
         for row in rows:
             lines.append(f"{row['row']}, as it is: {_any(row)[judge]['model 1'][0]:.2f}")
             for ratio, found in row["ratios"].items():
                 for constant, cells in found["cells"].items():
                     keys = [f"{rule} {1 / rate:g}" for rule in ("obrs", "drs") for rate in rates]
-                    values = "".join(f"{_cell(cells[judge].get(key)):>11}" for key in keys)
-                    lines.append(f"  {RATIOS[ratio] + ', ' + CONSTANTS[constant]:42}"[:44] + values)
+                    values = "".join(f"{_cell(cells[judge].get(key)):>{_WIDE}}" for key in keys)
+                    lines.append(f"  {RATIOS[ratio] + ', ' + CONSTANTS[constant]:{_FIRST - 2}}" + values)
         lines.append("")
     for row in record.rows:
         for (ratio, constant), near in _near(row).items():
@@ -268,7 +271,7 @@ def _near(row: dict[str, Any]) -> dict[tuple[str, str], Any]:
 
 
 def _cell(value: Any) -> str:
-    return "–" if value is None else f"{value[0]:.2f} ({-value[1] / value[2]:+.0f})"
+    return "–" if value is None else f"{value[0]:.4g} ({-value[1] / value[2]:+.0f})"
 
 
 _ACROSS = 14  # images in a row of the sheet

@@ -3,6 +3,7 @@
 __all__ = ["CONSTANTS", "JUDGES", "RATIOS"]
 
 RATIOS = {
+    "none": "none, all the same",
     "own": "the GAN's own critic",
     "tuned": "the critic, trained further",
     "pixels": "a network on pixels",

@@ -68,7 +68,10 @@ def _one_generator(config: Config, generator: str, progress: bool | None) -> dic
     found = {}
     for ratio, fitted in fit_ratios(subject, effort, progress=progress).items():
         scores = fitted.log_ratio(subject.pool, subject.labels)
-        cells = distances(subject, scores, config.budgets)
+        if ratio == "none":  # what shares alone do; without them it is the model
+            cells = distances(subject, scores, config.budgets, ("obrs",), ("shares",))
+        else:
+            cells = distances(subject, scores, config.budgets)
         found[ratio] = {"log_loss": fitted.log_loss, "seconds": fitted.seconds, "cells": cells}
     return {"ratios": found, "seconds": subject.seconds}
 
@@ -99,13 +102,13 @@ def _line(title: str, row: dict[str, Any], ratio: str, judge: str, rule: str, bu
     cells = []
     for constant in CONSTANTS:
         for budget in budgets:
-            found, base = _cells(row, ratio, constant)[judge].get(f"{rule} {budget}"), _base(row, judge)
+            found, base = _cells(row, ratio, constant).get(judge, {}).get(f"{rule} {budget}"), _base(row, judge)
             cells.append("–" if found is None else f"{100 * found[1] / base:+.0f}±{100 * found[2] / base:.0f}")
     return f"  {title:26}" + "".join(f"{cell:>{_WIDE}}" for cell in cells)
 
 
 def _cells(row: dict[str, Any], ratio: str, constant: str) -> dict[str, Any]:
-    found: dict[str, Any] = row["ratios"][ratio]["cells"][constant]
+    found: dict[str, Any] = row["ratios"][ratio]["cells"].get(constant, {})
     return found
 
 
@@ -127,16 +130,16 @@ def plot(record: Record) -> Any:
             for step, row in enumerate(record.rows):
                 shift = 0.1 * (step - (len(record.rows) - 1) / 2)
                 for ratio in row["ratios"]:
-                    found = _cells(row, ratio, constant)[judge].get(f"obrs {budget}")
+                    found = _cells(row, ratio, constant).get(judge, {}).get(f"obrs {budget}")
                     if found is None:
                         continue
                     where, reach = (100 * part / _base(row, judge) for part in (found[1], 1.96 * found[2]))
                     label = row["row"] if ratio == "outputs" else None
                     at = names.index(ratio) + shift
-                    panel.errorbar(min(where, _MOST), at, xerr=reach, fmt="o", ms=4, color=f"C{step}", label=label)
                     if where > _MOST:
-                        panel.annotate(f"+{where:.0f}", (_MOST, at), (-6, 0), textcoords="offset points", ha="right",
-                                       va="center", fontsize=6, color=f"C{step}")  # fmt: skip
+                        panel.plot(_MOST, at, ls="", marker=">", ms=5, color=f"C{step}", label=label)
+                    else:
+                        panel.errorbar(where, at, xerr=reach, fmt="o", ms=4, color=f"C{step}", label=label)
             panel.axvline(0, color="0.5", lw=1)
             panel.set(title=f"{title}\njudged by {JUDGES[judge]}")
             panel.set_xlim(-60, _MOST + 5)
@@ -148,7 +151,7 @@ def plot(record: Record) -> Any:
     drawn.legend(*grid[0, 1].get_legend_handles_labels(), loc="outside upper center", ncols=7)
     said = (
         f"OBRS, K = {budget}: change of the Fréchet distance to test images. Left of the line it gains; 95 % "
-        f"intervals. What is worse than +{_MOST} % stands at the edge."
+        f"intervals. Triangles at the edge: worse than +{_MOST} %."
     )
     caption(drawn, record.experiment, said)
     return drawn

@@ -290,8 +290,8 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
     Few features that a class depends on are better than many. In the 128 numbers of the layer before, which
     `critic_features` of the classifier are, data and model differ so much that a budget is spent on details.
 
-    It takes seconds. The classifier need not be the best, but it must not know what the model knows: use images that the
-    model was not trained on, and others than those that the ratio is fitted on.
+    It takes seconds. The classifier need not be the best, but it must not know what the model knows: use images that
+    the model was not trained on, and others than those that the ratio is fitted on.
 
     Args:
         images: Real images in the form that `refit` gets, floats `(n, channels, side, side)`, NumPy or torch.
