@@ -14,6 +14,7 @@ def smoke():
         if name not in made:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the two sets hardly overlap")  # so few steps make poor models
+                warnings.filterwarnings("ignore", "groups with fewer than")  # so few proposals
                 made[name] = experiments.reproduce(name, "smoke", progress=False)
         return made[name]
 
