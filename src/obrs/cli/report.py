@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from .._inputs import check_budget
 from ..errors import InputError
 from .app import app
 from .columns import (
@@ -63,14 +64,19 @@ def report(
     """Write one page that shows what each budget buys."""
     from .. import scores
     from ..html.report import make_page, of_log_ratio
-    from ..html.template import write_page
+    from ..html.template import page_path, write_page
 
+    target = page_path(out)
+    if budget is not None:
+        check_budget(budget)
     if Path(file).is_dir():
         file = _file_of(Path(file))
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
     name, kind, values = log_ratios(table, column, given, beta)
-    source = about(table, lambda: of_log_ratio(values, None if show is None else table[show], seed))
+    items = None if show is None else table[show]
+    labels = None if group is None else _labels(table, group)
+    source = about(table, lambda: of_log_ratio(values, items, seed))
     checked = None if real is None else _real(real, name, kind)
     facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
     if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
@@ -79,7 +85,7 @@ def report(
         table,
         lambda: make_page(
             source,
-            groups=None if group is None else _labels(table, group),
+            groups=labels,
             real=checked,
             budget=budget,
             n=n,
@@ -90,8 +96,8 @@ def report(
             folder=Path(file).parent if file != "-" else Path(),
         ),
     )
-    written = write_page(out, page)
-    typer.echo(f"{written}: {len(values):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
+    write_page(target, page)
+    typer.echo(f"{target}: {len(values):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
 
 
 def _file_of(folder: Path) -> str:

@@ -54,7 +54,7 @@ def of_profile(profile: Profile, budget: float, *, calibration: bool = True) -> 
     Example:
         >>> first, *_ = of_profile(Profile(np.log([0.5, 1.0, 1.5, 1.0])), 2.0)
         >>> first.mark, first.says
-        ('~', 'from 4 scores, these columns are not to be relied on at K = 2: kl, rkl, js, chi2, ess, precision')
+        ('~', 'from 4 scores, these columns are not to be relied on at K = 2: kl, rkl, tv, js, chi2, ess, precision')
     """
     found = []
     (row,) = profile.plan([budget], recall=recall_of(profile))

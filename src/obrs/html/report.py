@@ -19,7 +19,7 @@ from ..sampling.samples import Samples
 from .budgets import columns, curve, group_rates, histogram, slider, start_of
 from .findings import Finding, of_diagnosis, of_profile, recall_of
 from .shown import choose, show
-from .template import as_data, fill, write_page
+from .template import as_data, fill, page_path, write_page
 
 __all__ = ["Source", "make_page", "report"]
 
@@ -95,6 +95,7 @@ def report(
         >>> page.name, page.stat().st_size < 100_000
         ('report.html', True)
     """
+    target = page_path(out)
     about = _source(source, samples, seed)
     code = [("Python: what this page shows", _code_of(source, seed))]
     page = make_page(
@@ -108,7 +109,7 @@ def report(
         title=title,
         code=code,
     )
-    return write_page(out, page)
+    return write_page(target, page)
 
 
 def make_page(

@@ -15,7 +15,7 @@ import numpy as np
 from .._files import replacing
 from ..errors import InputError
 
-__all__ = ["as_data", "fill", "rounded", "write_page"]
+__all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]
 
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
 # What could end a script or begin a tag or a comment inside it; in a JSON string the escapes mean the same.
@@ -62,13 +62,21 @@ def _plain(x: Any) -> Any:
     return x
 
 
-def write_page(path: str | os.PathLike[str], page: str) -> Path:
-    """Write a page whole or not at all, and return where it is."""
+def page_path(path: str | os.PathLike[str]) -> Path:
+    """Return where a page goes; refuse at once, before any work, what is no place for a page."""
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"a page is written as .html, got {target}")
     if not target.parent.is_dir():
         raise InputError(f"{target} cannot be written: there is no folder {target.parent}")
+    if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise InputError(f"{target} cannot be written; choose another file")
+    return target
+
+
+def write_page(path: str | os.PathLike[str], page: str) -> Path:
+    """Write a page whole or not at all, and return where it is."""
+    target = page_path(path)
     with replacing(target) as file:
         file.write(page.encode())
     return target
