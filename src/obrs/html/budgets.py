@@ -18,7 +18,7 @@ Floats = np.ndarray[Any, Any]
 COLUMNS = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
 ROUND = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256)
 _TOP = 256.0  # where the slider ends if exact rejection costs more
-_POINTS = 120  # steps of the slider, at most
+_POINTS = 108  # steps of the slider, at most
 _STEP = log(1.02)  # and at least this far apart
 _BINS = 64
 _SLOPES = 301
@@ -33,7 +33,7 @@ def slider(profile: Profile, asked: float | None = None) -> list[float]:
     Example:
         >>> budgets = slider(Profile(np.random.default_rng(0).normal(size=1000)))
         >>> len(budgets), budgets[:3], {1, 1.5, 2, 4, 8} <= set(budgets)
-        (121, [1.0, 1.02, 1.05], True)
+        (109, [1.0, 1.03, 1.05], True)
     """
     first = max(1.0, 1 / profile.possible)
     beyond = [k for k in ROUND if k > max(profile.max_budget, first) * (1 + 1e-9)]
@@ -65,7 +65,7 @@ def columns(profile: Profile, budgets: list[float], recall: float) -> dict[str, 
     for key in COLUMNS:
         found[key] = rounded([row[key] for row in plan])
         found[f"{key}_low"], found[f"{key}_high"] = (
-            rounded([row[f"{key}_{end}"] for row in plan], 4) for end in ("low", "high")
+            rounded([row[f"{key}_{end}"] for row in plan], 5) for end in ("low", "high")
         )
         found[f"{key}_marks"] = "".join("~" if key in row["unreliable"].split() else "." for row in plan)
     return found
@@ -117,4 +117,4 @@ def group_rates(log_ratio: Floats, log_c: list[float]) -> list[float]:
     alone = Profile(log_ratio)  # its r is divided by its own mean
     with np.errstate(over="ignore"):
         slopes = np.exp(np.asarray(log_c) + alone.log_mean_ratio)
-    return rounded(alone.alpha(slopes), 4)
+    return rounded(alone.alpha(slopes), 3)

@@ -25,10 +25,10 @@ __all__ = ["Source", "make_page", "report"]
 
 Floats = np.ndarray[Any, Any]
 
-_GROUPS = 20  # that are shown, the largest first
+_GROUPS = 16  # that are shown, the largest first
 _PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
-_LABEL = 60  # characters of a label or a title
-_FINDINGS, _SAYS = 24, 300  # how many, and characters of each
+_LABEL = 48  # characters of a label
+_FINDINGS, _SAYS = 8000, 300  # bytes of all findings, characters of each part of one
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Source:
         ids: Their ids.
         u: The uniforms that decide about them: kept if `u < a`.
         samples: What they are, None if that is not known.
-        kept_at: The rate at which they were kept, 1 if they are proposals as they came.
+        ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
     """
 
     profile: Profile
@@ -49,7 +49,7 @@ class Source:
     ids: Floats | None = None
     u: Floats | None = None
     samples: Any = None
-    kept_at: float = 1.0
+    ran_at: float = 0.0
 
 
 def report(
@@ -140,16 +140,20 @@ def make_page(
         profile.cut(check_budget(budget))  # it must be one that can be met
     number = None if n is None else check_count(n, "n")
     seconds = _seconds(seconds_per_proposal)
-    asked = None if budget is None else float(budget)
-    if asked is None and source.kept_at < 1:
-        asked = float(f"{1 / source.kept_at:.3g}")
+    asked = source.ran_at or None if budget is None else float(budget)
     budgets = slider(profile, asked)
     start = start_of(budgets, asked, profile.max_budget)
     recall = recall_of(profile)
-    found = columns(profile, budgets, recall)
+    # what can be refused comes first, before what takes time
+    chosen = {
+        **_shown(source, folder),
+        "groups": _groups(source, groups, [profile.log_c(k) for k in budgets]),
+        "findings": _clipped(_findings(source, real, findings, budgets[start])),
+    }
     content = {
         "budgets": budgets,
-        **found,
+        **columns(profile, budgets, recall),
+        **chosen,
         "start": start,
         "recall": recall,
         "max_budget": profile.max_budget,
@@ -159,11 +163,8 @@ def make_page(
         "histogram": histogram(profile),
         "curve": curve(profile, budgets[-1]),
         "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
-        "findings": [_clipped(finding) for finding in _findings(source, real, findings, budgets[start])[:_FINDINGS]],
         "code": [{"title": name, "parts": list(parts)} for name, parts in code],
-        "kept_at": source.kept_at,
-        **_shown(source, folder),
-        "groups": _groups(source, groups, found["log_c"]),
+        "ran_at": source.ran_at,
     }
     plan = profile.plan([k for k in budgets if k in _PLANNED][:6], recall=recall)
     about = [*facts, f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"]
@@ -214,7 +215,7 @@ def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = 
     if np.any(u >= np.exp(log_a)):
         u = u * np.exp(log_a)
     profile = Profile(kept.log_ratio, np.exp(np.min(log_a) - log_a)) if profile is None else profile
-    return Source(profile, kept.log_ratio, kept.ids, u, shown, min(kept.rate, 1.0))
+    return Source(profile, kept.log_ratio, kept.ids, u, shown, max(float(f"{1 / kept.rate:.3g}"), 1.0))
 
 
 def _uniforms(ids: Floats, seed: int) -> Floats:
@@ -225,18 +226,18 @@ def _uniforms(ids: Floats, seed: int) -> Floats:
 def _shown(source: Source, folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the samples in the page, with all that decides about them, in full precision."""
     if source.samples is None or source.log_ratio is None or source.ids is None or source.u is None:
-        return {"samples": [], "kind": ""}
+        return {"samples": {}, "kind": ""}
     rows = choose(len(source.log_ratio))
     kind, items = show(source.samples, rows, len(source.log_ratio), folder)
-    parts = zip(source.ids[rows].tolist(), source.log_ratio[rows].tolist(), source.u[rows].tolist(), items, strict=True)
-    return {"kind": kind, "samples": [{"id": i, "x": x, "u": u, "item": item} for i, x, u, item in parts]}
+    numbers = {"id": source.ids[rows], "x": source.log_ratio[rows], "u": source.u[rows]}
+    return {"kind": kind, "samples": {key: values.tolist() for key, values in numbers.items()} | {"item": items}}
 
 
 def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any] | None:
     """Return the share that each constant keeps of the largest groups, and the share that each has of the proposals."""
     if groups is None:
         return None
-    if source.log_ratio is None or source.kept_at < 1:
+    if source.log_ratio is None or source.ran_at:
         raise InputError("groups need the log-ratios of all proposals: pass log_ratio as the source")
     found = groups_of(groups, source.log_ratio.shape)
     order = np.argsort(-found.size, kind="stable")
@@ -258,18 +259,21 @@ def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Find
     else:
         found = [Finding("", str(text), "") for text in given or ()]
     if real is not None:
-        if source.log_ratio is None or source.kept_at < 1:
+        if source.log_ratio is None or source.ran_at:
             raise InputError("real needs the log-ratios of all proposals beside it: pass log_ratio as the source")
         found = of_diagnosis(diagnose(real, source.log_ratio, budget)) + found
-    if source.kept_at < 1:
+    if source.ran_at:
         what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
         found.append(Finding("", f"{what}. Below its own budget there is nothing more to show", ""))
     known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
     return found + of_profile(source.profile, budget, calibration=not known)
 
 
-def _clipped(finding: Finding) -> Finding:
-    return Finding(finding.mark, _short(finding.says, _SAYS), _short(finding.todo, _SAYS))
+def _clipped(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the first findings, as many as have room."""
+    short = [Finding(mark, _short(says, _SAYS), _short(todo, _SAYS)) for mark, says, todo in findings]
+    sizes = np.cumsum([len("".join(finding).encode("utf-8", "replace")) + 10 for finding in short])
+    return short[: int(np.searchsorted(sizes, _FINDINGS, side="right"))]
 
 
 def _seconds(given: Any) -> float | None:

@@ -18,7 +18,7 @@ from ..sampling.proposals import leaves
 __all__ = ["SHOWN", "choose", "is_image_path", "show"]
 
 SHOWN = 96  # samples in a page, at most
-_TEXT = 14_000  # bytes of all texts together
+_TEXT = 12_000  # bytes of all texts together
 _IMAGES = 2_000_000  # bytes of all thumbnails together, as they are in the page
 _SIDES = (128, 96, 64, 48, 32, 16)  # of thumbnails, in pixels; the first that fits is taken
 _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")

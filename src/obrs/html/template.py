@@ -18,6 +18,7 @@ from ..errors import InputError
 __all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]
 
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
+_INDENT = re.compile(r"^ +", re.MULTILINE)  # of a template, which nobody reads in a page
 # What could end a script or begin a tag or a comment inside it; in a JSON string the escapes mean the same.
 _RISKY = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -30,7 +31,7 @@ def fill(name: str, *, text: Mapping[str, Any], html: Mapping[str, str]) -> str:
         text: Texts by key, which are escaped.
         html: Pieces by key, which are taken as they are.
     """
-    source = (files(__package__) / name).read_text(encoding="utf-8")
+    source = _INDENT.sub("", (files(__package__) / name).read_text(encoding="utf-8"))
     parts = {key: escape(str(value)) for key, value in text.items()} | dict(html)
     return _PLACE.sub(lambda place: parts[place[1]], source)
 
