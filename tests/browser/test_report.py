@@ -253,7 +253,9 @@ def test_edges_of_the_input(show, tmp_path):
         out = tmp_path / f"{name}.html"
         page = show(obrs.report(values, out=out, samples=[name] * len(values), **more))
         profile = obrs.Profile(values)
-        for i, budget in enumerate(page.evaluate("K")):
+        budgets = page.evaluate("K")
+        for i in {0, 1, *range(5, len(budgets), 9), len(budgets) - 1}:
+            budget = budgets[i]
             page.evaluate(f"move({i})")
             text = page.inner_text("body")
             assert not re.search("NaN|undefined|null", text), (name, budget)

@@ -1,5 +1,6 @@
 """The page without a browser: what is in it, how large it is, and that no text can break out of its place."""
 
+import importlib.util
 import json
 import re
 from html.parser import HTMLParser
@@ -17,6 +18,7 @@ from obrs.html.template import as_data
 
 Image = pytest.importorskip("PIL.Image")
 
+ROOT = Path(__file__).parents[2]
 HARD = ["</script><b>", "</SCRIPT >", "<!--<script>", "\"'&", "a\u2028b", "\ud800", "\x00", "🙂" * 50]
 
 
@@ -355,6 +357,15 @@ def test_notebooks_show_small_tables_without_scripts(scores):
         assert "script" not in outline.tags
         assert len(drawn) < 12_000
     assert "~" in profile.plan([1])._repr_html_()
+
+
+def test_page_of_the_docs_is_made_with_the_template_as_it_is():
+    spec = importlib.util.spec_from_file_location("report_tool", ROOT / "tools" / "report.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    page = tool.PAGE.read_text()
+    assert tool.refilled(page) == page, "run python tools/report.py --template --picture"
+    assert len(page) < 200_000
 
 
 def test_records_make_pages(tmp_path, monkeypatch, capsys):
