@@ -69,8 +69,8 @@ def picture(page, path, budget=8):
         window.goto(f"file://{page}#K={budget}")
         window.screenshot(path=f"{folder}/page.png")
         browser.close()
-        with Image.open(f"{folder}/page.png") as drawn:  # 256 colours are enough for it, and a third of the bytes
-            drawn.convert("RGB").quantize(256).save(path, optimize=True)
+        with Image.open(f"{folder}/page.png") as drawn:
+            drawn.convert("RGB").save(path, optimize=True)
 
 
 if __name__ == "__main__":
