@@ -4,10 +4,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types docs bench test-slow format clean
+.PHONY: demo test lint types docs bench test-slow test-browser format clean
 
 demo: $(VENV)/demo.stamp
-	$(PY) -m obrs reproduce table-2 --preset default
+	$(PY) -m obrs reproduce table-2 --preset default --report
 
 # Two workers with one thread each: a file stays with one worker, so that what it sets up is set up once.
 test: lint types
@@ -22,6 +22,11 @@ types: $(VENV)/dev.stamp
 
 test-slow: $(VENV)/dev.stamp
 	$(PY) -m pytest -q -m slow
+
+# Pages in a real browser: that of the system, so that nothing but Playwright is installed for it.
+test-browser: $(VENV)/browser.stamp
+	@command -v chromium > /dev/null || { echo "make test-browser needs Chromium: apt-get install -y chromium"; exit 1; }
+	$(PY) -m pytest -q -m browser tests/browser
 
 bench: $(VENV)/dev.stamp
 	@for script in benchmarks/*.py; do \
@@ -49,6 +54,10 @@ $(VENV)/bin/python:
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -c constraints.txt -e '.[experiments]'
+	@touch $@
+
+$(VENV)/browser.stamp: $(VENV)/dev.stamp
+	$(PIP) install -c constraints.txt -e '.[browser]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
-    ["_progress", "_names", "_files"],
+    ["_progress", "_names", "_files", "_html"],
     ["_arrays", "_stable", "_traced"],
     ["draws", "divergences", "bounds", "_inputs", "root"],
     ["budget", "_groups", "fitting", "estimate"],
@@ -27,7 +27,7 @@ ROOMS = [
     ["sampling", "metrics"],
     ["ratios"],
     ["adapters"],
-    ["training"],
+    ["training", "html"],
     ["__init__"],
     ["experiments"],
     ["cli"],
@@ -48,6 +48,7 @@ HEAVY = {
     "metrics": {"scipy", "sklearn", "torch", "matplotlib", "PIL", *EXTRACTORS},
     "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},
     "adapters": {"torch"},
+    "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
     "cli": {"typer", "rich"},

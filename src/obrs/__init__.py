@@ -23,6 +23,7 @@ from .selection import inclusion_probability, select
 from .signed import unweight
 
 if TYPE_CHECKING:
+    from .html.report import report
     from .metrics.evaluate import evaluate
     from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
@@ -61,6 +62,7 @@ __all__ = [
     "proposal",
     "rate",
     "refit",
+    "report",
     "sample",
     "sample_pool",
     "sample_proposals",
@@ -80,9 +82,10 @@ _LATER = {
     "diagnose_model": ".ratios.checkup",
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
+    "report": ".html.report",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "data", "experiments", "metrics", "models", "ratios", "training")
+_ROOMS = ("adapters", "data", "experiments", "html", "metrics", "models", "ratios", "training")
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ._arrays import host_view
 from ._groups import Groups, any_labels, groups_of
+from ._html import table
 from ._inputs import as_log_ratio, check_count, check_ratios
 from .acceptance import Grouped
 from .budget import Cut
@@ -23,6 +24,7 @@ from .types import Array
 __all__ = ["GroupPlan", "plan_groups"]
 
 _DIVERGENCES = ("kl", "rkl", "tv", "js", "chi2")
+_COLUMNS = ("rate", *_DIVERGENCES, "ess")
 
 
 def plan_groups(
@@ -98,12 +100,22 @@ class GroupPlan(list[dict[str, Any]]):
 
     by_shares = False
 
+    def _repr_html_(self) -> str:
+        """Return the plan as a table for notebooks."""
+        lines = [[f"{row['budget']:.4g}", *(f"{row[key]:.4g}" for key in _COLUMNS)] for row in self]
+        return table(["budget", *_COLUMNS], lines, notes=self._exact())
+
     def __str__(self) -> str:
         """Return the plan as aligned text, and below it which groups are exact at which budget."""
-        keys = ("rate", *_DIVERGENCES, "ess")
+        keys = _COLUMNS
         lines = [" ".join([f"{'budget':>8}", *(f"{key:>10}" for key in keys)])]
         for row in self:
             lines.append(" ".join([f"{row['budget']:8.4g}", *(f"{format(row[key], '.4g'):>10}" for key in keys)]))
+        return "\n".join([*lines, *self._exact()])
+
+    def _exact(self) -> list[str]:
+        """Return a line for each budget at which rejection is exact in some group."""
+        lines = []
         for row in self:
             exact = [f"{group.label!r} (M = {group.max_budget:.4g})" for group in row["groups"] if group.exact]
             if exact:
@@ -112,4 +124,4 @@ class GroupPlan(list[dict[str, Any]]):
                     rest = "a larger budget buys nothing" if row["exact"] else "its share decides its budget"
                 which = "every group" if row["exact"] else ", ".join(exact[:5]) + (", …" if len(exact) > 5 else "")
                 lines.append(f"budget {row['budget']:.4g}: exact rejection in {which}; {rest}")
-        return "\n".join(lines)
+        return lines

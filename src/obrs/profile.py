@@ -14,6 +14,7 @@ import numpy as np
 
 from . import bounds
 from ._arrays import host_view
+from ._html import paragraph, table
 from ._influence import Influence, precision_interval, strata_of, tail_index
 from ._inputs import (
     as_log_ratio,
@@ -36,6 +37,7 @@ __all__ = ["Curve", "Frontier", "Plan", "Profile"]
 
 _EPS = np.finfo(np.float64).eps
 _DIVERGENCES = ("kl", "rkl", "tv", "js", "chi2")
+_COLUMNS = ("rate", *_DIVERGENCES, "ess", "precision")
 _UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of n did not show
 # What the lower bound of the tail index must exceed for a column to be promised. Behind tv and precision is the mean
 # of r, behind kl that of r log r, behind chi2 that of r²; the figures are from repeated pilots.
@@ -302,6 +304,13 @@ class Profile:
         plan.room = bounds.room(self.divergence("kl"), [row["budget"] for row in plan])
         return plan
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how many scores, M, the mean ratio, and a plan of the usual budgets."""
+        facts = f"{self.size:,} log-ratios, M = {self.max_budget:.4g}, log E[r] = {self.log_mean_ratio:.3g}"
+        usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if k == 1 or k * self.possible >= 1]
+        plan = self.plan(usual, recall=0.9 * min(self._mean, 1.0))
+        return f"{paragraph(facts, strong='Profile')}\n{plan._repr_html_()}"
+
     def _left(self, budget: float, keys: Iterable[str] = (*_DIVERGENCES, "spread")) -> dict[str, float]:
         """Return divergences, and the spread of the weights that are left; a budget that is out of reach rises."""
         budget = budget if budget == 1 else max(budget, 1 / self.possible)
@@ -456,14 +465,26 @@ class Plan(list[dict[str, Any]]):
     room = ""
     note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
 
+    def _repr_html_(self) -> str:
+        """Return the plan as a table for notebooks, each value with its 95 % interval."""
+        lines = [[f"{row['budget']:g}", *(_with_interval(row, key) for key in _COLUMNS)] for row in self]
+        return table(["budget", *_COLUMNS], lines, notes=[self.room, self.note])
+
     def __str__(self) -> str:
         """Return the plan as aligned text, with its note; `~` marks what is unreliable."""
-        keys = ("rate", *_DIVERGENCES, "ess", "precision")
+        keys = _COLUMNS
         lines = [" ".join([f"{'budget':>8}", *(f"{key:>10}" for key in keys)])]
         for row in self:
             marks = {key: "~" if key in row["unreliable"].split() else "" for key in keys}
             lines.append(" ".join([f"{row['budget']:8g}", *(f"{marks[k] + format(row[k], '.4g'):>10}" for k in keys)]))
         return "\n".join([*lines, *filter(None, [self.room]), self.note])
+
+
+def _with_interval(row: dict[str, Any], key: str) -> str:
+    """Return a value of a plan with its interval, marked if it is unreliable."""
+    mark = "~" if key in row["unreliable"].split() else ""
+    low, value, high = (row[name] + 0.0 for name in (f"{key}_low", key, f"{key}_high"))  # never -0
+    return f"{mark}{value:.4g}" if low == value == high else f"{mark}{value:.4g} ({low:.3g} to {high:.3g})"
 
 
 def _net(signs: Any, values: Any, mass: Any) -> tuple[float, float]:

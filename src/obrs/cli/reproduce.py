@@ -24,12 +24,14 @@ def reproduce(
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="S", help="Another seed.")] = None,
     out: Annotated[str, typer.Option(metavar="DIR", help="The folder for NAME.json and NAME.png.")] = "out",
+    report: Annotated[bool, typer.Option("--report", help="Also write NAME.html, all of it in one page.")] = False,
 ) -> None:
     """Reproduce a figure or table of the paper.
 
     --FIELD VALUE after NAME changes a field of its configuration, as in --budget 3 or --budgets 1,2,4.
     """
     from .. import experiments
+    from ..html.template import write_page
 
     check_first(name, "NAME")
     changes = read_fields(context.args)
@@ -50,8 +52,11 @@ def reproduce(
     except Interrupted as error:
         complain(str(error))
         raise
-    typer.echo(experiments.render(experiments.load(json_file)))
+    record = experiments.load(json_file)
+    typer.echo(experiments.render(record))
     typer.echo(f"\nresult: {json_file}\npicture: {png_file}\n{_NEXT}")
+    if report:
+        typer.echo(f"page: {write_page(json_file.with_suffix('.html'), experiments.page(record))}")
 
 
 def _listed() -> str:

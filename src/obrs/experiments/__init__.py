@@ -28,7 +28,7 @@ To add an experiment, say `table-9`:
 
 from .record import Record, Rows, load, numbers
 from .registry import EXPERIMENTS, Entry
-from .runner import configure, draw, render, reproduce, reproduce_files
+from .runner import configure, draw, page, render, reproduce, reproduce_files
 
 __all__ = [
     "EXPERIMENTS",
@@ -39,6 +39,7 @@ __all__ = [
     "draw",
     "load",
     "numbers",
+    "page",
     "render",
     "reproduce",
     "reproduce_files",

@@ -72,7 +72,11 @@ class Record:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; a file that was there is replaced in one step, or not at all."""
         with replacing(path) as file:
-            file.write(_as_json(asdict(self)).encode())
+            file.write(self.to_json().encode())
+
+    def to_json(self) -> str:
+        """Return the JSON that `save` writes."""
+        return _as_json(asdict(self))
 
 
 def load(path: str | os.PathLike[str]) -> Record:

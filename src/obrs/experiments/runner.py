@@ -10,11 +10,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .._names import lookup
 from ..errors import InputError, Interrupted, MissingLibraryError, UnknownNameError
+from ..html.record import record_page
 from .record import Record, Rows, load, plain, unfinished
-from .registry import experiment
+from .registry import EXPERIMENTS, experiment
 from .style import styled
 
-__all__ = ["committed", "configure", "draw", "render", "reproduce", "reproduce_files"]
+__all__ = ["committed", "configure", "draw", "page", "render", "reproduce", "reproduce_files"]
 
 
 def committed(name: str) -> str:
@@ -154,6 +155,37 @@ def render(record: Record) -> str:
         model           lambda  precision  recall
     """
     return str(experiment(record.experiment).render(record))
+
+
+def page(record: Record) -> str:
+    """Return a record, its picture and its table as one page of HTML, which opens offline.
+
+    Example:
+        >>> page(reproduce("figure-pr", "smoke"))[:15]
+        '<!doctype html>'
+    """
+    entry = EXPERIMENTS[record.experiment]
+    standard = plain(asdict(configure(record.experiment, record.preset)))
+    changed = {key: value for key, value in record.config.items() if standard.get(key) != value}
+    fields = "".join(f" --{key.replace('_', '-')} {_written(value)}" for key, value in changed.items())
+    return record_page(
+        name=record.experiment,
+        label=entry.label,
+        shows=entry.shows,
+        command=f"obrs reproduce {record.experiment} --preset {record.preset}{fields} --report",
+        text=render(record),
+        picture=draw(record),
+        record=record.to_json().encode(),
+        facts={
+            "configuration": {"preset": record.preset} | record.config,
+            "run": {"seconds": record.seconds} | record.versions,
+        },
+    )
+
+
+def _written(value: Any) -> str:
+    """Return a value as the command line takes it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _counted(rows: list[Any]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import replacing
+from .._html import table
 from .._names import lookup
 from ..errors import InputError, MissingLibraryError
 from ..estimate import Estimate
@@ -122,24 +123,39 @@ class Table:
             return f"{title[0]}I{title[1:]}"
         return title if short or not self.titled else f"{title[:2]} ({self.titled}){title[2:]}"
 
-    def __str__(self) -> str:
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks."""
+        head, *rows = self._cells()
+        return table(head, rows, caption=self._about(), notes=self._notes())
+
+    def _about(self) -> str:
         named = f"{self.dimension} features" if self.features is None else f"{self.dimension} features, {self.features}"
-        lines = [f"{self.n_fake:,} fakes against {self.n_real:,} real samples, {named}"]
+        return f"{self.n_fake:,} fakes against {self.n_real:,} real samples, {named}"
+
+    def _cells(self) -> list[list[str]]:
+        """Return the titles, and the cells of each row."""
         cells = [["rule", "budget", "rate", "ESS", "n", *(self.title(name, short=True) for name in self.metrics)]]
         for row in self.rows:
             ess = f"{row.ess:.3f}" if isfinite(row.ess) else "-"
             facts = [row.rule, f"{row.budget:g}", f"{row.rate:.3g}", ess, f"{row.n:.0f}"]
             cells.append([*facts, *(_cell(row, name) for name in self.metrics)])
+        return cells
+
+    def _notes(self) -> list[str]:
+        known = f"± is a {100 * self.confidence:g} % interval"
+        notes = [f"{known}; * is a change from the model that is not 0 by its own interval; n is effective"]
+        if "recall" in self.metrics:
+            notes.append(f"recall and coverage are for {self.size:,} fakes at every budget; k = {self.k}")
+        return notes
+
+    def __str__(self) -> str:
+        cells, lines = self._cells(), [self._about()]
         wide = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
         for line in cells:
             left, right = zip(line[:5], wide[:5], strict=True), zip(line[5:], wide[5:], strict=True)
             parts = [cell.rjust(w) for cell, w in left] + [cell.ljust(w) for cell, w in right]
             lines.append("  ".join(parts).rstrip())
-        known = f"± is a {100 * self.confidence:g} % interval"
-        lines.append(f"{known}; * is a change from the model that is not 0 by its own interval; n is effective")
-        if "recall" in self.metrics:
-            lines.append(f"recall and coverage are for {self.size:,} fakes at every budget; k = {self.k}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._notes()])
 
     def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
         """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""

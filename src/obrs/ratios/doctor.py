@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._html import paragraph, table
 from .._inputs import check_budget
 from .._names import lookup
 from ..bounds import room
@@ -176,10 +177,25 @@ class Diagnosis:
         content = {**summary, "health": self.health._asdict(), "rows": self.rows(), "curve": curve}
         return json.dumps(_plain(content), indent=2)
 
+    @property
+    def _headline(self) -> str:
+        counts = f"{self.n_real:,} real and {self.n_fake:,} fake scores"
+        return f"{self.verdict.upper()} at a budget of {self.budget:g}, by {counts}"
+
+    def _repr_html_(self) -> str:
+        """Return the diagnosis as what a notebook shows: the verdict, what to do, and a table of all findings."""
+        said = [("because", self.reason), ("repair", self.repair), *(("note", note) for note in self.notes)]
+        lines = [
+            [row["name"], row["mark"], _short(row["value"]), _between(row), row["says"], row["about"]]
+            for row in self.rows()
+        ]
+        drawn = table(["finding", "", "value", "95 % interval", "", "about"], lines)
+        first = paragraph("", strong=self._headline)
+        return "\n".join([first, *(paragraph(text, strong=word) for word, text in said if text), drawn])
+
     def __str__(self) -> str:
         """Return the diagnosis as a page of at most 80 columns."""
-        counts = f"{self.n_real:,} real and {self.n_fake:,} fake scores"
-        lines = [f"{self.verdict.upper()} at a budget of {self.budget:g}, by {counts}"]
+        lines = [self._headline]
         lines += _wrapped("because  ", self.reason)
         if self.repair:
             lines += _wrapped("repair   ", self.repair)
@@ -190,8 +206,7 @@ class Diagnosis:
             if row["about"] != about:
                 about = row["about"]
                 lines += ["", about]
-            between = f"{_short(row['low'])} … {_short(row['high'])}" if not isnan(row["low"]) else ""
-            cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {between:>17}"
+            cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {_between(row):>17}"
             lines.append(f"{cells}  {row['says']}".rstrip())
         return "\n".join(lines)
 
@@ -638,6 +653,10 @@ def _plain(x: Any) -> Any:
 
 def _wrapped(title: str, text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=title, subsequent_indent=" " * len(title))
+
+
+def _between(row: dict[str, Any]) -> str:
+    return f"{_short(row['low'])} … {_short(row['high'])}" if not isnan(row["low"]) else ""
 
 
 def _short(x: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._groups import any_labels
+from .._html import table
 from .._inputs import check_budget
 from .._names import lookup
 from ..errors import InputError, InputTypeError
@@ -21,6 +22,11 @@ __all__ = ["Comparison", "compare"]
 
 class Comparison(list[dict[str, Any]]):
     """Rows of `compare`: flat dicts, ready for a DataFrame, that print as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the rows as a table for notebooks."""
+        keys = list(self[0]) if self else ["sampler"]
+        return table(keys, [[_cell(row[key]) for key in keys] for row in self])
 
     def __str__(self) -> str:
         """Return the rows as aligned text."""

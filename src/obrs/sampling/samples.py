@@ -13,6 +13,7 @@ from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
 from .._files import replacing
+from .._html import table
 from .._inputs import is_number
 from ..acceptance import RULES, from_json, to_json
 from ..errors import InputError, InputTypeError
@@ -89,6 +90,20 @@ class Samples:
         shapes = [tuple(leaf.shape) for leaf in leaves(self.x)]
         shape = shapes[0] if len(shapes) == 1 else shapes
         return f"Samples({len(self)} of {self.proposed} proposals, x of shape {shape}, next_id={self.next_id})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how much was kept, what it cost, and what the weights are worth."""
+        scored = self.log_ratio[np.isfinite(self.log_ratio)]
+        facts = {
+            "kept": f"{len(self):,} of {self.proposed:,} proposals, 1 in {self.proposed / max(len(self), 1):.4g}",
+            "x": ", ".join(str(tuple(leaf.shape)) for leaf in leaves(self.x)),
+            "log r": f"{scored.min():.3g} to {scored.max():.3g}" if scored.size else "unknown",
+            "effective sample size": f"{self.ess:.4g}, with the weights that are left",
+            "calls": f"{self.calls.generator:,} of the generator, {self.calls.critic:,} of the critic",
+            "seconds": f"{self.seconds:.3g}",
+            "next id": self.next_id,
+        }
+        return table(["Samples", ""], facts.items())
 
     @property
     def rate(self) -> float:

@@ -1,0 +1,157 @@
+"""`obrs report`: one page with a slider over the budget, from a file of scores."""
+
+import os
+from math import exp
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from .._inputs import check_budget
+from ..errors import InputError
+from .app import app
+from .columns import (
+    Beta,
+    Column,
+    File,
+    Format,
+    Logit,
+    LogRatio,
+    Numbers,
+    Probability,
+    Reward,
+    about,
+    kind_of,
+    log_ratios,
+    short,
+)
+from .groups import GroupColumn
+
+if TYPE_CHECKING:
+    from ..scores import Table
+
+__all__ = ["report"]
+
+_SHOW = "The column to show of each sample: texts, or paths of images, which begin at the folder of FILE."
+
+
+@app.command()
+def report(
+    file: File,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")],
+    column: Column = None,
+    log_ratio: LogRatio = False,
+    logit: Logit = False,
+    probability: Probability = False,
+    reward: Reward = False,
+    beta: Beta = None,
+    show: Annotated[str | None, typer.Option(metavar="NAME", help=_SHOW)] = None,
+    group: GroupColumn = None,
+    real: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Scores of real samples: shows what the doctor finds.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(metavar="K", help="Where the slider starts; 4 by default.")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows what they cost.")] = None,
+    seconds_per_proposal: Annotated[
+        float | None, typer.Option(metavar="S", help="Shows the time that samples take.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The title; by default the name of FILE.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="As for `obrs.accept`: decides which samples are kept.")] = 0,
+    format: Format = None,
+) -> None:
+    """Write one page that shows what each budget buys."""
+    from .. import scores
+    from ..html.report import make_page, of_log_ratio
+    from ..html.template import page_path, write_page
+
+    target = page_path(out)
+    if budget is not None:
+        check_budget(budget)
+    if Path(file).is_dir():
+        file = _file_of(Path(file))
+    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
+    table = scores.read_table(file, format)
+    name, kind, values = log_ratios(table, column, given, beta)
+    items = None if show is None else table[show]
+    labels = None if group is None else _labels(table, group)
+    source = about(table, lambda: of_log_ratio(values, items, seed))
+    checked = None if real is None else _real(real, name, kind)
+    facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
+    if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
+        facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
+    page = about(
+        table,
+        lambda: make_page(
+            source,
+            groups=labels,
+            real=checked,
+            budget=budget,
+            n=n,
+            seconds_per_proposal=seconds_per_proposal,
+            title=title or f"{Path(table.name).name}: what each budget buys",
+            facts=facts,
+            code=_code(file, name, kind, beta, group, seed),
+            folder=Path(file).parent if file != "-" else Path(),
+        ),
+    )
+    write_page(target, page)
+    typer.echo(f"{target}: {len(values):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
+
+
+def _file_of(folder: Path) -> str:
+    """Return the one file of scores of a folder."""
+    from ..scores import FORMATS
+
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower().removeprefix(".") in FORMATS)
+    if not found:
+        kinds = ", ".join(f".{kind}" for kind in FORMATS)
+        raise InputError(f"{folder} has no file of scores ({kinds}); score its samples first, or name the file")
+    if len(found) > 1:
+        raise InputError(f"{folder} has {len(found)} files of scores, such as {found[0].name}; name the one to show")
+    return str(found[0])
+
+
+def _labels(table: "Table", group: str) -> Numbers:
+    from .. import scores
+
+    codes, names = scores.labels(table, group)
+    return np.asarray(names)[codes]
+
+
+def _real(file: str, column: str, kind: str) -> Numbers:
+    """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
+    from .. import scores
+
+    if kind == "reward":
+        raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
+    table = scores.read_table(file)
+    name = column if column in table.columns else scores.score_column(table, kind)
+    return log_ratios(table, name or column, kind, None)[2]
+
+
+def _code(
+    file: str, name: str, kind: str, beta: float | None, group: str | None, seed: int
+) -> list[tuple[str, list[str]]]:
+    """Return what to copy, in parts between which the budget stands: commands, and Python that keeps the same rows."""
+    suffix = "csv" if file == "-" else os.path.splitext(file)[1].removeprefix(".")
+    options = f"{quote(file)} --column {quote(name)} --{kind.replace('_', '-')}"
+    if beta is not None:
+        options += f" --beta {beta:g}"
+    rest = f" --seed {seed} -o kept.{suffix}"
+    blocks = [
+        ("command line: exactly 1 row in K, by the same probabilities", [f"obrs select {options} --budget ", rest])
+    ]
+    if group is not None:
+        each = f"obrs select {options} --group {quote(group)} --budget "
+        blocks.append(("command line, with one constant per group", [each, rest]))
+    read = f"obrs.scores.column(obrs.scores.read_table({file!r}), {name!r})"
+    if kind != "log_ratio":
+        read = f'obrs.ratios.critics.to_log_ratio({read}, "{kind}"{"" if beta is None else f", beta={beta!r}"})'
+    python = [
+        f"import numpy as np, obrs, obrs.ratios.critics, obrs.scores\nlog_ratio = {read}\n"
+        "kept = np.flatnonzero(obrs.accept(obrs.Budgeted.fit(log_ratio, ",
+        f")(log_ratio), np.arange(len(log_ratio)), seed={seed}))",
+    ]
+    return [*blocks, ("Python: the rows that this page keeps", python)]

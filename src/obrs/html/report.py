@@ -1,0 +1,299 @@
+"""`obrs.report`: one page that shows what each budget buys, with the samples that it keeps."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._arrays import host_view
+from .._groups import groups_of
+from .._inputs import as_log_ratio, check_budget, check_count, check_ratios, is_number
+from ..draws import Purpose, uniform_columns
+from ..errors import InputError, InputTypeError
+from ..profile import Profile
+from ..ratios.doctor import Diagnosis, diagnose
+from ..sampling.samples import Samples
+from .budgets import columns, curve, group_rates, histogram, slider, start_of
+from .findings import Finding, of_diagnosis, of_profile, recall_of
+from .shown import choose, show
+from .template import as_data, fill, page_path, write_page
+
+__all__ = ["Source", "make_page", "report"]
+
+Floats = np.ndarray[Any, Any]
+
+_GROUPS = 16  # that are shown, the largest first
+_PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
+_LABEL = 48  # characters of a label
+_FINDINGS, _SAYS = 8000, 300  # bytes of all findings, characters of each part of one
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What a page is about.
+
+    Args:
+        profile: The distribution of the log-ratio.
+        log_ratio: Log-ratios of the samples that can be shown, None if they are not known.
+        ids: Their ids.
+        u: The uniforms that decide about them: kept if `u < a`.
+        samples: What they are, None if that is not known.
+        ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
+    """
+
+    profile: Profile
+    log_ratio: Floats | None = None
+    ids: Floats | None = None
+    u: Floats | None = None
+    samples: Any = None
+    ran_at: float = 0.0
+
+
+def report(
+    source: Any,
+    *,
+    out: str | os.PathLike[str],
+    samples: Any = None,
+    groups: Any = None,
+    real: Any = None,
+    findings: Diagnosis | Iterable[str] | None = None,
+    budget: float | None = None,
+    n: int | None = None,
+    seconds_per_proposal: float | None = None,
+    title: str = "What each budget buys",
+    seed: int = 0,
+) -> Path:
+    """Write one self-contained page with a slider over the budget: what it keeps, what is left, and what it costs.
+
+    The page opens offline and makes no request. What is kept is decided in it as by `obrs.accept`.
+
+    Args:
+        source: Log-ratios of proposals from the model; or a `Profile` of them; or `Samples` that were kept, which show
+            the profile of the model by the weights 1/a.
+        out: The page, a file that ends in .html.
+        samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. With a
+            `Profile`, `Samples`. By default, of `Samples` their x. At most 96 are shown, images as thumbnails.
+        groups: A label for each log-ratio, of any kind: shows how much is kept of each.
+        real: Log-ratios of real samples: shows what `obrs.diagnose` finds at the budget that the page opens with.
+        findings: What it has found already, or remarks of your own.
+        budget: Where the slider starts; 4 by default.
+        n: Samples wanted; shows the proposals that they cost.
+        seconds_per_proposal: Shows the time that they take.
+        title: The title.
+        seed: As for `obrs.accept`.
+
+    Returns:
+        Where the page is.
+
+    Example:
+        >>> import tempfile
+        >>> log_ratio = np.random.default_rng(0).normal(size=1000)
+        >>> page = report(log_ratio, out=tempfile.mkdtemp() + "/report.html", samples=[f"row {i}" for i in range(1000)])
+        >>> page.name, page.stat().st_size < 100_000
+        ('report.html', True)
+    """
+    target = page_path(out)
+    about = _source(source, samples, seed)
+    code = [("Python: what this page shows", _code_of(source, seed))]
+    page = make_page(
+        about,
+        groups=groups,
+        real=real,
+        findings=findings,
+        budget=budget,
+        n=n,
+        seconds_per_proposal=seconds_per_proposal,
+        title=title,
+        code=code,
+    )
+    return write_page(target, page)
+
+
+def make_page(
+    source: Source,
+    *,
+    groups: Any = None,
+    real: Any = None,
+    findings: Diagnosis | Iterable[str] | None = None,
+    budget: float | None = None,
+    n: int | None = None,
+    seconds_per_proposal: float | None = None,
+    title: str = "",
+    facts: Sequence[str] = (),
+    code: Sequence[tuple[str, Sequence[str]]] = (),
+    folder: str | os.PathLike[str] = "",
+) -> str:
+    """Return the page.
+
+    Args:
+        source: What it is about.
+        groups, real, findings, budget, n, seconds_per_proposal, title: As for `report`.
+        facts: What to say below the title, before the size and M.
+        code: What to copy: a title, and the parts of a text between which the budget stands.
+        folder: Where relative paths of images begin.
+    """
+    profile = source.profile
+    if budget is not None:
+        profile.cut(check_budget(budget))  # it must be one that can be met
+    number = None if n is None else check_count(n, "n")
+    seconds = _seconds(seconds_per_proposal)
+    asked = source.ran_at or None if budget is None else float(budget)
+    budgets = slider(profile, asked)
+    start = start_of(budgets, asked, profile.max_budget)
+    recall = recall_of(profile)
+    # what can be refused comes first, before what takes time
+    chosen = {
+        **_shown(source, folder),
+        "groups": _groups(source, groups, [profile.log_c(k) for k in budgets]),
+        "findings": _clipped(_findings(source, real, findings, budgets[start])),
+    }
+    content = {
+        "budgets": budgets,
+        **columns(profile, budgets, recall),
+        **chosen,
+        "start": start,
+        "recall": recall,
+        "max_budget": profile.max_budget,
+        "size": profile.size,
+        "n": number,
+        "seconds": seconds,
+        "histogram": histogram(profile),
+        "curve": curve(profile, budgets[-1]),
+        "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
+        "code": [{"title": name, "parts": list(parts)} for name, parts in code],
+        "ran_at": source.ran_at,
+    }
+    plan = profile.plan([k for k in budgets if k in _PLANNED][:6], recall=recall)
+    about = [*facts, f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"]
+    return fill(
+        "report.html",
+        text={"title": _short(title, 120), "about": " · ".join(about)},
+        html={"data": as_data(content), "plan": plan._repr_html_()},
+    )
+
+
+def _source(source: Any, samples: Any, seed: int) -> Source:
+    """Return what a page is about, from what `report` takes."""
+    if isinstance(source, Samples):
+        return _of_samples(source, source.x if samples is None else samples, seed)
+    if isinstance(source, Profile):
+        if samples is None:
+            return Source(source)
+        if not isinstance(samples, Samples):
+            got = type(samples).__name__
+            raise InputTypeError(f"a Profile does not know which sample has which ratio: pass log_ratio, got {got}")
+        return _of_samples(samples, samples.x, seed, source)
+    if isinstance(source, str | os.PathLike):
+        raise InputTypeError(f"report takes log-ratios, a Profile or Samples, got a path; try `obrs report {source}`")
+    values = host_view(as_log_ratio(source))
+    if values is None:
+        raise InputTypeError("a report is written outside jax.jit: it looks at the log-ratios")
+    values = values.reshape(-1).astype(np.float64)
+    return of_log_ratio(values, samples, seed)
+
+
+def of_log_ratio(values: Floats, samples: Any = None, seed: int = 0) -> Source:
+    """Return the source of proposals with ids 0, 1, 2 …, flat, in float64."""
+    check_ratios(values)
+    ids = np.arange(len(values))
+    return Source(Profile(values), values, ids, None if samples is None else _uniforms(ids, seed), samples)
+
+
+def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = None) -> Source:
+    """Return the source of kept samples: of weight 1/a they stand for the proposals, with a = r over the weight left.
+
+    They are decided on by the uniforms that kept them. Samples that were chosen in another way, or with another seed,
+    have u = a v with a fresh uniform v: at a smaller rate Z' each stays with probability a'/a, as it should.
+    """
+    log_a = kept.log_ratio - kept.log_weight
+    if not len(kept) or not np.all(np.isfinite(log_a)):
+        raise InputError(f"{len(kept)} samples without a log-ratio for each: nothing can be said of other budgets")
+    u = _uniforms(kept.ids, seed)
+    if np.any(u >= np.exp(log_a)):
+        u = u * np.exp(log_a)
+    profile = Profile(kept.log_ratio, np.exp(np.min(log_a) - log_a)) if profile is None else profile
+    return Source(profile, kept.log_ratio, kept.ids, u, shown, max(float(f"{1 / kept.rate:.3g}"), 1.0))
+
+
+def _uniforms(ids: Floats, seed: int) -> Floats:
+    """Return the uniforms by which `obrs.accept` decides."""
+    return np.asarray(uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[..., 0])
+
+
+def _shown(source: Source, folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the samples in the page, with all that decides about them, in full precision."""
+    if source.samples is None or source.log_ratio is None or source.ids is None or source.u is None:
+        return {"samples": {}, "kind": ""}
+    rows = choose(len(source.log_ratio))
+    kind, items = show(source.samples, rows, len(source.log_ratio), folder)
+    numbers = {"id": source.ids[rows], "x": source.log_ratio[rows], "u": source.u[rows]}
+    return {"kind": kind, "samples": {key: values.tolist() for key, values in numbers.items()} | {"item": items}}
+
+
+def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any] | None:
+    """Return the share that each constant keeps of the largest groups, and the share that each has of the proposals."""
+    if groups is None:
+        return None
+    if source.log_ratio is None or source.ran_at:
+        raise InputError("groups need the log-ratios of all proposals: pass log_ratio as the source")
+    found = groups_of(groups, source.log_ratio.shape)
+    order = np.argsort(-found.size, kind="stable")
+    largest = order[:_GROUPS] if len(order) > _GROUPS else np.arange(len(order))
+    by_group = np.split(np.argsort(found.code, kind="stable"), np.cumsum(found.size)[:-1])
+    return {
+        "labels": [_short(found.labels[g], _LABEL) for g in largest],
+        "share": [float(f"{found.size[g] / len(source.log_ratio):.4g}") for g in largest],
+        "rates": [group_rates(source.log_ratio[by_group[g]], log_c) for g in largest],
+        "more": len(order) - len(largest),
+    }
+
+
+def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Finding]:
+    if isinstance(given, Diagnosis):
+        found = of_diagnosis(given)
+    elif isinstance(given, str) or not (given is None or isinstance(given, Iterable)):
+        raise InputTypeError(f"findings must be a Diagnosis or a list of texts, got {given!r:.60}")
+    else:
+        found = [Finding("", str(text), "") for text in given or ()]
+    if real is not None:
+        if source.log_ratio is None or source.ran_at:
+            raise InputError("real needs the log-ratios of all proposals beside it: pass log_ratio as the source")
+        found = of_diagnosis(diagnose(real, source.log_ratio, budget)) + found
+    if source.ran_at:
+        what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
+        found.append(Finding("", f"{what}. Below its own budget there is nothing more to show", ""))
+    known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
+    return found + of_profile(source.profile, budget, calibration=not known)
+
+
+def _clipped(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the first findings, as many as have room."""
+    short = [Finding(mark, _short(says, _SAYS), _short(todo, _SAYS)) for mark, says, todo in findings]
+    sizes = np.cumsum([len("".join(finding).encode("utf-8", "replace")) + 10 for finding in short])
+    return short[: int(np.searchsorted(sizes, _FINDINGS, side="right"))]
+
+
+def _seconds(given: Any) -> float | None:
+    if given is None:
+        return None
+    if not is_number(given) or not 0 < float(given) < np.inf:
+        raise InputError(f"seconds_per_proposal must be a number above 0, got {given!r:.60}")
+    return float(given)
+
+
+def _code_of(source: Any, seed: int) -> list[str]:
+    """Return Python that does what the page shows, in parts between which the budget stands."""
+    if isinstance(source, Samples):
+        return [f"kept = obrs.sample(propose, log_ratio, {len(source)}, budget=", f", seed={seed})"]
+    if isinstance(source, Profile):
+        return ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
+    rule = "rule = obrs.Budgeted.fit(log_ratio, budget="
+    return [rule, f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"]
+
+
+def _short(text: Any, length: int) -> str:
+    words = " ".join(str(text).split())
+    return words if len(words) <= length else words[: length - 1] + "…"

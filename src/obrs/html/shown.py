@@ -1,0 +1,159 @@
+"""The samples that a report shows: a few of them, as texts or as thumbnails, small enough for one page."""
+
+import base64
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj
+
+from .._arrays import host_view
+from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..metrics.images import SUFFIXES, read_images
+from ..sampling.proposals import leaves
+
+__all__ = ["SHOWN", "choose", "is_image_path", "show"]
+
+SHOWN = 96  # samples in a page, at most
+_TEXT = 12_000  # bytes of all texts together
+_IMAGES = 2_000_000  # bytes of all thumbnails together, as they are in the page
+_SIDES = (128, 96, 64, 48, 32, 16)  # of thumbnails, in pixels; the first that fits is taken
+_SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
+_NUMBERS = 6  # of a vector, that are shown
+
+
+def choose(n: int) -> Any:
+    """Return which of n samples are shown, ascending: all of them, or some at random, always the same."""
+    return np.arange(n) if n <= SHOWN else np.sort(np.random.default_rng(0).choice(n, SHOWN, replace=False))
+
+
+def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] = "") -> tuple[str, list[str]]:
+    """Return "text" or "image", and what to show of these rows: texts, or thumbnails as data URIs.
+
+    Args:
+        samples: One item for each of `size` proposals: texts; paths of images; an array of images, shape
+            `(n, channels, height, width)` or another that `obrs.evaluate` takes; an array of numbers. Of a tuple or
+            dict of arrays the first counts.
+        rows: Which of them.
+        size: How many there must be.
+        folder: Where relative paths begin.
+
+    Example:
+        >>> show(["a cat", "a dog"], [1], 2)
+        ('text', ['a dog'])
+        >>> kind, shown = show(np.zeros((3, 8, 8), dtype=np.uint8), [0, 2], 3)
+        >>> kind, shown[0][:22]
+        ('image', 'data:image/png;base64,')
+    """
+    items = leaves(samples)[0] if isinstance(samples, tuple | dict) else samples
+    if isinstance(items, str | bytes | os.PathLike) or not hasattr(items, "__len__"):
+        raise InputTypeError(f"samples must be one item for each log-ratio, got {type(items).__name__}")
+    if len(items) != size:
+        raise InputError(f"samples must be one item for each of {size} log-ratios, got {len(items)}")
+    rows = np.asarray(rows, dtype=np.int64)
+    values: Any = host_view(items) if is_array_api_obj(items) else None
+    if values is not None and values.dtype.kind not in "OUS":
+        if values.ndim >= 3:
+            return "image", _thumbnails(_of_array(values[rows]))
+        return "text", [_vector(value) for value in values[rows]]
+    chosen = [_cell(items[int(row)]) for row in rows]
+    if chosen and all(is_image_path(item) for item in chosen):
+        return "image", _thumbnails([_read(Path(folder, item)) for item in chosen])
+    return "text", _clipped(["" if item is None else str(item) for item in chosen])
+
+
+def is_image_path(item: Any) -> bool:
+    """Tell whether this is the path of an image, by its extension."""
+    named = isinstance(item, os.PathLike) or (isinstance(item, str) and len(item) < 4096 and "\n" not in item)
+    return named and os.path.splitext(os.fspath(item))[1].lower() in _SUFFIXES
+
+
+def _cell(item: Any) -> Any:
+    """Return an item as Python has it; those of a column of pyarrow say it themselves."""
+    return item.as_py() if hasattr(item, "as_py") else item
+
+
+def _vector(value: Any) -> str:
+    numbers = [f"{x:.4g}" for x in np.atleast_1d(value)[:_NUMBERS].tolist()]
+    return ", ".join([*numbers, *(["…"] if np.size(value) > _NUMBERS else [])])
+
+
+def _clipped(texts: Sequence[str]) -> list[str]:
+    """Return texts that fit into the page together: the longest ones are cut, to one length."""
+    sizes = np.sort([len(text.encode("utf-8", "replace")) for text in texts])
+    length, room = int(sizes[-1]) if len(sizes) else 0, _TEXT
+    for done, size in enumerate(sizes):
+        each = room // (len(sizes) - done)  # for each of those that are left
+        if size > each:
+            length = each
+            break
+        room -= size
+    return [_cut(text, length) for text in texts]
+
+
+def _cut(text: str, length: int) -> str:
+    raw = text.encode("utf-8", "replace")
+    return text if len(raw) <= length else raw[: max(length - 3, 0)].decode("utf-8", "ignore") + "…"
+
+
+def _of_array(values: Any) -> list[Any]:
+    """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
+    image, is_light = _pillow(), values.dtype.kind == "f" and values.min(initial=0.0) >= 0
+    found = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
+    bright = ((found.floats(0, found.n) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
+    return [image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
+
+
+def _read(path: Path) -> Any:
+    """Return an image in grey or RGB, at most as large as the largest thumbnail, on white where it is transparent."""
+    library = _pillow()
+    try:
+        with library.open(path) as found:
+            found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
+            if found.mode in ("L", "1", "I;16"):
+                image = found.convert("L")
+            else:
+                clear = found.convert("RGBA")
+                image = library.new("RGB", clear.size, "white")
+                image.paste(clear, mask=clear.getchannel("A"))
+            image.thumbnail((_SIDES[0], _SIDES[0]))
+            return image
+    except FileNotFoundError as error:
+        raise InputError(f"there is no image {path}; paths begin at the folder of the scores") from error
+    except Exception as error:  # Pillow raises many kinds for a broken file
+        raise InputError(f"{path} cannot be read as an image: {' '.join(str(error).split()):.100}") from error
+
+
+def _thumbnails(images: Sequence[Any]) -> list[str]:
+    """Return data URIs of the largest size that keeps the page within its limit."""
+    uris: list[str] = []
+    for side in _SIDES:
+        uris = [_encoded(image, side) for image in images]
+        if sum(map(len, uris)) <= _IMAGES:
+            break
+    return uris
+
+
+def _encoded(image: Any, side: int) -> str:
+    small = image.copy()
+    small.thumbnail((side, side))
+    exact = io.BytesIO()
+    small.save(exact, format="PNG", optimize=True)
+    choices = {"png": exact.getvalue()}
+    if max(small.size) > 48:  # pixels of smaller ones are meant to be seen
+        lossy = io.BytesIO()
+        small.save(lossy, format="JPEG", quality=82, optimize=True)
+        choices["jpeg"] = lossy.getvalue()
+    kind = min(choices, key=lambda name: len(choices[name]))
+    return f"data:image/{kind};base64,{base64.b64encode(choices[kind]).decode()}"
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[report]'") from error
+    return Image

@@ -1,0 +1,83 @@
+"""Templates of pages: one file each, with places that are filled with escaped text, data or pieces of HTML."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._files import replacing
+from ..errors import InputError
+
+__all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]
+
+_PLACE = re.compile(r"@\{([a-z_]+)\}")
+_INDENT = re.compile(r"^ +", re.MULTILINE)  # of a template, which nobody reads in a page
+# What could end a script or begin a tag or a comment inside it; in a JSON string the escapes mean the same.
+_RISKY = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def fill(name: str, *, text: Mapping[str, Any], html: Mapping[str, str]) -> str:
+    """Return a template of this folder with its places `@{key}` filled.
+
+    Args:
+        name: The file.
+        text: Texts by key, which are escaped.
+        html: Pieces by key, which are taken as they are.
+    """
+    source = _INDENT.sub("", (files(__package__) / name).read_text(encoding="utf-8"))
+    parts = {key: escape(str(value)) for key, value in text.items()} | dict(html)
+    return _PLACE.sub(lambda place: parts[place[1]], source)
+
+
+def as_data(content: Any) -> str:
+    """Return JSON for `<script type="application/json">`, in which no text can end the script.
+
+    Example:
+        >>> as_data({"text": "</script>", "K": [1.0, float("inf")]})
+        '{"text":"\\\\u003c/script\\\\u003e","K":[1,null]}'
+    """
+    text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_RISKY).encode("utf-8", "replace").decode()  # a lone surrogate becomes a question mark
+
+
+def rounded(values: Any, digits: int = 6) -> list[float]:
+    """Return numbers with so many significant digits: short in a page, and exact enough to read."""
+    return [float(f"{value:.{digits}g}") + 0.0 for value in np.asarray(values, dtype=np.float64).tolist()]
+
+
+def _plain(x: Any) -> Any:
+    """Return what JSON can hold: whole numbers without a point, and null for what is not finite."""
+    if isinstance(x, Mapping):
+        return {str(key): _plain(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(value) for value in x]
+    if isinstance(x, float):
+        return None if not isfinite(x) else int(x) if x == int(x) and abs(x) < 1e15 else x
+    return x
+
+
+def page_path(path: str | os.PathLike[str]) -> Path:
+    """Return where a page goes; refuse at once, before any work, what is no place for a page."""
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"a page is written as .html, got {target}")
+    if not target.parent.is_dir():
+        raise InputError(f"{target} cannot be written: there is no folder {target.parent}")
+    if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise InputError(f"{target} cannot be written; choose another file")
+    return target
+
+
+def write_page(path: str | os.PathLike[str], page: str) -> Path:
+    """Write a page whole or not at all, and return where it is."""
+    target = page_path(path)
+    with replacing(target) as file:
+        file.write(page.encode())
+    return target

@@ -1,0 +1,380 @@
+"""The page without a browser: what is in it, how large it is, and that no text can break out of its place."""
+
+import importlib.util
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import obrs
+from obrs.cli.app import main
+from obrs.errors import InputError, InputTypeError, MissingLibraryError
+from obrs.html.budgets import ROUND, slider
+from obrs.html.shown import choose, show
+from obrs.html.template import as_data
+
+Image = pytest.importorskip("PIL.Image")
+
+ROOT = Path(__file__).parents[2]
+HARD = ["</script><b>", "</SCRIPT >", "<!--<script>", "\"'&", "a\u2028b", "\ud800", "\x00", "🙂" * 50]
+
+
+class Outline(HTMLParser):
+    """The tags of a page, the text of each script, and every address."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.scripts, self.addresses, self.open = [], [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "link", "input", "img", "br"):
+            self.open.append(tag)
+        self.addresses += [value for key, value in attrs if key in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
+def page_of(source, tmp_path, **options):
+    return obrs.report(source, out=tmp_path / "report.html", **options).read_text()
+
+
+def data_of(page):
+    return json.loads(Outline(page).scripts[0])
+
+
+@pytest.fixture(scope="module")
+def scores():
+    return np.random.default_rng(0).normal(size=2000)
+
+
+@pytest.fixture(scope="module")
+def plain(scores, tmp_path_factory):
+    """The page of log-ratios alone."""
+    return page_of(scores, tmp_path_factory.mktemp("page"), title="<b>&\"'")
+
+
+def test_page_is_one_well_formed_file_without_an_address(scores, tmp_path):
+    page = page_of(scores, tmp_path, samples=HARD * 250, groups=[str(i % 8) for i in range(2000)], findings=HARD)
+    outline = Outline(page)
+    assert outline.open == []
+    assert outline.addresses == ["data:,"]
+    assert outline.tags.count("script") == 2
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+    assert "default-src 'none'" in page
+
+
+def test_texts_come_back_from_the_page_as_they_were(scores, tmp_path):
+    found = data_of(page_of(scores, tmp_path, samples=HARD * 250, title="</title><b>"))
+    assert {item.rstrip("…") for item in found["samples"]["item"]} == {text.replace("\ud800", "?") for text in HARD}
+
+
+def test_no_text_can_end_the_data():
+    text = as_data([*HARD, {"</script>": 1}])
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text)[0] == HARD[0]
+
+
+def test_title_is_escaped(plain):
+    assert "<title>&lt;b&gt;&amp;&quot;&#x27;</title>" in plain
+
+
+def test_worst_page_without_images_stays_below_100_kb(tmp_path):
+    rng = np.random.default_rng(0)
+    long = ["語" * 400 for _ in range(20_000)]
+    labels = [f"{'長い' * 40}{i % 500}" for i in range(20_000)]
+    values = rng.standard_t(3, size=20_000) * 2.5  # M is beyond the slider: as many budgets as there may be
+    options = {"real": values[:3000] + 1, "findings": long[:50], "n": 10**6, "seconds_per_proposal": 0.123456}
+    page = page_of(values, tmp_path, samples=long, groups=labels, title=long[0], **options)
+    assert len(page.encode()) <= 100_000
+
+
+def test_numbers_of_the_page_are_those_of_the_profile(plain, scores):
+    found, profile = data_of(plain), obrs.Profile(scores)
+    for i in range(0, len(found["budgets"]), 10):
+        budget = found["budgets"][i]
+        for key in ("kl", "rkl", "tv", "js", "chi2"):
+            assert found[key][i] == pytest.approx(profile.divergence(key, budget), rel=1e-5)
+        assert found["rate"][i] == pytest.approx(profile.rate(budget), rel=1e-5)
+        assert found["ess"][i] == pytest.approx(profile.ess(budget), rel=1e-5)
+        log_c = np.inf if found["log_c"][i] is None else found["log_c"][i]
+        assert log_c == profile.log_c(budget)  # to the last bit: it decides who is kept
+    plan = profile.plan(found["budgets"])
+    assert found["chi2_marks"] == "".join("~" if "chi2" in row["unreliable"].split() else "." for row in plan)
+
+
+def test_uniforms_of_the_page_decide_as_the_library(scores, tmp_path):
+    found = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5))
+    shown, x, u = (np.asarray(found["samples"][key]) for key in ("id", "x", "u"))
+    np.testing.assert_array_equal(x, scores[shown])
+    assert found["samples"]["item"] == [str(i) for i in shown]
+    for budget in (1.5, 4, 10):
+        rule = obrs.Budgeted.fit(scores, budget)
+        np.testing.assert_array_equal(u < np.exp(rule(x)), obrs.accept(rule(scores), np.arange(2000), seed=5)[shown])
+
+
+def test_histogram_holds_everything_and_its_bins_tell_the_rate(plain):
+    found = data_of(plain)
+    share, mean = (np.asarray(found["histogram"][key]) for key in ("share", "mean"))
+    assert share.sum() == pytest.approx(1, abs=1e-3)
+    for i in range(1, len(found["budgets"]), 20):
+        kept = share * np.exp(np.minimum(mean + found["log_c"][i], 0))
+        assert kept.sum() == pytest.approx(found["rate"][i], rel=0.02)
+
+
+@pytest.mark.parametrize("sd", [0.1, 1, 3])
+def test_slider_has_round_budgets_exactly_and_even_steps(sd):
+    profile = obrs.Profile(np.random.default_rng(0).normal(size=1000) * sd)
+    budgets = slider(profile, 2.6)
+    assert budgets == sorted(set(budgets))
+    assert {k for k in ROUND if k <= budgets[-1]} | {2.6} <= set(budgets)
+    assert len(budgets) <= 160
+    assert budgets[-1] > min(profile.max_budget, 255)
+    assert np.diff(np.log(budgets)).max() < 0.1
+
+
+def test_budgets_that_cannot_be_met_are_not_on_the_slider():
+    profile = obrs.Profile(np.where(np.arange(900) % 3 == 0, np.linspace(-1, 1, 900), -np.inf))
+    budgets = slider(profile)
+    assert budgets[0] == 1
+    assert budgets[1] >= 3
+    profile.plan(budgets)
+
+
+def test_group_rates_are_means_of_acceptance_and_a_group_without_hope_has_none(scores, tmp_path):
+    values = np.where(np.arange(2000) % 4 == 0, -np.inf, scores)
+    found = data_of(page_of(values, tmp_path, groups=np.arange(2000) % 4))
+    i = found["budgets"].index(4)
+    a = np.exp(obrs.Budgeted.fit(values, 4)(values))
+    means = [a[g::4].mean() for g in range(4)]
+    assert found["groups"]["labels"] == ["0", "1", "2", "3"]
+    assert [rates[i] for rates in found["groups"]["rates"]] == pytest.approx(means, rel=5e-3)
+    assert set(found["groups"]["rates"][0]) == {0}
+
+
+def test_only_the_largest_groups_are_shown(scores, tmp_path):
+    groups = data_of(page_of(scores, tmp_path, groups=np.minimum(np.arange(2000), 99)))["groups"]
+    assert len(groups["labels"]) == 16
+    assert groups["labels"][0] == "99"
+    assert groups["more"] == 84
+
+
+def test_doctor_comes_first_and_every_marked_finding_says_what_to_do(scores, tmp_path):
+    real = np.random.default_rng(1).normal(size=2000) + 1
+    found = data_of(page_of(3 * scores - 1.5, tmp_path, real=3 * real, budget=2))["findings"]
+    assert found[0][0] == "!"
+    assert "repairable at K = 2" in found[0][1]
+    assert found[0][2].startswith("obrs.ratios.calibration.")
+    assert len(found) > 3
+    assert all(todo for mark, _, todo in found if mark in ("!", "~"))
+
+
+def test_findings_may_be_a_diagnosis_or_texts(scores, tmp_path):
+    real = scores + 1
+    found = data_of(page_of(scores - 0.5, tmp_path, findings=obrs.diagnose(real - 0.5, scores - 0.5, 4)))["findings"]
+    assert "at K = 4" in found[0][1]
+    assert data_of(page_of(scores, tmp_path, findings=["mind the gap"]))["findings"][0][1] == "mind the gap"
+
+
+def test_profile_and_samples_make_pages(tmp_path):
+    kept = obrs.sample(lambda ids: obrs.normals(ids, 2, seed=1), lambda x: x[:, 0] - 0.5, 3000, budget=3)
+    alone = data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path))
+    assert alone["samples"] == {}
+    run = data_of(page_of(kept, tmp_path))
+    assert run["kind"] == "text"
+    assert run["ran_at"] == pytest.approx(3, abs=0.1)
+    # weights 1/a turn what was kept into a sample of the model, whose KL is 1/2
+    assert run["kl"][0] == pytest.approx(0.5, abs=0.06)
+    assert data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path, samples=kept))["samples"] == run["samples"]
+
+
+def test_samples_chosen_in_another_way_are_thinned_fairly(tmp_path):
+    kept = obrs.sample_pool(lambda ids: obrs.normals(ids, 1, seed=1), lambda x: x[:, 0], 90, pool=270)
+    found = data_of(page_of(kept, tmp_path))
+    log_a = dict(zip(kept.ids.tolist(), kept.log_ratio - kept.log_weight, strict=True))
+    shown = found["samples"]
+    assert len(shown["id"]) == 90
+    assert all(u < np.exp(log_a[i]) for i, u in zip(shown["id"], shown["u"], strict=True))
+
+
+def test_thumbnails_stay_within_their_limit_and_show_the_pixels(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(100):
+        Image.fromarray(rng.integers(0, 256, (300, 200, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    kind, uris = show([f"{i}.png" for i in range(100)], choose(100), 100, tmp_path)
+    assert kind == "image"
+    assert len(uris) == 96
+    assert sum(map(len, uris)) <= 2_000_000
+    _, (uri,) = show(np.full((1, 3, 5, 5), -1, dtype=np.float32), [0], 1)
+    assert uri.startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_arrays_of_any_layout_are_images(dtype):
+    for shape in ((2, 8, 8), (2, 1, 8, 8), (2, 3, 8, 8), (2, 8, 8, 3)):
+        assert show(np.ones(shape, dtype=dtype), [0, 1], 2)[0] == "image"
+    assert show(np.ones((2, 9), dtype=dtype), [1], 2) == ("text", ["1, 1, 1, 1, 1, 1, …"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"samples": ["a"]}, InputError, "one item for each of 2000 log-ratios, got 1"),
+        ({"samples": "a"}, InputTypeError, "one item for each log-ratio, got str"),
+        ({"samples": ["missing.png"] * 2000}, InputError, "there is no image"),
+        ({"groups": [1, 2]}, InputError, "groups must have the shape"),
+        ({"findings": "text"}, InputTypeError, "a Diagnosis or a list of texts"),
+        ({"seconds_per_proposal": 0}, InputError, "a number above 0"),
+        ({"budget": 0.5}, ValueError, "did you mean budget=2"),
+        ({"n": 0}, ValueError, "n must be"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(scores, tmp_path, options, error, match):
+    with pytest.raises(error, match=match) as caught:
+        page_of(scores, tmp_path, **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_wrong_sources_and_targets_are_one_clear_line(scores, tmp_path):
+    with pytest.raises(InputTypeError, match=r"got a path; try `obrs report scores\.csv`"):
+        obrs.report("scores.csv", out=tmp_path / "a.html")
+    with pytest.raises(InputTypeError, match="pass log_ratio"):
+        obrs.report(obrs.Profile(scores), out=tmp_path / "a.html", samples=["a"] * 2000)
+    with pytest.raises(InputError, match="pass log_ratio"):
+        obrs.report(obrs.Profile(scores), out=tmp_path / "a.html", real=scores)
+    with pytest.raises(InputError, match=r"written as \.html"):
+        obrs.report(scores, out=tmp_path / "a.pdf")
+    with pytest.raises(InputError, match="no folder"):
+        obrs.report(scores, out=tmp_path / "no" / "a.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InputError, match="cannot be written"):
+        obrs.report(scores, out=tmp_path / "folder.html")
+
+
+def test_missing_pillow_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(MissingLibraryError, match=r"pip install 'obrs\[report\]'"):
+        show(np.zeros((2, 8, 8), dtype=np.uint8), [0], 2)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, scores):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    rows = [f"{x:.6f},text {i},{i}.png,{'ab'[i % 2]}" for i, x in enumerate(scores[:300])]
+    Path("data/scores.csv").write_text("log_ratio,text,path,label\n" + "\n".join(rows))
+    Path("real.csv").write_text("log_ratio\n" + "\n".join(f"{x + 1:.6f}" for x in scores[:300]))
+    for i in range(300):
+        Image.new("L", (8, 8), i % 256).save(f"data/{i}.png")
+    return Path("data/scores.csv")
+
+
+def run(*arguments):
+    return main(["report", *map(str, arguments)])
+
+
+def test_command_writes_the_page_with_all_its_parts(folder, capsys):
+    options = ["--show", "text", "--group", "label", "--real", "real.csv", "--seconds-per-proposal", "0.5", "-n", "20"]
+    assert run(folder, *options, "--budget", "3", "-o", "page.html") == 0
+    assert capsys.readouterr().out.startswith("page.html: 300 scores, ")
+    page = Path("page.html").read_text()
+    found = data_of(page)
+    assert "scores.csv, column &#x27;log_ratio&#x27; read as log_ratio" in page
+    assert found["budgets"][found["start"]] == 3
+    assert (found["kind"], found["n"], found["seconds"]) == ("text", 20, 0.5)
+    assert found["groups"]["labels"] == ["a", "b"]
+    assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
+    assert found["code"][0]["parts"][0] == "obrs select data/scores.csv --column log_ratio --log-ratio --budget "
+
+
+def test_paths_of_images_begin_at_the_folder_of_the_scores_and_a_folder_may_stand_for_its_file(folder):
+    assert run("data", "--show", "path", "-o", "page.html") == 0
+    assert data_of(Path("page.html").read_text())["kind"] == "image"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["data/scores.csv", "--column", "nope"], "data/scores.csv has no column 'nope'"),
+        (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; did you mean 'text'?"),
+        (["data/scores.csv", "--group", "lable"], "did you mean 'label'?"),
+        (["images"], "images has no file of scores"),
+        (["two"], "two has 2 files of scores"),
+        (["missing.csv"], "missing.csv is missing or not a file"),
+        (["data/scores.csv", "-o", "no/such/page.html"], "there is no folder no/such"),
+        (["data/scores.csv", "-o", "page.pdf"], "a page is written as .html, got page.pdf"),
+        (["data/scores.csv", "--show", "path", "--seed", "1"], "data/7.png cannot be read as an image"),
+        (["data/scores.csv", "--real", "data/nope.csv"], "data/nope.csv is missing or not a file"),
+        (["data/scores.csv", "--budget", "0.25"], "did you mean budget=4"),
+    ],
+)
+def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said):
+    Path("images").mkdir()
+    Path("two").mkdir()
+    for name in ("a", "b"):
+        Path(f"two/{name}.csv").write_text("log_ratio\n0\n")
+    for i in range(300):  # so that one of those that are shown is among them
+        Path(f"data/{i}.png").write_text("no image") if i % 10 == 7 else None
+    target = [] if "-o" in arguments else ["-o", "page.html"]
+    assert run(*arguments, *target) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error
+    assert re.sub(r"\d+\.png", "7.png", error).count(said) == 1
+    assert not Path("page.html").exists()
+
+
+def test_notebooks_show_small_tables_without_scripts(scores):
+    profile = obrs.Profile(scores)
+    kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1)[:, 0], lambda x: x, 50, budget=2)
+    model = obrs.Model(generate=lambda z: z[:, 0], log_ratio=lambda x: -0.2 * x * x, dim=1)
+    real = np.random.default_rng(3).normal(size=(300, 3))
+    things = [
+        profile,
+        profile.plan([1, 2]),
+        kept,
+        obrs.diagnose(scores + 1, scores, 2),
+        obrs.compare(["obrs"], model, 50, budget=2),
+        obrs.evaluate(real=real, fake=real + 0.3, log_ratio=scores[:300], budgets=[1, 2]),
+        obrs.plan_groups(scores, [2], np.arange(2000) % 2),
+    ]
+    for thing in things:
+        drawn = thing._repr_html_()
+        outline = Outline(drawn)
+        assert outline.open == []
+        assert "table" in outline.tags
+        assert "script" not in outline.tags
+        assert len(drawn) < 12_000
+    assert "~" in profile.plan([1])._repr_html_()
+
+
+def test_page_of_the_docs_is_made_with_the_template_as_it_is():
+    spec = importlib.util.spec_from_file_location("report_tool", ROOT / "tools" / "report.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    page = tool.PAGE.read_text()
+    assert tool.refilled(page) == page, "run python tools/report.py --template --picture"
+    assert len(page) < 200_000
+
+
+def test_records_make_pages(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "figure-pr", "--preset", "smoke", "--high", "2.5", "--report"]) == 0
+    assert capsys.readouterr().out.strip().endswith("page: out/figure-pr.html")
+    page = Path("out/figure-pr.html").read_text()
+    outline = Outline(page)
+    assert outline.open == []
+    assert "script" not in outline.tags
+    assert all(address.startswith("data:") for address in outline.addresses)
+    assert "obrs reproduce figure-pr --preset smoke --high 2.5 --report" in page

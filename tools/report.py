@@ -1,0 +1,86 @@
+"""Make the example of a report, which the docs embed, and its picture in the README.
+
+python tools/report.py            # the page again, from a committed GAN of clothes and Fashion-MNIST: a minute or two
+python tools/report.py --template # only put its numbers and images into the template as it is now
+python tools/report.py --picture  # draw the picture, with Playwright and the Chromium of the system
+"""
+
+import argparse
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import obrs
+from obrs.html.template import fill
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/guide/report-example.html"
+PICTURE = ROOT / "results/report.png"
+CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+_PIECES = re.compile(
+    r"<h1>(?P<title>.*?)</h1>.*?<p class=\"quiet\">(?P<about>.*?)</p>.*?usual budgets:</p>(?P<plan>.*?)</noscript>"
+    r".*?application/json\">(?P<data>.*?)</script>",
+    re.DOTALL,
+)
+
+
+def make(path, seed=100):
+    """Write the page: 10 000 proposals of the GAN, a ratio fitted on features, and test images for the doctor."""
+    from obrs.experiments.image_gans import load_gan, parts
+    from obrs.metrics.features import FEATURES
+    from obrs.ratios.refit import Head, refit
+
+    gan, data, see = load_gan("fashion_mnist", 0), parts("fashion_mnist"), FEATURES["fashion_classifier"]
+
+    def drawn(start, n, block=500):
+        batches = [gan.propose(np.arange(i, i + block), seed=seed) for i in range(start, start + n, block)]
+        return [np.concatenate([part.numpy() for part in each]) for each in zip(*batches, strict=True)]
+
+    fitted = refit(see(data["ratio"].x[:12_000]), see(drawn(10**6, 12_000)[0]), Head(lambda x: x), steps=1000)
+    pool, labels = drawn(0, 10_000)
+    obrs.report(
+        np.asarray(fitted(see(pool))),
+        out=path,
+        samples=pool,
+        groups=[CLASSES[label] for label in labels],
+        real=np.asarray(fitted(see(data["test"].x))),
+        n=2500,
+        title="A small GAN of clothes: what each budget buys",
+    )
+
+
+def refilled(page):
+    """Return a page with its own numbers and images in the template as it is now."""
+    pieces = _PIECES.search(page).groupdict()
+    return fill("report.html", text={}, html=pieces)
+
+
+def picture(page, path, budget=8):
+    """Draw the first screen of a page."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        window = browser.new_page(viewport={"width": 1200, "height": 790})
+        window.goto(f"file://{page}#K={budget}")
+        window.screenshot(path=f"{folder}/page.png")
+        browser.close()
+        with Image.open(f"{folder}/page.png") as drawn:
+            drawn.convert("RGB").save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--template", action="store_true", help="keep numbers and images, renew the rest")
+    parser.add_argument("--picture", action="store_true", help="draw the picture of the README")
+    options = parser.parse_args()
+    if options.template:
+        PAGE.write_text(refilled(PAGE.read_text()))
+    elif not options.picture:
+        make(PAGE)
+    if options.picture:
+        picture(PAGE, PICTURE)
