@@ -22,7 +22,8 @@ from pyarrow import parquet
 
 from .errors import InputError
 
-__all__ = ["ABSENT", "FORMATS", "TEXT", "UNFIT", "Columns", "Where", "decoded", "is_number_text", "row_place", "typed"]
+__all__ = ["ABSENT", "FORMATS", "TEXT", "UNFIT", "Columns", "Where", "check_header", "decoded", "is_number_text"]
+__all__ += ["row_place", "typed"]
 
 Columns = dict[str, Any]  # pyarrow arrays (csv, parquet) or NumPy arrays (npy, npz; of objects for jsonl)
 Where = Callable[[int], str]
@@ -40,10 +41,7 @@ def _read_csv(data: bytes, name: str) -> tuple[Columns, Where]:
     """Read every cell as text; pyarrow by itself would turn 007 into 7 and NA into nothing."""
     lines = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
     header = next(cells for cells in lines if cells)
-    if twice := [key for key in header if header.count(key) > 1]:
-        raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
-    if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
-        raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
+    check_header(header, name)
     try:
         table = arrow_csv.read_csv(
             pa.py_buffer(data if data.endswith(b"\n") else data + b"\n"),
@@ -56,6 +54,14 @@ def _read_csv(data: bytes, name: str) -> tuple[Columns, Where]:
         place = f", line {_line(data, int(what[0]) - 1)}" if what[0].isdigit() else " cannot be read"
         raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}") from error
     return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + 1)}"
+
+
+def check_header(header: list[str], name: str) -> None:
+    """Raise unless the first line of a csv names every column once."""
+    if twice := [key for key in header if header.count(key) > 1]:
+        raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
+    if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
+        raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
 
 
 def _line(data: bytes, record: int) -> int:

@@ -1,0 +1,594 @@
+"""Files of rows that are never whole in memory: found, read in batches, and written as they came.
+
+Parquet goes row group by row group. CSV (any delimiter) and JSON lines go block by block: only the columns that decide
+are parsed, and the rows that are kept are written as the very bytes they were. `.gz` and `.zst` stay compressed.
+"""
+
+import csv
+import glob
+import hashlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from json import loads
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+from pyarrow import json as arrow_json
+from pyarrow import parquet
+
+from .._files import replacing
+from .._formats import TEXT, check_header, row_place
+from ..errors import InputError
+
+__all__ = ["Batch", "Source", "columns_of", "find_sources", "pick_groups", "read_batches", "row_ids", "writing"]
+
+Numbers = np.ndarray[Any, Any]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_FORMATS = {"parquet": "parquet", "csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl"}
+_CODECS = {"gz": "gzip", "zst": "zstd"}
+_PIECE = 1 << 25  # bytes of a row group, or of text, that are in memory at once
+_LONGEST = 1 << 27  # bytes of one row of text; more is a quote that nobody closed
+_GROUP = 1 << 18  # rows of a row group that is written, or more
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of rows.
+
+    Args:
+        path: Where it is.
+        name: What it is called wherever it lies: its path below the folder that was asked for, or its last part.
+        format: "parquet", "csv" or "jsonl".
+        codec: "gzip", "zstd" or None.
+        delimiter: Between the cells of a csv.
+        size: Bytes.
+    """
+
+    path: str
+    name: str
+    format: str
+    codec: str | None
+    delimiter: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a file.
+
+    Args:
+        columns: The columns that were asked for, as arrays of pyarrow.
+        first: How many rows of the file are before these.
+        take: From a mask of these rows to a table of them with all columns; a text has one column, its lines.
+        where: From a row of the batch to its place in the file, for messages.
+    """
+
+    columns: dict[str, Any]
+    first: int
+    take: Callable[[Numbers], Any]
+    where: Callable[[int], str] = row_place
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+def find_sources(where: Paths, *, format: str | None = None, delimiter: str | None = None) -> list[Source]:
+    """Return the files of a folder and those below it, of a glob, or of a list, sorted by name.
+
+    Files of a folder that begin with a dot or an underscore, or whose extension is none of ours, are left out.
+
+    Args:
+        where: The folder, the glob, one file, or a list of files.
+        format: Of files whose extension says nothing; it does not overrule one that does.
+        delimiter: Between the cells of a csv; a comma by default, and a tab for .tsv.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("b.csv", "a.tsv.gz", "notes.txt"):
+        ...     _ = (folder / name).write_text("id,log_ratio")
+        >>> [(s.name, s.format, s.codec, s.delimiter) for s in find_sources(folder)]
+        [('a.tsv.gz', 'csv', 'gzip', '\\t'), ('b.csv', 'csv', None, ',')]
+    """
+    if format is not None and format not in _FORMATS:
+        raise InputError(f"unknown format {format!r}; choose from {', '.join(_FORMATS)}")
+    if delimiter is not None and len(delimiter.encode()) != 1:
+        raise InputError(f"a delimiter is one character, got {delimiter!r}")
+    text = None if isinstance(where, list | tuple) else os.fspath(where)  # type: ignore[arg-type]
+    if text is not None and os.path.isdir(text):
+        inside = sorted(os.path.join(root, name) for root, _, names in os.walk(text) for name in names)
+        names = {path: os.path.relpath(path, text).replace(os.sep, "/") for path in inside}
+        known = {p: n for p, n in names.items() if not re.search(r"(^|/)[._]", n) and (format or _format_of(p)[0])}
+        if not known:
+            raise InputError(f"{text} has no files of rows; their extensions are {', '.join(_FORMATS)}, or .gz, .zst")
+    else:
+        paths = [text] if text is not None else [os.fspath(path) for path in where]
+        found = [path for part in paths for path in (sorted(glob.glob(part)) if glob.has_magic(part) else [part])]
+        if not found:
+            raise InputError(f"no file matches {text if text is not None else 'an empty list'}")
+        known = {path: os.path.basename(path) for path in found}
+    sources = sorted((_source(path, name, format, delimiter) for path, name in known.items()), key=lambda s: s.name)
+    if len({source.format for source in sources}) > 1:
+        first, other = sources[0], next(s for s in sources if s.format != sources[0].format)
+        raise InputError(f"files must be of one format, got {first.path} and {other.path}")
+    for one, two in zip(sources, sources[1:], strict=False):
+        if one.name == two.name:
+            raise InputError(f"{one.path} and {two.path} have one name; give the folder that both are in")
+    return sources
+
+
+def _format_of(path: str) -> tuple[str | None, str | None]:
+    """Return what the extension says: format and codec."""
+    *_, before, last = ("", "", *os.path.basename(path).lower().split("."))
+    codec = _CODECS.get(last)
+    return _FORMATS.get(before if codec else last), codec
+
+
+def _source(path: str, name: str, format: str | None, delimiter: str | None) -> Source:
+    known, codec = _format_of(path)
+    if known is None and format is None:
+        extensions = ", ".join(_FORMATS)
+        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {extensions}, or .gz, .zst")
+    if not os.path.isfile(path):
+        raise InputError(f"{path} is missing or not a file")
+    tab = format == "tsv" if known is None else ".tsv" in Path(path).suffixes
+    format = known or _FORMATS[format or ""]
+    if format == "parquet" and codec is not None:
+        raise InputError(f"{path}: a parquet file is compressed inside; unpack it first")
+    return Source(path, name, format, codec, delimiter or ("\t" if tab else ","), os.path.getsize(path))
+
+
+def columns_of(source: Source) -> dict[str, str]:
+    """Return the columns of a file and their types; those of a csv are text, and those of a jsonl its first row's."""
+    if source.format == "parquet":
+        return {field.name: str(field.type) for field in _open_parquet(source).schema_arrow}
+    first = _first_row(source)
+    if source.format == "csv":
+        return dict.fromkeys(_header(first, source), "text")
+    return {key: type(value).__name__ for key, value in _json_row(first, source).items()}
+
+
+def _first_row(source: Source) -> bytes:
+    """Return the first line of a text that is not blank, and what is before it; b"" if there is none."""
+    with _open_text(source) as stream:
+        data = next(_whole_rows(stream, source), b"")
+    return data[: _head(data, source)]
+
+
+def _head(data: bytes, source: Source) -> int:
+    """Return where the first row ends that is not blank."""
+    ends = _row_ends(data, source).tolist()
+    return next((end + 1 for end in ends if data[: end + 1].strip(b"\xef\xbb\xbf \t\r\n")), len(data))
+
+
+def row_ids(batch: Batch, source: Source, name: str | None) -> Numbers:
+    """Return the id of each row as int64, from a column, or from the name of the file and the number of the row.
+
+    Integers are their own ids, in text too if they are written as one writes them: `7`, not `007`. Other text has an id
+    of 64 bits that depends on its bytes alone. A file name has one, too, and row j of the file that plus j.
+    """
+    if name is None:
+        start = int.from_bytes(hashlib.blake2b(source.name.encode(), digest_size=8).digest(), "little")
+        return (np.arange(batch.first, batch.first + len(batch), dtype=np.uint64) + np.uint64(start)).view(np.int64)
+    cells = batch.columns[name]
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if cells.null_count:
+        row = int(np.argmax(cells.is_null().to_numpy(zero_copy_only=False)))
+        raise InputError(f"{source.path}, {batch.where(row)}, column {name!r}: no id")
+    if pa.types.is_integer(cells.type):
+        plain = cells.to_numpy(zero_copy_only=False)
+        wide: Numbers = plain.astype("u8" if plain.dtype.kind == "u" else "i8", copy=False).view(np.int64)
+        return wide
+    if cells.type not in TEXT:
+        raise InputError(f"{source.path}, column {name!r}: ids must be integers or text, got {cells.type}")
+    is_integer = pc.match_substring_regex(cells, r"^(0|-?[1-9][0-9]{0,17})$")
+    if pc.all(is_integer).as_py():
+        return np.asarray(cells.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    ids = _hashed(cells)
+    mask = is_integer.to_numpy(zero_copy_only=False)
+    ids[mask] = cells.filter(is_integer).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return ids
+
+
+def _hashed(cells: Any) -> Numbers:
+    """Return 64 bits of each text: the sum of its bytes times odd numbers that depend on their place, mixed."""
+    cells = cells.cast(pa.large_string())
+    _, offsets, data = cells.buffers()
+    ends = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]] if len(cells) else np.empty(0, np.uint8)
+    ends = ends - ends[0]
+    length = np.diff(ends)
+    place = np.arange(len(text), dtype=np.int64) - np.repeat(ends[:-1], length)
+    weight = _mixed(np.arange(int(length.max(initial=0)) + 1, dtype=np.uint64)) | np.uint64(1)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((text + np.uint64(1)) * weight[place], dtype=np.uint64)])
+    return _mixed(sums[ends[1:]] - sums[ends[:-1]]).view(np.int64)
+
+
+def _mixed(x: Numbers) -> Numbers:
+    """Scramble 64 bits, one to one: the finaliser of SplitMix64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def pick_groups(sources: Sequence[Source], share: float, least: int) -> tuple[list[tuple[Source, list[int]]], int]:
+    """Return a share of the row groups of Parquet files, spread evenly with a random start, and how many rows all have.
+
+    There are at least `least` of them, or all.
+    """
+    counts = [_open_parquet(source).metadata for source in sources]
+    groups = [(source, g) for source, meta in zip(sources, counts, strict=True) for g in range(meta.num_row_groups)]
+    rows = sum(meta.num_rows for meta in counts)
+    wanted = min(len(groups), max(least, round(share * len(groups))))
+    # a fixed seed: which groups are looked at must not depend on the seed of the selection, nor change on a second try
+    picked = np.sort(np.random.default_rng(0).choice(len(groups), wanted, replace=False)) if groups else []
+    chosen: dict[Source, list[int]] = {}
+    for source, group in (groups[i] for i in picked):
+        chosen.setdefault(source, []).append(group)
+    return list(chosen.items()), rows
+
+
+def read_batches(
+    source: Source, names: Sequence[str], *, groups: Sequence[int] | None = None, whole: bool = True
+) -> Iterator[Batch]:
+    """Read a file in batches of some 30 MB.
+
+    Args:
+        source: The file.
+        names: The columns to parse.
+        groups: The row groups to read, of a Parquet file; all by default.
+        whole: Whether `Batch.take` will be asked for rows with all columns.
+    """
+    try:
+        if source.format == "parquet":
+            yield from _parquet_batches(source, list(dict.fromkeys(names)), groups, whole)
+        else:
+            yield from _text_batches(source, list(dict.fromkeys(names)))
+    except FileNotFoundError as error:
+        raise InputError(f"{source.path} has vanished since the run began") from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InputError(f"{source.path} cannot be read: {' '.join(str(error).split())[:200]}") from error
+
+
+def _open_parquet(source: Source) -> Any:
+    try:
+        return parquet.ParquetFile(source.path, buffer_size=1 << 20, pre_buffer=False)
+    except FileNotFoundError as error:
+        raise InputError(f"{source.path} has vanished since the run began") from error
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{source.path} cannot be read as parquet; is it whole?") from error
+
+
+def _parquet_batches(source: Source, names: list[str], groups: Sequence[int] | None, whole: bool) -> Iterator[Batch]:
+    file = _open_parquet(source)
+    every = file.schema_arrow.names
+    _check_columns(names, every, source)
+    rest = [name for name in every if name not in names]
+    first = 0
+    for group in range(file.num_row_groups):
+        facts = file.metadata.row_group(group)
+        if groups is not None and group not in groups:
+            first += facts.num_rows
+            continue
+        if facts.total_byte_size <= _PIECE:  # what decides first, and the rest only of a group that keeps something
+            table = file.read_row_group(group, columns=names, use_threads=False).select(names)
+            take = _later(file, group, table, rest, every)
+            yield Batch(_joined(table), first, take, _row_of(first))
+        else:
+            rows = max(1, facts.num_rows * _PIECE // facts.total_byte_size)
+            pieces = file.iter_batches(rows, [group], columns=None if whole else names, use_threads=False)
+            before = first
+            for piece in pieces:
+                table = pa.Table.from_batches([piece])
+                yield Batch(_joined(table.select(names)), before, _now(table), _row_of(before))
+                before += len(piece)
+        first += facts.num_rows
+
+
+def _check_columns(names: list[str], every: list[str], source: Source) -> None:
+    for name in names:
+        if every.count(name) != 1:
+            what = "two columns" if name in every else "no column"
+            raise InputError(f"{source.path} has {what} {name!r}; it has {', '.join(every)}")
+
+
+def _joined(table: Any) -> dict[str, Any]:
+    """Return each column as one array."""
+    columns = {name: table.column(name) for name in table.column_names}
+    return {name: c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for name, c in columns.items()}
+
+
+def _later(file: Any, group: int, table: Any, rest: list[str], every: list[str]) -> Callable[[Numbers], Any]:
+    def take(mask: Numbers) -> Any:
+        kept = pa.array(mask)
+        whole = table.filter(kept)
+        if rest:
+            others = file.read_row_group(group, columns=rest, use_threads=False).filter(kept)
+            for name in rest:
+                whole = whole.append_column(others.schema.field(name), others.column(name))
+        return whole.select(every)
+
+    return take
+
+
+def _now(table: Any) -> Callable[[Numbers], Any]:
+    return lambda mask: table.filter(pa.array(mask))
+
+
+def _row_of(first: int) -> Callable[[int], str]:
+    return lambda row: row_place(first + row)
+
+
+@contextmanager
+def _open_text(source: Source) -> Iterator[Any]:
+    with pa.OSFile(source.path, "rb") as raw:
+        yield raw if source.codec is None else pa.CompressedInputStream(raw, source.codec)
+
+
+def _row_ends(data: bytes, source: Source) -> Numbers:
+    """Return where rows end: at line breaks; in a csv not at those between quotes."""
+    flat = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(flat == 10)
+    if source.format == "csv" and b'"' in data:
+        quotes = np.flatnonzero(flat == 34)
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    return ends
+
+
+def _text_batches(source: Source, names: list[str]) -> Iterator[Batch]:
+    parse = _csv_parser if source.format == "csv" else _json_parser
+    read: Callable[[bytes, int], Any] | None = None
+    first, line = 0, 0
+    with _open_text(source) as stream:
+        for data in _whole_rows(stream, source):
+            if read is None:
+                data = data.removeprefix(b"\xef\xbb\xbf")
+                head = _head(data, source)
+                read = parse(data[:head], source, names)
+                if source.format == "csv":
+                    line, data = data[:head].count(b"\n"), data[head:]
+            batch = _text_batch(data, read, source, first, line)
+            if batch is not None:
+                yield batch
+                first += len(batch)
+            line += data.count(b"\n")
+
+
+def _whole_rows(stream: Any, source: Source) -> Iterator[bytes]:
+    """Yield blocks of text that end where a row ends."""
+    rest = b""
+    while block := stream.read(_PIECE // 4):
+        data = rest + block
+        ends = _row_ends(data, source)
+        if ends.size:
+            yield data[: int(ends[-1]) + 1]
+            rest = data[int(ends[-1]) + 1 :]
+        else:
+            rest = data
+        if len(rest) > _LONGEST:
+            raise InputError(f"{source.path} has a row of more than {_LONGEST >> 20} MB; is a quote left open?")
+    if rest.strip():
+        yield rest + b"\n"
+
+
+def _text_batch(data: bytes, read: Any, source: Source, first: int, line: int) -> Batch | None:
+    ends = _row_ends(data, source)
+    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])
+    lines = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(data)]
+    )
+    flat = np.frombuffer(data, np.uint8)
+    maybe = np.flatnonzero(np.isin(flat[starts[:-1]], np.frombuffer(b"\n\r \t", np.uint8)))
+    blank = [
+        i for i in maybe.tolist() if not (row := data[starts[i] : ends[i]]).strip(b"\r\n") or _is_void(row, source)
+    ]
+    if blank:
+        mask = np.ones(len(ends), bool)
+        mask[blank] = False
+        lines, starts = lines.filter(pa.array(mask)), starts[:-1][mask]
+    if not len(lines):
+        return None
+
+    def where(row: int) -> str:
+        return f"line {line + data[: int(starts[row])].count(10) + 1}"
+
+    columns = read(data, where)
+    count = len(next(iter(columns.values())))
+    if count != len(lines):
+        open_quote = "a quote inside a cell, or an open one" if source.format == "csv" else "two objects on one line"
+        raise InputError(
+            f"{source.path} has {len(lines)} rows from {where(0)} on, read as {count}: is there {open_quote}?"
+        )
+    return Batch(columns, first, lambda mask: pa.table({"row": lines.filter(pa.array(mask))}), where)
+
+
+def _is_void(row: bytes, source: Source) -> bool:
+    return source.format == "jsonl" and not row.strip()
+
+
+def _header(text: bytes, source: Source) -> list[str]:
+    try:
+        cells = next(csv.reader([text.decode("utf-8-sig")], delimiter=source.delimiter), [])
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source.path} is not UTF-8 text") from error
+    check_header(cells, source.path)
+    return cells
+
+
+def _csv_parser(head: bytes, source: Source, names: list[str]) -> Any:
+    header = _header(head, source)
+    _check_columns(names, header, source)
+
+    def read(data: bytes, where: Callable[[int], str]) -> dict[str, Any]:
+        try:
+            table = arrow_csv.read_csv(
+                pa.py_buffer(data),
+                arrow_csv.ReadOptions(use_threads=False, column_names=header, block_size=len(data) + 1),
+                arrow_csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=b'"' in data),
+                arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(header, pa.large_string())),
+            )
+        except pa.ArrowInvalid as error:
+            found = re.search(r"Row #(\d+): (Expected .* got \d+)", str(error), flags=re.S)
+            if found is None:
+                raise
+            raise InputError(f"{source.path}, {where(int(found[1]) - 1)}: {found[2].lower()}") from error
+        return _joined(table)
+
+    return read
+
+
+def _json_row(text: bytes, source: Source) -> dict[str, Any]:
+    try:
+        row = loads(text.decode("utf-8-sig"))
+    except ValueError as error:
+        raise InputError(f"{source.path}: the first line is not JSON: {str(error).split(':')[0].lower()}") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{source.path}: the first line is not a JSON object")
+    return row
+
+
+def _json_parser(head: bytes, source: Source, names: list[str]) -> Any:
+    row = _json_row(head, source)
+    _check_columns(names, list(row), source)
+    # ids and labels may be integers or text; a score is a number, and in the first row it may be missing
+    kinds = {str: pa.string(), int: pa.int64()}
+    first = {name: kinds.get(type(row[name]), pa.float64()) for name in names}
+
+    def read(data: bytes, where: Callable[[int], str]) -> dict[str, Any]:
+        types = dict(first)
+        while True:
+            schema = pa.schema(list(types.items()))
+            options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+            try:
+                reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+                return _joined(arrow_json.read_json(pa.py_buffer(data), reading, options))
+            except pa.ArrowInvalid as error:
+                whole = [name for name, kind in types.items() if kind == pa.int64() and "convert" in str(error).lower()]
+                if whole:  # a number that is no integer
+                    types |= dict.fromkeys(whole, pa.float64())
+                    continue
+                what = re.sub(r"^JSON parse error: | in row \d+.*", "", str(error), flags=re.S)
+                found = re.search(r" in row (\d+)", str(error))
+                place = where(int(found[1])) if found else f"from {where(0)} on"
+                raise InputError(f"{source.path}, {place}: {what}") from error
+
+    return read
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iterator[Callable[[Any], None]]:
+    """Write rows of a source to a file of its kind, which appears once it is whole.
+
+    Args:
+        path: The file; its folder is made if it is not there.
+        source: Where the rows come from: the file gets its schema or header, its codec and its encodings.
+        record: What to remember about the rows; a Parquet file carries it as the metadata `obrs`.
+
+    Yields:
+        A function that takes a table as `Batch.take` returns it.
+    """
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with replacing(path) as file:
+        if source.format == "parquet":
+            with _parquet_writer(file, source, record) as write:
+                yield write
+        else:
+            with _text_writer(file, source) as write:
+                yield write
+
+
+@contextmanager
+def _parquet_writer(file: BinaryIO, source: Source, record: bytes) -> Iterator[Callable[[Any], None]]:
+    like = _open_parquet(source)
+    schema = like.schema_arrow
+    schema = schema.with_metadata({**(schema.metadata or {}), b"obrs": record})
+    codec, by_dictionary = "snappy", True
+    if like.num_row_groups:
+        group = like.metadata.row_group(0)
+        chunks = [group.column(i) for i in range(group.num_columns)]
+        codec = {c.path_in_schema: c.compression.lower().replace("uncompressed", "none") for c in chunks}
+        by_dictionary = [c.path_in_schema for c in chunks if c.has_dictionary_page]
+    waiting: list[Any] = []
+    with parquet.ParquetWriter(file, schema, compression=codec, use_dictionary=by_dictionary) as writer:
+
+        def flush() -> None:
+            if waiting:
+                whole = pa.concat_tables(waiting).replace_schema_metadata(schema.metadata)
+                writer.write_table(whole, row_group_size=max(1, len(whole)))
+                waiting.clear()
+
+        def write(table: Any) -> None:
+            if len(table):
+                waiting.append(table)
+            if sum(map(len, waiting)) >= _GROUP or sum(t.nbytes for t in waiting) >= _PIECE:
+                flush()
+
+        yield write
+        flush()
+
+
+class _StaysOpen(io.RawIOBase):
+    """A file that pyarrow may write to but not close: what is on the disk must be made sure of afterwards."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._file.write(data)
+
+
+@contextmanager
+def _text_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], None]]:
+    stream: Any = file
+    if source.codec is not None:
+        stream = pa.CompressedOutputStream(pa.PythonFile(_StaysOpen(file), "w"), source.codec)
+    if source.format == "csv":
+        stream.write(_first_row(source))
+
+    def write(table: Any) -> None:
+        for lines in table.column("row").chunks:
+            _, offsets, data = lines.buffers()
+            at = np.frombuffer(offsets, np.int64)[lines.offset : lines.offset + len(lines) + 1]
+            if len(lines):
+                stream.write(data.slice(int(at[0]), int(at[-1] - at[0])))
+
+    yield write
+    if stream is not file:
+        stream.close()
+
+
+def same_columns(sources: Iterable[Source]) -> None:
+    """Raise unless all files have the same columns of the same types; a jsonl may have what it likes."""
+    first: tuple[Source, dict[str, str]] | None = None
+    for source in sources:
+        if source.format == "jsonl":
+            return
+        columns = columns_of(source)
+        if first is None:
+            first = source, columns
+        for name in [*first[1], *columns]:
+            one, two = first[1].get(name), columns.get(name)
+            if one != two:
+                said = [
+                    f"{s.path} has {f'{name!r} as {kind}' if kind else f'no column {name!r}'}"
+                    for s, kind in ((first[0], one), (source, two))
+                ]
+                raise InputError(f"files must have the same columns: {said[0]}, {said[1]}")
+        if list(first[1]) != list(columns):
+            raise InputError(f"files must have the same columns in one order, unlike {first[0].path} and {source.path}")
