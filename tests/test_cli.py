@@ -366,7 +366,7 @@ def test_probabilities_that_rounding_has_changed_are_one_line_of_warning(folder,
 # One line for every mistake
 
 COLUMNS = "id, log_ratio, class, prompt"
-EXTENSIONS = "choose from csv, jsonl, parquet, npy, npz"
+EXTENSIONS = "choose from csv, tsv, jsonl, parquet, npy, npz"
 FILES = {
     "empty.csv": "",
     "blank.jsonl": "\n \n",

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from json import loads
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -103,7 +104,7 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
         raise InputError(f"unknown format {format!r}; choose from {', '.join(_FORMATS)}")
     if delimiter is not None and len(delimiter.encode()) != 1:
         raise InputError(f"a delimiter is one character, got {delimiter!r}")
-    text = None if isinstance(where, list | tuple) else os.fspath(where)  # type: ignore[arg-type]
+    text = os.fspath(where) if isinstance(where, str | os.PathLike) else None
     if text is not None and os.path.isdir(text):
         inside = sorted(os.path.join(root, name) for root, _, names in os.walk(text) for name in names)
         names = {path: os.path.relpath(path, text).replace(os.sep, "/") for path in inside}
@@ -111,7 +112,7 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
         if not known:
             raise InputError(f"{text} has no files of rows; their extensions are {', '.join(_FORMATS)}, or .gz, .zst")
     else:
-        paths = [text] if text is not None else [os.fspath(path) for path in where]
+        paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
         found = [path for part in paths for path in (sorted(glob.glob(part)) if glob.has_magic(part) else [part])]
         if not found:
             raise InputError(f"no file matches {text if text is not None else 'an empty list'}")
@@ -120,7 +121,7 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
     if len({source.format for source in sources}) > 1:
         first, other = sources[0], next(s for s in sources if s.format != sources[0].format)
         raise InputError(f"files must be of one format, got {first.path} and {other.path}")
-    for one, two in zip(sources, sources[1:], strict=False):
+    for one, two in pairwise(sources):
         if one.name == two.name:
             raise InputError(f"{one.path} and {two.path} have one name; give the folder that both are in")
     return sources
@@ -219,7 +220,7 @@ def _mixed(x: Numbers) -> Numbers:
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def pick_groups(sources: Sequence[Source], share: float, least: int) -> tuple[list[tuple[Source, list[int]]], int]:
@@ -232,7 +233,7 @@ def pick_groups(sources: Sequence[Source], share: float, least: int) -> tuple[li
     rows = sum(meta.num_rows for meta in counts)
     wanted = min(len(groups), max(least, round(share * len(groups))))
     # a fixed seed: which groups are looked at must not depend on the seed of the selection, nor change on a second try
-    picked = np.sort(np.random.default_rng(0).choice(len(groups), wanted, replace=False)) if groups else []
+    picked = np.sort(np.random.default_rng(0).permutation(len(groups))[:wanted])
     chosen: dict[Source, list[int]] = {}
     for source, group in (groups[i] for i in picked):
         chosen.setdefault(source, []).append(group)
@@ -515,7 +516,8 @@ def _parquet_writer(file: BinaryIO, source: Source, record: bytes) -> Iterator[C
     like = _open_parquet(source)
     schema = like.schema_arrow
     schema = schema.with_metadata({**(schema.metadata or {}), b"obrs": record})
-    codec, by_dictionary = "snappy", True
+    codec: Any = "snappy"
+    by_dictionary: Any = True
     if like.num_row_groups:
         group = like.metadata.row_group(0)
         chunks = [group.column(i) for i in range(group.num_columns)]
