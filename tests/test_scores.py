@@ -296,7 +296,7 @@ def test_rows_without_a_number_are_left_out_and_counted(tmp_path, format):
     if format in ("csv", "tsv"):
         path.write_text("s\n1.5\noops\n-inf\nNaN\n+inf\n.5e1\n")
     elif format == "jsonl":
-        path.write_text("".join(f'{{{{"s": {x}}}}}\n' for x in ("1.5", '"oops"', "-Infinity", "null", "Infinity", "5")))
+        path.write_text("".join(f'{{"s": {x}}}\n' for x in ("1.5", '"oops"', "-Infinity", "null", "Infinity", "5")))
     else:
         numbers = np.asarray([1.5, np.nan, -np.inf, np.nan, np.inf, 5])
         write_table(path, Table({"s": numbers}, name="memory", format="npz"))

@@ -25,12 +25,13 @@ from pyarrow import parquet
 from ._files import replacing
 from ._formats import ABSENT, DELIMITED, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
 from ._groups import counts_of, shares_of, sizes_of
+from ._ids import cell_ids
 from ._inputs import check_budget, check_count
 from ._stages import RECORD, Stages, from_record, to_record
 from .errors import InputError, ObrsError
 from .selection import inclusion_probability, select
 
-__all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "keep", "labels", "numbers", "read_table"]
+__all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "ids", "keep", "labels", "numbers", "read_table"]
 __all__ += ["score_column", "select_quotas", "take", "without_bad", "write_table"]
 
 Numbers = np.ndarray[Any, Any]
@@ -52,6 +53,7 @@ class Table:
         format: A key of `FORMATS`; in a csv the columns are text.
         where: From a row, counted from 0, to its place in the file: "line 7" of a text, "row 6" of anything else.
         stages: By what the rows were selected before, as far as the file says.
+        delimiter: Between the cells of a csv, if it was said.
     """
 
     columns: Columns
@@ -59,6 +61,7 @@ class Table:
     format: str
     where: Where = row_place
     stages: Stages = ()
+    delimiter: str | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -81,6 +84,7 @@ def read_table(
     format: str | None = None,
     *,
     only: Callable[[Table], Collection[str]] | None = None,
+    delimiter: str | None = None,
 ) -> Table:
     """Read a file of scores, or standard input if `path` is `-`.
 
@@ -89,6 +93,7 @@ def read_table(
         format: A key of `FORMATS`, for a file whose extension says nothing. Without one, standard input is jsonl if it
             starts with `{`, and csv otherwise.
         only: From the first row to the columns to read, of a csv, tsv or parquet; all by default.
+        delimiter: Between the cells of a csv; a comma by default, and a tab in a tsv.
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
@@ -101,8 +106,11 @@ def read_table(
         raise InputError(f"{name} is empty")
     format = format or ("jsonl" if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "csv")
     choose = None if only is None else lambda first: only(Table(first, name, format))
+    read: Any = FORMATS[format][0]
+    if delimiter is not None:
+        read = partial(read, delimiter=_check_delimiter(delimiter, format))
     try:
-        columns, where = FORMATS[format][0](data, name, choose)
+        columns, where = read(data, name, choose)
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text") from error
     lengths = {key: len(cells) for key, cells in columns.items()}
@@ -111,7 +119,15 @@ def read_table(
         raise InputError(f"{name} must have one row per score in every array, got lengths {sizes}")
     if not any(lengths.values()):
         raise InputError(f"{name} has no rows")
-    return Table(columns, name, format, where, _stages(data) if format == "parquet" else ())
+    return Table(columns, name, format, where, _stages(data) if format == "parquet" else (), delimiter)
+
+
+def _check_delimiter(delimiter: str, format: str) -> str:
+    if format not in DELIMITED:
+        raise InputError(f"a delimiter is for csv and tsv, and {format} has none")
+    if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+        raise InputError(f"a delimiter is one character, got {delimiter!r}")
+    return delimiter
 
 
 def _read_bytes(path: str) -> bytes:
@@ -150,6 +166,8 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
     if table.format in DELIMITED and format not in DELIMITED:
         columns = {key: typed(cells) for key, cells in columns.items()}
     write: Any = FORMATS[format][1]
+    if format == "csv" and table.delimiter is not None:
+        write = partial(write, delimiter=table.delimiter)
     if format == "parquet" and table.stages:
         write = partial(write, metadata={RECORD: to_record(table.stages)})
     if path == "-":
@@ -257,6 +275,20 @@ def labels(table: Table, name: str | Sequence[str]) -> tuple[Numbers, list[Any]]
     return np.argsort(order)[codes], [names[i] for i in order]
 
 
+def ids(table: Table, name: str) -> Numbers:
+    """Return a column of integers or text as ids of 64 bits.
+
+    An integer is its own id, also in text if it is written as one writes it: `7`, not `007`. Other text has an id that
+    depends on its bytes alone.
+    """
+    cells = decoded(table[name], name)
+    if cells.null_count:
+        raise _error(table, name, (int(np.argmax(cells.is_null().to_numpy(zero_copy_only=False))), "no id"))
+    if cells.type not in TEXT and not pa.types.is_integer(cells.type):
+        raise _error(table, name, (None, f"ids must be integers or text, got {cells.type}"))
+    return cell_ids(cells)
+
+
 def take(table: Table, indices: Numbers, extra: Columns | None = None) -> Table:
     """Return the rows at `indices`, in the order of the table, and beside them the columns of `extra`."""
     for key in sorted(table.columns.keys() & (extra or {})):
@@ -278,6 +310,8 @@ def keep(
     seed: int = 0,
     design: str = "pivotal",
     sign: Numbers | None = None,
+    ids: Numbers | None = None,
+    cost: Numbers | None = None,
 ) -> Table:
     """Return exactly n rows, or 1 in `budget`, each chosen with probability min(c r, 1).
 
@@ -294,17 +328,18 @@ def keep(
         shares: The shares of the groups among the kept rows, by label; they are divided by their sum.
         seed, design: As for `obrs.select`.
         sign: The signs of event weights; `log_ratio` is log|w| then.
+        ids, cost: As for `obrs.select`; both are for the design `priority`. With a cost, n and 1 in K are in units.
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
     codes, names = (np.zeros(len(log_ratio), np.int64), [""]) if group is None else labels(table, group)
-    sizes = np.bincount(codes)
+    sizes = np.bincount(codes, cost)
     for what, given in (("shares", shares is not None), ("n by label", isinstance(n, Mapping))):
         if given and group is None:
             raise InputError(f"{what} needs to know the class of each row; name the column of classes")
     try:
         if shares is not None:
-            total = n if budget is None else floor(len(codes) / check_budget(budget) * (1 + 1e-12))
+            total = n if budget is None else floor(sizes.sum() / check_budget(budget) * (1 + 1e-12))
             quota = sizes_of(check_count(total, "n"), shares_of(dict(shares), tuple(names)))
         elif isinstance(n, Mapping):
             quota = counts_of(n, tuple(names))
@@ -316,9 +351,11 @@ def keep(
         raise InputError(f"{table.name}: {error}") from error
     called = group if group is None or isinstance(group, str) else ", ".join(group)
     prefixes = ["" if group is None else f"{called} {key!r}: " for key in names]
-    _check_quotas(table, log_ratio, codes, quota, prefixes, least=0 if shares or isinstance(n, Mapping) else 1)
+    if cost is None:
+        _check_quotas(table, log_ratio, codes, quota, prefixes, least=0 if shares or isinstance(n, Mapping) else 1)
     try:
-        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign)
+        more = {"ids": ids, "cost": cost} if ids is not None or cost is not None else {}
+        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign, **more)
     except ObrsError as error:
         raise InputError(f"{table.name}: {error}") from error
     if sign is not None:
@@ -336,6 +373,8 @@ def select_quotas(
     seed: int = 0,
     design: str = "pivotal",
     sign: Numbers | None = None,
+    ids: Numbers | None = None,
+    cost: Numbers | None = None,
 ) -> tuple[Numbers, Numbers]:
     """Choose `quota[g]` candidates of each group g, numbered from 0; one group is one pool, for any design.
 
@@ -348,8 +387,8 @@ def select_quotas(
         (array([0, 2, 3]), array([0.8, 0.2, 1. , 1. ]))
     """
     n, within = (quota, groups) if len(quota) > 1 else (int(quota[0]), None)
-    kept = select(log_ratio, n, seed=seed, design=design, groups=within, sign=sign)
-    return kept, inclusion_probability(log_ratio, n, groups=within)
+    kept = select(log_ratio, n, seed=seed, design=design, ids=ids, groups=within, cost=cost, sign=sign)
+    return kept, inclusion_probability(log_ratio, n, groups=within, cost=cost)
 
 
 def _check_quotas(

@@ -8,8 +8,18 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from obrs._ids import text_ids
 from obrs.engines import rows
-from obrs.engines.rows import columns_of, find_sources, pick_groups, read_batches, row_ids, same_columns, writing
+from obrs.engines.rows import (
+    columns_of,
+    find_sources,
+    pick_groups,
+    read_batches,
+    row_count,
+    row_ids,
+    same_columns,
+    writing,
+)
 from obrs.errors import InputError
 
 N = 1000
@@ -50,7 +60,7 @@ def test_text_is_read_in_batches_and_written_as_the_bytes_it_was(tmp_path, monke
             ids.append(row_ids(batch, source, "id"))
             scores.append(batch.columns["log_ratio"].cast(pa.float64()).to_numpy(zero_copy_only=False))
             firsts.append(batch.first)
-            put(batch.take(ids[-1] % 2 == 0))
+            put(*batch.take(ids[-1] % 2 == 0))
     np.testing.assert_array_equal(np.concatenate(ids), np.arange(N))
     np.testing.assert_allclose(np.concatenate(scores), (np.arange(N) * 37 % 101) / 10 - 5, atol=1e-12)
     assert len(firsts) == 1 if piece > 1000 else len(firsts) > 20
@@ -71,7 +81,7 @@ def test_parquet_is_read_by_row_groups_and_keeps_schema_codec_and_metadata(tmp_p
     (source,) = find_sources(tmp_path)
     with writing(tmp_path / "b.parquet", source, b'{"seed": 1}') as put:
         for batch in read_batches(source, ["log_ratio", "id"]):
-            put(batch.take(row_ids(batch, source, "id") % 3 == 0))
+            put(*batch.take(row_ids(batch, source, "id") % 3 == 0))
     back = parquet.read_table(tmp_path / "b.parquet")
     assert back.schema.metadata[b"who"] == b"me"
     assert back.schema.metadata[b"obrs"] == b'{"seed": 1}'
@@ -117,30 +127,28 @@ def test_an_integer_written_as_text_is_that_integer_and_other_text_has_an_id_of_
 
 def test_hashes_of_text_spread_over_all_64_bits():
     cells = pa.array([f"https://example.org/{i}" for i in range(20_000)])
-    hashed = rows._hashed(cells).view(np.uint64)
+    hashed = text_ids(cells).view(np.uint64)
     assert len(np.unique(hashed)) == len(hashed)
     for bit in range(64):
         share = np.mean((hashed >> np.uint64(bit)) & np.uint64(1))
         assert abs(share - 0.5) < 5 * 0.5 / np.sqrt(20_000)
-    np.testing.assert_array_equal(rows._hashed(cells[7:9]).view(np.uint64), hashed[7:9])
+    np.testing.assert_array_equal(text_ids(cells[7:9]).view(np.uint64), hashed[7:9])
 
 
 def test_a_share_of_the_row_groups_is_picked_and_only_they_are_read(tmp_path):
     for k in range(3):
-        parquet.write_table(
-            pa.table({"id": np.arange(k * 100, k * 100 + 100)}), tmp_path / f"{k}.parquet", row_group_size=5
-        )
+        ids = np.arange(k * 100, k * 100 + 100)
+        parquet.write_table(pa.table({"id": ids}), tmp_path / f"{k}.parquet", row_group_size=5)
     sources = find_sources(tmp_path)
-    chosen, total = pick_groups(sources, 0.1, 2)
-    assert total == 300
-    assert sum(len(groups) for _, groups in chosen) == 6
-    for source, groups in chosen:
-        ids = [row_ids(batch, source, "id") for batch in read_batches(source, ["id"], groups=groups)]
-        by_name = [batch.first for batch in read_batches(source, ["id"], groups=groups)]
-        assert by_name == [5 * g for g in groups]
-        start = 100 * int(source.name[0])
-        assert np.concatenate(ids).tolist() == [start + 5 * g + j for g in groups for j in range(5)]
-    assert pick_groups(sources, 0.1, 1000)[0] == [(source, list(range(20))) for source in sources]
+    assert row_count(sources) == 300
+    chosen = pick_groups(sources, 0.1, most=1000)
+    assert len(chosen) == len(set(chosen)) == 6
+    for source, group in chosen:
+        (batch,) = read_batches(source, ["id"], groups=[group])
+        assert batch.first == 5 * group
+        start = 100 * int(source.name[0]) + 5 * group
+        assert row_ids(batch, source, "id").tolist() == list(range(start, start + 5))
+    assert len(pick_groups(sources, 1, most=32)) == 6
 
 
 def test_a_folder_a_glob_and_a_list_find_the_same_files(tmp_path):
@@ -163,7 +171,7 @@ def test_blank_lines_byte_order_marks_and_a_missing_last_line_break_change_nothi
         first, last = read_batches(source, ["id", "log_ratio"])
         assert first.columns["log_ratio"].to_pylist() + last.columns["log_ratio"].to_pylist() == ["0.5", "1.5"]
         assert [first.where(0), last.where(0)] == ["line 3", "line 5"]
-        put(last.take(np.array([True])))
+        put(*last.take(np.array([True])))
     assert (tmp_path / "b.csv").read_bytes() == "\ufeffid;log_ratio\r\n2;1.5\n".encode()
     (tmp_path / "c.jsonl").write_text(' \n{"id": 1}\n  \n {"id": 2}\n')
     (source,) = find_sources(tmp_path / "c.jsonl")

@@ -13,23 +13,27 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 from json import loads
+from math import ceil
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 from pyarrow import parquet
 
 from .._files import replacing
-from .._formats import TEXT, check_header, row_place
+from .._formats import check_header, row_place
+from .._stages import RECORD, Stages, from_record
 from ..errors import InputError
+from ..scores import Table, ids
 
-__all__ = ["Batch", "Source", "columns_of", "find_sources", "pick_groups", "read_batches", "row_ids", "writing"]
+__all__ = ["Batch", "Source", "columns_of", "find_sources", "head", "pick_groups", "read_batches", "row_count"]
+__all__ += ["row_ids", "same_columns", "stages_of", "writing"]
 
 Numbers = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -69,13 +73,13 @@ class Batch:
     Args:
         columns: The columns that were asked for, as arrays of pyarrow.
         first: How many rows of the file are before these.
-        take: From a mask of these rows to a table of them with all columns; a text has one column, its lines.
+        take: From masks of these rows to tables of them with all columns; a text has one column, its lines.
         where: From a row of the batch to its place in the file, for messages.
     """
 
     columns: dict[str, Any]
     first: int
-    take: Callable[[Numbers], Any]
+    take: Callable[..., list[Any]]
     where: Callable[[int], str] = row_place
 
     def __len__(self) -> int:
@@ -108,7 +112,8 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
     if text is not None and os.path.isdir(text):
         inside = sorted(os.path.join(root, name) for root, _, names in os.walk(text) for name in names)
         names = {path: os.path.relpath(path, text).replace(os.sep, "/") for path in inside}
-        known = {p: n for p, n in names.items() if not re.search(r"(^|/)[._]", n) and (format or _format_of(p)[0])}
+        known = {p: n for p, n in names.items() if _format_of(p)[0] or (format and not p.endswith((".npy", ".npz")))}
+        known = {path: name for path, name in known.items() if not re.search(r"(^|/)[._]", name)}
         if not known:
             raise InputError(f"{text} has no files of rows; their extensions are {', '.join(_FORMATS)}, or .gz, .zst")
     else:
@@ -158,6 +163,22 @@ def columns_of(source: Source) -> dict[str, str]:
     return {key: type(value).__name__ for key, value in _json_row(first, source).items()}
 
 
+def head(source: Source) -> Table:
+    """Return the first row of a file, with all its columns."""
+    if source.format == "parquet":
+        file = _open_parquet(source)
+        first = pa.Table.from_batches([*islice(file.iter_batches(1), 1)], file.schema_arrow)
+        columns = dict(zip(first.column_names, first.columns, strict=True))
+    elif source.format == "csv":
+        names = _header(_first_row(source), source)
+        first = next(read_batches(source, names), None)
+        columns = {name: first.columns[name][:1] if first else pa.array([], pa.string()) for name in names}
+    else:
+        cells = _json_row(_first_row(source), source)
+        columns = {key: np.fromiter([cell], object, 1) for key, cell in cells.items()}
+    return Table(columns, source.path, source.format)
+
+
 def _first_row(source: Source) -> bytes:
     """Return the first line of a text that is not blank, and what is before it; b"" if there is none."""
     with _open_text(source) as stream:
@@ -174,70 +195,27 @@ def _head(data: bytes, source: Source) -> int:
 def row_ids(batch: Batch, source: Source, name: str | None) -> Numbers:
     """Return the id of each row as int64, from a column, or from the name of the file and the number of the row.
 
-    Integers are their own ids, in text too if they are written as one writes them: `7`, not `007`. Other text has an id
-    of 64 bits that depends on its bytes alone. A file name has one, too, and row j of the file that plus j.
+    A file name has an id of 64 bits, by its bytes, and row j of the file that plus j. Columns: `obrs.scores.ids`.
     """
     if name is None:
         start = int.from_bytes(hashlib.blake2b(source.name.encode(), digest_size=8).digest(), "little")
         return (np.arange(batch.first, batch.first + len(batch), dtype=np.uint64) + np.uint64(start)).view(np.int64)
-    cells = batch.columns[name]
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    if cells.null_count:
-        row = int(np.argmax(cells.is_null().to_numpy(zero_copy_only=False)))
-        raise InputError(f"{source.path}, {batch.where(row)}, column {name!r}: no id")
-    if pa.types.is_integer(cells.type):
-        plain = cells.to_numpy(zero_copy_only=False)
-        wide: Numbers = plain.astype("u8" if plain.dtype.kind == "u" else "i8", copy=False).view(np.int64)
-        return wide
-    if cells.type not in TEXT:
-        raise InputError(f"{source.path}, column {name!r}: ids must be integers or text, got {cells.type}")
-    is_integer = pc.match_substring_regex(cells, r"^(0|-?[1-9][0-9]{0,17})$")
-    if pc.all(is_integer).as_py():
-        return np.asarray(cells.cast(pa.int64()).to_numpy(zero_copy_only=False))
-    ids = _hashed(cells)
-    mask = is_integer.to_numpy(zero_copy_only=False)
-    ids[mask] = cells.filter(is_integer).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return ids
+    return ids(Table(batch.columns, source.path, source.format, batch.where), name)
 
 
-def _hashed(cells: Any) -> Numbers:
-    """Return 64 bits of each text: the sum of its bytes times odd numbers that depend on their place, mixed."""
-    cells = cells.cast(pa.large_string())
-    _, offsets, data = cells.buffers()
-    ends = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
-    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]] if len(cells) else np.empty(0, np.uint8)
-    ends = ends - ends[0]
-    length = np.diff(ends)
-    place = np.arange(len(text), dtype=np.int64) - np.repeat(ends[:-1], length)
-    weight = _mixed(np.arange(int(length.max(initial=0)) + 1, dtype=np.uint64)) | np.uint64(1)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((text + np.uint64(1)) * weight[place], dtype=np.uint64)])
-    return _mixed(sums[ends[1:]] - sums[ends[:-1]]).view(np.int64)
+def row_count(sources: Iterable[Source]) -> int:
+    """Return how many rows Parquet files have, from their last bytes."""
+    return sum(_open_parquet(source).metadata.num_rows for source in sources)
 
 
-def _mixed(x: Numbers) -> Numbers:
-    """Scramble 64 bits, one to one: the finaliser of SplitMix64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
-
-
-def pick_groups(sources: Sequence[Source], share: float, least: int) -> tuple[list[tuple[Source, list[int]]], int]:
-    """Return a share of the row groups of Parquet files, spread evenly with a random start, and how many rows all have.
-
-    There are at least `least` of them, or all.
-    """
-    counts = [_open_parquet(source).metadata for source in sources]
-    groups = [(source, g) for source, meta in zip(sources, counts, strict=True) for g in range(meta.num_row_groups)]
-    rows = sum(meta.num_rows for meta in counts)
-    wanted = min(len(groups), max(least, round(share * len(groups))))
+def pick_groups(sources: Sequence[Source], share: float, *, most: int) -> list[tuple[Source, int]]:
+    """Return a random share of the row groups of Parquet files, of at most so many rows together."""
+    files = [(source, _open_parquet(source).metadata) for source in sources]
+    groups = [(source, g, meta.row_group(g).num_rows) for source, meta in files for g in range(meta.num_row_groups)]
     # a fixed seed: which groups are looked at must not depend on the seed of the selection, nor change on a second try
-    picked = np.sort(np.random.default_rng(0).permutation(len(groups))[:wanted])
-    chosen: dict[Source, list[int]] = {}
-    for source, group in (groups[i] for i in picked):
-        chosen.setdefault(source, []).append(group)
-    return list(chosen.items()), rows
+    order = np.random.default_rng(0).permutation(len(groups))[: ceil(share * len(groups))]
+    rows = np.cumsum([groups[i][2] for i in order])
+    return [groups[i][:2] for i in sorted(order[: int(np.count_nonzero(rows <= most))].tolist())]
 
 
 def read_batches(
@@ -294,7 +272,8 @@ def _parquet_batches(source: Source, names: list[str], groups: Sequence[int] | N
             before = first
             for piece in pieces:
                 table = pa.Table.from_batches([piece])
-                yield Batch(_joined(table.select(names)), before, _now(table), _row_of(before))
+                take = partial(lambda whole, *masks: _filtered(whole, masks), table)
+                yield Batch(_joined(table.select(names)), before, take, _row_of(before))
                 before += len(piece)
         first += facts.num_rows
 
@@ -312,21 +291,22 @@ def _joined(table: Any) -> dict[str, Any]:
     return {name: c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for name, c in columns.items()}
 
 
-def _later(file: Any, group: int, table: Any, rest: list[str], every: list[str]) -> Callable[[Numbers], Any]:
-    def take(mask: Numbers) -> Any:
-        kept = pa.array(mask)
-        whole = table.filter(kept)
+def _later(file: Any, group: int, table: Any, rest: list[str], every: list[str]) -> Callable[..., list[Any]]:
+    """Read the other columns when rows are asked for."""
+
+    def take(*masks: Numbers) -> list[Any]:
+        whole = table
         if rest:
-            others = file.read_row_group(group, columns=rest, use_threads=False).filter(kept)
+            others = file.read_row_group(group, columns=rest, use_threads=False)
             for name in rest:
                 whole = whole.append_column(others.schema.field(name), others.column(name))
-        return whole.select(every)
+        return _filtered(whole.select(every), masks)
 
     return take
 
 
-def _now(table: Any) -> Callable[[Numbers], Any]:
-    return lambda mask: table.filter(pa.array(mask))
+def _filtered(table: Any, masks: Iterable[Numbers]) -> list[Any]:
+    return [table.filter(pa.array(mask)) for mask in masks]
 
 
 def _row_of(first: int) -> Callable[[int], str]:
@@ -413,7 +393,7 @@ def _text_batch(data: bytes, read: Any, source: Source, first: int, line: int) -
         raise InputError(
             f"{source.path} has {len(lines)} rows from {where(0)} on, read as {count}: is there {open_quote}?"
         )
-    return Batch(columns, first, lambda mask: pa.table({"row": lines.filter(pa.array(mask))}), where)
+    return Batch(columns, first, lambda *masks: _filtered(pa.table({"row": lines}), masks), where)
 
 
 def _is_void(row: bytes, source: Source) -> bool:
@@ -496,7 +476,7 @@ def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iter
     Args:
         path: The file; its folder is made if it is not there.
         source: Where the rows come from: the file gets its schema or header, its codec and its encodings.
-        record: What to remember about the rows; a Parquet file carries it as the metadata `obrs`.
+        record: What to remember about the rows, see `_stages`; a Parquet file carries it in its metadata.
 
     Yields:
         A function that takes a table as `Batch.take` returns it.
@@ -515,7 +495,7 @@ def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iter
 def _parquet_writer(file: BinaryIO, source: Source, record: bytes) -> Iterator[Callable[[Any], None]]:
     like = _open_parquet(source)
     schema = like.schema_arrow
-    schema = schema.with_metadata({**(schema.metadata or {}), b"obrs": record})
+    schema = schema.with_metadata({**(schema.metadata or {}), RECORD: record})
     codec: Any = "snappy"
     by_dictionary: Any = True
     if like.num_row_groups:
@@ -573,6 +553,11 @@ def _text_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], Non
     yield write
     if stream is not file:
         stream.close()
+
+
+def stages_of(source: Source) -> Stages:
+    """Return by what the rows of a Parquet file were selected before, as far as it says."""
+    return from_record((_open_parquet(source).schema_arrow.metadata or {}).get(RECORD))
 
 
 def same_columns(sources: Iterable[Source]) -> None:

@@ -66,6 +66,11 @@ class Run:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything is done that another run would lose."""
+        return any(path.name not in ("asked.json", "lock", "kept") for path in self.work.iterdir())
+
     def forget(self) -> None:
         """Begin anew, with the same arguments."""
         for path in self.work.iterdir():
@@ -116,7 +121,7 @@ def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[R
     (work / "kept").mkdir(parents=True, exist_ok=True)
     with _locked(work, out):
         run = Run(out, work, asked)
-        if (before := run.load("asked")) is None:
+        if (before := run.load("asked")) is None or not run.begun:
             run.save("asked", asked)
         else:
             hint = f"finish that one first, or delete {work}"
