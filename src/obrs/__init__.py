@@ -21,6 +21,7 @@ from .sampling.samples import Samples
 from .sampling.streams import adaptive_stream, collect, stream
 from .selection import inclusion_probability, select
 from .signed import unweight
+from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
     from .metrics.evaluate import evaluate
@@ -42,6 +43,8 @@ __all__ = [
     "Model",
     "Profile",
     "Samples",
+    "Sketch",
+    "SketchCut",
     "Unbudgeted",
     "accept",
     "acceptance_rate",
