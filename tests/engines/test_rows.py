@@ -142,13 +142,25 @@ def test_a_share_of_the_row_groups_is_picked_and_only_they_are_read(tmp_path):
     sources = find_sources(tmp_path)
     assert row_count(sources) == 300
     chosen = pick_groups(sources, 0.1, most=1000)
-    assert len(chosen) == len(set(chosen)) == 6
-    for source, group in chosen:
-        (batch,) = read_batches(source, ["id"], groups=[group])
-        assert batch.first == 5 * group
-        start = 100 * int(source.name[0]) + 5 * group
-        assert row_ids(batch, source, "id").tolist() == list(range(start, start + 5))
-    assert len(pick_groups(sources, 1, most=32)) == 6
+    assert sum(len(set(groups)) for _, groups in chosen) == 6
+    for source, groups in chosen:
+        batches = list(read_batches(source, ["id"], groups=groups))
+        ids = np.concatenate([row_ids(batch, source, "id") for batch in batches])
+        start = 100 * int(source.name[0])
+        assert ids.tolist() == [start + 5 * group + j for group in groups for j in range(5)]
+        assert batches[0].first == 5 * groups[0]
+    assert sum(len(groups) for _, groups in pick_groups(sources, 1, most=32)) == 6
+
+
+def test_small_row_groups_are_read_together_and_large_ones_in_pieces(tmp_path, monkeypatch):
+    parquet.write_table(pa.table({"id": np.arange(N), "x": np.zeros(N)}), tmp_path / "a.parquet", row_group_size=10)
+    (source,) = find_sources(tmp_path)
+    for piece, count in ((1 << 25, 1), (4000, range(5, 90)), (100, range(100, 1001))):
+        monkeypatch.setattr(rows, "_PIECE", piece)
+        batches = list(read_batches(source, ["id"]))
+        assert len(batches) in ([count] if isinstance(count, int) else count)
+        assert np.concatenate([row_ids(batch, source, "id") for batch in batches]).tolist() == list(range(N))
+        assert [batch.first for batch in batches] == np.cumsum([0, *map(len, batches)])[:-1].tolist()
 
 
 def test_a_folder_a_glob_and_a_list_find_the_same_files(tmp_path):

@@ -125,6 +125,7 @@ def find_kind(table: "Table", name: str, kind: str | None) -> str:
     """Return what the column holds: what an option says, or its name."""
     from .. import scores
 
+    _ = table[name]  # a column that is not there is named
     kind = kind or (name if name in scores.KINDS else None)
     if kind is None:
         asked = "a --log-ratio, a --logit, a --probability or a --reward with --beta"

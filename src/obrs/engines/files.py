@@ -389,20 +389,21 @@ def _pilot(job: _Job) -> dict[str, Any] | None:
     total = row_count(job.sources)
     picked = pick_groups(job.sources, _PILOT, most=_PILOT_ROWS)
     n = job.wanted.of({"": total})[""]
-    if len(picked) < _PILOT_GROUPS or not 0 < n < total:
+    if sum(len(groups) for _, groups in picked) < _PILOT_GROUPS or not 0 < n < total:
         return None
-    groups = []
-    for source, group in picked:
-        batches = read_batches(source, job.reading.names, groups=[group], whole=False)
-        groups.append([as_scored(batch, source, job.reading) for batch in batches])
+    groups = [
+        as_scored(batch, source, job.reading)
+        for source, numbers in picked
+        for batch in read_batches(source, job.reading.names, groups=numbers, whole=False)
+    ]
     sketch = Sketch()
-    for scored in (part for group in groups for part in group):
+    for scored in groups:
         sketch = sketch.add(scored.log_ratio, scored.ids, job.seed)
     size, share = sketch.rows, n / total
     if not 1 <= share * size <= sketch.possible:
         return None
     log_c = sketch.solve(n=round(share * size)).log_c
-    off = [fsum(float(np.sum(np.exp(np.minimum(s.log_ratio + log_c, 0.0)) - share)) for s in group) for group in groups]
+    off = [float(np.sum(np.exp(np.minimum(group.log_ratio + log_c, 0.0)) - share)) for group in groups]
     error = max(sqrt(share * (1 - share) * size), sqrt(fsum(x * x for x in off)))
     chance = 6 * error + (6 * sqrt(n) + 22) * size / total + 2  # of the pilot, and of the uniforms of the pool
     if share * size - chance < 1 or share * size + chance > sketch.possible:
@@ -412,7 +413,7 @@ def _pilot(job: _Job) -> dict[str, Any] | None:
     # crossing is not known yet: at least 1, so that all of the interval is held
     at = Far(many.at.low, few.at.high)
     cut = replace(blank, at=at, crossing=1, sure=few.log_c_low, never=many.log_c_high)
-    held = sum(int(np.count_nonzero(inside(cut, s.log_ratio))) for group in groups for s in group)
+    held = sum(int(np.count_nonzero(inside(cut, group.log_ratio))) for group in groups)
     if 24 * (2 * chance + held) * total / size > _HELD:
         return None
     return {"way": "pilot", "repeated": sketch.repeated if job.reading.id else 0.0, "cuts": {"": cut.to_json()}}
@@ -478,7 +479,7 @@ def _written(
 ) -> dict[str, Any]:
     """Write the last rows, look for repeated ids among all that are kept, and return what is to be told."""
     first = job.sources[0]
-    last = job.run.kept / (AT_THE_CUT + "".join(Path(first.name).suffixes[-2 if first.codec else -1 :]))
+    last = job.run.kept / _last_name(job.sources)
     kept, units = sum(int(part.kept_rows) for part in parts), sum(int(part.kept.sum()) for part in parts)
     spare = {label: cut.spare for label, cut in exact.items()}
     with writing(last, first, job.record) as write:
@@ -502,6 +503,14 @@ def _written(
         "repeated": found["repeated"],
         "units": units if job.reading.cost else None,
     }
+
+
+def _last_name(sources: list[Source]) -> str:
+    """Return a name for the file of the last rows that no file has: a folder of ours may be selected again."""
+    ending = "".join(Path(sources[0].name).suffixes[-2 if sources[0].codec else -1 :])
+    taken = {source.name for source in sources}
+    names = (f"{AT_THE_CUT}{number or ''}{ending}" for number in range(len(taken) + 1))
+    return next(name for name in names if name not in taken)
 
 
 def _last_rows(part: Part, exact: Mapping[str, SketchCut], spare: dict[str, int]) -> Numbers:

@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from json import loads
 from math import ceil
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _FORMATS = {"parquet": "parquet", "csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl"}
 _CODECS = {"gz": "gzip", "zst": "zstd"}
 _PIECE = 1 << 25  # bytes of a row group, or of text, that are in memory at once
+_MANY = 1 << 19  # rows from which on a batch takes no further row groups
 _LONGEST = 1 << 27  # bytes of one row of text; more is a quote that nobody closed
 _GROUP = 1 << 18  # rows of a row group that is written, or more
 
@@ -208,14 +209,17 @@ def row_count(sources: Iterable[Source]) -> int:
     return sum(_open_parquet(source).metadata.num_rows for source in sources)
 
 
-def pick_groups(sources: Sequence[Source], share: float, *, most: int) -> list[tuple[Source, int]]:
+def pick_groups(sources: Sequence[Source], share: float, *, most: int) -> list[tuple[Source, list[int]]]:
     """Return a random share of the row groups of Parquet files, of at most so many rows together."""
     files = [(source, _open_parquet(source).metadata) for source in sources]
     groups = [(source, g, meta.row_group(g).num_rows) for source, meta in files for g in range(meta.num_row_groups)]
     # a fixed seed: which groups are looked at must not depend on the seed of the selection, nor change on a second try
     order = np.random.default_rng(0).permutation(len(groups))[: ceil(share * len(groups))]
     rows = np.cumsum([groups[i][2] for i in order])
-    return [groups[i][:2] for i in sorted(order[: int(np.count_nonzero(rows <= most))].tolist())]
+    chosen: dict[Source, list[int]] = {}
+    for i in sorted(order[: int(np.count_nonzero(rows <= most))].tolist()):
+        chosen.setdefault(groups[i][0], []).append(groups[i][1])
+    return list(chosen.items())
 
 
 def read_batches(
@@ -256,26 +260,54 @@ def _parquet_batches(source: Source, names: list[str], groups: Sequence[int] | N
     every = file.schema_arrow.names
     _check_columns(names, every, source)
     rest = [name for name in every if name not in names]
-    first = 0
-    for group in range(file.num_row_groups):
-        facts = file.metadata.row_group(group)
-        if groups is not None and group not in groups:
-            first += facts.num_rows
-            continue
-        if facts.total_byte_size <= _PIECE:  # what decides first, and the rest only of a group that keeps something
-            table = file.read_row_group(group, columns=names, use_threads=False).select(names)
-            take = _later(file, group, table, rest, every)
-            yield Batch(_joined(table), first, take, _row_of(first))
+    for run in _runs(file.metadata, None if whole else names, groups):
+        if run.size <= _PIECE:  # what decides first, and the rest only of a piece that keeps something
+            table = file.read_row_groups(run.groups, columns=names, use_threads=False).select(names)
+            yield Batch(_joined(table), run.first, _later(file, run.groups, table, rest, every), _row_of(run.first))
         else:
-            rows = max(1, facts.num_rows * _PIECE // facts.total_byte_size)
-            pieces = file.iter_batches(rows, [group], columns=None if whole else names, use_threads=False)
-            before = first
+            rows = max(1, run.rows * _PIECE // run.size)
+            pieces = file.iter_batches(rows, run.groups, columns=None if whole else names, use_threads=False)
+            before = run.first
             for piece in pieces:
                 table = pa.Table.from_batches([piece])
                 take = partial(lambda whole, *masks: _filtered(whole, masks), table)
                 yield Batch(_joined(table.select(names)), before, take, _row_of(before))
                 before += len(piece)
+
+
+class _Run(NamedTuple):
+    """Row groups that follow each other, and are small enough to be read together; or one that is not.
+
+    Attributes:
+        groups: Their numbers.
+        first: How many rows are before them.
+        rows, size: How many they have, and how many bytes they take in memory, about.
+    """
+
+    groups: list[int]
+    first: int
+    rows: int
+    size: int
+
+
+def _runs(metadata: Any, names: list[str] | None, groups: Sequence[int] | None) -> list[_Run]:
+    """Divide the row groups of a file, or those that are asked for; of which only some columns matter, or all."""
+    runs: list[_Run] = []
+    first = 0
+    for number in range(metadata.num_row_groups):
+        facts = metadata.row_group(number)
+        if groups is None or number in groups:
+            size = facts.total_byte_size
+            if names is not None:
+                chunks = (facts.column(i) for i in range(facts.num_columns))
+                size = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in names)
+            last = runs[-1] if runs else None
+            if last and last.groups[-1] == number - 1 and last.size + size <= _PIECE and last.rows < _MANY:
+                runs[-1] = _Run([*last.groups, number], last.first, last.rows + facts.num_rows, last.size + size)
+            else:
+                runs.append(_Run([number], first, facts.num_rows, size))
         first += facts.num_rows
+    return runs
 
 
 def _check_columns(names: list[str], every: list[str], source: Source) -> None:
@@ -291,13 +323,13 @@ def _joined(table: Any) -> dict[str, Any]:
     return {name: c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for name, c in columns.items()}
 
 
-def _later(file: Any, group: int, table: Any, rest: list[str], every: list[str]) -> Callable[..., list[Any]]:
+def _later(file: Any, groups: list[int], table: Any, rest: list[str], every: list[str]) -> Callable[..., list[Any]]:
     """Read the other columns when rows are asked for."""
 
     def take(*masks: Numbers) -> list[Any]:
         whole = table
         if rest:
-            others = file.read_row_group(group, columns=rest, use_threads=False)
+            others = file.read_row_groups(groups, columns=rest, use_threads=False)
             for name in rest:
                 whole = whole.append_column(others.schema.field(name), others.column(name))
         return _filtered(whole.select(every), masks)

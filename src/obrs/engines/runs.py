@@ -120,6 +120,8 @@ def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[R
     work = out.with_name(f".{out.name}.obrs")
     (work / "kept").mkdir(parents=True, exist_ok=True)
     with _locked(work, out):
+        for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
+            half.unlink()
         run = Run(out, work, asked)
         if (before := run.load("asked")) is None or not run.begun:
             run.save("asked", asked)
@@ -132,7 +134,7 @@ def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[R
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, hint: str) -> None:
-    for key in sorted({*before, *now}, key=lambda k: k == "inputs"):
+    for key in sorted({*before, *now}, key=lambda name: (name in ("inputs", "stages"), name)):
         old, new = before.get(key), now.get(key)
         if old == new:
             continue

@@ -124,7 +124,7 @@ class Tally:
             [np.concatenate(c) for c in zip(empty, *rows, strict=True)] for rows in (self._open, self._left)
         )
         facts = (self._rows, self.bad, self._kept_rows, self._kept, self._possible, self._above, self._below, self._top)
-        return Part(*map(np.asarray, facts), *opened, *left, np.array(self._span or [], np.int64))
+        return Part._make([*map(np.asarray, facts), *opened, *left, np.array(self._span or [], np.int64)])
 
 
 def inside(cut: SketchCut, log_ratio: Numbers) -> Numbers:
