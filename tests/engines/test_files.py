@@ -21,7 +21,7 @@ from pyarrow import parquet
 import obrs
 from obrs import Profile, select
 from obrs.cli import main
-from obrs.engines import files, rows
+from obrs.engines import files, looking, rows
 from obrs.engines.rows import read_batches
 from obrs.errors import InputError
 from obrs.root import of_rows
@@ -113,9 +113,9 @@ def test_a_pilot_that_missed_is_noticed_and_all_rows_are_looked_at(tmp_path, mon
     def the_lowest(sources, share, *, most):
         return [(sources[1], list(range(0, 80, 2)))]
 
-    monkeypatch.setattr(files, "pick_groups", the_lowest)
+    monkeypatch.setattr(looking, "pick_groups", the_lowest)
     looked = []
-    monkeypatch.setattr(files, "_sketch", lambda job, real=files._sketch: looked.append(1) or real(job))
+    monkeypatch.setattr(files, "by_sketch", lambda question: looked.append(1) or looking.by_sketch(question))
     done = files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert (done.way, looked) == ("sketch", [1])
     np.testing.assert_array_equal(np.sort(read_kept(tmp_path / "kept")), chosen(5000))
@@ -188,7 +188,7 @@ def test_groups_have_constants_of_their_own(pool, tmp_path, asked, expected):
 
 
 def test_scores_that_are_tied_are_looked_at_closer(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_HELD", 24 * 500)
+    monkeypatch.setattr(looking, "_HELD", 24 * 500)
     pool = write_pool(tmp_path / "scores", parts=2)
     done = files.select(pool, 5000, id="id", group="source", shares="equal", out=tmp_path / "kept")
     assert done.kept == 5000
@@ -417,15 +417,12 @@ def test_a_few_repeated_ids_are_counted_among_the_kept(tmp_path):
 
 
 def test_a_file_that_vanishes_between_two_looks_is_named(pool, tmp_path, monkeypatch):
-    real = files._sketch
-
-    def then_gone(job):
-        found = real(job)
+    def then_gone(question):
+        found = looking.by_sketch(question)
         (pool / "part-3.parquet").unlink()
         return found
 
-    monkeypatch.setattr(files, "_sketch", then_gone)
-    monkeypatch.setattr(files, "_pilot", lambda job: None)
+    monkeypatch.setattr(files, "by_sketch", then_gone)
     with pytest.raises(InputError, match=r"part-3\.parquet has vanished since the run began"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
@@ -486,7 +483,8 @@ def test_a_second_score_with_the_same_seed_is_biased_and_refused(tmp_path):
         np.testing.assert_array_equal(np.sort(read_kept(tmp_path / f"again {kind}")), np.sort(one[due]))
         assert (tmp_path / f"again {kind}" / f"at-the-cut1.{kind}").exists(), "the file of that name stays what it was"
         nested = files.select(tmp_path / kind, N // 8, id="id", out=tmp_path / f"nested {kind}")
-        assert nested.kept == N // 8, "by the same score fewer rows are those of one selection"
+        assert (nested.kept, nested.way) == (N // 8, "keys"), "by the same score fewer rows are those of one selection"
+        assert nested.log_c == pytest.approx(of_rows(first[None], None, np.array([1 / 8])).log_c[0], abs=0.1)
         expected = select(first, N // 8, design="priority")
         np.testing.assert_array_equal(np.sort(read_kept(tmp_path / f"nested {kind}")), expected)
         shutil.rmtree(tmp_path / "s")

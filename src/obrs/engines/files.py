@@ -8,34 +8,28 @@ missed, as in a file sorted by score, the run notices and looks at all rows. Mem
 """
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from math import ceil, floor, fsum, inf, sqrt
+from math import ceil, fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._bins import Far
-from .._groups import counts_of, shares_of, sizes_of
-from .._inputs import check_budget, check_count
-from .._progress import bar
+from .._inputs import check_budget
 from .._stages import Stages, check_stages, to_record
-from ..errors import BracketError, InputError, ObrsError
+from ..errors import BracketError, InputError
 from ..profile import Plan
 from ..sketch import Open, Sketch, SketchCut
+from .looking import Look, Question, Tell, Wanted, by_keys, by_pilot, by_sketch, named, sketched, telling
 from .rows import (
     Numbers,
     Paths,
     Source,
     columns_of,
     find_sources,
-    pick_groups,
     read_batches,
-    row_count,
     row_ids,
     same_columns,
     stages_of,
@@ -50,12 +44,7 @@ __all__ = ["AT_THE_CUT", "Selected", "plan", "select"]
 AT_THE_CUT = "at-the-cut"
 """The file of the rows that were decided last, beside one file for each that was read."""
 
-_PILOT, _PILOT_ROWS, _PILOT_GROUPS = 0.02, 1 << 22, 16  # share, at most so many rows, of at least so many groups
-_HELD = 1 << 26  # bytes of rows that the end of a run holds; beyond that it looks closer first
-_MOST_GROUPS = 128
 _ONE_BY_ONE = 1 << 22  # kept ids that are compared at once
-
-Tell = Callable[[int, int], None]  # of files done, and of rows since the last time
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,7 @@ class Selected:
         log_c: The constant: row i was kept with probability min(c r_i, 1), up to about 1/n. By label, if there are
             groups.
         bad: Rows that were left out for want of a score.
-        way: "pilot" or "sketch", how the cut was found.
+        way: "pilot", "sketch" or "keys", how the cut was found.
         repeated: Estimated share of the rows whose id came before.
         units: What the kept rows cost, if they cost anything.
     """
@@ -142,8 +131,8 @@ def sketch_of(
     """Return the sketch of files, from one pass over their scores, and how many rows had none; arguments as `plan`."""
     reading = Reading.checked(column, kind, beta, skip_bad=skip_bad)
     sources = find_sources(where, format=format, delimiter=delimiter)
-    with _telling("looking", sources, progress) as tell:
-        pools, bad = _looked(sources, reading, {"": Sketch()}, None, tell)
+    with telling("looking", sources, progress) as tell:
+        pools, bad = sketched(sources, reading, {"": Sketch()}, None, tell)
     return pools[""], bad
 
 
@@ -211,7 +200,7 @@ def select(
         raise InputError("shares, and n by label, need to know the label of each row: give group")
     if isinstance(shares, str) and shares != "equal":
         raise InputError(f"shares is a number for each label, or 'equal', got {shares!r}")
-    wanted = _Wanted(n, None if budget is None else check_budget(budget), shares)
+    wanted = Wanted(n, None if budget is None else check_budget(budget), shares)
     reading = Reading.checked(column, kind, beta, id=id, cost=cost, group=columns, skip_bad=skip_bad)
     sources = find_sources(where, format=format, delimiter=delimiter)
     _check_sources(sources, reading)
@@ -225,7 +214,8 @@ def select(
     }  # fmt: skip
     with running(out, asked) as run:
         if (done := read_manifest(run.out)) is None:
-            job = _Job(run, sources, reading, wanted, seed, to_record(asked["stages"]), progress)
+            question = Question(sources, reading, wanted, seed, progress)
+            job = _Job(run, question, to_record(asked["stages"]), nested=stage in map(dict, stages))
             run.finish(_done(job, repeats))
             done = read_manifest(run.out)
         assert done is not None
@@ -255,177 +245,66 @@ def _stages_before(where: Paths, sources: list[Source]) -> Stages:
     return tuple(found.values())
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """How much is to be kept: a number for each pool, which may depend on how large the pool is."""
+class _Job(NamedTuple):
+    """A selection under way.
 
-    n: int | Mapping[str, int] | None
-    budget: float | None
-    shares: Mapping[str, float] | str | None
-
-    def of(self, masses: Mapping[str, int]) -> dict[str, int]:
-        """Return how much of each pool, in the order of its name."""
-        names = tuple(sorted(masses))
-        if self.shares is not None:
-            total = self.n if self.budget is None else _part(sum(masses.values()), self.budget)
-            parts = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else dict(self.shares)
-            counts = sizes_of(check_count(total, "n"), shares_of(parts, names)).tolist()
-        elif isinstance(self.n, Mapping):
-            counts = counts_of({str(label): count for label, count in self.n.items()}, names).tolist()
-        elif self.budget is None:
-            counts = [check_count(self.n, "n")] * len(names)
-        else:
-            counts = [_part(masses[name], self.budget) for name in names]
-        return dict(zip(names, counts, strict=True))
-
-
-def _part(mass: int, budget: float) -> int:
-    """Return 1 in K: 6500 / 2.6 is 2500, whichever way the division was rounded."""
-    return floor(mass / budget * (1 + 1e-12))
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A selection: where it is done, and all that was asked for."""
+    Attributes:
+        run: Where it is done.
+        question: What was asked for.
+        record: What the files will carry about it.
+        nested: Whether the rows were selected before, by the same score and seed: their uniforms are not uniform.
+    """
 
     run: Run
-    sources: list[Source]
-    reading: Reading
-    wanted: _Wanted
-    seed: int
+    question: Question
     record: bytes
-    progress: bool | None
+    nested: bool
+
+    @property
+    def sources(self) -> list[Source]:
+        return self.question.sources
+
+    @property
+    def reading(self) -> Reading:
+        return self.question.reading
 
 
 def _done(job: _Job, repeats: bool) -> dict[str, Any]:
     """Look, filter, and decide on what was left open; look better if that shows that the first look was wrong."""
-    for _ in range(3):
-        found = job.run.load("cuts")
-        if found is None:
-            found = (None if job.run.load("missed") else _pilot(job)) or _sketch(job)
-            job.run.save("cuts", found)
-        if found["repeated"] > 0 and not repeats:
-            share = f"about {100 * found['repeated']:.2g} % of the rows have the id of another"
-            raise InputError(f"{share}, and so its uniform; make ids unique, or allow repeats")
-        cuts = {label: SketchCut.from_json(text) for label, text in found["cuts"].items()}
-        with _telling("filtering", job.sources, job.progress) as tell:
-            parts = [_filtered(job, i, cuts, found["way"] == "pilot", tell) for i in range(len(job.sources))]
+    while True:
+        saved, missed = job.run.load("look"), job.run.load("missed") or []
+        look = _look(job, missed) if saved is None else Look.from_json(saved)
+        job.run.save("look", look.to_json())
+        if look.repeated > 0 and not repeats:
+            share = f"about {100 * look.repeated:.2g} % of the rows have the id of another"
+            raise InputError(f"{named(job.sources)}: {share}, and so its uniform; make ids unique, or allow repeats")
+        with telling("filtering", job.sources, job.question.progress) as tell:
+            parts = [_filtered(job, i, look, tell) for i in range(len(job.sources))]
         try:
-            exact = _finished(job, cuts, found["way"], parts)
+            exact = _finished(job, look, parts)
         except BracketError:
             job.run.forget()
-            job.run.save("missed", True)
+            job.run.save("missed", [*missed, look.way])
+            if look.way == "keys":
+                raise
             continue
-        return _written(job, exact, parts, found, repeats)
-    raise BracketError("the last key was missed again and again; are many ids repeated?")
+        return _written(job, exact, parts, look, repeats)
 
 
-def _looked(
-    sources: Iterable[Source], reading: Reading, sketches: Mapping[str, Sketch], seed: int | None, tell: Tell
-) -> tuple[dict[str, Sketch], int]:
-    """Return the sketch of each pool, from one pass over the columns that decide, and how many rows have no score.
-
-    Without a seed ids do not matter.
-    """
-    pools, bad = dict(sketches), 0
-    for done, source in enumerate(sources):
-        for batch in read_batches(source, reading.names, whole=False):
-            scored = as_scored(batch, source, reading)
-            for label, rows in scored.pools():
-                at = slice(None) if rows is None else rows
-                cost = None if scored.cost is None else scored.cost[at]
-                before = pools.get(label, Sketch())
-                ids = None if seed is None else scored.ids[at]
-                pools[label] = before.add(scored.log_ratio[at], ids, seed or 0, cost=cost)
-                if len(pools) > _MOST_GROUPS:
-                    what = f"more than {_MOST_GROUPS} groups in column {', '.join(reading.group)}"
-                    raise InputError(f"{what}: a folder takes a few; select group by group, or from one file in memory")
-            bad += len(batch) - len(scored.log_ratio)
-            tell(done, len(batch))
-    return pools, bad
+def _look(job: _Job, missed: list[str]) -> Look:
+    """Look in the cheapest way that has not missed yet."""
+    if job.nested or "sketch" in missed:
+        return by_keys(job.question)
+    return (None if "pilot" in missed else by_pilot(job.question)) or by_sketch(job.question)
 
 
-def _sketch(job: _Job) -> dict[str, Any]:
-    """Bracket by a pass over all rows, and by more of them where too many rows would be left open."""
-    start: dict[str, Sketch] = {} if job.reading.group else {"": Sketch()}
-    with _telling("looking", job.sources, job.progress) as tell:
-        pools, _ = _looked(job.sources, job.reading, start, job.seed, tell)
-    try:
-        wanted = job.wanted.of({label: sketch.mass for label, sketch in pools.items()})
-        cuts = {label: _solved(sketch, wanted[label], label) for label, sketch in pools.items() if wanted[label]}
-    except ObrsError as error:
-        raise InputError(f"{_named(job.sources)}: {error}") from error
-    while sum(cut.held_bytes for cut in cuts.values()) > _HELD and any(cut.crossing for cut in cuts.values()):
-        open_before = sum(cut.crossing for cut in cuts.values())
-        with _telling("looking closer", job.sources, job.progress) as tell:
-            finer = {label: cut.zoom() for label, cut in cuts.items()}
-            closer, _ = _looked(job.sources, job.reading, finer, job.seed, tell)
-        cuts = {label: cut.narrow(closer[label]) for label, cut in cuts.items()}
-        if sum(cut.crossing for cut in cuts.values()) > open_before / 2:
-            break
-    repeated = max((sketch.repeated for sketch in pools.values()), default=0.0) if job.reading.id else 0.0
-    return {"way": "sketch", "repeated": repeated, "cuts": {label: cut.to_json() for label, cut in cuts.items()}}
-
-
-def _solved(sketch: Sketch, n: int, label: str) -> SketchCut:
-    try:
-        return sketch.solve(n=n)
-    except ObrsError as error:
-        raise InputError(f"group {label!r}: {error}" if label else str(error)) from error
-
-
-def _named(sources: list[Source]) -> str:
-    return sources[0].path if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
-
-
-def _pilot(job: _Job) -> dict[str, Any] | None:
-    """Bracket by a few row groups, or return None where they would not do.
-
-    With m pilot rows of N, c solves `mean min(c r, 1) = n / N` up to a standard error. That of whole row groups counts,
-    too: in files sorted by score groups differ, and few of them tell little. The bracket is six of them wide.
-    """
-    if job.sources[0].format != "parquet" or job.reading.group or job.reading.cost:
-        return None
-    total = row_count(job.sources)
-    picked = pick_groups(job.sources, _PILOT, most=_PILOT_ROWS)
-    n = job.wanted.of({"": total})[""]
-    if sum(len(groups) for _, groups in picked) < _PILOT_GROUPS or not 0 < n < total:
-        return None
-    groups = [
-        as_scored(batch, source, job.reading)
-        for source, numbers in picked
-        for batch in read_batches(source, job.reading.names, groups=numbers, whole=False)
-    ]
-    sketch = Sketch()
-    for scored in groups:
-        sketch = sketch.add(scored.log_ratio, scored.ids, job.seed)
-    size, share = sketch.rows, n / total
-    if not 1 <= share * size <= sketch.possible:
-        return None
-    log_c = sketch.solve(n=round(share * size)).log_c
-    off = [float(np.sum(np.exp(np.minimum(group.log_ratio + log_c, 0.0)) - share)) for group in groups]
-    error = max(sqrt(share * (1 - share) * size), sqrt(fsum(x * x for x in off)))
-    chance = 6 * error + (6 * sqrt(n) + 22) * size / total + 2  # of the pilot, and of the uniforms of the pool
-    if share * size - chance < 1 or share * size + chance > sketch.possible:
-        return None
-    few, many = sketch.solve(n=floor(share * size - chance)), sketch.solve(n=ceil(share * size + chance))
-    blank = SketchCut(rows=0, mass=0, possible=0, top=-inf, target=0.0, floor=-inf, seed=job.seed, costs=False)
-    # crossing is not known yet: at least 1, so that all of the interval is held
-    at = Far(many.at.low, few.at.high)
-    cut = replace(blank, at=at, crossing=1, sure=few.log_c_low, never=many.log_c_high)
-    held = sum(int(np.count_nonzero(inside(cut, group.log_ratio))) for group in groups)
-    if 24 * (2 * chance + held) * total / size > _HELD:
-        return None
-    return {"way": "pilot", "repeated": sketch.repeated if job.reading.id else 0.0, "cuts": {"": cut.to_json()}}
-
-
-def _filtered(job: _Job, index: int, cuts: Mapping[str, SketchCut], pilot: bool, tell: Tell) -> Part:
+def _filtered(job: _Job, index: int, look: Look, tell: Tell) -> Part:
     """Write what is kept of a file for sure, and what is undecided to a file apart; return what else the end needs."""
     source, key = job.sources[index], f"part-{index:06d}"
     if (before := job.run.load_arrays(key)) is not None:
         tell(index + 1, 0)
         return Part(**before)
-    tally = Tally(cuts, pilot=pilot)
+    tally = Tally(look.cuts, pilot=look.way == "pilot")
     with (
         writing(job.run.kept / source.name, source, job.record) as write,
         writing(_open_path(job, index), source, job.record) as hold,
@@ -449,15 +328,15 @@ def _open_path(job: _Job, index: int) -> Path:
     return job.run.work / "open" / f"{index:06d}-{os.path.basename(job.sources[index].name)}"
 
 
-def _finished(job: _Job, cuts: Mapping[str, SketchCut], way: str, parts: list[Part]) -> dict[str, SketchCut]:
+def _finished(job: _Job, look: Look, parts: list[Part]) -> dict[str, SketchCut]:
     """Return the exact cut of each pool, or raise `BracketError`."""
     exact = {}
-    for number, (label, cut) in enumerate(cuts.items()):
+    for number, (label, cut) in enumerate(look.cuts.items()):
         opens = [part.open_of(number, costs=cut.costs) for part in parts]
-        if way == "pilot":
+        if look.way == "pilot":
             cut = _filled(job, cut, parts, opens)
         exact[label] = cut.finish(*opens)
-        if way == "pilot" and not cut.at.low <= -exact[label].log_c < cut.at.high:
+        if look.way == "pilot" and not cut.at.low <= -exact[label].log_c < cut.at.high:
             raise BracketError(f"-log c is {-exact[label].log_c}, outside the bracket of the pilot")
     return exact
 
@@ -465,18 +344,16 @@ def _finished(job: _Job, cuts: Mapping[str, SketchCut], way: str, parts: list[Pa
 def _filled(job: _Job, cut: SketchCut, parts: list[Part], opens: list[Open]) -> SketchCut:
     """Return the cut of a pilot with what the pass has counted."""
     rows, possible, above = np.sum([(part.rows, part.possible, part.above) for part in parts], axis=0).tolist()
-    n = job.wanted.of({"": rows})[""]
+    n = job.question.wanted.of({"": rows})[""]
     if not 0 < n <= possible:
-        raise InputError(f"{_named(job.sources)}: cannot keep {n} of {rows} rows, {possible} have r > 0")
+        raise InputError(f"{named(job.sources)}: cannot keep {n} of {rows} rows, {possible} have r > 0")
     crossing = sum(int(np.count_nonzero(inside(cut, part.log_ratio))) for part in opens)
     below, top = fsum(float(part.below) for part in parts), max(float(part.top) for part in parts)
     at = cut.at._replace(above=above, below=below)
     return replace(cut, rows=rows, mass=rows, possible=possible, top=top, target=float(n), at=at, crossing=crossing)
 
 
-def _written(
-    job: _Job, exact: Mapping[str, SketchCut], parts: list[Part], found: Mapping[str, Any], repeats: bool
-) -> dict[str, Any]:
+def _written(job: _Job, exact: Mapping[str, SketchCut], parts: list[Part], look: Look, repeats: bool) -> dict[str, Any]:
     """Write the last rows, look for repeated ids among all that are kept, and return what is to be told."""
     first = job.sources[0]
     last = job.run.kept / _last_name(job.sources)
@@ -493,14 +370,15 @@ def _written(
                     write(*batch.take(mask[batch.first : batch.first + len(batch)]))
     if job.reading.id is not None and not repeats:
         _check_repeats(job, parts, kept, last)
-    log_c: Any = {label: cut.log_c for label, cut in exact.items()}
+    # rows that were selected before have met a part of the rule: the key of the last one is all of it
+    log_c: Any = {label: cut.sure if job.nested else cut.log_c for label, cut in exact.items()}
     return {
         "rows": sum(int(part.rows) for part in parts),
         "kept": kept,
         "log_c": log_c if job.reading.group else log_c[""],
         "bad": sum(int(part.bad) for part in parts),
-        "way": found["way"],
-        "repeated": found["repeated"],
+        "way": look.way,
+        "repeated": look.repeated,
         "units": units if job.reading.cost else None,
     }
 
@@ -545,18 +423,4 @@ def _check_repeats(job: _Job, parts: list[Part], kept: int, last: Path) -> None:
         again += len(ids) - len(np.unique(ids))
     if again:
         what = f"{again} of the {kept} kept rows have the id of another, and so its uniform"
-        raise InputError(f"{_named(job.sources)}: {what}; make ids unique, or allow repeats to finish this run")
-
-
-@contextmanager
-def _telling(title: str, sources: list[Source], wanted: bool | None) -> Iterator[Tell]:
-    """Show how many files are done, with rows and rows per second."""
-    start, rows = time.monotonic(), 0
-    with bar(title, len(sources), wanted) as tell:
-
-        def told(done: int, more: int) -> None:
-            nonlocal rows
-            rows += more
-            tell(done, f"{rows:,} rows, {rows / max(time.monotonic() - start, 1e-3):,.0f} a second")
-
-        yield told
+        raise InputError(f"{named(job.sources)}: {what}; make ids unique, or allow repeats to finish this run")
