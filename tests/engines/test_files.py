@@ -94,7 +94,7 @@ def test_the_rows_are_those_of_select_in_every_format(tmp_path, kind):
     pool = write_pool(tmp_path / "scores", kind)
     done = files.select(pool, 5000, id="id", out=tmp_path / "kept", seed=3)
     np.testing.assert_array_equal(np.sort(read_kept(tmp_path / "kept")), chosen(5000, seed=3))
-    assert (done.rows, done.kept, done.way) == (N, 5000, "sketch")
+    assert (done.rows, done.kept, done.way) == (N, 5000, "pilot" if kind == "parquet" else "sketch")
     assert done.log_c == pytest.approx(of_rows(LOG_RATIO[None], None, np.array([0.25])).log_c[0], abs=1e-12)
 
 
@@ -110,7 +110,7 @@ def test_the_rows_do_not_depend_on_order_or_files(tmp_path, order):
 def test_a_pilot_that_missed_is_noticed_and_all_rows_are_looked_at(tmp_path, monkeypatch):
     pool = write_pool(tmp_path / "scores", order=np.argsort(LOG_RATIO), group_rows=20)
 
-    def the_lowest(sources, share, *, most):
+    def the_lowest(sources, share, *, least, most):
         return [(sources[1], list(range(0, 80, 2)))]
 
     monkeypatch.setattr(looking, "pick_groups", the_lowest)

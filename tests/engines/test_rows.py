@@ -141,7 +141,7 @@ def test_a_share_of_the_row_groups_is_picked_and_only_they_are_read(tmp_path):
         parquet.write_table(pa.table({"id": ids}), tmp_path / f"{k}.parquet", row_group_size=5)
     sources = find_sources(tmp_path)
     assert row_count(sources) == 300
-    chosen = pick_groups(sources, 0.1, most=1000)
+    chosen = pick_groups(sources, 0.1, least=4, most=1000)
     assert sum(len(set(groups)) for _, groups in chosen) == 6
     for source, groups in chosen:
         batches = list(read_batches(source, ["id"], groups=groups))
@@ -149,7 +149,7 @@ def test_a_share_of_the_row_groups_is_picked_and_only_they_are_read(tmp_path):
         start = 100 * int(source.name[0])
         assert ids.tolist() == [start + 5 * group + j for group in groups for j in range(5)]
         assert batches[0].first == 5 * groups[0]
-    assert sum(len(groups) for _, groups in pick_groups(sources, 1, most=32)) == 6
+    assert sum(len(groups) for _, groups in pick_groups(sources, 1, least=4, most=32)) == 6
 
 
 def test_small_row_groups_are_read_together_and_large_ones_in_pieces(tmp_path, monkeypatch):

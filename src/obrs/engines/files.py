@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from .._inputs import check_budget
 from .._stages import Stages, check_stages, to_record
@@ -29,6 +30,8 @@ from .rows import (
     Source,
     columns_of,
     find_sources,
+    held,
+    holding,
     read_batches,
     row_ids,
     same_columns,
@@ -301,13 +304,13 @@ def _look(job: _Job, missed: list[str]) -> Look:
 def _filtered(job: _Job, index: int, look: Look, tell: Tell) -> Part:
     """Write what is kept of a file for sure, and what is undecided to a file apart; return what else the end needs."""
     source, key = job.sources[index], f"part-{index:06d}"
-    if (before := job.run.load_arrays(key)) is not None:
+    if (before := job.run.load_arrays(key, len(Part._fields))) is not None:
         tell(index + 1, 0)
-        return Part(**before)
+        return Part._make(before)
     tally = Tally(look.cuts, pilot=look.way == "pilot")
     with (
         writing(job.run.kept / source.name, source, job.record) as write,
-        writing(_open_path(job, index), source, job.record) as hold,
+        holding(_open_path(job, index)) as hold,
     ):
         for batch in read_batches(source, job.reading.names):
             scored = as_scored(batch, source, job.reading)
@@ -319,13 +322,13 @@ def _filtered(job: _Job, index: int, look: Look, tell: Tell) -> Part:
                     put(table)
             tell(index, len(batch))
     part = tally.part()
-    job.run.save_arrays(key, **part._asdict())
+    job.run.save_arrays(key, *part)
     tell(index + 1, 0)
     return part
 
 
 def _open_path(job: _Job, index: int) -> Path:
-    return job.run.work / "open" / f"{index:06d}-{os.path.basename(job.sources[index].name)}"
+    return job.run.work / "open" / f"{index:06d}.arrow"
 
 
 def _finished(job: _Job, look: Look, parts: list[Part]) -> dict[str, SketchCut]:
@@ -364,10 +367,10 @@ def _written(job: _Job, exact: Mapping[str, SketchCut], parts: list[Part], look:
             mask = _last_rows(part, exact, spare)
             kept, units = kept + int(np.count_nonzero(mask)), units + int(part.left_units[mask].sum())
             if mask.any():
-                path = _open_path(job, index)
-                source = replace(job.sources[index], path=str(path), size=path.stat().st_size)
-                for batch in read_batches(source, [job.reading.column]):
-                    write(*batch.take(mask[batch.first : batch.first + len(batch)]))
+                at = 0
+                for table in held(_open_path(job, index)):
+                    write(table.filter(pa.array(mask[at : at + len(table)])))
+                    at += len(table)
     if job.reading.id is not None and not repeats:
         _check_repeats(job, parts, kept, last)
     # rows that were selected before have met a part of the rule: the key of the last one is all of it

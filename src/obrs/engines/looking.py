@@ -22,13 +22,15 @@ from .._progress import bar
 from ..draws import priority_key
 from ..errors import InputError, ObrsError
 from ..sketch import Sketch, SketchCut
-from .rows import Numbers, Source, pick_groups, read_batches, row_count
+from .rows import Numbers, Source, group_count, pick_groups, read_batches, row_count
 from .scored import Reading, Scored, as_scored
 from .tally import inside
 
 __all__ = ["Look", "Question", "Tell", "Wanted", "by_keys", "by_pilot", "by_sketch", "named", "sketched", "telling"]
 
-_PILOT, _PILOT_ROWS, _PILOT_GROUPS = 0.02, 1 << 22, 16  # share, at most so many rows, of at least so many groups
+_PILOT = 0.02  # of the row groups
+_PILOT_ROWS = 1 << 22  # at most
+_PILOT_GROUPS = 4  # at least; of fewer than five times as many groups it would be no pilot
 _HELD = 1 << 26  # bytes of rows that the end of a run holds; beyond that it looks closer first
 _MOST_GROUPS = 128
 
@@ -193,9 +195,10 @@ def by_pilot(question: Question) -> Look | None:
     if question.sources[0].format != "parquet" or question.reading.group or question.reading.cost:
         return None
     total = row_count(question.sources)
-    picked = pick_groups(question.sources, _PILOT, most=_PILOT_ROWS)
+    picked = pick_groups(question.sources, _PILOT, least=_PILOT_GROUPS, most=_PILOT_ROWS)
     n = question.wanted.of({"": total})[""]
-    if sum(len(groups) for _, groups in picked) < _PILOT_GROUPS or not 0 < n < total:
+    count = sum(len(numbers) for _, numbers in picked)
+    if count < _PILOT_GROUPS or count > group_count(question.sources) / 5 or not 0 < n < total:
         return None
     groups = [
         as_scored(batch, source, question.reading)

@@ -11,9 +11,9 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice, pairwise
 from json import loads
 from math import ceil
@@ -32,8 +32,8 @@ from .._stages import RECORD, Stages, from_record
 from ..errors import InputError
 from ..scores import Table, ids
 
-__all__ = ["Batch", "Source", "columns_of", "find_sources", "head", "pick_groups", "read_batches", "row_count"]
-__all__ += ["row_ids", "same_columns", "stages_of", "writing"]
+__all__ = ["Batch", "Source", "columns_of", "find_sources", "group_count", "head", "held", "holding", "pick_groups"]
+__all__ += ["read_batches", "row_count", "row_ids", "same_columns", "stages_of", "writing"]
 
 Numbers = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -157,7 +157,7 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None) -> 
 def columns_of(source: Source) -> dict[str, str]:
     """Return the columns of a file and their types; those of a csv are text, and those of a jsonl its first row's."""
     if source.format == "parquet":
-        return {field.name: str(field.type) for field in _open_parquet(source).schema_arrow}
+        return _facts(source).columns
     first = _first_row(source)
     if source.format == "csv":
         return dict.fromkeys(_header(first, source), "text")
@@ -204,17 +204,37 @@ def row_ids(batch: Batch, source: Source, name: str | None) -> Numbers:
     return ids(Table(batch.columns, source.path, source.format, batch.where), name)
 
 
+class _Facts(NamedTuple):
+    """What the last bytes of a Parquet file tell: its columns with their types, its record, and rows by row group."""
+
+    columns: dict[str, str]
+    record: bytes | None
+    group_rows: tuple[int, ...]
+
+
+@lru_cache(1 << 14)
+def _facts(source: Source) -> _Facts:
+    file = _open_parquet(source)
+    schema, metadata = file.schema_arrow, file.metadata
+    rows = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+    return _Facts({field.name: str(field.type) for field in schema}, (schema.metadata or {}).get(RECORD), rows)
+
+
 def row_count(sources: Iterable[Source]) -> int:
-    """Return how many rows Parquet files have, from their last bytes."""
-    return sum(_open_parquet(source).metadata.num_rows for source in sources)
+    """Return how many rows Parquet files have."""
+    return sum(sum(_facts(source).group_rows) for source in sources)
 
 
-def pick_groups(sources: Sequence[Source], share: float, *, most: int) -> list[tuple[Source, list[int]]]:
-    """Return a random share of the row groups of Parquet files, of at most so many rows together."""
-    files = [(source, _open_parquet(source).metadata) for source in sources]
-    groups = [(source, g, meta.row_group(g).num_rows) for source, meta in files for g in range(meta.num_row_groups)]
+def group_count(sources: Iterable[Source]) -> int:
+    """Return how many row groups Parquet files have."""
+    return sum(len(_facts(source).group_rows) for source in sources)
+
+
+def pick_groups(sources: Sequence[Source], share: float, *, least: int, most: int) -> list[tuple[Source, list[int]]]:
+    """Return a random share of the row groups of Parquet files, of at least so many groups and at most so many rows."""
+    groups = [(source, g, rows) for source in sources for g, rows in enumerate(_facts(source).group_rows)]
     # a fixed seed: which groups are looked at must not depend on the seed of the selection, nor change on a second try
-    order = np.random.default_rng(0).permutation(len(groups))[: ceil(share * len(groups))]
+    order = np.random.default_rng(0).permutation(len(groups))[: max(ceil(share * len(groups)), least)]
     rows = np.cumsum([groups[i][2] for i in order])
     chosen: dict[Source, list[int]] = {}
     for i in sorted(order[: int(np.count_nonzero(rows <= most))].tolist()):
@@ -338,7 +358,11 @@ def _later(file: Any, groups: list[int], table: Any, rest: list[str], every: lis
 
 
 def _filtered(table: Any, masks: Iterable[Numbers]) -> list[Any]:
-    return [table.filter(pa.array(mask)) for mask in masks]
+    """Return the rows of each mask; a few are picked, of many a mask is faster."""
+    few = [(mask, np.count_nonzero(mask) < len(mask) / 64) for mask in masks]
+    return [
+        table.take(pa.array(np.flatnonzero(mask))) if is_few else table.filter(pa.array(mask)) for mask, is_few in few
+    ]
 
 
 def _row_of(first: int) -> Callable[[int], str]:
@@ -589,7 +613,33 @@ def _text_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], Non
 
 def stages_of(source: Source) -> Stages:
     """Return by what the rows of a Parquet file were selected before, as far as it says."""
-    return from_record((_open_parquet(source).schema_arrow.metadata or {}).get(RECORD))
+    return from_record(_facts(source).record)
+
+
+@contextmanager
+def holding(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
+    """Write tables of `Batch.take` to a file of pyarrow's own, from which `held` reads them."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with replacing(path) as file, ExitStack() as stack:
+        streams: list[Any] = []
+
+        def hold(table: Any) -> None:
+            if not len(table):
+                return
+            if not streams:
+                streams.append(stack.enter_context(pa.ipc.new_stream(file, table.schema)))
+            streams[0].write_table(table)
+
+        yield hold
+
+
+def held(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Read what `holding` wrote, table by table."""
+    if not os.path.getsize(path):
+        return
+    with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_stream(file) as stream:
+        for batch in stream:
+            yield pa.Table.from_batches([batch])
 
 
 def same_columns(sources: Iterable[Source]) -> None:

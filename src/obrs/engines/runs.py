@@ -53,18 +53,19 @@ class Run:
         path = self.work / f"{key}.json"
         return json.loads(path.read_bytes()) if path.exists() else None
 
-    def save_arrays(self, key: str, **arrays: Any) -> None:
-        """Remember arrays."""
-        with replacing(self.work / f"{key}.npz") as file:
-            np.savez(file, **arrays)
+    def save_arrays(self, key: str, *arrays: Any) -> None:
+        """Remember arrays, one after the other in a file: an npz costs a file of few rows more than its rows do."""
+        with replacing(self.work / f"{key}.npy") as file:
+            for array in arrays:
+                np.save(file, array, allow_pickle=False)
 
-    def load_arrays(self, key: str) -> dict[str, Any] | None:
+    def load_arrays(self, key: str, count: int) -> list[Any] | None:
         """Return arrays that were remembered, or None."""
-        path = self.work / f"{key}.npz"
+        path = self.work / f"{key}.npy"
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
+        with open(path, "rb") as file:
+            return [np.load(file, allow_pickle=False) for _ in range(count)]
 
     @property
     def begun(self) -> bool:

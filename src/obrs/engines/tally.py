@@ -12,7 +12,7 @@ from .scored import Scored
 
 __all__ = ["Part", "Tally", "inside"]
 
-_TILE = 1 << 17  # rows at a time: to stay in cache
+_TILE = 1 << 16  # rows at a time: to stay in cache
 
 
 class Part(NamedTuple):
@@ -82,11 +82,12 @@ class Tally:
                 continue
             for start in range(0, size if rows is None else len(rows), _TILE):
                 at = slice(start, start + _TILE) if rows is None else rows[start : start + _TILE]
-                pool[at] = numbers[label]
+                if rows is not None:
+                    pool[at] = numbers[label]
                 decision[at] = self._judge_tile(scored, at, label, numbers[label])
-        left = decision == -1
-        units = np.ones(size, np.int64) if scored.cost is None else scored.cost
-        self._left.append((scored.ids[left], scored.log_ratio[left], units[left], pool[left]))
+        left = np.flatnonzero(decision == -1)
+        units = np.ones(len(left), np.int64) if scored.cost is None else scored.cost[left]
+        self._left.append((scored.ids[left], scored.log_ratio[left], units, pool[left]))
         self._rows += size
         self._kept_rows += int(np.count_nonzero(decision == 1))
         self._follow(scored.ids)
