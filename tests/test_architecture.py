@@ -16,6 +16,7 @@ ROOMS = [
     ["_progress", "_names", "_files"],
     ["_arrays", "_stable", "_traced"],
     ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
+    ["distributed"],
     ["budget", "_groups", "fitting", "estimate"],
     ["_prefix", "_confidence", "models", "data"],
     ["_influence", "_group_budgets"],
@@ -26,7 +27,7 @@ ROOMS = [
     ["scores"],
     ["sampling", "metrics"],
     ["ratios"],
-    ["adapters"],
+    ["adapters", "engines"],
     ["training"],
     ["__init__"],
     ["experiments"],
@@ -50,6 +51,7 @@ HEAVY = {
     "adapters": {"torch"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
+    "engines": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
