@@ -4,7 +4,8 @@
 
 One pool of normal log-ratios is drawn from again and again. *error* is the mean |frequency - pi| over the mean pi,
 *noise* what a design without error would show after as many draws, *worst* the largest |frequency - pi|. Pareto
-sampling (Rosén, 1997), which knows pi beforehand, and Gumbel top-k, which draws one after the other, are for comparison.
+sampling (Rosén, 1997), which knows pi beforehand, and Gumbel top-k, which draws one after the other, are there for
+comparison.
 """
 
 import argparse

@@ -89,15 +89,18 @@ _LATER = {
     "train": ".training.loop",
 }
 _ROOMS = ("adapters", "data", "experiments", "metrics", "models", "ratios", "training")
+_ENGINES = ("ray",)  # the same verbs where the rows do not fit
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
+    if name in _ENGINES:
+        return import_module(f".engines.{name}", __name__)
     if name in _LATER:
         return getattr(import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*globals(), *__all__, *_ROOMS, *_ENGINES})

@@ -1,1 +1,1 @@
-"""The same verbs where the rows do not fit into memory: folders of files, Ray, and SQL."""
+"""The same verbs where the rows do not fit: folders of files, Ray, SQL."""
