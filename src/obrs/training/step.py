@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..budget import Cut
+from ..budget import Cut, solve_cut
 from ..errors import InputError
 from .batches import GENERATOR, Batches
 from .config import TrainConfig
@@ -207,9 +207,13 @@ def critic_cut(game: Game, step: int, turn: int) -> Solve:
     """
     if not game.goal.of_generator.second_critic:
         return lambda scores: None
+    window = game.window
+    solve = partial(
+        solve_cut, budget=window.budget, check=False, process_group=window.process_group
+    )  # a NaN: in the loss
     if game.parts == 1:
-        return lambda scores: game.window.solve(game.log_ratios(scores))
-    cut = game.window.solve(game.log_ratios_ahead(step, turn))
+        return lambda scores: solve(game.log_ratios(scores))
+    cut = solve(game.log_ratios_ahead(step, turn))
     return lambda scores: cut
 
 

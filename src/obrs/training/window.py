@@ -92,12 +92,6 @@ class BudgetWindow:
         self._updates += 1
         return self._rejection
 
-    def solve(self, log_ratio: torch.Tensor) -> Cut:
-        """Return the rejection of these log-ratios, without keeping them; with a group, of those of all processes."""
-        return solve_cut(
-            log_ratio, self.budget, check=False, process_group=self.process_group
-        )  # a NaN shows in the loss
-
     def update(self, log_ratio: torch.Tensor) -> Cut:
         """Take in the log-ratios of a batch of fakes; return the rejection to use in this step."""
         new = critic_output(log_ratio, "log_ratio").detach()
@@ -108,7 +102,8 @@ class BudgetWindow:
         if self.size is not None:
             self._latest = self._latest[-self.size :].clone()
         if self._rejection is None or self._solves:
-            self._rejection = self.solve(self._latest)
+            # a NaN shows in the loss
+            self._rejection = solve_cut(self._latest, self.budget, check=False, process_group=self.process_group)
         self._updates += 1
         return self._rejection
 
