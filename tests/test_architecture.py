@@ -16,6 +16,7 @@ ROOMS = [
     ["_progress", "_names", "_files", "_stages"],
     ["_arrays", "_stable", "_traced"],
     ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
+    ["distributed"],
     ["budget", "_groups", "fitting", "estimate"],
     ["_prefix", "_confidence", "models", "data"],
     ["_influence", "_group_budgets"],
@@ -42,7 +43,6 @@ HEAVY = {
     "_formats": {"pyarrow"},
     "_ids": {"pyarrow"},
     "scores": {"pyarrow"},
-    "engines": {"pyarrow"},
     "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},
     "models": {"torch"},
@@ -53,6 +53,7 @@ HEAVY = {
     "adapters": {"torch"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
+    "engines": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

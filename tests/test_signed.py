@@ -164,10 +164,7 @@ class TestSelect:
 
     def test_a_selection_never_changes(self):
         log_ratio, sign = np.linspace(-2, 2, 12), np.where(np.arange(12) % 3, 1, -1)
-        chosen = {
-            design: select(log_ratio, 4, seed=7, design=design, sign=sign).tolist()
-            for design in ("pivotal", "systematic")
-        }
+        chosen = {design: select(log_ratio, 4, seed=7, design=design, sign=sign).tolist() for design in BALANCED}
         assert chosen == {"pivotal": [5, 6, 8, 11], "systematic": [8, 9, 10, 11], "priority": [2, 8, 9, 11]}
 
 

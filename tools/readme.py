@@ -53,6 +53,36 @@ def solver():
     return "\n".join(lines)
 
 
+def priority_error():
+    """How far designs are from their probabilities."""
+    rows = json.loads((ROOT / "results/bench-priority.json").read_text())["rows"]
+    cases = dict.fromkeys((row["candidates"], row["n"], row["spread"]) for row in rows)
+    found = {(row["candidates"], row["n"], row["spread"], row["method"]): row for row in rows}
+    methods = ("pivotal", "systematic", "priority", "pareto", "gumbel top-k")
+    lines = [
+        f"| n of N, σ of log r | noise | {' | '.join(methods)} | priority: worst π |",
+        f"|---|---|{'---|' * len(methods)}---|",
+    ]
+    for size, n, spread in cases:
+        each = [found[size, n, spread, name] for name in methods]
+        cells = [f"{100 * row['error']:.1f} %" for row in each]
+        worst = f"{found[size, n, spread, 'priority']['worst']:.3f}"
+        noise = f"{100 * each[0]['noise']:.1f} %"
+        lines.append(f"| {n} of {size}, {spread:g} | {noise} | {' | '.join(cells)} | {worst} |")
+    return "\n".join([*lines, "", "([results/bench-priority.json](results/bench-priority.json))"])
+
+
+def shards():
+    """The constant over the shards of two processes."""
+    row = json.loads((ROOT / "results/bench-distributed.json").read_text())["rows"][0]
+    seconds, off = row["seconds"], row["off"]
+    return (
+        f"2 × {row['rows']:,} log-ratios in two processes: {seconds['histogram']:.2f} s, log c off by "
+        f"{off['histogram']:.0e}; bisection to 1e-12 takes {row['reductions of bisection']} reductions and "
+        f"{seconds['bisection']:.2f} s ([results/bench-distributed.json](results/bench-distributed.json))."
+    )
+
+
 def fresh_rate():
     """How far the rate of fresh proposals is from 1/K."""
     record = json.loads((ROOT / "results/bench-rate.json").read_text())
@@ -419,6 +449,8 @@ TABLES = {
     "minimal": minimal,
     "solver": solver,
     "fresh rate": fresh_rate,
+    "priority error": priority_error,
+    "shards": shards,
     "ratio gaussians": ratio_gaussians,
     "ratio digits": ratio_digits,
     "ratio noisy digits": lambda: ratio_digits("noisy digits"),

@@ -24,6 +24,7 @@ from .signed import unweight
 from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
+    from .engines.sql import sql
     from .metrics.evaluate import evaluate
     from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
@@ -69,6 +70,7 @@ __all__ = [
     "sample_proposals",
     "select",
     "solve_log_c",
+    "sql",
     "stream",
     "train",
     "uniforms",
@@ -83,10 +85,11 @@ _LATER = {
     "diagnose_model": ".ratios.checkup",
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
+    "sql": ".engines.sql",
     "train": ".training.loop",
 }
 _ROOMS = ("adapters", "data", "experiments", "metrics", "models", "ratios", "training")
-_ENGINES = ("files",)  # the same verbs where the rows do not fit
+_ENGINES = ("files", "ray")  # the same verbs where the rows do not fit
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["FINEST", "MOST", "Bins", "Crossing", "Far", "crossing", "fitted", "joined", "of_rows"]
+__all__ = ["FINEST", "MOST", "Bins", "Crossing", "Far", "carried", "crossing", "fitted", "joined", "of_rows"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -97,7 +97,7 @@ def of_rows(x: Floats, cost: Ints | None, level: int) -> Bins:
         for row, part in zip(sums, found, strict=True):
             row += part
     used = np.flatnonzero(sums[0])
-    return fitted(_carried(Bins(level, used + first, *sums[:, used])))
+    return fitted(carried(Bins(level, used + first, *sums[:, used])))
 
 
 def _of_tile(x: Floats, cost: Ints | None, level: int, window: tuple[int, int] | None) -> list[Ints]:
@@ -164,10 +164,11 @@ def _reduced(level: int, index: Ints, *columns: Ints) -> Bins:
     starts = np.flatnonzero(np.diff(index, prepend=index[:1] - 1)) if index.size else np.empty(0, np.intp)
     if not starts.size:
         return Bins.none(level)
-    return _carried(Bins(level, index[starts], *(np.add.reduceat(column[order], starts) for column in columns)))
+    return carried(Bins(level, index[starts], *(np.add.reduceat(column[order], starts) for column in columns)))
 
 
-def _carried(bins: Bins) -> Bins:
+def carried(bins: Bins) -> Bins:
+    """Carry what sums of parts have grown beyond 52 bits over to the whole."""
     return bins._replace(whole=bins.whole + (bins.part >> 2 * _DIGIT), part=bins.part & np.int64((1 << 2 * _DIGIT) - 1))
 
 
@@ -176,7 +177,7 @@ class Far(NamedTuple):
 
     low: float = -inf
     high: float = inf
-    above: int = 0
+    above: float = 0
     below: float = 0.0
 
 
@@ -231,7 +232,7 @@ def crossing(bins: Bins, target: float, far: Far = Far()) -> Crossing:  # noqa: 
         cell = np.floor(edge[:start])
         below = fsum((bins.sums[:start] * np.exp(np.maximum(cell - low, -745.0))).tolist())
         below += far.below * exp(far.low - low) if far.low > -inf else 0.0
-    now = Far(low, high, far.above + int(bins.mass[stop:].sum()), below)
+    now = Far(low, high, far.above + bins.mass[stop:].sum().item(), below)
     return Crossing(now, inside, *(_bounds(inside, now, target) if exact else (-high, log_c_high)))
 
 
@@ -270,7 +271,7 @@ def _bounds(inside: Bins, far: Far, target: float) -> tuple[float, float]:
         return free - origin - _slack(free - origin), free - origin + _slack(free - origin)
     lower, upper = max(free, origin - far.high), 0.0 if far.low > -inf else inf
     if far.below > 0:
-        saturated = lacking - int(inside.mass.sum())
+        saturated = lacking - inside.mass.sum().item()
         lower = max(lower, log(saturated) - log_below) if saturated > 0 else lower
         most = lacking - exp(log_sums - end)  # each inside is accepted with r exp(-end) at least
         upper = min(upper, max(log(most) - log_below, lower)) if most > 0 else upper

@@ -28,6 +28,7 @@ __all__ = [
     "Purpose",
     "accept",
     "as_ids",
+    "mixer",
     "normal_columns",
     "normals",
     "priority_key",
@@ -225,6 +226,26 @@ def normal_columns(ids: Any, columns: range, *, seed: int, purpose: Purpose, **w
     assert columns.start % 2 == columns.step - 1 == 0, "Box–Muller makes columns 2j and 2j + 1 together"
     even = range(columns.start, columns.stop + len(columns) % 2)
     return _deliver(_fill_normals, ids, _keys(even, seed, purpose), (len(columns),), **where)
+
+
+def mixer(seed: int, purpose: Purpose) -> tuple[int, int, tuple[tuple[int, int], ...], int]:
+    """Return what makes an id a word, for who computes elsewhere: two keys, the steps of a turn, and the last shift.
+
+    A word is `mix(id + first)`, then `^ second`, then `mix` and `^ >> last`, in 64 bits that wrap around. A mix does,
+    for each step (shift, factor), `^ >> shift` and `* factor`. All numbers are unsigned.
+
+    Example:
+        >>> first, second, steps, last = mixer(0, Purpose.ACCEPT)
+        >>> word = 7 + first
+        >>> for turn in range(2):
+        ...     for by, factor in steps:
+        ...         word = ((word % 2**64) ^ ((word % 2**64) >> by)) * factor % 2**64
+        ...     word ^= second if turn == 0 else word >> last
+        >>> word == int(words([7], range(1), seed=0, purpose=Purpose.ACCEPT)[0, 0])
+        True
+    """
+    first, second = (int(key) % 2**64 for key in _keys(range(1), seed, purpose)[:, 0])
+    return first, second, tuple((by, factor % 2**64) for by, factor in _STEPS), _LAST_SHIFT
 
 
 def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtype: Any = None) -> Array:

@@ -62,6 +62,11 @@ class _Pool(NamedTuple):
     key: Floats | None = None
     cost: Floats | None = None
 
+    def at(self, positions: Ints) -> "_Pool":
+        """Return the pool of these candidates alone."""
+        fields = self._asdict()
+        return _Pool(**{k: v if k == "need" or v is None else v[positions] for k, v in fields.items()})
+
 
 def select(
     log_ratio: Array,
@@ -146,19 +151,22 @@ def select(
     x, values = _candidates(log_ratio)
     wanted = _wanted(n, groups, shares, tuple(x.shape))
     units = _as_cost(cost, values)
-    size, group, count = wanted.size, wanted.group, len(wanted.size)
-    pi = _solve(values, wanted, units)
-
-    selected = (pi == 1) & (draw is not _priority)  # by keys, all are left to chance
-    at = np.flatnonzero((pi > 0) & ~selected if draw is not _priority else values > -inf)
-    need = size - _total(selected, group, count).astype(np.int64)
-    negative = None if sign is None else as_sign(sign, values)[at] < 0
-    pool = _Pool(pi[at], at, None if group is None else group[at], need, negative)
+    negative = None if sign is None else as_sign(sign, values) < 0
     if draw is _priority:
         names = np.arange(len(values)) if ids is None else as_ids(ids)
-        key = priority_key(values, names, seed=seed)[at]
-        pool = pool._replace(ids=names[at], key=key, cost=None if units is None else units[at])
-    selected[at[draw(pool, seed)]] = True
+        key = priority_key(values, names, seed=seed)
+        _available(values, wanted, units)
+        pi = np.ones_like(values) if sign is None else _solve(values, wanted, units)
+        at, need = np.flatnonzero(values > -inf), wanted.size  # all are left to chance
+        pool = _Pool(pi, names, wanted.group, need, negative, key, units)
+    else:
+        pi = _solve(values, wanted)
+        at = np.flatnonzero((pi > 0) & (pi < 1))
+        need = wanted.size - _total(pi == 1, wanted.group, len(wanted.size)).astype(np.int64)
+        pool = _Pool(pi, np.arange(len(values)), wanted.group, need, negative)
+
+    selected = (pi == 1) & (draw is not _priority)
+    selected[at[draw(pool.at(at), seed)]] = True
     return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
 
 
@@ -272,6 +280,17 @@ def _as_cost(cost: Any, values: Floats) -> Floats | None:
     return given.astype(np.float64)
 
 
+def _available(values: Floats, wanted: _Wanted, cost: Floats | None) -> Floats:
+    """Return how many candidates of each group have r > 0, or what they cost; raise if they are too few."""
+    positive = values > -inf
+    available = _total(positive if cost is None else positive * cost, wanted.group, len(wanted.size))
+    if cost is None:
+        _check_available(available.astype(np.int64), wanted, values.size)
+    else:
+        _check_affordable(available, wanted)
+    return available
+
+
 def _check_affordable(available: Floats, wanted: _Wanted) -> None:
     """Raise if the candidates of a group with r > 0 cost less than is wanted of it."""
     for short in np.flatnonzero(available * (1 + 1e-12) < wanted.size)[:1]:
@@ -303,11 +322,7 @@ def _solve(values: Floats, wanted: _Wanted, cost: Floats | None = None) -> Float
     def total(x: Floats) -> Floats:
         return _total(x if cost is None else x * cost, group, count)
 
-    available = total(positive)
-    if cost is None:
-        _check_available(available.astype(np.int64), wanted, values.size)
-    else:
-        _check_affordable(available, wanted)
+    available = _available(values, wanted, cost)
     positive &= _spread(n > 0, group)
 
     whole = total(np.ones(values.size))  # of a group of which none is wanted, the solver is asked for some
