@@ -113,7 +113,9 @@ def plan(
         typer.echo(f"{title}: {sketch.rows:,} scores, {kind}")
         typer.echo(f"M = {profile.max_budget:.4g}: largest ratio / mean ratio, of these scores")
         _reached(goals, reached)
-        typer.echo(_drawn(rows, sketch.rows, recall, profile.max_budget, rows.note))
+        plain = [row | {f"{key}_{end}": row[key] for key in _SHOWN for end in ("low", "high")} for row in rows]
+        about_rows = f"of all rows, so there is no sampling error; precision is at recall {recall:g}"
+        typer.echo(_drawn(plain, sketch.rows, profile.max_budget, [about_rows, rows.note]))
         return
 
     def only(first: Any) -> set[str]:
@@ -160,7 +162,8 @@ def plan(
         typer.echo(_mean_ratio(profile.log_mean_ratio, values, masses))
     _reached(goals, reached)
     room = rows.room if sign is None else ""
-    typer.echo(_drawn(rows, len(values), recall, profile.max_budget, room))
+    notes = [f"± is a 95 % interval; precision is at recall {recall:g}", room]
+    typer.echo(_drawn(rows, len(values), profile.max_budget, notes))
 
 
 def _sketched(
@@ -232,7 +235,7 @@ def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str
     return f"{mean}: the mean ratio, 1 if it is calibrated"
 
 
-def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float, room: str) -> str:
+def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list[str]) -> str:
     """Draw the plan: intervals beside the values if the terminal is wide enough, else below them."""
     from rich import box
     from rich.console import Console
@@ -252,13 +255,12 @@ def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float, r
     titles = ["budget", *_SHOWN.values(), *(["proposals"] if has_cost else [])]
     console = Console(highlight=False)
     needs = Measurement.get(console, console.options.update(max_width=1000), grid(" ")).maximum
-    notes = [f"± is a 95 % interval; precision is at recall {recall:g}"]
+    notes = about_rows[:1]
     if any(row["budget"] > most for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
         notes.append(f"~ not to be relied on from {count:,} scores: the tail may be heavier than they show")
-    if room:
-        notes.append(room)
+    notes += filter(None, about_rows[1:])
     with console.capture() as capture:
         console.print(grid(" " if needs <= console.width else "\n"), *notes, sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines())
