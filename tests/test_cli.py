@@ -20,8 +20,8 @@ from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
 from obrs.group_plan import plan_groups
 from obrs.profile import Plan
-from obrs.scores import FORMATS, column, labels, read_table, write_table
-from obrs.selection import inclusion_probability
+from obrs.scores import FORMATS, Table, column, labels, read_table, write_table
+from obrs.selection import inclusion_probability, select
 
 N = 400
 OBRS = [sys.executable, "-m", "obrs"]
@@ -57,7 +57,7 @@ def obrs(*arguments, **options):
 def test_help_is_a_table_of_contents(folder):
     done = obrs("--help")
     assert done.returncode == 0
-    for command in app.registered_commands:
+    for command in (c for c in app.registered_commands if not c.hidden):
         name = command.callback.__name__
         first = command.callback.__doc__.splitlines()[0]
         assert re.search(rf"^  {name} +{re.escape(first)}$", done.stdout, re.M), f"the line of {name} is cut"
@@ -175,6 +175,115 @@ def test_a_plan_by_groups_shows_the_budget_of_each(folder, capsys):
     assert many[:2] == (2, "")
     (folder / "many.csv").write_text("log_ratio,g\n" + "".join(f"{i % 7 / 7},{i % 30}\n" for i in range(300)))
     assert "10 more groups are in --json" in run(capsys, "plan", "many.csv", "--group", "g")[1]
+
+
+def test_a_quota_is_said_by_label(folder, capsys):
+    arguments = ["select", "scores.csv", "--group", "class", "--quota", "cat=7,dog=30", "-o", "kept.csv"]
+    assert run(capsys, *arguments)[0] == 0
+    classes, counts = np.unique(read_table("kept.csv")["class"].to_pylist(), return_counts=True)
+    assert dict(zip(classes.tolist(), counts.tolist(), strict=True)) == {"cat": 7, "dog": 30}
+
+
+def test_groups_may_be_pairs_of_two_columns(folder, capsys):
+    assert run(capsys, "select", "scores.csv", "-n", 2, "--group", "class", "--group", "prompt", "-o", "k.csv")[0] == 0
+    kept = read_table("k.csv")
+    pairs = list(zip(kept["class"].to_pylist(), kept["prompt"].to_pylist(), strict=True))
+    assert len(pairs) == 80
+    assert {pairs.count(pair) for pair in pairs} == {2}
+    assert "cat/10" in run(capsys, "plan", "scores.csv", "--group", "class", "--group", "prompt", "--json")[1]
+
+
+def test_the_command_line_keeps_the_rows_of_select(folder, capsys):
+    assert run(capsys, "select", "scores.csv", "-n", 20, "--group", "class", "--seed", 4, "-o", "k.npz")[0] == 0
+    table = read_table("scores.csv")
+    expected = select(column(table, "log_ratio"), 20, groups=table["class"].to_pylist(), seed=4)
+    np.testing.assert_array_equal(np.load("k.npz")["id"].astype(int), expected)
+
+
+def test_ids_decide_wherever_a_row_stands(folder, capsys):
+    lines = (folder / "scores.csv").read_text().splitlines()
+    (folder / "other.csv").write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+    kept = {}
+    for name in ("scores.csv", "other.csv"):
+        assert run(capsys, "select", name, "-n", 50, "--id", "id", "-o", "kept.csv")[0] == 0
+        kept[name] = set(read_table("kept.csv")["id"].to_pylist())
+    assert kept["scores.csv"] == kept["other.csv"]
+    (folder / "twice.csv").write_text("id,log_ratio\n1,1\n2,1\n1,0\n")
+    code, _, err = run(capsys, "select", "twice.csv", "-n", 1, "--id", "id", "-o", "kept.csv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "1 of 3 rows have the id of another" in err
+    assert run(capsys, "select", "twice.csv", "-n", 1, "--id", "id", "--repeats", "-o", "kept.csv")[0] == 0
+
+
+def test_rows_can_be_counted_in_tokens(folder, capsys):
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(1, 500, N)
+    write_table("docs.csv", Table({"log_ratio": rng.normal(size=N), "tokens": tokens}, "memory", "npz"))
+    code, _, err = run(capsys, "select", "docs.csv", "--cost", "tokens", "-n", 20_000, "-o", "kept.csv")
+    assert code == 0
+    spent = column(read_table("kept.csv"), "tokens").sum()
+    assert 20_000 - 500 < spent <= 20_000
+    assert f"that cost {spent:.0f} of {tokens.sum()}" in err
+
+
+@pytest.mark.parametrize("command", [["plan"], ["select", "-n", "1", "-o", "kept.csv"]])
+def test_rows_without_a_score_are_left_out_and_counted(folder, capsys, command):
+    (folder / "gaps.csv").write_text("id,log_ratio\n1,2\n2,\n3,nan\n4,oops\n5,1\n6,inf\n")
+    code, _, err = run(capsys, command[0], "gaps.csv", *command[1:], "--skip-bad")
+    assert code == 0
+    assert err.splitlines()[0] == "left out 4 of 6 rows without a score"
+
+
+def test_a_parquet_file_that_was_selected_is_not_selected_by_another_score_with_its_seed(folder, capsys):
+    rng = np.random.default_rng(0)
+    columns = {"log_ratio": rng.normal(size=N), "logit": rng.normal(size=N)}
+    write_table("a.parquet", Table(columns, "memory", "npz"))
+    assert run(capsys, "select", "a.parquet", "--log-ratio", "-n", 100, "-o", "kept.parquet")[0] == 0
+    parquet.write_table(parquet.read_table("kept.parquet").drop(["weight", "inclusion_probability"]), "kept.parquet")
+    again = ["select", "kept.parquet", "-n", 10, "-o", "again.parquet"]
+    code, _, err = run(capsys, *again, "--logit")
+    assert code == 2
+    assert "kept.parquet was selected by 'log_ratio' with seed 0" in err
+    assert run(capsys, *again, "--logit", "--seed", 1)[0] == 0
+    assert run(capsys, *again, "--log-ratio")[0] == 0
+
+
+def test_plan_draws_the_profile(folder, capsys):
+    assert run(capsys, "plan", "scores.csv", "--plot", "profile.png")[0] == 0
+    assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = run(capsys, "plan", "scores.csv", "--plot", "profile.xyz")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_plan_reads_only_the_columns_that_it_needs(folder, capsys, monkeypatch):
+    write_table("a.parquet", read_table("scores.csv"))
+    read, asked = parquet.ParquetFile.read, []
+
+    def watched(self, columns=None, **options):
+        asked.append(columns)
+        return read(self, columns=columns, **options)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read", watched)
+    assert run(capsys, "plan", "a.parquet", "--group", "class")[0] == 0
+    assert asked == [["class", "log_ratio"]]
+
+
+def test_many_rows_per_kept_one_are_written_out(folder, capsys):
+    (folder / "a.csv").write_text("log_ratio\n" + "0\n" * 20_000)
+    assert "(1 in 10 000)" in run(capsys, "select", "a.csv", "-n", 2, "-o", "kept.csv")[2]
+
+
+def test_a_csv_may_have_another_delimiter(folder, capsys):
+    (folder / "a.csv").write_text("id;log_ratio\n1;0,5\n".replace(",", ".") + "2;1\n")
+    assert run(capsys, "select", "a.csv", "-n", 2, "--delimiter", ";", "-o", "kept.csv")[0] == 0
+    assert (folder / "kept.csv").read_text().startswith("id;log_ratio;weight")
+
+
+def test_a_format_does_not_overrule_an_extension(folder, capsys):
+    assert run(capsys, "plan", "scores.csv", "--format", "jsonl")[0] == 0
+    code, out, _ = run(capsys, "select", "scores.csv", "--format", "jsonl", "-n", 1, "-o", "-")
+    assert code == 0
+    assert json.loads(out)["id"]
 
 
 def test_output_may_be_the_input(folder, capsys):
@@ -366,7 +475,7 @@ def test_probabilities_that_rounding_has_changed_are_one_line_of_warning(folder,
 # One line for every mistake
 
 COLUMNS = "id, log_ratio, class, prompt"
-EXTENSIONS = "choose from csv, jsonl, parquet, npy, npz"
+EXTENSIONS = "choose from csv, tsv, jsonl, parquet, npy, npz"
 FILES = {
     "empty.csv": "",
     "blank.jsonl": "\n \n",
@@ -403,7 +512,7 @@ FILES = {
 }
 MISTAKES = [
     (["plan", "nothing.csv"], "nothing.csv is missing or not a file"),
-    (["plan", ".", "--format", "csv"], ". is missing or not a file"),
+    (["plan", "."], re.compile("^error: files must be of one format, got ")),
     (["plan", "empty.csv"], "empty.csv is empty"),
     (["plan", "blank.jsonl"], "blank.jsonl is empty"),
     (["plan", "header.csv"], "header.csv has no rows"),
@@ -535,14 +644,14 @@ MISTAKES = [
     ),
     (["plan", "zero.csv"], re.compile("^error: zero.csv: .*r > 0")),
     (["plan", "scores.csv", "-n", "0"], re.compile("^error: Invalid value for '-n'")),
-    (["plan"], "Missing argument 'FILE'."),
+    (["plan"], "Missing argument 'FILE…'."),
     (["plan", "scores.csv", "--bogus"], re.compile("^error: No such option: --bogus")),
     (["pln", "scores.csv"], re.compile("^error: No such command 'pln'")),
     (["select", "scores.csv", "-n", "5"], "Missing option '--out' / '-o'."),
-    (["select", "scores.csv", "-o", "k.csv"], "say how many rows to keep: either -n or --budget"),
+    (["select", "scores.csv", "-o", "k.csv"], "say how many rows to keep: either -n or --budget, or --quota by label"),
     (
         ["select", "scores.csv", "-o", "k.csv", "-n", "5", "--budget", "2"],
-        "say how many rows to keep: either -n or --budget",
+        "say how many rows to keep: either -n or --budget, or --quota by label",
     ),
     (["select", "scores.csv", "-o", "k.csv", "-n", "500"], "scores.csv: cannot keep 500 of 400 rows"),
     (
@@ -646,6 +755,61 @@ def test_a_folder_that_is_not_there_is_one_line_and_exit_code_1(folder, capsys):
     (folder / "dir.csv").mkdir()
     code, _, err = run(capsys, "select", "scores.csv", "-n", 1, "-o", "dir.csv")
     assert (code, err) == (1, "error: dir.csv: is a directory\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "no.csv"],
+        ["select", "no.csv", "-n", "1", "-o", "k.csv"],
+        ["doctor", "no.csv", "no.csv", "--budget", "2", "--logit"],
+        ["plot", "no.json"],
+        ["train", "no.toml"],
+        ["evaluate", "--real", "no.npy", "--fake", "no.npy", "-o", "x"],
+    ],
+    ids=lambda value: value[0],
+)
+def test_a_file_that_is_not_there_is_a_mistake_in_every_command(folder, capsys, arguments):
+    code, _, err = run(capsys, *arguments)
+    assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["select", "scores.csv", "-n", "1", "-o", "scores.csv/k.csv"],
+        ["plan", "scores.csv", "--plot", "no/a.png"],
+        ["doctor", "scores.csv", "scores.csv", "--budget", "2", "--plot", "no/a.png"],
+        ["plot", "scores.csv", "-o", "no/a.png"],
+        ["reproduce", "table-2", "--out", "scores.csv/x"],
+        ["evaluate", "--real", "scores.csv", "--fake", "scores.csv", "-o", "scores.csv/x"],
+    ],
+    ids=lambda value: value[0],
+)
+def test_where_to_write_is_checked_before_anything_is_read(folder, capsys, monkeypatch, arguments):
+    monkeypatch.setattr("obrs.scores.read_table", pytest.fail)
+    code, _, err = run(capsys, *arguments)
+    assert (code, err.count("\n")) == (1, 1)
+    assert os.listdir() == ["scores.csv"]
+
+
+def test_too_little_memory_is_one_line_and_exit_code_1(folder, capsys, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError("Unable to allocate 1 TiB")
+
+    monkeypatch.setattr("obrs.scores.read_table", full)
+    code, _, err = run(capsys, "plan", "scores.csv")
+    assert code == 1
+    assert err.startswith("error: not enough memory (Unable to allocate 1 TiB); ")
+    assert err.count("\n") == 1
+
+
+def test_refit_says_where_it_is_and_help_knows_debug(folder, capsys):
+    code, _, err = run(capsys, "refit", "--real", "x.npy")
+    assert code == 2
+    assert "obrs.refit(real, propose)" in err
+    assert "docs/guide/refit.md" in err
+    assert "--debug" in run(capsys, "--help")[1]
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,19 @@ import pytest
 from pyarrow import parquet
 
 from obrs.errors import InputError
-from obrs.scores import FORMATS, Table, column, format_of, keep, labels, read_table, score_column, take, write_table
+from obrs.scores import (
+    FORMATS,
+    Table,
+    column,
+    format_of,
+    keep,
+    labels,
+    read_table,
+    score_column,
+    take,
+    without_bad,
+    write_table,
+)
 from obrs.selection import inclusion_probability, select
 
 LOG_RATIO = np.asarray([0.25, -1.5, -np.inf, 3e-7])
@@ -22,6 +35,11 @@ class Standard:
 
     def __init__(self, data=b""):
         self.buffer = io.BytesIO(data)
+
+
+def words(table, name):
+    codes, names = labels(table, name)
+    return [names[code] for code in codes]
 
 
 def written(path, text):
@@ -44,7 +62,7 @@ def test_every_format_comes_back_as_it_was(table, tmp_path, format):
     assert len(back) == 4
     np.testing.assert_array_equal(column(back, "log_ratio"), LOG_RATIO)
     np.testing.assert_array_equal(column(back, "id"), [1, 2, 3, 4])
-    assert labels(back, "name")[1] == ["a", "é,", 'q"', "l\nm"]
+    assert words(back, "name") == ["a", "é,", 'q"', "l\nm"]
 
 
 @pytest.mark.parametrize("source", FORMATS)
@@ -54,8 +72,8 @@ def test_every_format_can_be_written_as_every_other(table, tmp_path, source, tar
     write_table(tmp_path / f"b.{target}", take(read_table(tmp_path / f"a.{source}"), np.asarray([0, 3])))
     back = read_table(tmp_path / f"b.{target}")
     np.testing.assert_array_equal(column(back, "log_ratio"), LOG_RATIO[[0, 3]])
-    assert labels(back, "name")[1] == ["a", "l\nm"]
-    if target != "csv":
+    assert words(back, "name") == ["a", "l\nm"]
+    if target not in ("csv", "tsv"):
         assert "int" in str(getattr(back["id"], "type", type(back["id"][0])))
 
 
@@ -217,12 +235,83 @@ def test_what_is_not_a_regular_file_is_written_in_place(table):
     assert not os.path.isfile(os.devnull)
 
 
-def test_groups_are_numbered_in_order_of_appearance_in_every_format(tmp_path):
-    table = Table({"g": np.asarray(["b", "a", "b", "c"])}, name="memory", format="npz")
+def test_groups_are_numbered_as_select_numbers_them_in_every_format(tmp_path):
+    letters, numbers = np.asarray(["b", "a", "b", "c"]), np.asarray([9, 10, 9, -1])
+    table = Table({"g": letters, "h": numbers}, name="memory", format="npz")
     for format in FORMATS:
         write_table(tmp_path / f"a.{format}", table)
-        codes, names = labels(read_table(tmp_path / f"a.{format}"), "g")
-        assert (codes.tolist(), names) == ([0, 1, 0, 2], ["b", "a", "c"])
+        back = read_table(tmp_path / f"a.{format}")
+        for name, values in (("g", letters), ("h", numbers)):
+            codes, names = labels(back, name)
+            sorted_labels, expected = np.unique(values, return_inverse=True)
+            assert (codes.tolist(), list(map(str, names))) == (expected.tolist(), list(map(str, sorted_labels)))
+
+
+def test_groups_by_two_columns_are_their_pairs(tmp_path):
+    table = Table({"a": np.asarray(["x", "y", "x"]), "b": np.asarray([10, 9, 9])}, name="memory", format="npz")
+    codes, names = labels(table, ["a", "b"])
+    assert names == ["x/9", "x/10", "y/9"]
+    assert codes.tolist() == [1, 2, 0]
+
+
+def test_the_same_seed_keeps_the_rows_of_select_with_groups():
+    rng = np.random.default_rng(0)
+    log_ratio, names = rng.normal(size=300), rng.choice(["b", "c", "a"], size=300)
+    table = Table({"row": np.arange(300), "g": names}, name="memory", format="npz")
+    for n in (20, {"a": 5, "b": 0, "c": 40}):
+        kept = keep(table, log_ratio, n=n, group="g", seed=3)
+        np.testing.assert_array_equal(kept["row"], select(log_ratio, n, groups=names, seed=3))
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "parquet"])
+def test_only_the_columns_that_are_asked_for_are_read(table, tmp_path, format):
+    path = tmp_path / f"scores.{format}"
+    write_table(path, table)
+    seen = []
+
+    def only(first):
+        seen.append((list(first.columns), len(first)))
+        return {"log_ratio"}
+
+    back = read_table(path, only=only)
+    assert list(back.columns) == ["log_ratio"]
+    assert seen == [(["log_ratio", "id", "name"], 1)]
+    np.testing.assert_array_equal(column(back, "log_ratio"), LOG_RATIO)
+
+
+@pytest.mark.parametrize("format", ["csv.gz", "tsv.zst", "jsonl.gz", "npy.zst"])
+def test_packed_files_are_read_and_written(table, tmp_path, format):
+    path = tmp_path / f"scores.{format}"
+    write_table(path, table)
+    assert path.read_bytes()[:2] == (b"\x1f\x8b" if format.endswith("gz") else b"\x28\xb5")
+    np.testing.assert_array_equal(column(read_table(path), "log_ratio"), LOG_RATIO)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="cannot be unpacked as"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_without_a_number_are_left_out_and_counted(tmp_path, format):
+    path = tmp_path / f"a.{format}"
+    if format in ("csv", "tsv"):
+        path.write_text("s\n1.5\noops\n-inf\nNaN\n+inf\n.5e1\n")
+    elif format == "jsonl":
+        path.write_text("".join(f'{{"s": {x}}}\n' for x in ("1.5", '"oops"', "-Infinity", "null", "Infinity", "5")))
+    else:
+        numbers = np.asarray([1.5, np.nan, -np.inf, np.nan, np.inf, 5])
+        write_table(path, Table({"s": numbers}, name="memory", format="npz"))
+    rows, bad = without_bad(read_table(path), "s")
+    np.testing.assert_array_equal(column(rows, "s"), [1.5, -np.inf, 5])
+    assert bad == 3
+    assert rows.where(2) == ("line 7" if format in ("csv", "tsv") else "line 6" if format == "jsonl" else "row 6")
+
+
+def test_a_parquet_file_carries_what_its_rows_were_selected_by(table, tmp_path):
+    stages = ({"seed": 3, "score": "logit", "kind": "logit", "beta": None},)
+    write_table(tmp_path / "a.parquet", replace(table, stages=stages))
+    assert read_table(tmp_path / "a.parquet").stages == stages
+    write_table(tmp_path / "a.csv", replace(table, stages=stages))
+    assert read_table(tmp_path / "a.csv").stages == ()
 
 
 def test_what_shares_leave_over_goes_to_the_first_label_as_in_select(tmp_path):
@@ -258,7 +347,8 @@ def test_the_line_of_a_row_is_that_of_an_editor(tmp_path):
 def test_format_of_knows_extensions_in_any_case():
     assert format_of("A.CSV") == "csv"
     assert format_of("data.txt", "jsonl") == "jsonl"
-    with pytest.raises(InputError, match=r"^unknown format 'xls'; choose from csv, jsonl, parquet, npy, npz$"):
+    assert format_of("data.csv", "jsonl") == "csv", "a format is for a file whose extension says nothing"
+    with pytest.raises(InputError, match=r"^unknown format 'xls'; choose from csv, tsv, jsonl, parquet, npy, npz$"):
         format_of("a.csv", "xls")
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from math import comb, factorial, prod
 from pathlib import Path
 from statistics import NormalDist
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from obrs import selection
 from obrs.acceptance import Budgeted
+from obrs.draws import accept, priority_key
 from obrs.errors import InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
 from obrs.selection import DESIGNS, _Pool, inclusion_probability, select
 
@@ -25,6 +26,7 @@ POOLS = {
     "one large": np.append(np.zeros(7), 5.0),
 }
 FIXED = [name for name in DESIGNS if name != "poisson"]
+EXACT = [name for name in DESIGNS if name != "priority"]  # whose probabilities are min(c r, 1) to the last bit
 GROUPED = [name for name in DESIGNS if name != "sampford"]
 CASES = [(pool, n) for pool in POOLS for n in (1, 2, 5, int(np.sum(POOLS[pool] > -np.inf)) - 1)]
 # Log-ratios among which 0 < pi < 1 at every n below their number, with all kinds of values.
@@ -62,12 +64,30 @@ def by_seed(pool, n, design, repeat):
     return member
 
 
+def probability(pool, n, design):
+    """Inclusion probabilities of a design: min(c r, 1), and those of the n smallest keys, by summing over all cases."""
+    if design != "priority":
+        return inclusion_probability(pool, n)
+    ratio = np.exp(pool - pool.max())
+    pi = np.zeros(len(pool))
+    u = (np.arange(4000) + 0.5) / 4000
+    for i in np.flatnonzero(ratio):  # is in if fewer than n of the others have a smaller key, u/r
+        below = np.zeros((n, len(u)))  # probability of so many, below n
+        below[0] = 1
+        for r in np.delete(ratio, i):
+            p = np.minimum(r * u / ratio[i], 1)
+            below[1:] = below[1:] * (1 - p) + below[:-1] * p
+            below[0] *= 1 - p
+        pi[i] = np.mean(np.sum(below, axis=0))
+    return pi
+
+
 def assert_frequencies(member, pi):
     """Frequencies are within their standard errors of pi; what is rare is looked at together."""
     repeat = len(member)
     count = member.sum(axis=0)
     assert np.all(count[pi == 0] == 0)
-    assert np.all(count[pi == 1] == repeat)
+    assert np.all(count[pi > 1 - 1e-12] == repeat)
     common = repeat * np.minimum(pi, 1 - pi) >= 5
     z = (count - repeat * pi)[common] / np.sqrt(repeat * pi * (1 - pi))[common]
     assert np.all(np.abs(z) < NormalDist().inv_cdf(1 - 1e-4 / (2 * max(1, len(z)))))
@@ -96,7 +116,8 @@ class TestEveryDesign:
             assert chosen.dtype == np.int64
             assert np.all(np.diff(chosen) > 0)
             assert np.all(POOLS[pool][chosen] > -np.inf)
-            assert set(np.flatnonzero(inclusion_probability(POOLS[pool], n) == 1)) <= set(chosen.tolist())
+            sure = inclusion_probability(POOLS[pool], n) == 1
+            assert set(np.flatnonzero(sure)) <= set(chosen.tolist()) or design == "priority"
             assert len(chosen) == n or design == "poisson"
 
     def test_selecting_all_with_r_above_zero_needs_no_luck(self, design):
@@ -124,7 +145,7 @@ class TestEveryDesign:
 
     def test_frequencies_over_seeds_are_the_probabilities(self, design):
         pool = np.log([9.0, 3, 2, 2, 1, 1, 0.5, 0.2, 0.1])
-        assert_frequencies(by_seed(pool, 3, design, 1500), inclusion_probability(pool, 3))
+        assert_frequencies(by_seed(pool, 3, design, 1500), probability(pool, 3, design))
 
     def test_a_seed_out_of_range_is_refused_even_where_nothing_is_left_to_chance(self, design):
         with pytest.raises(InputError, match="seed must be at least 0"):
@@ -136,7 +157,7 @@ class TestGroups:
     @pytest.mark.parametrize(("pool", "n"), CASES)
     def test_frequencies_over_groups_are_the_probabilities(self, design, pool, n):
         member = copies(POOLS[pool], n, design, 4000)
-        assert_frequencies(member, inclusion_probability(POOLS[pool], n))
+        assert_frequencies(member, probability(POOLS[pool], n, design))
         assert design == "poisson" or np.all(member.sum(axis=1) == n)
 
     def test_ragged_groups_in_any_order_get_n_each(self, design):
@@ -168,12 +189,14 @@ class TestGroups:
             alone = inclusion_probability(pool[names == name], n) if n else 0.0
             np.testing.assert_allclose(pi[names == name], alone, rtol=1e-12)
         chosen = [select(pool, wanted, seed=seed, design=design, groups=names) for seed in range(20)]
-        assert all(np.isin(np.flatnonzero(pi == 1), one).all() for one in chosen)
+        if design != "priority":
+            assert all(np.isin(np.flatnonzero(pi == 1), one).all() for one in chosen)
         if design != "poisson":
             for one in chosen:
                 assert {name: np.count_nonzero(names[one] == name) for name in wanted} == wanted
         counts = np.bincount(np.concatenate(chosen), minlength=120) / 20
-        assert np.all(np.abs(counts - pi) <= 5 * np.sqrt(pi * (1 - pi) / 20) + 1e-12)
+        near = 1e-12 if design != "priority" else 0.15
+        assert np.all(np.abs(counts - pi) <= 5 * np.sqrt(pi * (1 - pi) / 20) + near)
 
     def test_shares_of_n_are_rounded_to_whole_numbers(self, design):
         pool, names = np.random.default_rng(3).normal(size=120), np.array(["ant", "bee", "cat"])[np.arange(120) % 3]
@@ -332,6 +355,83 @@ class TestInclusionProbability:
         assert float(xp.sum(grouped)) == pytest.approx(8)
 
 
+class TestPriority:
+    POOL = np.random.default_rng(20).normal(size=400)
+    IDS = np.random.default_rng(21).permutation(10_000)[:400]
+
+    def test_takes_the_n_smallest_keys(self):
+        key = priority_key(self.POOL, self.IDS, seed=3)
+        chosen = select(self.POOL, 70, seed=3, design="priority", ids=self.IDS)
+        np.testing.assert_array_equal(chosen, np.sort(np.argsort(key)[:70]))
+
+    def test_the_choice_of_fewer_is_part_of_the_choice_of_more(self):
+        chosen = [set(select(self.POOL, n, design="priority").tolist()) for n in range(1, 400, 40)]
+        assert all(few < many for few, many in pairwise(chosen))
+
+    def test_neither_order_nor_company_decides_on_a_row(self):
+        ids = self.IDS[select(self.POOL, 100, design="priority", ids=self.IDS)]
+        order = np.random.default_rng(0).permutation(400)
+        again = self.IDS[order][select(self.POOL[order], 100, design="priority", ids=self.IDS[order])]
+        assert set(ids) == set(again)
+        halves = [slice(0, 200), slice(200, 400)]  # the best of each half hold the best of all
+        best = [self.IDS[half][select(self.POOL[half], 100, design="priority", ids=self.IDS[half])] for half in halves]
+        assert set(ids) <= set(np.concatenate(best))
+
+    def test_is_the_rule_of_acceptance_but_for_the_last_rows(self):
+        pool, ids = np.random.default_rng(22).normal(size=100_000), np.arange(100_000)
+        chosen = select(pool, 25_000, design="priority", seed=4)
+        accepted = np.flatnonzero(accept(Budgeted.fit(pool, 4)(pool), ids, seed=4))
+        more, fewer = sorted((set(chosen.tolist()), set(accepted.tolist())), key=len, reverse=True)
+        assert fewer <= more
+        assert len(more) - len(fewer) < 5 * np.sqrt(25_000)
+
+    def test_at_a_tie_the_smallest_ids_are_taken(self):
+        ids = np.array([5, 3, 9, 1, 7])
+        chosen = select(np.full(5, 1e17), 2, design="priority", ids=ids)  # no uniform is seen beside that
+        key = priority_key(np.full(5, 1e17), ids)
+        assert set(ids[chosen]) == set(ids[np.lexsort((ids, key))[:2]])
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_units_fall_short_of_the_target_by_less_than_one_row(self, whole):
+        cost = np.random.default_rng(23).uniform(0, 900, 400)
+        cost = cost.round() if whole else cost
+        for n in (1, 1000, 50_000, 150_000):
+            pi = inclusion_probability(self.POOL, n, cost=cost)
+            assert float(np.sum(cost * pi)) == pytest.approx(n, rel=1e-12)
+            spent = [cost[select(self.POOL, n, seed=s, design="priority", cost=cost)].sum() for s in range(20)]
+            assert all(n - 900 < each <= n * (1 + 1e-9) for each in spent)
+
+    def test_units_of_groups_shares_and_signs(self):
+        cost, groups = np.random.default_rng(24).integers(1, 90, 400), np.array(["a", "b"])[np.arange(400) % 2]
+        sign = np.where(np.arange(400) % 5 == 0, -1, 1)
+        for wanted, each in (
+            ({"n": {"a": 900, "b": 4000}}, [900, 4000]),
+            ({"n": 4000, "shares": [1, 3]}, [1000, 3000]),
+        ):
+            for more in ({}, {"sign": sign}):
+                chosen = select(self.POOL, design="priority", cost=cost, groups=groups, **wanted, **more)
+                for label, most in zip("ab", each, strict=True):
+                    assert most - 90 < cost[chosen][groups[chosen] == label].sum() <= most
+            pi = inclusion_probability(self.POOL, **wanted, groups=groups, cost=cost)
+            due = float(np.sum((pi * cost)[(sign < 0)]))
+            assert due - 2 * 90 < cost[chosen][sign[chosen] < 0].sum() <= due  # the last choice was with signs
+
+    @pytest.mark.parametrize(
+        ("match", "options"),
+        [
+            ("ids is for design='priority', got design='pivotal'", {"design": "pivotal", "ids": np.arange(400)}),
+            ("cost is for design='priority'", {"design": "systematic", "cost": np.ones(400)}),
+            ("cost must be finite and at least 0, 1 of 400 are not", {"cost": np.append(np.ones(399), -1)}),
+            ("cost must have the shape of log_ratio (400,), got (2,)", {"cost": [1, 2]}),
+            ("cannot select 10 units: the candidates with r > 0 cost 4", {"cost": np.full(400, 0.01)}),
+            ("log_ratio and ids must have one shape", {"ids": np.arange(3)}),
+        ],
+    )
+    def test_refuses_in_one_line(self, match, options):
+        with pytest.raises(InputError, match=re.escape(match)):
+            select(self.POOL, 10, **{"design": "priority", **options})
+
+
 @pytest.mark.parametrize("design", ["pivotal", "systematic"])
 @pytest.mark.parametrize("drift", [-2e-3, 2e-3])
 def test_a_rounded_sum_does_not_change_the_size(design, drift):
@@ -343,7 +443,7 @@ def test_a_rounded_sum_does_not_change_the_size(design, drift):
         assert len(chosen) == need.sum()
 
 
-@pytest.mark.parametrize("design", FIXED)
+@pytest.mark.parametrize("design", [name for name in FIXED if name != "priority"])
 def test_no_two_steps_share_their_random_numbers(design, monkeypatch):
     used = []
     for name in ("words", "uniform_columns"):
@@ -395,7 +495,7 @@ def test_inside_jit_selection_is_refused():
         (InputTypeError, "log_ratio must be an array of numbers", lambda: select([[1], [1, 2]], 1)),
         (
             UnknownNameError,
-            "unknown design 'topk'; there are: pivotal, systematic, sampford, poisson",
+            "unknown design 'topk'; there are: pivotal, systematic, priority, sampford, poisson",
             lambda: select([0.0], 1, design="topk"),
         ),
         (UnknownNameError, "unknown design ['pivotal']", lambda: select([0.0], 1, design=["pivotal"])),
@@ -470,8 +570,9 @@ def test_any_pool_gives_a_valid_selection_or_a_clear_error(pool, n, design, seed
     pi = inclusion_probability(pool.astype(np.float64), n, groups=groups)
     assert np.all((pi >= 0) & (pi <= 1))
     assert np.all(np.diff(chosen) > 0)
-    assert np.all(pi[chosen] > 0)
-    assert np.isin(np.flatnonzero(pi == 1), chosen).all()
+    if design != "priority":
+        assert np.all(pi[chosen] > 0)
+        assert np.isin(np.flatnonzero(pi == 1), chosen).all()
     labels = np.zeros(len(pool), int) if groups is None else groups
     np.testing.assert_allclose(np.bincount(labels, pi), n, atol=1e-9)
     if design != "poisson":
@@ -483,6 +584,7 @@ def test_the_selection_of_a_seed_never_changes():
     assert chosen == {
         "pivotal": [7, 9, 10, 11],
         "systematic": [4, 9, 10, 11],
+        "priority": [2, 8, 10, 11],
         "sampford": [7, 8, 10, 11],
         "poisson": [5, 9, 10, 11],
     }

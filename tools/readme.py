@@ -53,6 +53,36 @@ def solver():
     return "\n".join(lines)
 
 
+def priority_error():
+    """How far designs are from their probabilities."""
+    rows = json.loads((ROOT / "results/bench-priority.json").read_text())["rows"]
+    cases = dict.fromkeys((row["candidates"], row["n"], row["spread"]) for row in rows)
+    found = {(row["candidates"], row["n"], row["spread"], row["method"]): row for row in rows}
+    methods = ("pivotal", "systematic", "priority", "pareto", "gumbel top-k")
+    lines = [
+        f"| n of N, σ of log r | noise | {' | '.join(methods)} | priority: worst π |",
+        f"|---|---|{'---|' * len(methods)}---|",
+    ]
+    for size, n, spread in cases:
+        each = [found[size, n, spread, name] for name in methods]
+        cells = [f"{100 * row['error']:.1f} %" for row in each]
+        worst = f"{found[size, n, spread, 'priority']['worst']:.3f}"
+        noise = f"{100 * each[0]['noise']:.1f} %"
+        lines.append(f"| {n} of {size}, {spread:g} | {noise} | {' | '.join(cells)} | {worst} |")
+    return "\n".join([*lines, "", "([results/bench-priority.json](results/bench-priority.json))"])
+
+
+def shards():
+    """The constant over the shards of two processes."""
+    row = json.loads((ROOT / "results/bench-distributed.json").read_text())["rows"][0]
+    seconds, off = row["seconds"], row["off"]
+    return (
+        f"2 × {row['rows']:,} log-ratios in two processes: {seconds['histogram']:.2f} s, log c off by "
+        f"{off['histogram']:.0e}; bisection to 1e-12 takes {row['reductions of bisection']} reductions and "
+        f"{seconds['bisection']:.2f} s ([results/bench-distributed.json](results/bench-distributed.json))."
+    )
+
+
 def fresh_rate():
     """How far the rate of fresh proposals is from 1/K."""
     record = json.loads((ROOT / "results/bench-rate.json").read_text())
@@ -378,6 +408,101 @@ def planted_faults():
     return _table(head, rows)
 
 
+def scale():
+    """What it costs to keep a quarter of a folder."""
+    record = json.loads((ROOT / "results/bench-scale.json").read_text())
+    found = {(row["rows"], row["contestant"]): row for row in record["rows"]}
+    sizes = sorted({rows for rows, _ in found})
+    names = [name for name in record["config"]["contestants"] if name != "ray"]
+    head = ["", *(f"{_power(size)} rows" for size in sizes)]
+    rows = []
+    for name in names:
+        cells = []
+        for size in sizes:
+            row = found.get((size, name), {})
+            if "cpu_seconds" not in row:
+                cells.append(row.get("failed", ""))
+                continue
+            times = f" ({row['times']:.1f}×)" if "times" in row and name != "read-filter-write" else ""
+            cells.append(f"{row['cpu_seconds']:.1f} s{times}, {row['peak_mb']:.0f} MB")
+        if any(cells):
+            rows.append([name, *cells])
+    return "\n".join(
+        [
+            "CPU seconds of one thread, in brackets as multiples of read-filter-write, and the most memory, to keep a "
+            "quarter of the rows with all three columns, not compressed. The machine was busy with other work; every "
+            "contestant has a process of its own "
+            "([results/bench-scale.json](results/bench-scale.json), `benchmarks/scale.py`).",
+            "",
+            _table(head, rows),
+            "",
+            "*read-filter-write* keeps every fourth row and decides nothing. *sketch* is what a pilot falls back to. "
+            "*duckdb* sorts, `ORDER BY key LIMIT n`, within 2 GB; *polars* takes `bottom_k`.",
+        ]
+    )
+
+
+def _power(number):
+    """1000000 as 10⁶, 20000000 as 2·10⁷."""
+    digits = len(str(number)) - 1
+    lead = number // 10**digits
+    small = str(digits).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{'' if lead == 1 else f'{lead}·'}10{small}"
+
+
+def scale_arithmetic():
+    """What 10¹² rows on 1000 workers would take, from what was measured."""
+    record = json.loads((ROOT / "results/bench-scale.json").read_text())
+    facts = record["constants"]
+    most = max(row["rows"] for row in record["rows"] if row["contestant"] == "sketch" and "cpu_seconds" in row)
+    cost = {
+        row["contestant"]: row["cpu_seconds"] / most
+        for row in record["rows"]
+        if row["rows"] == most and "cpu_seconds" in row
+    }
+    rows, workers, n, wide = 10**12, 1000, 25 * 10**10, 16
+    each = rows // workers
+    sketch = facts["sketch_bytes"]
+    per_bin = 0.3 * rows / 1024  # a normal log r has at most 0.4 of its rows within 1
+    open_rows = 2 * (6 * n**0.5 + 22)
+    lines = [
+        ["rows of a worker", _power(each)],
+        [
+            "bytes that decide, id and a float32",
+            f"{12 * rows / 1e12:.0f} TB, {12 * each / 1e9:.0f} GB a worker, in each look",
+        ],
+        [
+            "bytes with all columns, 16 a row here",
+            f"{wide * rows / 1e12:.0f} TB read once, {wide * n / 1e12:.0f} TB written",
+        ],
+        ["CPU of a look", f"{cost['plan'] * each:.0f} s a worker ({1e9 * cost['plan']:.0f} ns a row)"],
+        ["CPU of look and filter", f"{cost['sketch'] * each:.0f} s a worker ({1e9 * cost['sketch']:.0f} ns a row)"],
+        [
+            "sketches that travel",
+            f"{workers} of {sketch / 1e6:.2f} MB: {workers * sketch / 1e9:.2f} GB, merged in trees of 32",
+        ],
+        ["CPU of all merges", f"{workers * facts['merge_ms'] / 1e3:.1f} s"],
+        [
+            "rows in the bin of c",
+            f"{per_bin:.0e}: too many to hold, so one more look, with bins finer by 2¹⁵: then {per_bin / 2**15:.0e}",
+        ],
+        ["rows that are open", f"{open_rows:.1e}, within 6 standard deviations of √n"],
+        [
+            "memory of the driver",
+            f"{24 * open_rows / 1e6:.0f} MB of open rows, and {32 * sketch / 1e6:.0f} MB of sketches",
+        ],
+    ]
+    intro = (
+        "Nothing grows with the rows but reading them. Measured on one thread "
+        f"([results/bench-scale.json](results/bench-scale.json): {_power(most)} rows, n = N/4), multiplied:"
+    )
+    end = (
+        "So two looks and a filter: the time is that of reading. [Ray](engines.md#ray) does it with these parts. The "
+        "rows are those of one process: tested with 8 workers, and in one process with 2·10⁸ rows, not with 10¹²."
+    )
+    return "\n".join([intro, "", _table(["", ""], lines), "", end])
+
+
 def module_map():
     """Every module of the library with the first line of its docstring; rooms import from rooms above."""
     source = ROOT / "src" / "obrs"
@@ -422,6 +547,10 @@ TABLES = {
     "minimal": minimal,
     "solver": solver,
     "fresh rate": fresh_rate,
+    "priority error": priority_error,
+    "shards": shards,
+    "scale": scale,
+    "scale arithmetic": scale_arithmetic,
     "ratio gaussians": ratio_gaussians,
     "ratio digits": ratio_digits,
     "ratio noisy digits": lambda: ratio_digits("noisy digits"),

@@ -21,8 +21,10 @@ from .sampling.samples import Samples
 from .sampling.streams import adaptive_stream, collect, stream
 from .selection import inclusion_probability, select
 from .signed import unweight
+from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
+    from .engines.sql import sql
     from .html.report import report
     from .metrics.evaluate import evaluate
     from .ratios.checkup import diagnose_model
@@ -43,6 +45,8 @@ __all__ = [
     "Model",
     "Profile",
     "Samples",
+    "Sketch",
+    "SketchCut",
     "Unbudgeted",
     "accept",
     "acceptance_rate",
@@ -68,6 +72,7 @@ __all__ = [
     "sample_proposals",
     "select",
     "solve_log_c",
+    "sql",
     "stream",
     "train",
     "uniforms",
@@ -83,18 +88,22 @@ _LATER = {
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
     "report": ".html.report",
+    "sql": ".engines.sql",
     "train": ".training.loop",
 }
 _ROOMS = ("adapters", "data", "experiments", "html", "metrics", "models", "ratios", "training")
+_ENGINES = ("files", "ray")  # the same verbs where the rows do not fit
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
+    if name in _ENGINES:
+        return import_module(f".engines.{name}", __name__)
     if name in _LATER:
         return getattr(import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*globals(), *__all__, *_ROOMS, *_ENGINES})

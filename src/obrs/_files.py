@@ -1,12 +1,45 @@
 """Files that are written whole, or not at all."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing"]
+__all__ = ["check_folder", "check_out", "replacing"]
+
+
+def check_out(path: str | os.PathLike[str]) -> None:
+    """Raise the error that writing a file would meet, before the work that is to be written.
+
+    Example:
+        >>> check_out("no such folder/kept.csv")
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] No such file or directory: 'no such folder/kept.csv'
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise _os_error(errno.EISDIR, path)
+    if not target.parent.is_dir():
+        raise _os_error(errno.ENOTDIR if target.parent.exists() else errno.ENOENT, path)
+    if not os.access(target if target.exists() and not target.is_file() else target.parent, os.W_OK):
+        raise _os_error(errno.EACCES, path)
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Raise the error that making a folder, with those above it, would meet; one that is there will do."""
+    folder = Path(os.path.realpath(path))
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise _os_error(errno.ENOTDIR, path)
+    if not os.access(folder, os.W_OK):
+        raise _os_error(errno.EACCES, path)
+
+
+def _os_error(number: int, path: str | os.PathLike[str]) -> OSError:
+    return OSError(number, os.strerror(number), os.fspath(path))  # Python makes it the right child
 
 
 @contextmanager

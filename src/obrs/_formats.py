@@ -8,8 +8,10 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, BinaryIO
@@ -22,12 +24,28 @@ from pyarrow import parquet
 
 from .errors import InputError
 
-__all__ = ["ABSENT", "FORMATS", "TEXT", "UNFIT", "Columns", "Where", "decoded", "is_number_text", "row_place", "typed"]
+__all__ = [
+    "ABSENT",
+    "DELIMITED",
+    "FORMATS",
+    "TEXT",
+    "UNFIT",
+    "Choose",
+    "Columns",
+    "Where",
+    "check_header",
+    "decoded",
+    "is_number_text",
+]
+__all__ += ["row_place", "typed"]
 
 Columns = dict[str, Any]  # pyarrow arrays (csv, parquet) or NumPy arrays (npy, npz; of objects for jsonl)
 Where = Callable[[int], str]
+Choose = Callable[[Columns], Collection[str]]  # from the first row of all columns to the names of those to read
+Content = bytes | str  # what is in the file, or its path: a format with columns apart reads only those it needs
 
 ABSENT = type("Absent", (), {})()  # a key that a jsonl row does not have
+DELIMITED = ("csv", "tsv")  # whose cells stay text
 TEXT = (pa.string(), pa.large_string())
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
@@ -36,26 +54,37 @@ def row_place(row: int) -> str:
     return f"row {row + 1}"
 
 
-def _read_csv(data: bytes, name: str) -> tuple[Columns, Where]:
+def _read_csv(data: Content, name: str, choose: Choose | None, delimiter: str = ",") -> tuple[Columns, Where]:
     """Read every cell as text; pyarrow by itself would turn 007 into 7 and NA into nothing."""
-    lines = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
+    data = _bytes(data)
+    lines = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=delimiter)
     header = next(cells for cells in lines if cells)
-    if twice := [key for key in header if header.count(key) > 1]:
-        raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
-    if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
-        raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
+    check_header(header, name)
+    wanted = None
+    if choose is not None:
+        first = next((cells for cells in lines if cells), [])
+        row = dict(zip(header, (*first, *[""] * len(header)), strict=False))
+        wanted = sorted(choose({key: pa.array([cell], pa.large_string()) for key, cell in row.items()}))
     try:
         table = arrow_csv.read_csv(
             pa.py_buffer(data if data.endswith(b"\n") else data + b"\n"),
             arrow_csv.ReadOptions(use_threads=False),  # only so does an error know its row
-            arrow_csv.ParseOptions(newlines_in_values=b'"' in data),
-            arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
+            arrow_csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(header, pa.large_string())),
         )
     except pa.ArrowInvalid as error:
         what = re.sub(r".*Row #(\d+): (Expected .* got \d+).*", r"\1 \2", str(error), flags=re.S).split(" ", 1)
         place = f", line {_line(data, int(what[0]) - 1)}" if what[0].isdigit() else " cannot be read"
         raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}") from error
     return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + 1)}"
+
+
+def check_header(header: list[str], name: str) -> None:
+    """Raise unless the first line of a csv names every column once."""
+    if twice := [key for key in header if header.count(key) > 1]:
+        raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
+    if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
+        raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
 
 
 def _line(data: bytes, record: int) -> int:
@@ -68,10 +97,15 @@ def _line(data: bytes, record: int) -> int:
     return starts[min(record, len(starts) - 1)]  # a stray quote may have hidden some
 
 
-def _read_jsonl(data: bytes, name: str) -> tuple[Columns, Where]:
+def _bytes(data: Content) -> bytes:
+    return Path(data).read_bytes() if isinstance(data, str) else data
+
+
+def _read_jsonl(data: Content, name: str, choose: Choose | None) -> tuple[Columns, Where]:
+    """Read every row whole: later rows may have keys that the first has not, so there is nothing to choose from."""
     columns: dict[str, list[Any]] = {}
     lines: list[int] = []
-    for line, text in enumerate(data.decode("utf-8-sig").split("\n"), 1):
+    for line, text in enumerate(_bytes(data).decode("utf-8-sig").split("\n"), 1):
         if not text or text.isspace():
             continue
         try:
@@ -92,18 +126,23 @@ def _read_jsonl(data: bytes, name: str) -> tuple[Columns, Where]:
     return arrays, lambda row: f"line {lines[row]}"
 
 
-def _read_parquet(data: bytes, name: str) -> tuple[Columns, Where]:
+def _read_parquet(data: Content, name: str, choose: Choose | None) -> tuple[Columns, Where]:
     try:
-        table = parquet.read_table(pa.BufferReader(data))
+        file = parquet.ParquetFile(data if isinstance(data, str) else pa.BufferReader(data))
+        wanted = None
+        if choose is not None:
+            head = pa.Table.from_batches([*islice(file.iter_batches(1), 1)], file.schema_arrow)
+            wanted = sorted(choose(dict(zip(head.column_names, head.columns, strict=True))))
+        table = file.read(columns=wanted)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as parquet; is it whole?") from error
     return dict(zip(table.column_names, table.columns, strict=True)), row_place
 
 
-def _read_numpy(data: bytes, name: str) -> tuple[Columns, Where]:
+def _read_numpy(data: Content, name: str, choose: Choose | None) -> tuple[Columns, Where]:
     """Read the arrays of an npz that have rows, the fields or columns of an npy, or its one axis under its name."""
     try:
-        loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        loaded = np.load(io.BytesIO(_bytes(data)), allow_pickle=False)
         if not isinstance(loaded, np.ndarray):
             return {key: array for key in loaded.files if (array := loaded[key]).ndim}, row_place
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
@@ -115,13 +154,13 @@ def _read_numpy(data: bytes, name: str) -> tuple[Columns, Where]:
     return {Path(name).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}, row_place
 
 
-def _write_csv(columns: Columns, file: BinaryIO) -> None:
+def _write_csv(columns: Columns, file: BinaryIO, delimiter: str = ",") -> None:
     try:
         cells = [_arrow(values, key).cast(pa.large_string()).to_pylist() for key, values in columns.items()]
     except UNFIT as error:
         raise InputError("nested columns do not fit in a csv; write .jsonl or .parquet") from error
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*cells, strict=True))
     file.write(text.getvalue().encode())
@@ -134,9 +173,10 @@ def _write_jsonl(columns: Columns, file: BinaryIO) -> None:
         file.write(json.dumps(present, ensure_ascii=False, default=str).encode() + b"\n")
 
 
-def _write_parquet(columns: Columns, file: BinaryIO) -> None:
+def _write_parquet(columns: Columns, file: BinaryIO, metadata: dict[bytes, bytes] | None = None) -> None:
     sink = pa.BufferOutputStream()
-    parquet.write_table(pa.table({key: _arrow(values, key) for key, values in columns.items()}), sink)
+    table = pa.table({key: _arrow(values, key) for key, values in columns.items()})
+    parquet.write_table(table.replace_schema_metadata(metadata), sink)
     file.write(sink.getvalue())
 
 
@@ -155,9 +195,11 @@ def _write_npz(columns: Columns, file: BinaryIO) -> None:
                 np.lib.format.write_array(member, _numpy(values, key), allow_pickle=False)
 
 
-# How to read (bytes, name for messages) into columns, and how to write columns to a file.
-FORMATS: dict[str, tuple[Callable[[bytes, str], tuple[Columns, Where]], Callable[[Columns, BinaryIO], None]]] = {
+# How to read a file (its content, its name for messages, which columns) and how to write columns to one.
+Read = Callable[[Content, str, Choose | None], tuple[Columns, Where]]
+FORMATS: dict[str, tuple[Read, Callable[[Columns, BinaryIO], None]]] = {
     "csv": (_read_csv, _write_csv),
+    "tsv": (partial(_read_csv, delimiter="\t"), partial(_write_csv, delimiter="\t")),
     "jsonl": (_read_jsonl, _write_jsonl),
     "parquet": (_read_parquet, _write_parquet),
     "npy": (_read_numpy, _write_npy),

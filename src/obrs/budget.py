@@ -5,15 +5,16 @@ with probability min(c r, 1) is the best use of K for every f-divergence at once
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log, prod
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_torch_array
 
-from . import root
+from . import distributed, root
 from ._arrays import (
+    as_floats,
     detached,
     host_view,
     like,
@@ -40,6 +41,7 @@ from ._inputs import (
     out_of_reach,
     remaining_shape,
 )
+from .distributed import Shards
 from .errors import BudgetError, InputError, InputTypeError
 from .root import Root
 from .types import Array
@@ -105,6 +107,7 @@ def solve_log_c(
     axis: int | None = None,
     groups: Array | None = None,
     check: bool = True,
+    process_group: Any = None,
 ) -> Array:
     """Return `log c` such that accepting with probability `min(c r, 1)` keeps 1 in `budget` proposals.
 
@@ -129,6 +132,9 @@ def solve_log_c(
         groups: Integer labels 0 … G-1 of the shape of `log_ratio`: one problem per label. `Grouped` takes any labels.
         check: Refuse NaN, +inf and budgets out of reach. On an accelerator this costs the one synchronisation of
             the call; without it NaN accepts nothing, +inf everything, and a budget out of reach all that has r > 0.
+        process_group: A process group of torch.distributed, such as `torch.distributed.group.WORLD`: each process
+            gives its own log-ratios (and weights), as many as it has, and all get the c of all of them. Exact, by one
+            reduction of a histogram and one exchange of the bin that c lies in. One problem: no `axis`, no `groups`.
 
     Returns:
         A scalar array, or one of the remaining shape (`axis`) or of shape `(G,)` (`groups`), in the backend, dtype
@@ -147,6 +153,10 @@ def solve_log_c(
     """
     if is_number(budget):
         check_budget(budget)
+    if process_group is not None:
+        if axis is not None or groups is not None:
+            raise InputError("process_group solves one problem over all shards; leave out axis and groups")
+        return _log_c_of_shards(log_ratio, check_budget(budget), weights, check, process_group)
     x = as_log_ratio(log_ratio)
     w = as_weights(weights, x)
     problems, shape = _laid_out(x, axis, groups)
@@ -159,11 +169,18 @@ def solve_log_c(
     return xp.reshape(xp.astype(log_c, x.dtype, copy=False), shape)
 
 
-def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, check: bool = True) -> Cut:
+def solve_cut(
+    log_ratio: Array,
+    budget: float,
+    *,
+    weights: Array | None = None,
+    check: bool = True,
+    process_group: Any = None,
+) -> Cut:
     """Return log c with the rate that it gives on these log-ratios; scalar arrays without gradient.
 
     Args:
-        log_ratio, budget, weights, check: As in `solve_log_c`.
+        log_ratio, budget, weights, check, process_group: As in `solve_log_c`.
 
     Example:
         >>> cut = solve_cut(np.log([4.0, 1.0, 0.5, 0.5]), budget=8)  # M is 8/3: exact rejection costs less
@@ -171,6 +188,11 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
         (0.25, 0.375)
     """
     share = 1 / check_budget(budget)
+    if process_group is not None:
+        x, _, shards = _shards(log_ratio, share, weights, check, process_group)
+        log_c = _constant_of(shards, share)
+        kept = log(min(share, shards.reached)) if shards.reached > 0 else -inf
+        return Cut(like(log_c, x), like(shards.log_mean if log_c == -shards.top else kept, x))
     x = as_log_ratio(log_ratio)
     w = as_weights(weights, x)
     x = detached(x)
@@ -193,6 +215,53 @@ def solve_cut(log_ratio: Array, budget: float, *, weights: Array | None = None, 
     if log_c == log_least:  # exact rejection: more than 1/K is kept
         log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
     return Cut(like(log_c, x), like(log_rate, x))
+
+
+def _shards(log_ratio: Any, share: float, weights: Any, check: bool, group: Any) -> tuple[Array, Array | None, Shards]:
+    """Solve over the shards of all processes; what is wrong with one of them is raised in all."""
+    x = as_floats(log_ratio, "log_ratio")
+    w = as_weights(weights, x)
+    values, masses = host_view(detached(x)), None if w is None else host_view(w)
+    if values is None or (w is not None and masses is None):
+        raise InputTypeError("process_group cannot be used inside jax.jit")
+    flat = values.reshape(-1).astype(np.float64)
+    mass = None if masses is None else masses.reshape(-1).astype(np.float64)
+    found = distributed.of_shards(flat, mass, share, group)
+    if not found.mass:
+        raise InputError(
+            "weights must not all be 0" if found.size else "log_ratio must have at least one value, in all"
+        )
+    if check and found.bad:
+        raise bad_ratios(found.bad, found.size, found.nans)
+    slack = root.slack_of(found.size, w is not None)
+    if check and (found.reached < share * (1 - slack) or not found.reached):
+        raise out_of_reach(share, found.reached)
+    return x, w, found
+
+
+def _constant_of(found: Shards, share: float) -> float:
+    """Return log c of all shards, with its floor."""
+    return inf if share == 1 else max(found.log_c, -found.top) if found.top > -inf else found.log_c
+
+
+def _log_c_of_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group: Any) -> Array:
+    share = 1 / budget
+    x, w, found = _shards(log_ratio, share, weights, check, group)
+    log_c = like(_constant_of(found, share), x)
+    if not wants_gradient(x):
+        return log_c
+    xp = namespace(x)
+    one = np.ones(1)
+    of_all = Root(found.log_c * one, found.reached * one, found.top * one, found.mass * one)
+
+    def over_all(terms: Array) -> Array:  # the sum over all shards, with the gradient of this one
+        mine = xp.reshape(xp.sum(terms), (1,))
+        return mine + (distributed.total(mine, group) - detached(mine))
+
+    problems = replace(_ONE, sum=over_all)
+    flat = problems.flat(x)
+    zero = _zero_with_gradient(flat, None if w is None else problems.flat(w), of_all, share, problems)
+    return log_c + xp.reshape(xp.astype(zero, x.dtype, copy=False), ())
 
 
 def _cut_on_device(x: Array, w: Array | None, share: float, check: bool) -> Cut:

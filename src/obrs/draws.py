@@ -27,8 +27,11 @@ from .types import Array
 __all__ = [
     "Purpose",
     "accept",
+    "as_ids",
+    "mixer",
     "normal_columns",
     "normals",
+    "priority_key",
     "uniform_columns",
     "uniforms",
     "words",
@@ -88,6 +91,43 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
     with np.errstate(over="ignore"):  # above 0 is as sure as 0
         kept = u < np.exp(values.astype(np.float64))
     return _arrays.like(kept, log_a, dtype=array_namespace(log_a).bool)
+
+
+def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
+    """Return the key `log u - log r` of each row, u being the uniform by which `accept` decides on its id.
+
+    One key does everything. `key < log c` is the rule min(c r, 1), for every c. The n smallest keys are exactly n rows:
+    the same ones in whatever order, files or processes the rows come, and those of a smaller n are among them.
+
+    Args:
+        log_ratio: Log-ratios of the rows; -inf means r = 0, whose key is +inf: no c and no n takes it.
+        ids: The ids of the rows, integers of the same shape. Rows of the same id share their uniform.
+        seed: Integer with `0 <= seed < 2**64`.
+
+    Returns:
+        NumPy float64 of the shape of `log_ratio`.
+
+    Example:
+        >>> priority_key([0.0, 1.0, -np.inf], ids=[0, 1, 2]).round(4)
+        array([-0.1382, -1.3668,     inf])
+
+    References:
+        | Sequential Poisson Sampling (Ohlsson, 1998)
+        | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
+    """
+    x = _arrays.as_floats(log_ratio, "log_ratio")
+    values: Array = _arrays.host_view(x)
+    if values is None:
+        raise InputTypeError("log_ratio must be known, got a tracer; compute keys outside jax.jit")
+    key: Array = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[..., 0]
+    if values.shape != key.shape:
+        raise InputError(f"log_ratio and ids must have one shape, got {values.shape} and {key.shape}")
+    with np.errstate(divide="ignore"):  # a uniform may be 0: such a row comes first
+        np.log(key, out=key)
+    with np.errstate(invalid="ignore"):  # log 0 - log 0
+        key -= values
+    key[~(values > -np.inf)] = np.inf  # NaN, too: it is never accepted
+    return key
 
 
 def _accept_traced(log_a: Array, ids: Any, seed: int) -> Array:
@@ -169,7 +209,7 @@ def normals(ids: Any, dim: int, *, seed: int, like: Any = None, dtype: Any = Non
 
 def words(ids: Any, columns: range, *, seed: int, purpose: Purpose) -> Array:
     """Return 64 random bits by id and column: NumPy uint64, the shape of `ids` and one more axis."""
-    keys, ids = _keys(columns, seed, purpose), _host_ids(ids)
+    keys, ids = _keys(columns, seed, purpose), as_ids(ids)
     out = np.empty((ids.size, len(columns)), np.int64)
     for rows, cols, block in _word_blocks(ids.reshape(-1, 1), keys):
         out[rows, cols] = block
@@ -188,6 +228,26 @@ def normal_columns(ids: Any, columns: range, *, seed: int, purpose: Purpose, **w
     return _deliver(_fill_normals, ids, _keys(even, seed, purpose), (len(columns),), **where)
 
 
+def mixer(seed: int, purpose: Purpose) -> tuple[int, int, tuple[tuple[int, int], ...], int]:
+    """Return what makes an id a word, for who computes elsewhere: two keys, the steps of a turn, and the last shift.
+
+    A word is `mix(id + first)`, then `^ second`, then `mix` and `^ >> last`, in 64 bits that wrap around. A mix does,
+    for each step (shift, factor), `^ >> shift` and `* factor`. All numbers are unsigned.
+
+    Example:
+        >>> first, second, steps, last = mixer(0, Purpose.ACCEPT)
+        >>> word = 7 + first
+        >>> for turn in range(2):
+        ...     for by, factor in steps:
+        ...         word = ((word % 2**64) ^ ((word % 2**64) >> by)) * factor % 2**64
+        ...     word ^= second if turn == 0 else word >> last
+        >>> word == int(words([7], range(1), seed=0, purpose=Purpose.ACCEPT)[0, 0])
+        True
+    """
+    first, second = (int(key) % 2**64 for key in _keys(range(1), seed, purpose)[:, 0])
+    return first, second, tuple((by, factor % 2**64) for by, factor in _STEPS), _LAST_SHIFT
+
+
 def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtype: Any = None) -> Array:
     """Let `fill(ids, keys, out)` compute in NumPy, or in torch on an accelerator, and hand `out` over."""
     if traced := _arrays.is_traced(ids):
@@ -199,7 +259,7 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
     native = is_torch_array(target) and target.device.type not in _HOST_DEVICES
     xp, device = (sys.modules["torch"], target.device) if native else (np, "cpu")
     if not (native and is_torch_array(ids) and ids.device == device and ids.dtype == xp.int64):
-        ids = xp.tensor(_host_ids(ids), device=device) if native else _host_ids(ids)
+        ids = xp.tensor(as_ids(ids), device=device) if native else as_ids(ids)
     out = xp.empty(ids.shape + tail, dtype=getattr(xp, name), device=device)
     fill(ids.reshape(-1, 1), xp.asarray(keys.copy(), device=device), out.reshape(prod(ids.shape), prod(tail)))
     return out if native else _arrays.like(out, target, dtype=getattr(array_namespace(target), name))
@@ -326,7 +386,7 @@ def _dtype_name(target: Array, dtype: Any) -> str:
     return "float64" if any(wide in name for wide in ("float64", "float96", "float128")) else "float32"
 
 
-def _host_ids(ids: Any) -> Array:
+def as_ids(ids: Any) -> Array:
     """Return `ids` as NumPy int64, those from 2**63 on in two's complement; without a copy if possible."""
     if _arrays.is_traced(ids):
         raise InputTypeError("ids must be known, got a JAX tracer; do this outside jit and vmap")

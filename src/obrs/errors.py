@@ -1,6 +1,7 @@
 """Errors a caller can catch; each is also the builtin it specialises."""
 
 __all__ = [
+    "BracketError",
     "BudgetError",
     "DivergenceError",
     "ExhaustedError",
@@ -20,6 +21,10 @@ class ObrsError(Exception):
 
 class BudgetError(ObrsError, ValueError):
     """The budget is not a number of proposals per kept sample, or cannot be met."""
+
+
+class BracketError(ObrsError, RuntimeError):
+    """What a cut of a sketch was not sure of lies outside its bracket; solve again with a larger `margin`."""
 
 
 class RatioError(ObrsError, ValueError):

@@ -29,11 +29,13 @@ from ._arrays import detached, namespace, widest
 from .types import Array
 
 __all__ = [
+    "Outside",
     "Root",
     "in_range",
     "largest",
     "of_batch",
     "of_groups",
+    "of_interval",
     "of_rows",
     "on_device",
     "relative_masses",
@@ -250,19 +252,53 @@ def _refined(value: Array, mass: Array | None, share: Any, log_c: Array) -> Arra
     return log_c
 
 
-class _Outside(NamedTuple):
-    """What a pass knows of the log-ratios outside the interval `[low, high)`; arrays of shape `(rows,)`."""
+class Outside(NamedTuple):
+    """What is known of the log-ratios outside the interval `[low, high)`; arrays of shape `(rows,)`.
+
+    Attributes:
+        low, high: The ends. The threshold -log c should lie between them.
+        above: Mass at or above `high`.
+        below: Sum of w exp(l - low) over l < low; 0 if `low` is -inf.
+        beneath: Mass below `low`, where there are weights.
+        top: Largest log-ratio of all.
+        size: Columns of all, inside as well.
+    """
 
     low: Floats
     high: Floats
-    above: Floats  # mass at or above `high`
-    below: Floats  # sum of w exp(l - low) over l < low
-    beneath: Floats  # mass below `low`, where there are weights
+    above: Floats
+    below: Floats
+    beneath: Floats
     top: Floats
-    size: int  # columns, inside as well
+    size: int
 
 
-def _of_sorted(value: Array, mass: Array | None, share: Any, outside: _Outside | None = None) -> Root:
+def of_interval(value: Floats, mass: Floats | None, share: float, outside: Outside) -> float:
+    """Return log c of one problem of which only the log-ratios in an interval are at hand, in any order.
+
+    Args:
+        value: The log-ratios in `[low, high)`, shape `(n,)`.
+        mass: Their masses, or None for 1 each.
+        share: Share of the whole mass to accept.
+        outside: What lies outside, in arrays of one number.
+
+    Returns:
+        The root, not floored at 1/max r. If the threshold lies outside the interval, so does that of the answer.
+
+    Example:
+        >>> ends = Outside(*map(np.atleast_1d, (-0.1, 1.0, 1.0, np.exp(0.1), 0.0, np.log(4.0))), size=4)
+        >>> round(float(np.exp(of_interval(np.zeros(1), None, 0.5, ends))), 6)  # of 4, 1, 0.5 and 0.5
+        0.5
+    """
+    order = np.argsort(value) if mass is not None else None
+    value = np.sort(value) if order is None else value[order]
+    value = np.concatenate([[-np.inf], value])[None]  # one r = 0 changes nothing, and so none is empty
+    mass = None if mass is None else np.concatenate([[0.0], mass[order]])[None]
+    with np.errstate(all="ignore"):
+        return float(_of_sorted(value, mass, np.array([share]), outside).log_c[0])
+
+
+def _of_sorted(value: Array, mass: Array | None, share: Any, outside: Outside | None = None) -> Root:
     """Solve rows of ascending log-ratios, shape `(rows, n)`, with what lies outside of them.
 
     The answer is right if the threshold lies in `[low, high)`; otherwise it lies outside, too, on the right side.
@@ -455,7 +491,7 @@ def _inside(x: Floats, weights: Floats | None, share: Floats, low: Floats, high:
     else:
         order = np.argsort(value)
         value, kept = value[None, order], kept[None, order]
-    outside = _Outside(low, high, above, np.maximum(below, 0.0), beneath, top, n)
+    outside = Outside(low, high, above, np.maximum(below, 0.0), beneath, top, n)
     kept = None if kept is None else kept.astype(np.float64, copy=False)
     return _of_sorted(value.astype(np.float64, copy=False), kept, share, outside)
 

@@ -1,14 +1,17 @@
 """A file of scores: read its rows, find the column of scores, choose the rows to keep, write them.
 
-The extension says the format: .csv, .jsonl, .parquet, .npy or .npz; `-` is standard input or output. What is not
-asked for stays as it is: the cells of a csv stay text, and a jsonl row keeps its keys and its nesting.
+The extension says the format: .csv, .tsv, .jsonl, .parquet, .npy or .npz, all but .parquet also as .gz or .zst; `-` is
+standard input or output. What is not asked for stays as it is: the cells of a csv stay text, and a jsonl row keeps its
+keys and its nesting.
 """
 
 import difflib
+import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import floor, inf
 from pathlib import Path
 from reprlib import repr as short
@@ -17,22 +20,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 
 from ._files import replacing
-from ._formats import ABSENT, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
-from ._groups import shares_of, sizes_of
+from ._formats import ABSENT, DELIMITED, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
+from ._groups import counts_of, shares_of, sizes_of
+from ._ids import cell_ids
 from ._inputs import check_budget, check_count
+from ._stages import RECORD, Stages, from_record, to_record
 from .errors import InputError, ObrsError
 from .selection import inclusion_probability, select
 
-__all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "keep", "labels", "numbers", "read_table"]
-__all__ += ["score_column", "select_quotas", "take", "write_table"]
+__all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "ids", "keep", "labels", "numbers", "read_table"]
+__all__ += ["score_column", "select_quotas", "take", "without_bad", "write_table"]
 
 Numbers = np.ndarray[Any, Any]
 Wrong = tuple[int | None, str]  # a row, if it is one row's fault, and what is wrong
 
 KINDS = ("log_ratio", "logit", "probability", "reward")
 """What a column of scores may hold: keys of `obrs.ratios.critics.MEANINGS`. A column of this name needs no option."""
+_NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?)$"  # a cell of a csv that is one, and not +inf
 _NOTHING = ("", "na", "n/a", "nan", "null", "none")  # cells of a csv that say: no number here
 
 
@@ -45,12 +52,16 @@ class Table:
         name: The file, for messages.
         format: A key of `FORMATS`; in a csv the columns are text.
         where: From a row, counted from 0, to its place in the file: "line 7" of a text, "row 6" of anything else.
+        stages: By what the rows were selected before, as far as the file says.
+        delimiter: Between the cells of a csv, if it was said.
     """
 
     columns: Columns
     name: str
     format: str
     where: Where = row_place
+    stages: Stages = ()
+    delimiter: str | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -68,24 +79,38 @@ class Table:
         return [name for name, cells in self.columns.items() if _numbers(cells[:1], name)[1] is None]
 
 
-def read_table(path: str | os.PathLike[str], format: str | None = None) -> Table:
+def read_table(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    only: Callable[[Table], Collection[str]] | None = None,
+    delimiter: str | None = None,
+) -> Table:
     """Read a file of scores, or standard input if `path` is `-`.
 
-    `format` is a key of `FORMATS`. By default the extension says it; standard input is jsonl if it starts with `{`,
-    and csv otherwise.
+    Args:
+        path: The file.
+        format: A key of `FORMATS`, for a file whose extension says nothing. Without one, standard input is jsonl if it
+            starts with `{`, and csv otherwise.
+        only: From the first row to the columns to read, of a csv, tsv or parquet; all by default.
+        delimiter: Between the cells of a csv; a comma by default, and a tab in a tsv.
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
     format = None if path == "-" and format is None else format_of(path, format)
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise InputError(f"{name} is missing or not a file") from error
-    if not data.strip(b"\xef\xbb\xbf \t\r\n"):
+    if path != "-" and not os.path.isfile(path) and (os.path.isdir(path) or not os.path.exists(path)):
+        raise InputError(f"{name} is missing or not a file")
+    # a parquet file has its columns apart, and is read from where it lies
+    data: Any = path if format == "parquet" and path != "-" and os.path.getsize(path) else _read_bytes(path)
+    if isinstance(data, bytes) and not data.strip(b"\xef\xbb\xbf \t\r\n"):
         raise InputError(f"{name} is empty")
     format = format or ("jsonl" if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "csv")
+    choose = None if only is None else lambda first: only(Table(first, name, format))
+    read: Any = FORMATS[format][0]
+    if delimiter is not None:
+        read = partial(read, delimiter=_check_delimiter(delimiter, format))
     try:
-        columns, where = FORMATS[format][0](data, name)
+        columns, where = read(data, name, choose)
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text") from error
     lengths = {key: len(cells) for key, cells in columns.items()}
@@ -94,26 +119,95 @@ def read_table(path: str | os.PathLike[str], format: str | None = None) -> Table
         raise InputError(f"{name} must have one row per score in every array, got lengths {sizes}")
     if not any(lengths.values()):
         raise InputError(f"{name} has no rows")
-    return Table(columns, name, format, where)
+    return Table(columns, name, format, where, _stages(data) if format == "parquet" else (), delimiter)
+
+
+def _check_delimiter(delimiter: str, format: str) -> str:
+    if format not in DELIMITED:
+        raise InputError(f"a delimiter is for csv and tsv, and {format} has none")
+    if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+        raise InputError(f"a delimiter is one character, got {delimiter!r}")
+    return delimiter
+
+
+def _read_bytes(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read()
+    data = Path(path).read_bytes()
+    if (codec := _codec(path)) is None:
+        return data
+    try:
+        return bytes(pa.CompressedInputStream(pa.BufferReader(data), codec).read())
+    except OSError as error:
+        raise InputError(f"{path} cannot be unpacked as {codec}; is it whole?") from error
+
+
+def _codec(path: str) -> str | None:
+    """Return how a file is packed, by its last extension."""
+    return {".gz": "gzip", ".zst": "zstd"}.get(Path(path).suffix.lower())
+
+
+def _stages(data: bytes | str) -> Stages:
+    schema = parquet.read_schema(data if isinstance(data, str) else pa.BufferReader(data))
+    return from_record((schema.metadata or {}).get(RECORD))
 
 
 def write_table(path: str | os.PathLike[str], table: Table, format: str | None = None) -> None:
     """Write all rows or nothing: the file appears, or changes, once it is whole and on disk.
 
-    `format` is a key of `FORMATS`. By default the extension says it; what goes to standard output (`-`) keeps the
-    format of the table if that is text, and is csv otherwise.
+    `format` is a key of `FORMATS`, where no extension says it; what goes to standard output (`-`) keeps the format of
+    the table if that is text, and is csv otherwise. A parquet file carries the stages of the table.
     """
     path = os.fspath(path)
     if path == "-" and format is None:
-        format = table.format if table.format in ("csv", "jsonl") else "csv"
+        format = table.format if table.format in (*DELIMITED, "jsonl") else "csv"
     format = format_of(path, format)
     columns = table.columns
-    if table.format == "csv" != format:
+    if table.format in DELIMITED and format not in DELIMITED:
         columns = {key: typed(cells) for key, cells in columns.items()}
+    write: Any = FORMATS[format][1]
+    if format == "csv" and table.delimiter is not None:
+        write = partial(write, delimiter=table.delimiter)
+    if format == "parquet" and table.stages:
+        write = partial(write, metadata={RECORD: to_record(table.stages)})
     if path == "-":
-        return FORMATS[format][1](columns, sys.stdout.buffer)
+        return write(columns, sys.stdout.buffer)  # type: ignore[no-any-return]
+    codec = _codec(path)
     with replacing(path) as file:
-        FORMATS[format][1](columns, file)
+        if codec is None:
+            write(columns, file)
+        else:
+            plain = io.BytesIO()
+            write(columns, plain)
+            file.write(pa.Codec(codec).compress(plain.getvalue(), asbytes=True))
+
+
+def without_bad(table: Table, name: str) -> tuple[Table, int]:
+    """Return the rows whose score is a number below +inf, and how many are left out.
+
+    Example:
+        >>> table = Table({"logit": np.array([1.0, np.nan, -np.inf, np.inf])}, "scores.npz", "npz")
+        >>> rows, bad = without_bad(table, "logit")
+        >>> rows["logit"], bad
+        (array([  1., -inf]), 2)
+    """
+    cells = table[name]
+    values, wrong = _numbers(cells, name)
+    if wrong is None:
+        fine = ~np.isnan(values) & (values < inf)
+    elif wrong[0] is None:
+        raise _error(table, name, wrong)
+    elif isinstance(cells, np.ndarray) and cells.dtype.kind == "O":
+        fine = np.array([_numbers(cells[i : i + 1], name)[1] is None for i in range(len(cells))])
+        fine[fine] = _numbers(cells[fine], name)[0] < inf  # and not NaN
+    else:
+        fine = pc.match_substring_regex(pc.utf8_trim_whitespace(decoded(cells, name)), _NUMBER, ignore_case=True)
+        fine = fine.fill_null(False).to_numpy(zero_copy_only=False)
+    if not fine.any():
+        raise InputError(f"{table.name}, column {name!r}: none of {len(fine)} rows has a number")
+    at, where = np.flatnonzero(fine), table.where
+    kept = replace(take(table, at), where=lambda row: where(int(at[row])))
+    return kept, len(fine) - len(at)
 
 
 def column(table: Table, name: str) -> Numbers:
@@ -146,8 +240,25 @@ def numbers(table: Table, name: str) -> Numbers:
     return values
 
 
-def labels(table: Table, name: str) -> tuple[Numbers, list[Any]]:
-    """Return the group of each row as a number from 0, in order of appearance, and what the groups are called."""
+def labels(table: Table, name: str | Sequence[str]) -> tuple[Numbers, list[Any]]:
+    """Return the group of each row as a number from 0, in the order of the sorted labels, and what they are called.
+
+    Text that shows integers is sorted as integers, so that every format has one order, that of `obrs.select`. Groups by
+    several columns are called by all their labels, with a slash between them.
+    """
+    if not isinstance(name, str):
+        if len(name) == 1:
+            return labels(table, name[0])
+        parts = [labels(table, part) for part in name]
+        code = np.zeros(len(table), np.int64)
+        for codes, names in parts:
+            code = code * len(names) + codes
+        present, code = np.unique(code, return_inverse=True)
+        called: list[list[str]] = [[] for _ in present]
+        for _, names in reversed(parts):
+            present, here = np.divmod(present, len(names))
+            called = [[str(names[i]), *rest] for i, rest in zip(here.tolist(), called, strict=True)]
+        return code.astype(np.int64), ["/".join(words) for words in called]
     cells = table[name]
     try:
         coded = decoded(cells, name).dictionary_encode()
@@ -158,7 +269,24 @@ def labels(table: Table, name: str) -> tuple[Numbers, list[Any]]:
     empty = np.isin(codes, [-1, *(i for i, key in enumerate(names) if key == "" or key != key)])
     if count := int(np.count_nonzero(empty)):
         raise _error(table, name, (int(np.argmax(empty)), f"no label, as in {count} of {len(codes)} rows"))
-    return codes, names
+    known = typed(coded.dictionary) if coded.dictionary.type in TEXT else coded.dictionary
+    shown = known.to_pylist()
+    order = sorted(range(len(names)), key=lambda i: shown[i])
+    return np.argsort(order)[codes], [names[i] for i in order]
+
+
+def ids(table: Table, name: str) -> Numbers:
+    """Return a column of integers or text as ids of 64 bits.
+
+    An integer is its own id, also in text if it is written as one writes it: `7`, not `007`. Other text has an id that
+    depends on its bytes alone.
+    """
+    cells = decoded(table[name], name)
+    if cells.null_count:
+        raise _error(table, name, (int(np.argmax(cells.is_null().to_numpy(zero_copy_only=False))), "no id"))
+    if cells.type not in TEXT and not pa.types.is_integer(cells.type):
+        raise _error(table, name, (None, f"ids must be integers or text, got {cells.type}"))
+    return cell_ids(cells)
 
 
 def take(table: Table, indices: Numbers, extra: Columns | None = None) -> Table:
@@ -175,13 +303,15 @@ def keep(
     table: Table,
     log_ratio: Numbers,
     *,
-    n: int | None = None,
+    n: int | Mapping[Any, int] | None = None,
     budget: float | None = None,
-    group: str | None = None,
+    group: str | Sequence[str] | None = None,
     shares: Mapping[Any, float] | None = None,
     seed: int = 0,
     design: str = "pivotal",
     sign: Numbers | None = None,
+    ids: Numbers | None = None,
+    cost: Numbers | None = None,
 ) -> Table:
     """Return exactly n rows, or 1 in `budget`, each chosen with probability min(c r, 1).
 
@@ -192,34 +322,40 @@ def keep(
     Args:
         table: The rows.
         log_ratio: Their log-ratios.
-        n: How many rows to keep, of each group if any; with `shares` in all.
+        n: How many rows to keep, of each group if any, or by label; with `shares` in all.
         budget: Keep 1 row in K instead: of N rows, or of N rows of a group, floor(N / K).
-        group: The column of classes or prompts; each gets its own constant.
+        group: The column of classes or prompts, or several; each group gets its own constant.
         shares: The shares of the groups among the kept rows, by label; they are divided by their sum.
         seed, design: As for `obrs.select`.
         sign: The signs of event weights; `log_ratio` is log|w| then.
+        ids, cost: As for `obrs.select`; both are for the design `priority`. With a cost, n and 1 in K are in units.
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
     codes, names = (np.zeros(len(log_ratio), np.int64), [""]) if group is None else labels(table, group)
-    sizes = np.bincount(codes)
-    if shares is not None:
-        if group is None:
-            raise InputError("shares needs to know the class of each row; name the column of classes")
-        total = n if budget is None else floor(len(codes) / check_budget(budget) * (1 + 1e-12))
-        try:
-            part, order = shares_of(dict(shares), tuple(names)), np.argsort(names)  # as `select`: first label first
-            quota = sizes_of(check_count(total, "n"), part[order])[np.argsort(order)]
-        except ObrsError as error:
-            raise InputError(f"{table.name}: {error}") from error
-    elif budget is None:
-        quota = np.full(len(sizes), n)
-    else:  # 6500 / 2.6 is 2500, whichever way the division was rounded
-        quota = np.floor(sizes / check_budget(budget) * (1 + 1e-12)).astype(np.int64)
-    prefixes = ["" if group is None else f"{group} {key!r}: " for key in names]
-    _check_quotas(table, log_ratio, codes, quota, prefixes, least=1 if shares is None else 0)
+    sizes = np.bincount(codes, cost)
+    for what, given in (("shares", shares is not None), ("n by label", isinstance(n, Mapping))):
+        if given and group is None:
+            raise InputError(f"{what} needs to know the class of each row; name the column of classes")
     try:
-        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign)
+        if shares is not None:
+            total = n if budget is None else floor(sizes.sum() / check_budget(budget) * (1 + 1e-12))
+            quota = sizes_of(check_count(total, "n"), shares_of(dict(shares), tuple(names)))
+        elif isinstance(n, Mapping):
+            quota = counts_of(n, tuple(names))
+        elif budget is None:
+            quota = np.full(len(sizes), n)
+        else:  # 6500 / 2.6 is 2500, whichever way the division was rounded
+            quota = np.floor(sizes / check_budget(budget) * (1 + 1e-12)).astype(np.int64)
+    except ObrsError as error:
+        raise InputError(f"{table.name}: {error}") from error
+    called = group if group is None or isinstance(group, str) else ", ".join(group)
+    prefixes = ["" if group is None else f"{called} {key!r}: " for key in names]
+    if cost is None:
+        _check_quotas(table, log_ratio, codes, quota, prefixes, least=0 if shares or isinstance(n, Mapping) else 1)
+    try:
+        more = {"ids": ids, "cost": cost} if ids is not None or cost is not None else {}
+        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign, **more)
     except ObrsError as error:
         raise InputError(f"{table.name}: {error}") from error
     if sign is not None:
@@ -237,6 +373,8 @@ def select_quotas(
     seed: int = 0,
     design: str = "pivotal",
     sign: Numbers | None = None,
+    ids: Numbers | None = None,
+    cost: Numbers | None = None,
 ) -> tuple[Numbers, Numbers]:
     """Choose `quota[g]` candidates of each group g, numbered from 0; one group is one pool, for any design.
 
@@ -249,8 +387,8 @@ def select_quotas(
         (array([0, 2, 3]), array([0.8, 0.2, 1. , 1. ]))
     """
     n, within = (quota, groups) if len(quota) > 1 else (int(quota[0]), None)
-    kept = select(log_ratio, n, seed=seed, design=design, groups=within, sign=sign)
-    return kept, inclusion_probability(log_ratio, n, groups=within)
+    kept = select(log_ratio, n, seed=seed, design=design, ids=ids, groups=within, cost=cost, sign=sign)
+    return kept, inclusion_probability(log_ratio, n, groups=within, cost=cost)
 
 
 def _check_quotas(
@@ -316,9 +454,13 @@ def _error(table: Table, name: str, wrong: Wrong) -> InputError:
 
 
 def format_of(path: str, format: str | None = None) -> str:
-    """Return the key of `FORMATS` that is asked for, or that the extension says."""
-    known = Path(path).suffix[1:].lower() if format is None else format
-    if known not in FORMATS:
-        what = f"{path}: unknown extension {Path(path).suffix!r}" if format is None else f"unknown format {format!r}"
-        raise InputError(f"{what}; choose from {', '.join(FORMATS)}")
-    return known
+    """Return the key of `FORMATS` that the extension says, or where it says nothing, the one that is asked for."""
+    if format is not None and format not in FORMATS:
+        raise InputError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
+    inner = path if _codec(path) is None else str(Path(path).with_suffix(""))
+    known = Path(inner).suffix[1:].lower()
+    if known in FORMATS:
+        return known
+    if format is None:
+        raise InputError(f"{path}: unknown extension {Path(inner).suffix!r}; choose from {', '.join(FORMATS)}")
+    return format

@@ -6,7 +6,8 @@ fewer, asks for a fixed-size sample without replacement whose inclusion probabil
 they differ only in how the candidates depend on each other.
 
 Everything is computed in NumPy memory in float64, and all randomness comes from `draws`: the result is a pure
-function of (log_ratio, n, seed, design, groups, shares, sign), whatever the backend.
+function of (log_ratio, n, seed, design, groups, shares, cost, sign), and of the ids for `priority`, whatever the
+backend.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
@@ -21,16 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from ._arrays import host_view, like
+from ._arrays import as_floats, host_view, like
 from ._groups import Groups, counts_of, groups_of, shares_of, sizes_of
 from ._inputs import as_log_ratio, as_sign, check_ratios
 from ._names import lookup
-from .draws import Purpose, uniform_columns, words
+from .draws import Purpose, as_ids, priority_key, uniform_columns, words
 from .errors import InputError, InputTypeError
 from .root import of_groups, of_rows
 from .types import Array
 
-__all__ = ["DESIGNS", "inclusion_probability", "select"]
+__all__ = ["DESIGNS", "inclusion_probability", "select", "smallest"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -41,14 +42,16 @@ _MOST_SAMPFORD = 2000  # candidates; two tables of candidates × n numbers
 
 
 class _Pool(NamedTuple):
-    """The candidates that chance decides on, those with 0 < pi < 1.
+    """The candidates that chance decides on: those with 0 < pi < 1, and for `priority` all with r > 0.
 
     Attributes:
         pi: Inclusion probabilities; in each group they sum to `need`.
-        ids: Positions in the log-ratios, ascending: they key the randomness.
+        ids: They key the randomness: positions in the log-ratios, ascending; for `priority` those of the user.
         group: The group of each, or None for one pool.
-        need: How many to choose from each group, integers.
+        need: How many to choose from each group, integers; how many units, where there is a cost.
         negative: Which of them have a negative weight, or None if signs do not matter.
+        key: The keys that `priority` goes by.
+        cost: What each costs, or None for 1.
     """
 
     pi: Floats
@@ -56,6 +59,13 @@ class _Pool(NamedTuple):
     group: Ints | None
     need: Ints
     negative: Ints | None = None
+    key: Floats | None = None
+    cost: Floats | None = None
+
+    def at(self, positions: Ints) -> "_Pool":
+        """Return the pool of these candidates alone."""
+        fields = self._asdict()
+        return _Pool(**{k: v if k == "need" or v is None else v[positions] for k, v in fields.items()})
 
 
 def select(
@@ -64,8 +74,10 @@ def select(
     *,
     seed: int = 0,
     design: str = "pivotal",
+    ids: Array | None = None,
     groups: Array | None = None,
     shares: Mapping[Any, float] | Array | None = None,
+    cost: Array | None = None,
     sign: Array | None = None,
 ) -> Array:
     """Choose exactly `n` candidates of a pool, candidate i with probability `min(c r_i, 1)`.
@@ -73,14 +85,17 @@ def select(
     The constant c makes the probabilities sum to n. It is not floored at 1/max r as in `solve_log_c`: for n below
     `sum r / max r` the probabilities are `n r_i / sum r`, and any n up to the number of candidates with r > 0 works.
 
-    Designs, all with the same probabilities:
+    Designs, all with the same probabilities but for the last two, as they say:
 
     - `pivotal`: candidates in random order duel pair by pair until each is in or out. Negatively dependent, any size.
     - `systematic`: candidates in random order, then every `1/pi`-th by one uniform. The fastest; high entropy only
       through the random order.
     - `sampford`: Sampford's distribution, drawn exactly; the joint probabilities are those of textbooks. At most 2000
       candidates with 0 < pi < 1, and no groups.
-    - `poisson`: independent decisions. The exception: n is only the expected size.
+    - `priority`: the n smallest keys `log u(id) - log r`. The choice of n is part of the choice of n + 1, and each
+      part of a pool that is nowhere in memory can be looked at on its own: see `Sketch`. The probabilities are those
+      above up to 1/n or so: use another design for a pool of a few dozen.
+    - `poisson`: independent decisions. n is only the expected size.
 
     Args:
         log_ratio: `log p(x) - log q(x)` of the candidates, shape `(N,)`; -inf means r = 0, never selected.
@@ -88,14 +103,19 @@ def select(
             sorted labels. With `shares`, how many in all.
         seed: Integer with `0 <= seed < 2**64`.
         design: One of `DESIGNS`.
+        ids: Integers, shape `(N,)`, for `priority`: what the uniforms are of, by default the position. With ids of its
+            own, a candidate is chosen or not wherever it stands.
         groups: Labels, shape `(N,)`: integers, text, or whatever `np.unique` sorts. Each group has its own constant.
         shares: The shares of the groups among the n, as a dict by label or an array in the order of the sorted labels;
             they are divided by their sum. Group g gets the share of n, rounded so that the sum is n: all are rounded
             down, and what is left goes to the largest remainders, at a tie to the first label.
+        cost: What each candidate costs, shape `(N,)`, at least 0, for `priority`: n is then a number of units, such as
+            tokens, the probabilities satisfy `sum cost pi = n`, and candidates are taken by their keys as long as n is
+            not exceeded. So the units chosen (of a group) fall short of n by less than the cost of one candidate.
         sign: +1 or -1 of each candidate, shape `(N,)`, for events with weights w of both signs; `log_ratio` is log|w|.
             The probabilities stay as they are, and the number kept of each sign (of each group) is its expectation,
-            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. For `pivotal` and
-            `systematic`. `obrs.unweight` does all of it.
+            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. For `pivotal`,
+            `systematic` and `priority`. `obrs.unweight` does all of it.
 
     Returns:
         Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
@@ -111,6 +131,8 @@ def select(
         array([2, 3, 4])
         >>> select(log_ratio, 3, groups=["cat", "cat", "dog", "dog", "dog"], shares={"cat": 2, "dog": 1})
         array([0, 1, 3])
+        >>> select(log_ratio, 20, design="priority", cost=[5, 10, 10, 5, 5])  # units
+        array([0, 2, 3])
         >>> weight = np.array([2.0, -1.0, 1.0, -1.0, 1.0, 2.0])
         >>> kept = select(np.log(np.abs(weight)), 4, sign=np.sign(weight))
         >>> int(np.sum(weight[kept] < 0))
@@ -120,19 +142,31 @@ def select(
         | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
         | On the Theory of Systematic Sampling, II (Madow, 1949)
         | On Sampling without Replacement with Unequal Probabilities of Selection (Sampford, 1967)
+        | Sequential Poisson Sampling (Ohlsson, 1998)
     """
     draw = lookup(DESIGNS, design, "design")
+    for option, name in ((ids, "ids"), (cost, "cost")):
+        if option is not None and draw is not _priority:
+            raise InputError(f"{name} is for design='priority', got design={design!r}")
     x, values = _candidates(log_ratio)
     wanted = _wanted(n, groups, shares, tuple(x.shape))
-    size, group, count = wanted.size, wanted.group, len(wanted.size)
-    pi = _solve(values, wanted)
+    units = _as_cost(cost, values)
+    negative = None if sign is None else as_sign(sign, values) < 0
+    if draw is _priority:
+        names = np.arange(len(values)) if ids is None else as_ids(ids)
+        key = priority_key(values, names, seed=seed)
+        _available(values, wanted, units)
+        pi = np.ones_like(values) if sign is None else _solve(values, wanted, units)
+        at, need = np.flatnonzero(values > -inf), wanted.size  # all are left to chance
+        pool = _Pool(pi, names, wanted.group, need, negative, key, units)
+    else:
+        pi = _solve(values, wanted)
+        at = np.flatnonzero((pi > 0) & (pi < 1))
+        need = wanted.size - _total(pi == 1, wanted.group, len(wanted.size)).astype(np.int64)
+        pool = _Pool(pi, np.arange(len(values)), wanted.group, need, negative)
 
-    selected = pi == 1
-    ids = np.flatnonzero((pi > 0) & ~selected)
-    need = size - _total(selected, group, count).astype(np.int64)
-    negative = None if sign is None else as_sign(sign, values)[ids] < 0
-    pool = _Pool(pi[ids], ids, None if group is None else group[ids], need, negative)
-    selected[ids[draw(pool, seed)]] = True
+    selected = (pi == 1) & (draw is not _priority)
+    selected[at[draw(pool.at(at), seed)]] = True
     return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
 
 
@@ -142,6 +176,7 @@ def inclusion_probability(
     *,
     groups: Array | None = None,
     shares: Mapping[Any, float] | Array | None = None,
+    cost: Array | None = None,
 ) -> Array:
     """Return the probability `min(c r_i, 1)` with which `select` takes each candidate; they sum to `n`.
 
@@ -150,7 +185,8 @@ def inclusion_probability(
 
     Args:
         log_ratio: Log-ratios of the candidates, shape `(N,)`.
-        n, groups, shares: As for `select`; the probabilities of each group sum to what it gets of n.
+        n, groups, shares, cost: As for `select`; the probabilities of each group sum to what it gets of n, each times
+            the cost.
 
     Returns:
         Probabilities of the shape, backend, dtype and device of `log_ratio`, without gradient. They sum to n in
@@ -169,7 +205,7 @@ def inclusion_probability(
         | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
     """
     x, values = _candidates(log_ratio)
-    return like(_solve(values, _wanted(n, groups, shares, tuple(x.shape))), x)
+    return like(_solve(values, _wanted(n, groups, shares, tuple(x.shape)), _as_cost(cost, values)), x)
 
 
 def _candidates(log_ratio: Any) -> tuple[Array, Floats]:
@@ -232,6 +268,38 @@ def _wanted(n: Any, groups: Any, shares: Any, shape: tuple[int, ...]) -> _Wanted
     return _Wanted(np.full(len(found.labels), _as_size(n)), found)
 
 
+def _as_cost(cost: Any, values: Floats) -> Floats | None:
+    """Return what each candidate costs, or None."""
+    if cost is None:
+        return None
+    given = host_view(as_floats(cost, "cost"))
+    if given is None or given.shape != values.shape:
+        raise InputError(f"cost must have the shape of log_ratio {values.shape}, got {getattr(given, 'shape', None)}")
+    if bad := np.count_nonzero(~((given >= 0) & (given < inf))):
+        raise InputError(f"cost must be finite and at least 0, {bad} of {given.size} are not")
+    return given.astype(np.float64)
+
+
+def _available(values: Floats, wanted: _Wanted, cost: Floats | None) -> Floats:
+    """Return how many candidates of each group have r > 0, or what they cost; raise if they are too few."""
+    positive = values > -inf
+    available = _total(positive if cost is None else positive * cost, wanted.group, len(wanted.size))
+    if cost is None:
+        _check_available(available.astype(np.int64), wanted, values.size)
+    else:
+        _check_affordable(available, wanted)
+    return available
+
+
+def _check_affordable(available: Floats, wanted: _Wanted) -> None:
+    """Raise if the candidates of a group with r > 0 cost less than is wanted of it."""
+    for short in np.flatnonzero(available * (1 + 1e-12) < wanted.size)[:1]:
+        where = "" if wanted.groups is None else f" of group {wanted.groups.labels[short]!r}"
+        raise InputError(
+            f"cannot select {wanted.size[short]} units: the candidates{where} with r > 0 cost {available[short]:.12g}"
+        )
+
+
 def _check_available(available: Ints, wanted: _Wanted, total: int) -> None:
     """Raise if a group has too few candidates with r > 0."""
     for short in np.flatnonzero(available < wanted.size)[:1]:
@@ -246,29 +314,35 @@ def _check_available(available: Ints, wanted: _Wanted, total: int) -> None:
         raise InputError(f"cannot select {wanted.size[short]} of the {size} candidates{where}: {few}{rest}")
 
 
-def _solve(values: Floats, wanted: _Wanted) -> Floats:
+def _solve(values: Floats, wanted: _Wanted, cost: Floats | None = None) -> Floats:
     """Return the inclusion probabilities in float64: to the last bits, each group's sum to what is wanted of it."""
     n, group, count = wanted.size, wanted.group, len(wanted.size)
     positive = values > -inf
-    available = _total(positive, group, count).astype(np.int64)
-    _check_available(available, wanted, values.size)
+
+    def total(x: Floats) -> Floats:
+        return _total(x if cost is None else x * cost, group, count)
+
+    available = _available(values, wanted, cost)
     positive &= _spread(n > 0, group)
 
+    whole = total(np.ones(values.size))  # of a group of which none is wanted, the solver is asked for some
+    share = np.minimum(np.where(n > 0, n, whole) / np.where(whole > 0, whole, 1.0), 1.0)
     if wanted.groups is None:
-        found = of_rows(values[None], None, n / values.size)
-    else:  # of which none is wanted, the solver is asked for one
-        found = of_groups(values, None, wanted.groups.code, np.maximum(n, 1) / wanted.groups.size)
+        found = of_rows(values[None], None if cost is None else cost[None], share)
+    else:
+        found = of_groups(values, cost, wanted.groups.code, share)
     # The solver says who is saturated, up to the rounding of log c, by 1 where log-ratios are of the order of 1e16.
     # The others share what is left in proportion to r, summed anew relative to their largest, since pi must sum to n.
     # Who would get more than 1 is saturated, too.
     sure = -found.log_c + 4 * np.spacing(np.abs(found.log_c))
     free = positive & (values < _spread(sure, group)) & _spread(available > n, group)
     while True:
-        need = n - _total(positive & ~free, group, count)
+        need = n - total(positive & ~free)
         top = _top(np.where(free, values, -inf), group, count)
         with np.errstate(over="ignore"):  # what is 1e308 below the largest has pi = 0
             pi = np.exp(np.where(free, values - _spread(top, group), -inf))
-        pi *= _spread(need / np.maximum(_total(pi, group, count), 1.0), group)
+        sums = total(pi)
+        pi *= _spread(np.maximum(need, 0.0) / np.where(sums > 0, sums, 1.0), group)
         over = pi > 1
         if not over.any():
             break
@@ -451,9 +525,59 @@ def _poisson(pool: _Pool, seed: int) -> Ints:
     return np.flatnonzero(_uniforms(pool.ids, _ALONE, seed) < pool.pi)
 
 
+def _priority(pool: _Pool, seed: int) -> Ints:
+    """Take the smallest keys of each group, at a tie the smallest ids, as long as they do not cost too much.
+
+    With signs, the negative of a group get their part of what is wanted of it, rounded down or up at random.
+
+    References:
+        | Sequential Poisson Sampling (Ohlsson, 1998)
+        | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
+    """
+    assert pool.key is not None
+    if pool.group is None and pool.negative is None and pool.cost is None:
+        return smallest(pool.key, pool.ids, int(pool.need[0]))
+    group = np.zeros(len(pool.ids), np.intp) if pool.group is None else pool.group
+    cost = np.ones(len(pool.ids)) if pool.cost is None else pool.cost
+    if pool.negative is None:
+        return _affordable(np.arange(len(group)), pool, group, cost, pool.need)
+    part = np.bincount(group, pool.pi * cost * pool.negative, len(pool.need))
+    if pool.cost is None:
+        part = np.floor(part + 1e-9 + _uniforms(np.arange(len(part)), _START, seed) * (1 - 2e-9))
+    negative = _affordable(np.flatnonzero(pool.negative), pool, group, cost, part)
+    rest = pool.need - np.bincount(group[negative], cost[negative], len(pool.need))
+    return np.concatenate([negative, _affordable(np.flatnonzero(~pool.negative), pool, group, cost, rest)])
+
+
+def smallest(key: Floats, ids: Ints, n: int) -> Ints:
+    """Return the positions of the n smallest keys, at a tie those of the smallest ids.
+
+    Example:
+        >>> smallest(np.array([0.5, 0.2, 0.5, 0.9]), np.array([8, 9, 4, 1]), 2)
+        array([1, 2])
+    """
+    if n >= len(key):
+        return np.arange(len(key))
+    last = np.partition(key, n - 1)[n - 1]
+    sure, tied = np.flatnonzero(key < last), np.flatnonzero(key == last)
+    tied = tied[np.argsort(ids[tied], kind="stable")[: n - len(sure)]]
+    return np.sort(np.concatenate([sure, tied]))
+
+
+def _affordable(at: Ints, pool: _Pool, group: Ints, cost: Floats, most: Floats) -> Ints:
+    """Return those of the positions `at` that come first by their keys and together cost at most `most` per group."""
+    assert pool.key is not None
+    at = at[np.lexsort((pool.ids[at], pool.key[at], group[at]))]
+    spent = np.cumsum(cost[at])
+    before = np.concatenate([[0.0], spent])[np.searchsorted(group[at], np.arange(len(most)))]
+    chosen: Ints = at[spent - before[group[at]] <= (most + 1e-12 * max(spent[-1:], default=0.0))[group[at]]]
+    return chosen
+
+
 DESIGNS: dict[str, Callable[[_Pool, int], Ints]] = {
     "pivotal": _pivotal,
     "systematic": _systematic,
+    "priority": _priority,
     "sampford": _sampford,
     "poisson": _poisson,
 }

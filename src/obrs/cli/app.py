@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..errors import ObrsError
+from ..errors import InputError, ObrsError
 
 __all__ = ["app", "complain", "main"]
 
@@ -28,6 +28,9 @@ _ClickError: Any = import_module(typer.BadParameter.__module__).ClickException
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from; before or after the command.")
+    ] = False,
 ) -> None:
     """Keep the samples that bring you closest to the target, on a budget."""
     if version:
@@ -35,6 +38,12 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def refit() -> None:
+    """Say where refit is: it takes arrays and functions, so it is not a command."""
+    raise InputError("refit is a function of Python: log_ratio = obrs.refit(real, propose); see docs/guide/refit.md")
 
 
 def complain(text: str) -> None:
@@ -45,6 +54,9 @@ def complain(text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C.
+
+    A mistake is in the command or in what it reads, be it that a file is not there. A failure is of the machine: what
+    could not be written, or too little memory.
 
     `--debug`, anywhere, or OBRS_DEBUG in the environment shows where an error comes from.
     """
@@ -59,11 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except (ObrsError, OSError, ModuleNotFoundError, _ClickError) as error:
+    except (ObrsError, OSError, MemoryError, ModuleNotFoundError, _ClickError) as error:
         if debug:
             raise
         complain(f"error: {' '.join(_message(error).split())}")
-        return 1 if isinstance(error, OSError) else 2
+        return 1 if isinstance(error, OSError | MemoryError) else 2
 
 
 def _message(error: Any) -> str:
@@ -71,6 +83,10 @@ def _message(error: Any) -> str:
         return str(error.format_message())
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}: pip install 'obrs[cli]'"
+    if isinstance(error, MemoryError):
+        return (
+            f"not enough memory{f' ({error})' if str(error) else ''}; a folder as output, as in -o kept/, needs little"
+        )
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
     return str(error)

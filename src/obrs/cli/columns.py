@@ -1,5 +1,6 @@
 """What the commands on files of scores share: their options, and how a column becomes log-ratios."""
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,18 @@ from ..errors import InputError, ObrsError
 if TYPE_CHECKING:
     from ..scores import Table
 
-__all__ = ["about", "find_column", "find_kind", "kind_of", "log_ratios", "short", "signed_weights", "to_log_ratio"]
+__all__ = ["about", "find_column", "find_kind", "is_folder", "kind_of", "log_ratios", "one_in", "said_bad", "short"]
+__all__ += ["signed_weights", "to_log_ratio"]
 
 Numbers = np.ndarray[Any, Any]
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A csv, jsonl, parquet, npy or npz; - is standard input.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="A csv, tsv, jsonl, parquet, npy or npz, and - is standard input; or a folder, a glob or several files.",
+    ),
+]
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="The column of scores, if there are several.")]
 LogRatio = Annotated[bool, typer.Option("--log-ratio", help="Scores are log p(x) - log q(x).")]
 Logit = Annotated[bool, typer.Option("--logit", help="Scores are logits of a discriminator, data against model.")]
@@ -28,6 +36,10 @@ EventWeight = Annotated[
 ]
 Beta = Annotated[float | None, typer.Option(metavar="B", help="The temperature of the reward.")]
 Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
+Delimiter = Annotated[
+    str | None, typer.Option(metavar="CHAR", help="Between the cells of a csv; a comma if not given.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows without a score, and say how many.")]
 
 
 def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbers:
@@ -72,6 +84,32 @@ def kind_of(**options: bool) -> str | None:
     return given[0] if given else None
 
 
+def is_folder(files: list[str], out: str = "") -> bool:
+    """Tell whether rows are read piece by piece rather than into memory: from or to a folder, or from many files."""
+    from glob import has_magic
+
+    one = files[0]
+    many = len(files) > 1 or os.path.isdir(one) or (has_magic(one) and not os.path.exists(one))
+    return many or out.endswith(("/", os.sep)) or (os.path.isdir(out) and not os.path.splitext(out)[1])
+
+
+def said_bad(bad: int, rows: int) -> None:
+    """Say how many rows were left out."""
+    if bad:
+        typer.echo(f"left out {bad} of {rows} rows without a score", err=True)
+
+
+def one_in(rows: int, kept: int) -> str:
+    """Say a share as 1 in so many.
+
+    Example:
+        >>> one_in(25, 10), one_in(12_345_678, 1000)
+        ('1 in 2.5', '1 in 12 346')
+    """
+    times = rows / max(kept, 1)
+    return f"1 in {times:.4g}" if times < 9999.5 else f"1 in {times:,.0f}".replace(",", " ")
+
+
 def find_column(table: "Table", name: str | None, kind: str | None) -> str:
     """Return the column of scores: the one that --column names, or the only choice."""
     from .. import scores
@@ -87,6 +125,7 @@ def find_kind(table: "Table", name: str, kind: str | None) -> str:
     """Return what the column holds: what an option says, or its name."""
     from .. import scores
 
+    _ = table[name]  # a column that is not there is named
     kind = kind or (name if name in scores.KINDS else None)
     if kind is None:
         asked = "a --log-ratio, a --logit, a --probability or a --reward with --beta"
@@ -116,12 +155,12 @@ def signed_weights(table: "Table", name: str, column: str | None, kind: str | No
     return about(table, lambda: signed.split(values))  # type: ignore[no-any-return]
 
 
-def about(table: "Table", compute: Callable[[], Any]) -> Any:
+def about(table: "Table | str", compute: Callable[[], Any]) -> Any:
     """Compute, and name the file in any error."""
     try:
         return compute()
     except ObrsError as error:
-        raise InputError(f"{table.name}: {error}") from error
+        raise InputError(f"{table if isinstance(table, str) else table.name}: {error}") from error
 
 
 def short(x: float) -> str:

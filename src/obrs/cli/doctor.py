@@ -5,6 +5,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from .._files import check_out
 from .._inputs import check_budget
 from ..errors import InputError, ObrsError
 from .app import app
@@ -54,6 +55,8 @@ def doctor(
     if real == fake == "-":
         raise InputError("only one of the two files can be standard input")
     check_budget(budget)
+    if plot is not None:
+        check_out(plot)
     ratios = {"log_ratio": log_ratio, "logit": logit, "probability": probability}
     given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
     kind = "log_ratio" if given in _CRITICS else given

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._files import check_folder
 from ..errors import InputError
 from .app import app, complain
 
@@ -44,6 +45,7 @@ def evaluate(
     from ..metrics.evaluate import evaluate as measure
     from ..metrics.images import read_array
 
+    check_folder(out)
     wanted = _numbers(budgets, "--budgets")
     range_ = None if pixels is None else _numbers(pixels, "--pixels")
     if range_ is not None and len(range_) != 2:

@@ -15,10 +15,23 @@ if TYPE_CHECKING:
     from ..group_plan import GroupPlan
     from ..scores import Table
 
-__all__ = ["GroupColumn", "Shares", "drawn_groups", "grouped_rows", "read_shares"]
+__all__ = [
+    "GroupColumns",
+    "Quota",
+    "Shares",
+    "drawn_groups",
+    "grouped_rows",
+    "parse_quota",
+    "parse_shares",
+    "read_shares",
+]
 
-GroupColumn = Annotated[
-    str | None, typer.Option("--group", "--groups", metavar="NAME", help="The column of classes or prompts, if any.")
+GroupColumns = Annotated[
+    list[str] | None,
+    typer.Option("--group", "--groups", metavar="NAME", help="The column of classes or prompts; again for a second."),
+]
+Quota = Annotated[
+    str | None, typer.Option(metavar="A=N,B=N", help="Rows to keep of each group, by label, instead of -n.")
 ]
 Shares = Annotated[
     str | None,
@@ -28,46 +41,78 @@ _SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", 
 _MOST = 20  # groups that are shown
 
 
-def read_shares(text: str | None, table: "Table", group: str | None) -> dict[Any, float] | None:
-    """Return the share of each group of a table, by label.
+def parse_shares(text: str | None, group: list[str] | None) -> dict[str, float] | None:
+    """Return shares by label as an option says them, `a=0.7,b=0.3`; `equal`, which needs to know the labels, is {}.
 
-    `equal` gives all the same, `a=0.7,b=0.3` says each, and a file with the column `group`, or with one column only, is
-    counted: its labels are those of real samples.
+    A file with the column `group`, or with one column only, is counted: its labels are those of real samples. What it
+    does not have is not kept.
     """
     from .. import scores
 
     if text is None:
         return None
-    if group is None:
+    if not group:
         raise InputError("--shares needs to know the class of each row: give --group, the column of classes")
-    known = {str(name): name for name in scores.labels(table, group)[1]}
+    if text == "equal":
+        return {}
+    if "=" in text and not os.path.exists(text):
+        how = "--shares must be equal, label=share with commas between them, or a file of real labels"
+        return dict(_pair(part, how) for part in text.split(","))
+    real = scores.read_table(text)
+    column = [next(iter(real.columns))] if len(real.columns) == 1 else group
+    codes, names = scores.labels(real, column)
+    return _Counted(zip(map(str, names), np.bincount(codes).astype(float).tolist(), strict=True))
+
+
+class _Counted(dict[str, float]):
+    """Shares counted in a file: a label that it does not have has share 0."""
+
+
+def read_shares(text: str | None, table: "Table", group: list[str] | None) -> dict[Any, float] | None:
+    """Return the share of each group of a table, by label."""
+    from .. import scores
+
+    given = parse_shares(text, group)
+    if given is None:
+        return None
+    known = {str(name): name for name in scores.labels(table, group or [])[1]}
     if text == "equal":
         return dict.fromkeys(known.values(), 1.0)
-    if "=" in text and not os.path.exists(text):
-        given = dict(_share(part) for part in text.split(","))
-    else:
-        real = scores.read_table(text)
-        column = group if group in real.columns or len(real.columns) > 1 else next(iter(real.columns))
-        codes, names = scores.labels(real, column)
-        given = {str(name): float(count) for name, count in zip(names, np.bincount(codes).tolist(), strict=True)}
-        given = dict.fromkeys(known, 0.0) | given  # a class that real samples do not have is not kept
-    return {known.get(label, label): share for label, share in given.items()}
+    every = dict.fromkeys(known, 0.0) | given if isinstance(given, _Counted) else given
+    return {known.get(label, label): share for label, share in every.items()}
 
 
-def _share(part: str) -> tuple[str, float]:
+def parse_quota(text: str | None, group: list[str] | None) -> dict[str, int] | None:
+    """Return how many rows to keep by label.
+
+    Example:
+        >>> parse_quota("web=50000, books=20000", ["source"])
+        {'web': 50000, 'books': 20000}
+    """
+    if text is None:
+        return None
+    if not group:
+        raise InputError("--quota needs to know the class of each row: give --group, the column of classes")
+    quota = dict(_pair(part, "--quota must be label=rows with commas between them") for part in text.split(","))
+    for label, count in quota.items():
+        if count != int(count) or count < 0:
+            raise InputError(f"--quota must be whole numbers of rows, got {label}={count:g}")
+    return {label: int(count) for label, count in quota.items()}
+
+
+def _pair(part: str, how: str) -> tuple[str, float]:
     label, equals, value = part.rpartition("=")
     try:
         return label.strip(), float(value if equals else "")
     except ValueError as error:
-        how = "equal, label=share with commas between them, or a file of real labels"
-        raise InputError(f"--shares must be {how}, got {part.strip()!r}") from error
+        raise InputError(f"{how}, got {part.strip()!r}") from error
 
 
 def grouped_rows(
     table: "Table",
     values: Numbers,
     budgets: list[float],
-    group: str | None,
+    group: list[str],
     shares: dict[Any, float] | None,
     n: int | None,
 ) -> "GroupPlan":
@@ -75,7 +120,7 @@ def grouped_rows(
     from .. import scores
     from ..group_plan import plan_groups
 
-    codes, names = scores.labels(table, group or "")
+    codes, names = scores.labels(table, group)
     groups = np.asarray(names)[codes]
     plan: GroupPlan = about(table, lambda: plan_groups(values, budgets, groups, shares=shares, n=n))
     return plan

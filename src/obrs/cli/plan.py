@@ -1,4 +1,4 @@
-"""`obrs plan`: what each budget buys, from a file of scores."""
+"""`obrs plan`: what each budget buys, from a file of scores or a folder of them."""
 
 import json
 from math import exp, isfinite
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from .._files import check_out
 from .._inputs import check_budget
 from .._names import unknown_name
 from ..errors import InputError
@@ -14,21 +15,27 @@ from .app import app
 from .columns import (
     Beta,
     Column,
+    Delimiter,
     EventWeight,
-    File,
+    Files,
     Format,
     Logit,
     LogRatio,
     Numbers,
     Probability,
     Reward,
+    SkipBad,
     about,
+    find_column,
+    find_kind,
+    is_folder,
     kind_of,
     log_ratios,
+    said_bad,
     short,
     signed_weights,
 )
-from .groups import GroupColumn, Shares, drawn_groups, grouped_rows, read_shares
+from .groups import GroupColumns, Shares, drawn_groups, grouped_rows, read_shares
 
 __all__ = ["plan"]
 
@@ -49,7 +56,7 @@ _USUAL = "1.5,2,4,8"
 
 @app.command()
 def plan(
-    file: File,
+    files: Files,
     column: Column = None,
     log_ratio: LogRatio = False,
     logit: Logit = False,
@@ -65,8 +72,11 @@ def plan(
     ] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows the proposals they cost.")] = None,
     recall: Annotated[float, typer.Option(metavar="SHARE", help="The recall at which precision is shown.")] = 0.9,
-    group: GroupColumn = None,
+    group: GroupColumns = None,
     shares: Shares = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the profile as well.")] = None,
+    skip_bad: SkipBad = False,
+    delimiter: Delimiter = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -79,14 +89,52 @@ def plan(
     budgets = ("" if asked else _USUAL) if budgets is None else budgets
     wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",") if text or not asked]
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    table = scores.read_table(file, format)
+    if plot is not None:
+        check_out(plot)
+        if group:
+            raise InputError("--plot draws one pool; leave out --group")
+    if is_folder(files):
+        for option, is_given in (
+            ("--group", bool(group)),
+            ("--event-weight", event_weight is not None),
+            ("--weights", weights is not None),
+        ):
+            if is_given:
+                raise InputError(f"{option} is for one file in memory; a plan of a folder is of one pool")
+        options = {"format": format, "delimiter": delimiter}
+        title, sketch, kind = _sketched(files, column, given, beta, skip_bad, options)
+        profile = about(title, sketch.profile)
+        reached = about(title, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
+        rows = about(title, lambda: sketch.plan(sorted({*wanted, *reached}), n=n, recall=recall))
+        _picture(plot, profile, wanted or reached)
+        if as_json:
+            typer.echo(json.dumps([{key: _finite(cell) for key, cell in row.items()} for row in rows], indent=2))
+            return
+        typer.echo(f"{title}: {sketch.rows:,} scores, {kind}")
+        typer.echo(f"M = {profile.max_budget:.4g}: largest ratio / mean ratio, of these scores")
+        _reached(goals, reached)
+        plain = [row | {f"{key}_{end}": row[key] for key in _SHOWN for end in ("low", "high")} for row in rows]
+        about_rows = f"of all rows, so there is no sampling error; precision is at recall {recall:g}"
+        typer.echo(_drawn(plain, sketch.rows, profile.max_budget, [about_rows, rows.note]))
+        return
+
+    def only(first: Any) -> set[str]:
+        name = event_weight or find_column(first, column, given)
+        wanted_columns = [name, *([] if weights is None else [weights]), *(group or [])]
+        return {key for key in wanted_columns if first[key] is not None}  # a column that is not there is named
+
+    table = scores.read_table(files[0], format, only=only, delimiter=delimiter)
     sign = None
+    if skip_bad:
+        every = len(table)
+        table, bad = scores.without_bad(table, event_weight or find_column(table, column, given))
+        said_bad(bad, every)
     if event_weight is None:
         name, kind, values = log_ratios(table, column, given, beta)
     else:
         name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
-    if group is not None or shares is not None:
+    if group or shares is not None:
         for option, is_given, why in (
             ("--weights", weights is not None, "the proposals of a group are of equal mass"),
             ("--event-weight", sign is not None, "plan one group at a time"),
@@ -94,13 +142,15 @@ def plan(
         ):
             if is_given:
                 raise InputError(f"--group and {option} do not go together: {why}")
-        rows = grouped_rows(table, values, wanted, group, read_shares(shares, table, group), n)
+        parts = read_shares(shares, table, group)
+        rows = grouped_rows(table, values, wanted, group or [], parts, n)
         typer.echo(drawn_groups(rows, f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}", as_json))
         return
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses, sign=sign))
     reached = about(table, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
     rows = about(table, lambda: profile.plan(sorted({*wanted, *reached}), n=n, recall=recall))
+    _picture(plot, profile, wanted or reached)
     if as_json:
         typer.echo(json.dumps([{key: _finite(cell) for key, cell in row.items()} for row in rows], indent=2))
         return
@@ -110,10 +160,45 @@ def plan(
         typer.echo(_signs(sign, profile))
     elif kind != "reward":  # its ratio is known up to a constant only
         typer.echo(_mean_ratio(profile.log_mean_ratio, values, masses))
-    for text, budget in zip(goals or [], reached, strict=True):
-        typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
+    _reached(goals, reached)
     room = rows.room if sign is None else ""
-    typer.echo(_drawn(rows, len(values), recall, profile.max_budget, room))
+    notes = [f"± is a 95 % interval; precision is at recall {recall:g}", room]
+    typer.echo(_drawn(rows, len(values), profile.max_budget, notes))
+
+
+def _sketched(
+    files: list[str], column: str | None, kind: str | None, beta: float | None, skip_bad: bool, options: dict[str, Any]
+) -> tuple[str, Any, str]:
+    """Return what a folder is called, its sketch, and how its scores are read."""
+    from ..engines import files as engine
+    from ..engines.rows import find_sources, head
+
+    where: Any = files[0] if len(files) == 1 else files
+    sources = find_sources(where, **options)
+    first = head(sources[0])
+    name = find_column(first, column, kind)
+    kind = find_kind(first, name, kind)
+    sketch, bad = engine.sketch_of(where, column=name, kind=kind, beta=beta, skip_bad=skip_bad, **options)
+    said_bad(bad, sketch.rows + bad)
+    title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    return f"{title}, {len(sources)} files", sketch, f"column {name!r} read as {kind}"
+
+
+def _picture(path: str | None, profile: Any, budgets: list[float]) -> None:
+    """Draw the profile, with as many budgets as a picture can show."""
+    if path is None:
+        return
+    from ..plotting import plot_profile
+
+    try:
+        plot_profile(profile, budgets[:6]).savefig(path, dpi=150)
+    except ValueError as error:  # matplotlib's word for an extension that it does not know
+        raise InputError(f"--plot {path}: {error}") from error
+
+
+def _reached(goals: list[str] | None, budgets: list[float]) -> None:
+    for text, budget in zip(goals or [], budgets, strict=True):
+        typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
 
 
 def _goal(text: str) -> dict[str, Any]:
@@ -150,7 +235,7 @@ def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str
     return f"{mean}: the mean ratio, 1 if it is calibrated"
 
 
-def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float, room: str) -> str:
+def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list[str]) -> str:
     """Draw the plan: intervals beside the values if the terminal is wide enough, else below them."""
     from rich import box
     from rich.console import Console
@@ -170,13 +255,12 @@ def _drawn(rows: list[dict[str, Any]], count: int, recall: float, most: float, r
     titles = ["budget", *_SHOWN.values(), *(["proposals"] if has_cost else [])]
     console = Console(highlight=False)
     needs = Measurement.get(console, console.options.update(max_width=1000), grid(" ")).maximum
-    notes = [f"± is a 95 % interval; precision is at recall {recall:g}"]
+    notes = about_rows[:1]
     if any(row["budget"] > most for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
         notes.append(f"~ not to be relied on from {count:,} scores: the tail may be heavier than they show")
-    if room:
-        notes.append(room)
+    notes += filter(None, about_rows[1:])
     with console.capture() as capture:
         console.print(grid(" " if needs <= console.width else "\n"), *notes, sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines())

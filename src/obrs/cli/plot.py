@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from .._files import check_out
 from ..errors import InputError
 from .app import app
 
@@ -24,5 +25,8 @@ def plot(
     target = Path(file).with_suffix(".png") if out is None else Path(out)
     if target.suffix.lower() != ".png":
         raise InputError(f"a picture is written as .png, got {target}")
+    if not Path(file).is_file():
+        raise InputError(f"{file} is missing or not a file")
+    check_out(target)
     target.write_bytes(draw(load(file)))
     typer.echo(str(target))

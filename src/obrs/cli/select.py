@@ -1,39 +1,55 @@
-"""`obrs select`: exactly n rows of a file of scores, or 1 in K, with their weights."""
+"""`obrs select`: exactly n rows of a file of scores, or of a folder of them, or 1 in K."""
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
+from .._files import check_out
 from .._inputs import check_budget
+from .._stages import check_stages
 from ..errors import InputError
 from .app import app
 from .columns import (
     Beta,
     Column,
+    Delimiter,
     EventWeight,
-    File,
+    Files,
     Format,
     Logit,
     LogRatio,
     Probability,
     Reward,
+    SkipBad,
+    find_column,
+    find_kind,
+    is_folder,
     kind_of,
     log_ratios,
+    one_in,
+    said_bad,
     signed_weights,
 )
-from .groups import GroupColumn, Shares, read_shares
+from .groups import GroupColumns, Quota, Shares, parse_quota, parse_shares, read_shares
 
 __all__ = ["select"]
 
 
 @app.command()
 def select(
-    file: File,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - is standard output.")],
+    files: Files,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - is standard output, kept/ a folder.")
+    ],
     n: Annotated[
-        int | None, typer.Option("-n", min=1, help="Rows to keep, exactly; of each group, or with --shares in all.")
+        int | None,
+        typer.Option(
+            "-n", min=1, help="Rows to keep, exactly; of each group, or with --shares in all. With --cost units."
+        ),
     ] = None,
     budget: Annotated[float | None, typer.Option(metavar="K", help="Keep 1 row in K instead.")] = None,
+    quota: Quota = None,
     column: Column = None,
     log_ratio: LogRatio = False,
     logit: Logit = False,
@@ -41,32 +57,110 @@ def select(
     reward: Reward = False,
     beta: Beta = None,
     event_weight: EventWeight = None,
-    group: GroupColumn = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="The column of ids: they decide, wherever a row stands.")
+    ] = None,
+    cost: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column of what rows cost, such as tokens; -n is in them.")
+    ] = None,
+    group: GroupColumns = None,
     shares: Shares = None,
     seed: Annotated[int, typer.Option(help="The same seed keeps the same rows.")] = 0,
-    design: Annotated[str, typer.Option(help="How to draw: pivotal, systematic, sampford or poisson.")] = "pivotal",
+    design: Annotated[
+        str | None,
+        typer.Option(help="How to draw: pivotal, systematic, sampford, poisson, or priority, as folders and ids need."),
+    ] = None,
+    skip_bad: SkipBad = False,
+    repeats: Annotated[bool, typer.Option("--repeats", help="Allow ids that are repeated.")] = False,
+    delimiter: Delimiter = None,
     format: Format = None,
 ) -> None:
-    """Keep exactly n rows of a file, or 1 in K, with their weights."""
-    from .. import scores
+    """Keep exactly n rows of a file or a folder, or 1 in K.
 
-    if (n is None) == (budget is None):
-        raise InputError("say how many rows to keep: either -n or --budget")
+    A folder, a glob or several files are read piece by piece, and kept rows go to a folder: memory does not grow with
+    the rows. A run that was stopped goes on if it is started again.
+    """
+    if [n, budget, quota].count(None) != 2:
+        raise InputError("say how many rows to keep: either -n or --budget, or --quota by label")
     if budget is not None:
         check_budget(budget)
+    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
+    wanted = n if quota is None else parse_quota(quota, group)
+    by_keys = id is not None or cost is not None
+    if is_folder(files, out):
+        if event_weight is not None:
+            raise InputError("--event-weight is for one file in memory; of a folder, select one sign at a time")
+        if design not in (None, "priority"):
+            raise InputError(f"rows of a folder are drawn with --design priority, got {design}")
+        parts = "equal" if shares == "equal" else parse_shares(shares, group)
+        options = {"column": column, "kind": given, "beta": beta, "format": format, "delimiter": delimiter}
+        more = {"id": id, "cost": cost, "group": group, "shares": parts, "seed": seed, "repeats": repeats}
+        _select_folder(files, out, wanted, budget, options | more | {"skip_bad": skip_bad})
+        return
+
+    from .. import scores
+
     if out != "-":
         scores.format_of(out)
-    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    table = scores.read_table(file, format)
-    sign = None
+        check_out(out)
+    table = scores.read_table(files[0], format, delimiter=delimiter)
+    every, sign = len(table), None
+    if skip_bad:
+        table, bad = scores.without_bad(table, event_weight or find_column(table, column, given))
+        said_bad(bad, every)
     if event_weight is None:
-        _, _, values = log_ratios(table, column, given, beta)
+        name, kind, values = log_ratios(table, column, given, beta)
     else:
+        name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
-    parts = read_shares(shares, table, group)
+    stage = {"seed": seed, "score": name, "kind": kind, "beta": beta}
+    check_stages(table.stages, stage, table.name)
     kept = scores.keep(
-        table, values, n=n, budget=budget, group=group, shares=parts, seed=seed, design=design, sign=sign
+        table,
+        values,
+        n=wanted,
+        budget=budget,
+        group=group or None,
+        shares=read_shares(shares, table, group),
+        seed=seed,
+        design=design or ("priority" if by_keys else "pivotal"),
+        sign=sign,
+        ids=None if id is None else _ids(table, id, repeats),
+        cost=None if cost is None else scores.column(table, cost),
     )
+    kept = replace(kept, stages=(*table.stages, stage))
     scores.write_table(out, kept, format if out == "-" else None)
-    share = f"kept {len(kept)} of {len(table)} rows (1 in {len(table) / max(len(kept), 1):.4g})"
+    share = f"kept {len(kept)} of {len(table)} rows ({one_in(len(table), len(kept))})"
+    if cost is not None:
+        share += f" that cost {scores.column(kept, cost).sum():.0f} of {scores.column(table, cost).sum():.0f}"
     typer.echo(f"{share}: {'standard output' if out == '-' else out}", err=True)
+
+
+def _ids(table: Any, name: str, repeats: bool) -> Any:
+    import numpy as np
+
+    from .. import scores
+
+    ids = scores.ids(table, name)
+    if not repeats and (again := len(ids) - len(np.unique(ids))):
+        what = f"{again} of {len(ids)} rows have the id of another, and so its uniform"
+        raise InputError(f"{table.name}, column {name!r}: {what}; make ids unique, or give --repeats")
+    return ids
+
+
+def _select_folder(files: list[str], out: str, n: Any, budget: float | None, options: dict[str, Any]) -> None:
+    """Select from a folder or from many files into a folder."""
+    from ..engines import files as engine
+    from ..engines.rows import find_sources, head
+
+    if out == "-":
+        raise InputError("the rows of a folder go to a folder: -o kept/")
+    where: Any = files[0] if len(files) == 1 else files
+    first = find_sources(where, format=options["format"], delimiter=options["delimiter"])[0]
+    table = head(first)
+    options["column"] = find_column(table, options["column"], options["kind"])
+    options["kind"] = find_kind(table, options["column"], options["kind"])
+    done = engine.select(where, n, out=out, budget=budget, **options)
+    said_bad(done.bad, done.rows + done.bad)
+    cost = "" if done.units is None else f" that cost {done.units}"
+    typer.echo(f"kept {done.kept} of {done.rows} rows ({one_in(done.rows, done.kept)}){cost}: {out}", err=True)

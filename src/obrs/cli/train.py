@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from .._files import check_folder
 from ..errors import InputError, MissingLibraryError
 from .app import app, complain
 from .fields import check_first, read_fields
@@ -46,6 +47,9 @@ def train(
     check_first(str(config), "CONFIG")
     if config.is_dir():
         raise InputError(f"{config} is a folder; did you mean {config / 'config.json'}?")
+    if not config.is_file():
+        raise InputError(f"{config} is missing or not a file")
+    check_folder(out or _folder_of(config))
     try:
         from ..training import config as settings
         from ..training.loop import train as run_training

@@ -211,6 +211,11 @@ def new_state(config: TrainConfig, generator: nn.Module, critic: nn.Module, proc
         ema=copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None,
         generator_optimiser=torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas),
         critic_optimiser=torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas),
-        window=BudgetWindow(config.budget, size=config.window or None, every=config.constant_every),
+        window=BudgetWindow(
+            config.budget,
+            size=config.window or None,
+            every=config.constant_every,
+            process_group=None if config.window else processes.group,
+        ),
         processes=processes,
     )

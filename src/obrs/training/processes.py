@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +42,11 @@ class Processes:
     def first(self) -> bool:
         """Whether this is the process that writes files."""
         return self.rank == 0
+
+    @property
+    def group(self) -> Any:
+        """The process group of torch.distributed that all belong to; None if there is one process."""
+        return torch.distributed.group.WORLD if self.count > 1 else None
 
     def gather(self, x: Tensor) -> Tensor:
         """Return the rows of all processes, in the order of their ranks."""

@@ -183,8 +183,12 @@ class Game:
     penalty: float = 0.0
 
     def log_ratios(self, scores: Tensor) -> Tensor:
-        """Return the first outputs of the critic on fakes, of all processes and without a gradient."""
-        return self.gather(self.goal.first(scores).detach())
+        """Return the first outputs of the critic on fakes, without a gradient: of all processes, if the window says so.
+
+        With a process group the solver sees to it that c is that of all, and nothing is gathered beforehand.
+        """
+        own = self.goal.first(scores).detach()
+        return own if self.window.process_group is not None else self.gather(own)
 
     def log_ratios_ahead(self, step: int, turn: int) -> Tensor:
         """Return the same for all parts of a turn, before any of them is trained on."""
@@ -203,7 +207,10 @@ def critic_cut(game: Game, step: int, turn: int) -> Solve:
     """
     if not game.goal.of_generator.second_critic:
         return lambda scores: None
-    solve = partial(solve_cut, budget=game.window.budget, check=False)  # a NaN shows in the loss
+    window = game.window
+    solve = partial(
+        solve_cut, budget=window.budget, check=False, process_group=window.process_group
+    )  # a NaN: in the loss
     if game.parts == 1:
         return lambda scores: solve(game.log_ratios(scores))
     cut = solve(game.log_ratios_ahead(step, turn))

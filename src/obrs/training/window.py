@@ -41,12 +41,14 @@ class BudgetWindow:
     """Keep the latest log-ratios of fakes, and solve for c on them every so many steps.
 
     A batch of n gives 1/K within about 0.5 / sqrt(n). A window of several batches is steadier, and lags behind a
-    critic that is still moving. What enters it should be the outputs of all processes.
+    critic that is still moving. A window keeps the outputs of all processes, which must be gathered. Where it keeps the
+    latest batch alone, each process may give its own, with the `process_group` that they share.
 
     Args:
         budget: Proposals per kept sample, at least 1.
         size: How many log-ratios to keep; None keeps the latest batch alone.
         every: Solve at the first of so many updates, and use that result for the others.
+        process_group: Of torch.distributed, if each process gives its own log-ratios; without a size only.
 
     Example:
         >>> window = BudgetWindow(2, size=4)
@@ -56,10 +58,13 @@ class BudgetWindow:
         tensor(0.5000)
     """
 
-    def __init__(self, budget: float, *, size: int | None = None, every: int = 1) -> None:
+    def __init__(self, budget: float, *, size: int | None = None, every: int = 1, process_group: Any = None) -> None:
         self.budget = check_budget(budget)
         self.size = None if size is None else check_count(size, "size")
         self.every = check_count(every, "every")
+        if size is not None and process_group is not None:
+            raise InputError("a window with a size keeps the log-ratios of all processes; gather them, without a group")
+        self.process_group = process_group
         self._updates = 0
         self._latest: torch.Tensor | None = None
         self._rejection: Cut | None = None
@@ -97,7 +102,8 @@ class BudgetWindow:
         if self.size is not None:
             self._latest = self._latest[-self.size :].clone()
         if self._rejection is None or self._solves:
-            self._rejection = solve_cut(self._latest, self.budget, check=False)  # a NaN shows in the loss
+            # a NaN shows in the loss
+            self._rejection = solve_cut(self._latest, self.budget, check=False, process_group=self.process_group)
         self._updates += 1
         return self._rejection
 

@@ -1,0 +1,161 @@
+"""A run on disk: what was asked for, what is done so far, and a folder that appears once all of it is.
+
+The work happens in a hidden folder beside the one that was asked for. Every file in it is written whole or not at all,
+so that a run that was killed goes on where it was; at the end one rename makes the result visible.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._files import replacing
+from ..errors import InputError
+
+__all__ = ["MANIFEST", "Run", "read_manifest", "running"]
+
+MANIFEST = "manifest.json"
+"""What a finished folder has beside its files: what was asked for, and what came out."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is under way.
+
+    Args:
+        out: The folder that will appear.
+        work: The hidden folder beside it.
+        asked: What was asked for; a run with other arguments is another run.
+    """
+
+    out: Path
+    work: Path
+    asked: Mapping[str, Any]
+
+    @property
+    def kept(self) -> Path:
+        """The folder that becomes `out`."""
+        return self.work / "kept"
+
+    def save(self, key: str, value: Any) -> None:
+        """Remember a value as JSON."""
+        with replacing(self.work / f"{key}.json") as file:
+            file.write(json.dumps(value).encode())
+
+    def load(self, key: str) -> Any:
+        """Return a value that was remembered, or None."""
+        path = self.work / f"{key}.json"
+        return json.loads(path.read_bytes()) if path.exists() else None
+
+    def save_arrays(self, key: str, *arrays: Any) -> None:
+        """Remember arrays, one after the other in a file: an npz costs a file of few rows more than its rows do."""
+        with replacing(self.work / f"{key}.npy") as file:
+            for array in arrays:
+                np.save(file, array, allow_pickle=False)
+
+    def load_arrays(self, key: str, count: int) -> list[Any] | None:
+        """Return arrays that were remembered, or None."""
+        path = self.work / f"{key}.npy"
+        if not path.exists():
+            return None
+        with open(path, "rb") as file:
+            return [np.load(file, allow_pickle=False) for _ in range(count)]
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything is done that another run would lose."""
+        return any(path.name not in ("asked.json", "lock", "kept") for path in self.work.iterdir())
+
+    def forget(self) -> None:
+        """Begin anew, with the same arguments."""
+        for path in self.work.iterdir():
+            if path.name in ("asked.json", "lock"):
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.kept.mkdir()
+
+    def finish(self, found: Mapping[str, Any]) -> None:
+        """Make the result visible, with its manifest."""
+        with replacing(self.kept / MANIFEST) as file:
+            file.write((json.dumps({"asked": self.asked, "found": found}, indent=2) + "\n").encode())
+        if self.out.is_dir():
+            self.out.rmdir()  # it is empty
+        os.replace(self.kept, self.out)
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return what a folder says about how it was selected, or None."""
+    path = Path(folder, MANIFEST)
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    return manifest if isinstance(manifest, dict) and {"asked", "found"} <= manifest.keys() else None
+
+
+@contextmanager
+def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[Run]:
+    """Begin a run, or go on with one that was stopped; what is unfinished stays for the next time.
+
+    Args:
+        out: The folder to make. It may be there if it is empty, or if it is the result of the same run.
+        asked: What was asked for, as JSON has it. `inputs` has the size of every file by its name.
+    """
+    out = Path(os.path.abspath(out))
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; the rows of a folder go to a folder")
+    if out.is_dir() and any(out.iterdir()) and read_manifest(out) is None:
+        raise InputError(f"{out} is not empty; choose a folder that is empty or not there")
+    if out.is_dir() and (done := read_manifest(out)) is not None:
+        _check_same(done["asked"], asked, f"{out} has the result of another run", "choose another folder")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(2, "no such file or directory", str(out.parent))
+    work = out.with_name(f".{out.name}.obrs")
+    (work / "kept").mkdir(parents=True, exist_ok=True)
+    with _locked(work, out):
+        for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
+            half.unlink()
+        run = Run(out, work, asked)
+        if (before := run.load("asked")) is None or not run.begun:
+            run.save("asked", asked)
+        else:
+            hint = f"finish that one first, or delete {work}"
+            _check_same(before, asked, f"{out} has an unfinished run", hint)
+        yield run
+        if read_manifest(out) is not None:
+            shutil.rmtree(work)
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, hint: str) -> None:
+    for key in sorted({*before, *now}, key=lambda name: (name in ("inputs", "stages"), name)):
+        old, new = before.get(key), now.get(key)
+        if old == new:
+            continue
+        if key == "inputs" and isinstance(old, dict) and isinstance(new, dict):
+            name = next(n for n in {**old, **new} if old.get(n) != new.get(n))
+            sizes = [f"{s:,} bytes" if s is not None else "no file" for s in (old.get(name), new.get(name))]
+            raise InputError(f"{what}: {name} was {sizes[0]} and is {sizes[1]} now; {hint}")
+        raise InputError(f"{what}: {key} was {old!r} and is {new!r} now; {hint}")
+
+
+@contextmanager
+def _locked(work: Path, out: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, however it ends."""
+    with open(work / "lock", "wb") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # Windows has none, and does not let two processes rename one folder
+            pass
+        except OSError as error:
+            raise InputError(f"another run is writing {out} at the moment") from error
+        yield
