@@ -21,7 +21,7 @@ ROOMS = [
     ["_influence", "_group_budgets"],
     ["acceptance"],
     ["profile", "selection", "group_plan"],
-    ["goals", "signed"],
+    ["goals", "signed", "stages"],
     ["plotting", "_formats"],
     ["scores"],
     ["sampling", "metrics"],

@@ -128,6 +128,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self._record.rows)
 
+    @property
+    def folder(self) -> Path | None:
+        """Where a run may keep what is slow to make again; None if it is in memory."""
+        return None if self._path is None else Path(self._path).parent
+
     def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
         """Go through the items whose row is missing, with a bar."""
         with bar(self._record.experiment, len(items), self.progress) as tell:
