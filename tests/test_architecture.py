@@ -49,7 +49,7 @@ HEAVY = {
     "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},
     "adapters": {"torch"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
-    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
+    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors", "diffusers"},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

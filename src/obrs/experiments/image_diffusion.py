@@ -12,7 +12,7 @@ References:
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ from ..fitting.tensors import Checkpoint, fill_module, read_tensors, write_tenso
 from ..models.registry import build
 from .image_gans import HOME, Labelled, parts
 
-__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "heun", "load_diffusion", "noise_levels"]
-__all__ += ["previews", "shrunk", "train_diffusion"]
+__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "heun", "is_trained", "load_diffusion"]
+__all__ += ["noise_levels", "previews", "shrunk", "train_diffusion"]
 
 SIGMA_DATA = 0.5
 _LOG_SIGMA = (-1.2, 1.2)  # mean and standard deviation of the noise levels that are trained on
@@ -114,10 +114,10 @@ class Preview(NamedTuple):
 
 def previews(
     denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tensor | None = None
-) -> Iterator[Preview]:
+) -> Generator[Preview, Tensor | None, None]:
     """Run Heun's method from noise to images; yield a preview at every noise level, and the images themselves.
 
-    A caller that rejects stops here and goes on with what is kept. Two evaluations per step, one in the last.
+    Two evaluations per step, one in the last. A caller that rejects sends back which images go on, booleans `(n,)`.
 
     Args:
         denoise: As a `Denoiser`.
@@ -131,7 +131,9 @@ def previews(
         now, then = sigmas[step], sigmas[step + 1]
         clean = denoise(x, now.expand(len(x)), label)
         count += 1
-        yield Preview(step, clean, count)
+        stay = yield Preview(step, clean, count)
+        if stay is not None:
+            x, clean, label = x[stay], clean[stay], None if label is None else label[stay]
         slope = (x - clean) / now
         ahead = x + (then - now) * slope
         if then > 0:
@@ -228,6 +230,7 @@ def train_diffusion(name: str, size: int, seed: int, out: Path, *, progress: boo
         return of(torch.randint(rows, (setting.batch_size,), generator=rolled), step, module)
 
     out.mkdir(parents=True, exist_ok=True)
+    path = _path(name, size, seed, str(out))
     facts = {"data": name, "size": size, "seed": seed, "steps": setting.steps}
     course = fit_best(
         denoise,
@@ -236,13 +239,17 @@ def train_diffusion(name: str, size: int, seed: int, out: Path, *, progress: boo
         steps=setting.steps,
         lr=setting.lr,
         average=0.999,
-        checkpoint=Checkpoint(out / f"{_stem(name, size, seed)}.fit", facts, "a checkpoint of a diffusion model"),
+        checkpoint=Checkpoint(path.with_suffix(".fit"), facts, "a checkpoint of a diffusion model"),
         progress=progress,
     )
-    path = out / f"{_stem(name, size, seed)}.safetensors"
     facts |= {"spec": network.spec, "seconds": round(course.seconds), "held_out_loss": course.history[-1][1]}
     write_tensors(path, network.state_dict(), facts)
     return path
+
+
+def is_trained(name: str, size: int, seed: int, home: str = "") -> bool:
+    """Tell whether the weights of a model come with this library, or are in the folder `home`."""
+    return _path(name, size, seed, home).exists()
 
 
 def load_diffusion(name: str, size: int, seed: int = 0, *, home: str = "", steps: int = 18) -> Diffusion:
@@ -253,10 +260,9 @@ def load_diffusion(name: str, size: int, seed: int = 0, *, home: str = "", steps
         home: A folder of your own.
         steps: Of the sampler.
     """
-    folder = Path(home) if home else HOME
-    path = folder / f"{_stem(name, size, seed)}.safetensors"
+    path = _path(name, size, seed, home)
     if not path.exists():
-        known = ", ".join(sorted(file.stem for file in folder.glob("*-diffusion.safetensors"))) or "none"
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors"))) or "none"
         train = f"python -m obrs.experiments.image_diffusion {name} {size} {seed} {home or 'FOLDER'}"
         raise InputError(f"there is no {path.stem}; there are: {known}; `{train}` trains it, --home FOLDER reads it")
     tensors, facts = read_tensors(path, "a diffusion model of the image experiments")
@@ -274,8 +280,8 @@ def _network(mine: Labelled, setting: Setting, seed: int) -> Any:
     return network.to(memory_format=torch.channels_last)
 
 
-def _stem(name: str, size: int, seed: int) -> str:
-    return f"{name}-{size}-{seed}-diffusion"
+def _path(name: str, size: int, seed: int, home: str) -> Path:
+    return (Path(home) if home else HOME) / f"{name}-{size}-{seed}-diffusion.safetensors"
 
 
 if __name__ == "__main__":

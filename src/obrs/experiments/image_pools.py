@@ -6,7 +6,7 @@ first shows previews. `cross_fitted` scores each half of a pool with a ratio tha
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,20 +14,20 @@ import numpy as np
 import torch
 
 from .._files import replacing
-from .._inputs import is_number
 from .._progress import bar
-from ..adapters.pipelines import from_pipeline
+from ..adapters.pipelines import PipelineProposal, from_pipeline
 from ..errors import InputError, MissingLibraryError
 from ..fitting.seeds import derived, keyed
 from ..metrics.features import extract
-from ..metrics.images import image_files, read_images
+from ..metrics.images import read_images
 from ..ratios.methods import Network
 from ..ratios.refit import refit
-from .image_diffusion import Diffusion, previews
+from .image_diffusion import Diffusion, Preview, previews
 from .image_gans import Labelled
 from .image_ratios import see
 
-__all__ = ["Pool", "Scores", "cached_pool", "cross_fitted", "features_of", "make_pool", "noisy_previews", "outside_pool"]
+__all__ = ["Kept", "Pool", "Ratio", "cached_pool", "cross_fitted", "features_of", "fit_ratio", "make_pool"]
+__all__ += ["noisy_previews", "outside_pool", "sample_early"]
 
 SEED = 100  # of proposals: no seed that a model was trained with
 _BLOCK = 200  # images at a time
@@ -69,6 +69,49 @@ def make_pool(model: Diffusion, n: int, steps: Sequence[int], *, progress: bool 
     return Pool(images, None if model.classes is None else torch.cat(labels).numpy(), whole)
 
 
+class Kept(NamedTuple):
+    """What early rejection leaves: images, their labels, their ids, and how often the network was evaluated in all."""
+
+    images: Floats
+    labels: Floats | None
+    ids: Any
+    evaluations: int
+
+
+def sample_early(
+    model: Diffusion, ids: Any, steps: Sequence[int], decide: Callable[[Sequence[Floats], Any, Any], Any]
+) -> Kept:
+    """Run the sampler for these ids, and stop for an image when it is rejected.
+
+    Args:
+        model: What proposes.
+        ids: Of the proposals; the noise is that of `make_pool`.
+        steps: Where it decides, ascending; it also does at the end.
+        decide: From what was seen so far (previews at these steps, at last the images), labels and ids to booleans: who
+            goes on.
+    """
+    ends, found, total = (*steps, len(model.levels) - 1), [], 0
+    with torch.no_grad():
+        for start in range(0, len(ids), _BLOCK):
+            here, done = np.asarray(ids[start : start + _BLOCK]), 0
+            z, label = model.noise(here, seed=SEED)
+            labels, seen = None if label is None else label.numpy(), list[Floats]()
+            run = previews(model.denoise, z.contiguous(memory_format=torch.channels_last), model.levels, label)
+            preview: Preview | None = next(run)
+            while preview is not None:
+                total, done, stay = total + (preview.evaluations - done) * len(here), preview.evaluations, None
+                if preview.step in ends:
+                    seen.append(preview.clean.clamp(-1, 1).contiguous().numpy())
+                    stays = np.asarray(decide(seen, labels, here))
+                    here, seen = here[stays], [images[stays] for images in seen]
+                    labels, stay = None if labels is None else labels[stays], torch.from_numpy(stays)
+                preview = None if preview.step == ends[-1] or not len(here) else run.send(stay)
+            if len(seen) == len(ends):
+                found.append((seen[-1], labels, here))
+    images, named, kept = zip(*found, strict=True)
+    return Kept(np.concatenate(images), None if named[0] is None else np.concatenate(named), np.concatenate(kept), total)
+
+
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Floats:
     """Return the previews of real images at a step: noise is added, and the denoiser takes it away."""
@@ -107,14 +150,14 @@ def outside_pool(source: str, n: int, classes: int | None, *, progress: bool | N
     """
     home = Path(source).expanduser()
     if not (home / "model_index.json").exists():
-        if not home.is_dir() or not image_files(home):
+        if not home.is_dir():
             wanted = "a folder of images, or one that pipe.save_pretrained(FOLDER) of diffusers has written"
             raise InputError(f"source must be {wanted}, got {source}")
         images = read_images(home)
         if images.n < n:
             raise InputError(f"{source} has {images.n} images, the pool needs {n}; say --pool {images.n}")
         return Pool(np.asarray(images.floats(0, n)), None, {})
-    propose = from_pipeline(*_pipeline(home, classes), seed=SEED)
+    propose = _pipeline(home, classes)
     made, labels = [], []
     with bar("sampling", n, progress) as tell:
         for start in range(0, n, _BLOCK):
@@ -126,13 +169,6 @@ def outside_pool(source: str, n: int, classes: int | None, *, progress: bool | N
     return Pool(np.concatenate(made), None if labels[0] is None else torch.cat(labels).cpu().numpy(), {})
 
 
-class Scores(NamedTuple):
-    """Log-ratios of a pool at each noise level, `(levels, n)`, and the mean held-out log-loss of the two fits."""
-
-    log_ratio: Floats
-    log_loss: float
-
-
 def features_of(look: Any, images: Any) -> Floats:
     """Return what a ratio sees of images: the features of a classifier, or without one those that need no labels."""
     if look is None:
@@ -140,51 +176,70 @@ def features_of(look: Any, images: Any) -> Floats:
     return see(look.features, images)
 
 
-def cross_fitted(
-    real: Sequence[Floats], fake: Sequence[Floats], *, steps: int, seed: int, progress: bool | None = None
-) -> Scores:
-    """Score each half of a pool with a ratio that was fitted on the other half and on all real samples.
+class Ratio(NamedTuple):
+    """A ratio of features that is told the noise level: `log_ratio(features, level)`, and its held-out log-loss."""
 
-    With several noise levels the ratio is one network that is told the level: p(x | level) / q(x | level).
+    log_ratio: Callable[[Floats, int], Floats]
+    log_loss: float
+
+
+def fit_ratio(
+    real: Sequence[Floats], fake: Sequence[Floats], *, steps: int, seed: int, progress: bool | None = None
+) -> Ratio:
+    """Fit p(x | level) / q(x | level), one network for all noise levels.
 
     Args:
         real, fake: Features of real and fake samples, `(n, k)`, for each noise level.
-        steps: Updates of each fit.
-        seed: Decides the networks.
+        steps: Updates.
+        seed: Decides the network.
         progress: As everywhere.
     """
-    n, levels = len(fake[0]), range(len(fake))
-    half = np.arange(n) % 2
-    scores, losses = np.empty((len(fake), n)), []
 
     def joined(parts: Sequence[Floats]) -> Any:
         x = np.concatenate(parts)
-        if len(parts) == 1:
-            return x
-        return x, np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return x if len(parts) == 1 else (x, np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
 
+    method = Network(width=96, waves=0)
+    found = refit(joined(real), joined(fake), method, steps=steps, batch_size=256, held_out=0.2, seed=seed,
+                  progress=progress)  # fmt: skip
+
+    def log_ratio(x: Floats, level: int) -> Floats:
+        return np.asarray(found(x if len(real) == 1 else (x, np.full(len(x), level))), dtype=np.float64)
+
+    return Ratio(log_ratio, float(found.report.log_loss))
+
+
+def cross_fitted(
+    real: Sequence[Floats], fake: Sequence[Floats], *, steps: int, seed: int, progress: bool | None = None
+) -> tuple[Floats, float]:
+    """Score each half of a pool with a ratio that was fitted on the other half and on all real samples.
+
+    The arguments are those of `fit_ratio`.
+
+    Returns:
+        Log-ratios at each noise level, `(levels, n)`, and the mean held-out log-loss of the two fits.
+    """
+    half = np.arange(len(fake[0])) % 2
+    scores, losses = np.empty((len(fake), len(half))), []
     for mine in (0, 1):
-        fitted = refit(
-            joined(real),
-            joined([x[half != mine] for x in fake]),
-            Network(width=96, waves=0),
-            steps=steps,
-            batch_size=256,
-            held_out=0.2,
-            seed=derived(seed, "half", mine) % 2**32,
-            progress=progress,
-        )
-        losses.append(float(fitted.report.log_loss))
-        for level in levels:
-            x = fake[level][half == mine]
-            batch = x if len(fake) == 1 else (x, np.full(len(x), level))
-            scores[level, half == mine] = np.asarray(fitted(batch), dtype=np.float64)
-    return Scores(scores, float(np.mean(losses)))
+        others = [x[half != mine] for x in fake]
+        ratio = fit_ratio(real, others, steps=steps, seed=derived(seed, "half", mine) % 2**32, progress=progress)
+        losses.append(ratio.log_loss)
+        for level, x in enumerate(fake):
+            scores[level, half == mine] = ratio.log_ratio(x[half == mine], level)
+    return scores, float(np.mean(losses))
 
 
-def _pipeline(home: Path, classes: int | None) -> Any:
+def _pipeline(home: Path, classes: int | None) -> PipelineProposal:
+    """Return the pipeline of a folder as a proposal; if it takes classes, it is asked for each of them in turn."""
     try:
         from diffusers import DiffusionPipeline
     except ImportError as error:
         raise MissingLibraryError("pipelines need diffusers: pip install 'obrs[diffusion]'") from error
-    raise NotImplementedError
+    pipe = DiffusionPipeline.from_pretrained(home)
+    pipe.set_progress_bar_config(disable=True)
+    if "class_labels" not in signature(pipe).parameters:
+        return from_pipeline(pipe, batch_size=_BLOCK, seed=SEED)
+    if classes is None:
+        raise InputError(f"{home} makes images of classes, and the real images have no labels to tell how many")
+    return from_pipeline(pipe, conditions=range(classes), argument="class_labels", batch_size=_BLOCK, seed=SEED)

@@ -397,7 +397,8 @@ class _Extracted:
 def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None, *, features: int) -> Any:
     with own_noise() as reseed:
         reseed(seed)
-        net = small_classifier(*part.x.shape[2:0:-1], int(part.label.max()) + 1, width=16, features=features)
+        _, channels, size, _ = part.x.shape
+        net = small_classifier(size, channels, int(part.label.max()) + 1, width=16, features=features)
     epochs = effort.epochs * (10 if len(part.x) < 1000 else 1)
     return fit_classifier(part.x, part.label, network=net, epochs=epochs, seed=seed, progress=progress)
 

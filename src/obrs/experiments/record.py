@@ -129,9 +129,9 @@ class Rows:
         return len(self._record.rows)
 
     @property
-    def folder(self) -> Path | None:
-        """Where a run may keep what is slow to make again; None if it is in memory."""
-        return None if self._path is None else Path(self._path).parent
+    def path(self) -> Path | None:
+        """The file of the unfinished record; what is slow to make again may lie beside it. None if it is in memory."""
+        return None if self._path is None else Path(self._path)
 
     def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
         """Go through the items whose row is missing, with a bar."""
