@@ -25,19 +25,18 @@ from .._inputs import check_count
 from .._names import lookup
 from ..draws import normals, uniforms
 from ..errors import InputError
-from ..fitting.loop import fit_best
+from ..fitting.loop import Course, fit_best
 from ..fitting.seeds import derived, keyed, own_noise
 from ..fitting.tensors import Checkpoint, fill_module, read_tensors, write_tensors
 from ..models.registry import build
 from .image_gans import HOME, Labelled, parts
 
-__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "heun", "is_trained", "load_diffusion"]
-__all__ += ["noise_levels", "previews", "shrunk", "train_diffusion"]
+__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "fit_denoiser", "heun", "is_trained"]
+__all__ += ["load_diffusion", "noise_levels", "previews", "shrunk", "train_diffusion"]
 
 SIGMA_DATA = 0.5
 _LOG_SIGMA = (-1.2, 1.2)  # mean and standard deviation of the noise levels that are trained on
 _HELD_OUT = 512  # images, four noise levels each
-_BLOCK = 200  # images at a time
 
 Tensor = Any
 
@@ -209,29 +208,28 @@ def shrunk(images: Any, size: int) -> Any:
     return images if side == 1 else images.reshape(n, channels, size, side, size, side).mean(axis=(3, 5))
 
 
-def train_diffusion(name: str, size: int, seed: int, out: Path, *, progress: bool | None = None) -> Path:
-    """Train one model on the generator's part of a data set, resumable in `out`; return its file."""
-    setting, mine = lookup(SETTINGS, name, "data set of the diffusion models"), parts(name)["generator"]
-    network = _network(mine, setting, check_count(seed, "seed", least=0))
-    denoise = Denoiser(network)
-    x = torch.as_tensor(shrunk(mine.x, size)).contiguous(memory_format=torch.channels_last)
-    label = torch.as_tensor(mine.label)
+def fit_denoiser(
+    real: Labelled, setting: Setting, seed: int, *, checkpoint: Checkpoint | None = None, progress: bool | None = None
+) -> tuple[Denoiser, Course]:
+    """Train a denoiser of these images, of any size; return it with averaged weights, and how it went.
+
+    A tenth of the images, 512 at most, are held out: of all averages along the way the one that denoises them best is
+    kept. If there is a checkpoint, a run that was killed goes on from it.
+    """
+    denoise = Denoiser(_network(real, setting, seed))
+    x = torch.as_tensor(real.x).contiguous(memory_format=torch.channels_last)
+    label = None if real.label is None else torch.as_tensor(real.label)
     rows = len(x) - min(_HELD_OUT, len(x) // 10)
 
     def of(which: Tensor, key: int | str, module: Any) -> Tensor:
-        noise = keyed(seed, "diffusion", key)
-        mean, deviation = _LOG_SIGMA
+        noise, (mean, deviation) = keyed(seed, "diffusion", key), _LOG_SIGMA
         sigma = (mean + deviation * torch.randn(len(which), generator=noise)).exp()
-        normal = torch.randn((len(which), *x.shape[1:]), generator=noise)
-        return module.loss(x[which], sigma, normal.contiguous(memory_format=torch.channels_last), label[which])
+        normal = torch.randn((len(which), *x.shape[1:]), generator=noise).contiguous(memory_format=torch.channels_last)
+        return module.loss(x[which], sigma, normal, None if label is None else label[which])
 
     def loss(module: Any, step: int) -> Tensor:
-        rolled = keyed(seed, "rows", step)
-        return of(torch.randint(rows, (setting.batch_size,), generator=rolled), step, module)
+        return of(torch.randint(rows, (setting.batch_size,), generator=keyed(seed, "rows", step)), step, module)
 
-    out.mkdir(parents=True, exist_ok=True)
-    path = _path(name, size, seed, str(out))
-    facts = {"data": name, "size": size, "seed": seed, "steps": setting.steps}
     course = fit_best(
         denoise,
         loss,
@@ -239,11 +237,24 @@ def train_diffusion(name: str, size: int, seed: int, out: Path, *, progress: boo
         steps=setting.steps,
         lr=setting.lr,
         average=0.999,
-        checkpoint=Checkpoint(path.with_suffix(".fit"), facts, "a checkpoint of a diffusion model"),
+        checkpoint=checkpoint,
         progress=progress,
     )
-    facts |= {"spec": network.spec, "seconds": round(course.seconds), "held_out_loss": course.history[-1][1]}
-    write_tensors(path, network.state_dict(), facts)
+    return denoise, course
+
+
+def train_diffusion(name: str, size: int, seed: int, out: Path, *, progress: bool | None = None) -> Path:
+    """Train one model on the generator's part of a data set, resumable in `out`; return its file."""
+    setting, mine = lookup(SETTINGS, name, "data set of the diffusion models"), parts(name)["generator"]
+    real = Labelled(shrunk(mine.x, check_count(size, "size")), mine.label)
+    out.mkdir(parents=True, exist_ok=True)
+    path = _path(name, size, check_count(seed, "seed", least=0), str(out))
+    facts = {"data": name, "size": size, "seed": seed, "steps": setting.steps}
+    kept = Checkpoint(path.with_suffix(".fit"), facts, "a checkpoint of a diffusion model")
+    denoise, course = fit_denoiser(real, setting, seed, checkpoint=kept, progress=progress)
+    best = min(loss for _, loss in course.history)
+    facts |= {"spec": denoise.network.spec, "seconds": round(course.seconds), "held_out_loss": best}
+    write_tensors(path, denoise.network.state_dict(), facts)
     return path
 
 

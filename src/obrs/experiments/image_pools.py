@@ -139,13 +139,14 @@ def cached_pool(path: Path | None, make: Callable[[], Pool]) -> Pool:
     return pool
 
 
-def outside_pool(source: str, n: int, classes: int | None, *, progress: bool | None = None) -> Pool:
+def outside_pool(source: str, n: int, classes: int | None, steps: int, *, progress: bool | None = None) -> Pool:
     """Return a pool from elsewhere.
 
     Args:
         source: A folder where a pipeline of diffusers was saved, with model_index.json in it; or a folder of images.
         n: Proposals; of a folder of images the first n.
         classes: How many classes a pipeline that takes `class_labels` is asked for, equally often.
+        steps: Of the sampler of a pipeline.
         progress: As everywhere.
     """
     home = Path(source).expanduser()
@@ -157,7 +158,7 @@ def outside_pool(source: str, n: int, classes: int | None, *, progress: bool | N
         if images.n < n:
             raise InputError(f"{source} has {images.n} images, the pool needs {n}; say --pool {images.n}")
         return Pool(np.asarray(images.floats(0, n)), None, {})
-    propose = _pipeline(home, classes)
+    propose = _pipeline(home, classes, steps)
     made, labels = [], []
     with bar("sampling", n, progress) as tell:
         for start in range(0, n, _BLOCK):
@@ -230,7 +231,7 @@ def cross_fitted(
     return scores, float(np.mean(losses))
 
 
-def _pipeline(home: Path, classes: int | None) -> PipelineProposal:
+def _pipeline(home: Path, classes: int | None, steps: int) -> PipelineProposal:
     """Return the pipeline of a folder as a proposal; if it takes classes, it is asked for each of them in turn."""
     try:
         from diffusers import DiffusionPipeline
@@ -238,8 +239,10 @@ def _pipeline(home: Path, classes: int | None) -> PipelineProposal:
         raise MissingLibraryError("pipelines need diffusers: pip install 'obrs[diffusion]'") from error
     pipe = DiffusionPipeline.from_pretrained(home)
     pipe.set_progress_bar_config(disable=True)
-    if "class_labels" not in signature(pipe).parameters:
-        return from_pipeline(pipe, batch_size=_BLOCK, seed=SEED)
+    known, arguments = signature(pipe).parameters, {"num_inference_steps": steps}
+    given = {"arguments": {key: x for key, x in arguments.items() if key in known}, "batch_size": _BLOCK, "seed": SEED}
+    if "class_labels" not in known:
+        return from_pipeline(pipe, **given)
     if classes is None:
         raise InputError(f"{home} makes images of classes, and the real images have no labels to tell how many")
-    return from_pipeline(pipe, conditions=range(classes), argument="class_labels", batch_size=_BLOCK, seed=SEED)
+    return from_pipeline(pipe, conditions=range(classes), argument="class_labels", **given)

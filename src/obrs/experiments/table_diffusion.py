@@ -20,6 +20,7 @@ shows previews, so nothing is rejected early there.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,7 +69,7 @@ class Config:
         neighbours: How many of them, and of real images, precision and recall are for.
         judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
         second: The second judge; the only one if the data have no labels.
-        sampler: Steps of the sampler.
+        sampler: Steps of the sampler, also of a pipeline.
         early: Where to reject early: a step of the sampler, "12", or two of them, "9+12". The first one is also run
             with fresh proposals.
         costs: What a kept image may cost, in full runs of the sampler.
@@ -181,7 +182,8 @@ def _prepare(config: Config, cache: Path | None, rows: Rows) -> _Material:
     model = None if config.source else _model(config, rows)
     if model is None:
         classes = None if labels is None else int(labels.max()) + 1
-        pool = cached_pool(cache, lambda: outside_pool(config.source, config.pool, classes, progress=progress))
+        from_outside = partial(outside_pool, config.source, config.pool, classes, config.sampler, progress=progress)
+        pool = cached_pool(cache, from_outside)
     else:
         pool = cached_pool(cache, lambda: make_pool(model, config.pool, steps, progress=progress))
     if pool.images.shape[1:] != split["test"].x.shape[1:]:
@@ -392,16 +394,16 @@ def _render_early(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
     """Return the distance at each cost, rejected at the end, and early; in brackets the gain and its standard error."""
     costs = [f"{cost:g}" for cost in record.config["costs"]]
     best = _chosen(record)
-    lines = ["Fréchet distance at equal cost; gain of rejecting early ± its standard error in brackets"]
-    lines += [f"{'full runs per kept':22}" + "".join(f"{cost:>24}" for cost in costs)]
+    lines = ["Fréchet distance at equal cost, and what rejecting early gains ± its standard error"]
+    lines += [f"{'full runs per kept':22}" + "".join(f"{cost:>19}" for cost in costs)]
     for row in ratios:
         plain = row["early"]["end"]
-        lines.append(f"  {row['row'] + ', at the end':20}" + "".join(f"{plain[cost]['value']:>24.3f}" for cost in costs))
+        lines.append(f"  {row['row'] + ', at the end':20}" + "".join(f"{plain[cost]['value']:>19.3f}" for cost in costs))
         for plan in record.config["early"]:
             cells = (row["early"][plan][cost] for cost in costs)
-            said = (f"{cell['value']:.3f} ({cell['gain'][0]:+.3f}±{cell['gain'][1]:.3f})" for cell in cells)
+            said = (f"{cell['value']:.3f} {cell['gain'][0]:+.3f}±{cell['gain'][1]:.3f}" for cell in cells)
             mark = "*" if plan == best else " "
-            lines.append(f"  {mark}{'early at ' + plan:19}" + "".join(f"{cell:>24}" for cell in said))
+            lines.append(f"  {mark} {'early at ' + plan:18}" + "".join(f"{cell:>19}" for cell in said))
     agree = ", ".join(f"{step}: {value:.2f}" for step, value in ratios[0]["correlation"].items())
     lines += [f"* chosen on {ratios[0]['row']}; correlation of the early log-ratio with the last one by step: {agree}"]
     if "drawn" in record:
