@@ -147,7 +147,7 @@ def test_bad_input_is_one_line():
         Stages.fit(LOOKS, [0.5, 2.0])
     with pytest.raises(InputError, match="shares must be 1 ascending numbers"):
         plan_stages(LOOKS, [1.4], 2.0)
-    with pytest.raises(BudgetError, match="at least 1, got 0.5"):
+    with pytest.raises(BudgetError, match=r"at least 1, got 0\.5"):
         plan_stages(LOOKS, [0.7], 0.5)
     with pytest.raises(InputError, match="2 or 3 stages, got 1"):
         plan_stages([FINAL], [], 2.0)

@@ -153,7 +153,7 @@ def plan_stages(
     groups: Array | None = None,
     divergence: Any = "kl",
 ) -> Stages:
-    """Split a budget among stages: of all ways to spend `cost` per kept sample, the one that leaves the least divergence.
+    """Split a budget among stages: of the ways to spend `cost` per kept sample, the one that leaves the least divergence.
 
     No early rejection is one of these ways. So the result is never worse than OBRS at the end alone, in this divergence
     and on these proposals.
@@ -186,7 +186,7 @@ def plan_stages(
 
 
 def _splits(shares: tuple[float, ...], cost: float) -> Iterator[tuple[float, ...]]:
-    """Yield budgets for all stages that spend `cost`: early ones on a grid of equal ratios, the last one what is left."""
+    """Yield budgets of all stages that spend `cost`: early ones on a grid of equal ratios, the last what is left."""
     stages = len(shares)
     most = max((cost - (1 - shares[0])) / shares[0], 1.0)  # the last stage keeps all
     grid = np.geomspace(1.0, most, _CHOICES[stages]) if most > 1 else np.ones(1)

@@ -1,4 +1,4 @@
-"""The diffusion models and their table: EDM against closed forms, early rejection, pipelines and folders of the user."""
+"""The diffusion models and their table: EDM against closed forms, early rejection, pipelines and folders."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def test_heun_with_the_exact_denoiser_of_gaussian_data_reproduces_their_variance
 
 @pytest.mark.parametrize("sigma", [0.01, 0.5, 20.0])
 def test_the_network_sees_unit_variance_and_is_fitted_to_unit_variance(sigma):
-    """For Gaussian pixels of standard deviation 1/2 the best network is 0: it leaves a loss of 1 at every noise level."""
+    """For Gaussian pixels of standard deviation 1/2 the best network is 0, and its loss is 1 at every noise level."""
     noise = torch.Generator().manual_seed(1)
     x, normal = (torch.randn(400, 1, 8, 8, generator=noise) for _ in range(2))
     inputs = []

@@ -151,10 +151,7 @@ def heun(denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tenso
         >>> abs(x.item() - 1) < 0.01  # standard normals in, standard normals out
         True
     """
-    last = None
-    for last in previews(denoise, z, levels, label):
-        pass
-    assert last is not None
+    *_, last = previews(denoise, z, levels, label)
     return last.clean
 
 

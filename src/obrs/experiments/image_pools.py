@@ -109,7 +109,9 @@ def sample_early(
             if len(seen) == len(ends):
                 found.append((seen[-1], labels, here))
     images, named, kept = zip(*found, strict=True)
-    return Kept(np.concatenate(images), None if named[0] is None else np.concatenate(named), np.concatenate(kept), total)
+    return Kept(
+        np.concatenate(images), None if named[0] is None else np.concatenate(named), np.concatenate(kept), total
+    )
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -190,9 +190,7 @@ def _prepare(config: Config, cache: Path | None, rows: Rows) -> _Material:
         made, wanted = pool.images.shape[1:], split["test"].x.shape[1:]
         raise InputError(f"{config.source or config.data} makes images of shape {made}, the real ones have {wanted}")
     seeing, seconds = fit_look(split, effort, config.seed, progress=progress)
-    judges = find_judges(
-        split, effort, config.seed, judged=config.judged, second=config.second, progress=progress
-    )
+    judges = find_judges(split, effort, config.seed, judged=config.judged, second=config.second, progress=progress)
     seen_as = pool.labels if pool.labels is not None or seeing is None else seeing.predict(pool.images)
     subject = Subject(
         name=f"{config.data}-{config.size}",
@@ -310,14 +308,12 @@ def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]], groups: Any
     left_out = []
     for group in range(_JACKKNIFE):
         stays = [part != group for part in parts]
-        left_out.append(
-            [frechet(real=real[stays[0]], fake=fake[stays[1]], weights=w).value for w in weights(stays[1])]
-        )
+        left_out.append([frechet(real=real[stays[0]], fake=fake[stays[1]], weights=w).value for w in weights(stays[1])])
     return Jackknife(curve.value, np.asarray(left_out), len(real), curve.n_fake)
 
 
 def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[str, Any]:
-    """Really reject fresh proposals early, with constants of the pool; return the cost, its forecast, and the distance."""
+    """Really reject fresh proposals early, with constants of the pool; return the cost, its forecast, the distance."""
     from ..draws import accept
     from ..metrics.frechet_distance import frechet_curve
     from ..stages import plan_stages
@@ -357,7 +353,10 @@ def render(record: Record) -> str:
     lines = []
     for judge, title in JUDGES.items():
         if judge in first["cells"]:
-            lines += [f"Fréchet distance, judged by {title}; ± one standard error of the change", *_distances(record, judge)]
+            lines += [
+                f"Fréchet distance, judged by {title}; ± one standard error of the change",
+                *_distances(record, judge),
+            ]
     near = first["neighbours"]
     lines += [f"precision / recall in %, k = 5, recall of {near['size']:,} images"]
     lines += [f"{'acceptance':22}" + "".join(f"{rate:>16g}" for rate in (1, *rates))]
@@ -398,7 +397,9 @@ def _render_early(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
     lines += [f"{'full runs per kept':22}" + "".join(f"{cost:>19}" for cost in costs)]
     for row in ratios:
         plain = row["early"]["end"]
-        lines.append(f"  {row['row'] + ', at the end':20}" + "".join(f"{plain[cost]['value']:>19.3f}" for cost in costs))
+        lines.append(
+            f"  {row['row'] + ', at the end':20}" + "".join(f"{plain[cost]['value']:>19.3f}" for cost in costs)
+        )
         for plan in record.config["early"]:
             cells = (row["early"][plan][cost] for cost in costs)
             said = (f"{cell['value']:.3f} {cell['gain'][0]:+.3f}±{cell['gain'][1]:.3f}" for cell in cells)
@@ -460,7 +461,7 @@ def _draw_rates(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
             cells = [[base, 0.0, 0.0], *(row["cells"][judge][f"{rule} {1 / rate:g}"] for rate in rates)]
             own = look(rule)
             axes.errorbar([1, *rates], numbers([c[0] for c in cells]), 1.96 * numbers([c[2] for c in cells]),
-                          color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, alpha=1 if not number else 0.4,
+                          color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, alpha=0.4 if number else 1,
                           label=own.label if not number else None)  # fmt: skip
     axes.axhline(base, color="0.5", lw=1)
     axes.invert_xaxis()
