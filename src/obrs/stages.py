@@ -153,7 +153,7 @@ def plan_stages(
     groups: Array | None = None,
     divergence: Any = "kl",
 ) -> Stages:
-    """Split a budget among stages: of the ways to spend `cost` per kept sample, the one that leaves the least divergence.
+    """Split a budget among stages: of the ways to spend `cost` per kept sample, the one with least divergence left.
 
     No early rejection is one of these ways. So the result is never worse than OBRS at the end alone, in this divergence
     and on these proposals.

@@ -135,9 +135,11 @@ def cached_pool(path: Path | None, make: Callable[[], Pool]) -> Pool:
             return Pool(file["images"], file["labels"] if "labels" in file.files else None, early)
     pool = make()
     if path is not None:
-        arrays = {f"early{step}": x for step, x in pool.early.items()} | {"images": pool.images}
+        arrays: dict[str, Any] = {f"early{step}": x for step, x in pool.early.items()} | {"images": pool.images}
+        if pool.labels is not None:
+            arrays["labels"] = pool.labels
         with replacing(path) as file:
-            np.savez(file, **arrays, **({} if pool.labels is None else {"labels": pool.labels}))
+            np.savez(file, **arrays)
     return pool
 
 
@@ -176,7 +178,8 @@ def features_of(look: Any, images: Any) -> Floats:
     """Return what a ratio sees of images: the features of a classifier, or without one those that need no labels."""
     if look is None:
         return np.asarray(extract(np.asarray(images), "gradients", progress=False), dtype=np.float32)
-    return see(look.features, images)
+    seen: Floats = see(look.features, images)
+    return seen
 
 
 class Ratio(NamedTuple):
@@ -239,12 +242,19 @@ def _pipeline(home: Path, classes: int | None, steps: int) -> PipelineProposal:
         from diffusers import DiffusionPipeline
     except ImportError as error:
         raise MissingLibraryError("pipelines need diffusers: pip install 'obrs[diffusion]'") from error
-    pipe = DiffusionPipeline.from_pretrained(home)
+    pipe = DiffusionPipeline.from_pretrained(home)  # type: ignore[no-untyped-call]
     pipe.set_progress_bar_config(disable=True)
-    known, arguments = signature(pipe).parameters, {"num_inference_steps": steps}
-    given = {"arguments": {key: x for key, x in arguments.items() if key in known}, "batch_size": _BLOCK, "seed": SEED}
-    if "class_labels" not in known:
-        return from_pipeline(pipe, **given)
-    if classes is None:
-        raise InputError(f"{home} makes images of classes, and the real images have no labels to tell how many")
-    return from_pipeline(pipe, conditions=range(classes), argument="class_labels", **given)
+    known = signature(pipe).parameters
+    conditions = None
+    if "class_labels" in known:
+        if classes is None:
+            raise InputError(f"{home} makes images of classes, and the real images have no labels to tell how many")
+        conditions = range(classes)
+    return from_pipeline(
+        pipe,
+        arguments={"num_inference_steps": steps} if "num_inference_steps" in known else None,
+        conditions=conditions,
+        argument="class_labels",
+        batch_size=_BLOCK,
+        seed=SEED,
+    )

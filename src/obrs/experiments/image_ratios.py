@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import process_time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from .image_gans import ImageGan, Labelled, load_gan, parts
 from .image_names import CONSTANTS, RATIOS
 from .image_sheet import as_text
 
-__all__ = ["Effort", "Fitted", "Source", "Subject", "distances", "find_judges", "fit_look", "fit_ratios"]
+__all__ = ["Effort", "Fitted", "Subject", "distances", "find_judges", "fit_look", "fit_ratios"]
 __all__ += ["neighbour_cells", "prepare", "see", "seen_by", "sheet"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
@@ -58,13 +58,6 @@ class Effort:
     epochs: int
 
 
-class Source(Protocol):
-    """What proposes."""
-
-    def propose(self, ids: Any) -> tuple[Any, Floats]:
-        """Return the images with these ids, and their classes."""
-
-
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A generator with all that it takes to judge it.
@@ -72,7 +65,7 @@ class Subject:
     Args:
         name: As in a configuration, "fashion_mnist-0".
         seed: Its number, and the seed of the networks that look at it.
-        source: What proposes.
+        source: What proposes, with `propose(ids)`; None if the pool is all that there is.
         split: The parts of its data.
         look: The classifier whose features ratios see, None if the data have no labels.
         judges: From images to the features of each judge.
@@ -84,7 +77,7 @@ class Subject:
 
     name: str
     seed: int
-    source: "Source"
+    source: Any
     split: Mapping[str, Labelled]
     look: Any
     judges: Mapping[str, Callable[[Any], Floats]]

@@ -422,9 +422,9 @@ def _chosen(record: Record) -> str:
 
     def gain(plan: str) -> float:
         found = [cell["gain"] for cell in cells[plan].values()]
-        return sum(value for value, _ in found) / max(sqrt(sum(error**2 for _, error in found)), 1e-12)
+        return float(sum(value for value, _ in found) / max(sqrt(sum(error**2 for _, error in found)), 1e-12))
 
-    return max(record.config["early"], key=gain)
+    return str(max(record.config["early"], key=gain))
 
 
 _ACROSS = 14  # images in a row of the sheet
