@@ -32,7 +32,7 @@ from obrs.fitting.tensors import Checkpoint, read_tensors, write_tensors  # noqa
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_diffusion("digits", 8, steps=6)
+    return load_diffusion("digits", 8, 0, 2500, steps=6)
 
 
 def of_gaussian(deviation):
@@ -92,7 +92,7 @@ def test_an_image_belongs_to_its_id_in_every_batch(digits):
 def test_the_committed_model_makes_digits_that_its_label_names():
     from sklearn.neighbors import KNeighborsClassifier
 
-    images, labels = load_diffusion("digits", 8).propose(np.arange(200))
+    images, labels = load_diffusion("digits", 8, 0, 2500).propose(np.arange(200))
     real = parts("digits")["judge"]
     judge = KNeighborsClassifier(1).fit(real.x.reshape(len(real.x), -1), real.label)
     right = np.mean(judge.predict(images.reshape(200, -1).numpy()) == labels.numpy())
@@ -142,8 +142,8 @@ def test_the_preview_of_a_real_image_with_little_noise_is_that_image(digits):
 def test_a_model_is_trained_and_samples_at_any_size_and_goes_on_where_it_was_killed(size, tmp_path):
     noise = np.random.default_rng(0)
     real = Labelled(noise.uniform(-1, 1, (40, 1, size, size)).astype(np.float32), noise.integers(0, 10, 40))
-    setting = Setting(width=8, steps=2, batch_size=8)
-    denoise, course = fit_denoiser(real, setting, 0, progress=False)
+    setting = Setting(width=8, batch_size=8)
+    denoise, course = fit_denoiser(real, setting, 2, 0, progress=False)
     assert course.steps == 2
     x = heun(denoise, torch.zeros(2, 1, size, size), noise_levels(2), torch.tensor([0, 9]))
     assert x.shape == (2, 1, size, size)
@@ -157,8 +157,8 @@ def test_a_model_is_trained_and_samples_at_any_size_and_goes_on_where_it_was_kil
                 raise killed
 
         with pytest.raises(RuntimeError, match="killed"):
-            fit_denoiser(real, setting, 0, checkpoint=Kills(kept.path, kept.identity), progress=False)
-        again, _ = fit_denoiser(real, setting, 0, checkpoint=kept, progress=False)
+            fit_denoiser(real, setting, 2, 0, checkpoint=Kills(kept.path, kept.identity), progress=False)
+        again, _ = fit_denoiser(real, setting, 2, 0, checkpoint=kept, progress=False)
         for a, b in zip(denoise.parameters(), again.parameters(), strict=True):
             assert torch.equal(a, b)
 
@@ -267,19 +267,19 @@ def test_images_of_another_size_and_another_architecture_are_refused(home, tmp_p
     rows = Rows(Record("table-diffusion", "paper", {}, []), progress=False)
     with pytest.raises(InputError, match=r"pipe makes images of shape \(1, 8, 8\), the real ones have \(1, 4, 4\)"):
         table.run(small(source=str(home / "pipe"), real=str(home / "mine.npz"), size=4), rows)
-    committed = load_diffusion.__globals__["HOME"] / "digits-8-0-diffusion.safetensors"
+    committed = load_diffusion.__globals__["HOME"] / "digits-8-0-2500-diffusion.safetensors"
     tensors, facts = read_tensors(committed, "it")
     facts["spec"]["width"] = 8
     write_tensors(tmp_path / committed.name, tensors, facts)
     with pytest.raises(InputError, match=r"made by another denoiser: time.0.weight has shape \(64, 64\) there and"):
-        load_diffusion("digits", 8, home=str(tmp_path))
+        load_diffusion("digits", 8, 0, 2500, home=str(tmp_path))
 
 
 def test_bad_input_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="there is no digits-8-7-diffusion; there are: digits-8-0-diffusion"):
-        load_diffusion("digits", 8, 7)
+    with pytest.raises(InputError, match="there is no digits-8-7-9-diffusion; there are: digits-8-0-2500-diffusion"):
+        load_diffusion("digits", 8, 7, 9)
     with pytest.raises(UnknownNameError, match="unknown data set of the diffusion models 'mnis'"):
-        train_diffusion("mnis", 14, 0, tmp_path)
+        train_diffusion("mnis", 14, 0, 9, tmp_path)
     with pytest.raises(InputError, match="rates must be between 0 and 1"):
         small(rates=(1.0,))
     with pytest.raises(InputError, match="a pipeline or a folder shows no previews"):

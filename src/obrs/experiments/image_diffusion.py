@@ -1,7 +1,7 @@
 """The diffusion models of the image experiments: EDM, small, with classes.
 
-`python -m obrs.experiments.image_diffusion fashion_mnist 14 0 FOLDER` trains one again, resumable in FOLDER, and writes
-the file that is committed. The arguments are a data set, pixels a side, a seed and a folder.
+`python -m obrs.experiments.image_diffusion fashion_mnist 14 0 8000 FOLDER` trains one again, resumable in FOLDER, and
+writes the file that is committed. The arguments are a data set, pixels a side, a seed, updates and a folder.
 
 A `Denoiser` is D(x; sigma), the mean of clean images given noisy ones. `previews` runs the sampler and yields what it
 already knows of the final image at every noise level; `heun` is its last word.
@@ -43,15 +43,14 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is trained: channels of its first map, updates, images in each, and learning rate."""
+    """How a model is trained: channels of its first map, images in an update, and learning rate."""
 
     width: int
-    steps: int
     batch_size: int = 64
     lr: float = 2e-3
 
 
-SETTINGS = {"digits": Setting(width=16, steps=2_500), "fashion_mnist": Setting(width=32, steps=8_000)}
+SETTINGS = {"digits": Setting(width=16), "fashion_mnist": Setting(width=32)}
 """How the models are trained, by data set."""
 
 
@@ -206,7 +205,13 @@ def shrunk(images: Any, size: int) -> Any:
 
 
 def fit_denoiser(
-    real: Labelled, setting: Setting, seed: int, *, checkpoint: Checkpoint | None = None, progress: bool | None = None
+    real: Labelled,
+    setting: Setting,
+    updates: int,
+    seed: int,
+    *,
+    checkpoint: Checkpoint | None = None,
+    progress: bool | None = None,
 ) -> tuple[Denoiser, Course]:
     """Train a denoiser of these images, of any size; return it with averaged weights, and how it went.
 
@@ -231,7 +236,7 @@ def fit_denoiser(
         denoise,
         loss,
         lambda module: float(of(torch.arange(rows, len(x)).repeat(4), "held out", module)),
-        steps=setting.steps,
+        steps=updates,
         lr=setting.lr,
         average=0.999,
         checkpoint=checkpoint,
@@ -240,38 +245,38 @@ def fit_denoiser(
     return denoise, course
 
 
-def train_diffusion(name: str, size: int, seed: int, out: Path, *, progress: bool | None = None) -> Path:
+def train_diffusion(name: str, size: int, seed: int, updates: int, out: Path, *, progress: bool | None = None) -> Path:
     """Train one model on the generator's part of a data set, resumable in `out`; return its file."""
     setting, mine = lookup(SETTINGS, name, "data set of the diffusion models"), parts(name)["generator"]
     real = Labelled(shrunk(mine.x, check_count(size, "size")), mine.label)
     out.mkdir(parents=True, exist_ok=True)
-    path = _path(name, size, check_count(seed, "seed", least=0), str(out))
-    facts = {"data": name, "size": size, "seed": seed, "steps": setting.steps}
+    path = _path(name, size, check_count(seed, "seed", least=0), check_count(updates, "updates"), str(out))
+    facts = {"data": name, "size": size, "seed": seed, "steps": updates}
     kept = Checkpoint(path.with_suffix(".fit"), facts, "a checkpoint of a diffusion model")
-    denoise, course = fit_denoiser(real, setting, seed, checkpoint=kept, progress=progress)
+    denoise, course = fit_denoiser(real, setting, updates, seed, checkpoint=kept, progress=progress)
     best = min(loss for _, loss in course.history)
     facts |= {"spec": denoise.network.spec, "seconds": round(course.seconds), "held_out_loss": best}
     write_tensors(path, denoise.network.state_dict(), facts)
     return path
 
 
-def is_trained(name: str, size: int, seed: int, home: str = "") -> bool:
+def is_trained(name: str, size: int, seed: int, updates: int, home: str = "") -> bool:
     """Tell whether the weights of a model come with this library, or are in the folder `home`."""
-    return _path(name, size, seed, home).exists()
+    return _path(name, size, seed, updates, home).exists()
 
 
-def load_diffusion(name: str, size: int, seed: int = 0, *, home: str = "", steps: int = 18) -> Diffusion:
+def load_diffusion(name: str, size: int, seed: int, updates: int, *, home: str = "", steps: int = 18) -> Diffusion:
     """Return a model that is committed, or is in the folder `home`, in evaluation mode.
 
     Args:
-        name, size, seed: Its data set, pixels a side and number.
+        name, size, seed, updates: Its data set, pixels a side, seed and how long it was trained.
         home: A folder of your own.
         steps: Of the sampler.
     """
-    path = _path(name, size, seed, home)
+    path = _path(name, size, seed, updates, home)
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors"))) or "none"
-        train = f"python -m obrs.experiments.image_diffusion {name} {size} {seed} {home or 'FOLDER'}"
+        train = f"python -m obrs.experiments.image_diffusion {name} {size} {seed} {updates} {home or 'FOLDER'}"
         raise InputError(f"there is no {path.stem}; there are: {known}; `{train}` trains it, --home FOLDER reads it")
     tensors, facts = read_tensors(path, "a diffusion model of the image experiments")
     network = build(facts["spec"])
@@ -288,9 +293,10 @@ def _network(mine: Labelled, setting: Setting, seed: int) -> Any:
     return network.to(memory_format=torch.channels_last)
 
 
-def _path(name: str, size: int, seed: int, home: str) -> Path:
-    return (Path(home) if home else HOME) / f"{name}-{size}-{seed}-diffusion.safetensors"
+def _path(name: str, size: int, seed: int, updates: int, home: str) -> Path:
+    return (Path(home) if home else HOME) / f"{name}-{size}-{seed}-{updates}-diffusion.safetensors"
 
 
 if __name__ == "__main__":
-    print(train_diffusion(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])))
+    data, *numbers, folder = sys.argv[1:]
+    print(train_diffusion(data, *map(int, numbers), Path(folder)))

@@ -194,6 +194,9 @@ def fit_ratio(
 ) -> Ratio:
     """Fit p(x | level) / q(x | level), one network for all noise levels.
 
+    Features are cut off at the ends of what real samples have, but for one in a thousand: some are 0 for nearly all
+    images, and a network says anything of an image where they are not.
+
     Args:
         real, fake: Features of real and fake samples, `(n, k)`, for each noise level.
         steps: Updates.
@@ -201,8 +204,10 @@ def fit_ratio(
         progress: As everywhere.
     """
 
+    ends = [np.quantile(x, (0.001, 0.999), axis=0).astype(x.dtype) for x in real]
+
     def joined(parts: Sequence[Floats]) -> Any:
-        x = np.concatenate(parts)
+        x = np.concatenate([np.clip(part, *end) for part, end in zip(parts, ends, strict=True)])
         return x if len(parts) == 1 else (x, np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
 
     method = Network(width=96, waves=0)
@@ -210,6 +215,7 @@ def fit_ratio(
                   progress=progress)  # fmt: skip
 
     def log_ratio(x: Floats, level: int) -> Floats:
+        x = np.clip(x, *ends[level])
         return np.asarray(found(x if len(real) == 1 else (x, np.full(len(x), level))), dtype=np.float64)
 
     return Ratio(log_ratio, float(found.report.log_loss))

@@ -1,11 +1,12 @@
 """OBRS on a diffusion model: distance, precision and recall against the acceptance rate; and rejecting early.
 
-The paper has EDM on CIFAR-10 with the classifier of Kim et al. Here is a small EDM of Fashion-MNIST at 14x14 that is
-committed, `image_diffusion`. The ratio is a network on the features of a classifier. Each half of the pool is scored
-by a ratio that was fitted on the other half, so that no image has a ratio that saw it. The parts of the data are those
-of `image_gans.parts`: generator, ratio, features and judge share no image, and the real images of every distance are
-the test set. The model is asked for a class, so there is one constant per class. Where a model has no classes, they
-are those that the classifier sees; and without labels there is one constant.
+The paper has EDM on CIFAR-10 with the classifier of Kim et al. Here are small EDMs of Fashion-MNIST at 14x14 that are
+committed, `image_diffusion`: one that was trained shortly, and one that was trained until it hardly got better. The
+ratio is a network on the features of a classifier. Each half of the pool is scored by a ratio that was fitted on the
+other half, so that no image has a ratio that saw it. The parts of the data are those of `image_gans.parts`: generator,
+ratio, features and judge share no image, and the real images of every distance are the test set. The model is asked for
+a class, so there is one constant per class. Where a model has no classes, they are those that the classifier sees; and
+without labels there is one constant.
 
 Early rejection goes beyond the paper, whose outlook it is. Heun's sampler computes D(x; sigma) at every noise level:
 the image that is expected, a preview, which costs nothing. A ratio that is told the noise level compares previews with
@@ -18,7 +19,7 @@ of images; `--real FILE.npz` holds train and test, images in [-1, 1], and maybe 
 shows previews, so nothing is rejected early there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -37,7 +38,7 @@ from .style import caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 
-PAPER = {
+PAPER: dict[str, Any] = {
     "table": "3: OBRS on EDM, CIFAR-10",
     "rows": {
         "1": {"fid": 1.97, "precision": 77.91, "recall": 86.62},
@@ -58,7 +59,8 @@ class Config:
     Args:
         data: The data set, a key of `image_gans.PARTS`; with `real` only a name.
         size: Pixels a side. A model that is not committed is trained first, which may take an hour.
-        seed: Number of the model, and the seed of the classifiers.
+        seed: Of the models and of the classifiers.
+        updates: How long the models were trained, one for each; with a `source` of no account.
         home: A folder with models of `image_diffusion`, and where one that is not there is trained; "" for those that
             are committed, and the folder of the run.
         source: A folder with a diffusers pipeline, or with images, instead of such a model.
@@ -81,6 +83,7 @@ class Config:
     data: str = "fashion_mnist"
     size: int = 14
     seed: int = 0
+    updates: tuple[int, ...] = (1_000, 8_000)
     home: str = ""
     source: str = ""
     real: str = ""
@@ -99,8 +102,8 @@ class Config:
     epochs: int = 8
 
     def __post_init__(self) -> None:
-        if not self.ratios or not self.rates:
-            raise InputError("table-diffusion needs at least one ratio and one rate")
+        if not self.ratios or not self.rates or not self.updates:
+            raise InputError("table-diffusion needs at least one ratio, one rate and one model")
         if not all(0 < rate < 1 for rate in self.rates):
             raise InputError(f"rates must be between 0 and 1, got {list(self.rates)}; 1 is always there")
         if not all(cost > 1 for cost in self.costs):
@@ -127,8 +130,8 @@ def _steps(plan: str) -> tuple[int, ...]:
 
 
 _SMOKE = Config(
-    data="digits", size=8, ratios=(0,), rates=(0.5,), pool=600, neighbours=200, judged=0, sampler=6, early=("4",),
-    costs=(2.0,), drawn=40, shown=12, steps=30, epochs=1,
+    data="digits", size=8, updates=(2_500,), ratios=(0,), rates=(0.5,), pool=600, neighbours=200, judged=0, sampler=6,
+    early=("4",), costs=(2.0,), drawn=40, shown=12, steps=30, epochs=1,
 )  # fmt: skip
 _PAPER = Config(
     data="cifar10", size=32, source="edm-cifar10", real="cifar10.npz", ratios=(0,), pool=200_000, judged=200_000,
@@ -137,8 +140,18 @@ _PAPER = Config(
 PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
 
 
+class _Eyes(NamedTuple):
+    """What looks at all models: the parts of the data, the classifier of the ratios, the judges, and their real side."""
+
+    split: dict[str, Any]
+    look: Any
+    seconds: float
+    judges: dict[str, Any]
+    truth: dict[str, Any]
+
+
 class _Material(NamedTuple):
-    """What all ratios share: the model (None for one from elsewhere), the judged pool, and features by step."""
+    """What all ratios of a model share: the model (None if from elsewhere), the judged pool, and features by step."""
 
     model: Any
     subject: Any
@@ -149,75 +162,89 @@ class _Material(NamedTuple):
 
 
 def run(config: Config, rows: Rows) -> None:
-    """Fit each ratio, and measure what it keeps at the end, and early."""
-    material = None
-    cache = None if rows.path is None else rows.path.with_suffix(".pool.npz")
-    todo: dict[str, Any] = {f"ratio {seed}": seed for seed in config.ratios}
+    """Fit each ratio to each model, and measure what it keeps at the end, and early."""
+    todo: dict[str, tuple[int, int | None]] = {}
+    for updates in (0,) if config.source else config.updates:
+        todo |= {_named(updates, f"ratio {seed}"): (updates, seed) for seed in config.ratios}
     if config.early and config.drawn:
-        todo["drawn"] = None
-    for name, seed in rows.todo(todo):
-        if material is None:
-            material = _prepare(config, cache, rows)
-        if name == "drawn":
-            rows.add(name, _drawn(config, material, rows.progress))
-        else:
-            rows.add(name, _one_ratio(config, material, seed, rows.progress))
-    if cache is not None:
+        todo[_named(config.updates[0], "drawn")] = (config.updates[0], None)
+    eyes, made = None, dict[int, _Material]()
+    caches = {} if rows.path is None else {u: rows.path.with_suffix(f".{u}.npz") for u, _ in todo.values()}
+    for name, (updates, seed) in rows.todo(todo):
+        eyes = eyes or _eyes(config, rows.progress)
+        if updates not in made:
+            made[updates] = _material(config, eyes, updates, caches.get(updates), rows)
+        found = (
+            _drawn(config, made[updates], rows.progress)
+            if seed is None
+            else _one_ratio(config, made[updates], seed, rows.progress)
+        )
+        rows.add(name, {"updates": updates} | found)
+    for cache in caches.values():
         cache.unlink(missing_ok=True)
 
 
-def _prepare(config: Config, cache: Path | None, rows: Rows) -> _Material:
+def _named(updates: int, row: str) -> str:
+    return f"{updates} updates, {row}" if updates else row
+
+
+def _eyes(config: Config, progress: bool | None) -> _Eyes:
     from .image_diffusion import shrunk
     from .image_gans import Labelled, parts
-    from .image_pools import cached_pool, features_of, make_pool, noisy_previews, outside_pool
-    from .image_ratios import Effort, Subject, find_judges, fit_look, seen_by
+    from .image_ratios import Effort, find_judges, fit_look, seen_by
 
     if config.real and not config.real.endswith(".npz"):
         raise InputError(f"real must be an .npz with train and test, got {config.real}")
     whole = parts(Path(config.real).stem, str(Path(config.real).parent)) if config.real else parts(config.data)
     split = {key: Labelled(shrunk(part.x, config.size).astype(np.float32), part.label) for key, part in whole.items()}
-    effort, progress = Effort(config.pool, config.steps, config.epochs), rows.progress
-    steps = sorted({step for plan in config.early for step in _steps(plan)})
-    labels = split["features"].label
-    model = None if config.source else _model(config, rows)
+    effort = Effort(config.pool, config.steps, config.epochs)
+    seeing, seconds = fit_look(split, effort, config.seed, progress=progress)
+    judges = find_judges(split, effort, config.seed, judged=config.judged, second=config.second, progress=progress)
+    return _Eyes(split, seeing, seconds, judges, seen_by(judges, split["test"].x, config.judged))
+
+
+def _material(config: Config, eyes: _Eyes, updates: int, cache: Path | None, rows: Rows) -> _Material:
+    from .image_pools import cached_pool, features_of, make_pool, noisy_previews, outside_pool
+    from .image_ratios import Subject, seen_by
+
+    split, steps = eyes.split, sorted({step for plan in config.early for step in _steps(plan)})
+    model = None if config.source else _model(config, updates, rows)
     if model is None:
-        classes = None if labels is None else int(labels.max()) + 1
-        from_outside = partial(outside_pool, config.source, config.pool, classes, config.sampler, progress=progress)
-        pool = cached_pool(cache, from_outside)
+        labels = split["features"].label
+        make = partial(outside_pool, config.source, config.pool, None if labels is None else int(labels.max()) + 1)
+        pool = cached_pool(cache, partial(make, config.sampler, progress=rows.progress))
     else:
-        pool = cached_pool(cache, lambda: make_pool(model, config.pool, steps, progress=progress))
+        pool = cached_pool(cache, partial(make_pool, model, config.pool, steps, progress=rows.progress))
     if pool.images.shape[1:] != split["test"].x.shape[1:]:
         made, wanted = pool.images.shape[1:], split["test"].x.shape[1:]
         raise InputError(f"{config.source or config.data} makes images of shape {made}, the real ones have {wanted}")
-    seeing, seconds = fit_look(split, effort, config.seed, progress=progress)
-    judges = find_judges(split, effort, config.seed, judged=config.judged, second=config.second, progress=progress)
-    seen_as = pool.labels if pool.labels is not None or seeing is None else seeing.predict(pool.images)
+    seen_as = pool.labels if pool.labels is not None or eyes.look is None else eyes.look.predict(pool.images)
     subject = Subject(
         name=f"{config.data}-{config.size}",
         seed=config.seed,
         source=model,
         split=split,
-        look=seeing,
-        judges=judges,
+        look=eyes.look,
+        judges=eyes.judges,
         pool=pool.images,
         labels=np.zeros(len(pool.images), np.int64) if seen_as is None else np.asarray(seen_as),
-        spread=seen_by(judges, pool.images, config.judged),
-        truth=seen_by(judges, split["test"].x, config.judged),
+        spread=seen_by(eyes.judges, pool.images, config.judged),
+        truth=eyes.truth,
         shares={},
-        seconds=seconds,
+        seconds=eyes.seconds,
     )
-    real = {step: features_of(seeing, noisy_previews(model, split["ratio"], step)) for step in steps}
-    fake = {step: features_of(seeing, images) for step, images in pool.early.items()}
-    real[config.sampler] = features_of(seeing, split["ratio"].x)
-    fake[config.sampler] = features_of(seeing, pool.images)
+    real = {step: features_of(eyes.look, noisy_previews(model, split["ratio"], step)) for step in steps}
+    fake = {step: features_of(eyes.look, images) for step, images in pool.early.items()}
+    real[config.sampler] = features_of(eyes.look, split["ratio"].x)
+    fake[config.sampler] = features_of(eyes.look, pool.images)
     return _Material(model, subject, "global" if seen_as is None else "class", config.sampler, real, fake)
 
 
-def _model(config: Config, rows: Rows) -> Any:
+def _model(config: Config, updates: int, rows: Rows) -> Any:
     """Return the model, trained first if it is neither committed nor at home."""
     from .image_diffusion import is_trained, load_diffusion, train_diffusion
 
-    which = config.data, config.size, config.seed
+    which = config.data, config.size, config.seed, updates
     with TemporaryDirectory() as scratch:
         home = config.home
         if not is_trained(*which, home):
@@ -338,7 +365,7 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
     found = frechet_curve(real=subject.truth[judge], fake=fake, weights=np.ones((1, len(fake))))
     return {
         "plan": config.early[0],
-        "kept": len(kept.ids),
+        "kept_early": len(kept.ids),
         "cost": kept.evaluations / (2 * config.sampler - 1) / len(kept.ids),
         "forecast": stages.cost([_share(config, step) for step in steps]),
         "value": float(found.value[0]),
@@ -347,78 +374,91 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
 
 
 def render(record: Record) -> str:
-    """Return the table beside the paper's, and what early rejection gains at equal cost."""
-    ratios = [row for row in record.rows if row["row"] != "drawn"]
-    first, rates = ratios[0], record.config["rates"]
+    """Return the table of each model beside the paper's, and what early rejection gains at equal cost."""
     lines = []
-    for judge, title in JUDGES.items():
-        if judge in first["cells"]:
-            lines += [
-                f"Fréchet distance, judged by {title}; ± one standard error of the change",
-                *_distances(record, judge),
-            ]
-    near = first["neighbours"]
-    lines += [f"precision / recall in %, k = 5, recall of {near['size']:,} images"]
+    for title, ratios in _models(record).items():
+        lines += [f"{title}; held-out log-loss of the ratio {ratios[0]['log_loss']:.3f}", ""]
+        for judge, called in JUDGES.items():
+            if judge in ratios[0]["cells"]:
+                lines += [f"Fréchet distance, judged by {called}; ± one standard error of the change"]
+                lines += [*_distances(record, ratios, judge), ""]
+        lines += [*_neighbours(record, ratios[0]["neighbours"]), ""]
+        if "early" in ratios[0]:
+            lines += [*_render_early(record, ratios), ""]
+    drawn = [row for row in record.rows if "kept_early" in row]
+    lines += [
+        f"{row['row']}: really rejected early at {row['plan']}, {row['kept_early']:,} kept at {row['cost']:.3f} full "
+        f"runs each (forecast {row['forecast']:.3f}), distance {row['value']:.3f} ± {row['error']:.3f}"
+        for row in drawn
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def _models(record: Record) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the ratios of each model, by what the model is called."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in record.rows:
+        if "cells" in row:
+            size, data = record.config["size"], record.config["data"]
+            about = f"{data} {size}x{size}, a model after {row['updates']:,} updates"
+            found.setdefault(about if row["updates"] else f"images of {data}", []).append(row)
+    return found
+
+
+def _distances(record: Record, ratios: list[dict[str, Any]], judge: str) -> list[str]:
+    """Return a line for each ratio and rule, and the paper's FID."""
+    rates = record.config["rates"]
+    lines = [f"{'acceptance':22}" + "".join(f"{rate:>16g}" for rate in (1, *rates))]
+    for row, seed in zip(ratios, record.config["ratios"], strict=False):
+        for rule in ("obrs", "drs"):
+            cells = [row["cells"][judge][f"{rule} {1 / rate:g}"] for rate in rates]
+            said = "".join(f"{f'{value:.3f} ±{error:.3f}':>16}" for value, _, error in cells)
+            base = row["cells"][judge]["model 1"][0]
+            lines.append(f"  {f'{look(rule).label}, ratio {seed}':20}{base:>16.3f}" + said)
+    return [*lines, _papers("the paper: FID", rates, lambda cell: f"{cell['fid']}")]
+
+
+def _neighbours(record: Record, near: dict[str, Any]) -> list[str]:
+    rates = record.config["rates"]
+    lines = [f"precision / recall in %, k = 5, recall of {near['size']:,} images"]
     lines += [f"{'acceptance':22}" + "".join(f"{rate:>16g}" for rate in (1, *rates))]
     for rule in ("obrs", "drs"):
         named = ["model 1", *(f"{rule} {1 / rate:g}" for rate in rates)]
         cells = [f"{100 * near[key]['precision'][0]:.1f} / {100 * near[key]['recall'][0]:.1f}" for key in named]
         lines.append(f"  {look(rule).label:20}" + "".join(f"{cell:>16}" for cell in cells))
-    theirs = [PAPER["rows"].get(f"{rate:g}") for rate in (1, *rates)]  # type: ignore[attr-defined]
-    cells = [f"{cell['precision']:.1f} / {cell['recall']:.1f}" if cell else "" for cell in theirs]
-    lines.append(f"  {'the paper, CIFAR-10':20}" + "".join(f"{cell:>16}" for cell in cells))
-    if "early" in first:
-        lines += ["", *_render_early(record, ratios)]
-    return "\n".join(lines)
+    return [
+        *lines,
+        _papers("the paper, CIFAR-10", rates, lambda cell: f"{cell['precision']:.1f} / {cell['recall']:.1f}"),
+    ]
 
 
-def _distances(record: Record, judge: str) -> list[str]:
-    """Return a line for each ratio and rule, and the paper's FID."""
-    rates = record.config["rates"]
-    lines = [f"{'acceptance':22}" + "".join(f"{rate:>16g}" for rate in (1, *rates))]
-    for row in record.rows:
-        if row["row"] == "drawn":
-            continue
-        for rule in ("obrs", "drs"):
-            cells = [row["cells"][judge][f"{rule} {1 / rate:g}"] for rate in rates]
-            said = "".join(f"{value:>9.3f} ±{error:.3f}" for value, _, error in cells)
-            base = row["cells"][judge]["model 1"][0]
-            lines.append(f"  {look(rule).label + ', ' + row['row']:20}{base:>16.3f}" + said)
-    theirs = [PAPER["rows"].get(f"{rate:g}") for rate in (1, *rates)]  # type: ignore[attr-defined]
-    lines.append(f"  {'the paper: FID':20}" + "".join(f"{cell['fid'] if cell else '':>16}" for cell in theirs))
-    return [*lines, ""]
+def _papers(title: str, rates: Any, said: Callable[[Any], str]) -> str:
+    """Return a line of the paper's table."""
+    cells = (PAPER["rows"].get(f"{rate:g}") for rate in (1, *rates))
+    return f"  {title:20}" + "".join(f"{said(cell) if cell else '':>16}" for cell in cells)
 
 
 def _render_early(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
-    """Return the distance at each cost, rejected at the end, and early; in brackets the gain and its standard error."""
+    """Return the distance at each cost, rejected at the end, and early, with the gain and its standard error."""
     costs = [f"{cost:g}" for cost in record.config["costs"]]
-    best = _chosen(record)
+    best = _chosen(record, ratios)
     lines = ["Fréchet distance at equal cost, and what rejecting early gains ± its standard error"]
     lines += [f"{'full runs per kept':22}" + "".join(f"{cost:>19}" for cost in costs)]
-    for row in ratios:
-        plain = row["early"]["end"]
-        lines.append(
-            f"  {row['row'] + ', at the end':20}" + "".join(f"{plain[cost]['value']:>19.3f}" for cost in costs)
-        )
+    for row, seed in zip(ratios, record.config["ratios"], strict=False):
+        plain = [f"{row['early']['end'][cost]['value']:>19.3f}" for cost in costs]
+        lines.append(f"  {f'ratio {seed}, at the end':20}" + "".join(plain))
         for plan in record.config["early"]:
             cells = (row["early"][plan][cost] for cost in costs)
             said = (f"{cell['value']:.3f} {cell['gain'][0]:+.3f}±{cell['gain'][1]:.3f}" for cell in cells)
             mark = "*" if plan == best else " "
             lines.append(f"  {mark} {'early at ' + plan:18}" + "".join(f"{cell:>19}" for cell in said))
     agree = ", ".join(f"{step}: {value:.2f}" for step, value in ratios[0]["correlation"].items())
-    lines += [f"* chosen on {ratios[0]['row']}; correlation of the early log-ratio with the last one by step: {agree}"]
-    if "drawn" in record:
-        drawn = record["drawn"]
-        lines.append(
-            f"really rejected early at {drawn['plan']}: {drawn['kept']:,} kept at {drawn['cost']:.3f} full runs each "
-            f"(forecast {drawn['forecast']:.3f}), distance {drawn['value']:.3f} ± {drawn['error']:.3f}"
-        )
-    return lines
+    return [*lines, f"* chosen on the first ratio; correlation of early and last log-ratios by step: {agree}"]
 
 
-def _chosen(record: Record) -> str:
+def _chosen(record: Record, ratios: list[dict[str, Any]]) -> str:
     """Return where to reject early, as the first ratio has it: the largest gain, in standard errors, over all costs."""
-    cells = record.rows[0]["early"]
+    cells = ratios[0]["early"]
 
     def gain(plan: str) -> float:
         found = [cell["gain"] for cell in cells[plan].values()]
@@ -431,22 +471,26 @@ _ACROSS = 14  # images in a row of the sheet
 
 
 def plot(record: Record) -> Any:
-    """Draw the sheet, the distance against the acceptance rate, and against evaluations with and without previews."""
-    ratios = [row for row in record.rows if row["row"] != "drawn"]
-    first = ratios[0]
+    """Draw the sheet of the first model; for each the distance against acceptance, and against evaluations."""
+    models = _models(record)
+    first = next(iter(models.values()))[0]
     high = 0.6 + (0.75 * -(-len(first["sheet"]) // _ACROSS) if "sheet" in first else 0)
-    drawn = figure(11, high + 4.6)
-    outer = drawn.subfigures(2, 1, height_ratios=[high, 4.6])
+    drawn = figure(11, high + 0.6 + 3.8 * len(models))
+    outer = drawn.subfigures(2, 1, height_ratios=[high, 0.6 + 3.8 * len(models)])
     if "sheet" in first:
         axes = outer[0].subplots()
         draw_sheet(axes, first["sheet"], first["shape"], first["kept"], across=_ACROSS)
-        axes.set_title("proposals of the diffusion model, kept (green) and rejected (red) at one half")
-    left, right = outer[1].subplots(1, 2)
-    _draw_rates(left, record, ratios)
-    _draw_costs(right, record, ratios)
+        axes.set_title("proposals of the first model, kept (green) and rejected (red) at one half")
+    for (title, ratios), (left, right) in zip(
+        models.items(), outer[1].subplots(len(models), 2, squeeze=False), strict=True
+    ):
+        _draw_rates(left, record, ratios)
+        left.set_title(title.split(", ")[-1])
+        _draw_costs(right, record, ratios)
     said = (
-        "Distances to test images, on the features of another classifier, not FID; bars: 95 % intervals of the change "
-        "from the model, and of the gain. Early: previews are rejected before the sampler has finished."
+        "Distances to test images, on the features of another classifier, not FID; a line per ratio, the first one "
+        "strong. Bars: 95 % intervals of the change from the model, and of the gain. Early: previews are rejected "
+        "before the sampler has finished. What lies above the frame is not drawn."
     )
     caption(drawn, record.experiment, said)
     return drawn
@@ -456,25 +500,24 @@ def _draw_rates(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
     rates = record.config["rates"]
     judge = next(iter(ratios[0]["cells"]))
     base = ratios[0]["cells"][judge]["model 1"][0]
-    for rule in ("obrs", "drs"):
+    for rule in ("drs", "obrs"):
         for number, row in enumerate(ratios):
             cells = [[base, 0.0, 0.0], *(row["cells"][judge][f"{rule} {1 / rate:g}"] for rate in rates)]
             own = look(rule)
             axes.errorbar([1, *rates], numbers([c[0] for c in cells]), 1.96 * numbers([c[2] for c in cells]),
-                          color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, alpha=0.4 if number else 1,
+                          color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, alpha=0.35 if number else 1,
                           label=own.label if not number else None)  # fmt: skip
     axes.axhline(base, color="0.5", lw=1)
     axes.invert_xaxis()
-    axes.set(xlabel="acceptance rate", ylabel="Fréchet distance")
-    axes.set_title("at the end, a line per ratio")
-    tidy(axes)
+    axes.set(xlabel="acceptance rate", ylabel="Fréchet distance", ylim=(0, 1.6 * base))
+    tidy(axes, "upper left")
 
 
 def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None:
     if "early" not in ratios[0]:
         axes.set_axis_off()
         return
-    costs, best = record.config["costs"], _chosen(record)
+    costs, best = record.config["costs"], _chosen(record, ratios)
     for number, row in enumerate(ratios):
         for plan, colour, marker, label in (
             ("end", look("obrs").colour, "o", "OBRS at the end"),
@@ -483,11 +526,7 @@ def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
             cells = [row["early"][plan][f"{cost:g}"] for cost in costs]
             reach = None if plan == "end" else 1.96 * numbers([cell["gain"][1] for cell in cells])
             axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, color=colour, marker=marker, ms=4,
-                          lw=1.5, alpha=1 if not number else 0.4, label=label if not number else None)  # fmt: skip
-    if "drawn" in record:
-        found = record["drawn"]
-        axes.errorbar(found["cost"], found["value"], 1.96 * found["error"], color="black", ls="", marker="o",
-                      mfc="none", ms=7, lw=1, label=f"early, really: {found['kept']:,} kept")  # fmt: skip
+                          lw=1.5, alpha=0.35 if number else 1, label=None if number else label)  # fmt: skip
     axes.set(xlabel="network evaluations per kept image, in full runs", ylabel="Fréchet distance")
     axes.set_title("rejecting early at equal cost")
-    tidy(axes)
+    tidy(axes, "upper right")
