@@ -22,7 +22,7 @@ ROOMS = [
     ["_influence", "_group_budgets"],
     ["acceptance"],
     ["profile", "selection", "group_plan"],
-    ["goals", "signed", "sketch"],
+    ["goals", "signed", "sketch", "stages"],
     ["plotting", "_formats", "_ids"],
     ["scores"],
     ["sampling", "metrics"],
@@ -53,7 +53,7 @@ HEAVY = {
     "adapters": {"torch"},
     "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
-    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
+    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors", "diffusers"},
     "engines": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }

@@ -18,7 +18,7 @@ import numpy as np
 from .._names import lookup
 from ..errors import InputError
 from .image_names import CONSTANTS, JUDGES, RATIOS
-from .image_sheet import as_text, draw_sheet
+from .image_sheet import draw_sheet
 from .record import Record, Rows, numbers
 from .style import caption, figure, look, tidy
 
@@ -117,7 +117,7 @@ def run(config: Config, rows: Rows) -> None:
 
 
 def _one_generator(config: Config, generator: str, progress: bool | None) -> dict[str, Any]:
-    from .image_ratios import Effort, distances, fit_ratios, prepare
+    from .image_ratios import Effort, distances, fit_ratios, neighbour_cells, prepare, sheet
 
     effort = Effort(config.fakes, config.steps, config.epochs)
     subject = prepare(
@@ -138,13 +138,14 @@ def _one_generator(config: Config, generator: str, progress: bool | None) -> dic
         found[ratio] = {"log_loss": fitted.log_loss, "seconds": fitted.seconds, "cells": cells}
         for constant in config.constants:
             if (ratio, constant) in (BEST, _PAPERS):
-                found[ratio].setdefault("neighbours", {})[constant] = _neighbours(config, subject, scores, constant)
+                near = neighbour_cells(subject, scores, config.rates, constant, config.neighbours)
+                found[ratio].setdefault("neighbours", {})[constant] = near
     ratio, constant = _best(config)
     row = {"ratios": found, "seconds": subject.seconds}
     if config.kept:
         row["drawn"] = _drawn(config, subject, fits[ratio], constant)
     if config.shown and generator == config.generators[0]:
-        row |= _sheet(config, subject, fits[ratio], constant)
+        row |= sheet(subject, fits[ratio].log_ratio(subject.pool, subject.labels), constant, config.shown)
     return row
 
 
@@ -154,30 +155,6 @@ def _best(config: Config) -> tuple[str, str]:
     return ratio if ratio in config.ratios else config.ratios[-1], (
         constant if constant in config.constants else config.constants[-1]
     )
-
-
-def _neighbours(config: Config, subject: Any, scores: Any, constant: str) -> dict[str, Any]:
-    """Return precision and recall of every rule and budget: value, change and its standard error."""
-    from ..metrics.nearest_neighbours import Neighbourhood
-    from ..metrics.weightings import weightings
-
-    judge = next(iter(subject.spread))
-    n = min(config.neighbours, len(subject.spread[judge]))
-    labels = None if constant == "global" else subject.labels[:n]
-    found = weightings(scores[:n], (1, *(1 / rate for rate in config.rates)), ("obrs", "drs"), labels)
-    size = int(min(config.rates) * n)  # recall compares at equal n
-    real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
-    around = Neighbourhood.of(real=real, fake=fake, k=5, size=size, groups=20)
-    curve = around.curve(found.weights, size=size, draws=4, without=found.without)
-    out: dict[str, Any] = {}
-    for line, (rule, budget) in enumerate(found.keys):
-        cells = {}
-        for metric in ("precision", "recall"):
-            one = getattr(curve, metric)
-            change = one.difference(line, 0)
-            cells[metric] = [float(one.value[line]), change.value, change.standard_error]
-        out[f"{rule} {budget:g}"] = cells
-    return out | {"size": size}
 
 
 def _drawn(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str, Any]:
@@ -204,21 +181,6 @@ def _drawn(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str
         )
         out[f"{rate:g}"] = [float(found.value[0]), float(found.standard_error[0]), config.kept / kept.proposed]
     return out
-
-
-def _sheet(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str, Any]:
-    """Return the first proposals of the pool, and which of them are kept at one half."""
-    from ..acceptance import Budgeted, Grouped
-    from ..draws import accept
-
-    n = config.shown
-    scores = fitted.log_ratio(subject.pool, subject.labels)
-    if constant == "global":
-        log_a = Budgeted.fit(scores, 2.0)(scores[:n])
-    else:
-        log_a = Grouped.fit(scores, 2.0, subject.labels)(scores[:n], subject.labels[:n])
-    kept = accept(log_a, np.arange(n), seed=1)
-    return {"shape": list(subject.pool.shape[1:]), "sheet": as_text(subject.pool[:n]), "kept": kept.tolist()}
 
 
 _FIRST, _WIDE = 49, 13  # columns of the table

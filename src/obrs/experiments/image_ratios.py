@@ -17,11 +17,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ..draws import normals
+from ..acceptance import Budgeted, Grouped
+from ..draws import accept, normals
 from ..errors import BudgetError, InputError
 from ..fitting.seeds import derived, own_noise
 from ..metrics.features import extract
 from ..metrics.frechet_distance import frechet_curve
+from ..metrics.nearest_neighbours import Neighbourhood
 from ..metrics.weightings import weightings
 from ..models.classifier import fit_classifier, small_classifier
 from ..models.mlp import mlp
@@ -29,8 +31,10 @@ from ..ratios.methods import FineTune, Network
 from ..ratios.refit import refit
 from .image_gans import ImageGan, Labelled, load_gan, parts
 from .image_names import CONSTANTS, RATIOS
+from .image_sheet import as_text
 
-__all__ = ["Effort", "Fitted", "Subject", "distances", "fit_ratios", "prepare"]
+__all__ = ["Effort", "Fitted", "Subject", "distances", "find_judges", "fit_look", "fit_ratios"]
+__all__ += ["neighbour_cells", "prepare", "see", "seen_by", "sheet"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that are in no pool
@@ -61,7 +65,7 @@ class Subject:
     Args:
         name: As in a configuration, "fashion_mnist-0".
         seed: Its number, and the seed of the networks that look at it.
-        source: What proposes.
+        source: What proposes, with `propose(ids)`; None if the pool is all that there is.
         split: The parts of its data.
         look: The classifier whose last layer or outputs ratios see, None if the data have no labels.
         judges: From images to the features of each judge.
@@ -73,7 +77,7 @@ class Subject:
 
     name: str
     seed: int
-    source: "_Gan | _Vae"
+    source: Any
     split: Mapping[str, Labelled]
     look: Any
     judges: Mapping[str, Callable[[Any], Floats]]
@@ -118,25 +122,13 @@ def prepare(
     kind, _, number = name.rpartition("-")
     seed, is_vae = int(number), kind == "fashion_vae"
     split = parts("fashion_mnist" if is_vae else kind, home)
-    judges: dict[str, Callable[[Any], Floats]] = {}
-    look, begun = None, process_time()
-    if split["features"].label is not None:
-        look = _classifier(effort, split["features"], derived(seed, "features"), progress, width=32, features=128)
-    seconds = process_time() - begun
+    look, seconds = fit_look(split, effort, seed, progress=progress)
     source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed, home))
     images, labels = source.propose(np.arange(pool))
     if images.shape[1:] != split["test"].x.shape[1:]:
         made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
         raise InputError(f"{name} makes images of shape {made}, those of the data have {wanted}")
-    if split["judge"].label is not None:
-        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, width=16, features=64)
-        judges["classifier"] = partial(_seen, judge.features)
-    if judged:
-        components = None if second == "inception_v3" else _COMPONENTS
-        judges[second] = _Extracted(second, split["judge"].x[:judged], components, progress)
-    if not judges:
-        raise InputError(f"{name} has no labels, so the second judge is the only one: judged must be at least 1")
-    most = {"classifier": None, second: judged}
+    judges = find_judges(split, effort, seed, judged=judged, second=second, progress=progress)
     real = split["ratio"]
     seen_as = look.predict(real.x) if is_vae and look else real.label
     counts = np.ones(1, dtype=np.int64) if seen_as is None else np.bincount(seen_as)
@@ -149,11 +141,49 @@ def prepare(
         judges=judges,
         pool=images,
         labels=labels,
-        spread={key: see(images[: most[key]]) for key, see in judges.items()},
-        truth={key: see(split["test"].x[: most[key]]) for key, see in judges.items()},
+        spread=seen_by(judges, images, judged),
+        truth=seen_by(judges, split["test"].x, judged),
         shares={label: int(counts[label]) for label in np.unique(labels).tolist()},
         seconds=seconds,
     )
+
+
+def fit_look(
+    split: Mapping[str, Labelled], effort: Effort, seed: int, *, width: int = 32, progress: bool | None = None
+) -> tuple[Any, float]:
+    """Return the classifier that ratios look through, None if there are no labels, and its CPU seconds."""
+    begun = process_time()
+    if split["features"].label is None:
+        return None, 0.0
+    look = _classifier(effort, split["features"], derived(seed, "features"), progress, width=width, features=128)
+    return look, process_time() - begun
+
+
+def find_judges(
+    split: Mapping[str, Labelled],
+    effort: Effort,
+    seed: int,
+    *,
+    judged: int,
+    second: str = "efficientnet_lite0",
+    progress: bool | None = None,
+) -> dict[str, Callable[[Any], Floats]]:
+    """Return the judges, each a function from images to features: a classifier of its own, and the second one."""
+    judges: dict[str, Callable[[Any], Floats]] = {}
+    if split["judge"].label is not None:
+        judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, width=16, features=64)
+        judges["classifier"] = partial(see, judge.features)
+    if judged:
+        components = None if second == "inception_v3" else _COMPONENTS
+        judges[second] = _Extracted(second, split["judge"].x[:judged], components, progress)
+    if not judges:
+        raise InputError("without labels the second judge is the only one: judged must be at least 1")
+    return judges
+
+
+def seen_by(judges: Mapping[str, Callable[[Any], Floats]], images: Any, judged: int) -> dict[str, Floats]:
+    """Return the features of images for each judge; the second one looks at the first `judged`."""
+    return {key: look(images if key == "classifier" else images[:judged]) for key, look in judges.items()}
 
 
 def fit_ratios(
@@ -247,6 +277,38 @@ def _can(scores: Floats, budget: float, labels: Any, shares: Any) -> bool:
     return True
 
 
+def neighbour_cells(subject: Subject, scores: Floats, rates: Sequence[float], constant: str, n: int) -> dict[str, Any]:
+    """Return precision and recall, k = 5, of every rule and rate, of n proposals and real images.
+
+    Each is a list: value, change, standard error of the change. Recall compares at equal n, which is under "size".
+    """
+    judge = next(iter(subject.spread))
+    n = min(n, len(subject.spread[judge]))
+    labels = None if constant == "global" else subject.labels[:n]
+    found = weightings(scores[:n], (1, *(1 / rate for rate in rates)), ("obrs", "drs"), labels)
+    size = int(min(rates) * n)
+    real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
+    around = Neighbourhood.of(real=real, fake=fake, k=5, size=size, groups=20)
+    curve = around.curve(found.weights, size=size, draws=4, without=found.without)
+    out: dict[str, Any] = {}
+    for line, (rule, budget) in enumerate(found.keys):
+        metrics = {metric: getattr(curve, metric) for metric in ("precision", "recall")}
+        out[f"{rule} {budget:g}"] = {
+            metric: [float(one.value[line]), *_change(one, line)] for metric, one in metrics.items()
+        }
+    return out | {"size": size}
+
+
+def sheet(subject: Subject, scores: Floats, constant: str, n: int) -> dict[str, Any]:
+    """Return the first n proposals of the pool as text, and which of them are kept at one half."""
+    if constant == "global":
+        log_a = Budgeted.fit(scores, 2.0)(scores[:n])
+    else:
+        log_a = Grouped.fit(scores, 2.0, subject.labels)(scores[:n], subject.labels[:n])
+    kept = accept(log_a, np.arange(n), seed=1)
+    return {"shape": list(subject.pool.shape[1:]), "sheet": as_text(subject.pool[:n]), "kept": kept.tolist()}
+
+
 class _Gan:
     """A committed GAN as a source of proposals with labels."""
 
@@ -330,13 +392,15 @@ class _Extracted:
 def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None, *, width: int, features: int) -> Any:
     with own_noise() as reseed:
         reseed(seed)
-        net = small_classifier(part.x.shape[2], width=width, features=features)
+        _, channels, size, _ = part.x.shape
+        net = small_classifier(size, channels, int(part.label.max()) + 1, width=width, features=features)
     epochs = effort.epochs * (10 if len(part.x) < 1000 else 1)
     return fit_classifier(part.x, part.label, network=net, epochs=epochs, seed=seed, progress=progress)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _seen(features: Callable[[Any], Any], x: Any) -> Floats:
+def see(features: Callable[[Any], Any], x: Any) -> Floats:
+    """Return the features of images, block by block."""
     return np.asarray(torch.cat([features(block) for block in torch.as_tensor(x).split(_BLOCK)]).numpy())
 
 

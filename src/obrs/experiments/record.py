@@ -132,6 +132,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self._record.rows)
 
+    @property
+    def path(self) -> Path | None:
+        """The file of the unfinished record; what is slow to make again may lie beside it. None if it is in memory."""
+        return None if self._path is None else Path(self._path)
+
     def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
         """Go through the items whose row is missing, with a bar."""
         with bar(self._record.experiment, len(items), self.progress) as tell:

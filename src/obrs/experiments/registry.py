@@ -132,6 +132,12 @@ _ALL = (
         "20 min",
     ),
     Entry(
+        "table-diffusion",
+        "Table 3",
+        "a diffusion model of clothes: OBRS and DRS at every acceptance rate, and rejecting previews early",
+        "15 min",
+    ),
+    Entry(
         "ratio-evidence",
         BEYOND,
         "digits and clothes: which ratio and which constants pay, by two judges that never saw them",

@@ -11,6 +11,7 @@ from ..errors import InputError
 from .classifier import small_classifier
 from .conv import ConvCritic, ConvGenerator
 from .mlp import mlp, mlp_critic, mlp_generator
+from .unet import UNet
 
 __all__ = ["NETWORKS", "build"]
 
@@ -21,6 +22,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "conv_generator": ConvGenerator,
     "conv_critic": ConvCritic,
     "small_classifier": small_classifier,
+    "unet": UNet,
 }
 """Functions and classes that make networks, by the name in their `spec`."""
 

@@ -1,0 +1,158 @@
+"""Rejection in stages: what is kept, what it costs, what is left, and where it is as exact as OBRS."""
+
+from math import log
+
+import numpy as np
+import pytest
+
+from obrs import Budgeted, Grouped, Profile, accept, normals
+from obrs.errors import BudgetError, InputError
+from obrs.stages import Stages, plan_stages
+
+N = 20_000
+Z = normals(range(N), 3, seed=5)
+EARLY = 0.7 * Z[:, 0] - 0.245  # log-ratios of mean ratio 1: log-normal
+FINAL = EARLY + 0.3 * Z[:, 1] - 0.045
+LOOKS = [EARLY, FINAL]
+
+
+def test_with_the_same_ratio_in_both_stages_it_is_obrs_at_the_product_of_the_budgets():
+    stages = Stages.fit([FINAL, FINAL], [1.5, 2.0])
+    np.testing.assert_allclose(stages([FINAL, FINAL]), Budgeted.fit(FINAL, 3.0)(FINAL), atol=1e-10)
+    assert stages.rates == pytest.approx((1 / 1.5, 1 / 3))
+
+
+def test_a_first_stage_that_keeps_all_changes_nothing():
+    stages = Stages.fit(LOOKS, [1.0, 2.0])
+    np.testing.assert_allclose(stages(LOOKS), Budgeted.fit(FINAL, 2.0)(FINAL), atol=1e-10)
+
+
+def test_the_second_constant_is_the_root_of_its_equation():
+    """E[min(c r, a1)] = 1/(K1 K2), by bisection of that sum itself."""
+    stages = Stages.fit(LOOKS, [1.4, 1.8])
+    first = np.exp(stages([EARLY]))
+    low, high = 1e-9, 1e9
+    for _ in range(200):
+        c = (low * high) ** 0.5
+        low, high = (c, high) if np.minimum(c * np.exp(FINAL), first).mean() < 1 / (1.4 * 1.8) else (low, c)
+    assert stages.log_c[1][0] == pytest.approx(log(c), abs=1e-9)
+
+
+def test_two_stages_compose_to_the_law_of_obrs_where_the_first_is_not_too_strict():
+    """Four values, all by hand: q = 1/4 each, p = (3, .6, .3, .1)/4, a1 = (1, .75, .375, .375)."""
+    early, final = np.log([2.0, 1.0, 0.5, 0.5]), np.log([3.0, 0.6, 0.3, 0.1])
+    stages = Stages.fit([early, final], [1.6, 1.25])  # E[min(c r, a1)] = .5 at c = 1
+    ids = np.arange(200_000)
+    which = ids % 4
+    goes_on = accept(stages([early[which]]), ids, seed=3)
+    kept = accept(stages([early[which], final[which]]), ids, seed=3)
+    assert not np.any(kept & ~goes_on)
+    share = np.bincount(which[kept], minlength=4) / kept.sum()
+    error = np.sqrt(share * (1 - share) / kept.sum())
+    obrs = np.minimum(np.exp(final) * 1.0, 1.0)  # OBRS at K = 2: c = 1
+    assert np.exp(Budgeted.fit(final, 2.0)(final)) == pytest.approx(obrs)
+    assert np.all(np.abs(share - obrs / obrs.sum()) < 4 * error)
+    assert goes_on.mean() == pytest.approx(1 / 1.6, abs=4 * (0.24 / len(ids)) ** 0.5)
+
+
+def test_weights_that_are_left_make_averages_right_even_if_the_early_ratio_is_nonsense():
+    """The first stage sees noise alone, and wrongly; the sum of kept weights is still that of all ratios."""
+    nonsense = 2 * Z[:, 2]
+    looks = [nonsense, FINAL]
+    stages = Stages.fit(looks, [1.5, 1.5])
+    kept = accept(stages(looks), np.arange(N), seed=1)
+    weight = np.where(kept, np.exp(stages.log_weight(looks)), 0.0)
+    for g in (np.ones(N), Z[:, 0], Z[:, 1] ** 2):
+        terms = weight * g - np.exp(FINAL) * g
+        assert abs(terms.mean()) < 4 * terms.std() / np.sqrt(N)
+
+
+def test_where_a_first_stage_is_lenient_the_weight_is_constant():
+    stages = Stages.fit(LOOKS, [1.2, 2.0])
+    c, first = np.exp(stages.log_c[1][0]), np.exp(stages([EARLY]))
+    lenient = c * np.exp(FINAL) <= first
+    assert 0.5 < lenient.mean() < 1
+    np.testing.assert_allclose(np.exp(stages.log_weight(LOOKS))[lenient], 1 / c)
+    np.testing.assert_allclose(np.exp(stages.log_weight(LOOKS))[~lenient], (np.exp(FINAL) / first)[~lenient])
+
+
+def test_the_cost_is_what_a_run_pays():
+    stages = Stages.fit([Z[:, 2], *LOOKS], [1.1, 1.3, 1.5])
+    spent = kept = 0.0
+    ids = np.arange(N)
+    for share, looks in ((0.3, [Z[:, 2]]), (0.7 - 0.3, [Z[:, 2], EARLY]), (1 - 0.7, [Z[:, 2], EARLY, FINAL])):
+        spent += share * len(ids)
+        ids = ids[accept(stages([x[ids] for x in looks]), ids, seed=2)]
+        kept = len(ids)
+    assert spent / kept == pytest.approx(stages.cost([0.3, 0.7]), rel=4 / np.sqrt(kept))
+
+
+@pytest.mark.parametrize("key", ["kl", "chi2", "tv"])
+def test_what_is_left_after_one_stage_is_what_the_profile_says(key):
+    assert Stages.fit([FINAL], [2.5]).left([FINAL], key) == pytest.approx(Profile(FINAL).divergence(key, 2.5))
+
+
+def test_with_groups_every_group_keeps_its_rate_and_one_stage_is_the_grouped_rule():
+    groups = np.where(Z[:, 2] > 0.3, "cat", "dog")
+    stages = Stages.fit(LOOKS, [1.3, 2.0], groups=groups)
+    a = np.exp(stages(LOOKS, groups))
+    for label in ("cat", "dog"):
+        assert a[groups == label].mean() == pytest.approx(1 / 2.6)
+    alone = Stages.fit([FINAL], [2.0], groups=groups)
+    np.testing.assert_allclose(alone([FINAL], groups), Grouped.fit(FINAL, 2.0, groups)(FINAL, groups), atol=1e-10)
+    inner = [Stages.fit([FINAL[groups == g]], [2.0]).left([FINAL[groups == g]]) for g in ("cat", "dog")]
+    share = np.mean(groups == "cat")
+    assert alone.left([FINAL], "kl", groups) == pytest.approx(share * inner[0] + (1 - share) * inner[1])
+
+
+def test_a_plan_spends_what_it_may_and_leaves_no_more_than_the_end_alone():
+    for cost in (1.2, 2.0, 4.0):
+        stages = plan_stages(LOOKS, [0.7], cost)
+        assert stages.cost([0.7]) == pytest.approx(cost)
+        assert stages.budgets[0] > 1
+        assert stages.left(LOOKS) < Profile(FINAL).divergence("kl", cost)
+    three = plan_stages([0.3 * Z[:, 0], *LOOKS], [0.4, 0.7], 2.0)
+    assert three.cost([0.4, 0.7]) == pytest.approx(2.0)
+    assert three.left([0.3 * Z[:, 0], *LOOKS]) <= Stages.fit([FINAL], [2.0]).left([FINAL]) + 1e-12
+
+
+def test_a_plan_does_not_use_an_early_look_that_sees_nothing():
+    assert plan_stages([Z[:, 2], FINAL], [0.7], 2.0).budgets == pytest.approx((1.0, 2.0))
+
+
+def test_what_has_no_ratio_is_never_kept():
+    early, final = np.log([1.0, 1.0, 1.0, 1e-300]), np.array([0.0, 0.5, -np.inf, 0.0])
+    stages = Stages.fit([early, final], [1.0, 1.5])
+    assert np.exp(stages([early, final]))[2] == 0
+    assert stages.log_weight([early, final])[2] == -np.inf
+    none = np.array([-np.inf, 0.0, 0.0, 0.0])
+    assert np.exp(Stages.fit([none, early], [2.0, 1.0])([none, early]))[0] == 0
+
+
+def test_tensors_come_back_as_tensors():
+    torch = pytest.importorskip("torch")
+    looks = [torch.from_numpy(x) for x in LOOKS]
+    stages = Stages.fit(looks, [1.3, 1.5])
+    found = stages(looks)
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_allclose(found.numpy(), stages(LOOKS))
+
+
+def test_bad_input_is_one_line():
+    with pytest.raises(InputError, match="each stage needs a budget: got 2 log-ratios and 1 budgets"):
+        Stages.fit(LOOKS, [2.0])
+    with pytest.raises(InputError, match="the same proposals, got the shapes"):
+        Stages.fit([EARLY, FINAL[:10]], [2.0, 1.0])
+    with pytest.raises(BudgetError, match="budget"):
+        Stages.fit(LOOKS, [0.5, 2.0])
+    with pytest.raises(InputError, match="shares must be 1 ascending numbers"):
+        plan_stages(LOOKS, [1.4], 2.0)
+    with pytest.raises(BudgetError, match=r"at least 1, got 0\.5"):
+        plan_stages(LOOKS, [0.7], 0.5)
+    with pytest.raises(InputError, match="2 or 3 stages, got 1"):
+        plan_stages([FINAL], [], 2.0)
+    stages = Stages.fit(LOOKS, [1.3, 1.5])
+    with pytest.raises(InputError, match="there are 2 stages, got log-ratios of 3"):
+        stages([*LOOKS, FINAL])
+    with pytest.raises(InputError, match="fitted without groups"):
+        stages(LOOKS, np.zeros(N))
