@@ -1,14 +1,13 @@
 """Figure 1: the loss after rejection around a trained GAN of digits, over two random directions of its weights.
 
-The generator has three linear layers. Its weights are moved along two directions that are filter-normalised, and at each
-point of a grid a critic is fitted: the GAN divergence between real digits and what OBRS keeps is measured with it for
-every budget, on samples that it has not seen. 2 log 2 is the ceiling: there the two never meet. A landscape at the
+The generator has three linear layers. Its weights are moved along two directions, which are filter-normalised, and at
+each point of a grid a critic is fitted. With it the GAN divergence between real digits and what OBRS keeps is measured
+for every budget, on samples that it has not seen. 2 log 2 is the ceiling: there the two never meet. A landscape at the
 ceiling says nothing, so a run stops if its middle is close to it.
 
-The paper's critic sees pixels. On pixels a critic tells nearly all images of this generator from real ones. Here it
-sees principal components of real images: a few, in which the two are close, and more, in which they are not. What is
-measured is a lower bound, `landscape` says of what. At two points of each generator it is measured again with many times
-the effort, to see how far below the divergence it may be.
+The paper's critic sees pixels. Here it sees principal components of real images: a few, in which generator and data are
+close, and more, in which they are not. What is measured is a lower bound, see `landscape`. At two points of each
+generator it is measured again with many times the effort, which shows how loose it is.
 
 `paper` has one generator, pixels, and the critic of the paper: three linear layers. The paper says neither how fine its
 grid is nor how far it reaches.
@@ -58,14 +57,14 @@ class Config:
         components: How many principal components a critic sees, one landscape for each number; 0 for the pixels.
         samples: Fakes that a critic is fitted on, and as many again to measure with; real images at most as many.
         steps: Updates of a critic.
-        thorough: How many times the fakes and steps at two points of each generator that are measured again; 1 for none.
+        thorough: At two points of each generator, fit again with so many times the fakes and steps; 1 for none.
         shown: Images of each sheet.
     """
 
     generators: tuple[str, ...] = ("mnist_plain-0", "mnist_plain-1")
     home: str = ""
     budgets: tuple[float, ...] = (1.0, 2.0, 5.0)
-    pairs: int = 3
+    pairs: int = 2
     cells: int = 11
     reach: float = 0.5
     components: tuple[int, ...] = (4, 16)
@@ -78,7 +77,7 @@ class Config:
         for k in self.budgets:
             check_budget(k)
         if not self.generators or not self.components or list(self.budgets[:1]) != [1]:
-            raise InputError("figure-landscape needs a generator, a number of components, and budgets that begin with 1")
+            raise InputError("figure-landscape needs a generator, a number of components, and budgets from 1 on")
         for name in ("pairs", "samples", "steps", "thorough", "shown"):
             check_count(getattr(self, name), name)
         for number in self.components:
@@ -143,13 +142,12 @@ def _axis(config: Config) -> list[float]:
 
 
 class _Subject(NamedTuple):
-    """A generator, and the real images that it is compared with: for the fit, to measure with, and as components."""
+    """A generator, its seed, what critics see of an image, and what they see of real ones: for the fit, to measure."""
 
     generator: Any
-    fit: Any
-    test: Any
-    views: list[Any]
     seed: int
+    views: list[Any]
+    real: list[tuple[Any, Any]]
 
     def fakes(self, config: Config, pair: int, x: float, y: float, again: int = 0, times: int = 1) -> tuple[Any, Any]:
         """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
@@ -178,15 +176,16 @@ def _subject(config: Config, generator: str) -> _Subject:
     name, _, seed = generator.rpartition("-")
     network = load_generator(name, int(seed), config.home)
     split = parts(name if config.home or name not in SETTINGS else SETTINGS[name].data, config.home)
-    made = tuple(network.spec.get("dim", ()))
-    if made != split["test"].x.shape[1:]:
+    spec, shape = network.spec, list(split["test"].x.shape[1:])
+    if (spec["name"], spec.get("dim")) != ("mlp_generator", shape):
         raise InputError(
-            f"{generator} must be an mlp_generator of images of shape {split['test'].x.shape[1:]}, as its data are; got "
-            f"a {network.spec['name']} of {made}"
+            f"{generator} must be an mlp_generator of images of shape {shape}, as its data are; it is a {spec['name']} "
+            f"of {spec.get('dim', 'other images')}"
         )
     look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
     views = [Components.of(look, number) if number else lambda x: x for number in config.components]
-    return _Subject(network, fit[: config.samples], test[: config.samples], views, int(seed))
+    real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]
+    return _Subject(network, int(seed), views, real)
 
 
 def _measured(config: Config, subject: _Subject, images: tuple[Any, Any], *, again: int = 0, times: int = 1) -> Any:
@@ -194,8 +193,8 @@ def _measured(config: Config, subject: _Subject, images: tuple[Any, Any], *, aga
     from .landscape import Sets, left
 
     found = []
-    for see in subject.views:
-        sets = Sets(see(subject.fit), see(images[0]), see(subject.test), see(images[1]))
+    for see, (fit, test) in zip(subject.views, subject.real, strict=True):
+        sets = Sets(fit, see(images[0]), test, see(images[1]))
         found.append(left(sets, config.budgets, steps=times * config.steps, seed=again))
     return np.asarray(found)
 
@@ -241,10 +240,10 @@ def _sheets(config: Config, generator: str, surface: Floats) -> dict[str, Any]:
 
     subject, axis = _subject(config, generator), _axis(config)
     line, cell = np.unravel_index(int(surface.argmax()), surface.shape)
-    see, found = subject.views[-1], {}
+    see, real, found = subject.views[-1], subject.real[-1][0], {}
     for name, x, y in (("middle", 0.0, 0.0), ("worst", axis[cell], axis[line])):
         fit_fake, fake = subject.fakes(config, 0, x, y)
-        fitted = fit_ratio(see(subject.fit), see(fit_fake), steps=config.steps, seed=0)
+        fitted = fit_ratio(real, see(fit_fake), steps=config.steps, seed=0)
         scores = fitted(see(fake)).double().numpy()
         kept = accept(Budgeted.fit(scores, _SHOWN)(scores[: config.shown]), np.arange(config.shown), seed=1)
         found[name] = {"x": x, "y": y, "sheet": as_text(fake[: config.shown]), "kept": kept.tolist()}
@@ -380,8 +379,8 @@ def plot(record: Record) -> Any:
     for view, axes in enumerate(panels[2:]):
         _draw_slopes(axes, record, view)
     said = (
-        f"GAN divergence between real digits and what OBRS keeps (2 log 2 = {CEILING:.2f} at most), {first} moved along "
-        f"two random directions; sheets: kept (green) and rejected (red) at K = {_SHOWN:g}. Right: slope of every "
+        f"GAN divergence between real digits and what OBRS keeps (2 log 2 = {CEILING:.2f} at most), {first} moved "
+        f"along two random directions; sheets: kept (green) and rejected (red) at K = {_SHOWN:g}. Right: slope of every "
         "landscape over its slope at K = 1; dotted: the same for its mean."
     )
     caption(drawn, record.experiment, said)
@@ -392,7 +391,9 @@ def _draw_surface(axes: Any, axis: Floats, surface: Floats) -> None:
     x, y = np.meshgrid(axis, axis)
     levels = np.linspace(0, CEILING, 15)
     axes.contourf(x, y, surface, levels=levels, zdir="z", offset=-0.9, cmap="cividis")
-    axes.plot_surface(x, y, surface, cmap="cividis", vmin=0, vmax=CEILING, rstride=1, cstride=1, lw=0.2, edgecolor="0.3")
+    axes.plot_surface(
+        x, y, surface, cmap="cividis", vmin=0, vmax=CEILING, rstride=1, cstride=1, lw=0.2, edgecolor="0.3"
+    )
     axes.set(zlim=(-0.9, CEILING), zticks=[0, 0.5, 1], xlabel="x", ylabel="y", box_aspect=(1, 1, 0.9))
     axes.view_init(24, -58)
     axes.tick_params(labelsize=7, pad=0)
