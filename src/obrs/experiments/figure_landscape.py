@@ -183,9 +183,13 @@ def _subject(config: Config, generator: str) -> _Subject:
             f"of {spec.get('dim', 'other images')}"
         )
     look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
-    views = [Components.of(look, number) if number else lambda x: x for number in config.components]
+    views: list[Any] = [Components.of(look, number) if number else _as_they_are for number in config.components]
     real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]
     return _Subject(network, int(seed), views, real)
+
+
+def _as_they_are(images: Any) -> Any:
+    return images
 
 
 def _measured(config: Config, subject: _Subject, images: tuple[Any, Any], *, again: int = 0, times: int = 1) -> Any:
@@ -291,7 +295,8 @@ def _surfaces(rows: Any, config: Config, generator: str, pair: int) -> Floats:
 
 def _config(record: Record) -> Config:
     """Return the configuration of a record."""
-    return Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.config.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.config.items()}
+    return Config(**fields)
 
 
 def _landscapes(record: Record) -> dict[tuple[str, int], Floats]:
@@ -380,8 +385,8 @@ def plot(record: Record) -> Any:
         _draw_slopes(axes, record, view)
     said = (
         f"GAN divergence between real digits and what OBRS keeps (2 log 2 = {CEILING:.2f} at most), {first} moved "
-        f"along two random directions; sheets: kept (green) and rejected (red) at K = {_SHOWN:g}. Right: slope of every "
-        "landscape over its slope at K = 1; dotted: the same for its mean."
+        f"along two random directions; sheets: kept (green) and rejected (red) at K = {_SHOWN:g}. Right: slope of "
+        "every landscape over its slope at K = 1; dotted: the same for its mean."
     )
     caption(drawn, record.experiment, said)
     return drawn

@@ -67,12 +67,12 @@ _PLAIN = TrainConfig(
     steps=20_000,
     save_every=1_000,
 )
-_NARROW = {"latent": 16, "generator_width": 64, "critic_width": 64, "steps": 8_000}
+_NARROW = replace(_PLAIN, latent=16, generator_width=64, critic_width=64, steps=8_000)
 SETTINGS = {
     "digits": replace(_HINGE, data="digits"),
     "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
     "mnist_plain": replace(_PLAIN, data="mnist"),
-    "digits_plain": replace(_PLAIN, data="digits", **_NARROW),
+    "digits_plain": replace(_NARROW, data="digits"),
 }
 """How each generator is trained, by name; the digits are also for the smoke presets."""
 
