@@ -1,7 +1,7 @@
-"""The generators of the image experiments: conditional hinge GANs, each trained on a part of the data of its own.
+"""The generators of the image experiments: conditional hinge GANs, and plain ones, each trained on a part of the data.
 
-`python -m obrs.experiments.image_gans fashion_mnist 0 FOLDER` trains one again, and writes the two files that are
-committed, of the generator and of the critic.
+`python -m obrs.experiments.image_gans fashion_mnist 0 FOLDER` trains one again, and writes two files, of the generator
+and of the critic. Both are committed; of `mnist_plain` and `digits_plain`, the GANs of the landscape, the generator is.
 """
 
 import sys
@@ -24,13 +24,14 @@ from ..models.registry import build
 from ..training.config import TrainConfig
 from ..training.loop import train
 
-__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "parts", "train_gan"]
+__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
 
 HOME = Path(__file__).parent / "weights"
 # How many training images each part gets, in this order. The real images of every measurement are the test set.
 PARTS = {
     "digits": {"generator": 700, "ratio": 400, "features": 200, "judge": 200},
     "fashion_mnist": {"generator": 30_000, "ratio": 14_000, "features": 8_000, "judge": 8_000},
+    "mnist": {"generator": 40_000, "ratio": 12_000, "features": 8_000},
 }
 _HINGE = TrainConfig(
     network="conv",
@@ -49,7 +50,31 @@ _HINGE = TrainConfig(
     steps=5_000,
     save_every=1_000,
 )
-SETTINGS = {"digits": _HINGE, "fashion_mnist": replace(_HINGE, steps=8_000)}
+# Three linear layers in each network, as in the landscape of the paper, which says no more about them.
+_PLAIN = TrainConfig(
+    network="mlp",
+    latent=64,
+    generator_width=256,
+    critic_width=256,
+    layers=2,
+    activation="leaky_relu",
+    generator_loss="non_saturating",
+    batch_size=128,
+    generator_lr=2e-4,
+    critic_lr=2e-4,
+    ema_decay=0.999,
+    ema_start=2_000,
+    steps=20_000,
+    save_every=1_000,
+)
+_NARROW = replace(_PLAIN, latent=16, generator_width=64, critic_width=64, steps=8_000)
+SETTINGS = {
+    "digits": replace(_HINGE, data="digits"),
+    "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
+    "mnist_plain": replace(_PLAIN, data="mnist"),
+    "digits_plain": replace(_NARROW, data="digits"),
+}
+"""How each generator is trained, by name; the digits are also for the smoke presets."""
 
 
 class Labelled(NamedTuple):
@@ -122,28 +147,38 @@ def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Label
 
 def train_gan(name: str, seed: int, out: Path) -> Path:
     """Train one generator, resumable in `out`, write its networks there, and return that folder."""
-    mine, run = parts(name)["generator"], out / f"{name}-{seed}"
-    config = replace(SETTINGS[name], seed=check_count(seed, "seed", least=0))
-    done = train(config, data=mine.x, labels=mine.label, out=run, resume=(run / "config.json").exists())
+    config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
+    mine, run = parts(config.data)["generator"], out / f"{name}-{seed}"
+    labels = mine.label if config.classes else None
+    done = train(config, data=mine.x, labels=labels, out=run, resume=(run / "config.json").exists())
     assert done.ema is not None, "the settings have a moving average"
     for part, network in (("generator", done.ema), ("critic", done.critic)):
-        facts = {"spec": network.spec, "data": name, "seed": seed, "steps": config.steps}
+        facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}
         write_tensors(out / f"{name}-{seed}-{part}.safetensors", network.state_dict(), facts)
     return out
 
 
 def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
     """Return a generator that is committed, or is in the folder `home`, with its critic, in evaluation mode."""
-    networks, folder = {}, Path(home) if home else HOME
-    for part in ("generator", "critic"):
-        path = folder / f"{name}-{seed}-{part}.safetensors"
-        if not path.exists():
-            known = ", ".join(sorted(file.stem for file in folder.glob("*-generator.safetensors"))) or "none"
-            raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}")
-        tensors, facts = read_tensors(path, f"a {part} of the image experiments")
-        networks[part] = build(facts["spec"]).eval().requires_grad_(False)
-        fill_module(networks[part], tensors, part, path)
-    return ImageGan(networks["generator"], networks["critic"], networks["generator"].classes)
+    generator, critic = (_load(part, name, seed, home) for part in ("generator", "critic"))
+    return ImageGan(generator, critic, generator.classes)
+
+
+def load_generator(name: str, seed: int = 0, home: str = "") -> Any:
+    """Return a generator as `load_gan` does, without a critic."""
+    return _load("generator", name, seed, home)
+
+
+def _load(part: str, name: str, seed: int, home: str) -> Any:
+    folder = Path(home) if home else HOME
+    path = folder / f"{name}-{seed}-{part}.safetensors"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in folder.glob(f"*-{part}.safetensors"))) or "none"
+        raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}")
+    tensors, facts = read_tensors(path, f"a {part} of the image experiments")
+    network = build(facts["spec"]).eval().requires_grad_(False)
+    fill_module(network, tensors, part, path)
+    return network
 
 
 if __name__ == "__main__":

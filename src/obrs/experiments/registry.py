@@ -60,6 +60,12 @@ class Entry:
 
 _ALL = (
     Entry(
+        "figure-landscape",
+        "Figure 1",
+        "a GAN of digits: the loss after rejection over two random directions of its weights, and how flat it is",
+        "35 min",
+    ),
+    Entry(
         "figure-1d",
         "Figure 2",
         "one dimension: what unbudgeted rejection, DRS and OBRS keep, and their precision and recall",

@@ -141,7 +141,7 @@ PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
 
 
 class _Eyes(NamedTuple):
-    """What looks at all models: the parts of the data, the classifier of the ratios, the judges, and their real side."""
+    """What looks at all models: parts of the data, the classifier of the ratios, the judges, and their real side."""
 
     split: dict[str, Any]
     look: Any
