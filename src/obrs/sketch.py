@@ -353,6 +353,15 @@ class SketchCut:
         level: Of the finer bins of `zoom`.
         last: Where the key `sure` itself is tied, the last id that is kept with it.
         spare: Where even that id is repeated, how many of its rows are kept; -1 for all.
+
+    Example:
+        >>> x, ids = np.random.default_rng(0).normal(size=10_000), np.arange(10_000)
+        >>> cut = Sketch().add(x, ids).solve(n=2500)
+        >>> bool(np.all(cut.keep(ids, x) >= 0)), cut.exact
+        (False, False)
+        >>> exact = cut.finish(cut.judge(ids, x).open)
+        >>> int(np.sum(exact.keep(ids, x))), exact.exact
+        (2500, True)
     """
 
     rows: int
