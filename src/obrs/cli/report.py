@@ -15,7 +15,6 @@ from .app import app
 from .columns import (
     Beta,
     Column,
-    File,
     Format,
     Logit,
     LogRatio,
@@ -27,19 +26,22 @@ from .columns import (
     log_ratios,
     short,
 )
-from .groups import GroupColumn
+from .groups import GroupColumns
 
 if TYPE_CHECKING:
     from ..scores import Table
 
 __all__ = ["report"]
 
+_File = Annotated[
+    str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is standard input.")
+]
 _SHOW = "The column to show of each sample: texts, or paths of images, which begin at the folder of FILE."
 
 
 @app.command()
 def report(
-    file: File,
+    file: _File,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")],
     column: Column = None,
     log_ratio: LogRatio = False,
@@ -48,7 +50,7 @@ def report(
     reward: Reward = False,
     beta: Beta = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help=_SHOW)] = None,
-    group: GroupColumn = None,
+    group: GroupColumns = None,
     real: Annotated[
         str | None, typer.Option(metavar="FILE", help="Scores of real samples: shows what the doctor finds.")
     ] = None,
@@ -75,7 +77,7 @@ def report(
     table = scores.read_table(file, format)
     name, kind, values = log_ratios(table, column, given, beta)
     items = None if show is None else table[show]
-    labels = None if group is None else _labels(table, group)
+    labels = _labels(table, group) if group else None
     source = about(table, lambda: of_log_ratio(values, items, seed))
     checked = None if real is None else _real(real, name, kind)
     facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
@@ -113,7 +115,7 @@ def _file_of(folder: Path) -> str:
     return str(found[0])
 
 
-def _labels(table: "Table", group: str) -> Numbers:
+def _labels(table: "Table", group: list[str]) -> Numbers:
     from .. import scores
 
     codes, names = scores.labels(table, group)
@@ -132,7 +134,7 @@ def _real(file: str, column: str, kind: str) -> Numbers:
 
 
 def _code(
-    file: str, name: str, kind: str, beta: float | None, group: str | None, seed: int
+    file: str, name: str, kind: str, beta: float | None, group: list[str] | None, seed: int
 ) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands: commands, and Python that keeps the same rows."""
     suffix = "csv" if file == "-" else os.path.splitext(file)[1].removeprefix(".")
@@ -143,8 +145,9 @@ def _code(
     blocks = [
         ("command line: exactly 1 row in K, by the same probabilities", [f"obrs select {options} --budget ", rest])
     ]
-    if group is not None:
-        each = f"obrs select {options} --group {quote(group)} --budget "
+    if group:
+        by = " ".join(f"--group {quote(column)}" for column in group)
+        each = f"obrs select {options} {by} --budget "
         blocks.append(("command line, with one constant per group", [each, rest]))
     read = f"obrs.scores.column(obrs.scores.read_table({file!r}), {name!r})"
     if kind != "log_ratio":
