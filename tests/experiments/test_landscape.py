@@ -121,8 +121,10 @@ def test_components_are_those_of_numpy_on_other_images_than_they_were_found_on()
 def test_flatness_of_a_plane_and_of_a_bowl():
     x, y = np.meshgrid(*[np.linspace(-0.5, 0.5, 101)] * 2)
     plane = figure.flatness(0.2 + 3 * x - 4 * y, 0.01)
-    assert plane == pytest.approx((0.2, 0.2, 5.0, 0.0), abs=1e-9)
+    assert plane == pytest.approx((0.2, 0.2, 5.0, 0.0, 1), abs=1e-9)  # its lowest corner
     bowl = figure.flatness(x**2 + y**2, 0.01)
+    assert bowl.minima == 1
+    assert figure.flatness(np.cos(4 * np.pi * x) + y**2, 0.01).minima == 2
     assert bowl.rise == pytest.approx(1 / 6, rel=0.03)
     assert bowl.slope == pytest.approx(2 * 0.3826, rel=0.03)  # the mean distance from the middle of a unit square
 
@@ -152,7 +154,7 @@ def test_a_generator_at_the_ceiling_is_a_loud_failure(generator, tmp_path):
     images = np.sign(noise.normal(size=(1300, 1, 28, 28))).astype(np.float32)  # black and white; the generator is grey
     images[:, :, :14] = np.sign(noise.normal(size=(1300, 1, 1, 1)))
     config = replace(SMOKE, generators=("own-0",), home=in_folder(tmp_path, generator, images), steps=150)
-    said = r"^own-0 itself has a divergence of 1\.3\d+ on 4 principal components, at the ceiling 1\.386: .* train it"
+    said = r"^own-0 itself has a divergence of 1\.3\d+ on 4 components, at the ceiling 1\.386: .* train it"
     with pytest.raises(ObrsError, match=said):
         run(config)
 

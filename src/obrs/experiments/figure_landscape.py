@@ -262,12 +262,14 @@ class Flatness(NamedTuple):
         mean: Its mean over the grid.
         slope: The mean norm of its gradient over the grid, by central differences.
         rise: How far it is above its middle, on average.
+        minima: How many points are below all their neighbours, up to eight of them.
     """
 
     middle: float
     mean: float
     slope: float
     rise: float
+    minima: int
 
 
 def flatness(surface: Floats, step: float) -> Flatness:
@@ -284,7 +286,10 @@ def flatness(surface: Floats, step: float) -> Flatness:
     """
     down, right = np.gradient(surface, step)
     middle, mean = float(surface[len(surface) // 2, len(surface) // 2]), float(surface.mean())
-    return Flatness(middle, mean, float(np.hypot(down, right).mean()), mean - middle)
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(surface, 1, constant_values=np.inf), (3, 3))
+    others = np.delete(around.reshape(*surface.shape, 9), 4, axis=2)
+    minima = int(np.sum(surface < others.min(axis=2)))
+    return Flatness(middle, mean, float(np.hypot(down, right).mean()), mean - middle, minima)
 
 
 def _surfaces(rows: Any, config: Config, generator: str, pair: int) -> Floats:
@@ -307,7 +312,7 @@ def _landscapes(record: Record) -> dict[tuple[str, int], Floats]:
 
 
 def _all_flatness(record: Record) -> Floats:
-    """Return the flatness of every landscape: shape (landscapes, views, budgets, 4)."""
+    """Return the flatness of every landscape: shape (landscapes, views, budgets, fields)."""
     config = _config(record)
     step = 2 * config.reach / (config.cells - 1)
     found = [[[flatness(one, step) for one in view] for view in each] for each in _landscapes(record).values()]
@@ -324,7 +329,7 @@ def _noise(record: Record) -> Floats:
 
 
 def _seen(number: int) -> str:
-    return f"{number} principal components" if number else "pixels"
+    return f"{number} components" if number else "pixels"
 
 
 def _cell(values: Floats) -> str:
@@ -350,6 +355,9 @@ def render(record: Record) -> str:
         cells["mean, over that at K = 1"] = cells["mean over the grid"] / cells["mean over the grid"][:, :1]
         for label, values in cells.items():
             lines.append(f"  {label:34}" + "".join(f"{_cell(column):>16}" for column in values.T))
+        low, high = (getattr(found[:, view, :, 4], end)(axis=0) for end in ("min", "max"))
+        counts = [f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in zip(low, high, strict=True)]
+        lines.append(f"  {'local minima':34}" + "".join(f"{count:>16}" for count in counts))
         lines.append(f"  {'noise of a point':34}" + "".join(f"{value:>16.3f}" for value in noise[view]))
         for generator in config.generators:
             row = record[f"{generator}, middle"]
@@ -402,6 +410,7 @@ def _draw_surface(axes: Any, axis: Floats, surface: Floats) -> None:
     axes.set(zlim=(-0.9, CEILING), zticks=[0, 0.5, 1], xlabel="x", ylabel="y", box_aspect=(1, 1, 0.9))
     axes.view_init(24, -58)
     axes.tick_params(labelsize=7, pad=0)
+    axes.xaxis.labelpad = axes.yaxis.labelpad = -4
 
 
 def _draw_slopes(axes: Any, record: Record, view: int) -> None:

@@ -63,7 +63,7 @@ _ALL = (
         "figure-landscape",
         "Figure 1",
         "a GAN of digits: the loss after rejection over two random directions of its weights, and how flat it is",
-        "35 min",
+        "30 min",
     ),
     Entry(
         "figure-1d",
