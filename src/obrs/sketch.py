@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _bins
-from ._arrays import host_view
+from ._arrays import as_floats, host_view
 from ._bins import Bins, Far
-from ._inputs import as_log_ratio, check_budget, check_count, check_ratios, out_of_reach
+from ._inputs import check_budget, check_count, check_ratios, out_of_reach
 from .draws import as_ids, priority_key
 from .errors import BracketError, InputError, InputTypeError
 from .profile import Plan, Profile
@@ -132,7 +132,7 @@ class Sketch:
             seed: Integer with `0 <= seed < 2**64`, the same for all rows.
             cost: What each row costs, shape `(n,)`: whole numbers of at least 0, such as tokens. For all rows or none.
         """
-        x = host_view(as_log_ratio(log_ratio)) if np.size(log_ratio) else np.empty(0)
+        x = host_view(as_floats(log_ratio, "log_ratio"))
         if x is None or x.ndim != 1:
             raise InputError(f"log_ratio must have one axis, that of the rows, got shape {np.shape(log_ratio)}")
         if not x.size:
