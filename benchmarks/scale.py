@@ -1,6 +1,7 @@
 """Measure what it costs to keep a quarter of a folder that is larger than memory.
 
     python benchmarks/scale.py [--out results/bench-scale.json] [--rows 1000000 20000000] [--only pilot sketch]
+    python benchmarks/scale.py --ray 20000000 --out results/bench-scale.json
     python benchmarks/scale.py --plot results/bench-scale.json
 
 Every contestant runs in a process of its own, with one thread. What counts is the CPU time of that process and the
@@ -12,6 +13,9 @@ write, and so the hardest to compare with) and write a quarter of the rows with 
 - pilot, sketch: `obrs.files.select`, with the pilot, and with the pass over all rows that it falls back to.
 - plan: `obrs.files.plan`, which only reads scores.
 - duckdb, polars: the n smallest of a key of the same form, the uniforms being those of their own hash of the id.
+
+`--ray` measures the last pass of `obrs.ray.select`, filter and write, beside Ray's own read, slice and write, on one
+worker: CPU seconds of all processes of Ray, several times in turn, medians.
 """
 
 import argparse
@@ -33,6 +37,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_M
 FILE = 5_000_000  # rows
 GROUP = 1 << 17  # rows, about as many as DuckDB writes
 TARGETS = {"pilot": 2.5, "sketch": 4.5}  # times read-filter-write
+RAY_TARGET = 1.5  # times read-slice-write
 MEMORY = 512  # MB, of ours
 SORTS_UP_TO = 8 << 30  # bytes of address space for those that sort
 
@@ -228,6 +233,64 @@ def constants() -> dict[str, Any]:
     }
 
 
+def family_seconds() -> float:
+    """Return the CPU seconds so far of this process and of all below it, such as the workers of Ray."""
+    parents, seconds = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        process = int(path.parent.name)
+        parents[process] = int(fields[1])
+        seconds[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def is_mine(process: int) -> bool:
+        while process not in (0, os.getpid()):
+            process = parents.get(process, 0)
+        return process != 0
+
+    return sum(seconds[process] for process in list(parents) if is_mine(process))
+
+
+def measure_ray(rows: int, repeat: int = 5) -> dict[str, Any]:
+    """Compare the filter pass with a slice, in turn."""
+    import pyarrow as pa
+    import ray
+
+    import obrs
+
+    os.environ |= ONE_THREAD | {"RAY_DATA_DISABLE_PROGRESS_BARS": "1"}
+    times: dict[str, list[float]] = {"slice": [], "filter": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_pool(folder / "pool", rows)
+        ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", object_store_memory=1 << 30)
+
+        def sliced(batch: Any) -> Any:
+            mask = np.zeros(batch.num_rows, bool)
+            mask[::4] = True
+            return batch.filter(pa.array(mask))
+
+        dataset = ray.data.read_parquet(str(folder / "pool"))
+        kept = obrs.ray.select(dataset, n=rows // 4).dataset
+        passes = {
+            "slice": dataset.map_batches(sliced, batch_format="pyarrow", batch_size=None, zero_copy_batch=True),
+            "filter": kept,
+        }
+        for turn in range(repeat + 1):
+            for name, rows_of in passes.items():
+                before = family_seconds()
+                rows_of.write_parquet(str(folder / f"{name}-{turn}"))
+                times[name].append(family_seconds() - before)
+                shutil.rmtree(folder / f"{name}-{turn}")
+        ray.shutdown()
+    slice_, filter_ = (float(np.median(times[name][1:])) for name in ("slice", "filter"))
+    found = {"rows": rows, "slice_seconds": slice_, "filter_seconds": filter_, "times": filter_ / slice_}
+    print(f"ray, {rows:,} rows: filter {filter_:.2f} s, slice {slice_:.2f} s, {found['times']:.2f} times")
+    return {**found, "target": RAY_TARGET, "met": found["times"] <= RAY_TARGET, "turns": repeat}
+
+
 def draw(record: dict[str, Any], path: Path) -> None:
     """Draw cost against rows."""
     from matplotlib.figure import Figure
@@ -258,6 +321,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--plot", type=Path, help="draw this JSON file instead")
+    parser.add_argument("--ray", type=int, metavar="ROWS", help="measure Ray instead, and add that to the JSON file")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
@@ -267,6 +331,12 @@ def main(argv: list[str] | None = None) -> int:
     if args.plot:
         draw(json.loads(args.plot.read_text()), args.plot.with_suffix(".png"))
         return 0
+    if args.ray:
+        found = measure_ray(args.ray)
+        if args.out:
+            record = json.loads(args.out.read_text()) | {"ray": found}
+            args.out.write_text(json.dumps(record, indent=2) + "\n")
+        return int(not found["met"])
     import obrs
 
     rows: list[dict[str, Any]] = []
@@ -275,8 +345,8 @@ def main(argv: list[str] | None = None) -> int:
             rows += measure(size, args.only, Path(folder))
     known = {(row["rows"], row["contestant"]) for row in rows}
     if args.out and args.out.exists():
-        before = json.loads(args.out.read_text())["rows"]
-        rows += [row for row in before if (row["rows"], row["contestant"]) not in known]
+        before = json.loads(args.out.read_text())
+        rows += [row for row in before["rows"] if (row["rows"], row["contestant"]) not in known]
     rows = with_ratios(sorted(rows, key=lambda row: (row["rows"], list(CONTESTANTS).index(row["contestant"]))))
     for row in rows:
         if row["contestant"] in TARGETS and "times" in row:

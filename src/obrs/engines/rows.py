@@ -57,6 +57,7 @@ class Source:
         codec: "gzip", "zstd" or None.
         delimiter: Between the cells of a csv.
         size: Bytes.
+        changed: When it was last written, in nanoseconds.
     """
 
     path: str
@@ -65,6 +66,7 @@ class Source:
     codec: str | None
     delimiter: str
     size: int
+    changed: int
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None) -> 
     format = known or _FORMATS[format or ""]
     if format == "parquet" and codec is not None:
         raise InputError(f"{path}: a parquet file is compressed inside; unpack it first")
-    return Source(path, name, format, codec, delimiter or ("\t" if tab else ","), os.path.getsize(path))
+    facts = os.stat(path)
+    return Source(path, name, format, codec, delimiter or ("\t" if tab else ","), facts.st_size, facts.st_mtime_ns)
 
 
 def columns_of(source: Source) -> dict[str, str]:
