@@ -5,7 +5,7 @@ such a record, without stages: `TrainConfig.stages`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -130,7 +130,7 @@ class TrainConfig:
     save_every: int = 1000
     keep: int = 2
     tensorboard: bool = False
-    stage: tuple[Mapping[str, Any], ...] = ()
+    stage: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
