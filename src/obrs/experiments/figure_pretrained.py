@@ -157,27 +157,10 @@ def _best(config: Config) -> tuple[str, str]:
 
 
 def _neighbours(config: Config, subject: Any, scores: Any, constant: str) -> dict[str, Any]:
-    """Return precision and recall of every rule and budget: value, change and its standard error."""
-    from ..metrics.nearest_neighbours import Neighbourhood
-    from ..metrics.weightings import weightings
+    from .image_ratios import neighbours
 
-    judge = next(iter(subject.spread))
-    n = min(config.neighbours, len(subject.spread[judge]))
-    labels = None if constant == "global" else subject.labels[:n]
-    found = weightings(scores[:n], (1, *(1 / rate for rate in config.rates)), ("obrs", "drs"), labels)
-    size = int(min(config.rates) * n)  # recall compares at equal n
-    real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
-    around = Neighbourhood.of(real=real, fake=fake, k=5, size=size, groups=20)
-    curve = around.curve(found.weights, size=size, draws=4, without=found.without)
-    out: dict[str, Any] = {}
-    for line, (rule, budget) in enumerate(found.keys):
-        cells = {}
-        for metric in ("precision", "recall"):
-            one = getattr(curve, metric)
-            change = one.difference(line, 0)
-            cells[metric] = [float(one.value[line]), change.value, change.standard_error]
-        out[f"{rule} {budget:g}"] = cells
-    return out | {"size": size}
+    budgets = [1 / rate for rate in config.rates]
+    return neighbours(subject, scores, budgets, config.neighbours, by_class=constant != "global")
 
 
 def _drawn(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str, Any]:

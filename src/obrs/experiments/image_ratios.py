@@ -7,7 +7,7 @@ constant, rule and budget is a weighting of one pool, so that they compare with 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import process_time
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from ..errors import BudgetError, InputError
 from ..fitting.seeds import derived, own_noise
 from ..metrics.features import extract
 from ..metrics.frechet_distance import frechet_curve
+from ..metrics.nearest_neighbours import Neighbourhood
 from ..metrics.weightings import weightings
 from ..models.classifier import fit_classifier, small_classifier
 from ..models.mlp import mlp
@@ -30,7 +31,7 @@ from ..ratios.refit import refit
 from .image_gans import ImageGan, Labelled, load_gan, parts
 from .image_names import CONSTANTS, RATIOS
 
-__all__ = ["Effort", "Fitted", "Subject", "distances", "fit_ratios", "prepare"]
+__all__ = ["Effort", "Fitted", "Subject", "distances", "fit_ratios", "neighbours", "prepare", "with_gan"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that are in no pool
@@ -101,6 +102,7 @@ def prepare(
     judged: int,
     second: str = "efficientnet_lite0",
     home: str = "",
+    gan: ImageGan | None = None,
     progress: bool | None = None,
 ) -> Subject:
     """Load or train a generator, fit the classifiers, and make the pool.
@@ -113,6 +115,7 @@ def prepare(
         second: The second judge, a key of `JUDGES`.
         home: A folder with generators and data of your own, see `image_gans`. Without labels there is no classifier,
             and only one judge.
+        gan: A generator to take instead of the one with this name; then the name says which data, and which seed.
         progress: As everywhere.
     """
     kind, _, number = name.rpartition("-")
@@ -123,7 +126,7 @@ def prepare(
     if split["features"].label is not None:
         look = _classifier(effort, split["features"], derived(seed, "features"), progress, features=128)
     seconds = process_time() - begun
-    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed, home))
+    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(gan or load_gan(kind, seed, home))
     images, labels = source.propose(np.arange(pool))
     if images.shape[1:] != split["test"].x.shape[1:]:
         made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
@@ -154,6 +157,14 @@ def prepare(
         shares={label: int(counts[label]) for label in np.unique(labels).tolist()},
         seconds=seconds,
     )
+
+
+def with_gan(subject: Subject, gan: ImageGan) -> Subject:
+    """Return the same judges and data with another generator; the pool is as large."""
+    source = _Gan(gan)
+    images, labels = source.propose(np.arange(len(subject.pool)))
+    spread = {key: see(images[: len(subject.spread[key])]) for key, see in subject.judges.items()}
+    return replace(subject, source=source, pool=images, labels=labels, spread=spread)
 
 
 def fit_ratios(
@@ -227,6 +238,34 @@ def distances(
                 for line, (rule, budget) in enumerate(found.keys)
             }
     return cells
+
+
+def neighbours(subject: Subject, scores: Floats, budgets: Sequence[float], n: int, *, by_class: bool) -> dict[str, Any]:
+    """Return precision and recall of every rule and budget, by the first judge: value, change and its standard error.
+
+    Args:
+        subject: Whose pool is judged.
+        scores: Log-ratios of the pool.
+        budgets: Beside 1.
+        n: How many proposals and real images are looked at.
+        by_class: One constant per class, or one for all.
+    """
+    judge = next(iter(subject.spread))
+    n = min(n, len(subject.spread[judge]))
+    found = weightings(scores[:n], (1, *budgets), ("obrs", "drs"), subject.labels[:n] if by_class else None)
+    size = int(n / max(budgets))  # recall compares at equal n
+    real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
+    around = Neighbourhood.of(real=real, fake=fake, k=5, size=size, groups=20)
+    curve = around.curve(found.weights, size=size, draws=4, without=found.without)
+    out: dict[str, Any] = {}
+    for line, (rule, budget) in enumerate(found.keys):
+        cells = {}
+        for metric in ("precision", "recall"):
+            one = getattr(curve, metric)
+            change = one.difference(line, 0)
+            cells[metric] = [float(one.value[line]), change.value, change.standard_error]
+        out[f"{rule} {budget:g}"] = cells
+    return out | {"size": size}
 
 
 def _change(curve: Any, line: int) -> list[float]:
