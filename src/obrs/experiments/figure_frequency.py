@@ -9,7 +9,7 @@ from typing import Any
 
 from .._inputs import check_count
 from ..errors import InputError
-from .image_training import ImageTraining, compared, finals
+from .image_training import CIFAR, SMALL, ImageTraining, compared, finals, jobs
 from .record import Record, Rows
 from .style import caption, figure, tidy
 
@@ -37,39 +37,8 @@ class Config(ImageTraining):
             raise InputError("figure-frequency needs at least one number of steps")
 
 
-_SMOKE = Config(
-    data="digits",
-    seeds=1,
-    width=8,
-    latent=8,
-    steps=6,
-    batch_size=16,
-    ema_start=0,
-    pool=300,
-    neighbours=200,
-    fakes=300,
-    fit_steps=20,
-    epochs=1,
-    every=(1, 3),
-)
-_PAPER = Config(
-    data="cifar10",
-    home="cifar10",
-    width=96,
-    latent=128,
-    steps=100_000,
-    critic_steps=4,
-    batch_size=50,
-    critic_lr=2e-4,
-    ema_decay=0.9999,
-    ema_start=1000,
-    pool=50_000,
-    neighbours=10_000,
-    judged=10_000,
-    second="inception_v3",
-    fakes=50_000,
-    fit_steps=5000,
-)
+_SMOKE = Config(**SMALL, width=8, latent=8, steps=6, every=(1, 3))
+_PAPER = Config(**CIFAR)
 PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
 
 
@@ -77,9 +46,8 @@ def run(config: Config, rows: Rows) -> None:
     """Train and judge, a row for each number of steps and seed."""
     from .image_training import Judges, follow
 
-    seeds = range(config.seed, config.seed + config.seeds)
     judges = Judges(config, rows.progress)
-    for name, (every, seed) in rows.todo({f"every {n}, seed {s}": (n, s) for s in seeds for n in config.every}):
+    for name, (every, seed) in rows.todo(jobs(config, config.every)):
         ((_, gan, seconds),) = follow(settings(config, every, seed), config)
         found = judges.judge(gan, seed, near=False)
         rows.add(name, {"kind": every, "seed": seed, "cpu_seconds": round(seconds, 2)} | found)
@@ -89,7 +57,7 @@ def settings(config: Config, every: int, seed: int) -> Any:
     """Return the configuration of a training run.
 
     Example:
-        >>> settings(Config(), 100, 0).constant_every
+        >>> settings(Config(data="digits"), 100, 0).constant_every
         100
     """
     from ..training.config import TrainConfig
@@ -132,7 +100,7 @@ def plot(record: Record) -> Any:
         means = [scale * sum(own.values()) / len(own) for own in values.values()]
         axes.plot(list(values), means, "-", color="#0072B2")
         axes.set(xscale="log", xlabel="steps between two solutions for c", ylabel=label)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * scale * max(max(own.values()) for own in values.values()))
         tidy(axes, None)
     caption(drawn, record.experiment, "Each dot is a run, lines are means.")
     return drawn

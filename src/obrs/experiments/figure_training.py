@@ -20,7 +20,7 @@ from typing import Any
 from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError
-from .image_training import ImageTraining, compared, finals
+from .image_training import CIFAR, SMALL, ImageTraining, finals, jobs, table
 from .record import Record, Rows
 from .style import caption, figure, tidy
 
@@ -62,44 +62,8 @@ class Config(ImageTraining):
             raise InputError(f"the critic can be alone for less than half of {self.steps} steps, got {self.alone}")
 
 
-_SMOKE = Config(
-    data="digits",
-    seeds=1,
-    width=8,
-    latent=8,
-    steps=20,
-    batch_size=16,
-    ema_start=0,
-    pool=300,
-    neighbours=200,
-    fakes=300,
-    fit_steps=20,
-    epochs=1,
-    kinds=("hinge", "staged"),
-    points=2,
-    alone=2,
-)
-_PAPER = Config(
-    data="cifar10",
-    home="cifar10",
-    width=96,
-    latent=128,
-    steps=100_000,
-    critic_steps=4,
-    batch_size=50,
-    generator_lr=2e-4,
-    critic_lr=2e-4,
-    ema_decay=0.9999,
-    ema_start=1000,
-    pool=50_000,
-    neighbours=10_000,
-    judged=10_000,
-    second="inception_v3",
-    fakes=50_000,
-    fit_steps=5000,
-    points=20,
-    alone=5000,
-)
+_SMOKE = Config(**SMALL, width=8, latent=8, steps=20, kinds=("hinge", "staged"), points=2, alone=2)
+_PAPER = Config(**CIFAR, points=20, alone=5000)
 PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
 
 
@@ -107,9 +71,8 @@ def run(config: Config, rows: Rows) -> None:
     """Train and judge, a row for each kind and seed; all kinds of a seed before the next seed."""
     from .image_training import Judges, follow
 
-    seeds = range(config.seed, config.seed + config.seeds)
     judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo({f"{k}, seed {s}": (k, s) for s in seeds for k in config.kinds}):
+    for name, (kind, seed) in rows.todo(jobs(config, config.kinds)):
         course: list[list[float]] = []
         found: dict[str, Any] = {}
         for step, gan, seconds in follow(settings(config, kind, seed), config, config.points):
@@ -123,9 +86,10 @@ def settings(config: Config, kind: str, seed: int) -> Any:
     """Return the configuration of a training run.
 
     Example:
-        >>> [(s.generator_loss, s.budget, s.steps, s.warm_up) for s in settings(Config(), "staged", 0).stages]
+        >>> staged, plain = (settings(Config(data="digits"), kind, seed=0) for kind in ("staged", "without"))
+        >>> [(s.generator_loss, s.budget, s.steps, s.warm_up) for s in staged.stages]
         [('non_saturating', 2.0, 1500, 0), ('dual', 2.0, 300, 200), ('exact', 2.0, 1200, 200)]
-        >>> [(s.generator_loss, s.budget, s.steps, s.critic_steps) for s in settings(Config(), "without", 0).stages]
+        >>> [(s.generator_loss, s.budget, s.steps, s.critic_steps) for s in plain.stages]
         [('paper_raw', 1.0, 2600, 1), ('paper_raw', 1.0, 400, 2)]
     """
     from ..training.config import TrainConfig
@@ -177,24 +141,7 @@ def settings(config: Config, kind: str, seed: int) -> Any:
 
 def render(record: Record) -> str:
     """Return the distances at the end, with precision and recall: means over the seeds and their standard errors."""
-    budget = record.config["budget"]
-    after, before = (finals(record, record.config["kinds"], key) for key in ("after", "before"))
-    near = finals(record, record.config["kinds"], "near_after")
-    cost = finals(record, record.config["kinds"], "cpu_seconds")
-    first = next(iter(after))
-    lines = [f"{record.config['data']}, K = {budget:g}, {record.config['seeds']} seeds: Fréchet distance at the end"]
-    lines.append(
-        f"  {'training':16}{'before':>16}{'after rejection':>18}{'gain':>18}{'precision':>11}{'recall':>8}{'CPU s':>8}"
-    )
-    for kind, values in after.items():
-        mean, error, gain, of_gain, seeds = compared(values, after[first])
-        plain, plain_error, *_ = compared(before[kind], before[kind])
-        pair = [sum(cells[at] for cells in near[kind].values()) / len(near[kind]) for at in (0, 1)]
-        text = f"  {KINDS[kind]:16}{f'{plain:.2f} ± {plain_error:.2f}':>16}{f'{mean:.2f} ± {error:.2f}':>18}"
-        text += f"{f'{gain:+.2f} ± {of_gain:.2f}' if kind != first and seeds else '':>18}"
-        text += f"{pair[0]:>11.3f}{pair[1]:>8.3f}{sum(cost[kind].values()) / len(cost[kind]):>8.0f}"
-        lines.append(text)
-    return "\n".join([*lines, f"  gain: over {KINDS[first]}, seed by seed; ± is the standard error over seeds"])
+    return table(record, KINDS)
 
 
 def plot(record: Record) -> Any:
@@ -214,7 +161,9 @@ def plot(record: Record) -> Any:
             precision, recall = row["near_after"]
             end.plot(recall, precision, "o", color=_COLOURS[kind], ms=6, alpha=0.7, mew=0)
     during.set(
-        xlabel="steps", ylabel=f"Fréchet distance after rejection, K = {record.config['budget']:g}", yscale="log"
+        xlabel="steps, those of the critic alone included",
+        ylabel=f"Fréchet distance after rejection, K = {record.config['budget']:g}",
+        yscale="log",
     )
     end.set(xlabel="recall", ylabel="precision", title="at the end, after rejection")
     tidy(during)

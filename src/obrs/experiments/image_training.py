@@ -20,7 +20,43 @@ import numpy as np
 from .._inputs import check_budget, check_count
 from .record import Record
 
-__all__ = ["ImageTraining", "Judges", "compared", "effort", "finals", "follow", "training"]
+__all__ = ["CIFAR", "LARGE", "SMALL", "ImageTraining", "Judges", "compared", "effort", "finals", "follow", "jobs"]
+__all__ += ["table", "training"]
+
+SMALL: dict[str, Any] = {
+    "data": "digits",
+    "seeds": 1,
+    "batch_size": 16,
+    "ema_start": 0,
+    "pool": 300,
+    "neighbours": 200,
+    "fakes": 300,
+    "fit_steps": 20,
+    "epochs": 1,
+}
+"""Fields of a run that takes seconds."""
+LARGE: dict[str, Any] = {
+    "latent": 128,
+    "ema_decay": 0.9999,
+    "pool": 50_000,
+    "neighbours": 10_000,
+    "judged": 10_000,
+    "second": "inception_v3",
+    "fakes": 50_000,
+    "fit_steps": 5000,
+}
+"""Fields of the paper's size, for data of your own."""
+CIFAR: dict[str, Any] = LARGE | {
+    "data": "cifar10",
+    "home": "cifar10",
+    "width": 96,
+    "steps": 100_000,
+    "critic_steps": 4,
+    "batch_size": 50,
+    "critic_lr": 2e-4,
+    "ema_start": 1000,
+}
+"""What the scripts of the paper have for CIFAR-10."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +224,40 @@ class Judges:
             )
             self._latest = (seed, made)
         return with_gan(self._latest[1], gan)
+
+
+def jobs(config: ImageTraining, kinds: Sequence[Any]) -> dict[str, tuple[Any, int]]:
+    """Return what is to be trained, by the name of its row: a kind and a seed, all kinds of a seed before the next.
+
+    Example:
+        >>> jobs(ImageTraining(seeds=1, seed=5), ("hinge", "exact"))
+        {'hinge, seed 5': ('hinge', 5), 'exact, seed 5': ('exact', 5)}
+    """
+    seeds = range(config.seed, config.seed + config.seeds)
+    return {f"{kind}, seed {seed}": (kind, seed) for seed in seeds for kind in kinds}
+
+
+def table(record: Record, names: Mapping[str, str]) -> str:
+    """Return a line for each kind of run: distance before and after rejection, gain, precision, recall and time.
+
+    Args:
+        record: With rows of `Judges.judge`, and `kind`, `seed` and `cpu_seconds`.
+        names: What each kind is called.
+    """
+    kinds = record.config["kinds"]
+    after, before, near, cost = (finals(record, kinds, key) for key in ("after", "before", "near_after", "cpu_seconds"))
+    first = next(iter(after))
+    head = f"  {'training':16}{'before':>16}{'after rejection':>18}{'gain':>16}{'precision':>11}{'recall':>8}"
+    title = f"{record.config['data']}, K = {record.config['budget']:g}, seeds: {record.config['seeds']}"
+    lines = [f"{title}; Fréchet distance at the end", f"{head}{'CPU s':>8}"]
+    for kind, values in after.items():
+        mean, error, gain, of_gain, seeds = compared(values, after[first])
+        plain, plain_error, *_ = compared(before[kind], before[kind])
+        pair = np.mean(list(near[kind].values()), axis=0)
+        text = f"  {names[kind]:16}{f'{plain:.2f} ± {plain_error:.2f}':>16}{f'{mean:.2f} ± {error:.2f}':>18}"
+        text += f"{f'{gain:+.2f} ± {of_gain:.2f}' if kind != first and seeds else '':>16}"
+        lines.append(f"{text}{pair[0]:>11.3f}{pair[1]:>8.3f}{np.mean(list(cost[kind].values())):>8.0f}")
+    return "\n".join([*lines, f"  gain: over {names[first]}, seed by seed; ± is the standard error over seeds"])
 
 
 def finals(record: Record, kinds: Sequence[str], key: str = "after") -> dict[str, dict[int, Any]]:

@@ -156,6 +156,12 @@ _ALL = (
         "20 min",
     ),
     Entry(
+        "figure-when-training-pays",
+        BEYOND,
+        "known densities: the best model for K beside the best model for 1, for three capacities",
+        "2 min",
+    ),
+    Entry(
         "ratio-evidence",
         BEYOND,
         "digits and clothes: which ratio and which constants pay, by two judges that never saw them",

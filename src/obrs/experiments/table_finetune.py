@@ -18,7 +18,7 @@ from typing import Any
 from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError
-from .image_training import ImageTraining, compared, finals
+from .image_training import LARGE, SMALL, ImageTraining, finals, jobs, table
 from .record import Record, Rows
 from .style import caption, figure, tidy
 
@@ -60,36 +60,17 @@ class Config(ImageTraining):
             raise InputError("table-finetune needs at least one kind of training")
 
 
-_SMOKE = Config(
-    data="digits",
-    seeds=1,
-    steps=3,
-    batch_size=16,
-    pool=300,
-    neighbours=200,
-    fakes=300,
-    fit_steps=20,
-    epochs=1,
-    kinds=("none", "exact"),
-    alone=3,
-)
+_SMOKE = Config(**SMALL, steps=3, kinds=("none", "exact"), alone=3)
 _PAPER = Config(
+    **LARGE,
     data="celeba",
     home="celeba",
     seeds=1,
     width=64,
-    latent=128,
     steps=10_000,
     batch_size=128,
     generator_lr=1e-6,
     critic_lr=4e-6,
-    ema_decay=0.9999,
-    pool=50_000,
-    neighbours=10_000,
-    judged=10_000,
-    second="inception_v3",
-    fakes=50_000,
-    fit_steps=5000,
     alone=1000,
 )
 PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
@@ -100,9 +81,8 @@ def run(config: Config, rows: Rows) -> None:
     from .image_gans import load_gan
     from .image_training import Judges, follow
 
-    seeds = range(config.seed, config.seed + config.seeds)
     judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo({f"{k}, seed {s}": (k, s) for s in seeds for k in config.kinds}):
+    for name, (kind, seed) in rows.todo(jobs(config, config.kinds)):
         gan, seconds = load_gan(config.data, seed, config.home), 0.0
         if kind != "none":
             generator = gan.generator.requires_grad_(True)
@@ -132,20 +112,7 @@ def settings(config: Config, kind: str, seed: int, *, classes: int | None = 10) 
 
 def render(record: Record) -> str:
     """Return the distances before and after rejection: means over the seeds, and gains seed by seed."""
-    kinds = record.config["kinds"]
-    after, before, near = (finals(record, kinds, key) for key in ("after", "before", "near_after"))
-    first = next(iter(after))
-    title = f"{record.config['data']}, K = {record.config['budget']:g}, {record.config['seeds']} generators"
-    lines = [f"{title}, {record.config['steps']} steps further: Fréchet distance"]
-    lines.append(f"  {'training':16}{'before':>16}{'after rejection':>18}{'gain':>18}{'precision':>11}{'recall':>8}")
-    for kind, values in after.items():
-        mean, error, gain, of_gain, seeds = compared(values, after[first])
-        plain, plain_error, *_ = compared(before[kind], before[kind])
-        pair = [sum(cells[at] for cells in near[kind].values()) / len(near[kind]) for at in (0, 1)]
-        text = f"  {KINDS[kind]:16}{f'{plain:.2f} ± {plain_error:.2f}':>16}{f'{mean:.2f} ± {error:.2f}':>18}"
-        text += f"{f'{gain:+.2f} ± {of_gain:.2f}' if kind != first and seeds else '':>18}"
-        lines.append(f"{text}{pair[0]:>11.3f}{pair[1]:>8.3f}")
-    return "\n".join([*lines, f"  gain: over {KINDS[first]}, seed by seed; ± is the standard error over seeds"])
+    return table(record, KINDS)
 
 
 def plot(record: Record) -> Any:
