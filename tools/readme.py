@@ -529,7 +529,7 @@ def _first_line(path):
     return ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
 
 
-_PRINTED = ("figure-classes", "figure-pretrained", "table-diffusion", "figure-landscape")
+_PRINTED = ("figure-classes", "figure-pretrained", "table-diffusion", "figure-landscape", "figure-when-training-pays")
 TABLES = {
     "map": module_map,
     "evaluate fashion": evaluate_fashion,

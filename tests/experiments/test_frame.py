@@ -18,7 +18,7 @@ from obrs.experiments.style import LOOKS
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = list(EXPERIMENTS)  # the default preset of each has its result under results/
+COMMITTED = [name for name, entry in EXPERIMENTS.items() if entry.recorded]  # their results are under results/
 
 each_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 

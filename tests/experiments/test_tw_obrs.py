@@ -9,8 +9,18 @@ import pytest
 pytest.importorskip("torch")
 
 from obrs.errors import InputError, UnknownNameError
-from obrs.experiments import Record, load, reproduce
-from obrs.experiments.tw_obrs import Config, gain, plot, render, summary
+from obrs.experiments import Record, load
+from obrs.experiments.tw_obrs import (
+    PRESETS,
+    Config,
+    _divergence_on_cells,
+    gain,
+    plot,
+    render,
+    settings,
+    summary,
+    verdict,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +72,9 @@ def test_a_run_that_went_to_infinity_counts_as_the_worst_there_is():
         ({"modes": ("exakt",)}, UnknownNameError, "did you mean 'exact'?"),
         ({"settings": ("week",)}, UnknownNameError, "did you mean 'weak'?"),
         ({"modes": ()}, InputError, "at least one of each"),
-        ({"steps": 0}, InputError, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": (0, 1, 1)}, InputError, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": (3, 3)}, InputError, "steps must be three numbers, one for each stage, got"),
+        ({"steps": (3, 3, 3), "batch_size": 100}, InputError, "must be whole batches of 100"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(fields, error, message):
@@ -78,17 +90,46 @@ def test_guide_quotes_the_committed_record():
     assert {line["runs"] for line in summary(made)} == {10}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("setting", "mode"), [("weak", "dual"), ("strong", "exact"), ("digits", "paper_raw")])
-def test_a_run_of_the_committed_record_can_be_made_again(setting, mode):
-    """On another processor rounding takes it elsewhere, but not out of what ten seeds do."""
-    committed = load(ROOT / "results" / "tw-obrs.json")
-    again = reproduce("tw-obrs", "default", {"settings": (setting,), "modes": (mode,), "seeds": 1}, progress=False)
-    (line,) = (line for line in summary(committed) if (line["setting"], line["mode"]) == (setting, mode))
-    (made,) = again.rows
-    deviation = line["divergence"][1]
-    assert made["divergence"] == pytest.approx(committed[made["row"]]["divergence"], abs=2 * deviation)
-    assert made.keys() == committed[made["row"]].keys()
+def test_runs_of_one_stage_and_of_three_see_the_same_number_of_samples():
+    from obrs.training.stages import plan
+
+    for config in PRESETS.values():
+        seen = set()
+        for mode in config.modes:
+            stages = plan(settings(config, "strong", mode, 10))
+            by_generator = sum(stage.config.steps * stage.config.batch_size for stage in stages)
+            seen.add((by_generator, stages[-1].seen_before(stages[-1].last)))
+        assert seen == {config.samples()}
+
+
+def test_the_stages_are_those_of_the_example():
+    from obrs.training import read_config
+
+    ours, example = settings(Config(), "strong", "staged_exact", 0), read_config(ROOT / "examples/train-in-stages.toml")
+    assert ours.stages == example.stages
+    weak = settings(Config(), "weak", "staged_exact", 0)
+    assert [stage.generator_loss for stage in weak.stages] == ["paper_raw", "dual", "exact"]
+    assert settings(Config(), "strong_more", "staged_exact", 0).budget == 5
+
+
+def test_three_stages_are_compared_with_the_best_of_one_stage_and_with_plain_stages():
+    left = {"dual": (0.5, 0.7), "paper_raw": (0.6, 0.8), "staged_dual": (0.35, 0.4), "staged_exact": (0.3, 0.2)}
+    rows = [row(mode, seed, divergence=d) for mode, both in left.items() for seed, d in enumerate(both)]
+    made = Record("tw-obrs", "smoke", {"settings": ["weak"], "modes": list(left), "budget": 2.0}, rows)
+    assert verdict(made, "weak") == [
+        "  three stages, exact, over plain, f-GAN dual, the best of one stage:",
+        "    +0.350 ± 0.150  2/2 with the fitted ratio",
+        "  three stages, exact, over three stages, dual:",
+        "    +0.125 ± 0.075  2/2 with the fitted ratio",
+    ]
+
+
+def test_the_exact_ratio_leaves_what_a_sum_over_the_cells_says():
+    """Two cells, by hand: q = (1/2, 1/2), p = (3/4, 1/4), K = 1.25 keeps all of the first and 3/5 of the second."""
+    kept = np.array([0.5, 0.3]) / 0.8
+    expected = sum(p * np.log(p / (p + q)) + q * np.log(q / (p + q)) for p, q in zip((0.75, 0.25), kept, strict=True))
+    found = _divergence_on_cells(np.array([0.75, 0.25]), np.array([50, 50]), 1.25)
+    assert found == pytest.approx(expected + 2 * np.log(2))
 
 
 def test_what_the_guide_says_of_the_default_is_in_the_record():

@@ -22,6 +22,22 @@ RUNS = {
     "paper": replace(SMALL, generator_loss="paper_raw", critic_steps=2, parts=2, budget=1.01, critic_lr=1e-2),
     "penalty": replace(SMALL, gradient_penalty=0.5, two_heads=True, generator_loss="hinge", spectral_norm=True),
     "two_critics": replace(SMALL, generator_loss="two_critics", budget=1.01, critic_lr=1e-2),
+    "stages": replace(
+        SMALL,
+        stage=(
+            {"generator_loss": "non_saturating", "noise": 0.3, "steps": 2},
+            {
+                "new_critic": True,
+                "critic_network": "fourier",
+                "warm_up": 2,
+                "generator_loss": "exact",
+                "budget": 1.01,
+                "batch_size": 64,
+                "parts": 2,
+                "r1": 0.1,
+            },
+        ),
+    ),
 }
 # From a critic that has learnt enough for half of the samples to be rejected.
 HALVED = {
@@ -74,9 +90,10 @@ def folder(tmp_path_factory):
 def test_two_processes_have_the_constant_and_the_gradients_of_one(folder, name):
     alone = train(settings(folder, name))
     rows = read_log(folder / name / "log.jsonl")
-    assert len(rows) == len(alone.log) == 2
+    assert len(rows) == len(alone.log) == (6 if name == "stages" else 2)
     for row, expected in zip(rows, alone.log, strict=True):
-        for key in ("log_c", "rate", "m", "critic", "generator"):
+        assert row.keys() == expected.keys()
+        for key in expected.keys() & {"log_c", "rate", "m", "critic", "generator"}:
             assert row[key] == pytest.approx(expected[key], abs=1e-5), key
     gradients = load_file(folder / name / "gradients")
     for network in ("generator", "critic"):

@@ -24,6 +24,11 @@ class _WithFields(TyperCommand):
         """Write the fields, and where they are explained."""
         with formatter.section("Fields of the configuration, with their defaults"):
             formatter.write_text(_defaults())
+        with formatter.section("Stages"):
+            formatter.write_text(
+                "A file may end with [[stage]] tables. Each says which fields differ from the stage before, and they "
+                "run one after the other. --stage.2.steps 500 changes a field of one of them, --budget 4 that of all."
+            )
         formatter.write_paragraph()
         formatter.write_text("The guide, docs/guide/training.md, says what they mean; examples/*.toml are such files.")
 
@@ -65,15 +70,21 @@ def train(
     if not run.log:  # only the first of many processes prints
         return
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    typer.echo(f"trained {wanted.steps} steps{f' in {world} processes' if world > 1 else ''}: {folder}")
+    last = wanted.stages[-1]
+    stages = f" in {len(wanted.stage)} stages" if wanted.stage else ""
+    processes = f" in {world} processes" if world > 1 else ""
+    typer.echo(f"trained {run.log[-1]['step']} steps{stages}{processes}: {folder}")
     typer.echo(f'load it:      from obrs.training import load_trained; run = load_trained("{folder}")')
     if "rate" in run.log[-1]:
-        typer.echo(f"sample it:    obrs.sample(run.propose, run.log_ratio, 1000, budget={wanted.budget:g})")
+        typer.echo(f"sample it:    obrs.sample(run.propose, run.log_ratio, 1000, budget={last.budget:g})")
     else:
-        typer.echo(f"sample it:    needs a log-ratio, and {wanted.generator_loss} has none; train with --two-heads")
+        typer.echo(f"sample it:    needs a log-ratio, and {last.generator_loss} has none; train with --two-heads")
+    if last.scheduled:  # more steps would have been another schedule
+        return
+    steps = f"--stage.{len(wanted.stage)}.steps" if wanted.stage else "--steps"
     settings_file, place = quote(str(folder / "config.json")), quote(str(folder))
     command = "obrs" if world == 1 else f"torchrun --nproc_per_node {world} -m obrs"  # resumed by as many
-    typer.echo(f"train it on:  {command} train {settings_file} --out {place} --resume --steps {2 * wanted.steps}")
+    typer.echo(f"train it on:  {command} train {settings_file} --out {place} --resume {steps} {2 * last.steps}")
 
 
 def _defaults() -> str:
@@ -82,7 +93,7 @@ def _defaults() -> str:
         from ..training.config import TrainConfig
     except ImportError as error:
         return f"They need {error.name}: pip install 'obrs[training]'"
-    return " ".join(f"{field.name}={_plain(field.default)}" for field in fields(TrainConfig))
+    return " ".join(f"{field.name}={_plain(field.default)}" for field in fields(TrainConfig) if field.name != "stage")
 
 
 def _plain(value: Any) -> str:

@@ -7,7 +7,7 @@ constant, rule and budget is a weighting of one pool, so that they compare with 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import process_time
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from .image_names import CONSTANTS, RATIOS
 from .image_sheet import as_text
 
 __all__ = ["Effort", "Fitted", "Subject", "distances", "find_judges", "fit_look", "fit_ratios"]
-__all__ += ["neighbour_cells", "prepare", "see", "seen_by", "sheet"]
+__all__ += ["neighbour_cells", "prepare", "see", "seen_by", "sheet", "with_gan"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that are in no pool
@@ -105,6 +105,7 @@ def prepare(
     judged: int,
     second: str = "efficientnet_lite0",
     home: str = "",
+    gan: ImageGan | None = None,
     progress: bool | None = None,
 ) -> Subject:
     """Load or train a generator, fit the classifiers, and make the pool.
@@ -117,13 +118,14 @@ def prepare(
         second: The second judge, a key of `JUDGES`.
         home: A folder with generators and data of your own, see `image_gans`. Without labels there is no classifier,
             and only one judge.
+        gan: A generator to take instead of the one with this name; then the name says which data, and which seed.
         progress: As everywhere.
     """
     kind, _, number = name.rpartition("-")
     seed, is_vae = int(number), kind == "fashion_vae"
     split = parts("fashion_mnist" if is_vae else kind, home)
     look, seconds = fit_look(split, effort, seed, progress=progress)
-    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(load_gan(kind, seed, home))
+    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(gan or load_gan(kind, seed, home))
     images, labels = source.propose(np.arange(pool))
     if images.shape[1:] != split["test"].x.shape[1:]:
         made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
@@ -184,6 +186,14 @@ def find_judges(
 def seen_by(judges: Mapping[str, Callable[[Any], Floats]], images: Any, judged: int) -> dict[str, Floats]:
     """Return the features of images for each judge; the second one looks at the first `judged`."""
     return {key: look(images if key == "classifier" else images[:judged]) for key, look in judges.items()}
+
+
+def with_gan(subject: Subject, gan: ImageGan) -> Subject:
+    """Return the same judges and data with another generator; the pool is as large."""
+    source = _Gan(gan)
+    images, labels = source.propose(np.arange(len(subject.pool)))
+    spread = {key: look(images[: len(subject.spread[key])]) for key, look in subject.judges.items()}
+    return replace(subject, source=source, pool=images, labels=labels, spread=spread)
 
 
 def fit_ratios(

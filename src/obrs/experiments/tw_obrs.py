@@ -1,28 +1,34 @@
-"""Section 5.3: what training for a budget is worth, for every generator loss.
+"""Section 5.3: what training for a budget is worth, loss by loss, in one stage and in three.
 
-The paper trains BigGANs on CIFAR-10 and CelebA. Here every generator loss of `obrs.training.losses` trains the same
-small networks from the same seeds: on 25 Gaussians a strong generator (three hidden layers of 100) and a weak one
-(2-16-16-16-2), and a convolutional one on scikit-learn's digits. All are judged in the same way, at the budget that
-they were trained for: the moving average of the generator (decay 0.99) proposes, a ratio is fitted from scratch on
-fresh samples of it, rejects fresh proposals, and what it keeps is measured.
+The paper trains BigGANs on CIFAR-10 and CelebA. Here small networks learn 25 Gaussians from the same seeds: a strong
+generator (three hidden layers of 100) and a weak one (2-16-16-16-2). A run of one stage has one loss and one critic,
+the usual one or one that sees waves. A staged run is that of `examples/train-in-stages.toml`: a usual GAN with noise
+that fades, a new critic with the f-GAN's loss, and such a critic anew with the loss in question. All runs train their
+generator, and their critic, on the same number of samples. In three stages the critic takes more steps than the
+generator; so the runs of one stage end with some steps in which the critic takes two.
 
-- `divergence`: the GAN divergence (twice Jensen-Shannon, at most 1.386) between the target and what is kept. On the
-  Gaussians it comes from a histogram of what is kept over 301 cells of known mass. On the digits, whose density is
-  unknown, it is the dual bound E_P[f'(u)] - E_Q~[f*(f'(u))] at the fitted ratio, on test images and fresh proposals: a
-  lower bound, which is sharp if the ratio is right.
-- `high_quality`: share of what is kept within 4 sigma of a mode; of the digits, share that a classifier gives a
-  probability of at least 0.9 to some digit.
-- `modes`: modes with a sample of high quality; of the digits, classes with at least 1 % of what is kept.
-- `before`: the same three without rejection.
+All are judged in the same way, at the budget that they were trained for: the moving average of the generator (decay
+0.99) proposes, a ratio is fitted from scratch on fresh samples of it, rejects fresh proposals, and what it keeps is
+measured.
+
+- `divergence`: the GAN divergence (twice Jensen-Shannon, at most 1.386) between the target and what is kept, from a
+  histogram of what is kept over 301 cells of known mass.
+- `exact_ratio`: what the exact ratio on these cells would leave: no ratio is fitted.
+- `high_quality`: share of what is kept within 4 sigma of a mode.
+- `modes`: modes with a sample of high quality.
+- `before`: the same without rejection.
+- `cpu_seconds`: what the training took.
 
 A run has collapsed if training stopped at a loss that is not finite, the generator went to infinity, or fewer than half
 of the modes are left. Collapsed runs are counted, and are part of the means: what went to infinity with the largest
 divergence and no modes.
+
+`python -m obrs.experiments.tw_obrs` times some steps of each kind and says how long all of it will take.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import log
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -35,9 +41,10 @@ from ..errors import InputError, ObrsError
 from .record import Record, Rows
 from .style import figure, tidy
 
-__all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "gain", "plot", "render", "run", "summary"]
+__all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "estimate", "gain", "plot", "render", "run", "settings"]
+__all__ += ["summary", "verdict"]
 
-MODES = {
+_LOSSES = {
     "non_saturating": "plain, non-saturating",
     "dual": "plain, f-GAN dual",
     "paper": "paper, f(1) = 0",
@@ -46,7 +53,14 @@ MODES = {
     "exact_non_saturating": "exact, non-saturating",
     "two_critics": "two critics",
 }
-"""Generator losses that are compared, and what they are called; the first two are plain training."""
+_WAVES, _STAGED = "_waves", "staged_"
+MODES = {
+    **_LOSSES,
+    **{f"{loss}{_WAVES}": f"{_LOSSES[loss]}, waves" for loss in ("non_saturating", "dual", "paper_raw", "exact")},
+    **{f"{_STAGED}{loss}": f"three stages, {loss}" for loss in ("dual", "exact")},
+}
+"""What is compared, and what it is called: a generator loss in one stage, with a critic of waves, or in the last of
+three stages."""
 
 PAPER = {
     "tables": "training on CIFAR-10 and CelebA with BigGAN, K = 2",
@@ -56,18 +70,21 @@ _GAUSSIANS = {"data": "grid25", "data_size": 100_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "strong": _GAUSSIANS | {"generator_width": 100},
     "weak": _GAUSSIANS | {"generator_width": 16},
-    "digits": {"data": "digits", "network": "conv", "latent": 16, "generator_width": 16, "critic_width": 32},
+    "strong_more": _GAUSSIANS | {"generator_width": 100},
 }
-"""Fields of the training configuration that make each setting."""
+"""Fields of the training configuration that make each setting; the last one has the larger budget and fewer seeds."""
 
 _TITLES = {
     "strong": "25 Gaussians, strong generator",
     "weak": "25 Gaussians, weak generator",
-    "digits": "digits, convolutional",
+    "strong_more": "25 Gaussians, strong generator",
+    "digits": "digits, convolutional",  # of records made before there were stages
 }
+_FIRST_LOSS = {"weak": "paper_raw"}  # of three stages; else non_saturating
+_WAVES_CRITIC = {"critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
 _WORST = {"divergence": 2 * log(2), "high_quality": 0.0, "modes": 0}  # of a run that has nothing to measure
 _GAIN = "gain over the first"
-_CONFIDENT, _PRESENT = 0.9, 0.01  # of a digit of high quality, and of a class that is there
+_REACH = 0.1  # by how much the staged run with the exact loss is to beat the best run of one stage
 
 
 @dataclass(frozen=True)
@@ -77,122 +94,162 @@ class Config:
     Args:
         settings: Keys of `SETTINGS`.
         modes: Keys of `MODES`.
-        seeds: Runs of each.
-        budget: K, in training and in judgement.
-        steps: Steps of the generator on 25 Gaussians.
-        image_steps: Steps of the generator on digits.
-        critic_steps: Steps of the critic for each of them.
-        batch_size: Samples a step.
-        generator_lr, critic_lr: Learning rates; rejection relies on the critic, so the critic gets the larger one.
+        seeds, more_seeds: Runs of each; those of "strong_more".
+        budget, more_budget: K, in training and in judgement; that of "strong_more".
+        steps: Steps of the generator in each of the three stages; runs of one stage follow from them.
+        warm_up: Steps of the critic alone in each of the three.
+        batches: Samples a step in each of the three.
+        batch_size: Samples a step in runs of one stage.
         refit_steps: Steps of the ratio that judges.
         real: Points of the target that it is fitted on.
         proposals: Fresh proposals that it rejects.
-        seed: First of the seeds.
+        seed: First of the seeds; the stages were found on seeds 0 to 7 and 30 to 49.
     """
 
-    settings: tuple[str, ...] = ("weak", "strong", "digits")
-    modes: tuple[str, ...] = tuple(MODES)
+    settings: tuple[str, ...] = tuple(SETTINGS)
+    modes: tuple[str, ...] = (
+        *("non_saturating", "dual", "paper_raw"),
+        *("non_saturating_waves", "dual_waves", "paper_raw_waves"),
+        *("staged_dual", "staged_exact"),
+    )
     seeds: int = 10
+    more_seeds: int = 5
     budget: float = 2.0
-    steps: int = 3000
-    image_steps: int = 1500
-    critic_steps: int = 1
+    more_budget: float = 5.0
+    steps: tuple[int, ...] = (3000, 600, 2500)
+    warm_up: tuple[int, ...] = (0, 400, 300)
+    batches: tuple[int, ...] = (128, 256, 256)
     batch_size: int = 128
-    generator_lr: float = 1e-3
-    critic_lr: float = 2e-3
     refit_steps: int = 500
     real: int = 50_000
     proposals: int = 40_000
-    seed: int = 0
+    seed: int = 10
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
-        for name in ("seeds", "steps", "image_steps", "critic_steps", "batch_size", "refit_steps", "real", "proposals"):
+        check_budget(self.more_budget)
+        for name in ("seeds", "more_seeds", "batch_size", "refit_steps", "real", "proposals"):
             check_count(getattr(self, name), name)
+        for name, least in (("steps", 1), ("warm_up", 0), ("batches", 1)):
+            for value in getattr(self, name):
+                check_count(value, name, least=least)
+            if len(getattr(self, name)) != 3:
+                raise InputError(f"{name} must be three numbers, one for each stage, got {getattr(self, name)}")
         if not self.settings or not self.modes:
             raise InputError("settings and modes must name at least one of each")
         for key in self.settings:
             lookup(SETTINGS, key, "setting")
         for key in self.modes:
             lookup(MODES, key, "mode")
+        if any(count % self.batch_size for count in self.samples()) or self.samples()[1] > 2 * self.samples()[0]:
+            raise InputError(f"the samples of the stages, {self.samples()}, must be whole batches of {self.batch_size}")
+
+    def samples(self) -> tuple[int, int]:
+        """Return how many samples the generator makes for its own steps, and how many the critic sees of each kind."""
+        of_generator = sum(steps * batch for steps, batch in zip(self.steps, self.batches, strict=True))
+        alone = sum(steps * batch for steps, batch in zip(self.warm_up, self.batches, strict=True))
+        return of_generator, of_generator + alone
 
 
 _SMOKE = Config(
-    settings=("weak",),
-    modes=("non_saturating", "exact"),
+    settings=("weak", "strong_more"),
+    modes=("non_saturating", "dual_waves", "staged_exact"),
     seeds=1,
-    steps=20,
-    image_steps=5,
+    more_seeds=1,
+    steps=(10, 4, 4),
+    warm_up=(0, 2, 2),
+    batches=(32, 64, 64),
     batch_size=32,
     refit_steps=20,
     real=2000,
     proposals=2000,
 )
-PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": Config(steps=30_000, image_steps=20_000, refit_steps=3000)}
+_PAPER = Config(steps=(30_000, 6000, 25_000), warm_up=(0, 4000, 3000), refit_steps=3000)
+PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": _PAPER}
 
 
 def run(config: Config, rows: Rows) -> None:
-    """Train and judge, a row for each setting, loss and seed; all losses of a seed before the next seed."""
-    seeds = range(config.seed, config.seed + config.seeds)
-    jobs = {f"{s}, {m}, seed {i}": (s, m, i) for s in config.settings for i in seeds for m in config.modes}
+    """Train and judge, a row for each setting, mode and seed; all modes of a seed before the next seed."""
+    jobs = {
+        f"{setting}, {mode}, seed {seed}": (setting, mode, seed)
+        for setting in config.settings
+        for seed in _seeds(config, setting)
+        for mode in config.modes
+    }
     for name, (setting, mode, seed) in rows.todo(jobs):
         rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | _train_and_judge(config, setting, mode, seed))
 
 
-def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict[str, Any]:
+def _seeds(config: Config, setting: str) -> range:
+    return range(config.seed, config.seed + (config.more_seeds if setting == "strong_more" else config.seeds))
+
+
+def _budget(config: Any, setting: str) -> float:
+    """Return the budget of a setting, from the fields of a configuration."""
+    return float(config["more_budget" if setting == "strong_more" else "budget"])
+
+
+def settings(config: Config, setting: str, mode: str, seed: int) -> Any:
+    """Return the configuration of a training run.
+
+    Example:
+        >>> staged, one = (settings(Config(), "strong", mode, 10) for mode in ("staged_exact", "dual_waves"))
+        >>> [(s.generator_loss, s.critic_network, s.warm_up, s.steps) for s in staged.stages]
+        [('non_saturating', '', 0, 3000), ('dual', 'fourier', 400, 600), ('exact', 'fourier', 300, 2500)]
+        >>> [(s.generator_loss, s.critic_network, s.critic_steps, s.steps) for s in one.stages]
+        [('dual', 'fourier', 1, 7800), ('dual', 'fourier', 2, 1400)]
+    """
     from ..training.config import TrainConfig
+
+    shared: dict[str, Any] = SETTINGS[setting] | {
+        "budget": _budget(vars(config), setting),
+        "seed": seed,
+        "ema_decay": 0.99,
+    }
+    shared |= {"critic_lr": 2e-3}
+    if not mode.startswith(_STAGED):
+        by_generator, by_critic = (count // config.batch_size for count in config.samples())
+        twice = by_critic - by_generator
+        shared |= {"generator_loss": mode.removesuffix(_WAVES), "batch_size": config.batch_size}
+        shared |= _WAVES_CRITIC if mode.endswith(_WAVES) else {}
+        return TrainConfig(**shared, stage=[{"steps": by_generator - twice}, {"steps": twice, "critic_steps": 2}])
+    each = zip(config.steps, config.warm_up, config.batches, strict=True)
+    stages: list[dict[str, Any]] = [{"steps": n, "warm_up": warm, "batch_size": batch} for n, warm, batch in each]
+    first, second, third = stages
+    first |= {"generator_loss": _FIRST_LOSS.get(setting, "non_saturating"), "noise": 0.3, "noise_until": 0.7}
+    first |= {"generator_decay_from": 0.7, "critic_decay_from": 0.7}
+    second |= {"generator_loss": "dual", "new_critic": True, **_WAVES_CRITIC, "generator_lr": 5e-4, "noise": 0.0}
+    second |= {"generator_decay_from": 0.3, "critic_decay_from": 0.3}
+    third |= {"generator_loss": mode.removeprefix(_STAGED), "generator_lr": 7e-4}
+    third |= {"generator_decay_from": 0.4, "critic_decay_from": 1.0}
+    return TrainConfig(**shared, stage=stages)
+
+
+def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict[str, Any]:
     from ..training.loop import train
     from ..training.watch import NotFiniteError
 
-    images = setting == "digits"
-    settings = TrainConfig(
-        **SETTINGS[setting],
-        generator_loss=mode,
-        budget=config.budget,
-        steps=config.image_steps if images else config.steps,
-        critic_steps=config.critic_steps,
-        batch_size=config.batch_size,
-        generator_lr=config.generator_lr,
-        critic_lr=config.critic_lr,
-        ema_decay=0.99,
-        seed=seed,
-    )
+    begun = process_time()
     try:
-        trained = train(settings, progress=False)
+        trained = train(settings(config, setting, mode, seed), progress=False)
     except NotFiniteError as error:
         return {"collapsed": True, "why": str(error).splitlines()[0]}
+    cost = {"cpu_seconds": round(process_time() - begun, 2)}
 
     def propose(ids: Any) -> Any:
         return trained.propose(ids, seed=seed + 1, network="ema")
 
     sample = propose(range(1000))
     if not bool(sample.isfinite().all()) or float(sample.abs().max()) > 1e3:
-        return {"collapsed": True, "why": "the generator went to infinity"}
+        return {"collapsed": True, "why": "the generator went to infinity"} | cost
     try:
-        found = (_judge_images if images else _judge_points)(config, propose, seed)
+        found = _judge(config, _budget(vars(config), setting), propose, seed)
     except ObrsError as error:
-        return {"collapsed": True, "why": str(error).splitlines()[0]}
-    return found | {"collapsed": bool(found["modes"] < (10 if images else 25) / 2)}
+        return {"collapsed": True, "why": str(error).splitlines()[0]} | cost
+    return found | {"collapsed": bool(found["modes"] < 25 / 2)} | cost
 
 
-def _reject(config: Config, log_ratio: Any, seed: int) -> Any:
-    rule = Budgeted.fit(log_ratio, config.budget)
-    return accept(rule(log_ratio), np.arange(len(log_ratio)), seed=seed)
-
-
-def _fitted(config: Config, real: Any, propose: Any, seed: int) -> Any:
-    import warnings
-
-    from ..ratios.methods import Network
-    from ..ratios.refit import refit
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
-        network = Network(width=64 if real.ndim == 2 else 16)
-        return refit(real, propose, network, steps=config.refit_steps, batch_size=256, seed=seed, progress=False)
-
-
-def _judge_points(config: Config, propose: Any, seed: int) -> dict[str, Any]:
+def _judge(config: Config, budget: float, propose: Any, seed: int) -> dict[str, Any]:
     from ..data.mixtures import grid25
     from ..metrics.grid import histogram_divergence, mode_cells
     from ..metrics.modes import mode_scores
@@ -203,68 +260,79 @@ def _judge_points(config: Config, propose: Any, seed: int) -> dict[str, Any]:
     real = target.sample(config.real, seed=10_000 + seed).astype(np.float32)
     ratio = _fitted(config, real, propose, seed)
     fake = propose(np.arange(config.proposals)).numpy()
-    kept = fake[_reject(config, np.asarray(ratio(fake), dtype=np.float64), seed)]
+    log_ratio = np.asarray(ratio(fake), dtype=np.float64)
+    kept = fake[accept(Budgeted.fit(log_ratio, budget)(log_ratio), np.arange(len(fake)), seed=seed)]
 
     def measures(x: Any) -> dict[str, Any]:
         scores = mode_scores(modes=target.means, fake=x, sigma=sigma)
         gan = 2 * histogram_divergence(cells=cells, fake=x, divergence="js").value
         return {"divergence": gan, "high_quality": scores.precision, "modes": scores.modes}
 
-    ideal = _divergence_on_cells(cells.masses, np.bincount(cells.of(fake.astype(np.float64)), minlength=301), config)
+    counts = np.bincount(cells.of(fake.astype(np.float64)), minlength=len(cells.masses))
+    ideal = _divergence_on_cells(cells.masses, counts, budget)
     return measures(kept) | {"before": measures(fake), "exact_ratio": ideal}
 
 
-def _divergence_on_cells(p: Any, counts: Any, config: Config) -> float:
+def _fitted(config: Config, real: Any, propose: Any, seed: int) -> Any:
+    import warnings
+
+    from ..ratios.methods import Network
+    from ..ratios.refit import refit
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
+        network, steps = Network(width=64), config.refit_steps
+        return refit(real, propose, network, steps=steps, batch_size=256, seed=seed, progress=False)
+
+
+def _divergence_on_cells(p: Any, counts: Any, budget: float) -> float:
     """Return the GAN divergence that the exact ratio on the cells would leave."""
     q = counts / counts.sum()
     p, q = p[q > 0], q[q > 0]
     log_ratio = np.log(p / q)
-    a = np.exp(solve_cut(log_ratio, config.budget, weights=q).log_a(log_ratio))
+    a = np.exp(solve_cut(log_ratio, budget, weights=q).log_a(log_ratio))
     kept = q * a / np.sum(q * a)
     u = p / kept  # cells without a proposal add nothing: f(u)/u goes to 0
     return float(np.sum(kept * (u * np.log(u) - (u + 1) * np.log1p(u))) + 2 * log(2))
 
 
-@lru_cache(maxsize=1)
-def _digits() -> Any:
-    from ..data.images import load
-    from ..models.classifier import fit_classifier
+def estimate(config: Config, steps: int = 20) -> float:
+    """Return how many seconds of CPU all of it will take, from this many steps of each kind of stage, and one judge.
 
-    images = load("digits")
-    return images, fit_classifier(images.train, images.train_labels, progress=False)
+    Example:
+        >>> 0 < estimate(_SMOKE, steps=2) < 600
+        True
+    """
+    from dataclasses import replace
 
+    from ..training.loop import train
 
-def _judge_images(config: Config, propose: Any, seed: int) -> dict[str, Any]:
-    import torch
+    def cost(one: Any) -> float:
+        begun = process_time()
+        train(one, progress=False)
+        return process_time() - begun
 
-    from ..training.losses import critic_loss
+    def of_step(one: Any) -> float:
+        """Return the seconds of one step, those before the first step left out."""
+        few = replace(one, warm_up=0, data_size=1000, noise_until=0.0, steps=2)
+        cost(few)
+        return max((cost(replace(few, steps=2 + steps)) - cost(few)) / steps, 0.0)
 
-    images, classifier = _digits()
-    ratio = _fitted(config, images.train, propose, seed)
-    fake = propose(np.arange(min(config.proposals, 5000)))
-    log_ratio = torch.as_tensor(ratio(fake)).double()
-    kept = fake[torch.as_tensor(_reject(config, log_ratio.numpy(), seed))]
-    real = torch.as_tensor(ratio(torch.as_tensor(images.test))).double()
-    gan = critic_loss("gan")
-    cut = solve_cut(log_ratio, config.budget)
-    left = -gan(cut.log_u(real), cut.log_u(log_ratio), cut.log_a(log_ratio) - cut.log_rate)
-
-    def measures(x: Any, divergence: Any) -> dict[str, Any]:
-        with torch.no_grad():
-            probability = torch.softmax(classifier(x), dim=1)
-        best, which = probability.max(dim=1)
-        shares = np.bincount(which.numpy(), minlength=10) / len(x)
-        return {
-            "divergence": float(divergence),
-            "high_quality": float((best >= _CONFIDENT).double().mean()),
-            "modes": int(np.sum(shares >= _PRESENT)),
-        }
-
-    return measures(kept, left) | {"before": measures(fake, -gan(real, log_ratio))}
+    total = 0.0
+    for setting in config.settings:
+        for mode in config.modes:
+            stages = settings(config, setting, mode, config.seed).stages
+            own = sum((stage.steps + stage.warm_up / 2) * of_step(stage) for stage in stages)
+            total += own * len(_seeds(config, setting))
+    begun = process_time()
+    trained = train(replace(settings(config, "weak", "dual", config.seed).stages[0], steps=1), progress=False)
+    _judge(config, config.budget, lambda ids: trained.propose(ids, network="ema"), config.seed)
+    runs = sum(len(_seeds(config, setting)) for setting in config.settings) * len(config.modes)
+    return total + runs * (process_time() - begun)
 
 
 def summary(record: Record) -> list[dict[str, Any]]:
-    """Return mean and standard deviation over the seeds, for each setting and loss, and how many runs collapsed.
+    """Return mean and standard deviation over the seeds, for each setting and mode, and how many runs collapsed.
 
     Example:
         >>> row = {"row": "a", "setting": "weak", "mode": "exact", "seed": 0, "collapsed": False}
@@ -281,17 +349,23 @@ def summary(record: Record) -> list[dict[str, Any]]:
             line: dict[str, Any] = {"setting": setting, "mode": mode, "runs": len(rows)}
             line["collapsed"] = sum(r["collapsed"] for r in rows)
             for key, worst in _WORST.items():
-                values = [r.get(key, worst) for r in rows]
-                spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
-                line[key] = (float(np.mean(values)), float(spread))
+                line[key] = _mean_and_sd([r.get(key, worst) for r in rows])
+            if any("exact_ratio" in r for r in rows):
+                line["exact_ratio"] = _mean_and_sd([r.get("exact_ratio", _WORST["divergence"]) for r in rows])
             found.append(line)
     return found
 
 
-def gain(record: Record, setting: str, mode: str, over: str) -> tuple[float, float, int, int] | None:
-    """Return by how much less a loss leaves than another, seed by seed: mean, its standard error, wins, and seeds.
+def _mean_and_sd(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
-    None if the two have no seed in common.
+
+def gain(
+    record: Record, setting: str, mode: str, over: str, key: str = "divergence"
+) -> tuple[float, float, int, int] | None:
+    """Return by how much less a mode leaves than another, seed by seed: mean, its standard error, wins, and seeds.
+
+    None if the two have no seed in common. The key may also be `exact_ratio`.
 
     Example:
         >>> rows = [
@@ -301,11 +375,7 @@ def gain(record: Record, setting: str, mode: str, over: str) -> tuple[float, flo
         >>> gain(Record("tw-obrs", "smoke", {}, rows), "weak", "exact", over="dual")
         (0.3, 0.2, 2, 2)
     """
-    left = {
-        (r["mode"], r["seed"]): r.get("divergence", _WORST["divergence"])
-        for r in record.rows
-        if r["setting"] == setting
-    }
+    left = {(r["mode"], r["seed"]): r.get(key, _WORST["divergence"]) for r in record.rows if r["setting"] == setting}
     seeds = [seed for which, seed in left if which == mode and (over, seed) in left]
     if not seeds:
         return None
@@ -314,29 +384,57 @@ def gain(record: Record, setting: str, mode: str, over: str) -> tuple[float, flo
     return round(float(np.mean(less)), 12), round(error, 12), int(np.sum(less > 0)), len(less)
 
 
+def verdict(record: Record, setting: str) -> list[str]:
+    """Say by how much three stages with the exact loss beat the best run of one stage, and three plain stages.
+
+    Nothing if the record has no such runs.
+    """
+    lines = {line["mode"]: line for line in summary(record) if line["setting"] == setting}
+    if "staged_exact" not in lines:
+        return []
+    found = []
+    of_one = {mode: line["divergence"][0] for mode, line in lines.items() if not mode.startswith(_STAGED)}
+    rivals = ["staged_dual"] if "staged_dual" in lines else []
+    if of_one:
+        rivals.insert(0, min(of_one, key=lambda mode: of_one[mode]))
+    for rival in rivals:
+        said = []
+        for key, judge in (("divergence", "fitted ratio"), ("exact_ratio", "exact ratio")):
+            if key in lines[rival] and (less := gain(record, setting, "staged_exact", over=rival, key=key)):
+                said.append(f"{_signed(less)} with the {judge}")
+        best = ", the best of one stage" if rival in of_one else ""
+        found += [f"  three stages, exact, over {MODES[rival]}{best}:", f"    {'; '.join(said)}"]
+    return found
+
+
 def render(record: Record) -> str:
     """Return the table: what is left after rejection, mean ± sd over the seeds.
 
-    The last column is the gain over the first loss, seed by seed: its mean ± standard error, and in how many seeds it
+    The last column is the gain over the first mode, seed by seed: its mean ± standard error, and in how many seeds it
     is one.
     """
     lines = []
     first = record.config["modes"][0]
     for setting in record.config["settings"]:
-        lines.append(f"{_TITLES[setting]}, K = {record.config['budget']:g}")
-        lines.append(f"  {'loss':24}{'divergence':>15}{'high quality':>15}{'modes':>13}{'collapsed':>11}{_GAIN:>24}")
+        lines.append(f"{_TITLES[setting]}, K = {_budget(record.config, setting):g}")
+        head = f"  {'training':28}{'divergence':>15}{'exact ratio':>15}{'high quality':>15}{'modes':>12}"
+        lines.append(f"{head}{'collapsed':>11}{_GAIN:>22}")
         for line in summary(record):
             if line["setting"] == setting:
-                divergence, quality, modes = (
-                    _mean_sd(line[key], digits) for key, digits in zip(_WORST, (3, 3, 1), strict=True)
-                )
+                keys = ("divergence", "exact_ratio", "high_quality", "modes")
+                cells = [_mean_sd(line[key], 1 if key == "modes" else 3) if key in line else "" for key in keys]
                 failed = f"{line['collapsed']} of {line['runs']}"
-                text = f"  {MODES[line['mode']]:24}{divergence:>15}{quality:>15}{modes:>13}{failed:>11}"
+                text = f"  {MODES[line['mode']]:28}{cells[0]:>15}{cells[1]:>15}{cells[2]:>15}{cells[3]:>12}{failed:>11}"
                 if line["mode"] != first and (less := gain(record, setting, line["mode"], over=first)):
-                    mean, error, wins, seeds = less
-                    text += f"{mean:>+10.3f} ± {error:.3f}{wins:>3}/{seeds}".rjust(24)
+                    text += _signed(less).rjust(22)
                 lines.append(text)
+        lines += verdict(record, setting)
     return "\n".join(lines)
+
+
+def _signed(less: tuple[float, float, int, int]) -> str:
+    mean, error, wins, seeds = less
+    return f"{mean:+.3f} ± {error:.3f}{wins:>3}/{seeds}"
 
 
 def _mean_sd(pair: tuple[float, float], digits: int) -> str:
@@ -354,6 +452,10 @@ _COLOURS = {
 }
 
 
+def _colour(mode: str) -> str:
+    return _COLOURS[mode.removesuffix(_WAVES).removeprefix(_STAGED)]
+
+
 def plot(record: Record) -> Any:
     """Draw every run as a dot: divergence and high-quality share after rejection, for each setting and loss."""
     settings, modes = record.config["settings"], record.config["modes"]
@@ -365,11 +467,11 @@ def plot(record: Record) -> Any:
                 found = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
                 for collapsed, marker in ((False, "o"), (True, "X")):
                     values = [r.get(key, _WORST[key]) for r in found if r["collapsed"] == collapsed]
-                    side.plot(values, [height] * len(values), marker, color=_COLOURS[mode], alpha=0.6, ms=6.5, mew=0)
+                    side.plot(values, [height] * len(values), marker, color=_colour(mode), alpha=0.6, ms=6.5, mew=0)
                 values = [r.get(key, _WORST[key]) for r in found]
                 if values:
-                    side.plot([np.mean(values)] * 2, [height - 0.34, height + 0.34], color=_COLOURS[mode], lw=2.5)
-            side.set_xlabel(f"{label} at K = {record.config['budget']:g}")
+                    side.plot([np.mean(values)] * 2, [height - 0.34, height + 0.34], color=_colour(mode), lw=2.5)
+            side.set_xlabel(f"{label} at K = {_budget(record.config, setting):g}")
             tidy(side, None)
         row[0].set(yticks=range(len(modes)), yticklabels=[MODES[m] for m in modes], ylim=(len(modes) - 0.4, -0.6))
         row[0].set_title(_TITLES[setting])
@@ -384,3 +486,7 @@ def plot(record: Record) -> Any:
         color="0.3",
     )
     return drawn
+
+
+if __name__ == "__main__":
+    print(f"tw-obrs will take about {estimate(Config()) / 3600:.1f} hours of one core")

@@ -10,6 +10,7 @@ from .._names import lookup
 from ..errors import InputError
 from .classifier import small_classifier
 from .conv import ConvCritic, ConvGenerator
+from .fourier import FourierCritic
 from .mlp import mlp, mlp_critic, mlp_generator
 from .unet import UNet
 
@@ -21,6 +22,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp_critic": mlp_critic,
     "conv_generator": ConvGenerator,
     "conv_critic": ConvCritic,
+    "fourier_critic": FourierCritic,
     "small_classifier": small_classifier,
     "unet": UNet,
 }

@@ -6,7 +6,7 @@ A method has `fit(task)`, which returns a `Fit`. Trees are in `boosted`, telesco
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from math import log, pi, prod
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 from .._inputs import check_count, check_positive
@@ -406,7 +406,7 @@ def mean_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
 
 def embed(module: Any, x: Tensor) -> Tensor:
     """Return the input of the network: samples as they are, or standardised, with their waves if it has any."""
-    import torch
+    from ..models.fourier import with_waves
 
     if not hasattr(module, "shift"):
         return x
@@ -415,8 +415,7 @@ def embed(module: Any, x: Tensor) -> Tensor:
         return x.movedim(-1, 1)
     if not hasattr(module, "waves"):
         return x
-    phase = x.flatten(1) @ module.waves
-    return torch.cat([x.flatten(1), phase.sin(), phase.cos()], dim=1)
+    return with_waves(x, module.waves)
 
 
 def standardise(module: Any, x: Tensor) -> None:
@@ -458,16 +457,14 @@ def _one_unit(x: Tensor) -> bool:
 
 def add_waves(module: Any, waves: int, task: Task) -> int:
     """Store random projections for `embed`, if a sample has few numbers; return how many inputs they add."""
-    import torch
+    from ..models.fourier import random_waves
 
     numbers = module.shift.numel()
     if not waves or numbers > _SMALL:
         return 0
     with task.seeded():
-        # cycles per standard deviation, the same number in each octave
-        cycles = torch.exp(torch.empty(waves).uniform_(log(0.1), log(4.0)))
-        direction = torch.nn.functional.normalize(torch.randn(numbers, waves), dim=0)
-    module.register_buffer("waves", (2 * pi * cycles * direction).to(module.shift))
+        drawn = random_waves(numbers, waves)  # in cycles per standard deviation
+    module.register_buffer("waves", drawn.to(module.shift))
     return 2 * waves
 
 

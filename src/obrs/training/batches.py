@@ -19,6 +19,7 @@ from ..fitting.batches import Shuffled
 from ..fitting.seeds import keyed
 from ..fitting.tensors import fingerprint
 from .config import GIVEN, TrainConfig
+from .stages import Stage, plan
 
 __all__ = ["GENERATOR", "Batches", "Data", "load_data"]
 
@@ -55,9 +56,10 @@ class Batches:
 
     Args:
         data: What to train on.
-        config: Its `batch_size`, `parts`, `critic_steps`, `latent` and `seed` are used.
+        config: Of a stage; its `batch_size`, `parts`, `critic_steps`, `latent` and `seed` are used.
         rank, world: This process among all.
         device: Where batches go.
+        stage: The stage, if it is one of many: what was seen before it is not seen again at once.
 
     Example:
         >>> config = TrainConfig(batch_size=8)
@@ -66,7 +68,16 @@ class Batches:
         True
     """
 
-    def __init__(self, data: Data, config: TrainConfig, *, rank: int = 0, world: int = 1, device: Any = "cpu") -> None:
+    def __init__(
+        self,
+        data: Data,
+        config: TrainConfig,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        device: Any = "cpu",
+        stage: Stage | None = None,
+    ) -> None:
         if config.batch_size % (config.parts * world):
             raise InputError(
                 f"batch_size {config.batch_size} must divide into {config.parts} parts on {world} processes; "
@@ -74,13 +85,13 @@ class Batches:
             )
         self._data, self._config, self._device = data, config, device
         self._part, self._share = config.batch_size // config.parts, config.batch_size // config.parts // world
-        self._rank = rank
+        self._rank, self._stage = rank, stage or plan(config)[0]
         self._shuffled = Shuffled(len(data.x), self._order)
         self._drawn: dict[str, tuple[tuple[int, int], Tensor]] = {}  # of the latest step: its parts share a draw
 
     def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return real samples and their labels: the data in a new random order each time it has been seen."""
-        seen, mine = (step * self._config.critic_steps + turn) * self._config.batch_size, self._mine(part)
+        seen, mine = self._stage.seen_before(step) + turn * self._config.batch_size, self._mine(part)
         rows = torch.from_numpy(self._shuffled.rows(seen + mine.start, seen + mine.stop))
         return self._move(self._data.x[rows]), self._labels(rows)
 
@@ -98,6 +109,13 @@ class Batches:
         size = self._config.batch_size
         mix = self._once("mix", step, turn, lambda random: torch.rand(size, generator=random))
         return self._move(mix[self._mine(part)])
+
+    def noise(self, step: int, turn: int, part: int, *, real: bool = False) -> Tensor:
+        """Return standard normals in the shape of the fakes of a turn, or of its real samples."""
+        shape = (self._config.batch_size, *self._data.x.shape[1:])
+        what = "noise on real" if real else "noise on fake"
+        drawn = self._once(what, step, turn, lambda random: torch.randn(shape, generator=random))
+        return self._move(drawn[self._mine(part)])
 
     def _once(self, what: str, step: int, turn: int, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
         """Return what is drawn for all parts and processes, drawn for the first part and kept for the others."""

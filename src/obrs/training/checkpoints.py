@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from ..fitting import tensors as files
 from ..fitting.tensors import fill_module, fill_optimiser, optimiser_tensors, under
 from .config import GIVEN, TrainConfig, read_config
 from .processes import Processes
+from .stages import Stage, current, plan
 from .window import BudgetWindow
 
-__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "save", "starting_point"]
+__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "save", "starting_point", "steps_done"]
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 _WHAT = "a checkpoint of a run"
-_FREE = ("steps", "log_every", "save_every", "keep", "tensorboard")  # may change when a run is resumed
+_FREE = ("log_every", "save_every", "keep", "tensorboard")  # may change when a run is resumed
 
 
 def save(folder: str | Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, keep: int) -> Path:
@@ -96,6 +97,11 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return files.read_tensors(path, _WHAT)
 
 
+def steps_done(path: Path | None) -> int:
+    """Return how many steps of its run a checkpoint has behind it; 0 for none."""
+    return 0 if path is None else int(files.read_facts(path, _WHAT)["step"])
+
+
 def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
     """Return the checkpoint to start from, if any; refuse to write over another run.
 
@@ -115,19 +121,38 @@ def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Pa
     if folder is None:
         raise InputError("resume needs out, the folder of the run")
     path = latest(folder)
-    done = files.read_facts(path, _WHAT)["step"]
-    if done > config.steps:
-        raise InputError(f"{folder} has done {done} steps already, got steps={config.steps}; ask for more")
-    saved = asdict(read_config(folder / "config.json"))
-    for key, value in asdict(config).items():
-        if key not in _FREE and saved[key] != value:
-            if saved[key] == GIVEN:
-                raise InputError(f"{folder} was trained on data that were given to train; give the same data= again")
-            raise InputError(
-                f"{folder} was made with {key}={saved[key]!r}, got {value!r}; resume with that, or start a run in "
-                "another folder"
-            )
+    done = steps_done(path)
+    _check_same_run(plan(read_config(folder / "config.json")), plan(config), done, folder)
     return path
+
+
+def _check_same_run(saved: tuple[Stage, ...], wanted: tuple[Stage, ...], done: int, folder: Path) -> None:
+    """Refuse settings that would make it another run; stages may be added, and one that goes on may get longer."""
+    now = current(saved, done)
+    if len(wanted) < len(saved):
+        raise InputError(f"{folder} was made with {len(saved)} stages, got {len(wanted)}; resume with all of them")
+    if wanted[now.number - 1].last < done:
+        steps, of = wanted[now.number - 1].config.steps, f" in stage {now.number}" if len(wanted) > 1 else ""
+        raise InputError(f"{folder} has done {done} steps already, got steps={steps}{of}; ask for more")
+    for old, new in zip(saved, wanted, strict=False):
+        of = f" in stage {old.number}" if len(wanted) > 1 else ""
+        free = _FREE if done > old.last else (*_FREE, "steps")
+        before, after = asdict(old.config), asdict(new.config)
+        for key, value in after.items():
+            if key not in free and before[key] != value:
+                if before[key] == GIVEN:
+                    raise InputError(
+                        f"{folder} was trained on data that were given to train; give the same data= again"
+                    )
+                raise InputError(
+                    f"{folder} was made with {key}={before[key]!r}{of}, got {value!r}; resume with that, or start a "
+                    "run in another folder"
+                )
+        if old.config.steps != new.config.steps and old.config.scheduled and done > old.begin:
+            raise InputError(
+                f"{folder} was made with steps={old.config.steps}{of}, got {new.config.steps}, and its noise or "
+                "learning rates follow from that; resume with that, or add a stage"
+            )
 
 
 @dataclass(frozen=True)
@@ -163,13 +188,14 @@ class State:
             save(folder / "checkpoints", step, tensors, facts, keep=keep)
         self.processes.wait()
 
-    def start(self, found: Path | None, resume: bool, facts: dict[str, Any]) -> int:
+    def start(self, found: Path | None, resume: bool, facts: dict[str, Any], *, new_critic: bool = False) -> int:
         """Start afresh, from another run's networks, or where this run stopped; return the steps that are done.
 
         Args:
             found: What `starting_point` returned.
             resume: Whether to take over all of it, and not the networks alone.
             facts: What is known of the data; a run goes on with its own data alone.
+            new_critic: Whether to take no critic from another run.
         """
         done = 0
         if found is not None:
@@ -182,6 +208,8 @@ class State:
                     "many, or fine-tune it in a new folder with start_from"
                 )
             for name, module in self.modules().items():
+                if name == "critic" and new_critic and not resume:
+                    continue
                 stored = under(tensors, name) or under(tensors, "generator")  # which starts a moving average
                 fill_module(module, stored, "generator" if name == "ema" else name, found)
             if resume:
@@ -193,6 +221,25 @@ class State:
         self.processes.wait()  # all have read before the first one writes
         return done
 
+    def enter(self, stage: Stage, critic: nn.Module) -> "State":
+        """Return the state at the start of a stage: networks go on, and with a new critic all else starts anew.
+
+        Args:
+            stage: That begins.
+            critic: Of that stage.
+        """
+        config, fresh = stage.config, critic is not self.critic
+        window, of_critic = _window(config, self.processes), self.critic_optimiser
+        if fresh:
+            self.generator_optimiser.state.clear()
+            of_critic = _adam(critic.to(self.processes.device), config.critic_lr, config.critic_betas)
+        elif window.settings == self.window.settings:
+            window = self.window
+        for optimiser, betas in ((self.generator_optimiser, config.generator_betas), (of_critic, config.critic_betas)):
+            for group in optimiser.param_groups:
+                group["betas"] = betas
+        return replace(self, critic=critic, critic_optimiser=of_critic, window=window)
+
     def modules(self) -> dict[str, nn.Module]:
         """Return the networks by name."""
         modules = {"generator": self.generator, "critic": self.critic}
@@ -203,19 +250,27 @@ class State:
 
 
 def new_state(config: TrainConfig, generator: nn.Module, critic: nn.Module, processes: Processes) -> State:
-    """Return the state before the first step, with the networks on the device of the process."""
+    """Return the state before the first step of a stage, with the networks on the device of the process."""
     generator, critic = generator.to(processes.device), critic.to(processes.device)
     return State(
         generator=generator,
         critic=critic,
         ema=copy.deepcopy(generator).requires_grad_(False) if config.ema_decay else None,
-        generator_optimiser=torch.optim.Adam(generator.parameters(), config.generator_lr, config.generator_betas),
-        critic_optimiser=torch.optim.Adam(critic.parameters(), config.critic_lr, config.critic_betas),
-        window=BudgetWindow(
-            config.budget,
-            size=config.window or None,
-            every=config.constant_every,
-            process_group=None if config.window else processes.group,
-        ),
+        generator_optimiser=_adam(generator, config.generator_lr, config.generator_betas),
+        critic_optimiser=_adam(critic, config.critic_lr, config.critic_betas),
+        window=_window(config, processes),
         processes=processes,
+    )
+
+
+def _adam(network: nn.Module, lr: float, betas: tuple[float, float]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(network.parameters(), lr, betas)
+
+
+def _window(config: TrainConfig, processes: Processes) -> BudgetWindow:
+    return BudgetWindow(
+        config.budget,
+        size=config.window or None,
+        every=config.constant_every,
+        process_group=None if config.window else processes.group,
     )

@@ -1,7 +1,11 @@
-"""What a training run is made from: one frozen record of plain values, read from TOML, saved as JSON."""
+"""What a training run is made from: one frozen record of plain values, read from TOML, saved as JSON.
+
+A run may have stages. Each is a small table of the fields that differ from the stage before; what it leads to is again
+such a record, without stages: `TrainConfig.stages`.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -13,7 +17,7 @@ from .._files import replacing
 from .._inputs import check_budget
 from .._names import lookup
 from ..divergences import DIVERGENCES
-from ..errors import InputError, InputTypeError, MissingLibraryError, UnknownNameError
+from ..errors import InputError, InputTypeError, MissingLibraryError, ObrsError, UnknownNameError
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, MAX_LOG_RATIO
 
 __all__ = ["GIVEN", "TrainConfig", "override", "read_config"]
@@ -35,6 +39,8 @@ class TrainConfig:
         generator_width, critic_width: Width of the hidden layers.
         layers: Hidden layers of an MLP.
         activation: Activation of an MLP.
+        critic_network: "mlp", "conv" or "fourier", which also sees sines and cosines of points; "" is as `network`.
+        critic_layers: Hidden layers of the critic; 0 is as `layers`.
         spectral_norm: Spectral normalisation of the critic.
         generator_loss: A key of `GENERATOR_LOSSES`. "paper_raw", "exact" and their like train for the budget; "dual"
             and "non_saturating" are plain training. "paper_raw" is for the divergence "gan" alone.
@@ -44,15 +50,23 @@ class TrainConfig:
         two_heads: Give the critic a second head that is always trained with the logistic loss, so that its log-ratio
             is at hand whatever trains the generator.
         gradient_penalty: Weight of the gradient penalty on the critic's first output; 0 for none.
+        r1: Weight of the penalty on the squared slope of the critic's first output at real samples, halved as is usual.
         constant_every: Solve the constant c_K every so many steps. The second critic of "two_critics" is trained on
             what its own batch keeps, solved every time.
-        window: Solve it on so many of the latest log-ratios; 0 takes those of the batch.
+        window: Solve it on so many of the latest log-ratios, at least a batch; 0 takes those of the batch.
         max_log_ratio: Where losses that grow faster than log r clamp it.
+        new_critic: Start with a new critic. The first stage has one anyway, unless it starts from another run.
+        warm_up: Steps of the critic alone, before those of the generator.
         steps: Steps of the generator.
         critic_steps: Steps of the critic for each of them.
         batch_size: Samples per step, over all processes and parts.
         parts: Split each step's batch into so many parts and accumulate their gradients.
+        noise: Standard deviation of Gaussian noise on all samples that the critic sees, real and fake.
+        noise_until: Share of the steps after which it has fallen to 0, linearly; 0 keeps it as it is.
         generator_lr, critic_lr: Learning rates of Adam; 0 freezes the network.
+        generator_decay_from, critic_decay_from: Share of the steps after which the learning rate falls linearly; 1 for
+            never.
+        decay_to: Share of the learning rate that is left at the end of such a fall.
         generator_betas, critic_betas: Decay rates of Adam's moments.
         ema_decay: Decay of the moving average of the generator's weights; 0 keeps none.
         ema_start: Step from which on it averages; before, it copies.
@@ -62,11 +76,12 @@ class TrainConfig:
         log_every, save_every: Steps between lines of the log, and between checkpoints.
         keep: How many checkpoints to keep.
         tensorboard: Write the log for TensorBoard, too.
+        stage: Stages: tables of fields, each what differs from the stage before, the first from the fields above.
 
     Example:
-        >>> config = TrainConfig(steps=100, budget=4)
-        >>> config.budget, config.critic_betas
-        (4.0, (0.5, 0.999))
+        >>> config = TrainConfig(budget=4, stage=[{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}])
+        >>> [(s.steps, s.generator_loss, s.batch_size, s.budget) for s in config.stages]
+        [(100, 'paper_raw', 256, 4.0), (100, 'exact', 512, 4.0)]
     """
 
     data: str = "grid25"
@@ -78,6 +93,8 @@ class TrainConfig:
     critic_width: int = 100
     layers: int = 3
     activation: str = "relu"
+    critic_network: str = ""
+    critic_layers: int = 0
     spectral_norm: bool = False
     generator_loss: str = "paper_raw"
     divergence: str = "gan"
@@ -85,15 +102,23 @@ class TrainConfig:
     budget: float = 2.0
     two_heads: bool = False
     gradient_penalty: float = 0.0
+    r1: float = 0.0
     constant_every: int = 1
     window: int = 0
     max_log_ratio: float = MAX_LOG_RATIO
+    new_critic: bool = False
+    warm_up: int = 0
     steps: int = 10_000
     critic_steps: int = 1
     batch_size: int = 256
     parts: int = 1
+    noise: float = 0.0
+    noise_until: float = 1.0
     generator_lr: float = 1e-3
     critic_lr: float = 1e-3
+    generator_decay_from: float = 1.0
+    critic_decay_from: float = 1.0
+    decay_to: float = 0.02
     generator_betas: tuple[float, float] = (0.5, 0.999)
     critic_betas: tuple[float, float] = (0.5, 0.999)
     ema_decay: float = 0.0
@@ -105,24 +130,64 @@ class TrainConfig:
     save_every: int = 1000
     keep: int = 2
     tensorboard: bool = False
+    stage: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = _typed(field.name, getattr(self, field.name), _TYPES[field.name])
-            object.__setattr__(self, field.name, value)
+            value = getattr(self, field.name)
+            typed = _stages(value) if field.name == "stage" else _typed(field.name, value, _TYPES[field.name])
+            object.__setattr__(self, field.name, typed)
+        if self.stage:
+            _ = self.stages  # each checks itself
+        else:
+            self._check()
+
+    @property
+    def stages(self) -> tuple["TrainConfig", ...]:
+        """The configuration of each stage, without stages; the configuration itself if it has none."""
+        if not self.stage:
+            return (self,)
+        found, now = [], {field.name: getattr(self, field.name) for field in fields(self)} | {"stage": ()}
+        for number, changed in enumerate(self.stage, 1):
+            before, now = now, {**now, **changed}
+            if number > 1 and not now["new_critic"]:
+                pair = "two_critics" in (now["generator_loss"], before["generator_loss"])
+                for name in (*_OF_CRITIC, *(["generator_loss"] if pair else [])):
+                    if now[name] != before[name]:
+                        raise InputError(
+                            f"stage {number} has {name}={_plain(now[name])}, and the critic that it keeps has "
+                            f"{_plain(before[name])}; set new_critic=true in it"
+                        )
+            try:
+                found.append(TrainConfig(**now))
+            except ObrsError as error:
+                raise type(error)(f"stage {number}: {error}") from None
+        return tuple(found)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether noise or a learning rate depends on how many steps there will be; asked of a stage."""
+        fades = self.noise > 0 and self.noise_until > 0
+        return fades or self.generator_decay_from < 1 or self.critic_decay_from < 1
+
+    def _check(self) -> None:
         check_budget(self.budget)
         for names, wanted, allowed in _RANGES:
             for name in names:
                 if not allowed(getattr(self, name)):
                     raise InputError(f"{name} must be {wanted}, got {_plain(getattr(self, name))}")
         for name, choices in _CHOICES.items():
-            if getattr(self, name) or name != "critic_loss":
+            if getattr(self, name) or name not in _MAY_BE_EMPTY:
                 try:
                     lookup(choices, getattr(self, name), name)
                 except UnknownNameError as error:
                     raise UnknownNameError(f"{error}{_NOTES.get(name, '')}") from None
         if self.batch_size % self.parts:
             raise InputError(f"batch_size must be a multiple of parts, got {self.batch_size} and {self.parts}")
+        if 0 < self.window < self.batch_size:
+            raise InputError(
+                f"window must hold at least the batch of {self.batch_size}, got {self.window}; 0 takes the batch alone"
+            )
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as JSON."""
@@ -130,7 +195,7 @@ class TrainConfig:
             file.write((json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
-_TYPES = {field.name: type(field.default) for field in fields(TrainConfig)}
+_TYPES = {field.name: type(field.default) for field in fields(TrainConfig) if field.name != "stage"}
 _IN_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a pair of numbers"}
 _POSITIVE = (
     *("data_size", "latent", "generator_width", "critic_width", "layers", "constant_every"),
@@ -138,8 +203,17 @@ _POSITIVE = (
 )
 _RANGES: list[tuple[tuple[str, ...], str, Any]] = [
     (_POSITIVE, "at least 1", lambda n: n >= 1),
-    (("window", "ema_start"), "at least 0", lambda n: n >= 0),
-    (("generator_lr", "critic_lr", "gradient_penalty"), "at least 0 and finite", lambda x: x >= 0 and isfinite(x)),
+    (("window", "ema_start", "warm_up", "critic_layers"), "at least 0", lambda n: n >= 0),
+    (
+        ("generator_lr", "critic_lr", "gradient_penalty", "r1", "noise"),
+        "at least 0 and finite",
+        lambda x: x >= 0 and isfinite(x),
+    ),
+    (
+        ("noise_until", "generator_decay_from", "critic_decay_from", "decay_to"),
+        "a share of 1, from 0 to 1",
+        lambda x: 0 <= x <= 1,
+    ),
     (("max_log_ratio",), "above 0", lambda x: x > 0),
     (("ema_decay",), "at least 0 and below 1", lambda x: 0 <= x < 1),
     (("generator_betas", "critic_betas"), "two numbers from 0 to below 1", lambda b: all(0 <= x < 1 for x in b)),
@@ -147,12 +221,21 @@ _RANGES: list[tuple[tuple[str, ...], str, Any]] = [
 ]
 _CHOICES: dict[str, Mapping[str, Any]] = {
     "network": dict.fromkeys(("mlp", "conv")),
+    "critic_network": dict.fromkeys(("mlp", "conv", "fourier")),
     "precision": dict.fromkeys(("no", "bf16")),
     "generator_loss": GENERATOR_LOSSES,
     "divergence": DIVERGENCES,
     "critic_loss": CRITIC_LOSSES,
 }
+_MAY_BE_EMPTY = ("critic_loss", "critic_network")
 _NOTES = {"precision": "; no is float32"}
+_OF_CRITIC = ("critic_network", "critic_width", "critic_layers", "spectral_norm", "two_heads")
+"""Fields that decide what a critic looks like; one that is kept looks as it did."""
+_OF_RUN = (
+    *("data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation"),
+    *("ema_decay", "ema_start", "precision", "seed", "start_from", "log_every", "save_every", "keep", "tensorboard"),
+)
+"""Fields that are the same in all stages of a run."""
 
 
 def read_config(path: str | Path) -> TrainConfig:
@@ -174,28 +257,68 @@ def read_config(path: str | Path) -> TrainConfig:
     if not isinstance(values, dict):
         raise InputError(f"{path} must hold one table of keys and values, got {type(values).__name__}")
     for key in values:
-        _check_key(key, "key", f" of {path.name}")
+        _check_key(key, "key", f" of {path.name}", also=("stage",))
     return TrainConfig(**values)
 
 
 def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:
     """Replace fields by what a command line says of them, as text; None is a bare flag, and true.
 
+    A field of one stage is said as `stage.2.steps`. A field that some stage sets cannot be said for all of them.
+
     Example:
         >>> override(TrainConfig(), {"steps": "50", "two_heads": None}).steps
         50
+        >>> staged = TrainConfig(stage=[{"steps": 10}, {"budget": 4}])
+        >>> [s.steps for s in override(staged, {"stage.2.steps": "50"}).stages]
+        [10, 50]
     """
     parsed: dict[str, Any] = {}
-    for key, text in values.items():
-        _check_key(key, "option")
+    changed = [dict(table) for table in config.stage]
+    for said, text in values.items():
+        number, key = _stage_and_field(said, len(changed))
         if text is None and _TYPES[key] is not bool:
-            raise InputError(f"--{key} needs a value: {_IN_WORDS[_TYPES[key]]}")
-        parsed[key] = True if text is None else _parsed(key, text)
-    return replace(config, **parsed)
+            raise InputError(f"--{said} needs a value: {_IN_WORDS[_TYPES[key]]}")
+        value = True if text is None else _parsed(key, text)
+        if number:
+            changed[number - 1][key] = value
+            continue
+        parsed[key] = value
+        if where := [at for at, table in enumerate(config.stage, 1) if key in table]:
+            stages = f"stage {where[0]} sets" if len(where) == 1 else f"stages {', '.join(map(str, where))} set"
+            raise InputError(f"{stages} {key}; say which one you mean: --stage.{where[-1]}.{key}")
+    return replace(config, **parsed, stage=tuple(changed))
 
 
-def _check_key(key: str, what: str, where: str = "") -> None:
-    if key not in _TYPES:
+def _stage_and_field(said: str, stages: int) -> tuple[int, str]:
+    """Return the number of the stage, 0 for all, and the field that an option names."""
+    head, _, rest = said.partition(".")
+    if head != "stage":
+        _check_key(said, "option")
+        return 0, said
+    number, _, key = rest.partition(".")
+    if not stages:
+        raise InputError(f"--{said} is of a stage, and this configuration has none")
+    if not number.isdecimal() or not 1 <= int(number) <= stages or not key:
+        raise InputError(f"a field of a stage is --stage.N.FIELD with N from 1 to {stages}, got --{said}")
+    _check_key(key, "option")
+    return int(number), key
+
+
+def _stages(tables: Any) -> tuple[dict[str, Any], ...]:
+    """Return the tables of stages with every value as its field's type."""
+    if not isinstance(tables, list | tuple) or not all(isinstance(table, Mapping) for table in tables):
+        raise InputTypeError(f"stage must be a list of tables of fields ([[stage]] in TOML), got {_plain(tables)}")
+    for number, table in enumerate(tables, 1):
+        for key in table:
+            _check_key(key, "key", f" of stage {number}")
+            if key in _OF_RUN:
+                raise InputError(f"{key} is the same in all stages; set it before them, not in stage {number}")
+    return tuple({key: _typed(key, value, _TYPES[key]) for key, value in table.items()} for table in tables)
+
+
+def _check_key(key: str, what: str, where: str = "", also: tuple[str, ...] = ()) -> None:
+    if key not in _TYPES and key not in also:
         near = get_close_matches(key, _TYPES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_TYPES)}"
         raise UnknownNameError(f"unknown {what} {key!r}{where}; {hint}")

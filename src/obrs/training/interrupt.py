@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ..errors import Interrupted
@@ -12,19 +13,22 @@ from .checkpoints import last
 
 __all__ = ["interruptible"]
 
+_TOGETHER = 2.0  # seconds within which two signals are one Ctrl-C, among many processes
+
 
 @contextmanager
 def interruptible(step: Callable[[], int], folder: Path | None, *, alone: bool = True) -> Iterator[Callable[[], bool]]:
     """Turn Ctrl-C into an `Interrupted` that says how far the run came, and which checkpoint is kept.
 
     The block gets a function that tells whether Ctrl-C was pressed. The run then finishes its step, saves, and raises
-    `KeyboardInterrupt`. A second Ctrl-C stops the run at once. So does the first one without a folder, outside the main
-    thread, and among many processes, which would not all stop after the same step.
+    `KeyboardInterrupt`. A second Ctrl-C stops the run at once. So does the first one without a folder, or outside the
+    main thread.
 
     Args:
         step: Returns the number of the last step that was done.
         folder: Of the run, or None.
-        alone: Whether this is the only process.
+        alone: Whether this is the only process. Of many each gets a Ctrl-C twice, from the terminal and from the one
+            that started them; so there a second one counts only if it comes later.
 
     Example:
         >>> try:
@@ -34,16 +38,16 @@ def interruptible(step: Callable[[], int], folder: Path | None, *, alone: bool =
         ...     print(error)
         interrupted after step 7; no checkpoint was kept
     """
-    pressed: list[int] = []
+    pressed: list[float] = []
 
     def press(number: int, _: Any) -> None:
-        if pressed:
+        if pressed and (alone or monotonic() > pressed[0] + _TOGETHER):
             raise KeyboardInterrupt
-        pressed.append(number)
+        pressed.append(monotonic())
 
     before = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
-    gently = folder is not None and alone and in_main and before is signal.default_int_handler
+    gently = folder is not None and in_main and before is signal.default_int_handler
     try:
         if gently:
             signal.signal(signal.SIGINT, press)

@@ -105,8 +105,10 @@ def note(row: Row) -> str:
     Example:
         >>> note({"step": 5, "critic": -0.25, "generator": 0.75, "log_c": 0.0, "rate": 0.5, "m": 3.0})
         'critic -0.25  generator 0.75  rate 0.5  c 1  M 3'
+        >>> note({"step": 5, "stage": 2, "critic": -0.25})  # the critic alone
+        'stage 2  critic -0.25'
     """
-    shown = {"critic": row["critic"], "generator": row["generator"]}
+    shown = {name: row.get(name) for name in ("stage", "critic", "generator")}
     if row.get("log_c") is not None:
         shown |= {"rate": row["rate"], "c": exp(min(row["log_c"], 700.0)), "M": row["m"]}
     return "  ".join(f"{name} {value:.3g}" for name, value in shown.items() if value is not None)

@@ -1,28 +1,34 @@
-"""Training a generator and its critic, with or without the rejection inside: one function, from top to bottom."""
+"""Training a generator and its critic, with or without the rejection inside, stage by stage: one loop for all."""
 
+import warnings
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .._progress import bar
+from ..divergences import DIVERGENCES
 from ..fitting.averaging import average
 from ..fitting.seeds import derived, own_noise
 from .batches import Batches, load_data
-from .checkpoints import new_state, starting_point
+from .checkpoints import new_state, starting_point, steps_done
 from .config import GIVEN, TrainConfig
 from .interrupt import interruptible
 from .journal import Journal, Row, at_budget, note
-from .networks import as_found, build_networks, try_networks
+from .networks import as_found, build_stages, try_networks
 from .processes import join_processes
-from .step import Game, Player, critic_step, generator_step, objective
+from .stages import Stage, current, plan
+from .step import Game, GeneratorTurn, Player, critic_step, generator_step, objective
 from .trained import Trained
 from .watch import Losses
 
 __all__ = ["train"]
+
+_ASK_EVERY = 10  # steps after which many processes ask each other whether Ctrl-C was pressed
 
 
 def train(
@@ -36,7 +42,7 @@ def train(
     resume: bool = False,
     progress: bool | None = None,
 ) -> Trained:
-    """Train a generator and a critic.
+    """Train a generator and a critic, in the stages that the configuration has.
 
     Runs on the CPU, on one GPU, or in many processes started by `torchrun` or `accelerate launch`; a step has
     `config.batch_size` samples however many processes share it. On the CPU a run that was stopped and resumed ends
@@ -59,8 +65,8 @@ def train(
 
     Raises:
         NotFiniteError: A loss or a weight is no longer finite; `.checkpoint` is the last good one.
-        Interrupted: Ctrl-C; says which checkpoint is kept. One process finishes its step and saves first; press
-            again not to wait.
+        Interrupted: Ctrl-C; says which checkpoint is kept. The run finishes its step and saves first, in many
+            processes up to ten steps; press again not to wait.
 
     Example:
         >>> run = train(TrainConfig(steps=3, batch_size=16, data_size=100, generator_loss="exact"))
@@ -71,20 +77,26 @@ def train(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
     """
     # What is trained, on what, and where
-    goal = objective(config)
     config = config if data is None else replace(config, data=GIVEN)
+    stages = plan(config)
+    goals = [objective(stage.config) for stage in stages]
     folder = None if out is None else Path(out)
     found = starting_point(config, folder, resume)
     samples = load_data(config, data, labels)
     facts: dict[str, Any] = {"shape": list(samples.x.shape[1:]), "counts": samples.counts}
     facts["data"] = None if folder is None else samples.fingerprint()
-    about = facts["shape"], samples.classes, goal.outputs
-    generator, critic = build_networks(config, *about, generator=generator, critic=critic)
-    try_networks(generator, critic, config.latent, samples.x, samples.labels, goal.outputs)
+    about = [goal.outputs for goal in goals], facts["shape"], samples.classes
+    generator, critics = build_stages(stages, *about, generator=generator, critic=critic)
+    for each, goal in zip(critics, goals, strict=True):
+        try_networks(generator, each, config.latent, samples.x, samples.labels, goal.outputs)
     processes = join_processes()
-    batches = Batches(samples, config, rank=processes.rank, world=processes.count, device=processes.device)
-    state = new_state(config, generator, critic, processes)
-    start = state.start(found, resume, facts)
+    if processes.first:
+        _warn(stages, len(samples.x))
+    here: Any = {"rank": processes.rank, "world": processes.count, "device": processes.device}
+    batches = [Batches(samples, stage.config, **here, stage=stage) for stage in stages]
+    now = current(stages, steps_done(found) if resume else 0)
+    state = new_state(now.config, generator, critics[now.number - 1], processes)
+    start = state.start(found, resume, facts, new_critic=now.config.new_critic)
     if folder is not None and processes.first:
         folder.mkdir(parents=True, exist_ok=True)
         config.save(folder / "config.json")
@@ -92,54 +104,95 @@ def train(
     if folder is not None and not resume:
         state.save(folder, 0, facts, config.keep)
     losses = Losses(processes.mean, step=start, folder=folder)
-    shown = ""
+    total, shown = stages[-1].last, ""
 
     with (
         interruptible(lambda: losses.step, folder, alone=processes.count == 1) as pressed,
         closing(journal),
-        bar("training", config.steps, progress if processes.first else False) as tell,
+        bar("training", total, progress if processes.first else False) as tell,
         own_noise(processes.device) as reseed,
-        as_found(generator, critic),
+        as_found(generator, *critics),
     ):
-        generator.train()
-        critic.train()
-        game = Game(
-            goal=goal,
-            generator=Player(generator, state.generator_optimiser, processes, config.precision),
-            critic=Player(critic, state.critic_optimiser, processes, config.precision),
-            batches=batches,
-            window=state.window,
-            gather=processes.gather,
-            parts=config.parts,
-            penalty=config.gradient_penalty,
-        )
-        for step in range(start, config.steps):
-            reseed(derived(config.seed, "noise", step, processes.rank))
-            for turn in range(config.critic_steps):
-                of_critic = critic_step(game, step, turn)
-            of_generator = generator_step(game, step)
-            if state.ema is not None:
-                average(state.ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
+        players = {"generator": Player(generator, state.generator_optimiser, processes, config.precision)}
+        for stage in stages[now.number - 1 :]:
+            goal, own = goals[stage.number - 1], critics[stage.number - 1]
+            if stage is not now:
+                state = state.enter(stage, own)
+            if "critic" not in players or players["critic"].optimiser is not state.critic_optimiser:
+                players["critic"] = Player(own, state.critic_optimiser, processes, config.precision)
+            generator.train()
+            own.train()
+            game = Game(
+                goal=goal,
+                **players,
+                batches=batches[stage.number - 1],
+                window=state.window,
+                gather=processes.gather,
+                parts=stage.config.parts,
+                penalty=stage.config.gradient_penalty,
+                r1=stage.config.r1,
+                noise=stage.noise,
+            )
+            for step in range(max(start, stage.first), stage.last):
+                reseed(derived(config.seed, "noise", step, processes.rank))
+                of_step, of_generator = _play(game, stage, step)
+                if state.ema is not None and of_generator is not None:
+                    average(state.ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
 
-            # The log and the checkpoint
-            done, stopped = step + 1, pressed()
-            losses.add(done, **of_critic, generator=of_generator.loss)
-            last = done == config.steps or stopped
-            save = folder is not None and (last or done % config.save_every == 0)
-            if save or last or done % config.log_every == 0:
-                row: Row = {"step": done, "seconds": journal.seconds()}
-                row |= losses.look((generator, critic) if save or last else ())
-                if of_generator.log_ratio:
-                    log_ratio = processes.gather(torch.cat(of_generator.log_ratio))
-                    row |= at_budget(log_ratio, config.budget, None if goal.logistic_head else of_generator.cut)
-                if processes.first:
-                    journal.add(row)
-                shown = note(row)
-            tell(done, shown)
-            if save and folder is not None:
-                state.save(folder, done, facts, config.keep)
-            if stopped and done < config.steps:
-                raise KeyboardInterrupt
+                # The log and the checkpoint
+                done = step + 1
+                asks = processes.count == 1 or done % _ASK_EVERY == 0 or done == stage.last
+                stopped = asks and processes.any(pressed())
+                losses.add(done, **of_step)
+                last = done == stage.last or stopped
+                save = folder is not None and (last or done % config.save_every == 0)
+                if save or last or done == stage.begin or done % config.log_every == 0:
+                    row: Row = {"step": done, "seconds": journal.seconds()}
+                    row |= {"stage": stage.number} if len(stages) > 1 else {}
+                    row |= losses.look((generator, own) if save or last else ())
+                    if of_generator is not None and of_generator.log_ratio:
+                        log_ratio = processes.gather(torch.cat(of_generator.log_ratio))
+                        cut = None if goal.logistic_head else of_generator.cut
+                        row |= at_budget(log_ratio, stage.config.budget, cut)
+                    if processes.first:
+                        journal.add(row)
+                    shown = note(row)
+                tell(done, shown)
+                if save and folder is not None:
+                    state.save(folder, done, facts, config.keep)
+                if stopped and done < total:
+                    raise KeyboardInterrupt
     for network in state.modules().values():
         network.eval()
-    return Trained(generator, critic, state.ema, config, journal.rows, folder, tuple(facts["counts"]))
+    return Trained(generator, state.critic, state.ema, config, journal.rows, folder, tuple(facts["counts"]))
+
+
+def _warn(stages: Sequence[Stage], samples: int) -> None:
+    """Say what is allowed, and seldom meant."""
+    for stage in stages:
+        config, of = stage.config, f" in stage {stage.number}" if len(stages) > 1 else ""
+        if config.batch_size > samples:
+            warnings.warn(
+                f"batch_size {config.batch_size}{of} is larger than the data, {samples} samples: a batch has some of "
+                "them more than once",
+                stacklevel=3,
+            )
+        if config.critic_loss in DIVERGENCES and config.critic_loss != config.divergence:
+            warnings.warn(
+                f"critic_loss {config.critic_loss!r}{of} is of another divergence than the generator's, "
+                f"{config.divergence!r}; leave it out unless you mean it",
+                stacklevel=3,
+            )
+
+
+def _play(game: Game, stage: Stage, step: int) -> tuple[dict[str, Tensor], GeneratorTurn | None]:
+    """Take a step of a stage; return its losses, and the generator's turn unless it is one of the critic alone."""
+    for player, lr in ((game.critic, stage.critic_lr(step)), (game.generator, stage.generator_lr(step))):
+        for group in player.optimiser.param_groups:
+            group["lr"] = lr
+    for turn in range(stage.critic_turns(step)):
+        losses = critic_step(game, step, turn)
+    if stage.warming(step):
+        return losses, None
+    of_generator = generator_step(game, step)
+    return losses | {"generator": of_generator.loss}, of_generator

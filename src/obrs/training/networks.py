@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..fitting.seeds import derived, own_noise
+from ..models.fourier import FourierCritic
 from ..models.mlp import mlp_critic, mlp_generator
 from .config import TrainConfig
+from .stages import Stage
 
-__all__ = ["TwoCritics", "as_found", "build_networks", "try_networks"]
+__all__ = ["TwoCritics", "as_found", "build_networks", "build_stages", "try_networks"]
 
 
 class TwoCritics(nn.Module):  # type: ignore[misc]
@@ -59,15 +61,55 @@ def build_networks(
         return generator, critic
     if classes and config.network == "mlp":
         raise InputError("network 'mlp' takes no classes; use network='conv', or give train your own networks")
-    pair = config.generator_loss == "two_critics"
     with own_noise() as reseed:
         reseed(derived(config.seed, "weights"))
         built = _generator(config, shape, classes)  # also where it is given: the weights of the critic are drawn next
-        critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
-    generator = built if generator is None else generator
-    if critic is None:
-        critic = TwoCritics(*critics) if pair else critics[0]
-    return generator, critic
+        made = _critics(config, shape, classes, outputs)
+    return built if generator is None else generator, made if critic is None else critic
+
+
+def build_stages(
+    stages: Sequence[Stage],
+    outputs: Sequence[int],
+    shape: Sequence[int],
+    classes: int,
+    *,
+    generator: nn.Module | None = None,
+    critic: nn.Module | None = None,
+) -> tuple[nn.Module, list[nn.Module]]:
+    """Return the generator and the critic of each stage; one that is kept is in the list again.
+
+    Args:
+        stages: All of the run.
+        outputs: Numbers that the critic of each says about a sample.
+        shape, classes: As in `build_networks`.
+        generator, critic: The user's own.
+
+    Example:
+        >>> from obrs.training.stages import plan
+        >>> config = TrainConfig(stage=[{}, {}, {"new_critic": True, "critic_network": "fourier"}])
+        >>> _, critics = build_stages(plan(config), (1, 1, 1), (2,), 0)
+        >>> critics[0] is critics[1], critics[2].spec["name"]
+        (True, 'fourier_critic')
+    """
+    if critic is not None and any(stage.config.new_critic for stage in stages[1:]):
+        raise InputError("a stage asks for a new critic, which train builds; leave out critic=, or train it on its own")
+    first = stages[0].config
+    generator, critic = build_networks(first, shape, classes, outputs[0], generator=generator, critic=critic)
+    critics = [critic]
+    for stage, count in zip(stages[1:], outputs[1:], strict=True):
+        if stage.config.new_critic:
+            with own_noise() as reseed:
+                reseed(derived(first.seed, "weights", stage.number))
+                critic = _critics(stage.config, shape, classes, count)
+        critics.append(critic)
+    return generator, critics
+
+
+def _critics(config: TrainConfig, shape: Sequence[int], classes: int, outputs: int) -> nn.Module:
+    pair = config.generator_loss == "two_critics"
+    critics = [_critic(config, shape, classes, 1 if pair else outputs) for _ in range(1 + pair)]
+    return TwoCritics(*critics) if pair else critics[0]
 
 
 def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Module:
@@ -89,12 +131,17 @@ def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Mo
 
 def _critic(config: TrainConfig, shape: Sequence[int], classes: int, heads: int) -> nn.Module:
     shared: Any = {"width": config.critic_width, "heads": heads, "spectral_norm": config.spectral_norm}
-    if config.network == "conv":
+    kind, layers = config.critic_network or config.network, config.critic_layers or config.layers
+    if classes and kind != "conv":
+        raise InputError(f"critic_network {kind!r} takes no classes; use 'conv', or give train your own networks")
+    if kind == "fourier":
+        return FourierCritic(tuple(shape), layers=layers, **shared)
+    if kind == "conv":
         from ..models.conv import ConvCritic
 
         channels, size = _image(shape)
         return ConvCritic(size=size, channels=channels, classes=classes or None, **shared)
-    return mlp_critic(tuple(shape), layers=config.layers, activation=config.activation, **shared)
+    return mlp_critic(tuple(shape), layers=layers, activation=config.activation, **shared)
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int]:

@@ -64,6 +64,10 @@ class Processes:
 
         return reduce(x, "mean")
 
+    def any(self, here: bool) -> bool:
+        """Whether it is so in any process; all must ask."""
+        return here if self.count == 1 else bool(self.mean(torch.tensor(float(here), device=self.device)) > 0)
+
     def wait(self) -> None:
         """Go on when all processes have come here."""
         if self.count > 1:

@@ -10,6 +10,8 @@ outputs of the critic mean, is the `Objective`. A batch may come in parts, whose
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithms 1 and 2
+    | Which Training Methods for GANs do actually Converge? (Mescheder et al., 2018), R1
+    | Amortised MAP Inference for Image Super-resolution (Sonderby et al., 2017), noise on what the critic sees
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -171,6 +173,8 @@ class Game:
         gather: Gathers a tensor from all processes.
         parts: In how many parts a batch comes.
         penalty: Weight of the gradient penalty.
+        r1: Weight of the penalty on slopes at real samples.
+        noise: From a step to the standard deviation of the noise on what the critic sees.
     """
 
     goal: Objective
@@ -181,6 +185,20 @@ class Game:
     gather: Callable[[Tensor], Tensor]
     parts: int = 1
     penalty: float = 0.0
+    r1: float = 0.0
+    noise: Callable[[int], float] = lambda step: 0.0
+
+    def fakes(self, generator: Callable[..., Tensor], step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
+        """Return what a pass of the generator makes, with the noise of the step, and the labels."""
+        z, labels = self.batches.latent(step, turn, part)
+        x, sd = generator(z, *_given(labels)), self.noise(step)
+        return x + sd * self.batches.noise(step, turn, part) if sd else x, labels
+
+    def reals(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
+        """Return real samples, with the noise of the step, and their labels."""
+        x, labels = self.batches.real(step, turn, part)
+        sd = self.noise(step)
+        return x + sd * self.batches.noise(step, turn, part, real=True) if sd else x, labels
 
     def log_ratios(self, scores: Tensor) -> Tensor:
         """Return the first outputs of the critic on fakes, without a gradient: of all processes, if the window says so.
@@ -192,9 +210,9 @@ class Game:
 
     def log_ratios_ahead(self, step: int, turn: int) -> Tensor:
         """Return the same for all parts of a turn, before any of them is trained on."""
-        drawn = [self.batches.latent(step, turn, part) for part in range(self.parts)]
         with torch.no_grad():
-            scores = [self.critic.alone(self.generator.alone(z, *_given(y)), *_given(y)) for z, y in drawn]
+            drawn = [self.fakes(self.generator.alone, step, turn, part) for part in range(self.parts)]
+            scores = [self.critic.alone(x, *_given(y)) for x, y in drawn]
         return torch.cat([self.log_ratios(part) for part in scores])
 
 
@@ -239,28 +257,31 @@ def critic_step(game: Game, step: int, turn: int) -> dict[str, Tensor]:
         step, turn: Which step of the generator, and which of the critic's before it.
 
     Returns:
-        The loss, and the gradient penalty if there is one, as the log names them.
+        The loss, and the penalties if there are any, as the log names them, without their weights.
     """
-    critic, generator, batches = game.critic, game.generator, game.batches
+    critic = game.critic
     losses: dict[str, list[Tensor]] = {}
     solve = critic_cut(game, step, turn)
     critic.optimiser.zero_grad(set_to_none=True)
     for part in range(game.parts):
-        real, real_labels = batches.real(step, turn, part)
-        z, fake_labels = batches.latent(step, turn, part)
+        real, real_labels = game.reals(step, turn, part)
         with torch.no_grad():
-            fake = generator.alone(z, *_given(fake_labels))
+            fake, fake_labels = game.fakes(game.generator.alone, step, turn, part)
         with critic.sharing(last=part == game.parts - 1):
             # in one pass, as many processes share the gradients of one pass
             scores = critic(torch.cat([real, fake]), *_given(real_labels, fake_labels))
             of_real, of_fake = scores[: len(real)], scores[len(real) :]
             loss = game.goal.critic(of_real, of_fake, solve(of_fake))
             losses.setdefault("critic", []).append(loss.detach())
+            slope_of = partial(_first_output, game, real_labels)
             if game.penalty:
-                slope_of = partial(_first_output, game, real_labels)
-                slopes = gradient_penalty(slope_of, real, fake, batches.mix(step, turn, part))
+                slopes = gradient_penalty(slope_of, real, fake, game.batches.mix(step, turn, part))
                 losses.setdefault("penalty", []).append(slopes.detach())
                 loss = loss + game.penalty * slopes
+            if game.r1:
+                slopes = gradient_penalty(slope_of, real, fake, real.new_ones(len(real)), centre=0.0)
+                losses.setdefault("r1", []).append(slopes.detach())
+                loss = loss + game.r1 / 2 * slopes
             (loss / game.parts).backward()
     critic.optimiser.step()
     return {name: _mean(values) for name, values in losses.items()}
@@ -295,9 +316,9 @@ def generator_step(game: Game, step: int) -> GeneratorTurn:
     generator.optimiser.zero_grad(set_to_none=True)
     with _frozen(critic.learning):
         for part in range(game.parts):
-            z, labels = game.batches.latent(step, GENERATOR, part)
             with generator.sharing(last=part == game.parts - 1):
-                scores = critic.alone(generator(z, *_given(labels)), *_given(labels))
+                fake, labels = game.fakes(generator, step, GENERATOR, part)
+                scores = critic.alone(fake, *_given(labels))
                 cut = solve(scores)
                 loss = game.goal.generator(scores, cut)
                 (loss / game.parts).backward()

@@ -18,7 +18,8 @@ from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
 from .journal import Row, read_log
-from .networks import build_networks
+from .networks import build_stages
+from .stages import current, plan
 from .step import objective
 
 __all__ = ["Trained", "load_trained"]
@@ -35,6 +36,7 @@ class Trained:
         log: Rows of the log.
         folder: Where the run is; None if it was not kept.
         counts: Samples of each class in the data; empty without labels.
+        stage: Number of the stage that it came to; 0 is the last one.
     """
 
     generator: nn.Module
@@ -44,6 +46,7 @@ class Trained:
     log: list[Row]
     folder: Path | None = None
     counts: tuple[int, ...] = ()
+    stage: int = 0
 
     def log_ratio(self, batch: Any) -> Tensor:
         """Return the critic's log-ratio of samples, or of `(samples, labels)`.
@@ -53,11 +56,11 @@ class Trained:
         """
         with torch.no_grad():
             scores = self.critic(*batch) if isinstance(batch, tuple) else self.critic(batch)
-            found = objective(self.config).log_ratio(scores)
+            found = objective(self._settings).log_ratio(scores)
         if found is None:
             raise InputError(
-                f"a critic trained with {self.config.generator_loss!r} says no log-ratio; train with two_heads=true, "
-                f"or make one with {FINE_TUNE}, propose = run.propose and critic = run.critic"
+                f"a critic trained with {self._settings.generator_loss!r} says no log-ratio; train with "
+                f"two_heads=true, or make one with {FINE_TUNE}, propose = run.propose and critic = run.critic"
             )
         return found
 
@@ -86,7 +89,7 @@ class Trained:
             network: "generator" or "ema".
         """
         like = next(self.generator.parameters()).detach()
-        generate, ratio = self._network(network), objective(self.config).log_ratio
+        generate, ratio = self._network(network), objective(self._settings).log_ratio
         self.log_ratio(self.propose(range(1), network=network))  # says so if there is no log-ratio
         return Model(
             generate,
@@ -96,6 +99,11 @@ class Trained:
             like=like,
             labels=self.counts or None,
         )
+
+    @property
+    def _settings(self) -> TrainConfig:
+        """The configuration of the stage that it came to."""
+        return self.config.stages[self.stage - 1]
 
     def _network(self, name: str) -> Any:
         found = lookup({"generator": self.generator, "ema": self.ema}, name, "network")
@@ -121,11 +129,14 @@ def load_trained(folder: str | Path, *, generator: nn.Module | None = None, crit
     tensors, facts = checkpoints.load(path)
     folder = path.parents[1]
     config = read_config(folder / "config.json")
-    about = facts["shape"], len(facts["counts"]), objective(config).outputs
+    stages = plan(config)
+    stage = current(stages, facts["step"])
+    about = [objective(one.config).outputs for one in stages], facts["shape"], len(facts["counts"])
     averaged = under(tensors, "ema")
     name = ""  # of the network that does not fit
     try:
-        networks = [*build_networks(config, *about, generator=generator, critic=critic)]
+        makes, critics = build_stages(stages, *about, generator=generator, critic=critic)
+        networks = [makes, critics[stage.number - 1]]
         if averaged:
             networks.append(copy.deepcopy(networks[0]))
         for name, network in zip(("generator", "critic", "ema"), networks, strict=False):
@@ -137,4 +148,5 @@ def load_trained(folder: str | Path, *, generator: nn.Module | None = None, crit
         raise InputError(f"{error}; if train was given networks, pass them: generator=..., critic=...") from error
     rows = [row for row in read_log(folder / "log.jsonl") if row["step"] <= facts["step"]]
     ema = networks[2] if averaged else None
-    return Trained(networks[0], networks[1], ema, config, rows, folder, tuple(facts["counts"]))
+    counts = tuple(facts["counts"])
+    return Trained(networks[0], networks[1], ema, config, rows, folder, counts, stage.number)

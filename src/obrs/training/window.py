@@ -70,6 +70,11 @@ class BudgetWindow:
         self._rejection: Cut | None = None
 
     @property
+    def settings(self) -> tuple[float, int | None, int]:
+        """Budget, size and how often it solves."""
+        return self.budget, self.size, self.every
+
+    @property
     def due(self) -> bool:
         """Whether the next update looks at its log-ratios, to solve for c or to keep them; if not, `pass_over` will do.
 

@@ -1,0 +1,100 @@
+"""A critic of points that also sees waves: the sines and cosines of random directions, from slow to fast.
+
+A network of ReLUs is flat early in its training: what changes within a few hundredths of the data's spread, it learns
+last. Ratios of narrow modes change there. Waves of many lengths give a small network these changes at once.
+
+References:
+    | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
+"""
+
+from math import log, pi
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._inputs import check_count
+from ..errors import InputError
+from .mlp import mlp
+
+__all__ = ["FourierCritic", "random_waves", "with_waves"]
+
+
+def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> Tensor:
+    """Return random projections, shape `(numbers, waves)`: a direction each, as many in every octave.
+
+    Args:
+        numbers: How many numbers a sample has.
+        waves: How many projections.
+        slowest, fastest: Cycles per unit.
+
+    Example:
+        >>> lengths = random_waves(2, 64).norm(dim=0) / (2 * pi)  # in cycles per unit
+        >>> bool((lengths > 0.0999).all() and (lengths < 4.001).all())
+        True
+    """
+    cycles = torch.exp(torch.empty(waves).uniform_(log(slowest), log(fastest)))
+    direction = nn.functional.normalize(torch.randn(numbers, waves), dim=0)
+    return 2 * pi * cycles * direction
+
+
+def with_waves(x: Tensor, waves: Tensor) -> Tensor:
+    """Return samples as rows, with the sine and cosine of their projections beside them.
+
+    Example:
+        >>> with_waves(torch.zeros(3, 2), random_waves(2, 64)).shape
+        torch.Size([3, 130])
+    """
+    x = x.flatten(1)
+    phase = x @ waves
+    return torch.cat([x, phase.sin(), phase.cos()], dim=1)
+
+
+class FourierCritic(nn.Module):  # type: ignore[misc]
+    """A critic of points with a spread of about 1: one number each, `(n,)`, or `(n, heads)`.
+
+    The waves are drawn once and stay; torch's own seed decides them and the weights.
+
+    Args:
+        dim: Numbers in a sample.
+        waves: How many projections; each gives a sine and a cosine.
+        width, layers: Hidden units and hidden layers.
+        heads: Numbers out.
+        activation: A key of `ACTIVATIONS`.
+        spectral_norm: Divide each weight matrix by its largest singular value.
+        fastest: Cycles per unit of the fastest wave.
+
+    Example:
+        >>> FourierCritic()(torch.zeros(5, 2)).shape, FourierCritic(heads=2)(torch.zeros(5, 2)).shape
+        (torch.Size([5]), torch.Size([5, 2]))
+    """
+
+    def __init__(
+        self,
+        dim: Any = 2,
+        *,
+        waves: int = 64,
+        width: int = 64,
+        layers: int = 2,
+        heads: int = 1,
+        activation: str = "silu",
+        spectral_norm: bool = False,
+        fastest: float = 4.0,
+    ) -> None:
+        super().__init__()
+        if isinstance(dim, list | tuple | torch.Size):
+            if len(dim) != 1:
+                raise InputError(f"a Fourier critic is for points, shape (dim,), got samples of {tuple(dim)}")
+            dim = dim[0]
+        numbers, count = check_count(dim, "dim"), check_count(waves, "waves")
+        hidden = [check_count(width, "width")] * check_count(layers, "layers")
+        self.spec = {"name": "fourier_critic", "dim": numbers, "waves": count, "width": width, "layers": layers}
+        self.spec |= {"heads": heads, "activation": activation, "spectral_norm": spectral_norm, "fastest": fastest}
+        self.register_buffer("waves", random_waves(numbers, count, fastest=fastest))
+        sizes = [numbers + 2 * count, *hidden, check_count(heads, "heads")]
+        self.body = mlp(sizes, activation=activation, spectral_norm=spectral_norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what it says of each sample."""
+        found = self.body(with_waves(x, self.waves))
+        return found[:, 0] if found.shape[1] == 1 else found
