@@ -23,6 +23,7 @@ from .selection import inclusion_probability, select
 from .signed import unweight
 
 if TYPE_CHECKING:
+    from .language import rollout, rollout_report, tilt, token_rate
     from .metrics.evaluate import evaluate
     from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
@@ -61,12 +62,16 @@ __all__ = [
     "proposal",
     "rate",
     "refit",
+    "rollout",
+    "rollout_report",
     "sample",
     "sample_pool",
     "sample_proposals",
     "select",
     "solve_log_c",
     "stream",
+    "tilt",
+    "token_rate",
     "train",
     "uniforms",
     "unweight",
@@ -80,9 +85,13 @@ _LATER = {
     "diagnose_model": ".ratios.checkup",
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
+    "rollout": ".language",
+    "rollout_report": ".language",
+    "tilt": ".language",
+    "token_rate": ".language",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "data", "experiments", "metrics", "models", "ratios", "training")
+_ROOMS = ("adapters", "data", "experiments", "language", "metrics", "models", "ratios", "training")
 
 
 def __getattr__(name: str) -> Any:
