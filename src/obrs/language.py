@@ -34,7 +34,7 @@ from .types import Array
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pick", "RolloutReport", "TokenRate", "rollout", "rollout_report", "solve_beta", "tilt", "token_rate"]
+__all__ = ["Pick", "RolloutReport", "TokenRate", "rollout", "rollout_report", "tilt", "tilted_log_ratio", "token_rate"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ TRL_MASK = 3.0  # vllm_importance_sampling_mode="sequence_mask", vllm_importance
 VERL_TRUNCATE = 2.0  # rollout_is="sequence", rollout_is_threshold
 VERL_BAND = (0.999, 1.001)  # rollout_rs="seq_mean_k1", the preset rollout_rs_threshold="0.999_1.001"
 
-LEVELS = {"sequence": "sequences", "group": "sequences", "token": "tokens"}
+LEVELS = ("sequence", "group", "token")
 RATIOS = ("product", "geometric")
 NORMALISE = ("batch", "none")
 _BLOCK = 1 << 20  # tokens at a time: bounds what is kept in between
@@ -540,15 +540,13 @@ def tilt(
         raise RatioError(f"reward has {bad} NaN or +inf among {values.size} values; check the scorer")
     found = groups_of(np.zeros(len(values), np.int64) if groups is None else groups, values.shape)
     n, code, count = check_count(keep, "keep"), found.code, len(found.labels)
-    possible = np.bincount(code[values > -inf], minlength=count)
-    for short in np.flatnonzero(possible < n)[:1]:
-        where = "" if groups is None else f" of prompt {found.labels[short]!r}"
-        raise InputError(f"cannot keep {n} of {found.size[short]} completions{where}: {possible[short]} can be kept")
     if (kl is None) == (beta is None):
         raise InputError("say how far to tilt: either kl, a budget in nats, or beta, a temperature")
-    beta = check_positive(beta, "beta") if kl is None else solve_beta(values, code, n, kl)
-
-    log_r = _tilted(values, code, beta)
+    if kl is not None:
+        log_r, beta = tilted_log_ratio(values, code, n, kl, found.labels)
+    else:
+        beta = check_positive(beta, "beta")
+        log_r = _tilted(values, code, beta)
     pi = inclusion_probability(log_r, n, groups=code)
     index = select(log_r, n, seed=seed, groups=code)
     mask = np.zeros(len(values), bool)
@@ -569,8 +567,10 @@ def tilt(
     )
 
 
-def solve_beta(reward: Floats, groups: Ints, keep: int, kl: float) -> float:
-    """Return the temperature at which the kept of `tilt` have this KL to the pool, averaged over groups.
+def tilted_log_ratio(
+    reward: Floats, groups: Ints, keep: int, kl: float, labels: Sequence[Any] = ()
+) -> tuple[Floats, float]:
+    """Return R / beta, 0 for the best of each group, and the beta at which the kept of `tilt` spend a budget of KL.
 
     KL falls as beta rises. A budget that even the best `keep` of each group do not spend gives a beta close to 0, and
     a budget of 0 gives infinity.
@@ -579,23 +579,29 @@ def solve_beta(reward: Floats, groups: Ints, keep: int, kl: float) -> float:
         reward: One per completion, float64; -inf is never kept.
         groups: Numbers from 0.
         keep: How many of each group.
-        kl: The budget, at least 0.
+        kl: The budget, at least 0: the mean over groups.
+        labels: What the groups are called, for errors.
 
     Example:
         >>> import numpy as np
-        >>> reward, groups = np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4, int)
-        >>> round(solve_beta(reward, groups, 1, 0.3), 4)  # keeps each 1 with p / 2, p being e / (1 + e) for beta 1
-        0.5071
+        >>> log_ratio, beta = tilted_log_ratio(np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4, int), 1, 0.3)
+        >>> round(beta, 4), log_ratio.round(4)
+        (0.5349, array([-1.8696, -1.8696,  0.    ,  0.    ]))
     """
     if not is_number(kl) or not 0 <= float(kl) < inf:
         raise BudgetError(f"kl must be a budget of at least 0 nats, got {kl!r}")
-    sizes = np.bincount(groups)[groups]
+    count, sizes = int(groups.max()) + 1, np.bincount(groups)
+    possible = np.bincount(groups[reward > -inf], minlength=count)
+    for short in np.flatnonzero(possible < keep)[:1]:
+        where = f" of prompt {labels[short]!r}" if len(labels) > 1 else ""
+        raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]} can be kept")
 
     def spent(log_beta: float) -> float:
         pi = inclusion_probability(_tilted(reward, groups, exp(log_beta)), keep, groups=groups)
-        return _kl(pi / keep, sizes) / (groups.max() + 1)
+        return _kl(pi / keep, sizes[groups]) / count
 
-    return _falling_root(spent, kl, _spread(reward, groups))
+    beta = _falling_root(spent, kl, _spread(reward, groups))
+    return _tilted(reward, groups, beta), beta
 
 
 def _spread(reward: Floats, groups: Ints) -> float:

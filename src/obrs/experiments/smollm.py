@@ -161,7 +161,15 @@ def rounded(policy: Policy) -> Policy:
 
 @torch.no_grad()
 def complete(
-    policy: Policy, prompts: Sequence[str], copies: int, length: int, *, ids: Any, seed: int, temperature: float = 1.0
+    policy: Policy,
+    prompts: Sequence[str],
+    copies: int,
+    length: int,
+    *,
+    ids: Any,
+    seed: int,
+    temperature: float = 1.0,
+    laws: bool = False,
 ) -> Rollouts:
     """Complete every prompt so many times.
 
@@ -173,6 +181,7 @@ def complete(
         ids: A number of each completion; with the seed it decides the completion.
         seed: Decides all randomness.
         temperature: Of the law that is sampled.
+        laws: Whether to tell the largest log-probs and the overlap; otherwise they are empty.
     """
     u = torch.from_numpy(uniforms(np.asarray(ids), length, seed=seed))
     body, head = _Cached(policy.body, prompts, policy, copies), _Cached(policy.head, prompts, policy, copies)
@@ -186,7 +195,7 @@ def complete(
         cumulative = q.double().exp().cumsum(dim=-1)
         token = torch.searchsorted(cumulative, u[:, step : step + 1] * cumulative[:, -1:])
         token = torch.where(alive[:, None], token, policy.end)
-        top, where = q.topk(TOP, dim=-1)
+        top, where = q.topk(TOP if laws else 0, dim=-1)
         found = {
             "tokens": token[:, 0],
             "mask": alive,
@@ -194,7 +203,7 @@ def complete(
             "logp_train": p.gather(1, token)[:, 0],
             "top_rollout": top,
             "top_train": p.gather(1, where),
-            "overlap": torch.minimum(p, q).exp().sum(dim=-1),
+            "overlap": torch.minimum(p, q).exp().sum(dim=-1) if laws else p[:, 0],
         }
         for name, value in found.items():
             out[name].append(value)
