@@ -97,7 +97,9 @@ def main():
         rows.append(json.loads(done.stdout))
         row = rows[-1]
         added = row["added_bytes"] / row["input_bytes"]
-        print(f"{level:9} {row['seconds']:.3f} s, {row['passes']:.1f} passes, {added:.2f} of the input added", flush=True)
+        print(
+            f"{level:9} {row['seconds']:.3f} s, {row['passes']:.1f} passes, {added:.2f} of the input added", flush=True
+        )
     import torch
 
     import obrs

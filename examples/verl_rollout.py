@@ -7,8 +7,8 @@ Needs: torch; verl only where it is used. In verl's configuration, `rollout_rs="
     rollout_corr_helper.compute_rollout_correction_and_rejection_mask = obrs_correction
 
 The mask that is returned has no token of what is not kept, so it leaves the denominators of verl's losses. With
-`loss_agg_mode="seq-mean-token-sum"`, the mean over the kept sequences is then unbiased for the self-normalised mean over
-the batch. Modes that divide by the number of kept tokens are close to it, not equal.
+`loss_agg_mode="seq-mean-token-sum"`, the mean over the kept sequences is then unbiased for the self-normalised mean
+over the batch. Modes that divide by the number of kept tokens are close to it, not equal.
 """
 
 import torch

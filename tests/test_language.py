@@ -26,13 +26,16 @@ def batch():
     sampled = -rng.exponential(size=(B, T))
     train = sampled + 0.5 * rng.normal(size=(B, T))
     mask = np.arange(T) < rng.integers(1, T + 1, size=(B, 1))
-    return tuple(torch.tensor(np.where(mask, x, np.nan)) for x in (train, sampled)) + (torch.tensor(mask),)
+    train, sampled = (torch.tensor(np.where(mask, x, np.nan)) for x in (train, sampled))
+    return train, sampled, torch.tensor(mask)
 
 
 @pytest.fixture
 def log_ratio(batch):
     train, sampled, mask = (x.numpy() for x in batch)
-    return np.array([sum(a - b for a, b, m in zip(*row, strict=True) if m) for row in zip(train, sampled, mask, strict=True)])
+    return np.array(
+        [sum(a - b for a, b, m in zip(*row, strict=True) if m) for row in zip(train, sampled, mask, strict=True)]
+    )
 
 
 def standard_errors(estimates, truth):
@@ -91,7 +94,7 @@ class TestRollout:
 
     def test_the_gradient_of_the_kept_is_on_average_that_of_the_batch(self, batch, log_ratio):
         """With respect to a shift of the policy, against finite differences of the self-normalised objective."""
-        train, sampled, mask = (x.numpy() for x in batch)
+        train, mask = batch[0].numpy(), batch[2].numpy()
         direction = np.sin(np.arange(B * T)).reshape(B, T) * mask
         reward = np.cos(np.arange(B))
         weight = np.exp(log_ratio) / np.exp(log_ratio).sum()
@@ -137,7 +140,8 @@ class TestRollout:
             assert len(pick.index) == int(pick.mask.sum()) == keep
             pi = obrs.inclusion_probability(x.flatten().double(), keep)
             assert bool(pick.mask.flatten()[pi == 1].all())
-            np.testing.assert_allclose(pick.weight.double() * pi[pick.index], torch.softmax(x.flatten().double(), 0)[pick.index], rtol=1e-5)  # fmt: skip
+            share = torch.softmax(x.flatten().double(), dim=0)
+            np.testing.assert_allclose(pick.weight.double() * pi[pick.index], share[pick.index], rtol=1e-5)
 
     def test_every_group_keeps_its_number_with_its_own_constant(self, batch, log_ratio):
         groups = np.array(["long", "short", "b"])[np.arange(B) % 3]
@@ -252,7 +256,7 @@ class TestBadRollouts:
             ({"level": "group"}, InputError, "give both, or neither"),
             ({"groups": np.zeros(B)}, InputError, "give both, or neither"),
             ({"level": "group", "groups": np.zeros(3)}, InputError, "shape"),
-            ({"level": "group", "groups": np.arange(B) % 12, "keep": 3}, InputError, "cannot keep 3 of 2 sequences of group 0"),
+            ({"level": "group", "groups": np.arange(B) % 12, "keep": 3}, InputError, "3 of 2 sequences of group 0"),
             ({"level": "token", "ratio": "geometric"}, InputError, "for sequences"),
             ({"level": "token", "keep": 10**6}, InputError, "cannot keep 1000000 of"),
             ({"seed": -1}, InputError, "seed must be"),
@@ -458,7 +462,9 @@ class TestTilt:
 
     def test_kl_falls_with_the_temperature(self, rewards):
         reward, groups = rewards
-        spent = [float(obrs.tilt(reward, groups=groups, keep=3, beta=b).metrics["kl"]) for b in np.geomspace(0.01, 99, 30)]
+        spent = [
+            float(obrs.tilt(reward, groups=groups, keep=3, beta=b).metrics["kl"]) for b in np.geomspace(0.01, 99, 30)
+        ]
         assert np.all(np.diff(spent) <= 1e-12)
 
     def test_no_law_with_this_kl_has_a_larger_reward(self, rewards):
@@ -466,7 +472,9 @@ class TestTilt:
         reward, groups = rewards
         metrics = obrs.tilt(reward, groups=groups, keep=3, kl=0.4).metrics
         by_prompt = np.stack([reward[groups == g] for g in range(5)])
-        dual = min(b * (0.4 + np.mean(np.log(np.mean(np.exp(by_prompt / b), axis=1)))) for b in np.geomspace(0.05, 50, 4000))
+        dual = min(
+            b * (0.4 + np.mean(np.log(np.mean(np.exp(by_prompt / b), axis=1)))) for b in np.geomspace(0.05, 50, 4000)
+        )
         assert float(metrics["best"]) == pytest.approx(dual, abs=1e-5)
         assert 0 <= float(metrics["gap"]) == pytest.approx(float(metrics["best"]) - float(metrics["reward"]))
 

@@ -430,10 +430,10 @@ def language_reading():
         error = {method: row["error"] for method, row in table.items()}
         better, low, high = table["OBRS 16"]["better"]
         lines.append(
-            f"- {name}: log r has a standard deviation of {made['log_ratio_sd']:.2f}, and the effective sample size of the pool "
-            f"is {100 * made['ess']:.1f} % of it. 16 by OBRS have an error of {error['OBRS 16']:.2f}, all 64 of "
-            f"{error['all 64']:.2f}, and 16 at random of {error['random 16']:.2f}; the squared error is smaller than that of "
-            f"random ones by {better:.2f} ({low:.2f} to {high:.2f}). 32: {error['OBRS 32']:.2f} by OBRS, "
+            f"- {name}: log r has a standard deviation of {made['log_ratio_sd']:.2f}, and the effective sample size of "
+            f"the pool is {100 * made['ess']:.1f} % of it. 16 by OBRS have an error of {error['OBRS 16']:.2f}, all 64 "
+            f"of {error['all 64']:.2f}, and 16 at random of {error['random 16']:.2f}; the squared error is smaller "
+            f"than that of random ones by {better:.2f} ({low:.2f} to {high:.2f}). 32: {error['OBRS 32']:.2f} by OBRS, "
             f"{error['random 32']:.2f} at random."
         )
     return "\n".join(lines)
@@ -456,10 +456,11 @@ def language_tokens():
     """How well stored log-probs bracket the rate of tokens."""
     row = _language()["tokens"]
     return (
-        f"At c = 1 and temperature 1.2, {100 * row['rate']:.1f} % of the tokens are kept, by sums over the whole vocabulary. "
-        f"{row['stored']} log-probs of q, with those of p for the same tokens, say {100 * row['low']:.1f} to "
-        f"{100 * row['high']:.1f} %; the bracket is {row['width']:.3f} wide on average and {row['widest']:.3f} at most. "
-        f"With the sampled token, the estimate is {row['estimate_bias']:+.4f} ± {row['estimate_error']:.4f} off on average."
+        f"At c = 1 and temperature 1.2, {100 * row['rate']:.1f} % of the tokens are kept, by sums over the whole "
+        f"vocabulary. {row['stored']} log-probs of q, with those of p for the same tokens, say "
+        f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %; the bracket is {row['width']:.3f} wide on average, "
+        f"{row['widest']:.3f} at most. With the sampled token, the estimate is "
+        f"{row['estimate_bias']:+.4f} ± {row['estimate_error']:.4f} off on average."
     )
 
 
@@ -467,7 +468,16 @@ def language_training():
     """The fine-tunings: passes, seconds and reward of each arm, over seeds."""
     rows, cells = _language(), []
     names = {"all": "all 64", "obrs": "16 by OBRS", "random": "16 at random"}
-    head = ["backward passes per step", "seeds", "passes", "CPU s sampling", "CPU s training", "before", "after", "change"]
+    head = [
+        "backward passes per step",
+        "seeds",
+        "passes",
+        "CPU s sampling",
+        "CPU s training",
+        "before",
+        "after",
+        "change",
+    ]
     for arm, name in names.items():
         found = [row for row in rows.values() if row.get("arm") == arm]
         mean = {key: [sum(row[key]) for row in found] for key in ("sampling", "training")}

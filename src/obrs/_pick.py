@@ -32,7 +32,6 @@ _ORDER, _START = range(2)  # columns of the random numbers
 _BLOCK = 1 << 16  # tokens at a time: what is computed of them stays in a core's cache
 
 
-
 def as_ids(ids: Any, rows: int) -> torch.Tensor:
     """Return one whole number per row, on the host."""
     if ids is None:
@@ -56,7 +55,7 @@ def share_of(keep: Any, size: int, what: str) -> int:
     return max(1, round(keep * size))
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def token_count(keep: Any, mask: torch.Tensor) -> int:
     """Return how many tokens to keep; that looks at the mask, so it is not compiled."""
     return share_of(keep, max(int(mask.sum()), 1), "tokens")
@@ -70,7 +69,7 @@ def quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tenso
     return torch.zeros(rows, dtype=torch.int64), torch.full((1,), n), n
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _group_quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
     found = groups_of(groups, (rows,))
     names = (f"sequences of group {label!r}" for label in found.labels)
@@ -78,7 +77,7 @@ def _group_quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torc
     return torch.from_numpy(found.code.astype(np.int64)), torch.tensor(quota), sum(quota)
 
 
-@torch.library.custom_op("obrs::pick_sequences", mutates_args=())
+@torch.library.custom_op("obrs::pick_sequences", mutates_args=())  # type: ignore[untyped-decorator]
 def pick_sequences(
     log_ratio: torch.Tensor, group: torch.Tensor, quota: torch.Tensor, total: int, ids: torch.Tensor, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,12 +118,12 @@ def pick_sequences(
     return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
 
 
-@pick_sequences.register_fake
+@pick_sequences.register_fake  # type: ignore[untyped-decorator]
 def _(log_ratio: Any, group: Any, quota: Any, total: Any, ids: Any, seed: Any) -> Any:
     return log_ratio.new_empty(total, dtype=torch.int64), torch.empty_like(log_ratio)
 
 
-@torch.library.custom_op("obrs::pick_tokens", mutates_args=())
+@torch.library.custom_op("obrs::pick_tokens", mutates_args=())  # type: ignore[untyped-decorator]
 def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose n tokens of a batch: rows in random order, tokens in their order.
 
@@ -168,7 +167,7 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
     return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
 
 
-@pick_tokens.register_fake
+@pick_tokens.register_fake  # type: ignore[untyped-decorator]
 def _(log_ratio: Any, n: Any, ids: Any, seed: Any) -> Any:
     return log_ratio.new_empty(n, dtype=torch.int64), torch.empty_like(log_ratio)
 

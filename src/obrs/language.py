@@ -141,7 +141,9 @@ def rollout(
 
     log_r, length = _sequence_ratios(train, sampled, mask)
     if level == "token":
-        x, code, size = torch.where(mask, (train - sampled).float(), -inf), None, mask.sum()
+        narrow = torch.promote_types(train.dtype, torch.float32)
+        x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, mask.sum()
+        x = torch.where(mask, x, -inf)
         count = ops.token_count(keep, mask)
         index, pi = ops.pick_tokens(x, count, key, seed)
         x, pi = x.flatten(), pi.flatten()
@@ -339,7 +341,9 @@ def _ess_and_tv(x: Floats, log_w: Floats) -> tuple[float, float]:
     if log_w.max() == -inf:
         return 0.0, 1.0
     r, w = (np.exp(y - y.max()) for y in (x, log_w))
-    return float(w.sum() ** 2 / np.sum(w * w) / np.count_nonzero(w)), float(0.5 * np.abs(r / r.sum() - w / w.sum()).sum())
+    return float(w.sum() ** 2 / np.sum(w * w) / np.count_nonzero(w)), float(
+        0.5 * np.abs(r / r.sum() - w / w.sum()).sum()
+    )
 
 
 class TokenRate(NamedTuple):

@@ -23,7 +23,8 @@ COMMITTED = list(EXPERIMENTS)  # the default preset of each has its result under
 each_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 # What needs more than the extra of all experiments runs with the slow tests, where its libraries are there.
 each_smoke = pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if e.extra == "experiments" else pytest.mark.slow) for n, e in EXPERIMENTS.items()]
+    "name",
+    [pytest.param(n, marks=[] if e.extra == "experiments" else pytest.mark.slow) for n, e in EXPERIMENTS.items()],
 )
 
 

@@ -228,9 +228,9 @@ def _described(made: list[Any]) -> dict[str, Any]:
     pool, text = _pool(made)
     x = pool.log_ratio
     r = np.exp(x - x.max())
-    arrays = {f"{name} {number:02}": tensors[name].numpy() for number, (tensors, _) in enumerate(made) for name in tensors}
+    named = ((f"{name} {at:02}", x) for at, (tensors, _) in enumerate(made) for name, x in tensors.items())
     return {
-        "sha256": fingerprint_of(arrays),
+        "sha256": fingerprint_of({name: x.numpy() for name, x in named}),
         "sequences": len(x),
         "length": float(pool.mask.sum(axis=1).mean()),
         "log_ratio_sd": float(x.std()),
@@ -301,8 +301,9 @@ def render(record: Record) -> str:
         lines.append("")
     found = record["tokens"]
     lines.append(
-        f"Rate of tokens {found['rate']:.3f}; {found['stored']} log-probs say {found['low']:.3f} to {found['high']:.3f}, "
-        f"and {found['estimate_bias']:+.4f} ± {found['estimate_error']:.4f} from it with the sampled token"
+        f"Rate of tokens {found['rate']:.3f}; {found['stored']} log-probs say {found['low']:.3f} to "
+        f"{found['high']:.3f}, and {found['estimate_bias']:+.4f} ± {found['estimate_error']:.4f} from it with the "
+        "sampled token"
     )
     for scorer in ("sentiment", "clean"):
         lines += ["", f"  {scorer:24}{'reward':>9}{'KL':>8}{'gap':>9}{'copies':>9}   gap of best-of-n minus this one's"]
@@ -312,7 +313,10 @@ def render(record: Record) -> str:
                 paired = f"   {smaller[0]:.4f} ({smaller[1]:.4f} to {smaller[2]:.4f})" if smaller else ""
                 numbers = f"{row['reward']:9.3f}{row['kl']:8.3f}{row['gap']:9.4f}{row['copies']:9.1%}"
                 lines.append(f"  {method:24}{numbers}{paired}")
-    lines += ["", f"  {'fine-tuning':24}{'passes':>9}{'sampling s':>12}{'training s':>12}{'reward before':>15}{'after':>8}"]
+    lines += [
+        "",
+        f"  {'fine-tuning':24}{'passes':>9}{'sampling s':>12}{'training s':>12}{'reward before':>15}{'after':>8}",
+    ]
     for arm, name in ARMS.items():
         for row in _of_arm(record, arm):
             times = f"{sum(row['sampling']):12.0f}{sum(row['training']):12.0f}"
@@ -338,15 +342,15 @@ def plot(record: Record) -> Any:
         drawn,
         record.experiment,
         f"SmolLM2-135M, {record.config['prompts']} prompts. Above: error of the gradient of a batch of "
-        f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches; sentiment against KL of "
-        "4 kept of 16. Below: fine-tuning of the last two layers; lines are seeds.",
+        f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches; sentiment against KL "
+        "of 4 kept of 16. Below: fine-tuning of the last two layers; lines are seeds.",
     )
     return drawn
 
 
 def _draw_errors(axes: Any, record: Record) -> None:
     names = [name for name in record["gradient hot"] if name not in ("row",) and "unbiased" not in name]
-    for offset, (kind, colour) in zip((0.17, -0.17), (("hot", LOOKS["model"].colour), ("int8", LOOKS["obrs"].colour)), strict=True):  # fmt: skip
+    for kind, offset, colour in (("hot", 0.17, LOOKS["model"].colour), ("int8", -0.17, LOOKS["obrs"].colour)):
         rows = [record[f"gradient {kind}"][name] for name in names]
         value = np.array([row["error"] for row in rows])
         ends = np.array([[row["error"] - row["low"], row["high"] - row["error"]] for row in rows]).T

@@ -4,6 +4,7 @@ A pool of rollouts is taken for the truth: its self-normalised average is what a
 with fewer. Errors are those of the gradient, relative to its length, over many batches of the pool.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,7 +178,7 @@ def tilt_table(
         low, high = -6.0, 6.0  # of log beta; KL falls with it
         for _ in range(40):
             middle = 0.5 * (low + high)
-            now = laws(lambda x, beta=float(np.exp(middle)): method(x, beta))
+            now = laws(partial(method, beta=float(np.exp(middle))))
             low, high = (middle, high) if np.mean([_kl(law) for law in now]) > kl else (low, middle)
         return now, float(np.exp(middle))
 

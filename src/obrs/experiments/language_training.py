@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from .. import rollout, select
+from .._progress import Tell
 from .smollm import Policy, Rollouts, complete, log_probs
 
 __all__ = ["ARMS", "Task", "fine_tuned", "in_bfloat16"]
@@ -53,7 +54,7 @@ def in_bfloat16(policy: Policy) -> Policy:
     return Policy(deepcopy(policy.body).to(torch.bfloat16), policy.head, policy.tokenizer)
 
 
-def fine_tuned(policy: Policy, task: Task, arm: str, seed: int, tell: Any = lambda done, note="": None) -> dict[str, Any]:
+def fine_tuned(policy: Policy, task: Task, arm: str, seed: int, tell: Tell) -> dict[str, Any]:
     """Train a copy of the head, and return what happened.
 
     Returns:
@@ -71,9 +72,7 @@ def fine_tuned(policy: Policy, task: Task, arm: str, seed: int, tell: Any = lamb
         asked = select(np.zeros(len(task.questions)), task.prompts, seed=1000 * seed + step)
         ids = np.arange(task.prompts * task.copies) + step * task.prompts * task.copies
         questions = [task.questions[i] for i in asked]
-        found = complete(
-            policy, questions, task.copies, task.length, ids=ids, seed=seed, temperature=task.temperature
-        )
+        found = complete(policy, questions, task.copies, task.length, ids=ids, seed=seed, temperature=task.temperature)
         reward = torch.tensor(task.scorer(policy.text(found.tokens)), dtype=torch.float32)
         groups = reward.reshape(task.prompts, task.copies)
         advantage = (groups - groups.mean(dim=1, keepdim=True)).reshape(-1)

