@@ -125,7 +125,7 @@ def rollout(
         >>> logp_train = logp_rollout + torch.tensor([[1.0], [0.0], [0.0], [-1.0]])
         >>> pick = rollout(logp_train, logp_rollout, torch.ones(4, 3), keep=2)
         >>> pick.index, pick.weight
-        (tensor([0, 2]), tensor([0.9073, 0.0926]))
+        (tensor([0, 1]), tensor([0.9074, 0.0926]))
         >>> round(float(pick.metrics["rate"]), 3)
         0.5
     """
@@ -304,8 +304,8 @@ def rollout_report(
         >>> print(report)
         4 sequences                    threshold                     OBRS at the same rate
                                   trained     ESS  TV left          keep        C     ESS  TV left
-        truncate at 2              100.0%   0.711    0.407         51.2%        2   0.590    0.407
-        drop above 3                75.0%   0.524    0.907         75.0%    0.525   0.439    0.591
+        truncate at 2              100.0%   0.683    0.414         50.6%        2   0.594    0.414
+        drop above 3                75.0%   0.699    0.907         75.0%     1.02   0.403    0.574
     """
     _libraries("rollout_report")
     train, sampled, mask = _check_tensors(logp_train, logp_rollout, mask)
@@ -403,7 +403,7 @@ def token_rate(
         >>> q, p = torch.tensor([0.5, 0.3, 0.1, 0.1]).log(), torch.tensor([0.25, 0.25, 0.25, 0.25]).log()
         >>> token_rate(q[:2], p[:2], 0.0)[:3]
         (tensor(0.5000), tensor(0.7000), tensor(0.2000))
-        >>> float(torch.minimum(q, p).exp().sum())
+        >>> round(float(torch.minimum(q, p).exp().sum()), 4)
         0.7
     """
     torch, _ = _libraries("token_rate")
@@ -527,9 +527,9 @@ def tilt(
         >>> reward = np.array([0.1, 0.5, 0.2, 0.9, 0.4, 0.3])
         >>> pick = tilt(reward, groups=["a", "a", "a", "b", "b", "b"], keep=1, kl=0.3)
         >>> pick.index
-        array([0, 3])
+        array([1, 3])
         >>> {name: round(float(value), 3) for name, value in pick.metrics.items()}
-        {'beta': 0.188, 'kl': 0.3, 'reward': 0.522, 'pool': 0.4, 'best': 0.522, 'gap': 0.0}
+        {'beta': 0.283, 'kl': 0.3, 'reward': 0.576, 'pool': 0.4, 'best': 0.576, 'gap': 0.0}
 
     References:
         | Theoretical guarantees on the best-of-n alignment policy (Beirami et al., 2024), its KL
