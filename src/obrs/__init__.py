@@ -26,6 +26,7 @@ from .sketch import Sketch, SketchCut
 if TYPE_CHECKING:
     from .engines.sql import sql
     from .html.report import report
+    from .language import rollout, rollout_report, tilt, token_rate
     from .metrics.evaluate import evaluate
     from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
@@ -67,6 +68,8 @@ __all__ = [
     "rate",
     "refit",
     "report",
+    "rollout",
+    "rollout_report",
     "sample",
     "sample_pool",
     "sample_proposals",
@@ -74,6 +77,8 @@ __all__ = [
     "solve_log_c",
     "sql",
     "stream",
+    "tilt",
+    "token_rate",
     "train",
     "uniforms",
     "unweight",
@@ -88,10 +93,14 @@ _LATER = {
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
     "report": ".html.report",
+    "rollout": ".language",
+    "rollout_report": ".language",
     "sql": ".engines.sql",
+    "tilt": ".language",
+    "token_rate": ".language",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "data", "experiments", "html", "metrics", "models", "ratios", "training")
+_ROOMS = ("adapters", "data", "experiments", "html", "language", "metrics", "models", "ratios", "training")
 _ENGINES = ("files", "ray")  # the same verbs where the rows do not fit
 
 

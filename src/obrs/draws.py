@@ -41,7 +41,7 @@ __all__ = [
 class Purpose(IntEnum):
     """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
 
-    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM, GENERATOR = range(1, 8)
+    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM, GENERATOR, ROLLOUT = range(1, 9)
 
 
 # A word is mix(mix(id + first) ^ second), mix being the SplitMix64 finaliser with Stafford's 13th constants

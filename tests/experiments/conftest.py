@@ -1,6 +1,7 @@
 import warnings
 
 import pytest
+from language_model import need_language_model
 
 from obrs import experiments
 
@@ -12,6 +13,8 @@ def smoke():
 
     def of(name):
         if name not in made:
+            if name == "language":
+                need_language_model()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the two sets hardly overlap")  # so few steps make poor models
                 warnings.filterwarnings("ignore", "groups with fewer than")  # so few proposals

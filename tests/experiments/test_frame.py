@@ -21,6 +21,11 @@ ROOT = Path(__file__).parents[2]
 COMMITTED = [name for name, entry in EXPERIMENTS.items() if entry.recorded]  # their results are under results/
 
 each_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
+# What needs more than the extra of all experiments runs with the slow tests, where its libraries are there.
+each_smoke = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if e.extra == "experiments" else pytest.mark.slow) for n, e in EXPERIMENTS.items()],
+)
 
 
 def strings_of(value):
@@ -47,7 +52,7 @@ def test_every_experiment_has_what_the_frame_asks_for(name):
     assert module.Config.__doc__
 
 
-@each_experiment
+@each_smoke
 def test_smoke_record_is_plain_json_with_named_rows(name, smoke, tmp_path):
     record = smoke(name)
     record.save(tmp_path / "record.json")
@@ -62,13 +67,13 @@ def test_smoke_record_is_plain_json_with_named_rows(name, smoke, tmp_path):
     assert not [text for text in strings_of(content) if "/" in text and Path(text).is_absolute()]
 
 
-@each_experiment
+@each_smoke
 def test_a_smoke_record_is_drawn_from_its_json_alone(name, smoke, tmp_path):
     smoke(name).save(tmp_path / "record.json")
     assert experiments.draw(experiments.load(tmp_path / "record.json"))[:4] == b"\x89PNG"
 
 
-@each_experiment
+@each_smoke
 def test_the_text_after_a_run_fits_a_terminal(name, smoke):
     text = experiments.render(smoke(name))
     assert text.strip()

@@ -35,6 +35,9 @@ EventWeight = Annotated[
     typer.Option(metavar="NAME", help="The column of event weights of either sign, instead of scores."),
 ]
 Beta = Annotated[float | None, typer.Option(metavar="B", help="The temperature of the reward.")]
+Kl = Annotated[
+    float | None, typer.Option(metavar="NATS", help="A budget of KL for a reward, instead of its temperature; with -n.")
+]
 Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
 Delimiter = Annotated[
     str | None, typer.Option(metavar="CHAR", help="Between the cells of a csv; a comma if not given.")

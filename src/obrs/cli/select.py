@@ -1,8 +1,9 @@
 """`obrs select`: exactly n rows of a file of scores, or of a folder of them, or 1 in K."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from .._files import check_out
@@ -17,11 +18,13 @@ from .columns import (
     EventWeight,
     Files,
     Format,
+    Kl,
     Logit,
     LogRatio,
     Probability,
     Reward,
     SkipBad,
+    about,
     find_column,
     find_kind,
     is_folder,
@@ -32,6 +35,9 @@ from .columns import (
     signed_weights,
 )
 from .groups import GroupColumns, Quota, Shares, parse_quota, parse_shares, read_shares
+
+if TYPE_CHECKING:
+    from ..scores import Table
 
 __all__ = ["select"]
 
@@ -56,6 +62,7 @@ def select(
     probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
+    kl: Kl = None,
     event_weight: EventWeight = None,
     id: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="The column of ids: they decide, wherever a row stands.")
@@ -88,6 +95,8 @@ def select(
     wanted = n if quota is None else parse_quota(quota, group)
     by_keys = id is not None or cost is not None
     if is_folder(files, out):
+        if kl is not None:
+            raise InputError("--kl is for one file in memory; of a folder, give --beta")
         if event_weight is not None:
             raise InputError("--event-weight is for one file in memory; of a folder, select one sign at a time")
         if design not in (None, "priority"):
@@ -108,7 +117,11 @@ def select(
     if skip_bad:
         table, bad = scores.without_bad(table, event_weight or find_column(table, column, given))
         said_bad(bad, every)
-    if event_weight is None:
+    spent = ""
+    if kl is not None:
+        name, kind = find_column(table, column, given), "reward"
+        values, spent = _tilted(table, name, given, beta=beta, kl=kl, group=group, n=n, shares=shares)
+    elif event_weight is None:
         name, kind, values = log_ratios(table, column, given, beta)
     else:
         name, kind = event_weight, "event weights"
@@ -133,12 +146,10 @@ def select(
     share = f"kept {len(kept)} of {len(table)} rows ({one_in(len(table), len(kept))})"
     if cost is not None:
         share += f" that cost {scores.column(kept, cost).sum():.0f} of {scores.column(table, cost).sum():.0f}"
-    typer.echo(f"{share}: {'standard output' if out == '-' else out}", err=True)
+    typer.echo(f"{share}{spent}: {'standard output' if out == '-' else out}", err=True)
 
 
 def _ids(table: Any, name: str, repeats: bool) -> Any:
-    import numpy as np
-
     from .. import scores
 
     ids = scores.ids(table, name)
@@ -164,3 +175,30 @@ def _select_folder(files: list[str], out: str, n: Any, budget: float | None, opt
     said_bad(done.bad, done.rows + done.bad)
     cost = "" if done.units is None else f" that cost {done.units}"
     typer.echo(f"kept {done.kept} of {done.rows} rows ({one_in(done.rows, done.kept)}){cost}: {out}", err=True)
+
+
+def _tilted(
+    table: "Table",
+    name: str,
+    kind: str | None,
+    *,
+    beta: float | None,
+    kl: float,
+    group: list[str] | None,
+    n: int | None,
+    shares: str | None,
+) -> tuple[Any, str]:
+    """Return the log-ratios of rewards at the temperature that spends a budget of KL, and a word about it."""
+    from .. import scores
+    from ..language import tilted_log_ratio
+
+    if beta is not None:
+        raise InputError("say how far to tilt: either --kl or --beta")
+    if n is None or shares is not None:
+        raise InputError("--kl is for -n rows of every group; give -n, and neither --budget nor --shares")
+    if find_kind(table, name, kind) != "reward":
+        raise InputError("--kl is for rewards; say so with --reward")
+    reward = scores.column(table, name)
+    groups = np.zeros(len(reward), np.int64) if not group else scores.labels(table, group)[0]
+    values, beta = about(table, lambda: tilted_log_ratio(reward, groups, n, kl))
+    return values, f", beta {beta:.4g}"

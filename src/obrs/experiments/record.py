@@ -30,6 +30,7 @@ _LIBRARIES = {
     "torch": "torch",
     "sklearn": "scikit-learn",
     "zuko": "zuko",
+    "transformers": "transformers",
     "matplotlib": "matplotlib",
 }
 

@@ -40,6 +40,7 @@ class Entry:
         shows: What it shows, in one line.
         time: How long the preset with committed results takes on 2 cores, in words.
         recorded: Whether its results are in `results/`; some take hours, and are yet to be made.
+        extra: The extra of this package that it needs.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Entry:
     shows: str
     time: str
     recorded: bool = True
+    extra: str = "experiments"
 
     def load(self) -> Any:
         """Import the module, an `Experiment`."""
@@ -56,7 +58,7 @@ class Entry:
         except ModuleNotFoundError as error:
             if error.name is not None and error.name.startswith("obrs"):
                 raise
-            needs = f"{self.name} needs {error.name}: pip install 'obrs[experiments]'"
+            needs = f"{self.name} needs {error.name}: pip install 'obrs[{self.extra}]'"
             raise MissingLibraryError(needs) from error
 
 
@@ -190,6 +192,14 @@ _ALL = (
         BEYOND,
         "a WGAN-GP on 25 Gaussians: why transport cost may rise while divergence falls",
         "2 min",
+    ),
+    Entry(
+        "language",
+        BEYOND,
+        "SmolLM2: gradients, rewards and a fine-tuning with 16 of 64 rollouts, and what thresholds do to them",
+        "80 min",
+        recorded=False,
+        extra="language",
     ),
 )
 

@@ -1,0 +1,57 @@
+"""OBRS in the place of verl's thresholds: a function with the signature of verl's own correction.
+
+Needs: torch; verl only where it is used. In verl's configuration, `rollout_rs="obrs"` and `rollout_rs_threshold="0.25"`
+(a share) or `"16"` (a number) then say how many of a batch are trained. To install it, before the trainer starts:
+
+    from verl.trainer.ppo import rollout_corr_helper
+    rollout_corr_helper.compute_rollout_correction_and_rejection_mask = obrs_correction
+
+The mask that is returned has no token of what is not kept, so it leaves the denominators of verl's losses. With
+`loss_agg_mode="seq-mean-token-sum"`, the mean over the kept sequences is then unbiased for the self-normalised mean
+over the batch. Modes that divide by the number of kept tokens are close to it, not equal.
+"""
+
+import torch
+
+import obrs
+
+
+def obrs_correction(
+    old_log_prob,
+    rollout_log_prob,
+    response_mask,
+    rollout_is=None,
+    rollout_is_threshold=2.0,
+    rollout_is_batch_normalize=False,
+    rollout_rs="obrs",
+    rollout_rs_threshold="0.25",
+    *,
+    seed=0,
+):
+    """Return weights (a DataProto where verl is installed, else a dict), the mask of the kept, and metrics.
+
+    `rollout_is`, its threshold and its normalisation are ignored: the weights belong to the selection.
+    """
+    if rollout_rs != "obrs":
+        raise ValueError(f"rollout_rs must be 'obrs', got {rollout_rs!r}; for others use verl's own function")
+    text = str(rollout_rs_threshold)
+    keep = int(text) if text.isdigit() else float(text)
+    pick = obrs.rollout(old_log_prob, rollout_log_prob, response_mask, keep=keep, seed=seed)
+    weight = torch.zeros_like(old_log_prob[:, :1])
+    weight[pick.index, 0] = (pick.weight * len(pick.index)).to(weight.dtype)  # a mean over the kept is then their sum
+    weights = {"rollout_is_weights": weight.expand_as(old_log_prob) * pick.mask}
+    mask = response_mask * pick.mask
+    metrics = {f"rollout_corr/obrs_{name}": float(value) for name, value in pick.metrics.items()}
+    try:
+        from verl import DataProto
+    except ImportError:
+        return weights, mask, metrics
+    return DataProto.from_dict(tensors=weights), mask, metrics
+
+
+if __name__ == "__main__":
+    generator = torch.Generator().manual_seed(0)
+    sampled = -torch.rand(64, 20, generator=generator)
+    trained = sampled + 0.2 * torch.randn(64, 20, generator=generator)
+    weights, mask, metrics = obrs_correction(trained, sampled, torch.ones(64, 20))
+    print(f"kept {int(mask.any(dim=1).sum())} of 64 sequences, as truncation at {metrics['rollout_corr/obrs_C']:.2f}")

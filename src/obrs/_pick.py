@@ -1,0 +1,205 @@
+"""Which sequences or tokens a rollout keeps: exactly n, by systematic sampling in a random order.
+
+The probabilities `pi = min(c r, 1)` are laid end to end, and who covers one of n marks at distance 1 is kept. They are
+whole numbers here, of 2**-40 each: sums are exact, so n are kept, never one more, and who has pi = 1 always is.
+
+The decision is taken on the host, in NumPy, and each kind of it is one operation of torch: `torch.compile` does not
+look into it, and errors come out of it.
+
+References:
+    | On the Theory of Systematic Sampling, II (Madow, 1949)
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import root
+from ._groups import groups_of
+from .draws import Purpose, words
+from .errors import InputError, InputTypeError, RatioError
+from .selection import inclusion_probability
+
+__all__ = ["as_ids", "pick_sequences", "pick_tokens", "quotas", "share_of", "token_count"]
+
+Ints = np.ndarray[Any, Any]
+Floats = np.ndarray[Any, Any]
+
+_BITS = 40  # of a probability: they may sum to 2**23
+_ONE = 1 << _BITS
+_ORDER, _START = range(2)  # columns of the random numbers
+_BLOCK = 1 << 16  # tokens at a time: what is computed of them stays in a core's cache
+
+
+def as_ids(ids: Any, rows: int) -> torch.Tensor:
+    """Return one whole number per row, on the host."""
+    if ids is None:
+        return torch.arange(rows)
+    found = ids.cpu() if isinstance(ids, torch.Tensor) else torch.as_tensor(np.asarray(ids))
+    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool or tuple(found.shape) != (rows,):
+        raise InputError(f"ids must be {rows} whole numbers, one per row, got {found.dtype} of {tuple(found.shape)}")
+    return found.to(torch.int64)
+
+
+def share_of(keep: Any, size: int, what: str) -> int:
+    """Return how many to keep: a share of the size, at least one, or a number."""
+    if isinstance(keep, bool) or not isinstance(keep, int | float | np.integer | np.floating):
+        raise InputTypeError(f"keep must be a share (a float of at most 1) or a number (an int), got {keep!r}")
+    if isinstance(keep, int | np.integer):
+        if not 1 <= keep <= size:
+            raise InputError(f"cannot keep {keep} of {size} {what}; keep is at least 1 of them and at most all")
+        return int(keep)
+    if not 0 < keep <= 1:
+        raise InputError(f"keep must be a share above 0 and at most 1, or a whole number as an int, got {keep!r}")
+    return max(1, round(keep * size))
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def token_count(keep: Any, mask: torch.Tensor) -> int:
+    """Return how many tokens to keep; that looks at the mask, so it is not compiled."""
+    return share_of(keep, max(int(mask.sum()), 1), "tokens")
+
+
+def quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Return the group of each row as a number, how many each keeps, and how many that are in all."""
+    if groups is not None:
+        return _group_quotas(keep, groups, rows)
+    n = share_of(keep, rows, "sequences")
+    return torch.zeros(rows, dtype=torch.int64), torch.full((1,), n), n
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _group_quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+    found = groups_of(groups, (rows,))
+    names = (f"sequences of group {label!r}" for label in found.labels)
+    quota = [share_of(keep, int(size), name) for size, name in zip(found.size, names, strict=True)]
+    return torch.from_numpy(found.code.astype(np.int64)), torch.tensor(quota), sum(quota)
+
+
+@torch.library.custom_op("obrs::pick_sequences", mutates_args=())  # type: ignore[untyped-decorator]
+def pick_sequences(
+    log_ratio: torch.Tensor, group: torch.Tensor, quota: torch.Tensor, total: int, ids: torch.Tensor, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choose `quota[g]` sequences of each group g, `total` in all.
+
+    Args:
+        log_ratio: One per sequence, float64; -inf for what must not be chosen.
+        group: Numbers from 0.
+        quota: How many of each group.
+        total: Their sum.
+        ids: One number per sequence; with the seed they decide.
+        seed: As an int64: seeds from 2**63 on are negative.
+
+    Returns:
+        Positions of the chosen, ascending, and the inclusion probability of every sequence.
+    """
+    x, code, need, key = (a.detach().cpu().numpy() for a in (log_ratio, group, quota, ids))
+    _check(x, "sequences")
+    if len(need) > 1:
+        pi = inclusion_probability(x, need, groups=code)
+    else:
+        if (have := np.count_nonzero(x > -np.inf)) < need[0]:
+            raise InputError(f"cannot keep {need[0]} of {len(x)} sequences: only {have} have a token and r > 0")
+        pi = inclusion_probability(x, int(need[0]))
+    random = words(key, range(2), seed=seed % 2**64, purpose=Purpose.ROLLOUT)
+    order = np.lexsort((random[:, _ORDER], code))
+    width = _widths(pi)
+    lacking = need * _ONE
+    np.subtract.at(lacking, code, width)
+    for g in np.flatnonzero(lacking):
+        free = np.flatnonzero((code == g) & _is_free(width))
+        width[free] += _spread(lacking[g], len(free), 0, len(free))
+    start = np.zeros(len(need), np.uint64)
+    np.add.at(start, code, random[:, _START])  # modulo 2**64: the sum of uniforms modulo 1 is uniform
+    shift = (start >> np.uint64(64 - _BITS)).astype(np.int64)[code[order]]
+    kept = np.zeros(len(x), bool)
+    kept[order] = _marked(width[order], shift)
+    return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
+
+
+@pick_sequences.register_fake  # type: ignore[untyped-decorator]
+def _(log_ratio: Any, group: Any, quota: Any, total: Any, ids: Any, seed: Any) -> Any:
+    return log_ratio.new_empty(total, dtype=torch.int64), torch.empty_like(log_ratio)
+
+
+@torch.library.custom_op("obrs::pick_tokens", mutates_args=())  # type: ignore[untyped-decorator]
+def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choose n tokens of a batch: rows in random order, tokens in their order.
+
+    Args:
+        log_ratio: Shape `(rows, length)`; -inf for what must not be chosen.
+        n: How many.
+        ids, seed: As for `pick_sequences`; one id for each row.
+
+    Returns:
+        Positions of the chosen in the flattened batch, ascending, and the inclusion probability of every token.
+    """
+    x, key = log_ratio.detach().cpu().numpy(), ids.cpu().numpy()
+    _check(x, "tokens")
+    found = root.of_rows(x.reshape(1, -1), None, np.array([n / x.size]))
+    have = round(float(found.reached[0]) * x.size)
+    if found.reached[0] < 1 and have < n:
+        raise InputError(f"cannot keep {n} of {x.size} tokens: only {have} are unmasked and have r > 0")
+    random = words(key, range(2), seed=seed % 2**64, purpose=Purpose.ROLLOUT)
+    shift = int(np.add.reduce(random[:, _START]) >> np.uint64(64 - _BITS))
+    rows, step = np.argsort(random[:, _ORDER], kind="stable"), max(1, _BLOCK // x.shape[1])
+    blocks = [rows[i : i + step] for i in range(0, len(rows), step)]
+
+    def probabilities(at: Ints) -> Floats:
+        return np.exp(np.minimum(x[at] + found.log_c, 0.0))
+
+    pi, kept = np.empty_like(x), np.zeros(x.shape, bool)
+    lacking, free, passed, seen = n * _ONE, 0, shift, 0
+    for at in blocks:
+        pi[at] = exact = probabilities(at)
+        width = _widths(exact)
+        lacking -= int(width.sum())
+        free += np.count_nonzero(_is_free(width))
+    for at in blocks:  # the widths are made twice: whole numbers of 40 bits would take twice the room of the input
+        width = _widths(probabilities(at)).reshape(-1)
+        if lacking:
+            here = np.flatnonzero(_is_free(width))
+            width[here] += _spread(lacking, free, seen, len(here))
+            seen += len(here)
+        kept[at] = _marked(width, passed).reshape(len(at), -1)
+        passed += int(width.sum())
+    return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
+
+
+@pick_tokens.register_fake  # type: ignore[untyped-decorator]
+def _(log_ratio: Any, n: Any, ids: Any, seed: Any) -> Any:
+    return log_ratio.new_empty(n, dtype=torch.int64), torch.empty_like(log_ratio)
+
+
+def _check(x: Floats, what: str) -> None:
+    if not x.max() < np.inf:  # true for NaN, too
+        bad = np.count_nonzero(~(x < np.inf))
+        raise RatioError(
+            f"logp_train - logp_rollout is NaN or +inf in {bad} of {x.size} {what}; "
+            "a sampled token cannot have logp_rollout = -inf, and log-probs that are not known must be masked"
+        )
+
+
+def _widths(pi: Floats) -> Ints:
+    return np.rint(pi * float(_ONE)).astype(np.int64)
+
+
+def _is_free(width: Ints) -> Ints:
+    return (width > 0) & (width < _ONE)
+
+
+def _spread(lacking: int, free: int, first: int, count: int) -> Ints:
+    """Return what `count` of the free ones, from the `first` on, get of what rounding lacks: a unit or none."""
+    each, rest = divmod(int(lacking), max(free, 1))
+    return each + (np.arange(first, first + count) < rest)
+
+
+def _marked(width: Ints, shift: Any) -> Ints:
+    """Tell who covers a mark; the marks lie at the multiples of 1, and `shift` comes before the first width."""
+    end = np.cumsum(width) + shift
+    return (end >> _BITS) > ((end - width) >> _BITS)
+
+
+def _to(x: Any, like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x).to(like.device)
