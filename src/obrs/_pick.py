@@ -64,7 +64,8 @@ def token_count(keep: Any, mask: torch.Tensor) -> int:
 def quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Return the group of each row as a number, how many each keeps, and how many that are in all."""
     if groups is not None:
-        return _group_quotas(keep, groups, rows)
+        by_group: tuple[torch.Tensor, torch.Tensor, int] = _group_quotas(keep, groups, rows)
+        return by_group
     n = share_of(keep, rows, "sequences")
     return torch.zeros(rows, dtype=torch.int64), torch.full((1,), n), n
 
@@ -147,7 +148,8 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
     blocks = [rows[i : i + step] for i in range(0, len(rows), step)]
 
     def probabilities(at: Ints) -> Floats:
-        return np.exp(np.minimum(x[at] + found.log_c, 0.0))
+        pi: Floats = np.exp(np.minimum(x[at] + found.log_c, 0.0))
+        return pi
 
     pi, kept = np.empty_like(x), np.zeros(x.shape, bool)
     lacking, free, passed, seen = n * _ONE, 0, shift, 0
@@ -155,7 +157,7 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         pi[at] = exact = probabilities(at)
         width = _widths(exact)
         lacking -= int(width.sum())
-        free += np.count_nonzero(_is_free(width))
+        free += int(np.count_nonzero(_is_free(width)))
     for at in blocks:  # the widths are made twice: whole numbers of 40 bits would take twice the room of the input
         width = _widths(probabilities(at)).reshape(-1)
         if lacking:
@@ -198,7 +200,8 @@ def _spread(lacking: int, free: int, first: int, count: int) -> Ints:
 def _marked(width: Ints, shift: Any) -> Ints:
     """Tell who covers a mark; the marks lie at the multiples of 1, and `shift` comes before the first width."""
     end = np.cumsum(width) + shift
-    return (end >> _BITS) > ((end - width) >> _BITS)
+    marked: Ints = (end >> _BITS) > ((end - width) >> _BITS)
+    return marked
 
 
 def _to(x: Any, like: torch.Tensor) -> torch.Tensor:

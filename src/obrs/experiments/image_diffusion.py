@@ -298,5 +298,5 @@ def _path(name: str, size: int, seed: int, updates: int, home: str) -> Path:
 
 
 if __name__ == "__main__":
-    data, *numbers, folder = sys.argv[1:]
-    print(train_diffusion(data, *map(int, numbers), Path(folder)))
+    data, pixels, number, count, folder = sys.argv[1:]
+    print(train_diffusion(data, int(pixels), int(number), int(count), Path(folder)))

@@ -138,7 +138,7 @@ def run(config: Config, rows: Rows) -> None:
 
         made = rollouts(config, "hot")
         names = ("top_rollout", "top_train", "overlap")
-        rows.add("tokens", token_row(*(_joined(made, name) for name in names), _pool(made)[0]))
+        rows.add("tokens", token_row(**{name: _joined(made, name) for name in names}, pool=_pool(made)[0]))
     scorers = {"tilt sentiment": _sentiment, "tilt clean": _clean}
     for row, scorer in rows.todo(scorers):
         from .language_tables import tilt_table
@@ -219,7 +219,9 @@ def _pool(made: list[Any]) -> tuple[Any, list[str]]:
 
     names = ("logp_train", "logp_rollout", "mask", "slope")
     prompt = np.repeat(np.arange(len(made)), [len(tensors["mask"]) for tensors, _ in made])
-    return Pool(*(_joined(made, name) for name in names), prompt), [text for _, facts in made for text in facts["text"]]
+    return Pool(**{name: _joined(made, name) for name in names}, prompt=prompt), [
+        text for _, facts in made for text in facts["text"]
+    ]
 
 
 def _described(made: list[Any]) -> dict[str, Any]:
