@@ -67,9 +67,9 @@ def _listed() -> str:
 
     lines = []
     for entry in EXPERIMENTS.values():
-        lines.append(f"{entry.name:20}{entry.label:20}{entry.time:>8}   {_results(entry.name)}")
+        lines.append(f"{entry.name:27}{entry.label:20}{entry.time:>8}   {_results(entry.name)}")
         lines.append(f"    {entry.shows}")
-    return "\n".join([f"{'experiment':20}{'in the paper':20}{'2 cores':>8}   committed results", *lines])
+    return "\n".join([f"{'experiment':27}{'in the paper':20}{'2 cores':>8}   committed results", *lines])
 
 
 def _results(name: str) -> str:

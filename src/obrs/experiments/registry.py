@@ -127,28 +127,28 @@ _ALL = (
         "tw-obrs",
         "Section 5.3",
         "training with the rejection inside, in one stage and in three: what is left after rejection",
-        "3 h",
+        "2 h",
         recorded=False,  # what is there was made before there were stages
     ),
     Entry(
         "figure-training",
         "Section 5.3",
         "clothes: hinge, Algorithm 2 with K = 1 and K = 2, and three stages, after rejection, during training",
-        "90 min",
+        "35 min",
         recorded=False,
     ),
     Entry(
         "table-finetune",
         "Section 5.3",
         "clothes: trained hinge GANs, trained further with the rejection inside",
-        "40 min",
+        "20 min",
         recorded=False,
     ),
     Entry(
         "figure-frequency",
         "Appendix E",
         "clothes: training with c solved every 1, 10, 100 and 1000 steps, distance and time",
-        "30 min",
+        "20 min",
         recorded=False,
     ),
     Entry(
