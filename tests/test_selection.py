@@ -26,7 +26,6 @@ POOLS = {
     "one large": np.append(np.zeros(7), 5.0),
 }
 FIXED = [name for name in DESIGNS if name != "poisson"]
-EXACT = [name for name in DESIGNS if name != "priority"]  # whose probabilities are min(c r, 1) to the last bit
 GROUPED = [name for name in DESIGNS if name != "sampford"]
 CASES = [(pool, n) for pool in POOLS for n in (1, 2, 5, int(np.sum(POOLS[pool] > -np.inf)) - 1)]
 # Log-ratios among which 0 < pi < 1 at every n below their number, with all kinds of values.

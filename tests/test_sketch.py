@@ -370,6 +370,16 @@ class TestBadInput:
             cut.narrow(cut.zoom().add(NORMAL[:5]))
 
 
+def test_every_backend_gives_the_same_sketch_and_the_same_rows(xp):
+    ids = np.arange(300)
+    x = xp.asarray(NORMAL[:300])
+    sketch = Sketch().add(x, xp.asarray(ids))
+    assert bits(sketch) == bits(Sketch().add(NORMAL[:300], ids)) == bits(sketch.add(x[:0], ids[:0]))
+    cut = sketch.solve(n=50)
+    kept = cut.finish(cut.judge(xp.asarray(ids), x).open).keep(ids, x)
+    np.testing.assert_array_equal(np.flatnonzero(kept), select(NORMAL[:300], 50, design="priority"))
+
+
 def test_repeated_ids_are_counted_in_a_share_of_all():
     rng = np.random.default_rng(11)
     for ids in (np.arange(400_000), np.arange(400_000) << 20, rng.integers(-(2**62), 2**62, 400_000)):

@@ -77,7 +77,7 @@ def shards():
     row = json.loads((ROOT / "results/bench-distributed.json").read_text())["rows"][0]
     seconds, off = row["seconds"], row["off"]
     return (
-        f"2 × {row['rows']:,} log-ratios in two processes: {seconds['histogram']:.2f} s, log c off by "
+        f"2 × {row['rows']:,} log-ratios in two processes: {seconds['histogram']:.2f} s of CPU in each, log c off by "
         f"{off['histogram']:.0e}; bisection to 1e-12 takes {row['reductions of bisection']} reductions and "
         f"{seconds['bisection']:.2f} s ([results/bench-distributed.json](results/bench-distributed.json))."
     )

@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _bins
-from ._arrays import host_view
+from ._arrays import as_floats, host_view
 from ._bins import Bins, Far
-from ._inputs import as_log_ratio, check_budget, check_count, check_ratios, out_of_reach
+from ._inputs import check_budget, check_count, check_ratios, out_of_reach
 from .draws import as_ids, priority_key
 from .errors import BracketError, InputError, InputTypeError
 from .profile import Plan, Profile
@@ -132,7 +132,7 @@ class Sketch:
             seed: Integer with `0 <= seed < 2**64`, the same for all rows.
             cost: What each row costs, shape `(n,)`: whole numbers of at least 0, such as tokens. For all rows or none.
         """
-        x = host_view(as_log_ratio(log_ratio)) if np.size(log_ratio) else np.empty(0)
+        x = host_view(as_floats(log_ratio, "log_ratio"))
         if x is None or x.ndim != 1:
             raise InputError(f"log_ratio must have one axis, that of the rows, got shape {np.shape(log_ratio)}")
         if not x.size:
@@ -353,6 +353,15 @@ class SketchCut:
         level: Of the finer bins of `zoom`.
         last: Where the key `sure` itself is tied, the last id that is kept with it.
         spare: Where even that id is repeated, how many of its rows are kept; -1 for all.
+
+    Example:
+        >>> x, ids = np.random.default_rng(0).normal(size=10_000), np.arange(10_000)
+        >>> cut = Sketch().add(x, ids).solve(n=2500)
+        >>> bool(np.all(cut.keep(ids, x) >= 0)), cut.exact
+        (False, False)
+        >>> exact = cut.finish(cut.judge(ids, x).open)
+        >>> int(np.sum(exact.keep(ids, x))), exact.exact
+        (2500, True)
     """
 
     rows: int

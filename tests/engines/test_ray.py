@@ -26,7 +26,14 @@ def started(cpus):
     import ray
 
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
-    ray.init(num_cpus=cpus, include_dashboard=False, logging_level="ERROR", object_store_memory=100_000_000)
+    for left in reversed(range(3)):
+        try:
+            ray.init(num_cpus=cpus, include_dashboard=False, logging_level="ERROR", object_store_memory=100_000_000)
+            break
+        except Exception as error:  # Ray gives a node 30 seconds, which may be too few on a busy machine
+            if not left or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
     ray.data.DataContext.get_current().enable_progress_bars = False
     return ray
 
@@ -63,30 +70,30 @@ def test_what_is_no_dataset_is_refused_without_starting_ray():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cpus", [1, 2, 8])
-def test_the_rows_kept_do_not_depend_on_workers_and_files(cpus, tmp_path):
+def test_the_rows_kept_do_not_depend_on_workers_and_files(tmp_path):
     import pyarrow.parquet
 
-    ray = started(cpus)
+    ray = started(8)
     try:
+        context = ray.data.DataContext.get_current()
         orders = {"shuffled": np.random.default_rng(1).permutation(N), "sorted": np.argsort(X)}
         for name, order in orders.items():
             (tmp_path / name).mkdir()
             for i, at in enumerate(np.array_split(order, 5)):
                 pyarrow.parquet.write_table(table(at), tmp_path / name / f"{i}.parquet", row_group_size=500)
+        expected = np.sort(IDS[obrs.select(X, 1500, design="priority", ids=IDS)])
+        for workers, name in ((1, "sorted"), (2, "shuffled"), (8, "sorted"), (8, "shuffled")):
+            context.execution_options.resource_limits = ray.data.ExecutionResources(cpu=workers)
             dataset = ray.data.read_parquet(str(tmp_path / name), override_num_blocks=8)
-            exactly = obrs.ray.select(dataset, n=1500)
-            np.testing.assert_array_equal(
-                ids_of(exactly.dataset), np.sort(IDS[obrs.select(X, 1500, design="priority", ids=IDS)])
-            )
-            half = obrs.ray.select(dataset, budget=2)
-            assert half.cut.log_c == pytest.approx(float(obrs.solve_log_c(X, 2)), rel=1e-14)
-            np.testing.assert_array_equal(ids_of(half.dataset), np.sort(IDS[half.cut.keep(IDS, X) == 1]))
+            np.testing.assert_array_equal(ids_of(obrs.ray.select(dataset, n=1500).dataset), expected)
+        half = obrs.ray.select(dataset, budget=2)
+        assert half.cut.log_c == pytest.approx(float(obrs.solve_log_c(X, 2)), rel=1e-14)
+        np.testing.assert_array_equal(ids_of(half.dataset), np.sort(IDS[half.cut.keep(IDS, X) == 1]))
         tokens = obrs.ray.select(dataset, n=30_000, cost="cost")
         kept = IDS[obrs.select(X, 30_000, design="priority", ids=IDS, cost=COST)]
         np.testing.assert_array_equal(ids_of(tokens.dataset), np.sort(kept))
         zoomed = obrs.ray.select(dataset, n=1500, memory=1000)  # so little that the bin of c is sketched again
-        np.testing.assert_array_equal(ids_of(zoomed.dataset), ids_of(exactly.dataset))
+        np.testing.assert_array_equal(ids_of(zoomed.dataset), expected)
         row = obrs.ray.plan(dataset, [4])[0]
         assert row["kl"] == pytest.approx(obrs.Profile(X).divergence("kl", 4), abs=1e-6)
     finally:
