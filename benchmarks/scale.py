@@ -305,7 +305,12 @@ def draw(record: dict[str, Any], path: Path) -> None:
         style = {"color": colour, "marker": "o", "markersize": 4, "label": name}
         costs.loglog(at, [row["cpu_seconds"] for row in rows], **style)
         memory.loglog(at, [row["peak_mb"] for row in rows], **style)
-    memory.axhline(MEMORY, color="0.7", linestyle=":", label=f"{MEMORY} MB")
+    memory.axhline(MEMORY, color="0.7", linestyle=":")
+    memory.annotate(
+        f"{MEMORY} MB", (1.0, MEMORY), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4"
+    )
+    memory.set_yticks([100, 200, 500, 1000, 2000, 4000], labels=["100", "200", "500", "1000", "2000", "4000"])
+    memory.minorticks_off()
     costs.set(xlabel="rows", ylabel="CPU seconds, one thread", title="keep a quarter of a folder, all columns")
     memory.set(xlabel="rows", ylabel="most memory, MB", title="memory")
     for axes in (costs, memory):

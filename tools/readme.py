@@ -443,9 +443,8 @@ def scale():
 
 
 def _power(number):
-    """1000000 as 10⁶, 20000000 as 2·10⁷."""
-    digits = len(str(number)) - 1
-    lead = number // 10**digits
+    """1000000 as 10⁶, 20000000 as 2·10⁷, 8940 as 9·10³."""
+    lead, digits = (int(part) for part in f"{number:.0e}".split("e"))
     small = str(digits).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"{'' if lead == 1 else f'{lead}·'}10{small}"
 
@@ -484,9 +483,9 @@ def scale_arithmetic():
         ["CPU of all merges", f"{workers * facts['merge_ms'] / 1e3:.1f} s"],
         [
             "rows in the bin of c",
-            f"{per_bin:.0e}: too many to hold, so one more look, with bins finer by 2¹⁵: then {per_bin / 2**15:.0e}",
+            f"{_power(per_bin)}: too many to hold, so one more look, with bins finer by 2¹⁵: then {_power(per_bin / 2**15)}",
         ],
-        ["rows that are open", f"{open_rows:.1e}, within 6 standard deviations of √n"],
+        ["rows that are open", f"{_power(open_rows)}, within 6 standard deviations, each √n at most"],
         [
             "memory of the driver",
             f"{24 * open_rows / 1e6:.0f} MB of open rows, and {32 * sketch / 1e6:.0f} MB of sketches",

@@ -62,7 +62,7 @@ class Selected:
             groups.
         bad: Rows that were left out for want of a score.
         way: "pilot", "sketch" or "keys", how the cut was found.
-        repeated: Estimated share of the rows whose id came before.
+        repeated: Estimated share of the rows whose id came before, of the rows that were looked at.
         units: What the kept rows cost, if they cost anything.
     """
 
