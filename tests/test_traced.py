@@ -42,7 +42,8 @@ def test_with_x64_all_bits_are_those_of_numpy(dtype):
         assert got.dtype == latents.dtype == by_row.dtype == dtype
     np.testing.assert_array_equal(got, uniforms(ids, 3, seed=1, dtype=dtype))
     np.testing.assert_array_equal(by_row, uniforms(ids, seed=1, dtype=dtype))
-    assert ulps(latents, normals(ids, 3, seed=1, dtype=dtype)) <= 1  # 0 where XLA and NumPy have one logarithm
+    # 0 where XLA and NumPy have one logarithm; else each is off by at most 1 ulp on its own side
+    assert ulps(latents, normals(ids, 3, seed=1, dtype=dtype)) <= 2
 
 
 def test_without_x64_uniforms_are_those_of_numpy_in_float32():

@@ -132,7 +132,7 @@ def select(
         >>> select(log_ratio, 3, groups=["cat", "cat", "dog", "dog", "dog"], shares={"cat": 2, "dog": 1})
         array([0, 1, 3])
         >>> select(log_ratio, 20, design="priority", cost=[5, 10, 10, 5, 5])  # units
-        array([0, 2, 3])
+        array([0, 1, 3])
         >>> weight = np.array([2.0, -1.0, 1.0, -1.0, 1.0, 2.0])
         >>> kept = select(np.log(np.abs(weight)), 4, sign=np.sign(weight))
         >>> int(np.sum(weight[kept] < 0))

@@ -265,8 +265,11 @@ def test_images_of_another_size_and_another_architecture_are_refused(home, tmp_p
     with pytest.raises(InputError, match=r"images of 8x8 cannot be shrunk to 5x5"):
         shrunk(np.zeros((1, 1, 8, 8)), 5)
     rows = Rows(Record("table-diffusion", "paper", {}, []), progress=False)
-    with pytest.raises(InputError, match=r"pipe makes images of shape \(1, 8, 8\), the real ones have \(1, 4, 4\)"):
-        table.run(small(source=str(home / "pipe"), real=str(home / "mine.npz"), size=4), rows)
+    with np.load(home / "mine.npz") as mine:
+        large = {key: np.kron(x, np.ones((1, 1, 2, 2))) if x.ndim == 4 else x for key, x in mine.items()}
+    np.savez(tmp_path / "large.npz", **large)
+    with pytest.raises(InputError, match=r"pipe makes images of shape \(1, 8, 8\), the real ones have \(1, 16, 16\)"):
+        table.run(small(source=str(home / "pipe"), real=str(tmp_path / "large.npz"), size=16), rows)
     committed = load_diffusion.__globals__["HOME"] / "digits-8-0-2500-diffusion.safetensors"
     tensors, facts = read_tensors(committed, "it")
     facts["spec"]["width"] = 8

@@ -163,7 +163,7 @@ def refused(arguments, capsys):
 def test_unknown_names_are_answered_with_the_nearest_one(capsys):
     said = refused(["reproduce", "figur-pr"], capsys)
     assert said.startswith("unknown experiment 'figur-pr'; did you mean 'figure-pr'?")
-    assert "there are: figure-1d, " in refused(["reproduce", "xyz"], capsys)
+    assert "there are: figure-landscape, figure-1d, " in refused(["reproduce", "xyz"], capsys)
     said = refused(["reproduce", "figure-pr", "--hihg", "3"], capsys)
     assert said == "unknown field of figure-pr 'hihg'; did you mean 'high'? there are: low, high, points"
     said = refused(["reproduce", "figure-pr", "--preset", "smok"], capsys)
@@ -208,7 +208,7 @@ def test_a_record_that_lacks_rows_or_is_of_no_known_experiment_is_refused(capsys
     assert "run it again" in refused(["plot", str(tmp_path / "a.json")], capsys)
     Record("figure-xy", "smoke", {}, []).save(tmp_path / "b.json")
     assert "unknown experiment 'figure-xy'" in refused(["plot", str(tmp_path / "b.json")], capsys)
-    assert refused(["plot", str(tmp_path / "c.json")], capsys).endswith("c.json: no such file or directory")
+    assert refused(["plot", str(tmp_path / "c.json")], capsys).endswith("c.json is missing or not a file")
 
 
 def interrupting(module, after):

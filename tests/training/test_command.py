@@ -99,8 +99,8 @@ def test_a_note_is_not_read_as_markup():
 @pytest.mark.parametrize(("rank", "who"), [("0", ""), ("1", "process 1: ")])
 def test_an_error_of_another_process_than_the_first_says_which_one(tmp_path, rank, who):
     done = run(tmp_path, "obrs", "train", "nothing.toml", RANK=rank)
-    said = f"{who}error: nothing.toml: no such file or directory\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    said = f"{who}error: nothing.toml is missing or not a file\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
 @pytest.mark.parametrize("rank", [None, "0", "1"])

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from .._files import check_folder
 from ..errors import InputError, Interrupted
 from .app import app, complain
 from .fields import check_first, read_fields
@@ -44,7 +43,6 @@ def reproduce(
             raise InputError("`obrs reproduce list` takes no fields")
         typer.echo(_listed())
         return
-    check_folder(out)
     if seed is not None:
         changes["seed"] = str(seed)
     try:
