@@ -483,7 +483,7 @@ def scale_arithmetic():
         ["CPU of all merges", f"{workers * facts['merge_ms'] / 1e3:.1f} s"],
         [
             "rows in the bin of c",
-            f"{_power(per_bin)}: too many to hold, so one more look, with bins finer by 2¹⁵: then {_power(per_bin / 2**15)}",
+            f"{_power(per_bin)}: too many to hold, so one more look, with bins finer by 2¹⁵: {_power(per_bin / 2**15)}",
         ],
         ["rows that are open", f"{_power(open_rows)}, within 6 standard deviations, each √n at most"],
         [

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from .._inputs import check_budget
 from .._stages import Stages, check_stages, to_record
+from ..draws import priority_key
 from ..errors import BracketError, InputError
 from ..profile import Plan
 from ..sketch import Open, Sketch, SketchCut
@@ -38,7 +39,7 @@ from .rows import (
     stages_of,
     writing,
 )
-from .runs import Run, read_manifest, running
+from .runs import Run, check_free, read_manifest, running
 from .scored import Reading, as_scored
 from .tally import Part, Tally, inside
 
@@ -198,6 +199,8 @@ def select(
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
+    check_free(out)
+    priority_key(np.zeros(1), [0], seed=seed)  # a bad seed is better known now
     columns = () if group is None else (group,) if isinstance(group, str) else tuple(group)
     if not columns and (shares is not None or isinstance(n, Mapping)):
         raise InputError("shares, and n by label, need to know the label of each row: give group")

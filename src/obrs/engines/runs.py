@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .._files import replacing
+from .._files import check_out, replacing
 from ..errors import InputError
 
-__all__ = ["MANIFEST", "Run", "read_manifest", "running"]
+__all__ = ["MANIFEST", "Run", "check_free", "read_manifest", "running"]
 
 MANIFEST = "manifest.json"
 """What a finished folder has beside its files: what was asked for, and what came out."""
@@ -101,37 +101,44 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) and {"asked", "found"} <= manifest.keys() else None
 
 
+def check_free(out: str | os.PathLike[str]) -> None:
+    """Raise unless a folder can be made there: it may exist if it is empty, or the result of a run."""
+    path = Path(out)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; the rows of a folder go to a folder")
+    if path.is_dir() and any(path.iterdir()) and read_manifest(path) is None:
+        raise InputError(f"{path} is not empty; choose a folder that is empty or not there")
+    check_out(f"{path}.obrs")  # a name that is not there, beside it
+
+
 @contextmanager
 def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[Run]:
     """Begin a run, or go on with one that was stopped; what is unfinished stays for the next time.
 
     Args:
-        out: The folder to make. It may be there if it is empty, or if it is the result of the same run.
+        out: The folder to make; see `check_free`.
         asked: What was asked for, as JSON has it. `inputs` has the size of every file by its name.
     """
-    out = Path(os.path.abspath(out))
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; the rows of a folder go to a folder")
-    if out.is_dir() and any(out.iterdir()) and read_manifest(out) is None:
-        raise InputError(f"{out} is not empty; choose a folder that is empty or not there")
-    if out.is_dir() and (done := read_manifest(out)) is not None:
-        _check_same(done["asked"], asked, f"{out} has the result of another run", "choose another folder")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(2, "no such file or directory", str(out.parent))
+    check_free(out)
+    out, shown = Path(os.path.abspath(out)), Path(out)
+    if (done := read_manifest(out)) is not None:
+        _check_same(done["asked"], asked, f"{shown} has the result of another run", "choose another folder")
     work = out.with_name(f".{out.name}.obrs")
     (work / "kept").mkdir(parents=True, exist_ok=True)
-    with _locked(work, out):
+    with _locked(work, shown):
         for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
             half.unlink()
         run = Run(out, work, asked)
         if (before := run.load("asked")) is None or not run.begun:
             run.save("asked", asked)
         else:
-            hint = f"finish that one first, or delete {work}"
-            _check_same(before, asked, f"{out} has an unfinished run", hint)
-        yield run
-        if read_manifest(out) is not None:
-            shutil.rmtree(work)
+            hint = f"finish that one first, or delete {shown.with_name(work.name)}"
+            _check_same(before, asked, f"{shown} has an unfinished run", hint)
+        try:
+            yield run
+        finally:
+            if read_manifest(out) is not None or not run.begun:
+                shutil.rmtree(work)
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, hint: str) -> None:

@@ -121,7 +121,7 @@ def _bad_scores(source: Source, reading: Reading, first: str) -> InputError:
         rows, bad = rows + len(scores), bad + int(np.count_nonzero(_is_bad(scores)))
     where = f"{source.path}, {first}, column {reading.column!r}"
     return InputError(
-        f"{where}: NaN, +inf or empty, as in {bad} of {rows} rows; drop them, check what scored them, or skip them"
+        f"{where}: NaN, +inf or empty, as in {bad} of {rows} rows; check what scored them, or leave them out (skip_bad)"
     )
 
 
