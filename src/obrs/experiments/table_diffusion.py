@@ -199,27 +199,34 @@ def _eyes(config: Config, progress: bool | None) -> _Eyes:
         raise InputError(f"real must be an .npz with train and test, got {config.real}")
     whole = parts(Path(config.real).stem, str(Path(config.real).parent)) if config.real else parts(config.data)
     split = {key: Labelled(shrunk(part.x, config.size).astype(np.float32), part.label) for key, part in whole.items()}
+    if config.source:  # a wrong one is noticed now, not after hours
+        made, wanted = (x.shape[1:] for x in (_outside(config, split, 1, False).images, split["test"].x))
+        if made != wanted:
+            raise InputError(f"{config.source} makes images of shape {made}, the real ones have {wanted}")
     effort = Effort(config.pool, config.steps, config.epochs)
     seeing, seconds = fit_look(split, effort, config.seed, progress=progress)
     judges = find_judges(split, effort, config.seed, judged=config.judged, second=config.second, progress=progress)
     return _Eyes(split, seeing, seconds, judges, seen_by(judges, split["test"].x, config.judged))
 
 
+def _outside(config: Config, split: dict[str, Any], n: int, progress: bool | None) -> Any:
+    from .image_pools import outside_pool
+
+    label = split["features"].label
+    classes = None if label is None else int(label.max()) + 1
+    return outside_pool(config.source, n, classes, config.sampler, progress=progress)
+
+
 def _material(config: Config, eyes: _Eyes, updates: int, cache: Path | None, rows: Rows) -> _Material:
-    from .image_pools import cached_pool, features_of, make_pool, noisy_previews, outside_pool
+    from .image_pools import cached_pool, features_of, make_pool, noisy_previews
     from .image_ratios import Subject, seen_by
 
     split, steps = eyes.split, sorted({step for plan in config.early for step in _steps(plan)})
     model = None if config.source else _model(config, updates, rows)
     if model is None:
-        labels = split["features"].label
-        make = partial(outside_pool, config.source, config.pool, None if labels is None else int(labels.max()) + 1)
-        pool = cached_pool(cache, partial(make, config.sampler, progress=rows.progress))
+        pool = cached_pool(cache, partial(_outside, config, split, config.pool, rows.progress))
     else:
         pool = cached_pool(cache, partial(make_pool, model, config.pool, steps, progress=rows.progress))
-    if pool.images.shape[1:] != split["test"].x.shape[1:]:
-        made, wanted = pool.images.shape[1:], split["test"].x.shape[1:]
-        raise InputError(f"{config.source or config.data} makes images of shape {made}, the real ones have {wanted}")
     seen_as = pool.labels if pool.labels is not None or eyes.look is None else eyes.look.predict(pool.images)
     subject = Subject(
         name=f"{config.data}-{config.size}",
