@@ -116,6 +116,16 @@ def test_a_plan_spends_what_it_may_and_leaves_no_more_than_the_end_alone():
     assert three.left([0.3 * Z[:, 0], *LOOKS]) <= Stages.fit([FINAL], [2.0]).left([FINAL]) + 1e-12
 
 
+def test_slack_rejects_less_early_and_gives_up_no_more_than_it_may():
+    best, eased = (plan_stages(LOOKS, [0.7], 2.0, slack=slack) for slack in (0.0, 0.4))
+    assert 1 < eased.budgets[0] < best.budgets[0]
+    assert eased.cost([0.7]) == pytest.approx(2.0)
+    alone = Stages.fit([FINAL], [2.0]).left([FINAL])
+    assert 0.6 <= (alone - eased.left(LOOKS)) / (alone - best.left(LOOKS)) < 1
+    with pytest.raises(InputError, match=r"slack must be a share in \[0, 1\), got 1"):
+        plan_stages(LOOKS, [0.7], 2.0, slack=1)
+
+
 def test_a_plan_does_not_use_an_early_look_that_sees_nothing():
     assert plan_stages([Z[:, 2], FINAL], [0.7], 2.0).budgets == pytest.approx((1.0, 2.0))
 

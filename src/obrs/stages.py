@@ -152,11 +152,13 @@ def plan_stages(
     *,
     groups: Array | None = None,
     divergence: Any = "kl",
+    slack: float = 0.0,
 ) -> Stages:
     """Split a budget among stages: of the ways to spend `cost` per kept sample, the one with least divergence left.
 
     No early rejection is one of these ways. So the result is never worse than OBRS at the end alone, in this divergence
-    and on these proposals.
+    and on these proposals. That takes the ratios at their word. An early one is often less sure than it says, and the
+    best split hardly better than some that reject less early: `slack` prefers those.
 
     Args:
         log_ratios: For each stage, up to three, the log-ratios of the same proposals.
@@ -164,6 +166,8 @@ def plan_stages(
         cost: What a kept sample may cost, in whole samples, at least 1.
         groups: Labels, for one constant per label.
         divergence: What shall be least, a key of `obrs.DIVERGENCES` or a record.
+        slack: In [0, 1): of all splits that gain at least `1 - slack` of what the best one gains over the end alone,
+            the one whose early stages keep most.
 
     Example:
         >>> from obrs import normals
@@ -181,8 +185,13 @@ def plan_stages(
     if len(log_ratios) not in _CHOICES:
         raise InputError(f"a budget is split among 2 or 3 stages, got {len(log_ratios)}")
     parts = _shares(shares, len(log_ratios))
-    tried = (Stages.fit(log_ratios, budgets, groups=groups) for budgets in _splits(parts, float(cost)))
-    return min(tried, key=lambda stages: stages.left(log_ratios, divergence, groups))
+    if not is_number(slack) or not 0 <= float(slack) < 1:
+        raise InputError(f"slack must be a share in [0, 1), got {slack!r}")
+    tried = [Stages.fit(log_ratios, budgets, groups=groups) for budgets in _splits(parts, float(cost))]
+    left = [stages.left(log_ratios, divergence, groups) for stages in tried]
+    alone = left[0]  # nothing is rejected early
+    enough = [i for i, value in enumerate(left) if alone - value >= (1 - float(slack)) * (alone - min(left))]
+    return tried[min(enough, key=lambda i: (-tried[i].rates[-2], left[i]))]
 
 
 def _splits(shares: tuple[float, ...], cost: float) -> Iterator[tuple[float, ...]]:

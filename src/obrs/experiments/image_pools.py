@@ -183,62 +183,57 @@ def features_of(look: Any, images: Any) -> Floats:
 
 
 class Ratio(NamedTuple):
-    """A ratio of features that is told the noise level: `log_ratio(features, level)`, and its held-out log-loss."""
+    """A ratio of features, and its held-out log-loss."""
 
-    log_ratio: Callable[[Floats, int], Floats]
+    log_ratio: Callable[[Floats], Floats]
     log_loss: float
 
 
-def fit_ratio(
-    real: Sequence[Floats], fake: Sequence[Floats], *, steps: int, seed: int, progress: bool | None = None
-) -> Ratio:
-    """Fit p(x | level) / q(x | level), one network for all noise levels.
+def fit_ratio(real: Floats, fake: Floats, *, steps: int, seed: int, progress: bool | None = None) -> Ratio:
+    """Fit p/q of features.
 
-    Features are cut off at the ends of what real samples have, but for one in a thousand: some are 0 for nearly all
-    images, and a network says anything of an image where they are not.
+    A network says anything of an image unlike all others, and one huge ratio is most of every average. So features and
+    log-ratios are cut off where 999 of 1000 real samples end: no image is more real than these.
 
     Args:
-        real, fake: Features of real and fake samples, `(n, k)`, for each noise level.
+        real, fake: Features of real and fake samples, `(n, k)`; with previews, all of one noise level.
         steps: Updates.
         seed: Decides the network.
         progress: As everywhere.
     """
+    ends = np.quantile(real, (0.001, 0.999), axis=0).astype(real.dtype)
+    found = refit(
+        np.clip(real, *ends),
+        np.clip(fake, *ends),
+        Network(width=96, waves=0),
+        steps=steps,
+        batch_size=256,
+        held_out=0.2,
+        seed=seed,
+        progress=progress,
+    )
 
-    ends = [np.quantile(x, (0.001, 0.999), axis=0).astype(x.dtype) for x in real]
+    def score(x: Floats) -> Floats:
+        return np.asarray(found(np.clip(x, *ends)), dtype=np.float64)
 
-    def joined(parts: Sequence[Floats]) -> Any:
-        x = np.concatenate([np.clip(part, *end) for part, end in zip(parts, ends, strict=True)])
-        return x if len(parts) == 1 else (x, np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
-
-    method = Network(width=96, waves=0)
-    found = refit(joined(real), joined(fake), method, steps=steps, batch_size=256, held_out=0.2, seed=seed,
-                  progress=progress)  # fmt: skip
-
-    def log_ratio(x: Floats, level: int) -> Floats:
-        x = np.clip(x, *ends[level])
-        return np.asarray(found(x if len(real) == 1 else (x, np.full(len(x), level))), dtype=np.float64)
-
-    return Ratio(log_ratio, float(found.report.log_loss))
+    top = np.quantile(score(real), 0.999)
+    return Ratio(lambda x: np.minimum(score(x), top), float(found.report.log_loss))
 
 
 def cross_fitted(
-    real: Sequence[Floats], fake: Sequence[Floats], *, steps: int, seed: int, progress: bool | None = None
+    real: Floats, fake: Floats, *, steps: int, seed: int, progress: bool | None = None
 ) -> tuple[Floats, float]:
     """Score each half of a pool with a ratio that was fitted on the other half and on all real samples.
 
-    The arguments are those of `fit_ratio`.
-
-    Returns:
-        Log-ratios at each noise level, `(levels, n)`, and the mean held-out log-loss of the two fits.
+    The arguments are those of `fit_ratio`. Returns log-ratios `(n,)`, and the mean held-out log-loss of the two fits.
     """
-    half = np.arange(len(fake[0])) % 2
-    scores, losses = np.empty((len(fake), len(half))), []
+    half = np.arange(len(fake)) % 2
+    scores, losses = np.empty(len(fake)), []
     for mine in (0, 1):
-        others = [x[half != mine] for x in fake]
-        ratio = fit_ratio(real, others, steps=steps, seed=derived(seed, "half", mine) % 2**32, progress=progress)
+        own = derived(seed, "half", mine) % 2**32
+        ratio = fit_ratio(real, fake[half != mine], steps=steps, seed=own, progress=progress)
         losses.append(ratio.log_loss)
-        for level, x in enumerate(fake):
-            scores[level, half == mine] = ratio.log_ratio(x[half == mine], level)
+        scores[half == mine] = ratio.log_ratio(fake[half == mine])
     return scores, float(np.mean(losses))
 
 

@@ -9,10 +9,10 @@ a class, so there is one constant per class. Where a model has no classes, they 
 without labels there is one constant.
 
 Early rejection goes beyond the paper, whose outlook it is. Heun's sampler computes D(x; sigma) at every noise level:
-the image that is expected, a preview, which costs nothing. A ratio that is told the noise level compares previews with
-those of real images to which noise was added. What it rejects is not finished, which saves evaluations of the network;
-what it keeps is decided again at the end, see `obrs.stages`. The budget is split by the profile of the ratios alone,
-no judge is asked.
+the image that is expected, a preview, which costs nothing. The ratio of a noise level, a network of its own, compares
+previews with those of real images to which as much noise was added. What it rejects is not finished, which saves
+evaluations of the network; what it keeps is decided again at the end, see `obrs.stages`. The budget is split by the
+profile of the ratios alone, no judge is asked.
 
 `paper` is the paper's size, for a source of your own: `--source FOLDER` is a saved pipeline of diffusers, or a folder
 of images; `--real FILE.npz` holds train and test, images in [-1, 1], and maybe train_labels and test_labels. Neither
@@ -22,7 +22,6 @@ shows previews, so nothing is rejected early there.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -75,6 +74,8 @@ class Config:
         early: Where to reject early: a step of the sampler, "12", or two of them, "9+12". The first one is also run
             with fresh proposals.
         costs: What a kept image may cost, in full runs of the sampler.
+        slack: What may be given up of what a split gains, for one that rejects less early; see `plan_stages`. It was
+            chosen on the first ratio, the others confirm it.
         drawn: Fresh proposals that are really rejected early; 0 for none.
         shown: Images on the sheet.
         steps, epochs: See `image_ratios.Effort`.
@@ -94,8 +95,9 @@ class Config:
     judged: int = 4_000
     second: str = "efficientnet_lite0"
     sampler: int = 18
-    early: tuple[str, ...] = ("12", "9", "14", "9+12")
+    early: tuple[str, ...] = ("12", "9", "14", "12+14")
     costs: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0)
+    slack: float = 0.25
     drawn: int = 4_000
     shown: int = 42
     steps: int = 800
@@ -141,7 +143,7 @@ PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
 
 
 class _Eyes(NamedTuple):
-    """What looks at all models: parts of the data, the classifier of the ratios, the judges, and their real side."""
+    """What looks at all models: the parts of the data, the classifier of ratios, the judges, and their real side."""
 
     split: dict[str, Any]
     look: Any
@@ -197,27 +199,34 @@ def _eyes(config: Config, progress: bool | None) -> _Eyes:
         raise InputError(f"real must be an .npz with train and test, got {config.real}")
     whole = parts(Path(config.real).stem, str(Path(config.real).parent)) if config.real else parts(config.data)
     split = {key: Labelled(shrunk(part.x, config.size).astype(np.float32), part.label) for key, part in whole.items()}
+    if config.source:  # a wrong one is noticed now, not after hours
+        made, wanted = (x.shape[1:] for x in (_outside(config, split, 1, False).images, split["test"].x))
+        if made != wanted:
+            raise InputError(f"{config.source} makes images of shape {made}, the real ones have {wanted}")
     effort = Effort(config.pool, config.steps, config.epochs)
     seeing, seconds = fit_look(split, effort, config.seed, width=16, progress=progress)
     judges = find_judges(split, effort, config.seed, judged=config.judged, second=config.second, progress=progress)
     return _Eyes(split, seeing, seconds, judges, seen_by(judges, split["test"].x, config.judged))
 
 
+def _outside(config: Config, split: dict[str, Any], n: int, progress: bool | None) -> Any:
+    from .image_pools import outside_pool
+
+    label = split["features"].label
+    classes = None if label is None else int(label.max()) + 1
+    return outside_pool(config.source, n, classes, config.sampler, progress=progress)
+
+
 def _material(config: Config, eyes: _Eyes, updates: int, cache: Path | None, rows: Rows) -> _Material:
-    from .image_pools import cached_pool, features_of, make_pool, noisy_previews, outside_pool
+    from .image_pools import cached_pool, features_of, make_pool, noisy_previews
     from .image_ratios import Subject, seen_by
 
     split, steps = eyes.split, sorted({step for plan in config.early for step in _steps(plan)})
     model = None if config.source else _model(config, updates, rows)
     if model is None:
-        labels = split["features"].label
-        make = partial(outside_pool, config.source, config.pool, None if labels is None else int(labels.max()) + 1)
-        pool = cached_pool(cache, partial(make, config.sampler, progress=rows.progress))
+        pool = cached_pool(cache, partial(_outside, config, split, config.pool, rows.progress))
     else:
         pool = cached_pool(cache, partial(make_pool, model, config.pool, steps, progress=rows.progress))
-    if pool.images.shape[1:] != split["test"].x.shape[1:]:
-        made, wanted = pool.images.shape[1:], split["test"].x.shape[1:]
-        raise InputError(f"{config.source or config.data} makes images of shape {made}, the real ones have {wanted}")
     seen_as = pool.labels if pool.labels is not None or eyes.look is None else eyes.look.predict(pool.images)
     subject = Subject(
         name=f"{config.data}-{config.size}",
@@ -260,10 +269,9 @@ def _one_ratio(config: Config, material: _Material, seed: int, progress: bool | 
 
     subject, last, constant = material.subject, material.last, material.constant
     budgets = [1 / rate for rate in config.rates]
-    scores, log_loss = cross_fitted(
-        [material.real[last]], [material.fake[last]], steps=config.steps, seed=seed, progress=progress
+    final, log_loss = cross_fitted(
+        material.real[last], material.fake[last], steps=config.steps, seed=seed, progress=progress
     )
-    final = scores[0]
     cells = distances(subject, final, budgets, constants=(constant,))[constant]
     row: dict[str, Any] = {"log_loss": log_loss, "constant": constant, "cells": cells}
     if seed == config.ratios[0]:
@@ -280,10 +288,10 @@ def _early(config: Config, material: _Material, final: Any, seed: int, progress:
     from ..stages import Stages, plan_stages
     from .image_pools import cross_fitted
 
-    steps = [step for step in material.fake if step != material.last]
-    sides = ([side[step] for step in steps] for side in (material.real, material.fake))
-    scores, log_loss = cross_fitted(*sides, steps=config.steps, seed=seed, progress=progress)
-    early = dict(zip(steps, scores, strict=True))
+    early, losses = {}, {}
+    for step in (step for step in material.fake if step != material.last):
+        both = material.real[step], material.fake[step]
+        early[step], losses[str(step)] = cross_fitted(*both, steps=config.steps, seed=seed, progress=progress)
     groups = material.subject.labels if material.constant == "class" else None
     plans: list[tuple[str, float, Any, list[Any]]] = []
     for cost in config.costs:
@@ -291,7 +299,7 @@ def _early(config: Config, material: _Material, final: Any, seed: int, progress:
         for plan in config.early:
             looks = [*(early[step] for step in _steps(plan)), final]
             shares = [_share(config, step) for step in _steps(plan)]
-            plans.append((plan, cost, plan_stages(looks, shares, cost, groups=groups), looks))
+            plans.append((plan, cost, plan_stages(looks, shares, cost, groups=groups, slack=config.slack), looks))
     found = _jackknife(material.subject, [(stages, looks) for _, _, stages, looks in plans], groups)
     cells: dict[str, Any] = {name: {} for name in ("end", *config.early)}
     plain = 0
@@ -305,8 +313,8 @@ def _early(config: Config, material: _Material, final: Any, seed: int, progress:
             "budgets": list(stages.budgets),
             "kl": stages.left(looks, "kl", groups),
         }
-    agree = {str(step): float(np.corrcoef(early[step], final)[0, 1]) for step in steps}
-    return {"early": cells, "correlation": agree, "early_log_loss": log_loss}
+    agree = {str(step): float(np.corrcoef(scores, final)[0, 1]) for step, scores in early.items()}
+    return {"early": cells, "correlation": agree, "early_log_loss": losses}
 
 
 def _share(config: Config, step: int) -> float:
@@ -347,15 +355,19 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
     from .image_pools import features_of, fit_ratio, sample_early
 
     steps, subject = _steps(config.early[0]), material.subject
-    order = (*steps, material.last)
-    sides = [[side[step] for step in order] for side in (material.real, material.fake)]
-    ratio = fit_ratio(*sides, steps=config.steps, seed=config.ratios[0], progress=progress)  # no fresh image is in it
-    looks = [ratio.log_ratio(x, level) for level, x in enumerate(sides[1])]
+    fits = [  # no fresh image is in them
+        fit_ratio(
+            material.real[step], material.fake[step], steps=config.steps, seed=config.ratios[0], progress=progress
+        )
+        for step in (*steps, material.last)
+    ]
+    looks = [fit.log_ratio(material.fake[step]) for fit, step in zip(fits, (*steps, material.last), strict=True)]
     groups = subject.labels if material.constant == "class" else None
-    stages = plan_stages(looks, [_share(config, step) for step in steps], _DRAWN_COST, groups=groups)
+    shares = [_share(config, step) for step in steps]
+    stages = plan_stages(looks, shares, _DRAWN_COST, groups=groups, slack=config.slack)
 
     def decide(seen: Sequence[Any], labels: Any, ids: Any) -> Any:
-        own = [ratio.log_ratio(features_of(subject.look, x), level) for level, x in enumerate(seen)]
+        own = [fit.log_ratio(features_of(subject.look, x)) for fit, x in zip(fits, seen, strict=False)]
         return accept(stages(own, None if groups is None else labels), ids, seed=1)
 
     ids = np.arange(config.pool, config.pool + config.drawn)
@@ -367,7 +379,7 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
         "plan": config.early[0],
         "kept_early": len(kept.ids),
         "cost": kept.evaluations / (2 * config.sampler - 1) / len(kept.ids),
-        "forecast": stages.cost([_share(config, step) for step in steps]),
+        "forecast": stages.cost(shares),
         "value": float(found.value[0]),
         "error": float(found.standard_error[0]),
     }
@@ -387,8 +399,8 @@ def render(record: Record) -> str:
             lines += [*_render_early(record, ratios), ""]
     drawn = [row for row in record.rows if "kept_early" in row]
     lines += [
-        f"{row['row']}: really rejected early at {row['plan']}, {row['kept_early']:,} kept at {row['cost']:.3f} full "
-        f"runs each (forecast {row['forecast']:.3f}), distance {row['value']:.3f} ± {row['error']:.3f}"
+        f"{row['row']} anew, early at {row['plan']}: {row['kept_early']:,} kept at {row['cost']:.3f} full runs each "
+        f"(forecast {row['forecast']:.3f}), distance {row['value']:.3f} ± {row['error']:.3f}"
         for row in drawn
     ]
     return "\n".join(lines).rstrip()
@@ -457,14 +469,13 @@ def _render_early(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
 
 
 def _chosen(record: Record, ratios: list[dict[str, Any]]) -> str:
-    """Return where to reject early, as the first ratio has it: the largest gain, in standard errors, over all costs."""
-    cells = ratios[0]["early"]
+    """Return where to reject early, as the first ratio has it: what surely gains most, three standard errors off."""
 
-    def gain(plan: str) -> float:
-        found = [cell["gain"] for cell in cells[plan].values()]
-        return float(sum(value for value, _ in found) / max(sqrt(sum(error**2 for _, error in found)), 1e-12))
+    def sure(plan: str) -> float:
+        return float(sum(gain - 3 * error for gain, error in (cell["gain"] for cell in first[plan].values())))
 
-    return str(max(record.config["early"], key=gain))
+    first = ratios[0]["early"]
+    return str(max(record.config["early"], key=sure))
 
 
 _ACROSS = 14  # images in a row of the sheet
