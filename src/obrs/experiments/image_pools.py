@@ -4,6 +4,7 @@ The pool comes from a model of `image_diffusion`, from any pipeline of diffusers
 first shows previews. `cross_fitted` scores each half of a pool with a ratio that was fitted on the other half.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -202,16 +203,18 @@ def fit_ratio(real: Floats, fake: Floats, *, steps: int, seed: int, progress: bo
         progress: As everywhere.
     """
     ends = np.quantile(real, (0.001, 0.999), axis=0).astype(real.dtype)
-    found = refit(
-        np.clip(real, *ends),
-        np.clip(fake, *ends),
-        Network(width=96, waves=0),
-        steps=steps,
-        batch_size=256,
-        held_out=0.2,
-        seed=seed,
-        progress=progress,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "held-out log-loss .* is worse than chance")  # so early previews are alike
+        found = refit(
+            np.clip(real, *ends),
+            np.clip(fake, *ends),
+            Network(width=96, waves=0),
+            steps=steps,
+            batch_size=256,
+            held_out=0.2,
+            seed=seed,
+            progress=progress,
+        )
 
     def score(x: Floats) -> Floats:
         return np.asarray(found(np.clip(x, *ends)), dtype=np.float64)

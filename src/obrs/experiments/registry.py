@@ -168,7 +168,6 @@ _ALL = (
         "Table 3",
         "a diffusion model of clothes: OBRS and DRS at every acceptance rate, and rejecting previews early",
         "15 min",
-        recorded=False,
     ),
     Entry(
         "figure-when-training-pays",

@@ -399,7 +399,7 @@ def render(record: Record) -> str:
             lines += [*_render_early(record, ratios), ""]
     drawn = [row for row in record.rows if "kept_early" in row]
     lines += [
-        f"{row['row']} anew, early at {row['plan']}: {row['kept_early']:,} kept at {row['cost']:.3f} full runs each "
+        f"{row['row']} anew, early at {row['plan']}: {row['kept_early']:,} kept at {row['cost']:.3f} runs each "
         f"(forecast {row['forecast']:.3f}), distance {row['value']:.3f} ± {row['error']:.3f}"
         for row in drawn
     ]
@@ -427,7 +427,9 @@ def _distances(record: Record, ratios: list[dict[str, Any]], judge: str) -> list
             said = "".join(f"{f'{value:.3f} ±{error:.3f}':>16}" for value, _, error in cells)
             base = row["cells"][judge]["model 1"][0]
             lines.append(f"  {f'{look(rule).label}, ratio {seed}':20}{base:>16.3f}" + said)
-    return [*lines, _papers("the paper: FID", rates, lambda cell: f"{cell['fid']}")]
+    if judge == next(iter(ratios[0]["cells"])):
+        lines.append(_papers("the paper: FID", rates, lambda cell: f"{cell['fid']}"))
+    return lines
 
 
 def _neighbours(record: Record, near: dict[str, Any]) -> list[str]:
@@ -453,7 +455,7 @@ def _papers(title: str, rates: Any, said: Callable[[Any], str]) -> str:
 def _render_early(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
     """Return the distance at each cost, rejected at the end, and early, with the gain and its standard error."""
     costs = [f"{cost:g}" for cost in record.config["costs"]]
-    best = _chosen(record, ratios)
+    best = _chosen(record)
     lines = ["Fréchet distance at equal cost, and what rejecting early gains ± its standard error"]
     lines += [f"{'full runs per kept':22}" + "".join(f"{cost:>19}" for cost in costs)]
     for row, seed in zip(ratios, record.config["ratios"], strict=False):
@@ -465,16 +467,19 @@ def _render_early(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
             mark = "*" if plan == best else " "
             lines.append(f"  {mark} {'early at ' + plan:18}" + "".join(f"{cell:>19}" for cell in said))
     agree = ", ".join(f"{step}: {value:.2f}" for step, value in ratios[0]["correlation"].items())
-    return [*lines, f"* chosen on the first ratio; correlation of early and last log-ratios by step: {agree}"]
+    return [
+        *lines,
+        f"* chosen on the first ratio of all; correlation of early and last log-ratios by step: {agree}",
+    ]
 
 
-def _chosen(record: Record, ratios: list[dict[str, Any]]) -> str:
-    """Return where to reject early, as the first ratio has it: what surely gains most, three standard errors off."""
+def _chosen(record: Record) -> str:
+    """Return where to reject early, as the first row has it: what surely gains most, three standard errors off."""
 
     def sure(plan: str) -> float:
         return float(sum(gain - 3 * error for gain, error in (cell["gain"] for cell in first[plan].values())))
 
-    first = ratios[0]["early"]
+    first = record.rows[0]["early"]
     return str(max(record.config["early"], key=sure))
 
 
@@ -485,7 +490,7 @@ def plot(record: Record) -> Any:
     """Draw the sheet of the first model; for each the distance against acceptance, and against evaluations."""
     models = _models(record)
     first = next(iter(models.values()))[0]
-    high = 0.6 + (0.75 * -(-len(first["sheet"]) // _ACROSS) if "sheet" in first else 0)
+    high = 0.75 + (0.75 * -(-len(first["sheet"]) // _ACROSS) if "sheet" in first else 0)
     drawn = figure(11, high + 0.6 + 3.8 * len(models))
     outer = drawn.subfigures(2, 1, height_ratios=[high, 0.6 + 3.8 * len(models)])
     if "sheet" in first:
@@ -528,7 +533,7 @@ def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
     if "early" not in ratios[0]:
         axes.set_axis_off()
         return
-    costs, best = record.config["costs"], _chosen(record, ratios)
+    costs, best = record.config["costs"], _chosen(record)
     for number, row in enumerate(ratios):
         for plan, colour, marker, label in (
             ("end", look("obrs").colour, "o", "OBRS at the end"),
@@ -539,5 +544,6 @@ def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
             axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, color=colour, marker=marker, ms=4,
                           lw=1.5, alpha=0.35 if number else 1, label=None if number else label)  # fmt: skip
     axes.set(xlabel="network evaluations per kept image, in full runs", ylabel="Fréchet distance")
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
     axes.set_title("rejecting early at equal cost")
     tidy(axes, "upper right")
