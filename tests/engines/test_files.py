@@ -246,7 +246,10 @@ def test_a_run_that_stopped_goes_on_and_ends_as_if_it_had_not(pool, tmp_path, mo
     with pytest.raises(Stop):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
-    assert sorted(p.name for p in (tmp_path / ".kept.obrs" / "kept").iterdir()) == ["part-0.parquet", "part-1.parquet"]
+    assert sorted(p.name for p in (tmp_path / ".kept.obrs" / "try-0" / "kept").iterdir()) == [
+        "part-0.parquet",
+        "part-1.parquet",
+    ]
     monkeypatch.setattr(files, "read_batches", lambda *a, **o: count.append(a[0].name) or read(*a, **o))
     count.clear()
     files.select(pool, 5000, id="id", out=tmp_path / "kept")
@@ -275,6 +278,18 @@ def test_a_run_with_other_arguments_or_other_files_is_refused(pool, tmp_path, mo
     assert files.select(pool, 5000, id="id", out=tmp_path / "kept").rows == N - 1
     with pytest.raises(InputError, match="result of another run: n was 5000 and is 5 now; choose another folder"):
         files.select(pool, 5, id="id", out=tmp_path / "kept")
+
+
+def test_a_result_that_was_removed_is_made_again(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it had been killed before it tidied up
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    monkeypatch.undo()
+    whole = snapshot(tmp_path / "kept")
+    assert (tmp_path / ".kept.obrs").exists()
+    shutil.rmtree(tmp_path / "kept")
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert snapshot(tmp_path / "kept") == whole
+    assert not (tmp_path / ".kept.obrs").exists()
 
 
 def test_a_finished_run_is_not_done_again(pool, tmp_path, monkeypatch):
@@ -329,7 +344,7 @@ def check_kills(pool, tmp_path, kills, seed):
         if (tmp_path / "kept").exists():
             assert snapshot(tmp_path / "kept") == snapshot(tmp_path / "whole")
             shutil.rmtree(tmp_path / "kept")
-        for path in (tmp_path / ".kept.obrs" / "kept").glob("*.parquet"):
+        for path in (tmp_path / ".kept.obrs").glob("try-*/kept/*.parquet"):
             parquet.read_table(path)  # each file that has its name is whole
     assert start(pool, tmp_path / "kept").wait() == 0
     assert snapshot(tmp_path / "kept") == snapshot(tmp_path / "whole")
@@ -354,7 +369,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(pool, tmp_path):
     assert "file too large" in full.stderr
     assert "part-0.parquet" in full.stderr
     assert not (tmp_path / "kept").exists()
-    assert not list((tmp_path / ".kept.obrs" / "kept").iterdir())
+    assert not list((tmp_path / ".kept.obrs" / "try-0" / "kept").iterdir())
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, "kept 5000 of 20000 rows (1 in 4): kept/\n")
     np.testing.assert_array_equal(np.sort(read_kept(tmp_path / "kept")), chosen(5000))

@@ -222,7 +222,7 @@ def select(
         if (done := read_manifest(run.out)) is None:
             question = Question(sources, reading, wanted, seed, progress)
             job = _Job(run, question, to_record(asked["stages"]), nested=stage in map(dict, stages))
-            run.finish(_done(job, repeats))
+            _do(job, repeats)
             done = read_manifest(run.out)
         assert done is not None
         return Selected(out=Path(out), **done["found"])
@@ -275,11 +275,11 @@ class _Job(NamedTuple):
         return self.question.reading
 
 
-def _done(job: _Job, repeats: bool) -> dict[str, Any]:
+def _do(job: _Job, repeats: bool) -> None:
     """Look, filter, and decide on what was left open; look better if that shows that the first look was wrong."""
     while True:
-        saved, missed = job.run.load("look"), job.run.load("missed") or []
-        look = _look(job, missed) if saved is None else Look.from_json(saved)
+        saved = job.run.load("look")
+        look = _look(job) if saved is None else Look.from_json(saved)
         job.run.save("look", look.to_json())
         if look.repeated > 0 and not repeats:
             share = f"about {100 * look.repeated:.2g} % of the rows have the id of another"
@@ -289,25 +289,26 @@ def _done(job: _Job, repeats: bool) -> dict[str, Any]:
         try:
             exact = _finished(job, look, parts)
         except BracketError:
-            job.run.forget()
-            job.run.save("missed", [*missed, look.way])
             if look.way == "keys":
                 raise
+            job = job._replace(run=job.run.again(look.way))
             continue
-        return _written(job, exact, parts, look, repeats)
+        job.run.finish(_written(job, exact, parts, look, repeats))
+        return
 
 
-def _look(job: _Job, missed: list[str]) -> Look:
+def _look(job: _Job) -> Look:
     """Look in the cheapest way that has not missed yet."""
-    if job.nested or "sketch" in missed:
+    if job.nested or "sketch" in job.run.failed:
         return by_keys(job.question)
-    return (None if "pilot" in missed else by_pilot(job.question)) or by_sketch(job.question)
+    return (None if "pilot" in job.run.failed else by_pilot(job.question)) or by_sketch(job.question)
 
 
 def _filtered(job: _Job, index: int, look: Look, tell: Tell) -> Part:
     """Write what is kept of a file for sure, and what is undecided to a file apart; return what else the end needs."""
     source, key = job.sources[index], f"part-{index:06d}"
-    if (before := job.run.load_arrays(key, len(Part._fields))) is not None:
+    before = job.run.load_arrays(key, len(Part._fields))
+    if before is not None and (job.run.kept / source.name).exists():
         tell(index + 1, 0)
         return Part._make(before)
     tally = Tally(look.cuts, pilot=look.way == "pilot")
@@ -331,7 +332,7 @@ def _filtered(job: _Job, index: int, look: Look, tell: Tell) -> Part:
 
 
 def _open_path(job: _Job, index: int) -> Path:
-    return job.run.work / "open" / f"{index:06d}.arrow"
+    return job.run.folder / "open" / f"{index:06d}.arrow"
 
 
 def _finished(job: _Job, look: Look, parts: list[Part]) -> dict[str, SketchCut]:

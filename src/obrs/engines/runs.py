@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,36 +32,42 @@ class Run:
         out: The folder that will appear.
         work: The hidden folder beside it.
         asked: What was asked for; a run with other arguments is another run.
+        failed: What was tried in vain, one name each; every try has a folder of its own, so that nothing of it is left
+            to the next.
     """
 
     out: Path
     work: Path
     asked: Mapping[str, Any]
+    failed: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this try."""
+        return self.work / f"try-{len(self.failed)}"
 
     @property
     def kept(self) -> Path:
         """The folder that becomes `out`."""
-        return self.work / "kept"
+        return self.folder / "kept"
 
     def save(self, key: str, value: Any) -> None:
         """Remember a value as JSON."""
-        with replacing(self.work / f"{key}.json") as file:
-            file.write(json.dumps(value).encode())
+        _write_json(self.folder / f"{key}.json", value)
 
     def load(self, key: str) -> Any:
         """Return a value that was remembered, or None."""
-        path = self.work / f"{key}.json"
-        return json.loads(path.read_bytes()) if path.exists() else None
+        return _read_json(self.folder / f"{key}.json")
 
     def save_arrays(self, key: str, *arrays: Any) -> None:
         """Remember arrays, one after the other in a file: an npz costs a file of few rows more than its rows do."""
-        with replacing(self.work / f"{key}.npy") as file:
+        with replacing(self.folder / f"{key}.npy") as file:
             for array in arrays:
                 np.save(file, array, allow_pickle=False)
 
     def load_arrays(self, key: str, count: int) -> list[Any] | None:
         """Return arrays that were remembered, or None."""
-        path = self.work / f"{key}.npy"
+        path = self.folder / f"{key}.npy"
         if not path.exists():
             return None
         with open(path, "rb") as file:
@@ -70,15 +76,15 @@ class Run:
     @property
     def begun(self) -> bool:
         """Whether anything is done that another run would lose."""
-        return any(path.name not in ("asked.json", "lock", "kept") for path in self.work.iterdir())
+        return bool(self.failed) or any(path.name != "kept" for path in self.folder.iterdir())
 
-    def forget(self) -> None:
-        """Begin anew, with the same arguments."""
-        for path in self.work.iterdir():
-            if path.name in ("asked.json", "lock"):
-                continue
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self.kept.mkdir()
+    def again(self, failed: str) -> "Run":
+        """Begin anew, because what was tried did not do."""
+        following = replace(self, failed=(*self.failed, failed))
+        following.kept.mkdir(parents=True, exist_ok=True)
+        _write_json(self.work / "failed.json", following.failed)
+        shutil.rmtree(self.folder)
+        return following
 
     def finish(self, found: Mapping[str, Any]) -> None:
         """Make the result visible, with its manifest."""
@@ -87,6 +93,15 @@ class Run:
         if self.out.is_dir():
             self.out.rmdir()  # it is empty
         os.replace(self.kept, self.out)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with replacing(path) as file:
+        file.write(json.dumps(value).encode())
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -124,13 +139,14 @@ def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[R
     if (done := read_manifest(out)) is not None:
         _check_same(done["asked"], asked, f"{shown} has the result of another run", "choose another folder")
     work = out.with_name(f".{out.name}.obrs")
-    (work / "kept").mkdir(parents=True, exist_ok=True)
+    work.mkdir(exist_ok=True)
     with _locked(work, shown):
         for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
             half.unlink()
-        run = Run(out, work, asked)
-        if (before := run.load("asked")) is None or not run.begun:
-            run.save("asked", asked)
+        run = Run(out, work, asked, tuple(_read_json(work / "failed.json") or ()))
+        run.kept.mkdir(parents=True, exist_ok=True)
+        if (before := _read_json(work / "asked.json")) is None or not run.begun:
+            _write_json(work / "asked.json", asked)
         else:
             hint = f"finish that one first, or delete {shown.with_name(work.name)}"
             _check_same(before, asked, f"{shown} has an unfinished run", hint)
