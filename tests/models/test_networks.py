@@ -11,7 +11,7 @@ from torch import nn
 from obrs.errors import InputError, UnknownNameError
 from obrs.models.registry import NETWORKS, build
 
-# a description, the shape of one input, the shape of its output; conditional networks get labels as well
+# a description, the shape of one input, the shape of its output; a U-Net gets times, conditional networks get labels
 CASES = [
     ({"name": "mlp", "sizes": [6, 8, 3], "activation": "silu"}, (2, 3), (3,)),
     ({"name": "mlp", "sizes": [4, 5], "spectral_norm": True}, (4,), (5,)),
@@ -29,6 +29,8 @@ CASES = [
     ({"name": "fourier_critic", "dim": 3, "waves": 8, "heads": 2, "fastest": 1.0, "spectral_norm": True}, (3,), (2,)),
     ({"name": "small_classifier", "size": 8, "width": 4}, (1, 8, 8), (10,)),
     ({"name": "small_classifier", "size": 28, "channels": 3, "classes": 4, "width": 4}, (3, 28, 28), (4,)),
+    ({"name": "unet", "width": 4}, (1, 14, 14), (1, 14, 14)),
+    ({"name": "unet", "channels": 3, "width": 4, "multiples": [1, 2, 2], "classes": 5}, (3, 9, 9), (3, 9, 9)),
 ]
 each_network = pytest.mark.parametrize(
     ("spec", "inside", "outside"), CASES, ids=[f"{spec['name']}{at}" for at, (spec, *_) in enumerate(CASES)]
@@ -45,12 +47,12 @@ def inputs(spec, inside, n=5):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(n, *inside, generator=generator)
     conditional = spec.get("classes") and not spec["name"].endswith("classifier")
-    return (x, torch.arange(n) % spec["classes"]) if conditional else (x,)
+    times = (torch.linspace(-1.0, 1.0, n),) if spec["name"] == "unet" else ()
+    return (x, *times, torch.arange(n) % spec["classes"]) if conditional else (x, *times)
 
 
 def test_every_network_has_a_case():
-    with_noise = {"unet"}  # takes a level of noise as well, see tests/experiments/test_diffusion.py
-    assert {spec["name"] for spec, *_ in CASES} == set(NETWORKS) - with_noise
+    assert {spec["name"] for spec, *_ in CASES} == set(NETWORKS)
 
 
 @each_network
@@ -93,6 +95,9 @@ def test_gradient_reaches_every_weight_and_the_input(spec, inside, outside):
     net = seeded(spec).eval()
     batch = inputs(spec, inside, n=64)
     batch[0].requires_grad_()
+    for weight in net.parameters():
+        if not weight.any():  # a U-Net starts with some that are 0, and lets nothing through there
+            nn.init.normal_(weight, std=0.1, generator=torch.Generator().manual_seed(2))
     (net(*batch) ** 2).sum().backward()
     assert batch[0].grad.abs().sum() > 0
     silent = [name for name, p in net.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]

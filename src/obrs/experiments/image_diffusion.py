@@ -298,5 +298,5 @@ def _path(name: str, size: int, seed: int, updates: int, home: str) -> Path:
 
 
 if __name__ == "__main__":
-    data, pixels, number, count, folder = sys.argv[1:]
-    print(train_diffusion(data, int(pixels), int(number), int(count), Path(folder)))
+    side, number, steps = map(int, sys.argv[2:5])
+    print(train_diffusion(sys.argv[1], side, number, steps, Path(sys.argv[5])))
