@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from language_model import need_language_model
 
-from obrs import experiments
 from obrs.experiments import language_tables as tables
 from obrs.experiments.language import TOPICS, question
 
@@ -68,7 +67,8 @@ class TestGradientTable:
 
 class TestTiltTable:
     @pytest.fixture(scope="class")
-    def table(self):
+    @classmethod
+    def table(cls):
         reward = np.random.default_rng(2).normal(size=6 * 24)
         return tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
 
@@ -123,38 +123,6 @@ def test_the_function_for_verl_keeps_its_signature_and_an_unbiased_mean():
     truth = float(torch.softmax((train - sampled).sum(dim=1), dim=0) @ f)
     assert abs(np.mean(estimates) - truth) < 4 * np.std(estimates) / math.sqrt(600)
     assert metrics["rollout_corr/obrs_rate"] == 0.25
-
-
-class TestCommittedResult:
-    """What the documentation says about results/language.json."""
-
-    @pytest.fixture(scope="class")
-    def record(self):
-        return experiments.load(ROOT / "results" / "language.json")
-
-    @pytest.mark.parametrize("kind", ["hot", "int8"])
-    @pytest.mark.parametrize("n", [16, 32])
-    def test_obrs_has_a_smaller_error_than_as_many_at_random(self, record, kind, n):
-        row = record[f"gradient {kind}"][f"OBRS {n}"]
-        assert row["better"][1] > 0
-        assert row["trained"] == n / 64
-
-    def test_at_the_kl_of_best_of_n_the_gap_is_smaller(self, record):
-        for scorer in ("sentiment", "clean"):
-            table = record[f"tilt {scorer}"]
-            row = table[f"OBRS, KL {table['best of 4']['kl']:.2f}"]
-            assert row["smaller"][1] > 0, scorer
-            assert row["gap"] < table["best of 4"]["gap"]
-            assert row["copies"] == 0
-
-    def test_rollouts_are_told_by_their_hash(self, record):
-        for kind in ("hot", "int8"):
-            assert len(record[f"rollouts {kind}"]["sha256"]) == 64
-            assert record[f"rollouts {kind}"]["sequences"] == 24 * 64
-
-    def test_every_arm_has_its_seeds(self, record):
-        arms = [row["arm"] for row in record.rows if "arm" in row]
-        assert sorted(arms) == sorted(["all", "obrs", "random"] * 3)
 
 
 @pytest.fixture(scope="module")
