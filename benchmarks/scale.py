@@ -171,7 +171,11 @@ def measure(rows: int, names: list[str], folder: Path) -> list[dict[str, Any]]:
         if done.returncode == 0:
             row |= json.loads(done.stdout)
         else:
-            row |= {"failed": (done.stderr.strip().splitlines() or [f"killed by {-done.returncode}"])[-1][:200]}
+            lines = done.stderr.strip().splitlines()
+            why = next(
+                (line for line in lines if "memory" in line.lower()), (lines or [f"signal {-done.returncode}"])[-1]
+            )
+            row |= {"failed": why[:120]}
         found.append(row)
         print(told(row), flush=True)
         for path in folder.glob("kept*"):
@@ -349,6 +353,7 @@ def main(argv: list[str] | None = None) -> int:
         for size in args.rows:
             rows += measure(size, args.only, Path(folder))
     known = {(row["rows"], row["contestant"]) for row in rows}
+    before: dict[str, Any] = {}
     if args.out and args.out.exists():
         before = json.loads(args.out.read_text())
         rows += [row for row in before["rows"] if (row["rows"], row["contestant"]) not in known]
@@ -369,6 +374,7 @@ def main(argv: list[str] | None = None) -> int:
             "targets": TARGETS,
         }
         record = {"benchmark": "scale", "config": config, "rows": rows, "constants": constants(), "versions": versions}
+        record |= {"ray": before["ray"]} if "ray" in before else {}
         args.out.write_text(json.dumps(record, indent=2) + "\n")
         draw(record, args.out.with_suffix(".png"))
     return int(any(row.get("met") is False for row in rows))
