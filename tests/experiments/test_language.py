@@ -66,12 +66,13 @@ class TestGradientTable:
         assert gradients[0]["band 0.999 to 1.001"]["empty"] > 0.5
 
 
-class TestTiltTable:
-    @pytest.fixture(scope="class")
-    def table(self):
-        reward = np.random.default_rng(2).normal(size=6 * 24)
-        return tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
+@pytest.fixture(scope="module")
+def table():
+    reward = np.random.default_rng(2).normal(size=6 * 24)
+    return tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
 
+
+class TestTiltTable:
     def test_temperatures_meet_the_kl(self, table):
         kl = table["best of 4"]["kl"]
         for name in ("OBRS", "multinomial"):
@@ -125,12 +126,13 @@ def test_the_function_for_verl_keeps_its_signature_and_an_unbiased_mean():
     assert metrics["rollout_corr/obrs_rate"] == 0.25
 
 
+@pytest.fixture(scope="module")
+def record():
+    return experiments.load(ROOT / "results" / "language.json")
+
+
 class TestCommittedResult:
     """What the documentation says about results/language.json."""
-
-    @pytest.fixture(scope="class")
-    def record(self):
-        return experiments.load(ROOT / "results" / "language.json")
 
     @pytest.mark.parametrize("kind", ["hot", "int8"])
     @pytest.mark.parametrize("n", [16, 32])
