@@ -55,17 +55,16 @@ def share_of(keep: Any, size: int, what: str) -> int:
     return max(1, round(keep * size))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def token_count(keep: Any, mask: torch.Tensor) -> int:
-    """Return how many tokens to keep; that looks at the mask, so it is not compiled."""
-    return share_of(keep, max(int(mask.sum()), 1), "tokens")
+def token_count(keep: Any, tokens: torch.Tensor) -> int:
+    """Return how many tokens to keep; that looks at their number, so a compiled graph has a break here."""
+    return share_of(keep, max(int(tokens), 1), "tokens")
 
 
 def quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Return the group of each row as a number, how many each keeps, and how many that are in all."""
-    if groups is not None:
-        by_group: tuple[torch.Tensor, torch.Tensor, int] = _group_quotas(keep, groups, rows)
-        return by_group
+    if groups is not None:  # what looks at them is not compiled
+        found: tuple[torch.Tensor, torch.Tensor, int] = _group_quotas(keep, groups, rows)
+        return found
     n = share_of(keep, rows, "sequences")
     return torch.zeros(rows, dtype=torch.int64), torch.full((1,), n), n
 
@@ -148,8 +147,8 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
     blocks = [rows[i : i + step] for i in range(0, len(rows), step)]
 
     def probabilities(at: Ints) -> Floats:
-        pi: Floats = np.exp(np.minimum(x[at] + found.log_c, 0.0))
-        return pi
+        a: Floats = np.exp(np.minimum(x[at] + found.log_c, 0.0))
+        return a
 
     pi, kept = np.empty_like(x), np.zeros(x.shape, bool)
     lacking, free, passed, seen = n * _ONE, 0, shift, 0
@@ -184,24 +183,23 @@ def _check(x: Floats, what: str) -> None:
 
 
 def _widths(pi: Floats) -> Ints:
-    return np.rint(pi * float(_ONE)).astype(np.int64)
+    return np.asarray(np.rint(pi * float(_ONE)).astype(np.int64))
 
 
 def _is_free(width: Ints) -> Ints:
-    return (width > 0) & (width < _ONE)
+    return np.asarray((width > 0) & (width < _ONE))
 
 
 def _spread(lacking: int, free: int, first: int, count: int) -> Ints:
     """Return what `count` of the free ones, from the `first` on, get of what rounding lacks: a unit or none."""
     each, rest = divmod(int(lacking), max(free, 1))
-    return each + (np.arange(first, first + count) < rest)
+    return np.asarray(each + (np.arange(first, first + count) < rest))
 
 
 def _marked(width: Ints, shift: Any) -> Ints:
     """Tell who covers a mark; the marks lie at the multiples of 1, and `shift` comes before the first width."""
     end = np.cumsum(width) + shift
-    marked: Ints = (end >> _BITS) > ((end - width) >> _BITS)
-    return marked
+    return np.asarray((end >> _BITS) > ((end - width) >> _BITS))
 
 
 def _to(x: Any, like: torch.Tensor) -> torch.Tensor:

@@ -142,9 +142,9 @@ def rollout(
     log_r, length = _sequence_ratios(train, sampled, mask)
     if level == "token":
         narrow = torch.promote_types(train.dtype, torch.float32)
-        x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, mask.sum()
+        x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, length.sum()
         x = torch.where(mask, x, -inf)
-        count = ops.token_count(keep, mask)
+        count = ops.token_count(keep, size)
         index, pi = ops.pick_tokens(x, count, key, seed)
         x, pi = x.flatten(), pi.flatten()
         kept = torch.zeros_like(mask).flatten().index_fill(0, index, True).reshape(mask.shape)
@@ -207,8 +207,11 @@ def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
     wide = torch.float32 if train.device.type == "mps" else torch.float64
     rows = max(1, _BLOCK // train.shape[1])
     parts = zip(train.split(rows), sampled.split(rows), mask.split(rows), strict=True)
-    sums = [torch.where(m, a.to(narrow) - b.to(narrow), 0.0).sum(dim=1, dtype=wide) for a, b, m in parts]
-    return torch.cat(sums), mask.sum(dim=1)
+    found = [
+        (torch.where(m, a.to(narrow) - b.to(narrow), 0.0).sum(dim=1, dtype=wide), m.sum(dim=1)) for a, b, m in parts
+    ]
+    sums, lengths = zip(*found, strict=True)
+    return torch.cat(sums), torch.cat(lengths)
 
 
 def _left(x: Any, pi: Any, top: Any, total: Any, count: int, code: Any) -> dict[str, Any]:

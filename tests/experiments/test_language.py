@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from language_model import need_language_model
 
+from obrs import experiments
 from obrs.experiments import language_tables as tables
 from obrs.experiments.language import TOPICS, question
 
@@ -65,13 +66,13 @@ class TestGradientTable:
         assert gradients[0]["band 0.999 to 1.001"]["empty"] > 0.5
 
 
-class TestTiltTable:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def table(cls):
-        reward = np.random.default_rng(2).normal(size=6 * 24)
-        return tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
+@pytest.fixture(scope="module")
+def table():
+    reward = np.random.default_rng(2).normal(size=6 * 24)
+    return tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
 
+
+class TestTiltTable:
     def test_temperatures_meet_the_kl(self, table):
         kl = table["best of 4"]["kl"]
         for name in ("OBRS", "multinomial"):
@@ -123,6 +124,11 @@ def test_the_function_for_verl_keeps_its_signature_and_an_unbiased_mean():
     truth = float(torch.softmax((train - sampled).sum(dim=1), dim=0) @ f)
     assert abs(np.mean(estimates) - truth) < 4 * np.std(estimates) / math.sqrt(600)
     assert metrics["rollout_corr/obrs_rate"] == 0.25
+
+
+@pytest.fixture(scope="module")
+def record():
+    return experiments.load(ROOT / "results" / "language.json")
 
 
 @pytest.fixture(scope="module")

@@ -137,8 +137,8 @@ def run(config: Config, rows: Rows) -> None:
         from .language_tables import token_row
 
         made = rollouts(config, "hot")
-        names = ("top_rollout", "top_train", "overlap")
-        rows.add("tokens", token_row(**{name: _joined(made, name) for name in names}, pool=_pool(made)[0]))
+        top_rollout, top_train, overlap = (_joined(made, name) for name in ("top_rollout", "top_train", "overlap"))
+        rows.add("tokens", token_row(top_rollout, top_train, overlap, _pool(made)[0]))
     scorers = {"tilt sentiment": _sentiment, "tilt clean": _clean}
     for row, scorer in rows.todo(scorers):
         from .language_tables import tilt_table
@@ -217,11 +217,9 @@ def _pool(made: list[Any]) -> tuple[Any, list[str]]:
     """Return all rollouts of a kind as one pool, and their texts."""
     from .language_tables import Pool
 
-    names = ("logp_train", "logp_rollout", "mask", "slope")
+    train, sampled, mask, slope = (_joined(made, name) for name in ("logp_train", "logp_rollout", "mask", "slope"))
     prompt = np.repeat(np.arange(len(made)), [len(tensors["mask"]) for tensors, _ in made])
-    return Pool(**{name: _joined(made, name) for name in names}, prompt=prompt), [
-        text for _, facts in made for text in facts["text"]
-    ]
+    return Pool(train, sampled, mask, slope, prompt), [text for _, facts in made for text in facts["text"]]
 
 
 def _described(made: list[Any]) -> dict[str, Any]:

@@ -39,9 +39,8 @@ class Pool(NamedTuple):
     @property
     def log_ratio(self) -> Floats:
         """The log-ratio of each completion."""
-        return np.asarray(
-            np.sum(np.where(self.mask, self.logp_train - self.logp_rollout, 0.0), axis=1, dtype=np.float64)
-        )
+        gap = np.where(self.mask, self.logp_train - self.logp_rollout, 0.0)
+        return np.asarray(np.sum(gap, axis=1, dtype=np.float64))
 
 
 def advantages(reward: Floats, prompt: Ints) -> Floats:
