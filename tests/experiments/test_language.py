@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from language_model import need_language_model
 
-from obrs import experiments
 from obrs.experiments import language_tables as tables
 from obrs.experiments.language import TOPICS, question
 
@@ -124,11 +123,6 @@ def test_the_function_for_verl_keeps_its_signature_and_an_unbiased_mean():
     truth = float(torch.softmax((train - sampled).sum(dim=1), dim=0) @ f)
     assert abs(np.mean(estimates) - truth) < 4 * np.std(estimates) / math.sqrt(600)
     assert metrics["rollout_corr/obrs_rate"] == 0.25
-
-
-@pytest.fixture(scope="module")
-def record():
-    return experiments.load(ROOT / "results" / "language.json")
 
 
 @pytest.fixture(scope="module")
