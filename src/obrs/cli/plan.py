@@ -1,6 +1,7 @@
 """`obrs plan`: what each budget buys, from a file of scores or a folder of them."""
 
 import json
+import warnings
 from math import exp, isfinite
 from typing import Annotated, Any
 
@@ -191,7 +192,9 @@ def _picture(path: str | None, profile: Any, budgets: list[float]) -> None:
     from ..plotting import plot_profile
 
     try:
-        plot_profile(profile, budgets[:6]).savefig(path, dpi=150)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # matplotlib's word for a machine that is slow at the moment
+            plot_profile(profile, budgets[:6]).savefig(path, dpi=150)
     except ValueError as error:  # matplotlib's word for an extension that it does not know
         raise InputError(f"--plot {path}: {error}") from error
 
