@@ -143,7 +143,7 @@ def rollout(
     if level == "token":
         narrow = torch.promote_types(train.dtype, torch.float32)
         x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, length.sum()
-        x = torch.where(mask, x, -inf)
+        x.masked_fill_(~mask, -inf)
         count = ops.token_count(keep, size)
         index, pi = ops.pick_tokens(x, count, key, seed)
         x, pi = x.flatten(), pi.flatten()

@@ -82,7 +82,7 @@ class Config:
     asked: int = 4
     copies: int = 16
     tokens: int = 16
-    lr: float = 3e-4
+    lr: float = 5e-5
     judged: int = 8
     seed: int = 0
 
