@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 from obrs.errors import InputError, UnknownNameError
 from obrs.experiments import figure_frequency, figure_training, table_finetune
 from obrs.experiments.image_training import compared
-from obrs.training.stages import plan
+from obrs.training.schedule import plan
 
 
 @pytest.mark.parametrize("preset", ["smoke", "cpu"])

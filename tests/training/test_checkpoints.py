@@ -17,7 +17,16 @@ from obrs.training.journal import Journal
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
 
-SMALL = TrainConfig(steps=2, batch_size=8, data_size=64, generator_width=8, critic_width=8, log_every=1)
+SMALL = TrainConfig(
+    generator_loss="paper_raw",
+    ema_decay=0,
+    steps=2,
+    batch_size=8,
+    data_size=64,
+    generator_width=8,
+    critic_width=8,
+    log_every=1,
+)
 needs_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 
 
@@ -65,7 +74,7 @@ def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(tmp_path):
 def test_training_on_a_full_disk_ends_with_one_line(tmp_path, capsys, path, line):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / path).symlink_to("/dev/full")
-    (tmp_path / "run.toml").write_text("steps = 2\nbatch_size = 8\ndata_size = 64")
+    (tmp_path / "run.toml").write_text("generator_loss = 'dual'\nsteps = 2\nbatch_size = 8\ndata_size = 64")
     assert main(["train", str(tmp_path / "run.toml"), "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert line in said.lower()

@@ -19,8 +19,8 @@ from obrs.training.loop import train
 from obrs.training.trained import load_trained
 
 ROOT = Path(__file__).parents[2]
-SMALL = "steps = 2\nbatch_size = 8\ndata_size = 64\n"
-TINY = TrainConfig(steps=2, batch_size=8, data_size=64)
+SMALL = "generator_loss = 'paper_raw'\nsteps = 2\nbatch_size = 8\ndata_size = 64\n"
+TINY = TrainConfig(generator_loss="paper_raw", steps=2, batch_size=8, data_size=64)
 
 
 def run(folder, *command, **environment):

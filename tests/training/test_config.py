@@ -42,7 +42,7 @@ def test_every_field_has_a_line_in_the_docstring():
         ({"budget": True}, InputTypeError, "budget must be a number, got True"),
         ({"divergence": "klx"}, UnknownNameError, "unknown divergence 'klx'; did you mean 'kl'?"),
         ({"generator_loss": "exat"}, UnknownNameError, "unknown generator_loss 'exat'; did you mean 'exact'?"),
-        ({"generator_loss": ""}, UnknownNameError, "unknown generator_loss ''"),
+        ({"generator_loss": "recipe"}, UnknownNameError, "unknown generator_loss 'recipe'"),
         ({"critic_loss": "hing"}, UnknownNameError, "unknown critic_loss 'hing'; did you mean 'hinge'?"),
         ({"network": "covn"}, UnknownNameError, "unknown network 'covn'; did you mean 'conv'?"),
         ({"precision": "fp16"}, UnknownNameError, "unknown precision 'fp16'; did you mean 'bf16'?"),

@@ -16,7 +16,16 @@ from obrs.training.journal import read_log
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
 
-SMALL = TrainConfig(steps=2, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
+SMALL = TrainConfig(
+    generator_loss="paper_raw",
+    ema_decay=0,
+    steps=2,
+    batch_size=32,
+    data_size=128,
+    generator_width=16,
+    critic_width=16,
+    log_every=1,
+)
 RUNS = {
     "exact": replace(SMALL, generator_loss="exact_non_saturating", window=80, budget=1.01, critic_lr=1e-2),
     "paper": replace(SMALL, generator_loss="paper_raw", critic_steps=2, parts=2, budget=1.01, critic_lr=1e-2),

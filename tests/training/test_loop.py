@@ -31,7 +31,16 @@ from obrs.training.networks import build_networks
 from obrs.training.trained import load_trained
 from obrs.training.watch import NotFiniteError
 
-SMALL = TrainConfig(steps=3, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
+SMALL = TrainConfig(
+    generator_loss="paper_raw",
+    ema_decay=0,
+    steps=3,
+    batch_size=32,
+    data_size=128,
+    generator_width=16,
+    critic_width=16,
+    log_every=1,
+)
 
 
 def weights(*modules):
@@ -500,7 +509,7 @@ def test_the_command_says_where_the_run_is_and_what_to_do_next(tmp_path, capsys,
     from obrs.cli import main
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text("steps = 2\nbatch_size = 8\ndata_size = 64")
+    (tmp_path / "small.toml").write_text("generator_loss = 'dual'\nsteps = 2\nbatch_size = 8\ndata_size = 64")
     assert main(["train", "small.toml", "--budget", "4"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "trained 2 steps: runs/small"

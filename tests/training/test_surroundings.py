@@ -18,7 +18,16 @@ from obrs.training.config import TrainConfig
 from obrs.training.loop import train
 from obrs.training.networks import build_networks
 
-SMALL = TrainConfig(steps=3, batch_size=32, data_size=128, generator_width=16, critic_width=16, log_every=1)
+SMALL = TrainConfig(
+    generator_loss="paper_raw",
+    ema_decay=0,
+    steps=3,
+    batch_size=32,
+    data_size=128,
+    generator_width=16,
+    critic_width=16,
+    log_every=1,
+)
 
 
 def weights(*modules):
@@ -82,12 +91,13 @@ def test_networks_that_come_in_evaluation_mode_are_trained_in_training_mode():
     assert modes[1:] == [True, True]  # after it was tried: the critic's turn and its own
 
 
-def test_the_average_has_the_latest_buffers():
+def test_statistics_are_averaged_as_weights_are_and_counts_are_the_latest():
     layer = nn.BatchNorm1d(2)
     ema = copy.deepcopy(layer)
     layer(torch.randn(8, 2) + 5)
     average(ema, layer, 0.9)
-    assert torch.equal(ema.running_mean, layer.running_mean)
+    assert torch.allclose(ema.running_mean, 0.1 * layer.running_mean)
+    assert torch.allclose(ema.running_var, 0.9 + 0.1 * layer.running_var)
     assert int(ema.num_batches_tracked) == 1
 
 

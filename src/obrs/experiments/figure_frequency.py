@@ -1,7 +1,8 @@
 """How often must c be solved in training? The paper's figure, on images: distance and time, c solved every N steps.
 
 The paper solves for c by dichotomy on thousands of samples, which takes time, so it does it every N steps. Here it is
-solved exactly on the batch. The loss is Algorithm 2 as printed, K = 2; `image_training` says how GANs are judged.
+solved exactly on the batch. The loss is Algorithm 2 as printed, K = 2; `image_training` says how GANs are judged. The
+preset `paper` trains BigGANs on CIFAR-10.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from .._inputs import check_count
 from ..errors import InputError
 from .image_training import CIFAR, SMALL, ImageTraining, compared, finals, jobs
 from .record import Record, Rows
-from .style import caption, figure, tidy
+from .style import PALETTE, caption, figure, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run", "settings"]
 
@@ -44,11 +45,11 @@ PRESETS = {"smoke": _SMOKE, "cpu": Config(), "paper": _PAPER}
 
 def run(config: Config, rows: Rows) -> None:
     """Train and judge, a row for each number of steps and seed."""
-    from .image_training import Judges, follow
+    from .image_training import Judges, follow, kept
 
     judges = Judges(config, rows.progress)
     for name, (every, seed) in rows.todo(jobs(config, config.every)):
-        ((_, gan, seconds),) = follow(settings(config, every, seed), config)
+        ((_, gan, seconds),) = follow(settings(config, every, seed), config, folder=kept(config, rows, name))
         found = judges.judge(gan, seed, near=False)
         rows.add(name, {"kind": every, "seed": seed, "cpu_seconds": round(seconds, 2)} | found)
 
@@ -96,9 +97,11 @@ def plot(record: Record) -> Any:
         strict=True,
     ):
         for every, own in values.items():
-            axes.plot([every] * len(own), [scale * x for x in own.values()], "o", color="#0072B2", alpha=0.5, mew=0)
+            axes.plot(
+                [every] * len(own), [scale * x for x in own.values()], "o", color=PALETTE["blue"], alpha=0.5, mew=0
+            )
         means = [scale * sum(own.values()) / len(own) for own in values.values()]
-        axes.plot(list(values), means, "-", color="#0072B2")
+        axes.plot(list(values), means, "-", color=PALETTE["blue"])
         axes.set(xscale="log", xlabel="steps between two solutions for c", ylabel=label)
         axes.set_ylim(0, 1.1 * scale * max(max(own.values()) for own in values.values()))
         tidy(axes, None)

@@ -16,7 +16,7 @@ import torch
 
 from .._inputs import check_count
 from .._names import lookup
-from ..data.images import load
+from ..data.images import PICTURES, load
 from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.tensors import fill_module, read_tensors, write_tensors
@@ -32,6 +32,9 @@ PARTS = {
     "digits": {"generator": 700, "ratio": 400, "features": 200, "judge": 200},
     "fashion_mnist": {"generator": 30_000, "ratio": 14_000, "features": 8_000, "judge": 8_000},
     "mnist": {"generator": 40_000, "ratio": 12_000, "features": 8_000},
+    "cifar10": {"generator": 40_000, "ratio": 5_000, "features": 2_500, "judge": 2_500},
+    "celeba": {"generator": 150_000, "ratio": 20_000, "features": 6_000, "judge": 6_000},
+    "imagenet": {"generator": 1_230_000, "ratio": 30_000, "features": 10_000, "judge": 10_000},
 }
 _HINGE = TrainConfig(
     network="conv",
@@ -101,9 +104,11 @@ class ImageGan:
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
         """Return the images with these ids and their labels, 0 for all if there are none."""
         with torch.no_grad():
+            like = next(self.generator.parameters())
             label = torch.from_numpy((uniforms(ids, seed=seed) * (self.classes or 1)).astype(np.int64))
-            z = normals(ids, self.generator.latent, seed=seed, like=torch.empty(0))
-            return self.generator(z, label) if self.classes else self.generator(z), label
+            z = normals(ids, self.generator.latent, seed=seed, like=like.detach())
+            made = self.generator(z, label.to(like.device)) if self.classes else self.generator(z)
+            return made.cpu(), label
 
 
 @cache
@@ -113,18 +118,23 @@ def parts(name: str, home: str = "") -> dict[str, Labelled]:
     Args:
         name: A key of `PARTS`; with a `home` the name of a file there.
         home: A folder with NAME.npz, which holds `train` and `test`, images in [-1, 1], and maybe `train_labels` and
-            `test_labels`. They are cut as Fashion-MNIST is.
+            `test_labels`. They are cut as Fashion-MNIST is. For `celeba` and `imagenet` also one with their pictures.
     """
-    if home:
-        return _cut(_own(Path(home) / f"{name}.npz"), PARTS["fashion_mnist"])
-    sizes, images = lookup(PARTS, name, "data set of the image experiments"), load(name)
-    known = {key: getattr(images, key) for key in ("train", "train_labels", "test", "test_labels")}
-    return _cut(known, sizes)
+    path = Path(home) / f"{name}.npz"
+    if home and (path.is_file() or name not in PICTURES):
+        return _cut(_own(path), PARTS["fashion_mnist"])
+    sizes = lookup(PARTS, name, "data set of the image experiments")
+    try:
+        images = load(name, folder=home or None)
+    except InputError as error:
+        raise InputError(f"{_missing(path)}; or else pictures: {error}" if home else str(error)) from None
+    wanted = ("train", "train_labels", "test", "test_labels") if images.classes > 1 else ("train", "test")
+    return _cut({key: getattr(images, key) for key in wanted}, sizes)
 
 
 def _own(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise InputError(f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)")
+        raise InputError(_missing(path))
     with np.load(path) as file:
         found = {key: file[key] for key in file.files}
     for key in ("train", "test"):
@@ -132,6 +142,10 @@ def _own(path: Path) -> dict[str, Any]:
             got = f"shape {found[key].shape}" if key in found else f"only {', '.join(found) or 'nothing'}"
             raise InputError(f"{path} must hold {key}, images of shape (n, channels, height, width), got {got}")
     return found
+
+
+def _missing(path: Path) -> str:
+    return f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)"
 
 
 def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Labelled]:
@@ -142,7 +156,9 @@ def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Label
         part: Labelled(images["train"][low:high], None if labels is None else labels[low:high])
         for part, low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
     }
-    return cut | {"test": Labelled(images["test"], images.get("test_labels"))}
+    cut |= {"test": Labelled(images["test"], images.get("test_labels"))}
+    # bytes on the disk stay there for the generator; of the others there are few
+    return {part: one if part == "generator" else Labelled(np.asarray(one.x), one.label) for part, one in cut.items()}
 
 
 def train_gan(name: str, seed: int, out: Path) -> Path:

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["KEPT", "REJECTED", "as_text", "draw_sheet", "from_text"]
+from ..looks import KEPT, REJECTED
 
-KEPT, REJECTED = "#1a9641", "#d7191c"
+__all__ = ["as_text", "draw_sheet", "from_text"]
+
 _GAP = 0.16  # between images, in images
 
 

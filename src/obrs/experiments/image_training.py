@@ -10,18 +10,19 @@ that is compared.
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
+from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 
 from .._inputs import check_budget, check_count
-from .record import Record
+from .record import Record, Rows
 
-__all__ = ["CIFAR", "LARGE", "SMALL", "ImageTraining", "Judges", "compared", "effort", "finals", "follow", "jobs"]
-__all__ += ["table", "training"]
+__all__ = ["BIGGAN", "CELEBA", "CIFAR", "IMAGENET", "LARGE", "SMALL", "ImageTraining", "Judges", "compared", "effort"]
+__all__ += ["finals", "follow", "jobs", "kept", "table", "training"]
 
 SMALL: dict[str, Any] = {
     "data": "digits",
@@ -48,15 +49,58 @@ LARGE: dict[str, Any] = {
 """Fields of the paper's size, for data of your own."""
 CIFAR: dict[str, Any] = LARGE | {
     "data": "cifar10",
-    "home": "cifar10",
-    "width": 96,
+    "seeds": 1,
+    "width": 64,
     "steps": 100_000,
     "critic_steps": 4,
     "batch_size": 50,
-    "critic_lr": 2e-4,
+    "generator_lr": 2e-5,
+    "critic_lr": 2e-5,
     "ema_start": 1000,
 }
-"""What the scripts of the paper have for CIFAR-10."""
+"""The paper's training on CIFAR-10."""
+CELEBA: dict[str, Any] = LARGE | {
+    "data": "celeba",
+    "home": "celeba",
+    "seeds": 1,
+    "width": 32,
+    "steps": 100_000,
+    "critic_steps": 2,
+    "batch_size": 128,
+    "generator_lr": 1e-4,
+    "critic_lr": 4e-4,
+    "ema_start": 1000,
+}
+"""The paper's training on CelebA; its table has the two learning rates swapped, its scripts have not."""
+IMAGENET: dict[str, Any] = LARGE | {
+    "data": "imagenet",
+    "home": "imagenet",
+    "seeds": 1,
+    "width": 96,
+    "latent": 120,
+    "steps": 10_000,
+    "critic_steps": 2,
+    "batch_size": 2048,
+    "generator_lr": 1e-5,
+    "critic_lr": 1e-5,
+}
+"""The paper's fine-tuning on ImageNet."""
+_BIGGAN: dict[str, Any] = {
+    "network": "biggan",
+    "two_heads": True,
+    "generator_betas": (0.0, 0.999),
+    "critic_betas": (0.0, 0.999),
+}
+BIGGAN: dict[str, dict[str, Any]] = {
+    "cifar10": _BIGGAN | {"initial": "normal"},
+    "celeba": _BIGGAN,
+    "imagenet": _BIGGAN | {"attention": 64, "shared": 128, "hierarchical": True, "parts": 16, "precision": "bf16"},
+}
+"""What else a BigGAN is trained with, by the data that the paper has one of; other data get small networks.
+
+The critic has two heads, so that every loss leaves a log-ratio. Neither the paper nor its scripts say how often the
+critic is trained on CelebA, nor how long: the first is as on ImageNet, the second as on CIFAR-10.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +108,7 @@ class ImageTraining:
     """The part that the configurations of these experiments share.
 
     Args:
-        data: A key of `image_gans.PARTS`, or with a `home` the name of a file there.
+        data: A key of `image_gans.PARTS`, or with a `home` the name of a file there. Those of `BIGGAN` get BigGANs.
         home: A folder with data of your own, see `image_gans`.
         seeds: Runs of each kind.
         budget: K, in training and in judgement.
@@ -121,11 +165,30 @@ def training(config: ImageTraining, seed: int, *, labelled: bool = True) -> dict
     found = {name: getattr(config, name) for name in ("latent", "budget", "critic_steps", "batch_size", "ema_start")}
     found |= {name: getattr(config, name) for name in ("steps", "generator_lr", "critic_lr", "ema_decay")}
     found |= {"network": "conv", "classes": labelled, "spectral_norm": True, "seed": seed}
-    return found | {"generator_width": config.width, "critic_width": config.width}
+    found |= {"generator_width": config.width, "critic_width": config.width}
+    return found | BIGGAN.get(config.data, {})
+
+
+def kept(config: ImageTraining, rows: Rows, name: str) -> Path | None:
+    """Return the folder from which the training for a row goes on if it was stopped: that of a BigGAN takes days.
+
+    Example:
+        >>> kept(ImageTraining(), Rows(Record("figure-training", "cpu", {}, [])), "hinge, seed 0") is None
+        True
+    """
+    if config.data not in BIGGAN or rows.path is None:
+        return None
+    return rows.path.with_suffix("").with_suffix(f".{name.replace(', ', '-').replace(' ', '-')}")
 
 
 def follow(
-    settings: Any, config: ImageTraining, points: int = 1, generator: Any = None, critic: Any = None
+    settings: Any,
+    config: ImageTraining,
+    points: int = 1,
+    *,
+    generator: Any = None,
+    critic: Any = None,
+    folder: Path | None = None,
 ) -> Iterator[tuple[int, Any, float]]:
     """Train a GAN; give it as it was at so many steps on the way, with the CPU seconds of all of its training.
 
@@ -134,31 +197,37 @@ def follow(
         config: Says which data.
         points: How many times; the last one is the end.
         generator, critic: Networks to go on with, of the kind that the settings say; trained in place.
+        folder: Where the run is kept, and goes on if it is there already; then the seconds are those of the clock, of
+            all its parts. It may be deleted when all is done. None keeps nothing.
     """
-    from dataclasses import replace
-
-    from ..training.checkpoints import checkpoints
+    from ..training.checkpoints import checkpoints, last
     from ..training.loop import train
     from ..training.processes import join_processes
-    from ..training.stages import plan
+    from ..training.schedule import plan
     from ..training.trained import load_trained
     from .image_gans import ImageGan, parts
 
     mine = parts(config.data, config.home)["generator"]
     total = plan(settings)[-1].last
-    settings = replace(settings, save_every=max(total // points, 1), keep=10 * points + 10, log_every=total)
+    often = points if folder is None else 4 * points  # what may be stopped is saved in between, too
+    settings = replace(settings, save_every=max(total // often, 1), keep=10 * points + 10, log_every=total)
     given = {"data": mine.x, "labels": mine.label if settings.classes else None}
-    with tempfile.TemporaryDirectory() as folder:
-        join_processes()  # loads what a first run would be charged for
+    with tempfile.TemporaryDirectory() as scratch:
+        home = Path(scratch) if folder is None else folder
+        processes = join_processes()  # loads what a first run would be charged for
+        resume = last(home) is not None
+        processes.wait()  # all have looked before one of them writes
         begun = process_time()
-        done = train(settings, **given, generator=generator, critic=critic, out=folder, progress=False)
+        done = train(settings, **given, generator=generator, critic=critic, out=home, resume=resume, progress=False)
         seconds = process_time() - begun
-        found = checkpoints(f"{folder}/checkpoints")
+        if folder is not None and done.log:
+            seconds = done.log[-1]["seconds"]
+        found = checkpoints(home / "checkpoints")
         wanted = [round(total * (at + 1) / points) for at in range(points)]
         for step in wanted:
             near = min(found, key=lambda path, step=step: abs(_step(path) - step))  # type: ignore[misc]
             run = done if step == total else load_trained(near)
-            network = run.ema if run.ema is not None else run.generator
+            network = (run.ema if run.ema is not None else run.generator).to(processes.device)
             yield _step(near), ImageGan(network.eval(), run.critic, done.generator.classes), seconds
 
 

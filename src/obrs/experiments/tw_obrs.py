@@ -3,7 +3,8 @@
 The paper trains BigGANs on CIFAR-10 and CelebA. Here small networks learn 25 Gaussians from the same seeds: a strong
 generator (three hidden layers of 100) and a weak one (2-16-16-16-2). A run of one stage has one loss and one critic,
 the usual one or one that sees waves. A staged run is that of `examples/train-in-stages.toml`: a usual GAN with noise
-that fades, a new critic with the f-GAN's loss, and such a critic anew with the loss in question. All runs train their
+that fades, a new critic with the f-GAN's loss, and such a critic anew with the loss in question. How much of its gain
+is owed to noise and learning rates that fall, a run of one stage with both tells. All runs train their
 generator, and their critic, on the same number of samples. In three stages the critic takes more steps than the
 generator; so the runs of one stage end with some steps in which the critic takes two.
 
@@ -17,19 +18,16 @@ measured.
 - `high_quality`: share of what is kept within 4 sigma of a mode.
 - `modes`: modes with a sample of high quality.
 - `before`: the same without rejection.
-- `cpu_seconds`: what the training took.
+- `cpu_seconds`: what the training took: all seeds are trained at once, see `fleet`, and share the time.
 
-A run has collapsed if training stopped at a loss that is not finite, the generator went to infinity, or fewer than half
-of the modes are left. Collapsed runs are counted, and are part of the means: what went to infinity with the largest
-divergence and no modes.
-
-`python -m obrs.experiments.tw_obrs` times some steps of each kind and says how long all of it will take.
+A run has collapsed if the generator went to infinity or to no number at all, or fewer than half of the modes are left.
+Collapsed runs are counted, and are part of the means: what went to infinity with the largest divergence and no modes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,9 +37,9 @@ from .._names import lookup
 from ..budget import solve_cut
 from ..errors import InputError, ObrsError
 from .record import Record, Rows
-from .style import figure, tidy
+from .style import PALETTE, figure, tidy
 
-__all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "estimate", "gain", "plot", "render", "run", "settings"]
+__all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "gain", "plot", "render", "run", "settings"]
 __all__ += ["summary", "verdict"]
 
 _LOSSES = {
@@ -53,14 +51,15 @@ _LOSSES = {
     "exact_non_saturating": "exact, non-saturating",
     "two_critics": "two critics",
 }
-_WAVES, _STAGED = "_waves", "staged_"
+_WAVES, _STAGED, _FADING = "_waves", "staged_", "fading"
 MODES = {
     **_LOSSES,
     **{f"{loss}{_WAVES}": f"{_LOSSES[loss]}, waves" for loss in ("non_saturating", "dual", "paper_raw", "exact")},
+    _FADING: "the first of three alone",
     **{f"{_STAGED}{loss}": f"three stages, {loss}" for loss in ("dual", "exact")},
 }
 """What is compared, and what it is called: a generator loss in one stage, with a critic of waves, or in the last of
-three stages."""
+three stages; and the first of the three for the whole time."""
 
 PAPER = {
     "tables": "training on CIFAR-10 and CelebA with BigGAN, K = 2",
@@ -81,10 +80,10 @@ _TITLES = {
     "digits": "digits, convolutional",  # of records made before there were stages
 }
 _FIRST_LOSS = {"weak": "paper_raw"}  # of three stages; else non_saturating
+_FALLING = {"noise": 0.3, "noise_until": 0.7, "generator_decay_from": 0.7, "critic_decay_from": 0.7}
 _WAVES_CRITIC = {"critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
 _WORST = {"divergence": 2 * log(2), "high_quality": 0.0, "modes": 0}  # of a run that has nothing to measure
 _GAIN = "gain over the first"
-_REACH = 0.1  # by how much the staged run with the exact loss is to beat the best run of one stage
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Config:
     modes: tuple[str, ...] = (
         *("non_saturating", "dual", "paper_raw"),
         *("non_saturating_waves", "dual_waves", "paper_raw_waves"),
-        *("staged_dual", "staged_exact"),
+        *("fading", "staged_dual", "staged_exact"),
     )
     seeds: int = 10
     more_seeds: int = 5
@@ -153,7 +152,7 @@ class Config:
 
 _SMOKE = Config(
     settings=("weak", "strong_more"),
-    modes=("non_saturating", "dual_waves", "staged_exact"),
+    modes=("non_saturating", "dual_waves", "fading", "staged_exact"),
     seeds=1,
     more_seeds=1,
     steps=(10, 4, 4),
@@ -169,15 +168,25 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": _PAPER}
 
 
 def run(config: Config, rows: Rows) -> None:
-    """Train and judge, a row for each setting, mode and seed; all modes of a seed before the next seed."""
+    """Train and judge, a row for each setting, mode and seed; all seeds of a mode are trained at once.
+
+    Runs whose losses do not know the budget are trained once, and judged at every budget that they have a row for.
+    """
     jobs = {
         f"{setting}, {mode}, seed {seed}": (setting, mode, seed)
         for setting in config.settings
-        for seed in _seeds(config, setting)
         for mode in config.modes
+        for seed in _seeds(config, setting)
     }
-    for name, (setting, mode, seed) in rows.todo(jobs):
-        rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | _train_and_judge(config, setting, mode, seed))
+    done: dict[str, _Run] = {}
+    for name, job in rows.todo(jobs):
+        setting, mode, seed = job
+        if _key(settings(config, *job)) not in done:
+            together = [other for row, other in jobs.items() if other[:2] == (setting, mode) and row not in rows]
+            done |= _train([settings(config, *other) for other in together])
+        run = done[_key(settings(config, *job))]
+        found = _judged(config, _budget(vars(config), setting), run, seed)
+        rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | found)
 
 
 def _seeds(config: Config, setting: str) -> range:
@@ -207,17 +216,21 @@ def settings(config: Config, setting: str, mode: str, seed: int) -> Any:
         "ema_decay": 0.99,
     }
     shared |= {"critic_lr": 2e-3}
+    first_loss = _FIRST_LOSS.get(setting, "non_saturating")
     if not mode.startswith(_STAGED):
         by_generator, by_critic = (count // config.batch_size for count in config.samples())
         twice = by_critic - by_generator
+        if mode == _FADING:  # the steps in which the critic takes two come first, before anything falls
+            before = {"noise": 0.3, "noise_until": 0.0, "generator_loss": first_loss, "steps": twice, "critic_steps": 2}
+            fading = _FALLING | {"steps": by_generator - twice, "critic_steps": 1}
+            return TrainConfig(**shared, batch_size=config.batch_size, stage=[before, fading])
         shared |= {"generator_loss": mode.removesuffix(_WAVES), "batch_size": config.batch_size}
         shared |= _WAVES_CRITIC if mode.endswith(_WAVES) else {}
         return TrainConfig(**shared, stage=[{"steps": by_generator - twice}, {"steps": twice, "critic_steps": 2}])
     each = zip(config.steps, config.warm_up, config.batches, strict=True)
     stages: list[dict[str, Any]] = [{"steps": n, "warm_up": warm, "batch_size": batch} for n, warm, batch in each]
     first, second, third = stages
-    first |= {"generator_loss": _FIRST_LOSS.get(setting, "non_saturating"), "noise": 0.3, "noise_until": 0.7}
-    first |= {"generator_decay_from": 0.7, "critic_decay_from": 0.7}
+    first |= {"generator_loss": first_loss, **_FALLING}
     second |= {"generator_loss": "dual", "new_critic": True, **_WAVES_CRITIC, "generator_lr": 5e-4, "noise": 0.0}
     second |= {"generator_decay_from": 0.3, "critic_decay_from": 0.3}
     third |= {"generator_loss": mode.removeprefix(_STAGED), "generator_lr": 7e-4}
@@ -225,25 +238,40 @@ def settings(config: Config, setting: str, mode: str, seed: int) -> Any:
     return TrainConfig(**shared, stage=stages)
 
 
-def _train_and_judge(config: Config, setting: str, mode: str, seed: int) -> dict[str, Any]:
-    from ..training.loop import train
-    from ..training.watch import NotFiniteError
+class _Run(NamedTuple):
+    """A finished training, and the CPU seconds of all that were trained with it, shared equally."""
+
+    trained: Any
+    cpu_seconds: float
+
+
+def _key(wanted: Any) -> str:
+    """Return what decides a training: all of its configuration, but for a budget that no loss of it knows."""
+    from ..training.step import objective
+
+    rejects = any(objective(stage).of_generator.rejects for stage in wanted.stages)
+    return repr(wanted if rejects else replace(wanted, budget=1.0))
+
+
+def _train(wanted: list[Any]) -> dict[str, _Run]:
+    from .fleet import train_fleet
 
     begun = process_time()
-    try:
-        trained = train(settings(config, setting, mode, seed), progress=False)
-    except NotFiniteError as error:
-        return {"collapsed": True, "why": str(error).splitlines()[0]}
-    cost = {"cpu_seconds": round(process_time() - begun, 2)}
+    fleet = train_fleet(wanted)
+    seconds = round((process_time() - begun) / len(fleet), 2)
+    return {_key(each): _Run(trained, seconds) for each, trained in zip(wanted, fleet, strict=True)}
 
+
+def _judged(config: Config, budget: float, run: _Run, seed: int) -> dict[str, Any]:
     def propose(ids: Any) -> Any:
-        return trained.propose(ids, seed=seed + 1, network="ema")
+        return run.trained.propose(ids, seed=seed + 1, network="ema")
 
+    cost = {"cpu_seconds": run.cpu_seconds}
     sample = propose(range(1000))
     if not bool(sample.isfinite().all()) or float(sample.abs().max()) > 1e3:
         return {"collapsed": True, "why": "the generator went to infinity"} | cost
     try:
-        found = _judge(config, _budget(vars(config), setting), propose, seed)
+        found = _judge(config, budget, propose, seed)
     except ObrsError as error:
         return {"collapsed": True, "why": str(error).splitlines()[0]} | cost
     return found | {"collapsed": bool(found["modes"] < 25 / 2)} | cost
@@ -296,41 +324,6 @@ def _divergence_on_cells(p: Any, counts: Any, budget: float) -> float:
     return float(np.sum(kept * (u * np.log(u) - (u + 1) * np.log1p(u))) + 2 * log(2))
 
 
-def estimate(config: Config, steps: int = 20) -> float:
-    """Return how many seconds of CPU all of it will take, from this many steps of each kind of stage, and one judge.
-
-    Example:
-        >>> 0 < estimate(_SMOKE, steps=2) < 600
-        True
-    """
-    from dataclasses import replace
-
-    from ..training.loop import train
-
-    def cost(one: Any) -> float:
-        begun = process_time()
-        train(one, progress=False)
-        return process_time() - begun
-
-    def of_step(one: Any) -> float:
-        """Return the seconds of one step, those before the first step left out."""
-        few = replace(one, warm_up=0, data_size=1000, noise_until=0.0, steps=2)
-        cost(few)
-        return max((cost(replace(few, steps=2 + steps)) - cost(few)) / steps, 0.0)
-
-    total = 0.0
-    for setting in config.settings:
-        for mode in config.modes:
-            stages = settings(config, setting, mode, config.seed).stages
-            own = sum((stage.steps + stage.warm_up / 2) * of_step(stage) for stage in stages)
-            total += own * len(_seeds(config, setting))
-    begun = process_time()
-    trained = train(replace(settings(config, "weak", "dual", config.seed).stages[0], steps=1), progress=False)
-    _judge(config, config.budget, lambda ids: trained.propose(ids, network="ema"), config.seed)
-    runs = sum(len(_seeds(config, setting)) for setting in config.settings) * len(config.modes)
-    return total + runs * (process_time() - begun)
-
-
 def summary(record: Record) -> list[dict[str, Any]]:
     """Return mean and standard deviation over the seeds, for each setting and mode, and how many runs collapsed.
 
@@ -350,6 +343,7 @@ def summary(record: Record) -> list[dict[str, Any]]:
             line["collapsed"] = sum(r["collapsed"] for r in rows)
             for key, worst in _WORST.items():
                 line[key] = _mean_and_sd([r.get(key, worst) for r in rows])
+            line["cpu_seconds"] = _mean_and_sd([r["cpu_seconds"] for r in rows if "cpu_seconds" in r] or [0.0])
             if any("exact_ratio" in r for r in rows):
                 line["exact_ratio"] = _mean_and_sd([r.get("exact_ratio", _WORST["divergence"]) for r in rows])
             found.append(line)
@@ -417,16 +411,17 @@ def render(record: Record) -> str:
     first = record.config["modes"][0]
     for setting in record.config["settings"]:
         lines.append(f"{_TITLES[setting]}, K = {_budget(record.config, setting):g}")
-        head = f"  {'training':28}{'divergence':>15}{'exact ratio':>15}{'high quality':>15}{'modes':>12}"
-        lines.append(f"{head}{'collapsed':>11}{_GAIN:>22}")
+        head = f"  {'training':28}{'divergence':>14}{'exact ratio':>14}{'high quality':>14}{'modes':>11}"
+        lines.append(f"{head}{'collapsed':>10}{'CPU s':>6}{_GAIN:>21}")
         for line in summary(record):
             if line["setting"] == setting:
                 keys = ("divergence", "exact_ratio", "high_quality", "modes")
                 cells = [_mean_sd(line[key], 1 if key == "modes" else 3) if key in line else "" for key in keys]
                 failed = f"{line['collapsed']} of {line['runs']}"
-                text = f"  {MODES[line['mode']]:28}{cells[0]:>15}{cells[1]:>15}{cells[2]:>15}{cells[3]:>12}{failed:>11}"
+                text = f"  {MODES[line['mode']]:28}{cells[0]:>14}{cells[1]:>14}{cells[2]:>14}{cells[3]:>11}{failed:>10}"
+                text += f"{line['cpu_seconds'][0]:>6.0f}"
                 if line["mode"] != first and (less := gain(record, setting, line["mode"], over=first)):
-                    text += _signed(less).rjust(22)
+                    text += _signed(less).rjust(21)
                 lines.append(text)
         lines += verdict(record, setting)
     return "\n".join(lines)
@@ -442,18 +437,18 @@ def _mean_sd(pair: tuple[float, float], digits: int) -> str:
 
 
 _COLOURS = {
-    "non_saturating": "#4D4D4D",
-    "dual": "#999999",
-    "paper": "#E69F00",
-    "paper_raw": "#D55E00",
-    "exact": "#0072B2",
-    "exact_non_saturating": "#56B4E9",
-    "two_critics": "#009E73",
+    "non_saturating": PALETTE["dark"],
+    "dual": PALETTE["grey"],
+    "paper": PALETTE["orange"],
+    "paper_raw": PALETTE["red"],
+    "exact": PALETTE["blue"],
+    "exact_non_saturating": PALETTE["sky"],
+    "two_critics": PALETTE["green"],
 }
 
 
 def _colour(mode: str) -> str:
-    return _COLOURS[mode.removesuffix(_WAVES).removeprefix(_STAGED)]
+    return _COLOURS["non_saturating" if mode == _FADING else mode.removesuffix(_WAVES).removeprefix(_STAGED)]
 
 
 def plot(record: Record) -> Any:
@@ -486,7 +481,3 @@ def plot(record: Record) -> Any:
         color="0.3",
     )
     return drawn
-
-
-if __name__ == "__main__":
-    print(f"tw-obrs will take about {estimate(Config()) / 3600:.1f} hours of one core")

@@ -14,12 +14,13 @@ from torch import Tensor
 from .._inputs import as_labels
 from .._names import lookup
 from ..data.mixtures import TOYS
+from ..data.pixels import Pixels
 from ..errors import InputError, InputTypeError
 from ..fitting.batches import Shuffled
 from ..fitting.seeds import keyed
 from ..fitting.tensors import fingerprint
 from .config import GIVEN, TrainConfig
-from .stages import Stage, plan
+from .schedule import Stage, plan
 
 __all__ = ["GENERATOR", "Batches", "Data", "load_data"]
 
@@ -29,17 +30,21 @@ GENERATOR = -1
 
 
 class Data(NamedTuple):
-    """Training data in memory.
+    """Training data.
 
     Attributes:
-        x: float32, shape `(n, ...)`.
+        x: float32, shape `(n, ...)`; or `Pixels`, bytes that need not fit in memory.
         labels: int64 classes, shape `(n,)`, or None.
         classes: How many classes there are; 0 without labels.
     """
 
-    x: Tensor
+    x: Any
     labels: Tensor | None
     classes: int
+
+    def take(self, rows: Any) -> Tensor:
+        """Return the samples of these rows, a NumPy array of integers."""
+        return torch.from_numpy(self.x[rows]) if isinstance(self.x, Pixels) else self.x[torch.from_numpy(rows)]
 
     @property
     def counts(self) -> list[int]:
@@ -47,7 +52,9 @@ class Data(NamedTuple):
         return [] if self.labels is None else [int(n) for n in self.labels.bincount()]
 
     def fingerprint(self) -> str:
-        """Return a hash of all samples and labels: the same data, or other data?"""
+        """Return a hash of all samples and labels, of bytes on the disk a thousand: the same data, or other data?"""
+        if isinstance(self.x, Pixels):
+            return self.x.fingerprint() if self.labels is None else self.x.fingerprint() + fingerprint(self.labels)
         return fingerprint(self.x) if self.labels is None else fingerprint(self.x, self.labels)
 
 
@@ -92,8 +99,8 @@ class Batches:
     def real(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return real samples and their labels: the data in a new random order each time it has been seen."""
         seen, mine = self._stage.seen_before(step) + turn * self._config.batch_size, self._mine(part)
-        rows = torch.from_numpy(self._shuffled.rows(seen + mine.start, seen + mine.stop))
-        return self._move(self._data.x[rows]), self._labels(rows)
+        rows = self._shuffled.rows(seen + mine.start, seen + mine.stop)
+        return self._move(self._data.take(rows)), self._labels(torch.from_numpy(rows))
 
     def latent(self, step: int, turn: int, part: int) -> tuple[Tensor, Tensor | None]:
         """Return latents and labels for fakes, the labels as frequent as in the data; the turn may be `GENERATOR`."""
@@ -191,7 +198,9 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
     return Data(samples, torch.from_numpy(found), int(found.max()) + 1)
 
 
-def _samples(x: Any) -> Tensor:
+def _samples(x: Any) -> Any:
+    if isinstance(x, Pixels):  # bytes: nothing can be wrong with their values
+        return x
     try:
         samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
     except (TypeError, ValueError, RuntimeError) as error:

@@ -15,7 +15,7 @@ from ..fitting import tensors as files
 from ..fitting.tensors import fill_module, fill_optimiser, optimiser_tensors, under
 from .config import GIVEN, TrainConfig, read_config
 from .processes import Processes
-from .stages import Stage, current, plan
+from .schedule import Stage, current, plan
 from .window import BudgetWindow
 
 __all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "save", "starting_point", "steps_done"]

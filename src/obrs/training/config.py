@@ -19,6 +19,7 @@ from .._names import lookup
 from ..divergences import DIVERGENCES
 from ..errors import InputError, InputTypeError, MissingLibraryError, ObrsError, UnknownNameError
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, MAX_LOG_RATIO
+from .recipe import recipe
 
 __all__ = ["GIVEN", "TrainConfig", "override", "read_config"]
 
@@ -34,16 +35,22 @@ class TrainConfig:
         data: A toy density or an image data set by name; "given" once `train` was given data.
         data_size: How many points are drawn from a toy density.
         classes: Train on the labels of the data: both networks are conditional.
-        network: "mlp" or "conv"; ignored for networks that are given to `train`.
+        network: "mlp", "conv" or "biggan"; ignored for networks that are given to `train`.
         latent: Length of the latent.
         generator_width, critic_width: Width of the hidden layers.
         layers: Hidden layers of an MLP.
         activation: Activation of an MLP.
-        critic_network: "mlp", "conv" or "fourier", which also sees sines and cosines of points; "" is as `network`.
+        critic_network: "mlp", "conv", "biggan" or "fourier", which also sees sines and cosines of points; "" is as
+            `network`.
         critic_layers: Hidden layers of the critic; 0 is as `layers`.
-        spectral_norm: Spectral normalisation of the critic.
-        generator_loss: A key of `GENERATOR_LOSSES`. "paper_raw", "exact" and their like train for the budget; "dual"
-            and "non_saturating" are plain training. "paper_raw" is for the divergence "gan" alone.
+        spectral_norm: Spectral normalisation of the critic; the generator of a BigGAN always has it.
+        attention: Of a BigGAN, the side of the map that self-attention follows; 0 for none.
+        shared: Of a BigGAN, the length of an embedding of labels that all blocks share; 0 for one per block.
+        hierarchical: Give each block of a BigGAN a part of the latent.
+        initial: How the weights of a BigGAN start: "orthogonal", or "normal" for N(0, .02).
+        generator_loss: A key of `GENERATOR_LOSSES`, for a run of one stage. "paper_raw", "exact" and their like train
+            for the budget; "dual" and "non_saturating" are plain training. "paper_raw" is for the divergence "gan"
+            alone. "" trains for the budget by the `recipe`: points in three stages.
         divergence: Which divergence the generator minimises, a key of `DIVERGENCES`; hinge and wgan ignore it.
         critic_loss: A key of `CRITIC_LOSSES`; "" takes the divergence, or what goes with hinge and wgan.
         budget: K, proposals per kept sample; the Tw/OBRS losses train for it, and the log reports at it.
@@ -79,9 +86,10 @@ class TrainConfig:
         stage: Stages: tables of fields, each what differs from the stage before, the first from the fields above.
 
     Example:
-        >>> config = TrainConfig(budget=4, stage=[{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}])
+        >>> tables = [{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}]
+        >>> config = TrainConfig(budget=4, generator_loss="dual", stage=tables)
         >>> [(s.steps, s.generator_loss, s.batch_size, s.budget) for s in config.stages]
-        [(100, 'paper_raw', 256, 4.0), (100, 'exact', 512, 4.0)]
+        [(100, 'dual', 256, 4.0), (100, 'exact', 512, 4.0)]
     """
 
     data: str = "grid25"
@@ -96,7 +104,11 @@ class TrainConfig:
     critic_network: str = ""
     critic_layers: int = 0
     spectral_norm: bool = False
-    generator_loss: str = "paper_raw"
+    attention: int = 0
+    shared: int = 0
+    hierarchical: bool = False
+    initial: str = "orthogonal"
+    generator_loss: str = ""
     divergence: str = "gan"
     critic_loss: str = ""
     budget: float = 2.0
@@ -115,13 +127,13 @@ class TrainConfig:
     noise: float = 0.0
     noise_until: float = 1.0
     generator_lr: float = 1e-3
-    critic_lr: float = 1e-3
+    critic_lr: float = 2e-3
     generator_decay_from: float = 1.0
     critic_decay_from: float = 1.0
     decay_to: float = 0.02
     generator_betas: tuple[float, float] = (0.5, 0.999)
     critic_betas: tuple[float, float] = (0.5, 0.999)
-    ema_decay: float = 0.0
+    ema_decay: float = 0.99
     ema_start: int = 0
     precision: str = "no"
     seed: int = 0
@@ -137,19 +149,21 @@ class TrainConfig:
             value = getattr(self, field.name)
             typed = _stages(value) if field.name == "stage" else _typed(field.name, value, _TYPES[field.name])
             object.__setattr__(self, field.name, typed)
-        if self.stage:
-            _ = self.stages  # each checks itself
-        else:
+        if not self.stage:
             self._check()
+        if not self.generator_loss or self.stage:
+            _ = self.stages  # each checks itself
 
     @property
     def stages(self) -> tuple["TrainConfig", ...]:
-        """The configuration of each stage, without stages; the configuration itself if it has none."""
-        if not self.stage:
+        """The configuration of each stage, without stages; the configuration itself if it is of one stage."""
+        if not self.stage and self.generator_loss:
             return (self,)
         found, now = [], {field.name: getattr(self, field.name) for field in fields(self)} | {"stage": ()}
-        for number, changed in enumerate(self.stage, 1):
+        for number, changed in enumerate(self.spelled_out().stage, 1):
             before, now = now, {**now, **changed}
+            if not now["generator_loss"]:
+                raise InputError(f"stage {number} needs a generator_loss, or the fields above all stages do")
             if number > 1 and not now["new_critic"]:
                 pair = "two_critics" in (now["generator_loss"], before["generator_loss"])
                 for name in (*_OF_CRITIC, *(["generator_loss"] if pair else [])):
@@ -163,6 +177,10 @@ class TrainConfig:
             except ObrsError as error:
                 raise type(error)(f"stage {number}: {error}") from None
         return tuple(found)
+
+    def spelled_out(self) -> "TrainConfig":
+        """Return the same run with its stages in full, those of the recipe if it names no loss."""
+        return self if self.stage or self.generator_loss else replace(self, stage=recipe(self))
 
     @property
     def scheduled(self) -> bool:
@@ -203,7 +221,7 @@ _POSITIVE = (
 )
 _RANGES: list[tuple[tuple[str, ...], str, Any]] = [
     (_POSITIVE, "at least 1", lambda n: n >= 1),
-    (("window", "ema_start", "warm_up", "critic_layers"), "at least 0", lambda n: n >= 0),
+    (("window", "ema_start", "warm_up", "critic_layers", "attention", "shared"), "at least 0", lambda n: n >= 0),
     (
         ("generator_lr", "critic_lr", "gradient_penalty", "r1", "noise"),
         "at least 0 and finite",
@@ -220,19 +238,21 @@ _RANGES: list[tuple[tuple[str, ...], str, Any]] = [
     (("seed",), "at least 0 and below 2**63", lambda n: 0 <= n < 2**63),
 ]
 _CHOICES: dict[str, Mapping[str, Any]] = {
-    "network": dict.fromkeys(("mlp", "conv")),
-    "critic_network": dict.fromkeys(("mlp", "conv", "fourier")),
+    "network": dict.fromkeys(("mlp", "conv", "biggan")),
+    "critic_network": dict.fromkeys(("mlp", "conv", "biggan", "fourier")),
+    "initial": dict.fromkeys(("orthogonal", "normal")),
     "precision": dict.fromkeys(("no", "bf16")),
     "generator_loss": GENERATOR_LOSSES,
     "divergence": DIVERGENCES,
     "critic_loss": CRITIC_LOSSES,
 }
-_MAY_BE_EMPTY = ("critic_loss", "critic_network")
+_MAY_BE_EMPTY = ("generator_loss", "critic_loss", "critic_network")
 _NOTES = {"precision": "; no is float32"}
 _OF_CRITIC = ("critic_network", "critic_width", "critic_layers", "spectral_norm", "two_heads")
 """Fields that decide what a critic looks like; one that is kept looks as it did."""
 _OF_RUN = (
     *("data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation"),
+    *("attention", "shared", "hierarchical", "initial"),
     *("ema_decay", "ema_start", "precision", "seed", "start_from", "log_every", "save_every", "keep", "tensorboard"),
 )
 """Fields that are the same in all stages of a run."""
@@ -269,10 +289,12 @@ def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConf
     Example:
         >>> override(TrainConfig(), {"steps": "50", "two_heads": None}).steps
         50
-        >>> staged = TrainConfig(stage=[{"steps": 10}, {"budget": 4}])
+        >>> staged = TrainConfig(generator_loss="dual", stage=[{"steps": 10}, {"budget": 4}])
         >>> [s.steps for s in override(staged, {"stage.2.steps": "50"}).stages]
         [10, 50]
     """
+    if any(said.startswith("stage.") for said in values):
+        config = config.spelled_out()
     parsed: dict[str, Any] = {}
     changed = [dict(table) for table in config.stage]
     for said, text in values.items():

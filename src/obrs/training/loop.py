@@ -1,12 +1,13 @@
 """Training a generator and its critic, with or without the rejection inside, stage by stage: one loop for all."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,8 +21,9 @@ from .config import GIVEN, TrainConfig
 from .interrupt import interruptible
 from .journal import Journal, Row, at_budget, note
 from .networks import as_found, build_stages, try_networks
+from .pace import Pace
 from .processes import join_processes
-from .stages import Stage, current, plan
+from .schedule import Stage, current, plan
 from .step import Game, GeneratorTurn, Player, critic_step, generator_step, objective
 from .trained import Trained
 from .watch import Losses
@@ -41,6 +43,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Trained:
     """Train a generator and a critic, in the stages that the configuration has.
 
@@ -59,6 +62,7 @@ def train(
         out: Folder for configuration, log and checkpoints; None keeps nothing on the disk.
         resume: Go on from the latest checkpoint in `out`.
         progress: Show a bar; None shows one on a terminal.
+        say: Is told what the run will take, after its first three steps, if that is more than ten minutes.
 
     Returns:
         The networks, in evaluation mode, with their log.
@@ -77,7 +81,7 @@ def train(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
     """
     # What is trained, on what, and where
-    config = config if data is None else replace(config, data=GIVEN)
+    config = (config if data is None else replace(config, data=GIVEN)).spelled_out()
     stages = plan(config)
     goals = [objective(stage.config) for stage in stages]
     folder = None if out is None else Path(out)
@@ -88,7 +92,8 @@ def train(
     about = [goal.outputs for goal in goals], facts["shape"], samples.classes
     generator, critics = build_stages(stages, *about, generator=generator, critic=critic)
     for each, goal in zip(critics, goals, strict=True):
-        try_networks(generator, each, config.latent, samples.x, samples.labels, goal.outputs)
+        few = samples.take(np.arange(min(2, len(samples.x))))
+        try_networks(generator, each, config.latent, few, samples.labels, goal.outputs)
     processes = join_processes()
     if processes.first:
         _warn(stages, len(samples.x))
@@ -105,6 +110,7 @@ def train(
         state.save(folder, 0, facts, config.keep)
     losses = Losses(processes.mean, step=start, folder=folder)
     total, shown = stages[-1].last, ""
+    pace = Pace(stages, start, say if processes.first else None)
 
     with (
         interruptible(lambda: losses.step, folder, alone=processes.count == 1) as pressed,
@@ -135,7 +141,7 @@ def train(
             )
             for step in range(max(start, stage.first), stage.last):
                 reseed(derived(config.seed, "noise", step, processes.rank))
-                of_step, of_generator = _play(game, stage, step)
+                of_step, of_generator = play(game, stage, step)
                 if state.ema is not None and of_generator is not None:
                     average(state.ema, generator, config.ema_decay if step >= config.ema_start else 0.0)
 
@@ -144,6 +150,7 @@ def train(
                 asks = processes.count == 1 or done % _ASK_EVERY == 0 or done == stage.last
                 stopped = asks and processes.any(pressed())
                 losses.add(done, **of_step)
+                pace.step(done, of_step["critic"])
                 last = done == stage.last or stopped
                 save = folder is not None and (last or done % config.save_every == 0)
                 if save or last or done == stage.begin or done % config.log_every == 0:
@@ -185,7 +192,7 @@ def _warn(stages: Sequence[Stage], samples: int) -> None:
             )
 
 
-def _play(game: Game, stage: Stage, step: int) -> tuple[dict[str, Tensor], GeneratorTurn | None]:
+def play(game: Game, stage: Stage, step: int) -> tuple[dict[str, Tensor], GeneratorTurn | None]:
     """Take a step of a stage; return its losses, and the generator's turn unless it is one of the critic alone."""
     for player, lr in ((game.critic, stage.critic_lr(step)), (game.generator, stage.generator_lr(step))):
         for group in player.optimiser.param_groups:

@@ -12,7 +12,7 @@ from ..fitting.seeds import derived, own_noise
 from ..models.fourier import FourierCritic
 from ..models.mlp import mlp_critic, mlp_generator
 from .config import TrainConfig
-from .stages import Stage
+from .schedule import Stage
 
 __all__ = ["TwoCritics", "as_found", "build_networks", "build_stages", "try_networks"]
 
@@ -86,14 +86,18 @@ def build_stages(
         generator, critic: The user's own.
 
     Example:
-        >>> from obrs.training.stages import plan
-        >>> config = TrainConfig(stage=[{}, {}, {"new_critic": True, "critic_network": "fourier"}])
+        >>> from obrs.training.schedule import plan
+        >>> tables = [{}, {}, {"new_critic": True, "critic_network": "fourier"}]
+        >>> config = TrainConfig(generator_loss="dual", stage=tables)
         >>> _, critics = build_stages(plan(config), (1, 1, 1), (2,), 0)
         >>> critics[0] is critics[1], critics[2].spec["name"]
         (True, 'fourier_critic')
     """
     if critic is not None and any(stage.config.new_critic for stage in stages[1:]):
-        raise InputError("a stage asks for a new critic, which train builds; leave out critic=, or train it on its own")
+        raise InputError(
+            "a stage asks for a new critic, which train builds; leave out critic=, or name a generator_loss for a run "
+            "of one stage"
+        )
     first = stages[0].config
     generator, critic = build_networks(first, shape, classes, outputs[0], generator=generator, critic=critic)
     critics = [critic]
@@ -116,9 +120,24 @@ def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Mo
     if config.network == "conv":
         from ..models.conv import ConvGenerator
 
-        channels, size = _image(shape)
+        channels, size = _image(shape, "conv")
         width = config.generator_width
         return ConvGenerator(config.latent, size=size, channels=channels, width=width, classes=classes or None)
+    if config.network == "biggan":
+        from ..models.biggan import BigGanGenerator
+
+        channels, size = _image(shape, "biggan")
+        return BigGanGenerator(
+            config.latent,
+            size=size,
+            channels=channels,
+            width=config.generator_width,
+            classes=classes or None,
+            shared=config.shared,
+            hierarchical=config.hierarchical,
+            attention=config.attention,
+            initial=config.initial,
+        )
     return mlp_generator(
         config.latent,
         tuple(shape),
@@ -132,21 +151,27 @@ def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Mo
 def _critic(config: TrainConfig, shape: Sequence[int], classes: int, heads: int) -> nn.Module:
     shared: Any = {"width": config.critic_width, "heads": heads, "spectral_norm": config.spectral_norm}
     kind, layers = config.critic_network or config.network, config.critic_layers or config.layers
-    if classes and kind != "conv":
+    if classes and kind not in ("conv", "biggan"):
         raise InputError(f"critic_network {kind!r} takes no classes; use 'conv', or give train your own networks")
     if kind == "fourier":
         return FourierCritic(tuple(shape), layers=layers, **shared)
     if kind == "conv":
         from ..models.conv import ConvCritic
 
-        channels, size = _image(shape)
+        channels, size = _image(shape, kind)
         return ConvCritic(size=size, channels=channels, classes=classes or None, **shared)
+    if kind == "biggan":
+        from ..models.biggan import BigGanCritic
+
+        channels, size = _image(shape, kind)
+        shared |= {"attention": config.attention, "initial": config.initial}
+        return BigGanCritic(size=size, channels=channels, classes=classes or None, **shared)
     return mlp_critic(tuple(shape), layers=layers, activation=config.activation, **shared)
 
 
-def _image(shape: Sequence[int]) -> tuple[int, int]:
+def _image(shape: Sequence[int], kind: str) -> tuple[int, int]:
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise InputError(f"network 'conv' needs square images, (channels, size, size), got samples of {tuple(shape)}")
+        raise InputError(f"network {kind!r} needs square images, (channels, size, size), got samples of {tuple(shape)}")
     return shape[0], shape[1]
 
 

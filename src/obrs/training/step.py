@@ -11,7 +11,7 @@ outputs of the critic mean, is the `Objective`. A batch may come in parts, whose
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithms 1 and 2
     | Which Training Methods for GANs do actually Converge? (Mescheder et al., 2018), R1
-    | Amortised MAP Inference for Image Super-resolution (Sonderby et al., 2017), noise on what the critic sees
+    | Amortised MAP Inference for Image Super-resolution (Sønderby et al., 2017), noise on what the critic sees
 """
 
 from collections.abc import Callable, Iterable, Iterator

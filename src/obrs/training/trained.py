@@ -19,7 +19,7 @@ from . import checkpoints
 from .config import TrainConfig, read_config
 from .journal import Row, read_log
 from .networks import build_stages
-from .stages import current, plan
+from .schedule import current, plan
 from .step import objective
 
 __all__ = ["Trained", "load_trained"]

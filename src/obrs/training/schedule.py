@@ -1,4 +1,4 @@
-"""The stages of a run in time: which steps are whose, and what noise and learning rates they have at a step.
+"""The schedule of a run in stages: which steps are whose, and what noise and learning rates they have at a step.
 
 The steps of a run are counted through all stages. Those of the critic alone, the warm-up, count too: so a checkpoint
 can be anywhere. Everything here is a function of the configuration and the step, so a run that was stopped goes on as
@@ -23,7 +23,8 @@ class Stage:
         seen: Real samples that the critic has seen before it.
 
     Example:
-        >>> stage = Stage(TrainConfig(warm_up=5, steps=10, noise=0.4, noise_until=0.5, generator_decay_from=0.6))
+        >>> fields = {"warm_up": 5, "steps": 10, "noise": 0.4, "noise_until": 0.5, "generator_decay_from": 0.6}
+        >>> stage = Stage(TrainConfig(generator_loss="dual", **fields))
         >>> stage.last, stage.warming(4), stage.warming(5)
         (15, True, False)
         >>> [round(stage.noise(step), 2) for step in (0, 5, 6, 9, 10, 14)]
@@ -87,7 +88,8 @@ def plan(config: TrainConfig) -> tuple[Stage, ...]:
     """Return the stages of a run in time.
 
     Example:
-        >>> stages = plan(TrainConfig(steps=10, stage=[{}, {"warm_up": 5, "new_critic": True}, {"warm_up": 0}]))
+        >>> tables = [{}, {"warm_up": 5, "new_critic": True}, {"warm_up": 0}]
+        >>> stages = plan(TrainConfig(generator_loss="dual", steps=10, stage=tables))
         >>> [(s.number, s.first, s.last) for s in stages]
         [(1, 0, 10), (2, 10, 25), (3, 25, 35)]
     """
@@ -103,7 +105,7 @@ def current(stages: tuple[Stage, ...], done: int) -> Stage:
     """Return the stage that a run with so many steps done is in; at a border, the one before it.
 
     Example:
-        >>> stages = plan(TrainConfig(steps=10, stage=[{}, {}]))
+        >>> stages = plan(TrainConfig(generator_loss="dual", steps=10, stage=[{}, {}]))
         >>> [current(stages, done).number for done in (0, 10, 11, 20)]
         [1, 1, 2, 2]
     """
