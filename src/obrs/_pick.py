@@ -18,6 +18,7 @@ import torch
 from . import root
 from ._groups import groups_of
 from .draws import Purpose, words
+from .draws import as_ids as whole_numbers
 from .errors import InputError, InputTypeError, RatioError
 from .selection import inclusion_probability
 
@@ -36,7 +37,10 @@ def as_ids(ids: Any, rows: int) -> torch.Tensor:
     """Return one whole number per row, on the host."""
     if ids is None:
         return torch.arange(rows)
-    found = ids.cpu() if isinstance(ids, torch.Tensor) else torch.as_tensor(np.asarray(ids))
+    try:
+        found = ids.cpu() if isinstance(ids, torch.Tensor) else torch.tensor(whole_numbers(ids))
+    except InputTypeError as error:
+        raise InputError(f"ids must be {rows} whole numbers, one per row, got {type(ids).__name__}") from error
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool or tuple(found.shape) != (rows,):
         raise InputError(f"ids must be {rows} whole numbers, one per row, got {found.dtype} of {tuple(found.shape)}")
     return found.to(torch.int64)

@@ -24,7 +24,7 @@ from array_api_compat import array_namespace
 
 from ._arrays import as_floats, host_view, like
 from ._groups import groups_of
-from ._inputs import check_count, check_positive, is_number
+from ._inputs import check_count, check_positive, check_seed, is_number
 from ._names import lookup
 from .errors import BudgetError, InputError, InputTypeError, MissingLibraryError, RatioError
 from .profile import Profile
@@ -48,6 +48,7 @@ LEVELS = ("sequence", "group", "token")
 RATIOS = ("product", "geometric")
 NORMALISE = ("batch", "none")
 _BLOCK = 1 << 20  # tokens at a time: bounds what is kept in between
+_LARGEST = 1e300  # difference of two rewards over beta; it must stay a float
 
 
 class Pick(NamedTuple):
@@ -181,6 +182,8 @@ def _check_tensors(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Any, 
     for name, x in given.items():
         if not isinstance(x, torch.Tensor):
             raise InputTypeError(f"{name} must be a tensor of torch, got {type(x).__name__}")
+        if x.layout != torch.strided:
+            raise InputTypeError(f"{name} must be a dense tensor, got {x.layout}; call .to_dense() first")
         if x.ndim != 2 or x.shape != logp_train.shape:
             shapes = ", ".join(f"{key} {tuple(a.shape)}" for key, a in given.items() if hasattr(a, "shape"))
             raise InputError(f"log-probs and mask must have one shape (sequences, tokens), got {shapes}")
@@ -194,9 +197,8 @@ def _check_tensors(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Any, 
 
 
 def _signed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
-        raise InputError(f"seed must be a whole number of at least 0 and below 2**64, got {seed!r}")
-    return int(seed) - 2**64 if seed >= 2**63 else int(seed)  # operations of torch take int64
+    number = int(check_seed(seed))
+    return number - 2**64 if number >= 2**63 else number  # operations of torch take int64
 
 
 def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
@@ -225,7 +227,7 @@ def _left(x: Any, pi: Any, top: Any, total: Any, count: int, code: Any) -> dict[
     for l, p in zip(x.split(_BLOCK), pi.split(_BLOCK), strict=True):
         r = torch.exp(l - top)
         threshold = torch.where(p > 0, l - p.log(), inf)  # log(r / pi) = max(log r, -log c)
-        possible = torch.where(p > 0, threshold, 0.0)
+        possible = torch.where(p > 0, threshold, top)  # where r = 0 anything finite
         second = second + (r * torch.exp(possible - top)).sum(dtype=total.dtype)
         nats = nats + (r * possible).sum(dtype=total.dtype)
         variation = variation + (r / total.to(r.dtype) - p / count).abs().sum(dtype=total.dtype)
@@ -412,8 +414,12 @@ def token_rate(
     torch, _ = _libraries("token_rate")
     q, p = (_as_log_probs(x, name) for x, name in ((topk_rollout, "topk_rollout"), (logp_train, "logp_train")))
     log_c = _constant(log_c)
+    if not q.ndim or not q.shape[-1]:
+        raise InputError(f"topk_rollout must have at least one log-prob along its last axis, got {tuple(q.shape)}")
     if ids is None and q.shape != p.shape:
         raise InputError(f"logp_train must have the shape of topk_rollout {tuple(q.shape)}, or come with ids")
+    if ids is not None:
+        ids = _as_tokens(ids, q, p)
     stored = p if ids is None else p.gather(-1, ids)
     support = _support(q, top_k, top_p)
     q, least_of_q = torch.where(support.inside, q, -inf), torch.where(support.inside, q, inf).amin(dim=-1)
@@ -423,7 +429,7 @@ def token_rate(
 
     low = over_stored(support.most)
     if ids is None:
-        outside = exp(log_c) * (1 - torch.where(support.inside, stored, -inf).exp().sum(dim=-1)).clamp(min=0.0)
+        outside = _exp(log_c) * (1 - torch.where(support.inside, stored, -inf).exp().sum(dim=-1)).clamp(min=0.0)
     else:
         every = torch.minimum(p + log_c, (least_of_q - support.least)[..., None]).exp()
         outside = (every.sum(dim=-1) - every.gather(-1, ids).sum(dim=-1)).clamp(min=0.0)
@@ -432,7 +438,11 @@ def token_rate(
     missing = torch.where(support.is_whole, missing.clamp(min=0.0), 0.0)
     estimate = None
     if sampled is not None:
+        if not isinstance(sampled, tuple | list) or len(sampled) != 2:
+            raise InputTypeError(f"sampled must be two tensors, log-probs under q and p, got {type(sampled).__name__}")
         log_q, log_p = (_as_log_probs(x, "sampled") for x in sampled)
+        if not log_q.shape == log_p.shape == q.shape[:-1]:
+            raise InputError(f"sampled must have shape {tuple(q.shape[:-1])}, got {tuple(log_q.shape)}")
         alone = torch.clamp(log_p + log_c - (log_q - support.most), max=0.0).exp()
         estimate = low + torch.where(log_q < least_of_q, alone, 0.0)
         estimate = torch.where(support.most == support.least, estimate, torch.nan)
@@ -483,7 +493,25 @@ def _as_log_probs(x: Any, name: str) -> Any:
 
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         raise InputTypeError(f"{name} must be a tensor of log-probs, got {getattr(x, 'dtype', type(x).__name__)}")
+    if x.layout != torch.strided:
+        raise InputTypeError(f"{name} must be a dense tensor, got {x.layout}; call .to_dense() first")
+    if bad := int((~(x < inf)).sum()):
+        raise RatioError(f"{name} has {bad} NaN or +inf among {x.numel()} log-probs")
     return x.detach()
+
+
+def _as_tokens(ids: Any, q: Any, p: Any) -> Any:
+    """Return which tokens are stored, as numbers within the vocabulary."""
+    import torch
+
+    if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InputTypeError(f"ids must be a tensor of whole numbers, got {getattr(ids, 'dtype', type(ids).__name__)}")
+    if ids.shape != q.shape or p.ndim != q.ndim or p.shape[:-1] != q.shape[:-1]:
+        shapes = f"{tuple(ids.shape)}, {tuple(q.shape)} and {tuple(p.shape)}"
+        raise InputError(f"ids, topk_rollout and logp_train must agree in all but the vocabulary, got {shapes}")
+    if not p.shape[-1] or int(ids.min()) < 0 or int(ids.max()) >= p.shape[-1]:
+        raise InputError(f"ids must be tokens from 0 to {p.shape[-1] - 1}, the vocabulary of logp_train")
+    return ids.long()
 
 
 def _constant(log_c: Any) -> float:
@@ -564,7 +592,8 @@ def tilt(
     law, pool = pi / n / count, np.where(values > -inf, 1 / found.size[code] / count, 0.0)
     best = _best(values, code, spent)
     figures = {"beta": beta, "kl": spent, "reward": law @ finite, "pool": pool @ np.where(pool > 0, values, 0.0)}
-    figures |= {"best": best, "gap": max(best - figures["reward"], 0.0)}
+    with np.errstate(over="ignore"):
+        figures |= {"best": best, "gap": max(best - figures["reward"], 0.0)}
     xp = array_namespace(x)
     return Pick(
         like(index, x, dtype=xp.int64),
@@ -604,7 +633,7 @@ def tilted_log_ratio(
         raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]} can be kept")
 
     def spent(log_beta: float) -> float:
-        pi = inclusion_probability(_tilted(reward, groups, exp(log_beta)), keep, groups=groups)
+        pi = inclusion_probability(_tilted(reward, groups, _exp(log_beta)), keep, groups=groups)
         return _kl(pi / keep, sizes[groups]) / count
 
     beta = _falling_root(spent, kl, _spread(reward, groups))
@@ -617,15 +646,20 @@ def _spread(reward: Floats, groups: Ints) -> float:
     top, low = np.full(groups.max() + 1, -inf), np.full(groups.max() + 1, inf)
     np.maximum.at(top, groups[finite], reward[finite])
     np.minimum.at(low, groups[finite], reward[finite])
-    return float(np.max(top - low))
+    with np.errstate(over="ignore"):
+        return min(float(np.max(top - low)), _LARGEST)
 
 
 def _tilted(reward: Floats, groups: Ints, beta: float) -> Floats:
     """Return R / beta, relative to the largest of each group, so that nothing overflows."""
     top = np.full(groups.max() + 1, -inf)
     np.maximum.at(top, groups, reward)
-    below = reward - top[groups]
-    return np.where(below < 0, below / beta, 0.0) if beta < inf else np.where(reward > -inf, 0.0, -inf)
+    possible = reward > -inf
+    if beta == inf:
+        return np.where(possible, 0.0, -inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        below = np.maximum((reward - top[groups]) / beta, -_LARGEST)
+    return np.where(possible, np.where(below < 0, below, 0.0), -inf)
 
 
 def _kl(law: Floats, sizes: Ints) -> float:
@@ -639,12 +673,12 @@ def _best(reward: Floats, groups: Ints, kl: float) -> float:
     sizes, count = np.bincount(groups)[groups], groups.max() + 1
 
     def law(log_beta: float) -> Floats:
-        r = np.exp(_tilted(reward, groups, exp(log_beta)))
+        r = np.exp(_tilted(reward, groups, _exp(log_beta)))
         return r / np.bincount(groups, r)[groups]
 
     beta = _falling_root(lambda log_beta: _kl(law(log_beta), sizes) / count, kl, _spread(reward, groups))
     share = law(log(beta)) if beta < inf else 1 / sizes
-    return float(np.sum(share * np.where(share > 0, reward, 0.0)) / count)
+    return float(np.sum(share / count * np.where(share > 0, reward, 0.0)))
 
 
 def _falling_root(f: Any, goal: float, scale: float) -> float:
@@ -657,9 +691,9 @@ def _falling_root(f: Any, goal: float, scale: float) -> float:
     low, high = log(scale) - 28.0, log(scale) + 20.0  # from the best n alone to all alike
     at_low, at_high = f(low) - goal, f(high) - goal
     if at_low <= 0:
-        return exp(low)
+        return _exp(low)
     if at_high >= 0:
-        return exp(high)
+        return _exp(high)
     for _ in range(200):
         middle = (low * at_high - high * at_low) / (at_high - at_low)
         if not low < middle < high:
@@ -671,4 +705,9 @@ def _falling_root(f: Any, goal: float, scale: float) -> float:
             low, at_low, at_high = middle, at, at_high / 2
         else:
             high, at_high, at_low = middle, at, at_low / 2
-    return exp(middle)
+    return _exp(middle)
+
+
+def _exp(x: float) -> float:
+    """Return exp of a number, the largest float where that is beyond it."""
+    return exp(min(x, 709.0))

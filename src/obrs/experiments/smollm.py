@@ -136,8 +136,10 @@ def load_policy(model: str = "smollm2", *, trained_layers: int = 2) -> Policy:
     """Load a model and cut it below its last layers."""
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
     except ImportError as error:
         raise MissingLibraryError(f"language models need transformers: {INSTALL}") from error
+    logging.disable_progress_bar()  # one for every file would bury ours
     where = folder(model)
     whole = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval().requires_grad_(False)
     layers = whole.config.num_hidden_layers - trained_layers
