@@ -8,17 +8,13 @@ alternating, medians; "exps" says how many `np.exp` of as many numbers take as l
 known, which no promise without assumptions can beat by much; and how often the budget was overrun all the same.
 """
 
-import argparse
-import json
 import os
-import platform
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist, median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+from bench import goal, missed, options, take_turns, write
 
 import obrs
 
@@ -40,19 +36,12 @@ def contestants(log_ratio: Floats) -> dict[str, Callable[[], object]]:
     }
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Return how long one call takes."""
-    start = perf_counter()
-    call()
-    return perf_counter() - start
-
-
 def time_rows(size: int, repeat: int) -> list[dict[str, Any]]:
     """Time every contestant on each spread."""
     rows = []
     for spread in SPREADS:
         calls = contestants(np.random.default_rng(0).normal(0, spread, size))
-        times = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeat + 1)][1:]
+        times = take_turns(calls, repeat)
         for name in calls:
             took, target = median(t[name] for t in times), TARGETS.get((name, size))
             rows.append(
@@ -99,8 +88,7 @@ def promise_rows(draws: int) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print both tables, and write the JSON if asked to; return 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--size", type=int, default=1_000_000, help="log-ratios to fit to")
     parser.add_argument("--repeat", type=int, default=7, help="timed repeats")
     parser.add_argument(
@@ -113,34 +101,26 @@ def main(argv: list[str] | None = None) -> int:
     timings = time_rows(args.size, args.repeat)
     print(f"{'fit':22}{'sd':>5}{'seconds':>10}{'exps':>8}  target")
     for row in timings:
-        goal = "" if row["met"] is None else f"<= {row['target_seconds']:g} s {'met' if row['met'] else 'MISSED'}"
-        print(f"{row['fit']:22}{row['log_ratio_sd']:5g}{row['seconds']:10.4f}{row['exps']:8.1f}  {goal}".rstrip())
+        start = f"{row['fit']:22}{row['log_ratio_sd']:5g}{row['seconds']:10.4f}{row['exps']:8.1f}"
+        print(f"{start}  {goal(row['target_seconds'], row['met'], ' s')}".rstrip())
 
     promises = promise_rows(args.draws)
     print(f"\n{'case':17}{'K':>5}{'n':>8}{'draws':>7}{'excess':>9}{'normal':>9}{'ratio':>7}{'overrun':>9}")
     for row in promises:
         start = f"{row['case']:17}{row['budget']:5g}{row['n']:8}{row['draws']:7}"
         print(f"{start}{row['excess']:9.5f}{row['normal']:9.5f}{row['ratio']:7.2f}{row['overrun']:9.3f}")
-    if args.out is not None:
-        record = {
-            "benchmark": "acceptance",
-            "config": {
-                "size": args.size,
-                "repeat": args.repeat,
-                "draws": args.draws,
-                "budget": BUDGET,
-                "confidence": CONFIDENCE,
-                "log_ratio": "normal, mean 0",
-                "cores": os.cpu_count(),
-                "null": "no target",
-            },
-            "timings": timings,
-            "promises": promises,
-            "versions": {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()},
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
-    return int(any(row["met"] is False for row in timings))
+    config = {
+        "size": args.size,
+        "repeat": args.repeat,
+        "draws": args.draws,
+        "budget": BUDGET,
+        "confidence": CONFIDENCE,
+        "log_ratio": "normal, mean 0",
+        "cores": os.cpu_count(),
+        "null": "no target",
+    }
+    write(args.out, "acceptance", config, timings=timings, promises=promises)
+    return missed(timings)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Seconds are medians of CPU time in the first process, both contestants taking tu
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from bench import options, write
 
 import obrs
 
@@ -83,8 +83,7 @@ def work(rank: int, meet: str, rows: int, repeat: int, out: str) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Start both processes, print the table, and write the JSON if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="log-ratios of each process")
     parser.add_argument("--repeat", type=int, default=5, help="timed repeats")
     parser.add_argument("--part", nargs=3, help=argparse.SUPPRESS)
@@ -107,11 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"2 x {row['rows']} log-ratios, K = {BUDGET:g}; bisection took {row['reductions of bisection']} reductions")
     for name, took in row["seconds"].items():
         print(f"{name:10} {took:8.3f} s of CPU, log c off by {row['off'][name]:.1g}")
-    if args.out is not None:
-        versions = {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        record = {"benchmark": "distributed", "config": {"budget": BUDGET, "repeat": args.repeat}, "rows": [row]}
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record | {"versions": versions}, indent=2) + "\n")
+    write(args.out, "distributed", {"budget": BUDGET, "repeat": args.repeat}, rows=[row])
     return 0
 
 

@@ -8,16 +8,13 @@ the KL that a budget removes with the scores as they are, and beside it what the
 on 2000 scores is not "fit", its advice is followed: the repair that it offers, and a logistic ratio fitted anew.
 """
 
-import argparse
-import json
-import platform
 import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
+from bench import options, write
 
-import obrs
 from obrs.errors import InputError
 from obrs.ratios.doctor import diagnose
 from obrs.ratios.methods import Head
@@ -53,8 +50,7 @@ def effect(name, n=2000):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     arguments = parser.parse_args()
     rows = []
     warnings.simplefilter("ignore")  # a refit of what hardly overlaps says so
@@ -64,11 +60,7 @@ def main():
         row["kl removed"] = {key: round(value, 4) for key, value in effect(name).items()}
         rows.append(row)
         print(f"{name:26}", *(f"{v:13}" for v in row["verdicts"].values()), row["kl removed"], flush=True)
-    versions = {"python": platform.python_version(), "numpy": np.__version__, "obrs": obrs.__version__}
-    result = {"benchmark": "doctor", "config": {"budget": BUDGET, "fresh": FRESH}, "rows": rows, "versions": versions}
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    write(arguments.out, "doctor", {"budget": BUDGET, "fresh": FRESH}, rows=rows)
 
 
 if __name__ == "__main__":

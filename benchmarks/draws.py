@@ -6,21 +6,15 @@ Each row alternates the two contestants and compares their medians. The target, 
 library's own generator, holds for the uniforms in NumPy and torch; the other rows are for information.
 """
 
-import argparse
-import json
 import os
-import platform
 from collections.abc import Callable
-from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import jax
 import numpy as np
 import torch
+from bench import goal, medians, missed, options, take_turns, write
 
-import obrs
 from obrs.draws import normals, uniforms
 
 TARGET = 3.0
@@ -73,19 +67,12 @@ def contests(n: int) -> list[Contest]:
     return rows
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Return how long one call takes."""
-    start = perf_counter()
-    call()
-    return perf_counter() - start
-
-
 def run(n: int, repeat: int) -> list[dict[str, Any]]:
     """Time every contest `repeat` times, after one warm-up, and return its row."""
     rows = []
     for name, target, ours, rival in contests(n):
-        pairs = [(seconds(ours), seconds(rival)) for _ in range(repeat + 1)][1:]
-        mine, theirs = (median(times) for times in zip(*pairs, strict=True))
+        took = medians(take_turns({"ours": ours, "rival": rival}, repeat))
+        mine, theirs = took["ours"], took["rival"]
         rows.append(
             {
                 "name": name,
@@ -101,8 +88,7 @@ def run(n: int, repeat: int) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table, and write the JSON if asked to; return 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--n", type=int, default=10_000_000, help="numbers per draw")
     parser.add_argument("--repeat", type=int, default=9, help="timed repeats, at least 7")
     args = parser.parse_args(argv)
@@ -111,25 +97,12 @@ def main(argv: list[str] | None = None) -> int:
     rows = run(args.n, args.repeat)
     print(f"{'':26}{'obrs s':>9}{'rival s':>9}{'ratio':>7}  target")
     for row in rows:
-        goal = "" if row["target"] is None else f"<= {row['target']:g} {'met' if row['met'] else 'MISSED'}"
         times = f"{row['seconds']:9.4f}{row['rival_seconds']:9.4f}{row['ratio']:7.2f}"
-        print(f"{row['name']:26}{times}  {goal}".rstrip())
-    if args.out is not None:
-        versions = {lib.__name__: lib.__version__ for lib in (obrs, np, torch, jax)}
-        record = {
-            "benchmark": "draws",
-            "config": {
-                "n": args.n,
-                "repeat": args.repeat,
-                "torch_threads": torch.get_num_threads(),
-                "cores": os.cpu_count(),
-            },
-            "rows": rows,
-            "versions": {**versions, "python": platform.python_version()},
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
-    return int(any(row["met"] is False for row in rows))
+        print(f"{row['name']:26}{times}  {goal(row['target'], row['met'])}".rstrip())
+    threads = torch.get_num_threads()
+    config = {"n": args.n, "repeat": args.repeat, "torch_threads": threads, "cores": os.cpu_count()}
+    write(args.out, "draws", config, ("numpy", "torch", "jax"), rows=rows)
+    return missed(rows)
 
 
 if __name__ == "__main__":

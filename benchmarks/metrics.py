@@ -20,21 +20,16 @@ import contextlib
 import io
 import json
 import os
-import platform
-import resource
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
+import bench
 import numpy as np
 import prdc
 import torch
-import torchmetrics
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
@@ -217,8 +212,7 @@ def _large(name: str, dim: int) -> Row:
 
 
 def _peak(name: str, n: int, dim: int) -> dict[str, int]:
-    command = [sys.executable, __file__, "--alone", name, "--n", str(n), "--dim", str(dim)]
-    found: dict[str, int] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found: dict[str, int] = bench.alone(__file__, "--alone", name, "--n", n, "--dim", dim)
     return found
 
 
@@ -234,17 +228,9 @@ def alone(name: str, n: int, dim: int) -> dict[str, int]:
     rng = np.random.default_rng(0)
     real, fake = (rng.standard_normal((n, dim), dtype=np.float32) for _ in range(2))
     ALONE[name](real[:64], fake[:64])  # what is loaded at first use is not counted
-    before = largest_memory()
+    before = bench.memory()
     ALONE[name](real, fake)
-    return {"before_bytes": before, "peak_bytes": largest_memory()}
-
-
-def largest_memory() -> int:
-    """Return the largest resident memory of this process so far, in bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage counts what the parent had when it forked
-        return 1024 * next(int(row.split()[1]) for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"before_bytes": before, "peak_bytes": bench.memory()}
 
 
 COMPARISONS: dict[str, Callable[[int, int, int], list[Row]]] = {
@@ -269,8 +255,7 @@ def line(row: Row) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the rows, and write the JSON if asked to; return 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = bench.options(__doc__)
     parser.add_argument("--n", type=int, default=10_000, help="rows of each side")
     parser.add_argument("--dim", type=int, default=2048, help="of the features, at least 4")
     parser.add_argument("--repeat", type=int, default=3, help="timed repeats")
@@ -286,23 +271,10 @@ def main(argv: list[str] | None = None) -> int:
             for row in comparison(args.n, args.dim, args.repeat):
                 print(line(row), flush=True)
                 rows.append(row)
-    if args.out is not None:
-        versions = {lib.__name__: lib.__version__ for lib in (obrs, np, torch, torchmetrics)}
-        record = {
-            "benchmark": "metrics",
-            "config": {
-                "n": args.n,
-                "dim": args.dim,
-                "repeat": args.repeat,
-                "torch_threads": torch.get_num_threads(),
-                "cores": os.cpu_count(),
-            },
-            "rows": rows,
-            "versions": {**versions, "python": platform.python_version()},
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
-    return int(any(row["met"] is False for row in rows))
+    config = {"n": args.n, "dim": args.dim, "repeat": args.repeat}
+    config |= {"torch_threads": torch.get_num_threads(), "cores": os.cpu_count()}
+    bench.write(args.out, "metrics", config, ("numpy", "torch", "torchmetrics"), rows=rows)
+    return bench.missed(rows)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,12 @@ Contestants alternate, medians are reported. `plan` includes making the profile,
 budgets. "sorts" and "exps" say how many `np.sort` or `np.exp` of as many numbers take as long.
 """
 
-import argparse
-import json
 import os
-import platform
 from collections.abc import Callable
-from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+from bench import goal, medians, missed, options, take_turns, write
 
 import obrs
 
@@ -37,21 +32,13 @@ def contestants(log_ratio: Floats, weights: Floats) -> dict[str, Callable[[], ob
     }
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Return how long one call takes."""
-    start = perf_counter()
-    call()
-    return perf_counter() - start
-
-
 def time_rows(largest: int, repeat: int) -> list[dict[str, Any]]:
     """Time everything on 10^3 up to `largest` log-ratios."""
     rows = []
     for size in (10**k for k in range(3, len(str(largest)))):
         rng = np.random.default_rng(0)
         calls = contestants(rng.standard_normal(size), rng.random(size))
-        times = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeat + 1)][1:]
-        took = {name: median(t[name] for t in times) for name in calls}
+        took = medians(take_turns(calls, repeat))
         for name, value in took.items():
             target = TARGETS.get((name, size))
             rows.append(
@@ -70,8 +57,7 @@ def time_rows(largest: int, repeat: int) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table, and write the JSON if asked to; return 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--largest", type=int, default=1_000_000, help="most log-ratios, a power of ten")
     parser.add_argument("--repeat", type=int, default=7, help="timed repeats")
     args = parser.parse_args(argv)
@@ -81,26 +67,19 @@ def main(argv: list[str] | None = None) -> int:
     rows = time_rows(args.largest, args.repeat)
     print(f"{'what':19}{'log-ratios':>11}{'seconds':>10}{'sorts':>9}{'exps':>9}  target")
     for row in rows:
-        goal = "" if row["met"] is None else f"<= {row['target_seconds']:g} s {'met' if row['met'] else 'MISSED'}"
         cells = f"{row['seconds']:10.5f}{row['sorts']:9.1f}{row['exps']:9.1f}"
-        print(f"{row['what']:19}{row['log_ratios']:11}{cells}  {goal}".rstrip())
-    if args.out is not None:
-        record = {
-            "benchmark": "plan",
-            "config": {
-                "budgets": BUDGETS,
-                "largest": args.largest,
-                "repeat": args.repeat,
-                "log_ratio": "standard normal",
-                "weights": "uniform",
-                "cores": os.cpu_count(),
-            },
-            "rows": rows,
-            "versions": {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()},
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
-    return int(any(row["met"] is False for row in rows))
+        end = goal(row["target_seconds"], row["met"], " s")
+        print(f"{row['what']:19}{row['log_ratios']:11}{cells}  {end}".rstrip())
+    config = {
+        "budgets": BUDGETS,
+        "largest": args.largest,
+        "repeat": args.repeat,
+        "log_ratio": "standard normal",
+        "weights": "uniform",
+        "cores": os.cpu_count(),
+    }
+    write(args.out, "plan", config, rows=rows)
+    return missed(rows)
 
 
 if __name__ == "__main__":

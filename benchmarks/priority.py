@@ -8,15 +8,11 @@ sampling (Rosén, 1997), which knows pi beforehand, and Gumbel top-k, which draw
 comparison.
 """
 
-import argparse
-import json
-import platform
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import options, write
 
-import obrs
 from obrs.selection import inclusion_probability, select
 
 CASES = [(12, 4, 1.0), (50, 12, 1.0), (200, 50, 1.0), (2000, 500, 1.0), (2000, 500, 2.0), (2000, 77, 1.0)]
@@ -65,8 +61,7 @@ def rows_of(draws: int) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table, and write the JSON if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--draws", type=int, default=8_000_000, help="candidates to draw from per case and method")
     args = parser.parse_args(argv)
     rows = rows_of(args.draws)
@@ -74,11 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     for row in rows:
         figures = f"{row['error']:8.4f}{row['noise']:8.4f}{row['worst']:8.4f}"
         print(f"{row['candidates']:10}{row['n']:5}{row['spread']:7g}  {row['method']:14}{figures}")
-    if args.out is not None:
-        versions = {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        record = {"benchmark": "priority", "config": {"draws": args.draws}, "rows": rows, "versions": versions}
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
+    write(args.out, "priority", {"draws": args.draws}, rows=rows)
     return 0
 
 

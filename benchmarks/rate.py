@@ -7,13 +7,10 @@ E[min(c r, 1)] = c E[r] Phi((a - s^2)/s) + Phi(-a/s), where a = -log c - mu. Rep
 distance to 1/K over many samples; the theory is sd(min(c r, 1)) / sqrt(n).
 """
 
-import argparse
-import json
-import platform
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
+from bench import options, write
 from scipy.stats import norm
 
 import obrs
@@ -37,8 +34,7 @@ def theory(spread, n):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=4000)
     arguments = parser.parse_args()
     draw, rows = np.random.default_rng(0), []
@@ -49,15 +45,7 @@ def main():
             row = {"sd": spread, "n": n, "off": float(np.sqrt(np.mean(off**2))), "theory": theory(spread, n)}
             rows.append({key: round(value, 6) for key, value in row.items()})
             print(f"sd {spread:3}  n {n:6}  off by {row['off']:.4f}  theory {row['theory']:.4f}", flush=True)
-    result = {
-        "benchmark": "rate",
-        "config": {"budget": BUDGET, "repeats": arguments.repeats},
-        "rows": rows,
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "obrs": obrs.__version__},
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    write(arguments.out, "rate", {"budget": BUDGET, "repeats": arguments.repeats}, rows=rows)
 
 
 if __name__ == "__main__":

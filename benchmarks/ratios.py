@@ -12,22 +12,17 @@ Target: the best refit within one percentage point of the ceiling at K = 2.6, wi
 counts is that of the processor, with `OMP_NUM_THREADS=1` the time on the wall of a machine with nothing else to do.
 """
 
-import argparse
 import json
 import os
-import platform
 from dataclasses import asdict, replace
-from pathlib import Path
 from time import perf_counter
 
-import lightgbm
 import numpy as np
-import sklearn
 import torch
+from bench import options, write
 from evidence import digits, gaussians
 from evidence.contest import Case, Contestant, contestants, judge, summary
 
-import obrs
 from obrs.experiments import gan25
 from obrs.experiments.recipe import Recipe
 from obrs.ratios.refit import Boosted, Ensemble, FineTune, Head, Network, critic_features
@@ -150,8 +145,7 @@ def verdict(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="everything in miniature: only whether it runs")
     parser.add_argument("--fits", type=int, default=2, help="seeds of each refit")
     parser.add_argument("--repetitions", type=int, default=8, help="times that samples are kept, spread over the fits")
@@ -160,11 +154,8 @@ def main():
     quick = arguments.quick
     size = {"fits": 1 if quick else arguments.fits, "repetitions": 1 if quick else arguments.repetitions}
     size |= {"shrink": 300 if quick else 1, "pilot": 2_000 if quick else 50_000}
-    record = {
-        "benchmark": "ratios",
-        "config": size
-        | {"quick": quick, "budgets": BUDGETS, "threads": torch.get_num_threads(), "cores": os.cpu_count()},
-    }
+    config = {"quick": quick, "budgets": BUDGETS, "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+    record = {}
     if arguments.only != "digits":
         case, facts, coarse = gaussians_case(quick)
         print("25 Gaussians, K = 2.6")
@@ -181,14 +172,10 @@ def main():
             print(f"{name}, K = 2.6")
             plain, rows = contest(case, n=300 if quick else 2_000, **size)
             record[name] = {"gan": asdict(setup) | facts, "no rejection": plain, "rows": rows}
-    versions = {"obrs": obrs, "numpy": np, "torch": torch, "scikit-learn": sklearn, "lightgbm": lightgbm}
-    record["versions"] = {key: module.__version__ for key, module in versions.items()}
-    record["versions"]["python"] = platform.python_version()
-    if arguments.out:
-        if arguments.only and arguments.out.exists():
-            record = json.loads(arguments.out.read_text()) | record
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    if arguments.only and arguments.out and arguments.out.exists():
+        before = json.loads(arguments.out.read_text())
+        record = {key: part for key, part in before.items() if key not in ("benchmark", "config", "versions")} | record
+    write(arguments.out, "ratios", size | config, ("numpy", "torch", "scikit-learn", "lightgbm"), **record)
 
 
 if __name__ == "__main__":

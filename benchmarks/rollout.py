@@ -10,11 +10,10 @@ included. The targets: less than half a second, and no copy larger than the inpu
 
 import argparse
 import json
-import platform
-import subprocess
-import sys
 from pathlib import Path
 from time import process_time
+
+from bench import alone, memory, options, write
 
 ROWS, LENGTH, KEEP = 1024, 8192, 0.25
 SECONDS = 0.5
@@ -66,20 +65,13 @@ def measured(level, rows, length, repeats):
     }
 
 
-def memory(what):
-    """Return a figure of this process in bytes, as Linux has it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(what))
-
-
 def reset_peak():
     """Forget the largest memory so far."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--length", type=int, default=LENGTH)
@@ -91,28 +83,15 @@ def main():
         return
     rows = []
     for level in ("sequence", "group", "token"):
-        command = [sys.executable, __file__, "--level", level, "--repeats", str(arguments.repeats)]
-        command += ["--rows", str(arguments.rows), "--length", str(arguments.length)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        rows.append(json.loads(done.stdout))
-        row = rows[-1]
+        shape = ("--rows", arguments.rows, "--length", arguments.length)
+        row = alone(__file__, "--level", level, "--repeats", arguments.repeats, *shape)
+        rows.append(row)
         added = row["added_bytes"] / row["input_bytes"]
         print(
             f"{level:9} {row['seconds']:.3f} s, {row['passes']:.1f} passes, {added:.2f} of the input added", flush=True
         )
-    import torch
-
-    import obrs
-
-    result = {
-        "benchmark": "rollout",
-        "config": {"rows": arguments.rows, "length": arguments.length, "keep": KEEP, "target_seconds": SECONDS},
-        "rows": rows,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "obrs": obrs.__version__},
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    config = {"rows": arguments.rows, "length": arguments.length, "keep": KEEP, "target_seconds": SECONDS}
+    write(arguments.out, "rollout", config, ("torch",), rows=rows)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,12 @@ for a DCGAN-size model, at most 1.25 for a 4x128 MLP at batch 2500. The other me
 of n bare generator calls.
 """
 
-import argparse
-import json
 import os
-import platform
 from dataclasses import replace
-from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import torch
+from bench import options, seconds, write
 from torch import nn
 
 import obrs
@@ -90,10 +86,9 @@ def overhead(name, generator, critic, dim, batch_size, proposals, target, repeat
     for turn in range(repeats + 1):
         pair = (("bare", bare), ("ours", ours))
         for key, function in pair if turn % 2 else reversed(pair):  # neither always comes second
-            begun = perf_counter()
-            function()
+            took = seconds(function)
             if turn:
-                times[key].append(perf_counter() - begun)
+                times[key].append(took)
     ratio = float(np.median(np.divide(times["ours"], times["bare"])))  # of neighbours in time: drift cancels
     return {
         "model": name,
@@ -132,8 +127,7 @@ def methods(repeats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=20)
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -147,16 +141,8 @@ def main():
         print(f"{row['model']:20} collect / bare {row['ratio']:.3f} (target {row['target']}, {verdict})")
     table = methods(repeats=3)
     print(f"\n2500 samples at K = 2.6; time in bare generator passes over 2500\n{table}")
-    if arguments.out:
-        record = {
-            "benchmark": "sampling",
-            "config": {"repeats": arguments.repeats, "threads": torch.get_num_threads(), "cores": os.cpu_count()},
-            "rows": rows,
-            "methods": list(table),
-            "versions": {"obrs": obrs.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        }
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    config = {"repeats": arguments.repeats, "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+    write(arguments.out, "sampling", config, ("torch",), rows=rows, methods=list(table))
 
 
 if __name__ == "__main__":

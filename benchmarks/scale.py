@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import pickle
-import platform
 import shutil
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from bench import memory, missed, options, write
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 FILE = 5_000_000  # rows
@@ -139,15 +139,7 @@ def child(name: str, pool: Path, n: int, out: Path) -> dict[str, Any]:
     start = process_time()
     CONTESTANTS[name](pool, n, out)
     cpu = process_time() - start
-    return {"cpu_seconds": cpu, "peak_mb": peak_mb(), **kept(out)}
-
-
-def peak_mb() -> float:
-    """Return the most memory of this process; that of getrusage would be its parent's, if that had more."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    raise SystemExit("/proc/self/status does not know VmHWM; this benchmark needs Linux")
+    return {"cpu_seconds": cpu, "peak_mb": memory() / 2**20, **kept(out)}
 
 
 def kept(out: Path) -> dict[str, Any]:
@@ -299,11 +291,11 @@ def draw(record: dict[str, Any], path: Path) -> None:
     """Draw cost against rows."""
     from matplotlib.figure import Figure
 
-    from obrs.plotting import COLOURS
+    from obrs.looks import PALETTE
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     costs, memory = figure.subplots(1, 2)
-    for colour, name in zip(("0.4", *COLOURS), record["config"]["contestants"], strict=False):
+    for colour, name in zip(("0.4", *PALETTE.values()), record["config"]["contestants"], strict=False):
         rows = [row for row in record["rows"] if row["contestant"] == name and "failed" not in row]
         at = [row["rows"] for row in rows]
         style = {"color": colour, "marker": "o", "markersize": 4, "label": name}
@@ -325,8 +317,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Print what each contestant takes, write JSON and picture if asked to; return 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file; rows of other sizes in it stay")
+    parser = options(__doc__)  # rows of other sizes that the JSON file has stay
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--plot", type=Path, help="draw this JSON file instead")
@@ -346,7 +337,6 @@ def main(argv: list[str] | None = None) -> int:
             record = json.loads(args.out.read_text()) | {"ray": found}
             args.out.write_text(json.dumps(record, indent=2) + "\n")
         return int(not found["met"])
-    import obrs
 
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -364,8 +354,6 @@ def main(argv: list[str] | None = None) -> int:
             start = f"{row['rows']:>11,}  {row['contestant']:18}{row['times']:9.2f}"
             print(f"{start} times read-filter-write  {goal}".rstrip())
     if args.out:
-        versions = {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        versions |= {name: __import__(name).__version__ for name in ("pyarrow", "duckdb", "polars")}
         config = {
             "rows_per_file": FILE,
             "rows_per_group": GROUP,
@@ -373,11 +361,11 @@ def main(argv: list[str] | None = None) -> int:
             "contestants": list(CONTESTANTS),
             "targets": TARGETS,
         }
-        record = {"benchmark": "scale", "config": config, "rows": rows, "constants": constants(), "versions": versions}
-        record |= {"ray": before["ray"]} if "ray" in before else {}
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
-        draw(record, args.out.with_suffix(".png"))
-    return int(any(row.get("met") is False for row in rows))
+        ray = {"ray": before["ray"]} if "ray" in before else {}
+        libraries = ("numpy", "pyarrow", "duckdb", "polars")
+        write(args.out, "scale", config, libraries, rows=rows, constants=constants(), **ray)
+        draw(json.loads(args.out.read_text()), args.out.with_suffix(".png"))
+    return missed(rows)
 
 
 if __name__ == "__main__":

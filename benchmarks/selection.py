@@ -14,18 +14,15 @@ probabilities for Gumbel top-k):
 - weighted: the same for the average with weights r/pi, which a selection with known pi allows.
 """
 
-import argparse
-import json
 import os
-import platform
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+from bench import goal, missed, options, seconds, write
 
 import obrs
 from obrs.selection import DESIGNS, inclusion_probability, select
@@ -70,13 +67,6 @@ def multinomial(log_ratio: Floats, n: int) -> Draw:
 RIVALS = {"top-k": top_k, "gumbel top-k": gumbel_top_k, "multinomial": multinomial}
 
 
-def seconds(draw: Draw, seed: int) -> float:
-    """Return how long one selection takes."""
-    start = perf_counter()
-    draw(seed)
-    return perf_counter() - start
-
-
 def peak_bytes(draw: Draw) -> int:
     """Return the most memory that one selection holds beyond its input."""
     tracemalloc.start()
@@ -94,7 +84,7 @@ def time_rows(largest: int, repeat: int) -> list[dict[str, Any]]:
         n = size // 4
         draws = {name: ours(log_ratio, n, name) for name in DESIGNS if name != "sampford" or size <= POOL}
         draws |= {name: rival(log_ratio, n) for name, rival in RIVALS.items()}
-        times = [{name: seconds(draw, seed) for name, draw in draws.items()} for seed in range(repeat + 1)][1:]
+        times = [{name: seconds(partial(draw, seed)) for name, draw in draws.items()} for seed in range(repeat + 1)][1:]
         for name, draw in draws.items():
             took, target = median(t[name] for t in times), TARGETS.get((name, size))
             rows.append(
@@ -201,8 +191,7 @@ def number(value: float | None, missing: str = "inf") -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print both tables, and write the JSON if asked to; return 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
+    parser = options(__doc__)
     parser.add_argument("--largest", type=int, default=10_000_000, help="largest pool to time, a power of ten")
     parser.add_argument("--repeat", type=int, default=5, help="timed repeats")
     parser.add_argument("--repetitions", type=int, default=4000, help="selections per method in the comparison")
@@ -213,9 +202,9 @@ def main(argv: list[str] | None = None) -> int:
     timings = time_rows(args.largest, args.repeat)
     print(f"{'method':14}{'candidates':>11}{'seconds':>10}{'bytes each':>12}  target")
     for row in timings:
-        goal = "" if row["met"] is None else f"<= {row['target_seconds']:g} s {'met' if row['met'] else 'MISSED'}"
         times = f"{row['seconds']:10.5f}{row['peak_bytes_per_candidate']:12.1f}"
-        print(f"{row['method']:14}{row['candidates']:11}{times}  {goal}".rstrip())
+        end = goal(row["target_seconds"], row["met"], " s")
+        print(f"{row['method']:14}{row['candidates']:11}{times}  {end}".rstrip())
 
     rows = comparison_rows(args.repetitions)
     columns = ("error", "error_by_noise", "kl", "tv", "distinct", "repeats", "rmse", "rmse_weighted")
@@ -226,25 +215,17 @@ def main(argv: list[str] | None = None) -> int:
     for row in rows:
         cells = "".join(f"{number(row[c], 'inf' if c == 'kl' else '-'):>9}" for c in columns)
         print(f"{row['spread']:6g}{row['n']:5}  {row['method']:29}{cells}")
-    if args.out is not None:
-        record = {
-            "benchmark": "selection",
-            "config": {
-                "pool": POOL,
-                "largest": args.largest,
-                "repeat": args.repeat,
-                "repetitions": args.repetitions,
-                "log_ratio": "normal, mean 0",
-                "cores": os.cpu_count(),
-                "null": "kl: infinite; otherwise not measured",
-            },
-            "timings": timings,
-            "rows": rows,
-            "versions": {"obrs": obrs.__version__, "numpy": np.__version__, "python": platform.python_version()},
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=2) + "\n")
-    return int(any(row["met"] is False for row in timings))
+    config = {
+        "pool": POOL,
+        "largest": args.largest,
+        "repeat": args.repeat,
+        "repetitions": args.repetitions,
+        "log_ratio": "normal, mean 0",
+        "cores": os.cpu_count(),
+        "null": "kl: infinite; otherwise not measured",
+    }
+    write(args.out, "selection", config, timings=timings, rows=rows)
+    return missed(timings)
 
 
 if __name__ == "__main__":

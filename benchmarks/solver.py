@@ -7,16 +7,13 @@ Targets at n = 1e7, float32, K = 2.6: at most 3 passes, at most 1.5 times the in
 least 10 times faster than the dichotomy.
 """
 
-import argparse
-import json
 import os
-import platform
 import time
 import tracemalloc
 from math import fsum
-from pathlib import Path
 
 import numpy as np
+from bench import medians, options, take_turns, write
 
 import obrs
 
@@ -49,16 +46,9 @@ def error(log_ratio, log_c):
     return abs(BUDGET * fsum(parts) / log_ratio.size - 1)
 
 
-def take_turns(contestants, repeats):
-    """Return the median seconds of each; one warm-up round, then turns."""
-    seconds = {name: [] for name in contestants}
-    for turn in range(repeats + 1):
-        for name, function in contestants.items():
-            start = time.perf_counter()
-            function()
-            if turn:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: float(np.median(values)) for name, values in seconds.items()}
+def typical(contestants, repeats):
+    """Return the median seconds of each, taking turns."""
+    return medians(take_turns(contestants, repeats))
 
 
 def measure(n, sd, backend, repeats):
@@ -73,11 +63,11 @@ def measure(n, sd, backend, repeats):
         one_pass = lambda: torch.exp(x).sum()  # noqa: E731
     contestants = {"pass": one_pass, "solve": lambda: obrs.solve_log_c(x, BUDGET)}
     with np.errstate(all="ignore"):
-        seconds = take_turns(contestants, repeats)
+        seconds = typical(contestants, repeats)
         row = {"n": n, "sd": sd, "backend": backend, **seconds, "passes": seconds["solve"] / seconds["pass"]}
         row["error"] = error(log_ratio, obrs.solve_log_c(log_ratio, BUDGET))
         if backend == "numpy" and n <= 10**7:
-            with_paper = take_turns(
+            with_paper = typical(
                 {"solve": contestants["solve"], "paper": lambda: dichotomy(np.exp(x), BUDGET)}, max(3, repeats // 4)
             )
             row["paper"] = with_paper["paper"]
@@ -122,7 +112,7 @@ def fixed_cost():
     """Milliseconds for 1000 log-ratios, where calls cost more than work; the pass is exp-and-sum."""
     x = np.random.default_rng(0).normal(size=1000)
     many = range(200)
-    seconds = take_turns(
+    seconds = typical(
         {"pass": lambda: [np.exp(x).sum() for _ in many], "solve": lambda: [obrs.solve_log_c(x, BUDGET) for _ in many]},
         repeats=9,
     )
@@ -141,7 +131,7 @@ def groups(repeats=7):
             "even": lambda labels=labels: obrs.solve_log_c(x, BUDGET, groups=labels),
             "weighted": lambda labels=labels: obrs.solve_log_c(x, BUDGET, groups=labels, weights=weights),
         }
-        rows.append({"groups": count, **take_turns(contestants, repeats)})
+        rows.append({"groups": count, **typical(contestants, repeats)})
     return rows
 
 
@@ -151,13 +141,12 @@ def skewed_weights(repeats=5):
     x, log_weight = rng.normal(size=10**7), rng.normal(size=10**7)
     masses = {f"log-sd {sd}": np.exp(sd * log_weight) for sd in (0, 1, 3)}
     contestants = {name: lambda mass=mass: obrs.solve_log_c(x, BUDGET, weights=mass) for name, mass in masses.items()}
-    seconds = take_turns(contestants, repeats)
+    seconds = typical(contestants, repeats)
     return {name: {"seconds": value, "ratio": value / seconds["log-sd 0"]} for name, value in seconds.items()}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--largest", type=float, default=1e8)
     parser.add_argument("--rows", type=int, default=10_000)
     arguments = parser.parse_args()
@@ -189,28 +178,20 @@ def main():
         )
     for name, row in skewed.items():
         print(f"1e7 with weights of {name}: {row['seconds']:.3f} s, {row['ratio']:.2f} times even ones")
-    if arguments.out:
-        import torch
-
-        record = {
-            "benchmark": "solver",
-            "config": {"budget": BUDGET, "dtype": "float32", "cores": os.cpu_count()},
-            "rows": rows,
+    write(
+        arguments.out,
+        "solver",
+        {"budget": BUDGET, "dtype": "float32", "cores": os.cpu_count()},
+        ("numpy", "torch"),
+        rows=rows,
+        **{
             "extra memory at 1e7 (multiple of input)": extra,
             "many problems": many,
             "fixed cost, ms": small,
             "groups of 1e6": by_label,
             "weights of 1e7": skewed,
-            "versions": {
-                "obrs": obrs.__version__,
-                "numpy": np.__version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-            },
-        }
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=2) + "\n")
-        print(f"wrote {arguments.out}")
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -11,18 +11,14 @@ second output and is not part of this. Targets: at most 1.02 at DCGAN size (32x3
 for 4x100 perceptrons at batch 256. The paper reports 1.19 when c is solved every 10 steps and 1.017 every 100.
 """
 
-import argparse
-import json
 import os
-import platform
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import torch
+from bench import options, write
 
-import obrs
 from obrs.training import TrainConfig, loop, train
 from obrs.training.step import generator_step, objective
 
@@ -41,8 +37,8 @@ class Size:
     target: float
 
 
-CONV = TrainConfig(network="conv", latent=64, generator_width=32, critic_width=32, batch_size=64)
-MLP = TrainConfig(network="mlp", latent=2, layers=3, batch_size=256)
+CONV = TrainConfig(generator_loss=PLAIN, network="conv", latent=64, generator_width=32, critic_width=32, batch_size=64)
+MLP = TrainConfig(generator_loss=PLAIN, network="mlp", latent=2, layers=3, batch_size=256)
 SIZES = {
     "dcgan": Size(CONV, (1, 32, 32), turn=1, cycles=40, target=1.02),
     "mlp": Size(MLP, (2,), turn=5, cycles=150, target=1.10),
@@ -116,8 +112,7 @@ def compare(name, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=10, help="at least 2")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES)
     arguments = parser.parse_args()
@@ -132,16 +127,9 @@ def main():
             found = f"{row['ratio']:.3f} ± {row['standard error']:.3f}"
             verdict = "met" if row["met"] else "MISSED"
             print(f"{size:6} {row['mode']:21} {found}  (target {row['target']}, {verdict})", flush=True)
-    result = {
-        "benchmark": "training",
-        "config": {"rounds": arguments.rounds, "threads": 1, "cores": os.cpu_count()},
-        "rows": rows,
-        "load": {"before": round(load, 2), "after": round(os.getloadavg()[0], 2)},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "obrs": obrs.__version__},
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    config = {"rounds": arguments.rounds, "threads": 1, "cores": os.cpu_count()}
+    loads = {"before": round(load, 2), "after": round(os.getloadavg()[0], 2)}
+    write(arguments.out, "training", config, ("torch",), rows=rows, load=loads)
 
 
 if __name__ == "__main__":

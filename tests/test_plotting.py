@@ -1,13 +1,16 @@
 """Pictures of a profile: what they show, and that they survive odd profiles."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from obrs import Profile, plot_profile
+from obrs import SAMPLERS, Profile, plot_profile
 from obrs.errors import BudgetError, InputError, InputTypeError
+from obrs.looks import LOOKS
 
 pytest.importorskip("matplotlib")
 
@@ -20,7 +23,7 @@ def test_picture_has_four_panels_with_one_line_per_budget(tmp_path):
     assert len(ratios.lines) == 3
     assert left.get_ylim()[0] == 0
     for axes in figure.axes:
-        assert axes.get_title()
+        assert axes.get_title("left")
         assert axes.get_xlabel()
     figure.savefig(tmp_path / "profile.png")
     assert (tmp_path / "profile.png").stat().st_size > 20_000
@@ -45,3 +48,27 @@ def test_bad_input_gets_one_clear_line():
 def test_importing_the_module_does_not_load_matplotlib():
     code = "import sys, obrs.plotting; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_colours_come_from_one_place():
+    root = Path(__file__).parents[1]
+    code = [path for room in ("src", "examples", "benchmarks", "tools") for path in (root / room).rglob("*.py")]
+    own = {str(path): found for path in code if (found := re.findall(r"[\"']#[0-9a-fA-F]{6}[\"']", path.read_text()))}
+    named = {name: found for name, found in own.items() if not name.endswith("obrs/looks.py")}
+    assert not named, "take colours from obrs.looks"
+
+
+def test_every_sampler_has_a_look_of_its_own():
+    assert set(SAMPLERS) <= set(LOOKS)
+    assert len({(look.colour, look.line, look.marker) for look in LOOKS.values()}) == len(LOOKS)
+
+
+def test_a_new_figure_has_our_style_and_a_figure_of_the_user_keeps_his():
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    profile = Profile(np.random.default_rng(0).normal(size=500))
+    with matplotlib.rc_context({"axes.titlesize": 20}):
+        ours, theirs = plot_profile(profile), plot_profile(profile, figure=Figure())
+    assert ours.axes[0].title.get_fontsize() != 20
+    assert theirs.axes[0].title.get_fontsize() == 20

@@ -11,7 +11,7 @@ import numpy as np
 from .._inputs import check_budget, check_count
 from .recipe import SMOKE, Recipe
 from .record import Record, Rows, numbers
-from .style import LOOKS, caption, figure
+from .style import LOOKS, PALETTE, caption, figure
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 
@@ -89,7 +89,8 @@ def plot(record: Record) -> Any:
         x, y, good = numbers(row["x"]), numbers(row["y"]), numbers(row["good"]) == 1
         bad = LOOKS["model"].colour
         axes.scatter(x[~good], y[~good], s=3, color=bad, alpha=0.5, linewidths=0, rasterized=True)
-        colour = "#6E6E6E" if name in ("topk", "model") else style.colour  # yellow and orange could not be told apart
+        # of yellow and orange, hits and misses could not be told apart
+        colour = PALETTE["ash"] if name in ("topk", "model") else style.colour
         axes.scatter(x[good], y[good], s=3, color=colour, alpha=0.6, linewidths=0, rasterized=True)
         axes.set(xlim=(-_FRAME, _FRAME), ylim=(-_FRAME, _FRAME), aspect="equal", xticks=[], yticks=[])
         axes.set_title(style.label, fontsize=10.5)

@@ -19,7 +19,7 @@ from ..draws import accept, normals
 from ..errors import InputError
 from ..metrics.frechet_distance import frechet
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import PALETTE, caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "RULES", "Config", "plot", "render", "run"]
 
@@ -231,7 +231,12 @@ def render(record: Record) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = {"none": look("model").colour, "one": "#999999", "class": look("obrs").colour, "shares": look("drs").colour}
+_COLOURS = {
+    "none": look("model").colour,
+    "one": PALETTE["grey"],
+    "class": look("obrs").colour,
+    "shares": look("drs").colour,
+}
 
 
 def plot(record: Record) -> Any:

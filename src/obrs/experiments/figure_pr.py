@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import InputError
 from .line import Pair, grid, mixture, thin
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import PALETTE, caption, figure, look, tidy
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "TARGET", "Config", "plot", "render", "run"]
 
@@ -98,7 +98,7 @@ def plot(record: Record) -> Any:
     return drawn
 
 
-_PRECISION, _RECALL = "#E69F00", "#56B4E9"
+_PRECISION, _RECALL = PALETTE["orange"], PALETTE["sky"]
 
 
 def _curve(axes: Any, row: dict[str, Any]) -> None:

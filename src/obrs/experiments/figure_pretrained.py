@@ -6,8 +6,10 @@ says which images are used for what. One pool gives the whole curve. At three bu
 `obrs.sample`, and measured at equal n: they confirm what the pool says.
 
 `paper` is the paper's size, for a generator and data of your own: `--home FOLDER` has NAME-SEED-generator.safetensors
-and NAME-SEED-critic.safetensors as `image_gans` writes them, and NAME.npz with images. The paper trains the critic
-further at a learning rate of 1e-10, which changes nothing; we use that of `FineTune`.
+and NAME-SEED-critic.safetensors as `image_gans` writes them, and NAME.npz with images, or the pictures of CelebA or
+ImageNet themselves; `examples/biggan-pretrained.py` writes those files from a public checkpoint. The paper says that
+the critic is trained further at a rate of 1e-10, which is that of the frozen generator; its scripts have 4e-5 for
+CelebA.
 """
 
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from ..errors import InputError
 from .image_names import CONSTANTS, JUDGES, RATIOS
 from .image_sheet import draw_sheet
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import PALETTE, caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 
@@ -238,14 +240,14 @@ def _cell(value: Any) -> str:
 
 _ACROSS = 14  # images in a row of the sheet
 _LINES = {
-    ("outputs", "class"): ("#0072B2", "-", "o"),
-    ("features", "class"): ("#56B4E9", "-", "^"),
-    ("tuned", "class"): ("#E69F00", "-", "s"),
-    ("own", "class"): ("#CC79A7", "-", "v"),
-    ("outputs", "global"): ("#0072B2", ":", "o"),
-    ("tuned", "global"): ("#E69F00", ":", "s"),
-    ("own", "global"): ("#CC79A7", ":", "v"),
-    ("gradients", "global"): ("#117733", ":", "D"),
+    ("outputs", "class"): (PALETTE["blue"], "-", "o"),
+    ("features", "class"): (PALETTE["sky"], "-", "^"),
+    ("tuned", "class"): (PALETTE["orange"], "-", "s"),
+    ("own", "class"): (PALETTE["pink"], "-", "v"),
+    ("outputs", "global"): (PALETTE["blue"], ":", "o"),
+    ("tuned", "global"): (PALETTE["orange"], ":", "s"),
+    ("own", "global"): (PALETTE["pink"], ":", "v"),
+    ("gradients", "global"): (PALETTE["forest"], ":", "D"),
 }
 
 

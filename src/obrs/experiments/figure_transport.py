@@ -20,7 +20,7 @@ import numpy as np
 from .._inputs import check_budget, check_count
 from ..errors import InputError
 from .record import Record, Rows, numbers
-from .style import LOOKS, figure, tidy
+from .style import LOOKS, PALETTE, figure, tidy
 
 __all__ = ["METHODS", "PAPER", "PRESETS", "Config", "label", "match", "plot", "quotas", "render", "run"]
 
@@ -297,8 +297,8 @@ def _draw_parts(axes: Any, record: Record) -> None:
     bars = {"target": "target", "model": "model"}
     bars |= {f"{method}, K = {shown:g}": short for method, short in _SHORT.items()}
     within, between = (np.array([record[name][key][0] for name in bars]) for key in ("within", "between"))
-    axes.bar(range(len(bars)), within, color="#BBBBBB", label="within a mode")
-    axes.bar(range(len(bars)), between, bottom=within, color="#0B4F8A", label="between modes")
+    axes.bar(range(len(bars)), within, color=PALETTE["light"], label="within a mode")
+    axes.bar(range(len(bars)), between, bottom=within, color=PALETTE["navy"], label="between modes")
     axes.set_xticks(range(len(bars)), list(bars.values()), fontsize=8)
     axes.set(title="Where it comes from", ylim=(0, 1.35 * float(np.max(within + between))))
     axes.set_xlabel(f"K = {shown:g}")

@@ -25,7 +25,7 @@ from .._names import lookup
 from ..budget import solve_cut
 from ..errors import InputError
 from .record import Record, Rows, numbers
-from .style import caption, figure, tidy
+from .style import PALETTE, caption, figure, tidy
 
 __all__ = ["CASES", "PAPER", "PRESETS", "Case", "Config", "objective", "plot", "render", "run"]
 
@@ -237,7 +237,7 @@ def render(record: Record) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = ("#56B4E9", "#0072B2", "#1B3A57")
+_COLOURS = (PALETTE["sky"], PALETTE["blue"], PALETTE["night"])
 
 
 def plot(record: Record) -> Any:

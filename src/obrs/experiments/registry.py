@@ -127,29 +127,25 @@ _ALL = (
         "tw-obrs",
         "Section 5.3",
         "training with the rejection inside, in one stage and in three: what is left after rejection",
-        "2 h",
-        recorded=False,  # what is there was made before there were stages
+        "70 min",
     ),
     Entry(
         "figure-training",
         "Section 5.3",
         "clothes: hinge, Algorithm 2 with K = 1 and K = 2, and three stages, after rejection, during training",
-        "35 min",
-        recorded=False,
+        "50 min",
     ),
     Entry(
         "table-finetune",
         "Section 5.3",
         "clothes: trained hinge GANs, trained further with the rejection inside",
-        "20 min",
-        recorded=False,
+        "25 min",
     ),
     Entry(
         "figure-frequency",
         "Appendix E",
         "clothes: training with c solved every 1, 10, 100 and 1000 steps, distance and time",
-        "20 min",
-        recorded=False,
+        "25 min",
     ),
     Entry(
         "flows",
@@ -198,7 +194,6 @@ _ALL = (
         BEYOND,
         "SmolLM2: gradients, rewards and a fine-tuning with 16 of 64 rollouts, and what thresholds do to them",
         "80 min",
-        recorded=False,
         extra="language",
     ),
 )

@@ -33,7 +33,7 @@ from ..errors import InputError
 from .image_names import JUDGES
 from .image_sheet import draw_sheet
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import PALETTE, caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 
@@ -537,7 +537,7 @@ def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
     for number, row in enumerate(ratios):
         for plan, colour, marker, label in (
             ("end", look("obrs").colour, "o", "OBRS at the end"),
-            (best, "#D55E00", "D", f"early, at step {best}, and at the end"),
+            (best, PALETTE["red"], "D", f"early, at step {best}, and at the end"),
         ):
             cells = [row["early"][plan][f"{cost:g}"] for cost in costs]
             reach = None if plan == "end" else 1.96 * numbers([cell["gain"][1] for cell in cells])

@@ -23,7 +23,7 @@ from .._inputs import check_count
 from ..bounds import general_bound, kl_bound, log_moment
 from ..errors import InputError
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import PALETTE, caption, figure, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "printed_kl_bound", "render", "run"]
 
@@ -332,8 +332,9 @@ def plot(record: Record) -> Any:
     """Draw a page: bounds, curves, frontier, lemma and optimality."""
     drawn = figure(9, 10.8)
     general, kl, curve, frontier, ball, optimality = drawn.subplots(3, 2).flat
-    _draw_bounds(general, record, {"sharper": ("#0072B2", "o")}, "General bound on KL, (K-1)/(M-1)")
-    _draw_bounds(kl, record, {"corrected": ("#0072B2", "o"), "printed": ("#D55E00", "x")}, "The bound for KL alone")
+    _draw_bounds(general, record, {"sharper": (PALETTE["blue"], "o")}, "General bound on KL, (K-1)/(M-1)")
+    of_kl = {"corrected": (PALETTE["blue"], "o"), "printed": (PALETTE["red"], "x")}
+    _draw_bounds(kl, record, of_kl, "The bound for KL alone")
     _draw_example(curve, frontier, record["example"])
     _draw_ball(ball, record["ball"])
     _draw_optimality(optimality, record)
@@ -357,8 +358,8 @@ def _draw_bounds(axes: Any, record: Record, shown: dict[str, tuple[str, str]], t
         axes.plot(bound, left, marker, color=colour, ms=3, alpha=0.5, label=label)
     ends = [1e-4, 10.0]
     axes.plot(ends, ends, color="black", ls="--", lw=1)
-    axes.fill_between(ends, ends, ends[1], color="#D55E00", alpha=0.07, lw=0)
-    axes.text(2e-4, 1.2, "violated", color="#B24A00", fontsize=9.5)
+    axes.fill_between(ends, ends, ends[1], color=PALETTE["red"], alpha=0.07, lw=0)
+    axes.text(2e-4, 1.2, "violated", color=PALETTE["rust"], fontsize=9.5)
     axes.set(title=title, xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="bound", ylabel="KL left")
     tidy(axes, None)
     axes.legend(loc="lower right", markerscale=2)
@@ -388,7 +389,7 @@ def _draw_ball(axes: Any, row: dict[str, Any]) -> None:
     axes.plot(ends, ends, color="black", ls="--", lw=1)
     axes.plot(row["cost"], row["height"], "o", color=look("obrs").colour, ms=3, alpha=0.5, label="random acceptance")
     reached = row["reachable"]
-    axes.plot(reached, reached, "D", mfc="none", color="#D55E00", ms=4, label="random density, accepting p̃/(K q)")
+    axes.plot(reached, reached, "D", mfc="none", color=PALETTE["red"], ms=4, label="random density, accepting p̃/(K q)")
     axes.set(title="What rejection can reach", xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="K, proposals per kept sample", ylabel="max of kept density / model")
     tidy(axes, None)

@@ -77,8 +77,9 @@ def histogram(profile: Profile) -> dict[str, Any]:
     order = np.cumsum(mass) / np.sum(mass)
     low = float(value[np.searchsorted(order, 0.001)])  # a long lower tail would press all the rest together
     high = float(value[-1])
-    if high - low < 1e-6:
-        low, high = low - 1, high + 1
+    if high - low < 1e-6 * max(abs(high), 1.0):
+        reach = max(1.0, 1e-6 * abs(high))  # of numbers so large that one more is none
+        low, high = low - reach, high + reach
     width = (high - low) / _BINS
     place = np.clip(((value - low) / width).astype(np.int64), 0, _BINS - 1)
     share = np.bincount(place, weights=mass, minlength=_BINS)

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from .._html import table
+from .._tables import html_table
 from .template import fill
 
 __all__ = ["record_page"]
@@ -34,7 +34,7 @@ def record_page(
         facts: Tables of names and values, by title.
     """
     tables = (
-        table([title, ""], [(key, _value(value)) for key, value in rows.items()]) for title, rows in facts.items()
+        html_table([title, ""], [(key, _value(value)) for key, value in rows.items()]) for title, rows in facts.items()
     )
     return fill(
         "record.html",

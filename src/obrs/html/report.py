@@ -208,7 +208,8 @@ def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = 
     They are decided on by the uniforms that kept them. Samples that were chosen in another way, or with another seed,
     have u = a v with a fresh uniform v: at a smaller rate Z' each stays with probability a'/a, as it should.
     """
-    log_a = kept.log_ratio - kept.log_weight
+    with np.errstate(invalid="ignore", over="ignore"):  # the values are looked at
+        log_a = kept.log_ratio - kept.log_weight
     if not len(kept) or not np.all(np.isfinite(log_a)):
         raise InputError(f"{len(kept)} samples without a log-ratio for each: nothing can be said of other budgets")
     u = _uniforms(kept.ids, seed)

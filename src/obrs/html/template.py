@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._files import replacing
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 
 __all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]
 
@@ -24,16 +24,20 @@ _RISKY = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def fill(name: str, *, text: Mapping[str, Any], html: Mapping[str, str]) -> str:
-    """Return a template of this folder with its places `@{key}` filled.
+    """Return a template of this folder with its places `@{key}` filled; `@{colours}` are those of all pages.
 
     Args:
         name: The file.
         text: Texts by key, which are escaped.
         html: Pieces by key, which are taken as they are.
     """
-    source = _INDENT.sub("", (files(__package__) / name).read_text(encoding="utf-8"))
-    parts = {key: escape(str(value)) for key, value in text.items()} | dict(html)
+    source, colours = _read(name), _read("colours.css")
+    parts = {"colours": colours} | {key: escape(str(value)) for key, value in text.items()} | dict(html)
     return _PLACE.sub(lambda place: parts[place[1]], source)
+
+
+def _read(name: str) -> str:
+    return _INDENT.sub("", (files(__package__) / name).read_text(encoding="utf-8"))
 
 
 def as_data(content: Any) -> str:
@@ -65,6 +69,8 @@ def _plain(x: Any) -> Any:
 
 def page_path(path: str | os.PathLike[str]) -> Path:
     """Return where a page goes; refuse at once, before any work, what is no place for a page."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputTypeError(f"a page is written to a file that ends in .html, got {type(path).__name__}")
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"a page is written as .html, got {target}")

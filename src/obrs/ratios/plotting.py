@@ -1,14 +1,16 @@
 """The plot of a diagnosis. Matplotlib is imported only when it is drawn."""
 
 import textwrap
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from .._names import unknown_name
 from ..budget import Cut
-from ..errors import InputTypeError, MissingLibraryError
-from ..plotting import COLOURS
+from ..errors import InputTypeError
+from ..looks import PALETTE, look, styled
+from ..looks import figure as new_figure
 from ..profile import Profile
 from .at_budget import kept_profile
 from .doctor import Diagnosis
@@ -16,7 +18,8 @@ from .evidence import reliability
 
 __all__ = ["plot_diagnosis"]
 
-_RAW, _REPAIRED, _REAL, _FAKE, _CUT = COLOURS[0], COLOURS[2], COLOURS[1], "0.45", COLOURS[5]
+_RAW, _REPAIRED, _CUT = look("obrs").colour, PALETTE["green"], PALETTE["black"]
+_REAL, _FAKE = look("target").colour, look("model").colour
 _POINTS = 400
 
 
@@ -26,7 +29,8 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
     Args:
         diagnosis: What `diagnose` returned.
         divergence: What the last panel shows, one of kl, js and tv.
-        figure: A matplotlib figure to draw into; by default a new one, which is not shown.
+        figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this library,
+            which is not shown.
 
     Returns:
         The matplotlib figure; save it with `figure.savefig("diagnosis.png")`.
@@ -42,12 +46,13 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
         raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")
     if divergence not in diagnosis.at_budget.left:
         raise unknown_name(divergence, diagnosis.at_budget.left, "divergence")
-    if figure is None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise MissingLibraryError("plot_diagnosis needs matplotlib: pip install 'obrs[plot]'") from error
-        figure = Figure(figsize=(11, 8.5), layout="constrained")
+    drawn = new_figure(11, 8.5, who="plot_diagnosis") if figure is None else figure
+    with styled() if figure is None else nullcontext():
+        _draw(drawn, diagnosis, divergence)
+    return drawn
+
+
+def _draw(figure: Any, diagnosis: Diagnosis, divergence: str) -> None:
     curve, ratios, acceptance, left = figure.subplots(2, 2).flat
     low, high = _range(diagnosis)
     _draw_reliability(curve, diagnosis, low, high)
@@ -60,7 +65,6 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2)
     title = f"{diagnosis.verdict.upper()} at K = {diagnosis.budget:g}: {diagnosis.reason}"
     figure.suptitle(textwrap.fill(title, 100), fontsize=11)
-    return figure
 
 
 def _range(d: Diagnosis) -> tuple[float, float]:

@@ -1,0 +1,171 @@
+"""How pictures look, all of them: one look per method, one colour per budget, one font, faint grids.
+
+The colours are those of Okabe and Ito, and then those of Tol: colour-blind readers can tell them apart. Each method
+also has its own line and marker. Matplotlib is imported when something is drawn.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import MissingLibraryError
+
+__all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "Look", "budget_colours", "figure", "look", "styled", "tidy"]
+
+PALETTE = {
+    "blue": "#0072B2",
+    "orange": "#E69F00",
+    "green": "#009E73",
+    "pink": "#CC79A7",
+    "sky": "#56B4E9",
+    "red": "#D55E00",
+    "yellow": "#F0E442",
+    "black": "#000000",
+    "forest": "#117733",
+    "wine": "#882255",
+    "indigo": "#332288",
+    "olive": "#999933",
+    "purple": "#AA4499",
+    "teal": "#44AA99",
+    "brown": "#A6761D",
+    "navy": "#0B4F8A",
+    "night": "#1B3A57",
+    "rust": "#B24A00",
+    "dark": "#4D4D4D",
+    "ash": "#6E6E6E",
+    "grey": "#999999",
+    "light": "#BBBBBB",
+}
+"""Colours by name: eight of Okabe and Ito, some of Tol, shades of these, and greys."""
+
+KEPT, REJECTED = "#1a9641", "#d7191c"
+"""The frames of samples that are kept, and of those that are not."""
+
+_BLUES = ["#7cc0ee", "#2b8cc9", "#0b4f8a", "#06264a"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method looks in every figure, and what it is called there."""
+
+    label: str
+    colour: str
+    line: str = "-"
+    marker: str = "o"
+
+
+LOOKS = {
+    "target": Look("target P", PALETTE["dark"], "-", "."),
+    "model": Look("model Q", PALETTE["red"], "-", "X"),
+    "obrs": Look("OBRS", PALETTE["blue"], "-", "o"),
+    "obrs_pool": Look("OBRS, exactly n", PALETTE["blue"], "--", "s"),
+    "obrs_refit": Look("OBRS, ratio refitted", PALETTE["sky"], "-", "D"),
+    "drs": Look("DRS", PALETTE["green"], "--", "^"),
+    "exact": Look("unbudgeted", PALETTE["black"], ":", "*"),
+    "mhgan": Look("MH-GAN", PALETTE["pink"], "-.", "v"),
+    "mhgan_calibrated": Look("MH-GAN, calibrated", PALETTE["pink"], ":", "<"),
+    "dot": Look("DOT", PALETTE["orange"], "-", "P"),
+    "dgflow": Look("DGflow", PALETTE["wine"], "--", "h"),
+    "ddls": Look("DDLS", PALETTE["olive"], "-.", "p"),
+    "latent_rs": Look("LatentRS", PALETTE["indigo"], ":", "d"),
+    "latent_rs_ga": Look("LatentRS + GA", PALETTE["indigo"], "--", ">"),
+    "latent_obrs": Look("latent OBRS", PALETTE["indigo"], "-", "8"),
+    "topk": Look("top-k", PALETTE["yellow"], "--", "s"),
+    "truncation": Look("truncation", PALETTE["brown"], ":", "1"),
+    "sir": Look("SIR", PALETTE["forest"], "-.", "H"),
+    "lars": Look("LARS", PALETTE["purple"], "--", "v"),
+    "budgeted_lars": Look("budgeted LARS", PALETTE["teal"], "-.", "^"),
+}
+"""Looks by the name of the method, as in `obrs.SAMPLERS` where it is there."""
+
+_RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 2.0,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "image.cmap": "cividis",
+    "figure.dpi": 100,
+    "savefig.dpi": 150,
+    "savefig.facecolor": "white",
+}
+
+
+def look(method: str) -> Look:
+    """Return the look of a method.
+
+    Example:
+        >>> look("drs")
+        Look(label='DRS', colour='#009E73', line='--', marker='^')
+    """
+    return LOOKS[method]
+
+
+def budget_colours(budgets: Iterable[float]) -> list[str]:
+    """Return a colour per budget: that of the model for K = 1, else blues, the darker the larger.
+
+    Example:
+        >>> budget_colours([1, 2])
+        ['#D55E00', '#0b4f8a']
+    """
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    budgets = list(budgets)
+    blues = LinearSegmentedColormap.from_list("budgets", _BLUES)
+    above = [k for k in budgets if k > 1]
+    shades = np.linspace(0, 1, len(above)) if len(above) > 1 else [2 / 3]
+    picked = iter([to_hex(blues(float(shade))) for shade in shades])
+    return [next(picked) if k > 1 else LOOKS["model"].colour for k in budgets]
+
+
+def figure(width: float = 9.0, height: float = 6.0, *, who: str = "the figure") -> Any:
+    """Return an empty figure that lays itself out; nine inches are the width of a README.
+
+    Args:
+        width, height: In inches.
+        who: Needs matplotlib, as the error says where it is missing.
+
+    Example:
+        >>> figure(9, 4).get_size_inches().tolist()
+        [9.0, 4.0]
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingLibraryError(f"{who} needs matplotlib: pip install 'obrs[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def tidy(axes: Any, legend: str | None = "best") -> None:
+    """Give axes a faint grid, and a legend where it is wanted."""
+    axes.grid(color="0.92", linewidth=0.7)
+    if legend is not None:
+        axes.legend(loc=legend)
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in our style, whatever the reader's own settings are.
+
+    Example:
+        >>> with styled():
+        ...     import matplotlib
+        ...     print(matplotlib.rcParams["savefig.dpi"])
+        150.0
+    """
+    from matplotlib import style
+
+    with style.context(_RC, after_reset=True):
+        yield
