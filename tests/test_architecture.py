@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
-    ["_progress", "_names", "_files", "_html", "_stages"],
+    ["_progress", "_names", "_files", "_tables", "_json", "_history", "_repeats", "looks"],
     ["_arrays", "_stable", "_traced"],
     ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
     ["distributed"],
@@ -43,14 +43,14 @@ SCORED = {"transformers", "vaderSentiment", "profanity_check"}
 HEAVY = {
     "_pick": {"torch"},
     "language": {"torch"},
-    "plotting": {"matplotlib"},
+    "looks": {"matplotlib"},
     "_formats": {"pyarrow"},
     "_ids": {"pyarrow"},
     "scores": {"pyarrow"},
     "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},
-    "models": {"torch"},
-    "data": {"sklearn"},
+    "models": {"torch", "safetensors"},
+    "data": {"sklearn", "PIL"},
     "sampling": {"torch", "zuko"},
     "metrics": {"scipy", "sklearn", "torch", "matplotlib", "PIL", *EXTRACTORS},
     "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},

@@ -307,11 +307,11 @@ def test_rows_without_a_number_are_left_out_and_counted(tmp_path, format):
 
 
 def test_a_parquet_file_carries_what_its_rows_were_selected_by(table, tmp_path):
-    stages = ({"seed": 3, "score": "logit", "kind": "logit", "beta": None},)
-    write_table(tmp_path / "a.parquet", replace(table, stages=stages))
-    assert read_table(tmp_path / "a.parquet").stages == stages
-    write_table(tmp_path / "a.csv", replace(table, stages=stages))
-    assert read_table(tmp_path / "a.csv").stages == ()
+    history = ({"seed": 3, "score": "logit", "kind": "logit", "beta": None},)
+    write_table(tmp_path / "a.parquet", replace(table, history=history))
+    assert read_table(tmp_path / "a.parquet").history == history
+    write_table(tmp_path / "a.csv", replace(table, history=history))
+    assert read_table(tmp_path / "a.csv").history == ()
 
 
 def test_what_shares_leave_over_goes_to_the_first_label_as_in_select(tmp_path):

@@ -23,6 +23,7 @@ from .types import Array
 __all__ = [
     "as_floats",
     "detached",
+    "host_values",
     "host_view",
     "is_traced",
     "like",
@@ -135,6 +136,16 @@ def host_view(x: Array) -> "np.ndarray[Any, Any] | None":
     if is_jax_array(x):
         return np.asarray(x)
     return np.asarray(np.from_dlpack(x))
+
+
+def host_values(x: Any) -> "np.ndarray[Any, Any] | None":
+    """Return the values of an array of any library, or of what NumPy reads as one, such as a list; None as `host_view`.
+
+    Example:
+        >>> host_values([1, 2])
+        array([1, 2])
+    """
+    return host_view(x) if is_array_api_obj(x) else np.asarray(x)
 
 
 def like(value: Any, x: Array, *, dtype: Any = None) -> Array:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import is_array_api_obj
 
-from ._arrays import as_floats, host_view
+from ._arrays import as_floats, host_values, host_view
 from ._inputs import check_budget, check_count, is_number
 from .errors import BudgetError, InputError, InputTypeError
 
@@ -57,7 +56,7 @@ def any_labels(labels: Any, name: str = "groups") -> Any:
         obrs.errors.InputTypeError: groups must be labels of one kind, such as integers or text, got int and str
     """
     try:
-        values = host_view(labels) if is_array_api_obj(labels) else np.asarray(labels)
+        values = host_values(labels)
     except Exception as error:  # each library raises its own
         raise InputTypeError(f"{name} must be an array of labels, got {type(labels).__name__}") from error
     if values is None:
@@ -68,6 +67,9 @@ def any_labels(labels: Any, name: str = "groups") -> Any:
         if len({str if issubclass(kind, str) else kind for kind in kinds}) > 1 or type(None) in kinds:
             found = " and ".join(sorted(kind.__name__ for kind in kinds))
             raise InputTypeError(f"{name} must be labels of one kind, such as integers or text, got {found}")
+        if any(kind.__hash__ is None for kind in kinds):
+            found = " and ".join(sorted(kind.__name__ for kind in kinds))
+            raise InputTypeError(f"{name} must be labels that can be sorted, such as integers or text, got {found}")
         if kinds <= {str, np.str_, int, float, bool}:
             values = np.asarray(values.tolist()).reshape(values.shape)
     if values.dtype.kind not in _KINDS:

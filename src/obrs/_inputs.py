@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from ._arrays import as_floats, host_view, like, on_accelerator, on_one_device, widest
+from ._arrays import as_floats, host_values, host_view, like, on_accelerator, on_one_device, widest
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
@@ -27,6 +27,7 @@ __all__ = [
     "check_count",
     "check_positive",
     "check_ratios",
+    "check_seed",
     "is_number",
     "out_of_reach",
     "remaining_shape",
@@ -78,7 +79,18 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
     """Return a whole number of at least 1, or of another least one."""
     if not is_number(value) or not least <= float(value) < np.inf or float(value) != int(value):
         raise InputError(f"{name} must be a whole number of at least {least}, got {_short(value)}")
+    if not int(value) < 2**63:
+        raise InputError(f"{name} must be below 2**63, got {_short(value)}")
     return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    """Return an integer of at least 0 and below 2**64."""
+    if isinstance(seed, bool | np.timedelta64) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, got {_short(seed)}")
+    if seed >= 2**64:
+        raise InputError(f"seed must be a whole number below 2**64, got {_short(seed)}")
+    return int(seed)
 
 
 def check_positive(value: Any, name: str) -> float:
@@ -170,7 +182,7 @@ def _axis(axis: Any, x: Array) -> int:
 def as_labels(labels: Any, name: str = "groups") -> Any:
     """Return integer labels as a NumPy array, whatever library they come from."""
     try:
-        values = host_view(labels) if hasattr(labels, "dtype") else np.asarray(labels)
+        values = host_values(labels)
     except Exception as error:
         raise InputTypeError(f"{name} must be integer labels, got {type(labels).__name__}") from error
     if values is None:

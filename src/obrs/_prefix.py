@@ -14,6 +14,7 @@ __all__ = ["SEPARABLE", "Prefix"]
 Floats = np.ndarray[Any, Any]
 
 _SPAN = 500.0  # exp of this is far inside the range of a float
+_FARTHEST = 1e300  # below the largest log-ratio: a difference of two finite numbers may be infinite
 
 
 class Prefix:
@@ -44,7 +45,8 @@ class Prefix:
         self.impossible_masses = np.full(first, 1 / count) if mass is None else mass[:first]
         self.mass = np.full(count - first, 1 / count) if mass is None else mass[first:]
         self.mass_above = above if mass is None else _sum_above(self.mass)
-        below_top = value[first:] - value[-1]
+        with np.errstate(over="ignore"):
+            below_top = np.maximum(value[first:] - value[-1], -_FARTHEST)
         ratio = np.exp(below_top)
         mean = float(np.sum(self.mass * ratio))
         self.log_mean = float(value[-1]) + float(np.log(mean))

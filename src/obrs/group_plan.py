@@ -13,8 +13,8 @@ import numpy as np
 
 from ._arrays import host_view
 from ._groups import Groups, any_labels, groups_of
-from ._html import table
 from ._inputs import as_log_ratio, check_count, check_ratios
+from ._tables import html_table, text_table
 from .acceptance import Grouped
 from .budget import Cut
 from .divergences import divergence
@@ -76,15 +76,19 @@ def _row(values: Any, found: Groups, rule: Grouped, n: int | None) -> dict[str, 
     kept = (values > -inf) & (log_c > -inf)
     rate = 1 / float(rule.budget or 1.0)
     top = values.max()
-    mean = np.mean(np.exp(values - top))
-    missing = float(np.sum(np.exp(values[~kept] - top)) / len(values) / mean)  # of the target, where nothing is kept
+    with np.errstate(over="ignore"):  # a difference of two finite numbers may be infinite
+        ratio = np.exp(values - top)
+    mean = np.mean(ratio)
+    missing = float(np.sum(ratio[~kept]) / len(values) / mean)  # of the target, where nothing is kept
     cut = Cut(log_c[kept], np.log(rate) - top - np.log(mean))
     part = np.exp(cut.log_a(values[kept])) / (len(values) * rate)
-    log_u = cut.log_u(values[kept])
+    with np.errstate(over="ignore"):
+        log_u = cut.log_u(values[kept])
     row: dict[str, Any] = {"budget": 1 / rate, "rate": rate}
     for key in _DIVERGENCES:
         div = divergence(key)
-        left = float(np.sum(part * div.f(log_u)))
+        with np.errstate(over="ignore"):
+            left = float(np.sum(part[part > 0] * div.f(log_u[part > 0])))  # 0 times infinity is 0 here
         row[key] = max(left + (missing * float(div.critic(inf)) if missing else 0.0), 0.0)
     row["ess"] = 1 / (1 + row["chi2"])
     row["proposals"] = None if n is None else n / rate
@@ -102,16 +106,14 @@ class GroupPlan(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         """Return the plan as a table for notebooks."""
-        lines = [[f"{row['budget']:.4g}", *(f"{row[key]:.4g}" for key in _COLUMNS)] for row in self]
-        return table(["budget", *_COLUMNS], lines, notes=self._exact())
+        return html_table(["budget", *_COLUMNS], self._cells(), notes=self._exact())
 
     def __str__(self) -> str:
         """Return the plan as aligned text, and below it which groups are exact at which budget."""
-        keys = _COLUMNS
-        lines = [" ".join([f"{'budget':>8}", *(f"{key:>10}" for key in keys)])]
-        for row in self:
-            lines.append(" ".join([f"{row['budget']:8.4g}", *(f"{format(row[key], '.4g'):>10}" for key in keys)]))
-        return "\n".join([*lines, *self._exact()])
+        return "\n".join([text_table(["budget", *_COLUMNS], self._cells(), left=0), *self._exact()])
+
+    def _cells(self) -> list[list[str]]:
+        return [[f"{row['budget']:.4g}", *(f"{row[key]:.4g}" for key in _COLUMNS)] for row in self]
 
     def _exact(self) -> list[str]:
         """Return a line for each budget at which rejection is exact in some group."""

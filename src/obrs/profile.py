@@ -14,7 +14,6 @@ import numpy as np
 
 from . import bounds
 from ._arrays import host_view
-from ._html import paragraph, table
 from ._influence import Influence, precision_interval, strata_of, tail_index
 from ._inputs import (
     as_log_ratio,
@@ -27,6 +26,7 @@ from ._inputs import (
     out_of_reach,
 )
 from ._prefix import SEPARABLE, Prefix
+from ._tables import html_table, paragraph, text_table
 from .budget import Cut
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import InputError, InputTypeError
@@ -129,6 +129,8 @@ class Profile:
                 raise InputError("weights must not all be 0")
             mass = mass / mass.max()
             mass /= np.sum(mass)
+            signs = None if signs is None else signs[mass > 0]
+            values, mass = values[mass > 0], mass[mass > 0]  # some are nothing beside the largest
         possible = values > -inf
         if not np.any(possible if mass is None else mass[possible] > 0):  # or masses too small to be told from 0
             raise out_of_reach(1.0, 0.0)
@@ -468,16 +470,16 @@ class Plan(list[dict[str, Any]]):
     def _repr_html_(self) -> str:
         """Return the plan as a table for notebooks, each value with its 95 % interval."""
         lines = [[f"{row['budget']:g}", *(_with_interval(row, key) for key in _COLUMNS)] for row in self]
-        return table(["budget", *_COLUMNS], lines, notes=[self.room, self.note])
+        return html_table(["budget", *_COLUMNS], lines, notes=[self.room, self.note])
 
     def __str__(self) -> str:
         """Return the plan as aligned text, with its note; `~` marks what is unreliable."""
-        keys = _COLUMNS
-        lines = [" ".join([f"{'budget':>8}", *(f"{key:>10}" for key in keys)])]
+        cells = []
         for row in self:
-            marks = {key: "~" if key in row["unreliable"].split() else "" for key in keys}
-            lines.append(" ".join([f"{row['budget']:8g}", *(f"{marks[k] + format(row[k], '.4g'):>10}" for k in keys)]))
-        return "\n".join([*lines, *filter(None, [self.room]), self.note])
+            marks = {key: "~" if key in row["unreliable"].split() else "" for key in _COLUMNS}
+            cells.append([f"{row['budget']:g}", *(f"{marks[key]}{row[key]:.4g}" for key in _COLUMNS)])
+        drawn = text_table(["budget", *_COLUMNS], cells, left=0)
+        return "\n".join([drawn, *filter(None, [self.room]), self.note])
 
 
 def _with_interval(row: dict[str, Any], key: str) -> str:
@@ -489,7 +491,8 @@ def _with_interval(row: dict[str, Any], key: str) -> str:
 
 def _net(signs: Any, values: Any, mass: Any) -> tuple[float, float]:
     """Return the net share of the mass and its standard error."""
-    r = np.exp(values - values.max()) * (1.0 if mass is None else mass)
+    log_share = values if mass is None else values + np.log(mass)
+    r = np.exp(log_share - log_share.max())
     net = float(np.sum(signs * r) / np.sum(r))
     return net, float(np.sqrt(np.sum((r * (signs - net)) ** 2)) / np.sum(r))
 

@@ -230,6 +230,8 @@ def _as_size(n: Any) -> int:
         raise InputTypeError(f"n must be an integer, got {got}")
     if size < 1:
         raise InputError(f"n must be at least 1 candidate, got {size}")
+    if size >= 2**63:
+        raise InputError(f"n must be below 2**63, got {size:.3e}")
     return size
 
 
@@ -277,6 +279,9 @@ def _as_cost(cost: Any, values: Floats) -> Floats | None:
         raise InputError(f"cost must have the shape of log_ratio {values.shape}, got {getattr(given, 'shape', None)}")
     if bad := np.count_nonzero(~((given >= 0) & (given < inf))):
         raise InputError(f"cost must be finite and at least 0, {bad} of {given.size} are not")
+    with np.errstate(over="ignore"):
+        if not given.sum(dtype=np.float64) < inf:
+            raise InputError("cost sums to more than a float can hold; count in larger units")
     return given.astype(np.float64)
 
 

@@ -83,7 +83,10 @@ class Unweighted:
     @property
     def overweight(self) -> Array:
         """The size of each weight over `max_weight`: 1, and above 1 for events that were sure to be kept."""
-        return abs(self.weight) / self.max_weight
+        if self.max_weight == inf:  # beyond the range of a float, and so is every weight
+            return array_namespace(self.weight).ones_like(self.weight)
+        with np.errstate(over="ignore"):
+            return abs(self.weight) / self.max_weight
 
 
 def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal") -> Unweighted:

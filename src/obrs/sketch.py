@@ -30,15 +30,17 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from math import frexp, inf, sqrt
+from math import frexp, inf, isnan, sqrt
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _bins
-from ._arrays import as_floats, host_view
+from ._arrays import as_floats, host_values, host_view
 from ._bins import Bins, Far
-from ._inputs import check_budget, check_count, check_ratios, out_of_reach
+from ._inputs import check_budget, check_count, check_positive, check_ratios, check_seed, out_of_reach
+from ._repeats import Repeats
 from .draws import as_ids, priority_key
 from .errors import BracketError, InputError, InputTypeError
 from .profile import Plan, Profile
@@ -52,8 +54,8 @@ Ints = np.ndarray[Any, Any]
 
 MEMORY = 256 << 20  # bytes of open rows beyond which one should zoom in first
 _ROW_BYTES = 24  # of an open row: id, log-ratio, and its key
-_MOST_IDS = 4096  # of the sample in which repeated ids are counted
 _FINEST = 62  # level
+_WIDEST = 1e150  # bins, whose width is squared
 _NOTHING = Far()  # lies outside
 
 
@@ -121,7 +123,7 @@ class Sketch:
     costs: bool | None = None
     low: float = -inf
     high: float = inf
-    repeats: "_Repeats | None" = None
+    repeats: Repeats | None = None
 
     def add(self, log_ratio: Array, ids: Array | None = None, seed: int = 0, *, cost: Array | None = None) -> "Sketch":
         """Return the sketch with these rows as well.
@@ -138,14 +140,14 @@ class Sketch:
         if not x.size:
             return self
         check_ratios(x)
-        units = _as_units(cost, x)
-        self._check_alike(int(seed), units is not None)
+        units, seed = _as_units(cost, x), check_seed(seed)
+        self._check_alike(seed, units is not None)
         sample = self.repeats
         if ids is not None:
             names = as_ids(ids)
             if names.shape != x.shape:
                 raise InputError(f"log_ratio and ids must have one shape, got {x.shape} and {names.shape}")
-            sample = _Repeats.of(names, sample)
+            sample = Repeats.of(names, sample)
         rows, mass = x.size, x.size if units is None else int(units.sum())
         wanted = _within(x, Far(self.low, self.high))
         if not wanted.all():
@@ -155,9 +157,9 @@ class Sketch:
             rows=self.rows + rows,
             mass=self.mass + mass,
             bins=_bins.joined(self.bins, _bins.of_rows(x, units, self.bins.level)),
-            top=max(self.top, float(x.max(initial=-inf))),
+            top=max(self.top, float(x.max(initial=-inf))) + 0.0,  # -0 is 0, whichever came first
             dearest=self.dearest if units is None else max(self.dearest, int(units.max(initial=1))),
-            seed=int(seed),
+            seed=seed,
             costs=units is not None,
             repeats=sample,
         )
@@ -231,7 +233,7 @@ class Sketch:
         return self._expecting(_cut(self.bins, Far(), cut))
 
     def _at_size(self, n: Any, margin: float) -> "SketchCut":
-        target, possible = check_count(n, "n"), self.possible
+        target, possible, margin = check_count(n, "n"), self.possible, check_positive(margin, "margin")
         if target > possible:
             what = f"the {self.rows} rows" if not self.costs else f"rows that cost {self.mass}"
             raise InputError(f"cannot select {target} of {what}: only {possible} have r > 0")
@@ -289,7 +291,7 @@ class Sketch:
             (0.005, 200.0, True)
         """
         number = None if n is None else check_count(n, "n")
-        profile, error = self.profile(), self.width**2 / 4
+        profile, error = self.profile(), min(self.width, _WIDEST) ** 2 / 4
         plan = Plan(_row(profile, check_budget(k), number, recall, error) for k in budgets)
         plan.note = f"Of bins {self.width:g} wide: divergences are low by at most {error:.1g}, or that share of them."
         return plan
@@ -323,13 +325,21 @@ class Sketch:
                 raise KeyError("sketch")
             for name in ("top", "low", "high"):
                 data[name] = float(data[name])
-            level, *columns = data["bins"].values()
-            data["bins"] = Bins(int(level), *(np.array(column, np.int64) for column in columns))
-            if found := data.get("repeats"):
-                ids, times = (np.array(found[name], np.int64) for name in ("ids", "times"))
-                data["repeats"] = _Repeats(int(found["shift"]), ids, times)
+            level, *columns = (data["bins"][name] for name in Bins._fields)
+            data["bins"] = Bins(int(level), *(_whole(column) for column in columns))
+            if len({len(column) for column in data["bins"][1:]}) > 1:
+                raise ValueError("bins of unequal length")
+            if (found := data.get("repeats")) is not None:
+                ids, times = _whole(found["ids"]), _whole(found["times"])
+                data["repeats"] = Repeats(int(found["shift"]), ids, times)
+            for name in ("rows", "mass", "dearest"):
+                data[name] = check_count(data[name], name, least=0)
+            if data["seed"] is not None:
+                check_seed(data["seed"])
+            if not isinstance(data["costs"], bool | None) or isnan(data["top"] + data["low"] - data["high"]):
+                raise ValueError("costs, or where rows lie")
             return cls(**data)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"a saved sketch must be the JSON of Sketch.to_json, got {text!r:.60}") from error
 
 
@@ -419,7 +429,7 @@ class SketchCut:
     def judge(self, ids: Array, log_ratio: Array, *, cost: Array | None = None) -> Judged:
         """Decide on rows as `keep` does, and return what `finish` must see of them."""
         names, key = self._keys(ids, log_ratio)
-        x = np.asarray(host_view(log_ratio) if hasattr(log_ratio, "dtype") else log_ratio, np.float64)
+        x = np.asarray(host_values(log_ratio), np.float64)
         units = _as_units(cost, x)
         if (units is not None) != self.costs:
             raise InputError(f"the sketch was filled {'with' if self.costs else 'without'} costs; do so here, too")
@@ -509,7 +519,8 @@ class SketchCut:
             raise InputError("narrow takes the sketch that zoom of this cut began, filled with all rows of the pool")
         cut = _cut(sketch.bins, self.around, self)
         if -inf < self.sure < self.never < inf:
-            return replace(cut, undecided=int(self.undecided * (cut.never - cut.sure) / (self.never - self.sure)))
+            part, whole = (side.never / 2 - side.sure / 2 for side in (cut, self))  # halves: the whole may overflow
+            return replace(cut, undecided=int(self.undecided * min(part / whole, 1.0)))
         return cut
 
     def to_json(self) -> str:
@@ -533,11 +544,19 @@ class SketchCut:
             for name in ("at", "around"):
                 low, high, above, below = data[name]
                 data[name] = Far(float(low), float(high), int(above), float(below))
-            facts: dict[str, Any] = {
-                name: float(value) if isinstance(value, str) else value for name, value in data.items()
-            }
-            return cls(**facts)
-        except (ValueError, TypeError, KeyError) as error:
+            for name in ("rows", "mass", "possible", "crossing", "undecided"):
+                data[name] = check_count(data[name], name, least=0)
+            for name in ("top", "target", "floor", "chance", "log_c_low", "log_c_high", "sure", "never"):
+                data[name] = float(data[name])
+                if isnan(data[name]):
+                    raise ValueError(name)
+            for name in ("level", "spare", "last"):
+                data[name] = None if name == "last" and data[name] is None else index(data[name])
+            if not isinstance(data["costs"], bool):
+                raise TypeError("costs")
+            check_seed(data["seed"])
+            return cls(**data)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise InputError(f"a saved cut must be the JSON of SketchCut.to_json, got {text!r:.60}") from error
 
 
@@ -553,7 +572,7 @@ def seed_for(score: str, seed: int = 0) -> int:
     """
     if not isinstance(score, str):
         raise InputTypeError(f"score must be the name of a score, got {type(score).__name__}")
-    return int.from_bytes(blake2b(f"{int(seed)}\0{score}".encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(f"{check_seed(seed)}\0{score}".encode(), digest_size=8).digest(), "little")
 
 
 def _within(x: Floats, far: Far) -> Floats:
@@ -633,79 +652,10 @@ def _merged(a: Sketch, b: Sketch) -> Sketch:
     )
 
 
-class _Repeats(NamedTuple):
-    """The ids whose hash begins with `shift` zero bits, with how often each came; at most `_MOST_IDS`."""
-
-    shift: int
-    ids: Ints
-    times: Ints
-
-    @classmethod
-    def of(cls, ids: Ints, before: "_Repeats | None") -> "_Repeats":
-        hashed = _hash(ids)
-        least = 0 if before is None else before.shift
-        # About the right share at once; then exactly: the smallest shift at which they are few enough.
-        shift = max(least, frexp(max(len(ids) / _MOST_IDS, 1.0))[1] - 1)
-        found = cls._at(ids, hashed, shift)
-        while shift > least and len(found.ids) <= _MOST_IDS:
-            shift -= 1
-            wider = cls._at(ids, hashed, shift)
-            if len(wider.ids) > _MOST_IDS:
-                break
-            found = wider
-        found = found._fitted()
-        return found if before is None else before.merge(found)
-
-    @classmethod
-    def _at(cls, ids: Ints, hashed: Ints, shift: int) -> "_Repeats":
-        here = ids if shift == 0 else ids[hashed >> np.uint64(64 - shift) == 0]
-        return cls(shift, *np.unique(here, return_counts=True))
-
-    def merge(self, other: "_Repeats | None") -> "_Repeats":
-        if other is None:
-            return self
-        shift = max(self.shift, other.shift)
-        a, b = (part._up_to(shift) for part in (self, other))
-        ids, at = np.unique(np.concatenate([a.ids, b.ids]), return_inverse=True)
-        times = np.bincount(at, np.concatenate([a.times, b.times]), len(ids)).astype(np.int64)
-        return _Repeats(shift, ids, times)._fitted()
-
-    def _up_to(self, shift: int) -> "_Repeats":
-        if shift == self.shift:
-            return self
-        here = _hash(self.ids) >> np.uint64(64 - shift) == 0
-        return _Repeats(shift, self.ids[here], self.times[here])
-
-    def _fitted(self) -> "_Repeats":
-        found = self
-        while len(found.ids) > _MOST_IDS:
-            found = found._up_to(found.shift + 1)
-        return found
-
-    @property
-    def share(self) -> float:
-        rows = int(self.times.sum())
-        return 1 - len(self.ids) / rows if rows else 0.0
-
-    @property
-    def together(self) -> float:
-        """How many rows, in the mean over rows, have the id of a row."""
-        rows = float(self.times.sum())
-        return float(np.sum(self.times.astype(np.float64) ** 2)) / rows if rows else 1.0
-
-
-def _hash(ids: Ints) -> Ints:
-    """Scramble ids, for nothing but to choose a share of them; their uniforms must not decide that."""
-    word = ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    word ^= word >> np.uint64(32)
-    word *= np.uint64(0xD6E8FEB86659FD93)
-    return word
-
-
 def _as_units(cost: Any, x: Floats) -> Ints | None:
     if cost is None:
         return None
-    given = np.asarray(host_view(cost) if hasattr(cost, "dtype") else cost)
+    given = np.asarray(host_values(cost))
     if given.shape != x.shape:
         raise InputError(f"cost must have the shape of log_ratio {x.shape}, got {given.shape}")
     if given.dtype.kind not in "iuf" or not np.all((given >= 0) & (given < 2**32) & (given == np.floor(given))):
@@ -722,10 +672,19 @@ def _row(profile: Profile, budget: float, n: int | None, recall: float, error: f
             value = profile.precision_at(recall, budget)
         else:
             value = profile.divergence(key, budget)
-        off = error * max(1.0, abs(value))
-        row |= {key: value, f"{key}_low": max(value - off, 0.0), f"{key}_high": value + off}
+        off = error * max(1.0, abs(value)) if value < inf else 0.0
+        most = 1.0 if key in ("rate", "tv", "ess", "precision") else inf
+        row |= {key: value, f"{key}_low": max(value - off, 0.0), f"{key}_high": max(min(value + off, most), value)}
     row |= {"proposals": None if n is None else n / row["rate"], "unreliable": "", "error": error}
     return row
+
+
+def _whole(column: Any) -> Ints:
+    """Return a column of whole numbers as JSON has it, or raise."""
+    found = np.array(column, np.int64)
+    if found.ndim != 1 or not all(type(cell) is int for cell in column):
+        raise TypeError("a column of whole numbers")
+    return found
 
 
 def _finite(value: Any) -> Any:

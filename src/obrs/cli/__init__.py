@@ -1,4 +1,4 @@
-"""The command line, one module per command; importing a module registers its command, in this order."""
+"""The command line, one module per command; importing a module registers its command."""
 
 from . import data, doctor, evaluate, plan, plot, report, reproduce, select, train
 from .app import app, main

@@ -1,7 +1,8 @@
 """The app that commands register with, and `main`, which turns every error into one line.
 
-A command is a function under `@app.command()` in its own module, which `cli/__init__.py` imports; the first line of
-its docstring is its line in `obrs --help`. It imports what it needs itself, so that help stays fast, and raises
+A command is a function under `@app.command(cls=Command, epilog="…")` in its own module, which `cli/__init__.py`
+imports. The first line of its docstring is its line in `obrs --help`, at its place in `CONTENTS`. The lines of its
+epilog are examples, and a test runs them. It imports what it needs itself, so that help stays fast, and raises
 `ObrsError` or `OSError`.
 """
 
@@ -12,13 +13,64 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
 from ..errors import InputError, ObrsError
 
-__all__ = ["app", "complain", "main"]
+__all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+CONTENTS = {
+    "Choose a budget": ("doctor", "plan", "report"),
+    "Spend it": ("select", "train", "evaluate"),
+    "Reproduce the paper": ("reproduce", "plot", "data"),
+}
+"""The commands as `obrs --help` lists them."""
+
+
+class _Examples:
+    """Help that ends with the examples of its epilog, each on its own line so that it can be copied."""
+
+    epilog: str | None
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, without a break in any of them."""
+        with formatter.section("Examples"):
+            for line in (self.epilog or "").strip().splitlines():
+                formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
+
+
+class Command(_Examples, TyperCommand):
+    """A command with examples."""
+
+
+class Group(_Examples, TyperGroup):
+    """A command of several commands, with examples."""
+
+
+class _Contents(Group):
+    """All commands, as a table of contents."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands under their headings, all lines aligned."""
+        width = max(len(name) for names in CONTENTS.values() for name in names)
+        for heading, names in CONTENTS.items():
+            with formatter.section(heading):
+                lines = [(f"{name:{width}}", self.commands[name].get_short_help_str(formatter.width)) for name in names]
+                formatter.write_dl(lines)
+
+
+app = typer.Typer(
+    cls=_Contents,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="""
+        obrs plan scores.csv --logit --budgets 2,4,8
+        obrs select scores.csv --logit -n 250 -o kept.csv
+        obrs select --help
+    """,
+)
 
 # The ClickException beside typer's BadParameter: that of click, or of the copy of click inside later versions of typer.
 _ClickError: Any = import_module(typer.BadParameter.__module__).ClickException

@@ -13,15 +13,15 @@ from ..errors import InputError, ObrsError
 if TYPE_CHECKING:
     from ..scores import Table
 
-__all__ = ["about", "find_column", "find_kind", "is_folder", "kind_of", "log_ratios", "one_in", "said_bad", "short"]
-__all__ += ["signed_weights", "to_log_ratio"]
+__all__ = ["about", "find_column", "find_kind", "is_folder", "kind_of", "log_ratios", "number", "one_in", "said_bad"]
+__all__ += ["short", "signed_weights", "to_log_ratio"]
 
 Numbers = np.ndarray[Any, Any]
 
 Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE…",
+        metavar="FILE",
         help="A csv, tsv, jsonl, parquet, npy or npz, and - is standard input; or a folder, a glob or several files.",
     ),
 ]
@@ -164,6 +164,14 @@ def about(table: "Table | str", compute: Callable[[], Any]) -> Any:
         return compute()
     except ObrsError as error:
         raise InputError(f"{table if isinstance(table, str) else table.name}: {error}") from error
+
+
+def number(text: str, name: str) -> float:
+    """Read one of the numbers that an option takes with commas between them."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"{name} must be numbers with commas between them, got {text.strip()!r}") from error
 
 
 def short(x: float) -> str:

@@ -8,7 +8,7 @@ import typer
 from .._files import check_out
 from .._inputs import check_budget
 from ..errors import InputError, ObrsError
-from .app import app
+from .app import Command, app
 from .columns import (
     Column,
     Format,
@@ -32,7 +32,13 @@ Plot = Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the dia
 _CRITICS = ("hinge", "wgan", "lsgan")  # whose outputs are no log-ratios
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog="""
+        obrs doctor real.csv fake.csv --logit --budget 4
+        obrs doctor real.csv fake.csv --hinge --budget 4 --plot doctor.png
+    """,
+)
 def doctor(
     real: Real,
     fake: Fake,

@@ -8,14 +8,21 @@ import typer
 
 from .._files import check_folder
 from ..errors import InputError
-from .app import app, complain
+from .app import Command, app, complain
+from .columns import number
 
 __all__ = ["evaluate"]
 
 _SETS = "A .npy or .npz file, or a folder of PNG and JPEG."
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog="""
+        obrs evaluate --real real.npy --fake fake.npy --log-ratio log_ratio.npy -o out/
+        obrs evaluate --real real/ --fake fake/ --features gradients -o out/
+    """,
+)
 def evaluate(
     real: Annotated[str, typer.Option(metavar="PATH", help=f"Samples of the target, held out. {_SETS}")],
     fake: Annotated[str, typer.Option(metavar="PATH", help=f"Proposals of the model as they come. {_SETS}")],
@@ -39,15 +46,15 @@ def evaluate(
     ] = None,
     k: Annotated[int, typer.Option(min=1, help="Neighbours of precision, recall, density and coverage.")] = 5,
     size: Annotated[int | None, typer.Option(min=1, help="Fakes that recall and coverage are for.")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
 ) -> None:
     """Measure what each budget bought, with intervals."""
     from ..metrics.evaluate import evaluate as measure
     from ..metrics.images import read_array
 
     check_folder(out)
-    wanted = _numbers(budgets, "--budgets")
-    range_ = None if pixels is None else _numbers(pixels, "--pixels")
+    wanted = [number(part, "--budgets") for part in budgets.split(",")]
+    range_ = None if pixels is None else [number(part, "--pixels") for part in pixels.split(",")]
     if range_ is not None and len(range_) != 2:
         raise InputError(f"--pixels must be two numbers with a comma between them, got {pixels!r}")
     with warnings.catch_warnings(record=True) as caught:
@@ -75,10 +82,3 @@ def _rows(path: str, pixels: Any) -> Any:
     from ..metrics.evaluate import samples
 
     return samples(path, pixels)
-
-
-def _numbers(text: str, name: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise InputError(f"{name} must be numbers with commas between them, got {text!r}") from error

@@ -2,12 +2,13 @@
 
 import json
 import os
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
+from .._json import finite
+from .._tables import text_table
 from ..errors import InputError
 from .columns import Numbers, about, short
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..scores import Table
 
 __all__ = [
+    "SHOWN",
     "GroupColumns",
     "Quota",
     "Shares",
@@ -37,7 +39,7 @@ Shares = Annotated[
     str | None,
     typer.Option(metavar="SHARES", help="Of the groups among the kept: equal, a=0.7,b=0.3, or a file of real labels."),
 ]
-_SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
+SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
 _MOST = 20  # groups that are shown
 
 
@@ -128,46 +130,32 @@ def grouped_rows(
 
 def drawn_groups(rows: "GroupPlan", title: str, as_json: bool) -> str:
     """Draw a plan with groups: what each budget buys, and below it the budget of each group, marked where exact."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as Grid
-
     if as_json:
         plain = [{**row, "groups": [group._asdict() for group in row["groups"]]} for row in rows]
-        return json.dumps(_finite(plain), indent=2)
-
-    def grid(*titles: str) -> Grid:
-        drawn = Grid(*titles, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        for column in drawn.columns:
-            column.justify, column.no_wrap = "right", True
-        return drawn
+        return json.dumps(finite(plain), indent=2)
 
     has_cost = rows[0]["proposals"] is not None
-    bought = grid("budget", *_SHOWN.values(), *(["proposals"] if has_cost else []))
+    bought = []
     for row in rows:
         cost = [f"{row['proposals']:,.0f}"] if has_cost else []
-        bought.add_row(f"{row['budget']:.4g}", *(short(row[key]) for key in _SHOWN), *cost)
-    by_group = grid("group", "M", *(f"at {row['budget']:.4g}" for row in rows))
+        bought.append([f"{row['budget']:.4g}", *(short(row[key]) for key in SHOWN), *cost])
+    by_group = []
     lines = list(zip(*(row["groups"] for row in rows), strict=True))
     for line in lines[:_MOST]:
         cells = (f"{group.budget:.4g}{'*' if group.exact else ''}" if group.rate else "none" for group in line)
-        by_group.add_row(str(line[0].label), f"{line[0].max_budget:.4g}", *cells)
-    notes = ["below, for each group: M, from which on rejection is exact, and its budget"]
+        by_group.append([str(line[0].label), f"{line[0].max_budget:.4g}", *cells])
     after = []
     if any(group.exact for row in rows for group in row["groups"]):
         after.append("* exact: a smaller budget would keep the same distribution within the group")
     if len(lines) > _MOST:
         after.append(f"{len(lines) - _MOST} more groups are in --json")
-    console = Console(highlight=False)
-    with console.capture() as capture:
-        console.print(bought, *notes, by_group, *after, sep="\n")
-    return "\n".join([title, *(line.rstrip() for line in capture.get().strip("\n").splitlines())])
-
-
-def _finite(x: Any) -> Any:
-    """Replace what JSON has no number for."""
-    if isinstance(x, dict):
-        return {key: _finite(value) for key, value in x.items()}
-    if isinstance(x, list):
-        return [_finite(value) for value in x]
-    return None if isinstance(x, float) and not isfinite(x) else x
+    parts = [
+        title,
+        "",
+        text_table(["budget", *SHOWN.values(), *(["proposals"] if has_cost else [])], bought, left=0),
+        "",
+        "below, for each group: M, from which on rejection is exact, and its budget",
+        "",
+        text_table(["group", "M", *(f"at {row['budget']:.4g}" for row in rows)], by_group),
+    ]
+    return "\n".join([*parts, *(["", *after] if after else [])])

@@ -3,6 +3,8 @@
 import json
 import warnings
 from math import exp, isfinite
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import typer
 
 from .._files import check_out
 from .._inputs import check_budget
+from .._json import finite
 from .._names import unknown_name
+from .._tables import text_table
 from ..errors import InputError
-from .app import app
+from .app import Command, app
 from .columns import (
     Beta,
     Column,
@@ -32,30 +36,28 @@ from .columns import (
     is_folder,
     kind_of,
     log_ratios,
+    number,
     said_bad,
     short,
     signed_weights,
 )
-from .groups import GroupColumns, Shares, drawn_groups, grouped_rows, read_shares
+from .groups import SHOWN, GroupColumns, Shares, drawn_groups, grouped_rows, read_shares
 
 __all__ = ["plan"]
 
-_SHOWN = {
-    "rate": "rate",
-    "kl": "KL",
-    "rkl": "rev. KL",
-    "tv": "TV",
-    "js": "JS",
-    "chi2": "χ²",
-    "ess": "ESS",
-    "precision": "precision",
-}
-
-
+_SHOWN = SHOWN | {"precision": "precision"}
 _USUAL = "1.5,2,4,8"
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog="""
+        obrs plan scores.csv --logit --budgets 2,4,8
+        obrs plan scores.csv --logit --for kl=0.05
+        obrs plan scores/ --logit -n 250
+        obrs plan completions.jsonl --reward --beta 0.5 --group prompt_id
+    """,
+)
 def plan(
     files: Files,
     column: Column = None,
@@ -88,7 +90,7 @@ def plan(
 
     asked = [_goal(text) for text in goals or []]
     budgets = ("" if asked else _USUAL) if budgets is None else budgets
-    wanted = [check_budget(_number(text, "--budgets")) for text in budgets.split(",") if text or not asked]
+    wanted = [check_budget(number(text, "--budgets")) for text in budgets.split(",") if text or not asked]
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     if plot is not None:
         check_out(plot)
@@ -109,7 +111,7 @@ def plan(
         rows = about(title, lambda: sketch.plan(sorted({*wanted, *reached}), n=n, recall=recall))
         _picture(plot, profile, wanted or reached)
         if as_json:
-            typer.echo(json.dumps([{key: _finite(cell) for key, cell in row.items()} for row in rows], indent=2))
+            typer.echo(json.dumps(finite(rows), indent=2))
             return
         typer.echo(f"{title}: {sketch.rows:,} scores, {kind}")
         typer.echo(f"M = {profile.max_budget:.4g}: largest ratio / mean ratio, of these scores")
@@ -153,7 +155,7 @@ def plan(
     rows = about(table, lambda: profile.plan(sorted({*wanted, *reached}), n=n, recall=recall))
     _picture(plot, profile, wanted or reached)
     if as_json:
-        typer.echo(json.dumps([{key: _finite(cell) for key, cell in row.items()} for row in rows], indent=2))
+        typer.echo(json.dumps(finite(rows), indent=2))
         return
     typer.echo(f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}")
     typer.echo(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of this sample")
@@ -240,33 +242,26 @@ def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str
 
 def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list[str]) -> str:
     """Draw the plan: intervals beside the values if the terminal is wide enough, else below them."""
-    from rich import box
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table as Grid
 
-    def grid(between: str) -> Grid:
-        drawn = Grid(*titles, box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-        for title in drawn.columns:
-            title.justify, title.no_wrap = "right", True
+    def table(between: str, gap: int) -> str:
+        cells = []
         for row in rows:
             cost = [f"{row['proposals']:,.0f}"] if has_cost else []
-            drawn.add_row(f"{row['budget']:g}", *(_cell(row, key, between) for key in _SHOWN), *cost)
-        return drawn
+            cells.append([f"{row['budget']:g}", *(_cell(row, key, between) for key in _SHOWN), *cost])
+        return text_table(titles, cells, left=0, gap=gap)
 
     has_cost = rows[0]["proposals"] is not None
     titles = ["budget", *_SHOWN.values(), *(["proposals"] if has_cost else [])]
-    console = Console(highlight=False)
-    needs = Measurement.get(console, console.options.update(max_width=1000), grid(" ")).maximum
+    drawn = [table(between, gap) for between, gap in ((" ", 2), ("\n", 2), ("\n", 1))]
+    room = get_terminal_size().columns
+    best = next((text for text in drawn if max(map(len, text.splitlines())) <= room), drawn[-1])
     notes = about_rows[:1]
     if any(row["budget"] > most for row in rows):
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
         notes.append(f"~ not to be relied on from {count:,} scores: the tail may be heavier than they show")
     notes += filter(None, about_rows[1:])
-    with console.capture() as capture:
-        console.print(grid(" " if needs <= console.width else "\n"), *notes, sep="\n")
-    return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines())
+    return "\n".join(["", best, "", *(line for note in notes for line in wrap(note, room))])
 
 
 def _cell(row: dict[str, Any], key: str, between: str) -> str:
@@ -274,14 +269,3 @@ def _cell(row: dict[str, Any], key: str, between: str) -> str:
     text = ("~" if key in row["unreliable"].split() else "") + short(value)
     half = max(row[f"{key}_high"] - value, value - row[f"{key}_low"]) if isfinite(value) else 0.0
     return text if half == 0 else f"{text}{between}±{short(half) if half >= 0.0005 else '<.001'}"
-
-
-def _finite(x: Any) -> Any:
-    return None if isinstance(x, float) and not isfinite(x) else x
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"{name} must be numbers with commas between them, got {text.strip()!r}") from error

@@ -7,12 +7,17 @@ import typer
 
 from .._files import check_out
 from ..errors import InputError
-from .app import app
+from .app import Command, app
 
 __all__ = ["plot"]
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog="""
+        obrs plot results/table-2.json -o table-2.png
+    """,
+)
 def plot(
     file: Annotated[str, typer.Argument(metavar="FILE.json", help="What `obrs reproduce` has written.")],
     out: Annotated[

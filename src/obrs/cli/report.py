@@ -11,7 +11,7 @@ import typer
 
 from .._inputs import check_budget
 from ..errors import InputError
-from .app import app
+from .app import Command, app
 from .columns import (
     Beta,
     Column,
@@ -39,7 +39,13 @@ _File = Annotated[
 _SHOW = "The column to show of each sample: texts, or paths of images, which begin at the folder of FILE."
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog="""
+        obrs report scores.csv --logit -o report.html
+        obrs report completions.jsonl --reward --beta 0.5 --show text -o report.html
+    """,
+)
 def report(
     file: _File,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")],

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError, Interrupted
-from .app import app, complain
+from .app import Command, app, complain
 from .fields import check_first, read_fields
 
 __all__ = ["reproduce"]
@@ -15,7 +15,15 @@ _NEXT = """With your own model: kept = obrs.sample(propose, log_ratio, 2500, bud
 Is its score good enough to reject with? obrs doctor real.csv fake.csv --logit --budget 2.6 tells."""
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    cls=Command,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="""
+        obrs reproduce list
+        obrs reproduce table-2 --report
+        obrs reproduce figure-1d --budget 3 --out out/
+    """,
+)
 def reproduce(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or `list` to see them all.")],

@@ -7,10 +7,10 @@ import numpy as np
 import typer
 
 from .._files import check_out
+from .._history import check_history
 from .._inputs import check_budget
-from .._stages import check_stages
 from ..errors import InputError
-from .app import app
+from .app import Command, app
 from .columns import (
     Beta,
     Column,
@@ -42,7 +42,16 @@ if TYPE_CHECKING:
 __all__ = ["select"]
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog="""
+        obrs select scores.csv --logit -n 250 -o kept.csv
+        obrs select scores.csv --logit --budget 4 --group class -o kept.csv
+        obrs select scores/ --logit --id id -n 250 -o kept/
+        obrs select completions.jsonl --reward --kl 0.5 --group prompt_id -n 4 -o kept.jsonl
+        obrs select events.csv --event-weight w -n 250 -o kept.csv
+    """,
+)
 def select(
     files: Files,
     out: Annotated[
@@ -126,8 +135,8 @@ def select(
     else:
         name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
-    stage = {"seed": seed, "score": name, "kind": kind, "beta": beta}
-    check_stages(table.stages, stage, table.name)
+    now = {"seed": seed, "score": name, "kind": kind, "beta": beta}
+    check_history(table.history, now, table.name)
     kept = scores.keep(
         table,
         values,
@@ -141,7 +150,7 @@ def select(
         ids=None if id is None else _ids(table, id, repeats),
         cost=None if cost is None else scores.column(table, cost),
     )
-    kept = replace(kept, stages=(*table.stages, stage))
+    kept = replace(kept, history=(*table.history, now))
     scores.write_table(out, kept, format if out == "-" else None)
     share = f"kept {len(kept)} of {len(table)} rows ({one_in(len(table), len(kept))})"
     if cost is not None:

@@ -7,17 +7,16 @@ from shlex import quote
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from .._files import check_folder
 from ..errors import InputError, MissingLibraryError
-from .app import app, complain
+from .app import Command, app, complain
 from .fields import check_first, read_fields
 
 __all__ = ["train"]
 
 
-class _WithFields(TyperCommand):
+class _WithFields(Command):
     """A command whose help ends with the fields of the configuration; torch is imported for it only then."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -31,9 +30,17 @@ class _WithFields(TyperCommand):
             )
         formatter.write_paragraph()
         formatter.write_text("The guide, docs/guide/training.md, says what they mean; examples/*.toml are such files.")
+        super().format_epilog(ctx, formatter)
 
 
-@app.command(cls=_WithFields, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    cls=_WithFields,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="""
+        obrs train examples/train-25-gaussians.toml --budget 2
+        obrs train runs/train-25-gaussians/config.json --resume
+    """,
+)
 def train(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file, or the config.json of a run.")],
@@ -62,8 +69,11 @@ def train(
         raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
     wanted = settings.override(settings.read_config(config), read_fields(context.args))
     folder = out or _folder_of(config)
+    if wanted.spelled_out() is not wanted and os.environ.get("RANK", "0") == "0":
+        losses = ", then ".join(stage.generator_loss for stage in wanted.stages)
+        typer.echo(f"no loss is named: {losses}, for K = {wanted.budget:g}; --generator-loss dual is plain training")
     try:
-        run = run_training(wanted, out=folder, resume=resume)
+        run = run_training(wanted, out=folder, resume=resume, say=typer.echo)
     except KeyboardInterrupt as error:
         complain(str(error) or "interrupted before the first step")
         raise
@@ -71,7 +81,7 @@ def train(
         return
     world = int(os.environ.get("WORLD_SIZE", "1"))
     last = wanted.stages[-1]
-    stages = f" in {len(wanted.stage)} stages" if wanted.stage else ""
+    stages = f" in {len(wanted.stages)} stages" if len(wanted.stages) > 1 else ""
     processes = f" in {world} processes" if world > 1 else ""
     typer.echo(f"trained {run.log[-1]['step']} steps{stages}{processes}: {folder}")
     typer.echo(f'load it:      from obrs.training import load_trained; run = load_trained("{folder}")')
@@ -81,7 +91,7 @@ def train(
         typer.echo(f"sample it:    needs a log-ratio, and {last.generator_loss} has none; train with --two-heads")
     if last.scheduled:  # more steps would have been another schedule
         return
-    steps = f"--stage.{len(wanted.stage)}.steps" if wanted.stage else "--steps"
+    steps = f"--stage.{len(wanted.stages)}.steps" if wanted.stage else "--steps"
     settings_file, place = quote(str(folder / "config.json")), quote(str(folder))
     command = "obrs" if world == 1 else f"torchrun --nproc_per_node {world} -m obrs"  # resumed by as many
     typer.echo(f"train it on:  {command} train {settings_file} --out {place} --resume {steps} {2 * last.steps}")

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .._inputs import check_budget
-from .._stages import Stages, check_stages, to_record
+from .._history import History, check_history, to_record
+from .._inputs import check_budget, check_count
 from ..draws import priority_key
 from ..errors import BracketError, InputError
 from ..profile import Plan
@@ -32,11 +32,11 @@ from .rows import (
     columns_of,
     find_sources,
     held,
+    history_of,
     holding,
     read_batches,
     row_ids,
     same_columns,
-    stages_of,
     writing,
 )
 from .runs import Run, check_free, read_manifest, running
@@ -199,6 +199,8 @@ def select(
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
+    if not (n is None or isinstance(n, Mapping)):
+        n = check_count(n, "n")
     check_free(out)
     priority_key(np.zeros(1), [0], seed=seed)  # a bad seed is better known now
     columns = () if group is None else (group,) if isinstance(group, str) else tuple(group)
@@ -210,18 +212,18 @@ def select(
     reading = Reading.checked(column, kind, beta, id=id, cost=cost, group=columns, skip_bad=skip_bad)
     sources = find_sources(where, format=format, delimiter=delimiter)
     _check_sources(sources, reading)
-    stages = _stages_before(where, sources)
-    stage = {"seed": seed, "score": column, "kind": reading.kind, "beta": beta}
-    check_stages(stages, stage, os.fspath(where) if isinstance(where, str | os.PathLike) else sources[0].path)
+    before = _selected_before(where, sources)
+    now = {"seed": seed, "score": column, "kind": reading.kind, "beta": beta}
+    check_history(before, now, os.fspath(where) if isinstance(where, str | os.PathLike) else sources[0].path)
     asked = {
         **asdict(reading), "group": list(columns), "n": n if n is None or isinstance(n, int) else dict(n),
         "budget": budget, "shares": dict(shares) if isinstance(shares, Mapping) else shares, "seed": seed,
-        "inputs": {source.name: source.size for source in sources}, "stages": [*stages, stage],
+        "inputs": {source.name: source.size for source in sources}, "stages": [*before, now],
     }  # fmt: skip
     with running(out, asked) as run:
         if (done := read_manifest(run.out)) is None:
             question = Question(sources, reading, wanted, seed, progress)
-            job = _Job(run, question, to_record(asked["stages"]), nested=stage in map(dict, stages))
+            job = _Job(run, question, to_record(asked["stages"]), nested=now in map(dict, before))
             _do(job, repeats)
             done = read_manifest(run.out)
         assert done is not None
@@ -235,7 +237,7 @@ def _check_sources(sources: list[Source], reading: Reading) -> None:
             raise InputError(f"{sources[0].path} has no column {name!r}; it has {', '.join(known)}")
 
 
-def _stages_before(where: Paths, sources: list[Source]) -> Stages:
+def _selected_before(where: Paths, sources: list[Source]) -> History:
     """Return by what the rows were selected before: from the manifest of a folder of ours, or from the files."""
     folders = {os.path.dirname(source.path) for source in sources}
     if isinstance(where, str | os.PathLike) and os.path.isdir(where):
@@ -243,11 +245,11 @@ def _stages_before(where: Paths, sources: list[Source]) -> Stages:
     found: dict[str, Mapping[str, Any]] = {}
     for folder in sorted(folders):
         manifest = read_manifest(folder or ".")
-        for stage in manifest["asked"].get("stages", []) if manifest else []:
-            found.setdefault(str(sorted(stage.items())), stage)
+        for past in manifest["asked"].get("stages", []) if manifest else []:
+            found.setdefault(str(sorted(past.items())), past)
     for source in sources if sources[0].format == "parquet" else []:
-        for stage in stages_of(source):
-            found.setdefault(str(sorted(stage.items())), stage)
+        for past in history_of(source):
+            found.setdefault(str(sorted(past.items())), past)
     return tuple(found.values())
 
 

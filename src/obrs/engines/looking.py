@@ -58,6 +58,8 @@ class Wanted:
             counts = [check_count(self.n, "n")] * len(names)
         else:
             counts = [_part(masses[name], self.budget) for name in names]
+            if not any(counts):
+                raise InputError(f"1 in {self.budget:g} of {max(masses.values(), default=0)} is none; lower the budget")
         return dict(zip(names, counts, strict=True))
 
 

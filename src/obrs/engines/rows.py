@@ -28,12 +28,12 @@ from pyarrow import parquet
 
 from .._files import replacing
 from .._formats import check_header, row_place
-from .._stages import RECORD, Stages, from_record
-from ..errors import InputError
+from .._history import RECORD, History, from_record
+from ..errors import InputError, InputTypeError
 from ..scores import Table, ids
 
 __all__ = ["Batch", "Source", "columns_of", "find_sources", "group_count", "head", "held", "holding", "pick_groups"]
-__all__ += ["read_batches", "row_count", "row_ids", "same_columns", "stages_of", "writing"]
+__all__ += ["history_of", "read_batches", "row_count", "row_ids", "same_columns", "writing"]
 
 Numbers = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -120,7 +120,10 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
         if not known:
             raise InputError(f"{text} has no files of rows; their extensions are {', '.join(_FORMATS)}, or .gz, .zst")
     else:
-        paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
+        try:
+            paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
+        except TypeError as error:
+            raise InputTypeError(f"files must be a folder, a glob or a list of paths, got {where!r:.60}") from error
         found = [path for part in paths for path in (sorted(glob.glob(part)) if glob.has_magic(part) else [part])]
         if not found:
             raise InputError(f"no file matches {text if text is not None else 'an empty list'}")
@@ -535,7 +538,7 @@ def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iter
     Args:
         path: The file; its folder is made if it is not there.
         source: Where the rows come from: the file gets its schema or header, its codec and its encodings.
-        record: What to remember about the rows, see `_stages`; a Parquet file carries it in its metadata.
+        record: What to remember about the rows, see `_history`; a Parquet file carries it in its metadata.
 
     Yields:
         A function that takes a table as `Batch.take` returns it.
@@ -614,7 +617,7 @@ def _text_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], Non
         stream.close()
 
 
-def stages_of(source: Source) -> Stages:
+def history_of(source: Source) -> History:
     """Return by what the rows of a Parquet file were selected before, as far as it says."""
     return from_record(_facts(source).record)
 

@@ -1,5 +1,6 @@
 """The door of every metric: features, masses and repeats, checked once and in one way."""
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ __all__ = [
     "as_features",
     "as_masses",
     "as_weights",
+    "both_features",
     "effective_size",
     "own_pairs",
     "points",
@@ -23,9 +25,12 @@ __all__ = [
 
 Floats = np.ndarray[Any, Any]
 
+_HEAVIEST = 1e100  # weight; a factor does not matter
+_LARGEST = 1e303  # sum of squares of a row, with room for sums of a few of them
+
 
 def as_features(x: Any, name: str) -> Array:
-    """Return features of shape `(n, dim)`, finite, in float32 or float64.
+    """Return features of shape `(n, dim)`, finite and not too large to be squared, in float32 or float64.
 
     A torch tensor stays one, where it is; anything else becomes NumPy memory, without a copy where there can be none.
 
@@ -40,11 +45,30 @@ def as_features(x: Any, name: str) -> Array:
     if x.ndim != 2 or 0 in x.shape:
         raise InputError(f"{name} must have shape (n, dim) with at least one of each, got {tuple(x.shape)}")
     xp = namespace(x)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sound = bool(xp.isfinite(xp.sum(x)))  # one pass and no memory; large numbers may fail it, so look again
-    if not sound and (bad := int(xp.sum(~xp.all(xp.isfinite(x), axis=1)))):
+    low, high = float(xp.min(x)), float(xp.max(x))  # no memory, and NaN is seen in both
+    if not (isfinite(low) and isfinite(high)):
+        bad = int(xp.sum(~xp.all(xp.isfinite(x), axis=1)))
         raise InputError(f"{name} must be finite, {bad} of {len(x)} points are not; drop them first")
+    if max(-low, high) > (_LARGEST / x.shape[1]) ** 0.5:
+        how = "divide real and fake by one number"
+        raise InputError(f"{name} has values whose squares are beyond the range of its floats; {how}")
     return x
+
+
+def both_features(real: Any, fake: Any) -> tuple[Array, Array, int]:
+    """Return real and fake features, of one library, device and dimension, and the dimension.
+
+    Tensors of torch also get one dtype, the wider one: torch multiplies no others.
+
+    Example:
+        >>> both_features([[0.0, 1.0]], np.zeros((3, 2)))[2]
+        2
+    """
+    real, fake = as_features(real, "real"), as_features(fake, "fake")
+    dimension = same_dimension(real, fake)
+    if is_torch_array(real) and real.dtype != fake.dtype:
+        real, fake = real.double(), fake.double()
+    return real, fake, dimension
 
 
 def same_dimension(real: Array, fake: Array) -> int:
@@ -92,6 +116,9 @@ def as_weights(weights: Any, n: int, name: str = "weights", *, many: bool = Fals
     values = values.astype(np.float64, copy=False)
     if not (values.min() >= 0 and values.max() < np.inf and np.all(values.max(axis=-1) > 0)):
         raise InputError(f"{name} must be finite and at least 0, and not all 0")
+    largest = values.max(axis=-1, keepdims=True)
+    if not np.all((largest > 1 / _HEAVIEST) & (largest < _HEAVIEST)):  # sums and squares must stay in range
+        values = values / largest
     return values
 
 

@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_floats, host_view
-from .._inputs import check_budget, check_count, check_positive
+from .._inputs import check_budget, check_count, check_positive, check_seed
 from ..errors import InputError
 from ..profile import Profile
 from ..types import Array
-from ._inputs import as_features, as_masses, effective_size, own_pairs, same_dimension
+from ._inputs import as_masses, both_features, effective_size, own_pairs
 
 __all__ = ["PRCurve", "classifier_curve", "prd_curve", "profile_curve"]
 
 Floats = np.ndarray[Any, Any]
+
+_LARGEST = 1e15  # squares of more leave the range of float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +106,15 @@ def prd_curve(
     from sklearn.cluster import MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
-    same_dimension(real, fake)
+    real, fake, _ = both_features(real, fake)
     mass = as_masses(weights, counts, len(fake))
-    clusters, runs = check_count(clusters, "clusters"), check_count(runs, "runs")
+    clusters, runs, seed = check_count(clusters, "clusters"), check_count(runs, "runs"), check_seed(seed)
     n = len(real)
     if clusters > n + len(fake):
         raise InputError(f"clusters must be at most {n + len(fake)}, the number of samples, got {clusters}")
     both = np.concatenate([np.asarray(host_view(real)), np.asarray(host_view(fake))])
+    if both.dtype != np.float64 and max(-both.min(), both.max()) > _LARGEST:
+        both = both.astype(np.float64)
     share = np.concatenate([np.full(n, 1 / n), mass])
     found = []
     for run in range(runs):

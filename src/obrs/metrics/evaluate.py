@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
-from .._inputs import check_confidence, check_count
+from .._arrays import host_values
+from .._inputs import check_confidence, check_count, check_seed
 from .._names import lookup
 from ..errors import InputError
-from ._inputs import as_features, same_dimension
+from ._inputs import both_features
 from .features import FEATURES, extract
 from .frechet_distance import frechet_curves
 from .images import ImageSet, read_array, read_images
@@ -96,13 +96,12 @@ def evaluate(
     """
     check_confidence(confidence)
     check_count(k, "k")
-    check_count(seed, "seed", 0)
+    seed = check_seed(seed)
     sets = [_source(real, "real", features, pixels), _source(fake, "fake", features, pixels)]
     _check_sizes(*sets)
     if features is not None:
         sets = [extract(images, features, progress=progress) for images in sets]
-    x, y = as_features(sets[0], "real"), as_features(sets[1], "fake")
-    dimension = same_dimension(x, y)
+    x, y, dimension = both_features(sets[0], sets[1])
     pool = _pool(fake, log_ratio, budgets, rules, groups, len(y), pixels)
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
     wanted = _size(len(x), pool, k, size)
@@ -172,7 +171,7 @@ def _pool(fake: Any, log_ratio: Any, budgets: Any, rules: Any, groups: Any, n: i
         return weightings(np.zeros(n), (1.0,), ("obrs",))
     if callable(log_ratio):
         log_ratio = log_ratio(samples(fake, pixels))
-    values = host_view(log_ratio) if hasattr(log_ratio, "dtype") else np.asarray(log_ratio)
+    values = host_values(log_ratio)
     if values is None or values.shape != (n,):
         raise InputError(f"log_ratio must have shape ({n},), one per fake, got {np.shape(log_ratio)}")
     return weightings(values, budgets, rules, groups)

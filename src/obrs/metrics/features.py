@@ -114,7 +114,10 @@ def extract(
                 part = extractor(block)
             else:
                 x = torch.as_tensor(block).float()
-                part = host_view(extractor(x / 127.5 - 1 if block.dtype == np.uint8 else x))
+                part = extractor(x / 127.5 - 1 if block.dtype == np.uint8 else x)
+                if not is_array_api_obj(part):
+                    raise InputTypeError(f"features must return an array of shape (n, k), got {type(part).__name__}")
+                part = host_view(part)
             if np.ndim(part) != 2 or len(part) != len(block):
                 raise InputError(f"features must have shape ({len(block)}, k), got {np.shape(part)}")
             parts.append(np.asarray(part, dtype=np.float32))

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view, namespace
+from .._inputs import check_seed
 from ..errors import InputError
 from ..types import Array
-from ._inputs import as_features, as_masses, effective_size, own_pairs, same_dimension
+from ._inputs import as_masses, both_features, effective_size, own_pairs
 from .moments import Factor, Moments, crossed, factor, merged, moments, reciprocals, squared_distance
 from .paired import Paired, as_slopes, pulled
 
@@ -19,6 +20,7 @@ Floats = np.ndarray[Any, Any]
 
 _ROWS = 4096  # rows at a time in a quadratic form
 _LARGEST = 1e150  # a product of two variances of more leaves the range of float64
+_LARGEST_SINGLE = 1e36  # squares of rows, which are in the precision of the rows, must stay in that of float32
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,7 @@ def frechet(
           extrapolate by a line through many sizes, of the fake side alone
         | Notes on Bias in Estimation (Quenouille, 1956), for the halves
     """
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
-    dimension = same_dimension(real, fake)
+    real, fake, dimension = both_features(real, fake)
     mass = as_masses(weights, counts, len(fake))
     own = own_pairs(mass, counts)
     equal = np.full(len(real), 1 / len(real))
@@ -130,8 +131,7 @@ def frechet_curves(
         >>> bool(beyond.value[0] < plain.value[0]), bool(beyond.standard_error[0] == plain.standard_error[0])
         (True, True)
     """
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
-    dimension = same_dimension(real, fake)
+    real, fake, dimension = both_features(real, fake)
     mass = np.atleast_2d(as_masses(weights, None, len(fake), many=True))
     moved = as_slopes(slopes, mass)
     equal = np.full(len(real), 1 / len(real))
@@ -161,19 +161,24 @@ def _parts(x: Array, mass: Floats, own: Floats, name: str, halve: bool, seed: in
     """
     if np.count_nonzero(mass) < 2 or not own.sum() < 1:
         raise InputError(f"{name} must have at least 2 rows of some weight, got {np.count_nonzero(mass)}")
+    largest = _LARGEST if x.dtype == namespace(x).float64 else _LARGEST_SINGLE
     if not halve:
-        return [_sound(moments(x, mass, own), name)]
-    quarters = [np.sort(rows) for rows in np.array_split(np.random.default_rng(seed).permutation(len(x)), 4)]
+        return [_sound(moments(x, mass, own), name, largest)]
+    rng = np.random.default_rng(check_seed(seed))
+    quarters = [np.sort(rows) for rows in np.array_split(rng.permutation(len(x)), 4)]
     if not all(mass[rows].any() for rows in quarters):
         raise InputError(f"{name} has too few rows of some weight to extrapolate, got {np.count_nonzero(mass)}")
     parts = [moments(x, mass, own, rows) for rows in quarters]
-    return [_sound(merged(parts), name), *(merged(list(pair)) for pair in combinations(parts, 2))]
+    halves = [merged(list(pair)) for pair in combinations(parts, 2)]
+    if not all(half.own < 1 - 1e-12 for half in halves):
+        raise InputError(f"{name} has too few rows of some weight to extrapolate: in one half all is on one row")
+    return [_sound(merged(parts), name, largest), *halves]
 
 
-def _sound(found: Moments, name: str) -> Moments:
+def _sound(found: Moments, name: str, largest: float) -> Moments:
     """Return moments whose products are in the range of floats, or raise."""
     xp = namespace(found.mean)
-    if not float(xp.sum(xp.linalg.diagonal(found.scatter)) + xp.sum(found.mean**2)) < _LARGEST:
+    if not float(xp.sum(xp.linalg.diagonal(found.scatter)) + xp.sum(found.mean**2)) < largest:
         how = "divide real and fake by one number"
         raise InputError(f"{name} has values whose squares are beyond the range of its floats; {how}")
     return found
@@ -203,6 +208,7 @@ def _bases(fake: Moments, root: Factor) -> tuple[Array, Array, Array]:
     return values, forth * xp.sqrt(reciprocals(roots)), back * xp.sqrt(roots)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the values are looked at
 def _influence(x: Array, mass: Floats, sides: tuple[Moments, Moments], basis: Array, values: Array) -> Floats:
     """Return how the distance moves when mass moves to each row of one side, less what the row did to that itself.
 
@@ -228,6 +234,8 @@ def _influence(x: Array, mass: Floats, sides: tuple[Moments, Moments], basis: Ar
         if inverse is not None:
             second = bent + xp.sum((squares @ inverse) * squares, axis=1) + constant
             influence[part] -= mass[part] * np.asarray(host_view(second))
+    if not np.isfinite(mass @ influence):
+        raise InputError("a row is so far from the others that its square is beyond the range of its floats; drop it")
     centred: Floats = influence - float(mass @ influence)
     return centred
 

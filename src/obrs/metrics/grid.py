@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import as_floats, host_view
 from .._inputs import check_count, check_positive, is_number
 from .._names import lookup
 from ..errors import InputError
@@ -18,6 +19,9 @@ __all__ = ["ESTIMATORS", "Cells", "HistogramDivergence", "grid_cells", "histogra
 
 Floats = np.ndarray[Any, Any]
 
+_WIDEST = 1e100  # side of a square, whose area must be a float
+_FAR = 100.0  # sigma, beyond which nothing is left of a Gaussian
+
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -26,6 +30,7 @@ class Cells:
     Args:
         masses: Mass of the target in each cell, `(cells,)`, of sum 1.
         of: Maps points `(n, dim)` to the index of their cell, `(n,)`.
+        dimension: Of the points, if it is known.
 
     Example:
         >>> halves = Cells(np.array([0.5, 0.5]), lambda x: (x[:, 0] > 0).astype(int))
@@ -35,6 +40,7 @@ class Cells:
 
     masses: Floats
     of: Callable[[Floats], Floats]
+    dimension: int | None = None
 
 
 def mode_cells(
@@ -75,7 +81,7 @@ def mode_cells(
     if apart < needed:
         raise InputError(f"modes must be {needed:g} apart, two are {apart:g}; lower n_sigma or use grid_cells")
     share = as_weights(weights, len(centres))
-    inside = -np.expm1(-(cut**2) / 2)  # mass of a disc
+    inside = -np.expm1(-(min(cut, _FAR) ** 2) / 2)  # mass of a disc
     each = np.repeat(share / share.sum() * inside / (rings * sectors), rings * sectors)
     last = len(each)
 
@@ -89,7 +95,7 @@ def mode_cells(
         sector = np.minimum((turn * sectors).astype(np.intp), sectors - 1)
         return np.where(distance <= cut, (mode * rings + ring) * sectors + sector, last)
 
-    return Cells(np.append(each, exp(-(cut**2) / 2)), of)
+    return Cells(np.append(each, exp(-(min(cut, _FAR) ** 2) / 2)), of, 2)
 
 
 def grid_cells(
@@ -110,14 +116,14 @@ def grid_cells(
         (array([0.  , 0.25]), np.float64(1.0))
     """
     cells, fine = check_count(cells, "cells"), check_count(fine, "fine")
-    if not is_number(low) or not is_number(high) or not low < high:
-        raise InputError(f"low must be a number below high, got {low!r} and {high!r}")
+    if not is_number(low) or not is_number(high) or not 0 < float(high) - float(low) < _WIDEST:
+        raise InputError(f"low must be a number below high, got {low!r:.60} and {high!r:.60}")
     step = (high - low) / (cells * fine)
     line = low + step * (np.arange(cells * fine) + 0.5)
     masses = np.empty((cells, cells))
     for row in range(cells):  # a row of cells at a time
         part = np.stack(np.meshgrid(line[row * fine : (row + 1) * fine], line, indexing="ij"), axis=-1)
-        density = np.exp(np.asarray(log_prob(part.reshape(-1, 2)), dtype=np.float64)) * step**2
+        density = np.exp(_log_densities(log_prob, part.reshape(-1, 2))) * step**2
         masses[row] = density.reshape(fine, cells, fine).sum(axis=(0, 2))
     total = float(masses.sum())
     if not 0 < total < 1 + 1e-2:
@@ -133,7 +139,17 @@ def grid_cells(
         flat_place = np.where(inside[:, None], place, 0).astype(np.intp) @ np.array([cells, 1])
         return index[np.where(inside, flat_place, -1)]
 
-    return Cells(np.append(flat[kept], max(1.0 - float(flat[kept].sum()), 0.0)), of)
+    return Cells(np.append(flat[kept], max(1.0 - float(flat[kept].sum()), 0.0)), of, 2)
+
+
+def _log_densities(log_prob: Callable[[Any], Any], x: Floats) -> Floats:
+    """Return the log-density of points, or raise if there is not one number below infinity for each."""
+    found = host_view(as_floats(log_prob(x), "log_prob"))
+    if found is None or found.shape != (len(x),):
+        raise InputError(f"log_prob must return shape ({len(x)},), got {None if found is None else found.shape}")
+    if bad := np.count_nonzero(~(found < np.inf)):
+        raise InputError(f"log_prob must return log-densities, {bad} of {len(x)} are NaN or +inf")
+    return found.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -198,6 +214,8 @@ def histogram_divergence(
     mass = as_masses(weights, counts, len(x))
     size = effective_size(own_pairs(mass, counts))
     where = None if weights is None and counts is None else size * mass
+    if cells.dimension is not None and x.shape[1] != cells.dimension:
+        raise InputError(f"fake must have {cells.dimension} coordinates, as the cells have, got {x.shape[1]}")
     in_cells = np.bincount(cells.of(x), weights=where, minlength=len(cells.masses))
     return HistogramDivergence(estimate(cells.masses, in_cells), size, len(cells.masses))
 

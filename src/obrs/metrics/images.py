@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
+from .._arrays import host_values
 from ..errors import InputError, InputTypeError, MissingLibraryError
 
 __all__ = ["ImageSet", "channels_first", "image_files", "read_array", "read_images"]
@@ -186,7 +186,7 @@ def _array(source: Any, pixels: tuple[float, float] | None, name: str) -> ImageS
 
 def _host(source: Any, name: str) -> Floats:
     try:
-        x = host_view(source) if hasattr(source, "dtype") else np.asarray(source)
+        x = host_values(source)
     except Exception as error:
         raise InputTypeError(f"{name} must be an array, a file or a folder, got {type(source).__name__}") from error
     if x is None:

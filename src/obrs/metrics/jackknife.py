@@ -76,6 +76,8 @@ class Jackknife:
         return self._interval(self.value[budget] - self.value[other], changes, confidence)
 
     def _interval(self, value: Any, left_out: Floats, confidence: float) -> Estimate:
+        if len(left_out) < 2:
+            raise InputError(f"an interval needs values without each of at least 2 groups, got {len(left_out)}")
         error = float(_standard_error(left_out))
         reach = student(check_confidence(confidence), len(left_out) - 1) * error
         return Estimate(float(value), float(value) - reach, float(value) + reach, error)

@@ -12,16 +12,17 @@ from .._inputs import check_positive
 from .._names import lookup
 from ..errors import InputError
 from ..types import Array
-from ._inputs import as_features, as_masses, effective_size, own_pairs, same_dimension
+from ._inputs import as_masses, both_features, effective_size, own_pairs
 from .paired import Paired, as_slopes, pulled
 
-__all__ = ["KERNELS", "Kernel", "KernelFunction", "kernel", "kernel_curve", "kernel_function"]
+__all__ = ["KERNELS", "Kernel", "KernelFunction", "beyond_range", "kernel", "kernel_curve", "kernel_function"]
 
 Floats = np.ndarray[Any, Any]
 
 _PAIRS = 1 << 22  # values of the kernel in memory at a time
 _ROWS = 256  # rows at a time at most, so that symmetry saves half
 _MEDIAN = 1000  # rows whose distances give a bandwidth
+_WIDEST = 1e100  # a bandwidth is squared
 
 
 def _polynomial(products: Array, squares: Callable[[], Array], scale: float) -> Array:
@@ -105,8 +106,7 @@ def kernel(
         | A Kernel Two-Sample Test (Gretton et al., 2012)
         | Energy Statistics: A Class of Statistics Based on Distances (Székely and Rizzo, 2013)
     """
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
-    dimension = same_dimension(real, fake)
+    real, fake, dimension = both_features(real, fake)
     mass = as_masses(weights, counts, len(fake))
     own = own_pairs(mass, counts)
     function = kernel_function(kernel, real, bandwidth)
@@ -148,8 +148,7 @@ def kernel_curve(
     References:
         | A Class of Statistics with Asymptotically Normal Distribution (Hoeffding, 1948)
     """
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
-    dimension = same_dimension(real, fake)
+    real, fake, dimension = both_features(real, fake)
     mass = np.atleast_2d(as_masses(weights, None, len(fake), many=True))
     moved = as_slopes(slopes, mass)
     found = _distances(real, fake, mass, mass**2, kernel_function(kernel, real, bandwidth))
@@ -186,13 +185,18 @@ def _distances(real: Array, fake: Array, mass: Floats, own: Floats, function: "K
     fake_rows = (among_fake - share * own_fake) / pairs
     of_pairs = (mass * fake_rows).sum(axis=1, keepdims=True)
     value = of_pairs[:, 0] + real_rows.mean() - 2 * mass @ to_real
-    if not np.isfinite(value).all():
-        raise InputError("the kernel of real and fake is beyond the range of floats; divide both by one number")
     # mass on a row also takes pairs away, those with itself: without that, a kernel far from 0 tells heavy rows apart
     of_fake, of_real = 2 * (fake_rows + share * of_pairs / pairs - to_real), 2 * (real_rows - to_fake)
     of_fake -= (mass * of_fake).sum(axis=1, keepdims=True)
     of_real -= of_real.mean(axis=1, keepdims=True)
+    if not (np.isfinite(value).all() and np.isfinite(np.sum(of_real**2) + np.sum(of_fake**2))):
+        raise beyond_range()
     return _Found(value, of_real, of_fake)
+
+
+def beyond_range() -> InputError:
+    """Return the error for kernels that are no finite numbers."""
+    return InputError("the kernel of real and fake is beyond the range of floats; divide both by one number")
 
 
 def _means(x: Array, mass: Floats, function: "KernelFunction") -> tuple[Floats, Floats]:
@@ -251,6 +255,7 @@ class KernelFunction:
             start = part.stop
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the values are looked at
 def kernel_function(name: str, rows: Array, bandwidth: Any) -> KernelFunction:
     """Return a kernel whose scale is the bandwidth, or else read from rows.
 
@@ -262,6 +267,8 @@ def kernel_function(name: str, rows: Array, bandwidth: Any) -> KernelFunction:
     centre = None if name == "polynomial" else namespace(rows).mean(rows, axis=0)
     if bandwidth is not None:
         scale = check_positive(bandwidth, "bandwidth")
+        if not 1 / _WIDEST <= scale <= _WIDEST:
+            raise InputError(f"bandwidth must be from {1 / _WIDEST:g} to {_WIDEST:g}, got {scale:g}")
     elif name == "rbf":
         scale = _median_distance(rows)
     else:

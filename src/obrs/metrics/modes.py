@@ -101,7 +101,8 @@ def mode_scores(
     x, centres = points(fake, "fake"), points(modes, "modes")
     if x.shape[1] != centres.shape[1]:
         raise InputError(f"fake and modes must have as many coordinates each, got {x.shape[1]} and {centres.shape[1]}")
-    radius = check_positive(n_sigma, "n_sigma") * widths(sigma, len(centres))
+    with np.errstate(over="ignore"):  # then every sample is near
+        radius = check_positive(n_sigma, "n_sigma") * widths(sigma, len(centres))
     size = effective_size(own_pairs(as_masses(weights, counts, len(x)), counts))
     w = as_weights(weights, len(x)) if counts is None else as_counts(counts, len(x)).astype(np.float64)
     own = w * w if counts is None else w  # the mass of the pairs of each sample with itself

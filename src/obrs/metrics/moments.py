@@ -90,7 +90,7 @@ def moments(x: Array, mass: Floats, own: Floats, rows: Floats | None = None) -> 
     gap = mean - xp.astype(centre, wide)  # the mean was rounded to the precision of the products
     scatter -= gap[:, None] * gap[None, :]
     share = own if rows is None else own[rows]
-    return Moments(total, mean, scatter, float(share.sum()) / total**2)
+    return Moments(total, mean, scatter, float((share / total).sum()) / total)  # the square of a small total is 0
 
 
 def merged(parts: list[Moments]) -> Moments:
@@ -108,7 +108,7 @@ def merged(parts: list[Moments]) -> Moments:
     for p in parts:
         gap = p.mean - mean
         scatter = scatter + (p.mass / total) * (p.scatter + gap[:, None] * gap[None, :])
-    return Moments(total, mean, scatter, sum(p.own * p.mass**2 for p in parts) / total**2)
+    return Moments(total, mean, scatter, sum(p.own * (p.mass / total) ** 2 for p in parts))
 
 
 @dataclass(frozen=True, eq=False)

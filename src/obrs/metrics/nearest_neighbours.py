@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count
+from .._inputs import check_count, check_seed
 from ..errors import InputError
 from ..selection import select
 from ..types import Array
 from ._cross import Crossing, cross
 from ._distances import TILE, Near, Points, near_points
-from ._inputs import as_counts, as_features, as_weights, same_dimension
+from ._inputs import as_counts, as_weights, both_features
 from .jackknife import Jackknife, check_groups, group_labels
 
 __all__ = ["NeighbourCurve", "Neighbourhood", "Neighbours", "neighbours"]
@@ -181,6 +181,7 @@ class Neighbourhood:
             seed: Of the groups.
         """
         real, fake, k = _checked(real, fake, k)
+        seed = check_seed(seed)
         count = check_groups(groups, min(len(real), len(fake)), k + 1)
         share = 1.0 if size is None else min(check_count(size, "size", k + 1) / len(fake), 1.0)
         # The k-th that is drawn is the (k / share)-th or so of all; four standard deviations more are seldom exceeded.
@@ -305,7 +306,9 @@ class Neighbourhood:
         found: Floats = np.any((counts[covers.who] > 0) & (covers.distance < radius[covers.who]), axis=1)
         # Beyond the list a fake may hold the point only if its ball is large compared with its reach.
         there = np.flatnonzero(counts)
-        size = (np.square(radius[there].astype(np.float64)) + covers.error) / np.square(covers.reach[there])
+        ball, reach = np.square(radius[there].astype(np.float64)) + covers.error, np.square(covers.reach[there])
+        size = np.where(ball > 0, np.inf, 0.0)  # of copies, which reach nowhere
+        np.divide(ball, reach, out=size, where=reach > 0)
         open_ = np.flatnonzero(~found & (covers.least < size.max()))
         if len(open_):
             large = there[size > covers.least[open_].min()]
@@ -334,8 +337,8 @@ class Neighbourhood:
 
 
 def _checked(real: Any, fake: Any, k: Any) -> tuple[Array, Array, int]:
-    real, fake, k = as_features(real, "real"), as_features(fake, "fake"), check_count(k, "k")
-    same_dimension(real, fake)
+    real, fake, _ = both_features(real, fake)
+    k = check_count(k, "k")
     for name, x in (("real", real), ("fake", fake)):
         if len(x) <= k:
             raise InputError(f"{name} must have at least k + 1 = {k + 1} points, got {len(x)}; lower k")
@@ -369,7 +372,7 @@ def _reach(near: Near) -> Floats:
 
 def _mean(value: Floats, weights: Floats) -> Any:
     scaled = weights / weights.max(axis=-1, keepdims=True)
-    found = scaled @ value / scaled.sum(axis=-1)
+    found = np.clip(scaled @ value / scaled.sum(axis=-1), value.min(), value.max())  # beyond them only by rounding
     return float(found) if weights.ndim == 1 else found
 
 
@@ -396,7 +399,7 @@ def _sizes(lines: Floats, size: Any, k: int) -> list[int]:
 
 def _drawn(weights: Floats, size: int, draws: int, seed: int) -> Iterator[Ints]:
     """Draw so many fakes, again and again: who is there, as counts. All of them are drawn once."""
-    draws = check_count(draws, "draws")
+    draws, seed = check_count(draws, "draws"), check_seed(seed)
     with np.errstate(divide="ignore"):
         log_weight = np.log(weights)
     for draw in range(1 if size == len(weights) else draws):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
+from .._arrays import host_values
 from ..errors import InputError, InputTypeError
 
 __all__ = ["row_hashes", "seen_before"]
@@ -23,7 +23,10 @@ def row_hashes(x: Any) -> Ints:
         >>> bool((row_hashes(x[[2, 0]]) == row_hashes(x.astype(np.float32))[[2, 0]]).all())
         True
     """
-    values = host_view(x) if hasattr(x, "dtype") else np.asarray(x)
+    try:
+        values = host_values(x)
+    except ValueError as error:
+        raise InputTypeError(f"rows must be an array of numbers, got {type(x).__name__}") from error
     if values is None or values.dtype.kind not in "fiub":
         raise InputTypeError(f"rows must be an array of numbers, got {type(x).__name__}")
     if values.ndim < 1:
@@ -32,7 +35,8 @@ def row_hashes(x: Any) -> Ints:
     for i, row in enumerate(values):
         if values.dtype == np.uint8:  # in the steps of `obrs.data.images`, so that the bits are the same
             row = row.astype(np.float32) / np.float32(127.5) - np.float32(1)
-        content = np.ascontiguousarray(row, dtype=np.float32) + np.float32(0)  # -0 is 0
+        with np.errstate(over="ignore"):  # beyond float32 is infinite there
+            content = np.ascontiguousarray(row, dtype=np.float32) + np.float32(0)  # -0 is 0
         hashes[i] = int.from_bytes(hashlib.blake2b(content.tobytes(), digest_size=8).digest(), "little")
     return hashes
 

@@ -3,22 +3,24 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
 from .._files import replacing
-from .._html import table
+from .._json import finite
 from .._names import lookup
-from ..errors import InputError, MissingLibraryError
+from .._tables import html_table, text_table
+from ..errors import InputError
 from ..estimate import Estimate
-from ..plotting import COLOURS
+from ..looks import figure as new_figure
+from ..looks import look, styled
 
 __all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
 
 _FORMAT = 1
-_LOOKS = {"obrs": ("OBRS", COLOURS[0], "-", "o"), "drs": ("DRS", COLOURS[2], "--", "s")}
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Table:
     def _repr_html_(self) -> str:
         """Return the table for notebooks."""
         head, *rows = self._cells()
-        return table(head, rows, caption=self._about(), notes=self._notes())
+        return html_table(head, rows, caption=self._about(), notes=self._notes())
 
     def _about(self) -> str:
         named = f"{self.dimension} features" if self.features is None else f"{self.dimension} features, {self.features}"
@@ -149,20 +151,17 @@ class Table:
         return notes
 
     def __str__(self) -> str:
-        cells, lines = self._cells(), [self._about()]
-        wide = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-        for line in cells:
-            left, right = zip(line[:5], wide[:5], strict=True), zip(line[5:], wide[5:], strict=True)
-            parts = [cell.rjust(w) for cell, w in left] + [cell.ljust(w) for cell, w in right]
-            lines.append("  ".join(parts).rstrip())
-        return "\n".join([*lines, *self._notes()])
+        cells = [
+            [*line[:5], *(cell if cell.endswith("*") else f"{cell} " for cell in line[5:])] for line in self._cells()
+        ]
+        return "\n".join([self._about(), text_table(cells[0], cells[1:]), *self._notes()])
 
     def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
         """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         with replacing(home / f"{name}.json") as file:
-            file.write((json.dumps({"format": _FORMAT, **_plain_values(asdict(self))}, indent=1) + "\n").encode())
+            file.write((json.dumps({"format": _FORMAT, **finite(asdict(self))}, indent=1) + "\n").encode())
         figure = self.plot()
         with replacing(home / f"{name}.png") as file:
             figure.savefig(file, format="png", dpi=130)
@@ -176,7 +175,8 @@ class Table:
 
         Args:
             metrics: Which, and in which order; None for all but the plain Fréchet distance.
-            figure: A matplotlib figure to draw into; by default a new one, which is not shown.
+            figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this
+                library, which is not shown.
 
         Returns:
             The matplotlib figure; save it with `figure.savefig("budgets.png")`.
@@ -188,12 +188,12 @@ class Table:
             raise InputError("metrics must name at least one")
         columns = min(3, len(names))
         lines = -(-len(names) // columns)
-        if figure is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError as error:
-                raise MissingLibraryError("the figure needs matplotlib: pip install 'obrs[plot]'") from error
-            figure = Figure(figsize=(3.9 * columns, 3.2 * lines + 0.5), layout="constrained")
+        drawn = new_figure(3.9 * columns, 3.2 * lines + 0.5) if figure is None else figure
+        with styled() if figure is None else nullcontext():
+            self._draw_all(drawn, names, lines, columns)
+        return drawn
+
+    def _draw_all(self, figure: Any, names: Sequence[str], lines: int, columns: int) -> None:
         grid = figure.subplots(lines, columns, squeeze=False)
         for axes, name in zip(grid.flat, names, strict=False):
             self._draw(axes, name)
@@ -207,24 +207,24 @@ class Table:
             about += "; one constant per group"
         how = f"bands: {100 * self.confidence:g} % intervals; filled: differs from the model by its paired interval"
         figure.suptitle(f"{about}\n{how}", fontsize=9.5)
-        return figure
 
     def _draw(self, axes: Any, name: str) -> None:
         """Draw one metric."""
         model = self.rows[0]
         budgets = sorted({row.budget for row in self.rows})
-        for rule, (label, colour, style, marker) in _LOOKS.items():
+        for rule in ("obrs", "drs"):
+            mine = look(rule)
             rows = [row for row in self.rows if row.rule == rule]
             if not rows:
                 continue
             rows = [model, *rows]
             at = [row.budget for row in rows]
             values = [row[name].value for row in rows]
-            axes.plot(at, values, style, marker=marker, ms=4, color=colour, label=label)
+            axes.plot(at, values, mine.line, marker=mine.marker, ms=4, color=mine.colour, label=mine.label)
             hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not _moved(row, name)]
-            axes.plot(*zip(*hollow, strict=True), marker, ms=4, color=colour, mfc="white")
+            axes.plot(*zip(*hollow, strict=True), mine.marker, ms=4, color=mine.colour, mfc="white")
             low, high = ([getattr(row[name], end) for row in rows] for end in ("low", "high"))
-            axes.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)
+            axes.fill_between(at, low, high, color=mine.colour, alpha=0.15, lw=0)
         if len(self.rows) == 1:
             v = model[name]
             axes.errorbar([1], [v.value], [[v.value - v.low], [v.high - v.value]], fmt="o", color="0.3", label="model")
@@ -234,8 +234,8 @@ class Table:
             axes.set_xticks(budgets, [f"{k:g}" for k in budgets])
             axes.minorticks_off()
         better = METRICS[name].better
-        axes.set(title=self.title(name) + (f" ({better} is better)" if better else ""), xlabel="budget K")
-        axes.title.set_fontsize(9)
+        axes.set(xlabel="budget K", ylabel=f"{better} is better" if better else "")
+        axes.set_title(self.title(name), fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -260,15 +260,6 @@ def load_table(path: str | os.PathLike[str]) -> Table:
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: nan if value is None else value for key, value in values.items()}
-
-
-def _plain_values(x: Any) -> Any:
-    """Return values for JSON, which has no NaN and no infinity."""
-    if isinstance(x, Mapping):
-        return {key: _plain_values(value) for key, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_plain_values(value) for value in x]
-    return None if isinstance(x, float) and not isfinite(x) else x
 
 
 def _cell(row: Row, name: str) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view, like, namespace
-from .._inputs import check_confidence, check_count
+from .._inputs import check_confidence, check_count, check_seed
 from ..errors import InputError
 from ..estimate import Estimate
-from ._inputs import as_features, as_weights, same_dimension
-from .kernel_distance import kernel_curve, kernel_function
+from ..types import Array
+from ._inputs import as_features, as_weights, both_features
+from .kernel_distance import KernelFunction, beyond_range, kernel_curve, kernel_function
 
 __all__ = ["Closer", "TwoSample", "closer_test", "two_sample_test"]
 
@@ -73,14 +74,23 @@ def two_sample_test(
         | Energy Statistics: A Class of Statistics Based on Distances (Székely and Rizzo, 2013)
         | Permutation P-values Should Never Be Zero (Phipson and Smyth, 2010)
     """
-    real, fake = as_features(real, "real"), as_features(fake, "fake")
-    same_dimension(real, fake)
-    permutations = check_count(permutations, "permutations")
+    real, fake, _ = both_features(real, fake)
+    permutations, seed = check_count(permutations, "permutations"), check_seed(seed)
     rows = namespace(real).concat([real, fake])
     function = kernel_function(kernel, rows, bandwidth)  # of all rows, so that it is the same for every permutation
     rng = np.random.default_rng(seed)
     signs = np.concatenate([np.full(len(real), 1 / len(real)), np.full(len(fake), -1 / len(fake))])
     lines = np.stack([signs, *(rng.permutation(signs) for _ in range(permutations))], axis=1)
+    statistics = _statistics(function, rows, lines)
+    slack = 1e-10 * float(np.abs(statistics).max())  # ties that rounding has split
+    as_large = int(np.count_nonzero(statistics[1:] >= statistics[0] - slack))
+    return TwoSample(float(statistics[0]), (1 + as_large) / (permutations + 1), len(real), len(fake), permutations)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # the values are looked at
+def _statistics(function: KernelFunction, rows: Array, lines: Floats) -> Floats:
+    """Return the sum of the kernel of all pairs, weighted by each column of lines at both ends."""
+    permutations = lines.shape[1] - 1
     statistics = np.zeros(permutations + 1)
     for part, block in function.blocks(rows):
         for start in range(0, permutations + 1, _AT_ONCE):
@@ -90,9 +100,9 @@ def two_sample_test(
             square = np.asarray(host_view(block[:, :width] @ like(np.ascontiguousarray(some[part]), block)))
             # pairs with later rows count twice, those within the slice once
             statistics[start : start + _AT_ONCE] += np.sum(some[part] * (2 * sums - square), axis=0)
-    slack = 1e-10 * float(np.abs(statistics).max())  # ties that rounding has split
-    as_large = int(np.count_nonzero(statistics[1:] >= statistics[0] - slack))
-    return TwoSample(float(statistics[0]), (1 + as_large) / (permutations + 1), len(real), len(fake), permutations)
+    if not np.isfinite(statistics).all():
+        raise beyond_range()
+    return statistics
 
 
 @dataclass(frozen=True)

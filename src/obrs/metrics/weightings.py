@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view
-from .._groups import shares_of
+from .._groups import any_labels, groups_of, shares_of
 from .._inputs import as_log_ratio, check_budget, check_ratios
 from .._names import lookup
 from ..acceptance import DRS, Budgeted, Grouped
@@ -164,9 +164,11 @@ def weightings(
     if not rules or len(set(rules)) < len(rules):
         raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}, each once, got {list(rules)}")
     keys = (("model", 1.0), *((rule, k) for rule in rules for k in sorted(wanted) if k > 1))
-    labels = None if groups is None else np.asarray(host_view(groups) if hasattr(groups, "dtype") else groups)
+    labels = None if groups is None else any_labels(groups)
     if labels is not None and labels.shape != values.shape:
         raise InputError(f"groups must have shape {values.shape}, one label per fake, got {labels.shape}")
+    if labels is not None:
+        groups_of(labels, values.shape)  # refuses what cannot be sorted
     kept = None
     if shares is not None:
         if labels is None:

@@ -15,7 +15,7 @@ import numpy as np
 from ..budget import Cut
 from ..divergences import FDivergence, divergence
 from ..profile import Profile
-from .evidence import ERRORS, TOLERATED, Estimate, Floats, Pair, reliability
+from .evidence import ERRORS, TOLERATED, Floats, Interval, Pair, reliability
 
 __all__ = ["LEFT", "AtBudget", "Left", "binned_log_ratio", "kept_profile", "lower_bound", "removed_terms"]
 
@@ -37,8 +37,8 @@ class Left(NamedTuple):
         unreliable: Whether the tail of the ratios is too heavy for the promise and its interval.
     """
 
-    promised: Estimate | None
-    at_least: Estimate
+    promised: Interval | None
+    at_least: Interval
     unreliable: bool = False
 
 
@@ -65,15 +65,15 @@ class AtBudget:
     """
 
     log_c: float
-    rate: Estimate
+    rate: Interval
     sure_real: float
     sure_fake: float
-    ess: Estimate
+    ess: Interval
     error: float
     off: bool
     misjudged: float
-    removed: Estimate
-    removed_repaired: Estimate | None
+    removed: Interval
+    removed_repaired: Interval | None
     left: dict[str, Left]
     harmless: bool
 
@@ -117,21 +117,21 @@ class AtBudget:
         promises = row if repair is None else kept_profile(sample[1], log_c, reference[1]).plan([1.0])[0]
         left = {}
         for key in LEFT:
-            promised = _estimate(promises, key)
+            promised = _interval(promises, key)
             least = lower_bound(key, sample, log_c, binned)
             unreliable = key in promises["unreliable"].split()
             left[key] = Left(None if least.low > promised.high else promised, least, unreliable)
         return cls(
             log_c=log_c,
-            rate=_estimate(row, "rate"),
+            rate=_interval(row, "rate"),
             sure_real=float(np.mean(raw[0] >= -log_c)),
             sure_fake=float(np.mean(raw[1] >= -log_c)),
-            ess=_estimate(row, "ess"),
+            ess=_interval(row, "ess"),
             error=nan if curve is None else curve.error_of_log_ratio,
             off=curve is not None and curve.off,
             misjudged=misjudged,
-            removed=Estimate.of(*_difference(before)),
-            removed_repaired=None if after is None else Estimate.of(*_difference(after)),
+            removed=Interval.of(*_difference(before)),
+            removed_repaired=None if after is None else Interval.of(*_difference(after)),
             left=left,
             harmless=harmless,
         )
@@ -224,7 +224,7 @@ def _cuts(real: Floats, fake: Floats) -> Floats:
     return np.asarray(cuts)
 
 
-def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Estimate:
+def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Interval:
     """Return a lower bound of a divergence between target and kept samples, with the interval of the bound.
 
     Args:
@@ -243,8 +243,8 @@ def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Estim
     return _bounded(*_difference(_terms(divergence(key), scores, log_c, calibrated)))
 
 
-def _estimate(row: dict[str, Any], key: str) -> Estimate:
-    return Estimate(row[key], row[f"{key}_low"], row[f"{key}_high"])
+def _interval(row: dict[str, Any], key: str) -> Interval:
+    return Interval(row[key], row[f"{key}_low"], row[f"{key}_high"])
 
 
 def _log_kept(log_ratio: Floats, log_c: float) -> Floats:
@@ -289,5 +289,5 @@ def _difference(terms: Pair) -> tuple[float, float]:
     return value, sqrt(sum(float(np.var(x)) / len(x) for x in terms))
 
 
-def _bounded(value: float, error: float) -> Estimate:
-    return Estimate(*(max(x, 0.0) for x in Estimate.of(value, error)))  # a divergence is not below 0
+def _bounded(value: float, error: float) -> Interval:
+    return Interval(*(max(x, 0.0) for x in Interval.of(value, error)))  # a divergence is not below 0

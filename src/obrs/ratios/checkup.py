@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..metrics.rows import row_hashes
 from ..sampling.proposals import Batch, leaves, length, map_leaves, propose_batch, score_batch, warn_of_train_mode
 from .doctor import Diagnosis, diagnose
-from .evidence import ERRORS, Estimate, Floats, area_under_curve
+from .evidence import ERRORS, Floats, Interval, area_under_curve
 from .task import FIT_IDS
 
 __all__ = ["ModelDiagnosis", "diagnose_model"]
@@ -44,7 +44,7 @@ class ModelDiagnosis:
 
     held_out: Diagnosis
     trained_on: Diagnosis
-    memory: Estimate
+    memory: Interval
     memorised: bool
     shared: int
 

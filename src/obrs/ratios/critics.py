@@ -360,14 +360,13 @@ def _said_of(critic: Callable[..., Any], batch: Any) -> Any:
     return critic(x, label) if label is not None and takes_label(critic) else critic(x)
 
 
-def at_time(discriminator: Callable[[Any, Any], Array], t: float) -> LogRatio:
-    """Turn a time-conditioned discriminator of a diffusion model into a `log_ratio(x)` at one time.
+def at_time(critic: Callable[[Any, Any], Array], t: float) -> LogRatio:
+    """Turn a time-conditioned critic of a diffusion model into a `log_ratio(x)` at one time.
 
     For final images t is the smallest time that it was trained on. Its output is read as a logit and is not clipped.
 
     Args:
-        discriminator: Called as `discriminator(x, times)`. `times` has one time per sample, with the device and dtype
-            of x.
+        critic: Called as `critic(x, times)`. `times` has one time per sample, with the device and dtype of x.
         t: The time.
 
     Example:
@@ -378,14 +377,14 @@ def at_time(discriminator: Callable[[Any, Any], Array], t: float) -> LogRatio:
     References:
         | Refining Generative Process with Discriminator Guidance in Score-based Diffusion Models (Kim et al., 2023)
     """
-    if not callable(discriminator):
-        raise InputTypeError(f"discriminator must be a callable of (x, times), got {type(discriminator).__name__}")
+    if not callable(critic):
+        raise InputTypeError(f"critic must be a callable of (x, times), got {type(critic).__name__}")
     if not is_number(t) or not isfinite(t):
         raise InputError(f"t must be one finite time, got {t!r:.60}")
 
     def log_ratio(x: Array) -> Array:
         times = like(np.full(x.shape[0], float(t)), x)
-        return from_logit(_one_per_sample(discriminator(x, times)))
+        return from_logit(_one_per_sample(critic(x, times)))
 
     return log_ratio
 

@@ -33,9 +33,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._html import paragraph, table
 from .._inputs import check_budget
+from .._json import finite
 from .._names import lookup
+from .._tables import html_table, paragraph
 from ..bounds import room
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..profile import Profile
@@ -46,9 +47,9 @@ from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS
 from .evidence import (
     ERRORS,
     TOLERATED,
-    Estimate,
     Evidence,
     Floats,
+    Interval,
     Mean,
     Pair,
     Reliability,
@@ -152,12 +153,12 @@ class Diagnosis:
     mean_inverse: Mean
     mean_repaired: Mean
     reliability: Reliability
-    auc: Estimate
-    log_loss: Estimate
+    auc: Interval
+    log_loss: Interval
     max_budget: float
     max_growth: float
     ess: float
-    missing_support: Estimate | None
+    missing_support: Interval | None
     above_all_fakes: float
     at_budget: AtBudget
     calibration: Any
@@ -175,7 +176,7 @@ class Diagnosis:
         bins = ("claimed", "observed", "error", "real", "fake")
         curve = {key: getattr(self.reliability, key).tolist() for key in bins}
         content = {**summary, "health": self.health._asdict(), "rows": self.rows(), "curve": curve}
-        return json.dumps(_plain(content), indent=2)
+        return json.dumps(finite(content), indent=2)
 
     @property
     def _headline(self) -> str:
@@ -189,7 +190,7 @@ class Diagnosis:
             [row["name"], row["mark"], _short(row["value"]), _between(row), row["says"], row["about"]]
             for row in self.rows()
         ]
-        drawn = table(["finding", "", "value", "95 % interval", "", "about"], lines)
+        drawn = html_table(["finding", "", "value", "95 % interval", "", "about"], lines)
         first = paragraph("", strong=self._headline)
         return "\n".join([first, *(paragraph(text, strong=word) for word, text in said if text), drawn])
 
@@ -494,7 +495,7 @@ def _fold_by_fold(name: str, scores: Pair, rng: np.random.Generator) -> tuple[An
         return None
 
 
-def _reason(verdict: _Verdict, missing: Estimate | None, at: AtBudget) -> str:
+def _reason(verdict: _Verdict, missing: Interval | None, at: AtBudget) -> str:
     """Return the reason, with all that would contradict the verdict further down the page."""
     reason = verdict.reason
     if missing is not None:
@@ -614,8 +615,8 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(about: str, name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
-    estimate = value if isinstance(value, Estimate) else Estimate(value, nan, nan)
+def _row(about: str, name: str, value: float | Interval, mark: str, says: str) -> dict[str, Any]:
+    estimate = value if isinstance(value, Interval) else Interval(value, nan, nan)
     return {"about": about, "name": name, **estimate._asdict(), "mark": mark, "says": says}
 
 
@@ -641,14 +642,6 @@ def _maximum(d: Diagnosis) -> dict[str, Any]:
         return _row(_RATIO, "M", d.max_budget, "", "max r / E[r]: it exists")
     grows = f"×{d.max_growth:.2g} with 10× the fakes" if d.max_growth < 99 else "it grows with the fakes"
     return _row(_RATIO, "M", d.max_budget, "~", f"so far; {grows}")
-
-
-def _plain(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {key: _plain(value) for key, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_plain(value) for value in x]
-    return None if isinstance(x, float) and not isfinite(x) else x
 
 
 def _wrapped(title: str, text: str) -> list[str]:

@@ -28,9 +28,9 @@ from ..types import Array
 __all__ = [
     "ERRORS",
     "TOLERATED",
-    "Estimate",
     "Evidence",
     "Floats",
+    "Interval",
     "LogLoss",
     "Mean",
     "Pair",
@@ -150,7 +150,7 @@ def mean_of_means(real: Floats, fake: Floats) -> LogLoss:
     return LogLoss(float(real.mean() + fake.mean()) / 2, error)
 
 
-class Estimate(NamedTuple):
+class Interval(NamedTuple):
     """A number and its 95 % interval."""
 
     value: float
@@ -158,7 +158,7 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, value: float, error: float) -> "Estimate":
+    def of(cls, value: float, error: float) -> "Interval":
         """Return the 95 % interval of a nearly normal estimate with this standard error."""
         return cls(value, value - 1.96 * error, value + 1.96 * error)
 
@@ -174,7 +174,7 @@ class Mean:
         trusted: Whether a mean below 1 can be believed: the variance exists, and more than a few samples decide it.
     """
 
-    estimate: Estimate
+    estimate: Interval
     z: float
     tail_index: float
     trusted: bool
@@ -190,7 +190,7 @@ def mean_of_exp(log_values: Floats) -> Mean:
     """
     top = float(np.max(log_values))
     if not isfinite(top):
-        return Mean(Estimate(exp(top), exp(top), exp(top)), top, 0.0, top < 0)
+        return Mean(Interval(exp(top), exp(top), exp(top)), top, 0.0, top < 0)
     n = len(log_values)
     scaled = np.exp(log_values - top)  # the largest is 1: nothing overflows
     mean = float(np.mean(scaled))
@@ -200,19 +200,19 @@ def mean_of_exp(log_values: Floats) -> Mean:
     excess = mean - (exp(-top) if top > -700 else inf)
     if square <= (8 * np.finfo(float).eps * mean) ** 2 / n:
         z = 0.0 if abs(excess) <= 1e-9 * mean else excess * inf
-        return Mean(_scaled(Estimate(mean, mean, mean), top), z, index, True)
+        return Mean(_scaled(Interval(mean, mean, mean), top), z, index, True)
     unit = influence / sqrt(square)
     error = Uncertainty(sqrt(square), float(np.sum(unit**3)), 1 / float(np.sum(unit**4)))
     z = min(max(excess / error.deviation, -1e6), 1e6)
     # Hall's transformation: monotone in z, and normal to the second order
     z = z + error.skewness * (2 * z**2 + 1) / 6 + error.skewness**2 * z**3 / 27
     trusted = index > 2 and error.proposals >= _RESTS_ON
-    return Mean(_scaled(Estimate(mean, *error.interval(mean)), top), z, index, trusted)
+    return Mean(_scaled(Interval(mean, *error.interval(mean)), top), z, index, trusted)
 
 
-def _scaled(estimate: Estimate, log_unit: float) -> Estimate:
+def _scaled(estimate: Interval, log_unit: float) -> Interval:
     with np.errstate(over="ignore"):
-        return Estimate(*(float(np.exp(log_unit + log(x))) if x > 0 else 0.0 for x in estimate))
+        return Interval(*(float(np.exp(log_unit + log(x))) if x > 0 else 0.0 for x in estimate))
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ def _as_normal(square: float, freedom: int) -> float:
     return (float(np.cbrt(square / freedom)) - (1 - spread)) / sqrt(spread)
 
 
-def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
+def area_under_curve(real: Floats, fake: Floats) -> tuple[Interval, float]:
     """Return the probability that a real sample scores above a fake one, ties counting half, and its z against 1/2.
 
     Args:
@@ -380,7 +380,7 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     error = sqrt(float(np.var(below)) / len(real) + float(np.var(above)) / len(fake))
     z = (area - 0.5) / error if error > 0 else (0.0 if area == 0.5 else (area - 0.5) * inf)
     low, high = area - 1.96 * error, area + 1.96 * error
-    return Estimate(area, max(low, 0.0), min(high, 1.0)), z
+    return Interval(area, max(low, 0.0), min(high, 1.0)), z
 
 
 def among_the_others(real: Floats, fake: Floats) -> int:
@@ -405,9 +405,9 @@ class Evidence:
     mean_ratio: Mean
     mean_inverse: Mean
     curve: Reliability
-    auc: Estimate
+    auc: Interval
     auc_z: float
-    log_loss: Estimate
+    log_loss: Interval
     overlap: int
 
     @classmethod
@@ -429,7 +429,7 @@ class Evidence:
             curve=curve,
             auc=area,
             auc_z=area_z,
-            log_loss=Estimate.of(*loss),
+            log_loss=Interval.of(*loss),
             overlap=among_the_others(real, fake),
         )
 
@@ -447,12 +447,12 @@ class Evidence:
         """Whether the log-ratios tell real from fake, and have a lower log-loss than chance."""
         return self.auc_z > ERRORS and log(2) - self.log_loss.value > _INFORMATION
 
-    def missing_support(self) -> Estimate | None:
+    def missing_support(self) -> Interval | None:
         """Return 1 - E_Q[r] if it is above 0 by 3 standard errors, and larger than the error of the ratio."""
         value, low, high = self.mean_ratio.estimate
         if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or 1 - value <= self.curve.error_of_log_ratio:
             return None
-        return Estimate(*(min(max(1 - x, 0.0), 1.0) for x in (value, high, low)))
+        return Interval(*(min(max(1 - x, 0.0), 1.0) for x in (value, high, low)))
 
 
 def finite_top(real: Floats, fake: Floats) -> Floats:

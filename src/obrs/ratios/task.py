@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
 
 from .._arrays import host_view
-from .._inputs import check_count, is_number
+from .._inputs import check_count, check_seed, is_number
 from ..errors import InputError, InputTypeError
 from ..fitting.batches import Shuffled
 from ..fitting.loop import Course, fit_best
@@ -255,7 +255,7 @@ def prepare(
 ) -> Task:
     """Check the arguments of `refit`, and split the samples into those to fit on and those to hold out."""
     steps, batch_size = check_count(steps, "steps"), check_count(batch_size, "batch_size")
-    seed = check_count(seed, "seed", least=0)
+    seed = check_seed(seed)
     if not is_number(held_out) or not 0 < held_out < 1:
         raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
     held_out = float(held_out)

@@ -44,6 +44,11 @@ __all__ = ["ESTIMATORS", "Run", "average", "merged"]
 Floats = np.ndarray[Any, Any]
 
 STOPS = ("kept", "proposals", "pool", "early")
+_REMEDIES = {
+    "self_normalised": "divide g by a number",
+    "unbiased": "divide g by a number, or take the scale off the weights: estimator='self_normalised'",
+    "plain": "divide g by a number",
+}
 
 
 @dataclass(frozen=True)
@@ -120,11 +125,16 @@ def average(
         )
         found = find(kept, runs)
     value = found.value.reshape(shape)[()]
+    sound = bool(np.isfinite(values).all())
+    if sound and not np.isfinite(value).all():
+        raise InputError(f"the average is beyond the range of floats; {_REMEDIES[estimator]}")
     if confidence is None:
         return value
     error = np.sqrt(found.variance).reshape(shape)[()]
     if np.isnan(error).any() and not np.isnan(value).any():
         raise InputError(f"an interval needs at least 2 kept samples that count, {len(values)} were kept; keep more")
+    if sound and not np.isfinite(error).all():
+        raise InputError(f"the error of the average is beyond the range of floats; {_REMEDIES[estimator]}")
     return Estimate.around(value, error, confidence)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._groups import any_labels
-from .._html import table
 from .._inputs import check_budget
 from .._names import lookup
+from .._tables import html_table, text_table
 from ..errors import InputError, InputTypeError
 from .model import Model
 from .proposals import no_grad, take
@@ -25,23 +25,15 @@ class Comparison(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         """Return the rows as a table for notebooks."""
-        keys = list(self[0]) if self else ["sampler"]
-        return table(keys, [[_cell(row[key]) for key in keys] for row in self])
+        return html_table(*self._cells())
 
     def __str__(self) -> str:
         """Return the rows as aligned text."""
-        if not self:
-            return "nothing was compared"
-        keys = list(self[0])
-        cells = [[_cell(row[key]) for key in keys] for row in self]
-        widths = [max(len(key), *(len(line[i]) for line in cells)) for i, key in enumerate(keys)]
-        lines = [keys, *cells]
-        return "\n".join(
-            "  ".join(
-                text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in lines
-        )
+        return text_table(*self._cells()) if self else "nothing was compared"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        keys = list(self[0]) if self else ["sampler"]
+        return keys, [[_cell(row[key]) for key in keys] for row in self]
 
 
 def compare(

@@ -139,12 +139,18 @@ def _takes_a_number(propose: Callable[[Any], Batch]) -> bool:
 
 def label_batch(groups: Callable[[Any], Any], batch: Batch) -> Any:
     """Ask for the labels of a batch."""
+    if not callable(groups):
+        raise InputTypeError(f"groups must be a function groups(batch) -> labels, got {type(groups).__name__}")
     with no_grad(), _named("groups"):
         return groups(batch)
 
 
 def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> tuple[Any, Floats]:
     """Score a batch; return the log-ratios where they live, and as NumPy float64."""
+    if not callable(log_ratio):
+        raise InputTypeError(
+            f"log_ratio must be a function log_ratio(batch) -> numbers, got {type(log_ratio).__name__}"
+        )
     with no_grad(), _named("log_ratio"):
         scores = log_ratio(batch)
     if not is_array_api_obj(scores):

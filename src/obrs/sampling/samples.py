@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
 from .._files import replacing
-from .._html import table
 from .._inputs import is_number
+from .._tables import html_table
 from ..acceptance import RULES, from_json, to_json
 from ..errors import InputError, InputTypeError
 from .averages import Run, average, merged
@@ -103,7 +102,7 @@ class Samples:
             "seconds": f"{self.seconds:.3g}",
             "next id": self.next_id,
         }
-        return table(["Samples", ""], facts.items())
+        return html_table(["Samples", ""], facts.items())
 
     @property
     def rate(self) -> float:
@@ -115,7 +114,8 @@ class Samples:
         """Effective sample size (sum w)^2 / sum w^2: as many samples without weights would be worth as much."""
         if not len(self):
             return 0.0
-        weight = np.exp(self.log_weight - np.max(self.log_weight))
+        with np.errstate(over="ignore"):  # a difference of two finite numbers may be infinite
+            weight = np.exp(self.log_weight - np.max(self.log_weight))
         return float(np.sum(weight) ** 2 / np.sum(weight**2))
 
     def __add__(self, other: "Samples") -> "Samples":
@@ -193,24 +193,31 @@ class Samples:
             path: The file.
             to: Where the samples go: "numpy", or a device of torch; None for the library they came from, on the CPU.
         """
-        try:
-            file = np.load(path)
-        except (ValueError, EOFError, BadZipFile) as error:
-            raise InputError(f"{path} was not written by Samples.save") from error
-        if not hasattr(file, "files") or "facts" not in file:
-            raise InputError(f"{path} was not written by Samples.save")
-        with file:
-            facts = json.loads(str(file["facts"]))
-            parts = [file[name] for name in sorted((k for k in file if _is_part(k)), key=lambda k: int(k[1:]))]
-            x = move(unpack(parts, facts, plain=to == "numpy"), to)
-            rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
-            rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
-            rest["runs"] = tuple(Run(**run) for run in facts.get("runs", ()))  # earlier versions did not say
-            rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
-            return cls(x, file["ids"], file["log_ratio"], file["log_weight"], **rest)
+        arrays = _read(path)
+        facts = json.loads(str(arrays["facts"]))
+        parts = [arrays[name] for name in sorted(filter(_is_part, arrays), key=lambda name: int(name[1:]))]
+        x = move(unpack(parts, facts, plain=to == "numpy"), to)
+        rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
+        rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
+        rest["runs"] = tuple(Run(**run) for run in facts.get("runs", ()))  # earlier versions did not say
+        rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
+        return cls(x, arrays["ids"], arrays["log_ratio"], arrays["log_weight"], **rest)
 
 
 _FACTS = ("proposed", "executed", "seconds", "next_id")
+
+
+def _read(path: "str | os.PathLike[str]") -> dict[str, Floats]:
+    """Return the arrays in a file that `Samples.save` wrote, or raise; the file is closed in either case."""
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                arrays = {name: found[name] for name in found}
+        except Exception as error:  # of zipfile, zlib, struct, pickle or the header: each has its own
+            raise InputError(f"{path} was not written by Samples.save") from error
+    if not {"facts", "ids", "log_ratio", "log_weight"} <= arrays.keys():
+        raise InputError(f"{path} was not written by Samples.save")
+    return arrays
 
 
 def _is_part(name: str) -> bool:

@@ -1,0 +1,193 @@
+"""Arguments by chance: arrays of any library, dtype, layout and value, and what is no array at all."""
+
+import sys
+import zlib
+from collections import Counter
+
+import numpy as np
+
+from obrs.errors import ObrsError
+
+FLOATS = ("float64", "float64", "float64", "float32", "float16", "longdouble")
+INTEGERS = ("int64", "int64", "int32", "int8", "uint8", "uint64")
+EXTREME = (0.0, -0.0, 1e-320, 5e-324, 700.0, -750.0, 5000.0, -5000.0, 1e30, -1e30, 1e308, -1e308)
+NO_NUMBERS = (np.nan, np.inf, -np.inf)
+SEEDS = (0, 1, 7, 2**63, 2**64 - 1)
+NO_SEEDS = (-1, 2**64, 1.5, "s", None, True, np.nan)
+NO_ARRAYS = (None, "text", b"bytes", {}, (), [], 3.5, True, [[1], [1, 2]], [None], range(3), np.ma.masked_array([1.0]))
+NO_COUNTS = (0, -1, 1.5, np.nan, np.inf, "3", None, True, 10**30, [2], np.array([1, 2]))
+NO_BUDGETS = (0, 0.25, -1, np.nan, np.inf, "4", None, True, [2, 3], {"a": 2}, 1e400)
+NO_SHARES = (-0.1, 1.5, np.nan, "x", None, [0.5], True)
+
+
+class Maker:
+    """What a case is made of; `Maker(room, number)` makes the same case again."""
+
+    def __init__(self, room, number):
+        self.rng = np.random.default_rng([zlib.crc32(room.encode()), number])
+        self.wild = self.rng.random() < 0.4  # arguments may be wrong
+        self.extreme = self.rng.random() < 0.35  # numbers may be of any size
+        self.made = []
+        self.told = Counter()
+
+    def chance(self, p):
+        return bool(self.rng.random() < p)
+
+    def one(self, *options):
+        return options[self.rng.integers(len(options))]
+
+    def count(self, low, high):
+        return int(self.rng.integers(low, high + 1))
+
+    def size(self, most=40):
+        """A number of rows: often one, seldom many."""
+        return self.one(1, 1, 2, 3, self.count(4, most), self.count(4, most), self.count(4, most), 4 * most)
+
+    def arg(self, good, *wrong, p=0.15):
+        """The good argument, or in a wild case perhaps a wrong one."""
+        return self.one(*wrong) if self.wild and wrong and self.chance(p) else good
+
+    def array(self, good, p=0.1):
+        """This array in any guise, or in a wild case perhaps something else."""
+        return self.one(*NO_ARRAYS, *self.spoilt(good)) if self.wild and self.chance(p) else self.guise(good)
+
+    def spoilt(self, x):
+        """The array with another shape or dtype."""
+        with np.errstate(all="ignore"):
+            return (
+                x[:0],
+                x[None],
+                x[..., None],
+                x[:-1],
+                np.append(x, x[:1]),
+                x.astype(object),
+                x.astype("complex64"),
+                x[0],
+            )
+
+    def guise(self, x):
+        """The array with the same values, read-only, strided, of another library, or as a list."""
+        kind = self.one("plain", "plain", "read-only", "reversed", "strided", "list", "torch", "jax")
+        if x.dtype.kind not in "fiub":
+            return x.tolist() if kind == "list" else x
+        if kind == "read-only":
+            x = x.copy()
+            x.flags.writeable = False
+        elif kind == "reversed":
+            x = np.ascontiguousarray(x[::-1])[::-1]
+        elif kind == "strided":
+            wide = np.empty((*x.shape, 2), x.dtype)
+            wide[..., 0], wide[..., 1] = x, x
+            x = wide[..., 0]
+        elif kind == "list" and x.size < 50:
+            return x.tolist()
+        elif kind == "torch" and "torch" in sys.modules and x.dtype not in (np.longdouble, np.uint64):
+            return sys.modules["torch"].from_numpy(x.copy())
+        elif kind == "jax" and "jax" in sys.modules and x.size < 8 and x.dtype in (np.float32, np.int32):
+            return sys.modules["jax"].numpy.asarray(x)
+        self.made.append((x, x.tobytes()))
+        return x
+
+    def floats(self, *shape, spread=2.0):
+        """Numbers about 0, in an extreme case with some of any size."""
+        x = self.rng.normal(scale=self.one(0.0, 0.1, spread, spread, 10 * spread), size=shape)
+        if self.extreme:
+            x = np.where(self.rng.random(shape) < 0.2, self.rng.choice(EXTREME, shape), x)
+        if self.chance(0.3):  # ties
+            x = np.round(x)
+        with np.errstate(all="ignore"):
+            x = x.astype(self.one(*FLOATS))
+            return np.where(np.isfinite(x), x, x.dtype.type(0)) if x.dtype.itemsize < 8 else x
+
+    def log_ratio(self, n):
+        """Log-ratios: some r = 0, and in a wild case some NaN or +inf."""
+        x = self.floats(n)
+        if self.chance(0.3):
+            x = np.where(self.rng.random(n) < self.one(0.1, 0.6), x.dtype.type(-np.inf), x)
+        if self.wild and self.chance(0.1):
+            x = np.where(self.rng.random(n) < 0.2, self.rng.choice(NO_NUMBERS, n).astype(x.dtype), x)
+        return x
+
+    def weights(self, n):
+        """Numbers of at least 0, some of them 0."""
+        with np.errstate(all="ignore"):
+            x = np.minimum(np.abs(self.floats(n)), np.float64(1e308))
+        return np.where(self.rng.random(n) < self.one(0.0, 0.3), 0, x).astype(x.dtype)
+
+    def labels(self, n):
+        """Labels of one kind, in a wild case of several."""
+        few = self.one(1, 2, 3, n)
+        code = self.rng.integers(0, few, n)
+        kind = self.one("int", "text", "negative", "float", "bool", "large")
+        if self.wild and self.chance(0.1):
+            return self.one([None] * n, [1, "a"] * n, [{}] * n, code[:-1], code[None], np.full(n, np.nan), "a" * n)
+        if kind == "text":
+            return np.array(["", "b", "é", "cat"])[code % 4]
+        if kind == "bool":
+            return code % 2 == 0
+        if kind == "large":
+            return code * 2**40
+        return code - 2 if kind == "negative" else code / 2 if kind == "float" else code
+
+    def ids(self, n):
+        """Ids: positions, or any integers, perhaps with repeats."""
+        kind = self.one("positions", "any", "any", "repeated", "one")
+        if self.wild and self.chance(0.1):
+            return self.one(np.arange(n) / 2, ["a"] * n, np.arange(n + 1), None, np.zeros((n, 1), int), [True] * n)
+        if kind == "positions":
+            return np.arange(n)
+        if kind == "any":
+            return self.rng.choice(np.array([2**62, -(2**63), 0, -1, 12345]), 1) + self.rng.permutation(n)
+        return self.rng.integers(0, max(n // 2, 1), n) if kind == "repeated" else np.zeros(n, np.int64)
+
+    def budget(self):
+        return self.arg(self.one(1, 1.0000001, 1.5, 2, 2.6, 4, 10.0, 1e6, 1e300, 1 + self.rng.random()), *NO_BUDGETS)
+
+    def seed(self):
+        return self.arg(self.one(*SEEDS, self.count(0, 99)), *NO_SEEDS, p=0.08)
+
+    def confidence(self):
+        return self.arg(self.one(0.5, 0.9, 0.95, 0.999), 0, 1, -1, np.nan, "c", [0.5], True)
+
+    def answer(self, function, *arguments, **options):
+        """Call it; return its answer, or None if it refused in one line."""
+        try:
+            found = function(*arguments, **options)
+        except ObrsError as error:
+            assert str(error), "an error without a word"
+            assert "\n" not in str(error), f"an error of several lines: {error}"
+            self.told["refused"] += 1
+            return None
+        self.told["answered"] += 1
+        return found
+
+    def check_untouched(self):
+        """Raise if a call has written into its arguments."""
+        for x, before in self.made:
+            assert x.tobytes() == before, "an argument was changed"
+
+
+def host(x):
+    """The values in float64."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu().double().numpy()
+    with np.errstate(all="ignore"):
+        return np.asarray(x, dtype=np.float64)
+
+
+def finite(*numbers):
+    """Whether all of these are finite numbers."""
+    return all(np.all(np.isfinite(host(x))) for x in numbers)
+
+
+def close(a, b, rtol=1e-9, atol=1e-12):
+    """Whether two are the same but for rounding; infinities must be the same."""
+    return np.allclose(host(a), host(b), rtol=min(rtol, 1.0), atol=atol)
+
+
+def kept_rate(log_ratio, log_c):
+    """The mean of min(c r, 1)."""
+    x = host(log_ratio)
+    with np.errstate(invalid="ignore", over="ignore"):
+        a = np.where(x > -np.inf, np.exp(np.minimum(x + log_c, 0.0)), 0.0)
+    return float(np.mean(a))

@@ -1,0 +1,358 @@
+"""A fixed part of the adversary's cases, and each fault that it has found, by name.
+
+`cd tests && python -m adversary` runs as many cases as one likes.
+"""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import obrs
+from obrs import metrics
+from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
+from obrs.sampling.averages import Run
+from obrs.sampling.samples import Samples
+from obrs.sketch import SketchCut, seed_for
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pyarrow")
+
+from adversary.making import Maker  # noqa: E402
+from adversary.rooms import ROOMS, SHARES  # noqa: E402
+from adversary.running import run_case, run_room  # noqa: E402
+
+CASES = {"evaluate": 15, "folders": 8, "report": 8, "metrics": 150, "intervals": 60}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_cases_of_a_room_are_answered_rightly_or_refused(room):
+    told, _ = run_room(room, range(CASES.get(room, 200)))
+    assert set(told) == {door.__name__ for door in ROOMS[room]}
+    assert sum(counts["answered"] for counts in told.values()) > 0  # not all may be refused
+
+
+def test_a_case_is_made_from_its_number_alone():
+    one, two, other = (Maker("groups", number).rng.random(3).tolist() for number in (7, 7, 8))
+    assert one == two != other
+    assert ROOMS.keys() == SHARES.keys()
+
+
+def test_the_adversary_sees_a_wrong_answer_a_warning_and_a_change(monkeypatch):
+    def wrong(make):
+        raise AssertionError
+
+    def warned(make):
+        warnings.warn("careless", RuntimeWarning, stacklevel=2)
+
+    def changed(make):
+        make.one = lambda *options: "plain"
+        make.guise(np.zeros(3))[0] = 1.0
+
+    for door, error in ((wrong, AssertionError), (warned, RuntimeWarning), (changed, AssertionError)):
+        monkeypatch.setitem(ROOMS, "groups", [door])
+        with pytest.raises(error):
+            run_case("groups", 0)
+
+
+# Faults that were found
+
+
+@pytest.mark.parametrize("log_ratio", [[0.0, 1e308, -1e308], [1e308, -1e308]])
+def test_log_ratios_too_far_apart_for_a_float_leave_no_nan(log_ratio):
+    profile = obrs.Profile(log_ratio)
+    for budget in (1, 1.5, 2, 1e6):
+        left = [profile.divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")]
+        assert not np.any(np.isnan([*left, profile.ess(budget)]))
+    assert profile.divergence("kl") == pytest.approx(np.log(len(log_ratio)))
+    (row,) = obrs.plan_groups(log_ratio, [2], [0] * len(log_ratio))
+    assert not np.isnan(row["kl"])
+
+
+def test_weights_that_vanish_beside_others_leave_no_nan():
+    profile = obrs.Profile([0.0, -5000.0, 700.0], [1.0, 1e308, 5e-324], sign=[1, -1, 1])
+    assert -1 <= profile.net <= 1
+    tiny = obrs.Profile([0.0, 5000.0], [1.0, 1e-320], sign=[1, -1])
+    assert tiny.net == pytest.approx(-1)
+
+
+def test_a_group_that_is_hardly_kept_adds_no_nan_to_a_plan():
+    log_ratio = np.array([-750.0, 0.0, 1.0, 1.0, -5000.0])
+    (row,) = obrs.plan_groups(log_ratio, [1e6], [0, 0, 1, 1, 0], shares=[1.0, 1e300])
+    assert not np.any(np.isnan([row[key] for key in ("kl", "rkl", "tv", "js", "chi2", "ess")]))
+
+
+def test_a_label_that_is_a_dict_is_refused_also_where_it_is_the_only_one():
+    with pytest.raises(InputTypeError, match="labels that can be sorted, such as integers or text, got dict"):
+        obrs.Grouped.fit([0.0], 1, [{}], shares={"a": 1})
+    with pytest.raises(InputTypeError, match="got dict"):
+        obrs.select([0.0], 1, groups=[{}])
+
+
+@pytest.mark.parametrize("n", [2**63, 10**30])
+def test_a_number_beyond_64_bits_is_refused(n):
+    for call in (
+        lambda: obrs.select(np.zeros(3), n),
+        lambda: obrs.select(np.zeros(3), {0: n}, groups=[0, 0, 0]),
+        lambda: obrs.Sketch().add([0.0]).solve(n=n),
+    ):
+        with pytest.raises(InputError, match=r"below 2\*\*63|a whole number"):
+            call()
+
+
+def test_costs_without_a_finite_sum_are_refused():
+    with pytest.raises(InputError, match="larger units"):
+        obrs.select(np.zeros(3), 1, design="priority", cost=[1e308, 1e308, 1.0])
+
+
+def test_weights_of_events_may_leave_the_range_of_floats():
+    kept = obrs.unweight([1e308, -1e308, 1.0], 1)
+    assert kept.max_weight == np.inf
+    np.testing.assert_array_equal(kept.overweight, [1.0])
+
+
+def kept_with(log_weight):
+    n = len(log_weight)
+    weight = np.asarray(log_weight, dtype=np.float64)
+    return Samples(np.zeros((n, 1)), np.arange(n), np.zeros(n), weight, n, n, next_id=n, runs=(Run("proposals", n, n),))
+
+
+def test_averages_beyond_the_range_of_floats_are_refused():
+    kept = kept_with([5000.0, 0.0, 1.0])
+    assert kept.mean(lambda x: x[:, 0] + 2.0) == 2.0
+    with pytest.raises(InputError, match="self_normalised"):
+        kept.mean(lambda x: x[:, 0] + 2.0, estimator="unbiased")
+    with pytest.raises(InputError, match="error of the average"):
+        kept_with([0.0, 0.0, 0.0]).mean(lambda x: np.array([1e200, -1e200, 0.0]), confidence=0.9)
+    assert kept_with([1e308, -1e308]).ess == 1.0
+
+
+def test_a_broken_file_of_samples_is_refused_and_closed(tmp_path):
+    path = tmp_path / "kept.npz"
+    kept_with([0.0, 0.0]).save(path)
+    content = path.read_bytes()
+    assert len(Samples.load(path)) == 2
+    for broken in (b"", b"text", content[: len(content) // 2], content[:-1], b"PK\x03\x04"):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match=r"was not written by Samples\.save"):
+            Samples.load(path)
+    np.savez(path, other=np.zeros(3))
+    with pytest.raises(InputError, match=r"was not written by Samples\.save"):
+        Samples.load(path)
+
+
+def test_a_log_ratio_or_groups_that_is_no_function_is_refused():
+    def propose(ids):
+        return obrs.normals(ids, 1, seed=0)
+
+    with pytest.raises(InputTypeError, match="log_ratio must be a function"):
+        obrs.sample(propose, None, 3, budget=2)
+    with pytest.raises(InputTypeError, match="groups must be a function"):
+        obrs.sample(propose, lambda x: x[:, 0], 3, budget=2, groups=[0, 1])
+
+
+def test_an_interval_from_one_group_is_refused():
+    with pytest.raises(InputError, match="at least 2 groups"):
+        metrics.Jackknife(np.zeros(1), np.zeros((1, 1)), 9, np.array([9])).interval(0)
+
+
+POINTS = np.random.default_rng(0).normal(size=(2, 30, 2))
+
+
+def test_features_of_two_dtypes_are_compared_in_the_wider_one():
+    real, fake = torch.from_numpy(POINTS[0]).float(), torch.from_numpy(POINTS[1])
+    for metric in (metrics.kernel, metrics.frechet):
+        assert metric(real=real, fake=fake).value == pytest.approx(metric(real=real.double(), fake=fake).value)
+    assert metrics.two_sample_test(real=real, fake=fake, permutations=9).p_value >= 0.1
+
+
+def test_features_too_large_to_be_squared_are_refused():
+    real, fake = POINTS[0], 1e200 * POINTS[1]
+    for metric in (metrics.kernel, metrics.frechet, metrics.neighbours, metrics.two_sample_test, metrics.prd_curve):
+        with pytest.raises(InputError, match="fake has values whose squares are beyond"):
+            metric(real=real, fake=fake)
+    with pytest.raises(InputError, match="beyond the range"):
+        metrics.two_sample_test(real=real, fake=1e80 * POINTS[1], kernel="polynomial")
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "s", None, 2**64, True])
+def test_a_seed_that_is_none_is_refused(seed):
+    for call in (
+        lambda: metrics.two_sample_test(real=POINTS[0], fake=POINTS[1], seed=seed),
+        lambda: metrics.prd_curve(real=POINTS[0], fake=POINTS[1], seed=seed),
+        lambda: metrics.frechet(real=POINTS[0], fake=POINTS[1], extrapolate=True, seed=seed),
+        lambda: obrs.Sketch().add([0.0], seed=seed),
+        lambda: seed_for("score", seed),
+    ):
+        with pytest.raises(InputError, match="seed must be a whole number"):
+            call()
+
+
+def test_copies_of_a_point_are_recalled_as_counts_are():
+    real, fake = np.zeros((4, 1)), np.zeros((5, 1))
+    found = metrics.neighbours(real=real, fake=fake, k=1, counts=[2, 1, 0, 1, 1])
+    assert (found.precision, found.recall) == (0.0, 0.0)  # balls without a radius hold nothing
+
+
+def test_metrics_do_not_depend_on_the_scale_of_weights():
+    weights = np.linspace(1, 2, 30)
+    modes = {"modes": [[0.0, 0.0], [3.0, 3.0]], "fake": POINTS[1], "sigma": 1.0}
+    plain, heavy = (metrics.mode_scores(**modes, weights=s * weights) for s in (1.0, 1e307))
+    assert heavy.precision == pytest.approx(plain.precision)
+    assert heavy.within_mode_std == pytest.approx(plain.within_mode_std)
+    scores = [metrics.inception_score(POINTS[1], s * weights, splits=1).value for s in (1.0, 1e307)]
+    assert scores[0] == pytest.approx(scores[1])
+
+
+def test_a_half_that_rests_on_one_row_is_not_extrapolated():
+    weights = np.full(30, 1e-200)
+    weights[:2] = 1.0
+    with pytest.raises(InputError, match="too few rows of some weight to extrapolate"):
+        metrics.frechet_curve(real=POINTS[0], fake=POINTS[1], weights=weights[None])
+
+
+@pytest.mark.parametrize("bandwidth", [1e-300, 1e300])
+def test_a_bandwidth_whose_square_is_no_float_is_refused(bandwidth):
+    with pytest.raises(InputError, match="bandwidth must be from"):
+        metrics.kernel(real=POINTS[0], fake=POINTS[1], kernel="rbf", bandwidth=bandwidth)
+
+
+def test_cells_of_another_dimension_and_densities_that_are_none_are_refused():
+    cells = metrics.mode_cells([[0.0, 0.0], [9.0, 0.0]], sigma=1.0)
+    with pytest.raises(InputError, match="fake must have 2 coordinates"):
+        metrics.histogram_divergence(cells=cells, fake=np.zeros((5, 3)))
+    for density, match in ((lambda x: x, "must return shape"), (lambda x: np.nan * x[:, 0], "NaN")):
+        with pytest.raises(InputError, match=match):
+            metrics.grid_cells(density, low=-1, high=1, cells=2, fine=2)
+    with pytest.raises(InputError, match="low must be a number below high"):
+        metrics.grid_cells(lambda x: x[:, 0], low=-1e308, high=1e308)
+
+
+def test_a_mean_over_rows_stays_between_the_least_and_the_largest():
+    weights = np.random.default_rng(0).random(90)
+    around = metrics.Neighbourhood.of(real=np.arange(5.0)[:, None], fake=np.ones((90, 1)), k=2)
+    for shift in range(90):
+        assert around.precision(np.roll(weights, shift) ** (shift % 7 + 1)) == 1.0
+
+
+def test_labels_of_an_evaluation_that_cannot_be_sorted_are_refused():
+    with pytest.raises(InputTypeError, match="labels of one kind"):
+        obrs.evaluate(real=POINTS[0], fake=POINTS[1], log_ratio=np.zeros(30), groups=[None] * 30)
+
+
+def test_rows_and_features_that_are_no_arrays_are_refused():
+    with pytest.raises(InputTypeError, match="rows must be an array"):
+        metrics.row_hashes([[1], [1, 2]])
+    with pytest.raises(InputTypeError, match="features must return an array"):
+        metrics.extract(np.zeros((2, 8, 8), np.uint8), lambda x: "a", keep=False)
+    assert len(metrics.row_hashes(np.array([[1e300]]))) == 1
+
+
+def test_sketches_of_zeros_of_both_signs_merge_to_the_same_bits():
+    one, two = obrs.Sketch().add([-0.0]), obrs.Sketch().add([0.0])
+    assert one.merge(two).to_json() == two.merge(one).to_json()
+
+
+def test_a_sketch_of_scores_far_apart_plans_and_zooms():
+    x, ids = np.array([0.0, 1.0, 2.0, 1e308, -1e308, -np.inf]), np.arange(6)
+    sketch = obrs.Sketch().add(x, ids)
+    (row,) = sketch.plan([2])
+    assert not any(isinstance(value, float) and np.isnan(value) for value in row.values())
+    assert row["rate_high"] <= 1
+    cut = sketch.solve(n=3)
+    cut = cut.narrow(cut.zoom().add(x, ids))
+    assert np.count_nonzero(cut.finish(cut.judge(ids, x).open).keep(ids, x) == 1) == 3
+
+
+def test_a_margin_that_is_none_is_refused():
+    for margin in (0, -1, np.nan, "m"):
+        with pytest.raises(InputError, match="margin must be"):
+            obrs.Sketch().add([0.0, 1.0]).solve(n=1, margin=margin)
+
+
+@pytest.mark.parametrize("value", [None, "x", [], {}, -1, 1.5, True])
+def test_a_saved_sketch_or_cut_that_was_changed_is_refused_or_whole(value):
+    sketch = obrs.Sketch().add([0.0, 1.0], [1, 2])
+    for kind, saved in ((obrs.Sketch, sketch), (SketchCut, sketch.solve(n=1))):
+        for key in json.loads(saved.to_json()):
+            plain = json.loads(saved.to_json()) | {key: value}
+            try:
+                found = kind.from_json(json.dumps(plain))
+            except InputError:
+                continue
+            try:
+                found.solve(n=1) if kind is obrs.Sketch else found.keep([1, 2], [0.0, 1.0])
+            except ObrsError:
+                continue
+
+
+def test_a_budget_that_keeps_no_row_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores" / "a.csv").write_text("id,log_ratio\n1,0\n2,0\n")
+    with pytest.raises(InputError, match="1 in 4 of 2 is none"):
+        obrs.files.select(tmp_path / "scores", budget=4, id="id", out=tmp_path / "kept", progress=False)
+    for where in (None, 3):
+        with pytest.raises(InputTypeError, match="files must be a folder"):
+            obrs.files.select(where, 1, out=tmp_path / "kept")
+    for n in (1.5, [2], "x"):
+        with pytest.raises(InputError, match="n must be a whole number"):
+            obrs.files.select(tmp_path / "scores", n, out=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_tokens_that_are_not_in_the_vocabulary_are_refused():
+    q, p = torch.zeros(2, 2) - 1, torch.zeros(2, 5) - 2
+    for ids in (torch.full((2, 2), 9), torch.full((2, 2), -1), torch.zeros(2, 1, dtype=torch.int64)):
+        with pytest.raises(InputError, match="ids"):
+            obrs.token_rate(q, p, 0.0, ids=ids)
+    with pytest.raises(InputTypeError, match="whole numbers"):
+        obrs.token_rate(q, p, 0.0, ids=torch.zeros(2, 2))
+    with pytest.raises(RatioError, match="2 NaN"):
+        obrs.token_rate(q, torch.tensor([[np.nan, np.nan], [0.0, 0.0]]), 0.0)
+    with pytest.raises(InputTypeError, match="two tensors"):
+        obrs.token_rate(q, q, 0.0, sampled=(q[:, 0],))
+    with pytest.raises(InputError, match="at least one log-prob"):
+        obrs.token_rate(q[:, :0], q[:, :0], 0.0)
+    assert float(obrs.token_rate(q, q, 1e4).high.max()) <= 1 + 1e-6
+
+
+def test_sparse_log_probs_and_ids_that_are_text_are_refused():
+    x = torch.zeros(3, 2)
+    with pytest.raises(InputTypeError, match="dense"):
+        obrs.rollout(x.to_sparse(), x, x + 1, keep=1)
+    with pytest.raises(InputError, match="ids must be 3 whole numbers"):
+        obrs.rollout(x, x, x + 1, keep=1, ids=["a", "b", "c"])
+
+
+def test_metrics_of_a_rollout_are_numbers_where_one_sequence_is_left():
+    train, mask = torch.tensor([[0.0], [-1e30]]), torch.tensor([[False], [True]])
+    pick = obrs.rollout(train, torch.zeros(2, 1), mask, keep=1)
+    assert not any(torch.isnan(value) for value in pick.metrics.values())
+    assert float(pick.metrics["ess"]) == pytest.approx(1)
+
+
+def test_rewards_too_far_apart_for_a_float_are_tilted():
+    reward = np.array([0.0, 1e308, -1e308, 5.0])
+    for how in ({"kl": 0.5}, {"beta": 1.0}, {"beta": 1e-300}, {"beta": 1e300}):
+        pick = obrs.tilt(reward, keep=1, **how)
+        assert not any(np.isnan(value) for value in pick.metrics.values())
+    assert obrs.tilt(reward, keep=1, beta=1.0).index.tolist() == [1]
+
+
+def test_a_prompt_of_which_nothing_can_be_kept_is_refused_at_any_beta():
+    with pytest.raises(InputError, match="only 0 have r > 0"):
+        obrs.tilt([-np.inf, -np.inf, 1.0, 2.0], groups=["a", "a", "b", "b"], keep=1, beta=1.0)
+
+
+def test_a_report_of_scores_far_from_0_is_written_and_a_page_without_a_name_is_refused(tmp_path):
+    assert obrs.report(np.full(5, -1e30), out=tmp_path / "page.html").exists()
+    for out in (None, 3):
+        with pytest.raises(InputTypeError, match="a page is written to a file"):
+            obrs.report(np.zeros(5), out=out)
+    kept = kept_with([0.0, np.inf])
+    with pytest.raises(InputError, match="without a log-ratio for each"):
+        obrs.report(Samples(**{**vars(kept), "log_ratio": np.array([0.0, np.inf])}), out=tmp_path / "other.html")
+    with pytest.raises(BudgetError):
+        obrs.report(np.zeros(5), out=tmp_path / "other.html", budget=0.5)
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
