@@ -30,10 +30,7 @@ test-browser: $(VENV)/browser.stamp
 	$(PY) -m pytest -q -m browser tests/browser
 
 bench: $(VENV)/dev.stamp
-	@for script in benchmarks/*.py; do \
-	  name=$$(basename $$script .py); echo "== $$name"; \
-	  $(PY) $$script --out results/bench-$$name.json || exit 1; \
-	done
+	$(PY) benchmarks/bench.py
 	$(PY) tools/readme.py
 
 docs: $(VENV)/dev.stamp

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import obrs
+from obrs.looks import figure, look, styled
 
 TARGET = [(0.55, -1.4, 0.40), (0.45, 1.3, 0.50)]  # weight, mean, standard deviation
 MODEL = [(0.40, -0.9, 1.00), (0.60, 1.6, 1.10)]
@@ -75,45 +76,41 @@ def precision_recall(kept, points=400):
 
 def draw(path, budget=2.0):
     """The paper's one-dimensional figure: densities, acceptance, precision and recall, and what K buys."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     p, q, x = density(TARGET, GRID), density(MODEL, GRID), log_ratio(GRID)
     masses = {"weights": q}
     rules = {
-        "unbudgeted": (obrs.Unbudgeted.fit(x), "black", ":"),
-        "DRS": (obrs.DRS.fit(log_ratio(propose(np.arange(200_000))), budget), "#009E73", "--"),
-        "OBRS": (obrs.Budgeted.fit(x, budget, **masses), "#0072B2", "-"),
+        "exact": obrs.Unbudgeted.fit(x),
+        "drs": obrs.DRS.fit(log_ratio(propose(np.arange(200_000))), budget),
+        "obrs": obrs.Budgeted.fit(x, budget, **masses),
     }
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained")
-    (densities, acceptances), (curves, scaling) = axes
+    drawn, model, ours = figure(10, 7), look("model").colour, look("obrs").colour
+    densities, acceptances, curves, scaling = drawn.subplots(2, 2).flat
 
     densities.fill_between(GRID, p, color="0.85", label="target P")
-    densities.plot(GRID, q, color="#D55E00", label="model Q")
+    densities.plot(GRID, q, color=model, label="model Q")
     ids = np.arange(200_000)
     fresh = propose(ids, seed=3)
-    kept = fresh[obrs.accept(rules["OBRS"][0](log_ratio(fresh)), ids, seed=3)]
-    densities.hist(kept, bins=120, range=(-5, 6), density=True, color="#0072B2", alpha=0.25, label="kept samples")
-    for name, (rule, colour, style) in rules.items():
+    kept = fresh[obrs.accept(rules["obrs"](log_ratio(fresh)), ids, seed=3)]
+    densities.hist(kept, bins=120, range=(-5, 6), density=True, color=ours, alpha=0.25, label="kept samples")
+    for name, rule in rules.items():
+        line = {"color": look(name).colour, "ls": look(name).line}
         after = q * np.exp(rule(x))
         after /= np.trapezoid(after, GRID)
-        if name != "unbudgeted":
-            densities.plot(GRID, after, color=colour, ls=style, label=f"kept by {name}")
-        acceptances.plot(GRID, np.exp(rule(x)), color=colour, ls=style, label=name)
+        if name != "exact":
+            densities.plot(GRID, after, label=f"kept by {look(name).label}", **line)
+        acceptances.plot(GRID, np.exp(rule(x)), label=look(name).label, **line)
         alpha, beta = precision_recall(after)
-        curves.plot(beta, alpha, color=colour, ls=style, label=name)
+        curves.plot(beta, alpha, label=look(name).label, **line)
     densities.set(title=f"densities, 1 in {budget:g} kept", xlim=(-5, 6), xlabel="x", ylabel="density")
     acceptances.set(title="acceptance functions", xlim=(-5, 6), xlabel="x", ylabel="a(x)")
 
     alpha, beta = precision_recall(q)
-    curves.plot(beta, alpha, color="#D55E00", label="model Q")
+    curves.plot(beta, alpha, color=model, label="model Q")
     curves.set(title="precision and recall after rejection", xlabel="recall", ylabel="precision")
 
-    scaling.plot(beta, alpha, color="#D55E00", label="model Q")
-    scaling.plot(beta, np.minimum(budget * alpha, 1), color="#0072B2", label=f"OBRS: precision × {budget:g}, at most 1")
-    slope = budget * np.exp(rules["OBRS"][0].log_c)
+    scaling.plot(beta, alpha, color=model, label="model Q")
+    scaling.plot(beta, np.minimum(budget * alpha, 1), color=ours, label=f"OBRS: precision × {budget:g}, at most 1")
+    slope = budget * np.exp(rules["obrs"].log_c)
     reach = min(1.0, 1 / slope)
     scaling.plot([0, reach], [0, slope * reach], color="0.4", ls=":", label="λ = K c")
     for at in range(40, len(beta), 40):
@@ -125,12 +122,11 @@ def draw(path, budget=2.0):
         )
     scaling.set(title="every recall keeps K times its precision", xlabel="recall", ylabel="precision")
     for axis in (densities, acceptances, curves, scaling):
-        axis.legend(frameon=False, fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize=8)
     for axis in (curves, scaling):
         axis.set(xlim=(0, 1.02), ylim=(0, 1.05))
     densities.set_ylim(0, 0.56)
-    figure.savefig(path, dpi=130)
+    drawn.savefig(path, dpi=130)
 
 
 def main():
@@ -148,7 +144,8 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     record = {"experiment": "minimal", "target": TARGET, "model": MODEL, "rows": rows, "obrs": obrs.__version__}
     (out / "minimal.json").write_text(json.dumps(record, indent=2) + "\n")
-    draw(out / "minimal.png")
+    with styled():
+        draw(out / "minimal.png")
     print(f"\nWrote {out / 'minimal.json'} and {out / 'minimal.png'} (densities, acceptance, precision and recall).")
     print("With your own model: rule = obrs.Budgeted.fit(log_ratio_of_some_proposals, budget=4), then")
     print("keep the proposals with obrs.accept(rule(log_ratio), ids, seed=0).")

@@ -27,3 +27,10 @@ def test_extras_that_are_named_exist(extra):
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert extra in metadata["optional-dependencies"]
     assert f"`{extra}`" in (ROOT / "README.md").read_text()
+
+
+def test_results_have_one_layout():
+    results = sorted((ROOT / "results").iterdir())
+    assert not [path.name for path in results if path.suffix not in (".json", ".png")], "results/NAME.json and NAME.png"
+    pictures = {path.stem for path in results if path.suffix == ".png"} - {"report"}  # that of a page
+    assert pictures <= {path.stem for path in results if path.suffix == ".json"}

@@ -254,6 +254,35 @@ def training_cost():
     return _table(head, rows)
 
 
+def biggan_cost():
+    """What the BigGANs of the paper compute, and the GPU-days that this would be."""
+    record = json.loads((ROOT / "results/bench-biggan.json").read_text())
+    gpus = list(record["config"]["assumed operations in a second"])
+    rows = []
+    for row in record["rows"]:
+        cells = [row["run"], *(f"{count:,}".replace(",", " ") for count in row["parameters"])]
+        cells += [
+            f"{row['step'] / 1e12:.0f}" if row["step"] > 1e14 else f"{row['step'] / 1e12:.1f}",
+            f"{row['steps']:,}",
+        ]
+        for gpu in gpus:
+            cells += [f"{float(format(row['steps in a GPU-day'][gpu], '.2g')):,.0f}", f"{row['GPU-days'][gpu]:.2g}"]
+        rows.append(cells)
+    head = ["run", "weights of G", "of D, two heads", "TFLOP a step", "steps"]
+    for gpu in gpus:
+        head += [f"steps in a day, {gpu}", "days for all"]
+    speeds = " and ".join(
+        f"{speed / 1e12:.2g} TFLOP/s ({gpu})"
+        for gpu, speed in record["config"]["assumed operations in a second"].items()
+    )
+    return (
+        f"{_table(head, rows)}\n\n**Days are an estimate**: operations were counted (products and sums of matrix "
+        "products and convolutions, with their gradients, by torch's counter), the speed is assumed, not measured: "
+        f"{speeds}. Small batches and small networks may be much slower. "
+        "([results/bench-biggan.json](results/bench-biggan.json))"
+    )
+
+
 def metric_cost():
     """The metrics beside the libraries people use for them."""
     record = json.loads((ROOT / "results/bench-metrics.json").read_text())
@@ -619,7 +648,56 @@ def language_training():
     return _table(head, cells)
 
 
-_PRINTED = ("figure-classes", "figure-pretrained", "table-diffusion", "figure-landscape", "figure-when-training-pays")
+def real_evidence():
+    """What a budget buys on real data: one line for each model, with what its nearest rival has at the same price."""
+
+    def quarter(cells, rule):
+        """The distance at one quarter, and the standard errors by which it is below the model's."""
+        value, change, error = cells[f"{rule} 4"]
+        return f"{value:.2f} ({-change / error:.0f} se)"
+
+    rows = []
+    record = json.loads((ROOT / "results/figure-pretrained.json").read_text())
+    for number, row in enumerate(record["rows"], 1):
+        cells = row["ratios"]["outputs"]["cells"]["class"]["classifier"]
+        name = f"GAN {number} of clothes, conditional"
+        rows.append([name, "Fréchet distance", f"{cells['model 1'][0]:.2f}", quarter(cells, "obrs"), "DRS"])
+        rows[-1].append(quarter(cells, "drs"))
+    record = json.loads((ROOT / "results/table-diffusion.json").read_text())
+    updates = record["config"]["updates"][0]
+    cells = next(r for r in record["rows"] if r["row"] == f"{updates} updates, ratio 1")["cells"]["classifier"]
+    name = "diffusion model of clothes, stopped early"
+    rows.append([name, "Fréchet distance", f"{cells['model 1'][0]:.2f}", quarter(cells, "obrs"), "DRS"])
+    rows[-1].append(quarter(cells, "drs"))
+    for kind, name in (("hot", "rollouts of SmolLM2, temperature 1.2"), ("int8", "rollouts of SmolLM2, 8 bits")):
+        table = _language()[f"gradient {kind}"]
+        error = {method: f"{table[method]['error']:.2f}" for method in ("all 64", "OBRS 16", "random 16")}
+        rows.append([name, "error of the gradient", error["all 64"], error["OBRS 16"], "random 16 of 64"])
+        rows[-1].append(error["random 16"])
+    head = ["model", "measured", "all proposals", "1 in 4 by OBRS", "rival", "1 in 4 by it"]
+    return "\n".join(
+        [
+            _table(head, rows),
+            "",
+            "Smaller is better. Distances are to test images, by a classifier that neither model nor ratio knew; the "
+            "ratio is fitted on what another one makes of images, one constant per class; in brackets, by how many "
+            "standard errors the distance fell ([GANs](results/figure-pretrained.json), "
+            "[diffusion](results/table-diffusion.json)). The gradient is that of a policy, relative to its length, and "
+            "four times fewer rollouts have a backward pass ([rollouts](results/language.json)).",
+        ]
+    )
+
+
+_PRINTED = (
+    "figure-training",
+    "table-finetune",
+    "figure-frequency",
+    "figure-classes",
+    "figure-pretrained",
+    "table-diffusion",
+    "figure-landscape",
+    "figure-when-training-pays",
+)
 TABLES = {
     "map": module_map,
     "evaluate fashion": evaluate_fashion,
@@ -631,6 +709,7 @@ TABLES = {
     **{name.replace("-", " "): experiment_table(name) for name in _PRINTED},
     "table 2": table_2,
     "training cost": training_cost,
+    "biggan cost": biggan_cost,
     "metric cost": metric_cost,
     "table 2 whole": table_2_whole,
     "transport": transport,
@@ -645,6 +724,7 @@ TABLES = {
     "ratio digits": ratio_digits,
     "ratio noisy digits": lambda: ratio_digits("noisy digits"),
     "ratio target": ratio_target,
+    "real evidence": real_evidence,
     "language gradients": language_gradients,
     "language reading": language_reading,
     "language rewards": language_rewards,
