@@ -205,6 +205,7 @@ shared(z[mine], labels[mine]).square().mean().backward()
 if rank == 0:
     gradients = {f"gradient {name}": weight.grad for name, weight in generator.named_parameters()}
     torch.save(gradients | generator.state_dict(), sys.argv[1])
+del shared
 torch.distributed.destroy_process_group()
 """
 

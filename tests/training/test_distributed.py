@@ -57,9 +57,14 @@ HALVED = {
 # Each process makes all runs; the first one writes the gradients of their last step.
 SCRIPT = """
 import sys
+import atexit, os, torch
 from pathlib import Path
 from safetensors.torch import save_file
 from obrs.training import read_config, train
+
+@atexit.register  # what is registered first comes last
+def note():
+    Path(sys.argv[1], "left-" + os.environ["RANK"]).write_text(str(not torch.distributed.is_initialized()))
 
 for path in sorted(Path(sys.argv[1]).glob("*.json")):
     folder = path.with_suffix("")
@@ -125,6 +130,11 @@ def test_of_the_samples_compared_many_are_rejected(folder, name):
     run = load_trained(folder / name)
     rejected = run.log_ratio(run.propose(range(1000))) + row["log_c"] < 0
     assert rejected.float().mean() > 0.2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_are_left_before_python_ends(folder, rank):
+    assert (folder / f"left-{rank}").read_text() == "True"
 
 
 def test_a_run_of_two_processes_is_not_resumed_by_one(folder):

@@ -1,7 +1,10 @@
 """The processes of a run, one or many: where each computes, and what they share."""
 
+import atexit
+import gc
 import os
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Any
 
 import torch
@@ -90,5 +93,21 @@ def join_processes() -> Processes:
     except ImportError as error:
         raise MissingLibraryError("training needs accelerate: pip install 'obrs[training]'") from error
     gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    theirs = torch.distributed.is_available() and torch.distributed.is_initialized()
     here = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
+    if here.num_processes > 1 and not theirs:
+        atexit.register(_leave)
     return Processes(here.process_index, here.num_processes, here.device)
+
+
+def _leave() -> None:
+    """Leave the processes that were joined, while Python is still whole.
+
+    A thread of gloo may still hold the tensors that were shared last. If it frees them when Python is gone, it aborts a
+    process that has done its work. It ends with its group; but groups of DistributedDataParallel outlive it, so that
+    their threads are given a moment, too.
+    """
+    if torch.distributed.is_initialized():
+        gc.collect()
+        torch.distributed.destroy_process_group()
+        sleep(0.2)
