@@ -70,6 +70,23 @@ def test_log_ratios_too_far_apart_for_a_float_leave_no_nan(log_ratio):
     assert not np.isnan(row["kl"])
 
 
+def test_what_is_left_at_ratios_beyond_all_floats_is_that_of_the_masses():
+    profile = obrs.Profile([0.0, 1e30])  # a = (1/3, 1) at K = 1.5, so that 1/4 of the kept is not of the target
+    assert profile.divergence("tv", 1.5) == pytest.approx(0.25)
+    assert profile.divergence("kl", 1.5) == pytest.approx(np.log(4 / 3))
+    far, near = obrs.Profile([0.0, 1e30, -np.inf]), obrs.Profile([0.0, 500.0, -np.inf])
+    for key in ("kl", "tv", "js", "hellinger", "gan"):
+        for budget in (1, 1.6, 2, 3):
+            assert far.divergence(key, budget) == pytest.approx(near.divergence(key, budget), abs=1e-9)
+    assert obrs.Profile([0.0, -5000.0, 1e30]).divergence("neyman", 2.9) == np.inf
+
+
+def test_a_precision_whose_ratios_are_no_floats_has_an_interval_all_the_same():
+    weights = np.array([1.0, 1e308, 1.0])
+    (row,) = obrs.Profile([0.0, 0.0, 5000.0], weights).plan([1.5])
+    assert 0 <= row["precision_low"] <= row["precision_high"] <= 1
+
+
 def test_weights_that_vanish_beside_others_leave_no_nan():
     profile = obrs.Profile([0.0, -5000.0, 700.0], [1.0, 1e308, 5e-324], sign=[1, -1, 1])
     assert -1 <= profile.net <= 1

@@ -211,7 +211,10 @@ def precision_interval(strata: Strata, recall: float, normalised: bool) -> tuple
             below, above = (middle, above) if errors_above(middle, piece) < z else (below, middle)
         return above
 
-    return recall / t_at(_Z), recall / t_at(-_Z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.divide(recall, [t_at(_Z), t_at(-_Z)])
+    # NaN where ratios are beyond the range of floats: then nothing is known
+    return 0.0 if np.isnan(low) else float(low), inf if np.isnan(high) else float(high)
 
 
 def _below(terms: Floats) -> Floats:

@@ -38,6 +38,7 @@ __all__ = ["Curve", "Frontier", "Plan", "Profile"]
 _EPS = np.finfo(np.float64).eps
 _DIVERGENCES = ("kl", "rkl", "tv", "js", "chi2")
 _COLUMNS = ("rate", *_DIVERGENCES, "ess", "precision")
+_COARSE = 1e6  # log c beyond it is known to less than 10 digits of c
 _UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of n did not show
 # What the lower bound of the tail index must exceed for a column to be promised. Behind tv and precision is the mean
 # of r, behind kl that of r log r, behind chi2 that of r²; the figures are from repeated pilots.
@@ -250,9 +251,8 @@ class Profile:
         else:
             saturated = float(np.sum(prefix.mass[position:] * div.f(prefix.value[position:] + log_z)))
         left = saturated / rate
-        if position:
-            share = np.exp(cut.log_c + prefix.log_sum_below[position]) / rate
-            left += float(share * div.f(log_z - cut.log_c))
+        if position and (free := self._free(cut, position)) > 0:
+            left += float(free / rate * div.f(log_z - cut.log_c))
         elif prefix.impossible and cut.log_c == inf:
             left += prefix.impossible * float(div.f(-inf))
         if self._missing:
@@ -343,9 +343,19 @@ class Profile:
         log_c = prefix.log_c(share)
         return Cut(log_c, log(share)) if log_c > exact else Cut(exact, exact)
 
+    def _free(self, cut: Cut, position: int) -> float:
+        """Return the sum of w c r over the proposals before a position."""
+        prefix = self._prefix
+        if abs(cut.log_c) < _COARSE:
+            return float(np.exp(cut.log_c + prefix.log_sum_below[position]))
+        return max(exp(cut.log_rate) - float(prefix.mass_above[position]), 0.0)
+
     def _position(self, cut: Cut) -> int:
         """Return how many proposals are free: those before it have a = c r, those from it on a = 1."""
-        return int(self._prefix.position(-cut.log_c))
+        position = int(self._prefix.position(-cut.log_c))
+        if _COARSE <= abs(cut.log_c) < inf:  # c has no digits left to tell: those kept for sure have no more than Z
+            position = max(position, int(np.searchsorted(-self._prefix.mass_above, -exp(cut.log_rate) * (1 + 1e-12))))
+        return position
 
     def _at_slope(self, lam: Any) -> tuple[Any, Any, Any]:
         try:

@@ -87,7 +87,7 @@ def solved_and_finished(make):
             log_c = float(host(obrs.solve_log_c(host(x), budget)))
             assert exact.log_c == log_c or close(exact.log_c, log_c, rtol=1e-12, atol=1e-9)
         key = priority_key(x, ids, seed=seed)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             far = np.abs(key - exact.log_c) > 1e-9 * max(1.0, abs(exact.log_c))
         clear = far if np.isfinite(exact.log_c) else key < np.inf
         assert np.array_equal((decision == 1)[clear], (key < exact.log_c)[clear])
