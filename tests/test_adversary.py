@@ -206,12 +206,6 @@ def test_a_seed_that_is_none_is_refused(seed):
             call()
 
 
-def test_copies_of_a_point_are_recalled_as_counts_are():
-    real, fake = np.zeros((4, 1)), np.zeros((5, 1))
-    found = metrics.neighbours(real=real, fake=fake, k=1, counts=[2, 1, 0, 1, 1])
-    assert (found.precision, found.recall) == (0.0, 0.0)  # balls without a radius hold nothing
-
-
 def test_metrics_do_not_depend_on_the_scale_of_weights():
     weights = np.linspace(1, 2, 30)
     modes = {"modes": [[0.0, 0.0], [3.0, 3.0]], "fake": POINTS[1], "sigma": 1.0}

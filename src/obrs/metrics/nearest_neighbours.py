@@ -306,9 +306,7 @@ class Neighbourhood:
         found: Floats = np.any((counts[covers.who] > 0) & (covers.distance < radius[covers.who]), axis=1)
         # Beyond the list a fake may hold the point only if its ball is large compared with its reach.
         there = np.flatnonzero(counts)
-        ball, reach = np.square(radius[there].astype(np.float64)) + covers.error, np.square(covers.reach[there])
-        size = np.where(ball > 0, np.inf, 0.0)  # of copies, which reach nowhere
-        np.divide(ball, reach, out=size, where=reach > 0)
+        size = (np.square(radius[there].astype(np.float64)) + covers.error) / np.square(covers.reach[there])
         open_ = np.flatnonzero(~found & (covers.least < size.max()))
         if len(open_):
             large = there[size > covers.least[open_].min()]
