@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from obrs import Profile, budget_for, unweight
+from obrs import Profile, __version__, budget_for, unweight
 from obrs.cli import app, main
 from obrs.cli.columns import to_log_ratio
 from obrs.errors import InputError
@@ -71,7 +71,7 @@ def test_help_and_version_load_no_heavy_library(folder):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
-    assert done.stdout.endswith("obrs 0.1.0\n")
+    assert done.stdout.endswith(f"obrs {__version__}\n")
 
 
 def test_select_keeps_exactly_n_rows_with_their_columns_in_order(folder):

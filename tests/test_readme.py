@@ -1,10 +1,13 @@
 """The README and the docs say what the files under results/ say, and what the metadata say."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from obrs import __version__
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 
@@ -20,6 +23,11 @@ def test_python_version_is_that_of_the_metadata():
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = metadata["requires-python"].removeprefix(">=")
     assert f"Python ≥ {wanted}" in (ROOT / "README.md").read_text()
+
+
+def test_the_version_is_that_of_the_changelog_and_of_the_citation():
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] in (__version__, "Unreleased")
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize("extra", ["torch", "jax", "plot", "cli", "flows", "ratios", "training", "experiments"])

@@ -103,6 +103,7 @@ def plot(record: Record) -> Any:
         means = [scale * sum(own.values()) / len(own) for own in values.values()]
         axes.plot(list(values), means, "-", color=PALETTE["blue"])
         axes.set(xscale="log", xlabel="steps between two solutions for c", ylabel=label)
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylim(0, 1.1 * scale * max(max(own.values()) for own in values.values()))
         tidy(axes, None)
     caption(drawn, record.experiment, "Each dot is a run, lines are means.")

@@ -168,6 +168,8 @@ def plot(record: Record) -> Any:
         ylabel=f"Fréchet distance after rejection, K = {record.config['budget']:g}",
         yscale="log",
     )
+    during.yaxis.set_major_formatter("{x:g}")
+    during.yaxis.set_minor_formatter("{x:g}")
     end.set(xlabel="recall", ylabel="precision", title="at the end, after rejection")
     tidy(during)
     tidy(end, None)
