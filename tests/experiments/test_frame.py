@@ -18,7 +18,6 @@ from obrs.experiments.style import LOOKS
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = [name for name, entry in EXPERIMENTS.items() if entry.recorded]  # their results are under results/
 
 each_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 # What needs more than the extra of all experiments runs with the slow tests, where its libraries are there.
@@ -80,7 +79,7 @@ def test_the_text_after_a_run_fits_a_terminal(name, smoke):
     assert max(map(len, text.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_committed_results_are_of_the_default_preset(name):
     record = experiments.load(ROOT / "results" / f"{name}.json")
     preset = runner.committed(name)
@@ -90,7 +89,7 @@ def test_committed_results_are_of_the_default_preset(name):
     assert experiments.render(record)
 
 
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_committed_json_gives_the_pixels_of_the_committed_picture(name):
     import matplotlib
 

@@ -39,7 +39,6 @@ class Entry:
         label: The table or figure of the paper, or `BEYOND`.
         shows: What it shows, in one line.
         time: How long the preset with committed results takes on 2 cores, in words.
-        recorded: Whether its results are in `results/`; some take hours, and are yet to be made.
         extra: The extra of this package that it needs.
     """
 
@@ -47,7 +46,6 @@ class Entry:
     label: str
     shows: str
     time: str
-    recorded: bool = True
     extra: str = "experiments"
 
     def load(self) -> Any:

@@ -77,11 +77,10 @@ _TITLES = {
     "strong": "25 Gaussians, strong generator",
     "weak": "25 Gaussians, weak generator",
     "strong_more": "25 Gaussians, strong generator",
-    "digits": "digits, convolutional",  # of records made before there were stages
 }
 _FIRST_LOSS = {"weak": "paper_raw"}  # of three stages; else non_saturating
-_FALLING = {"noise": 0.3, "noise_until": 0.7, "generator_decay_from": 0.7, "critic_decay_from": 0.7}
-_WAVES_CRITIC = {"critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
+_FALLING = ("noise", "noise_until", "generator_decay_from", "critic_decay_from")  # fields of the first of three
+_WAVES_CRITIC = ("critic_network", "critic_width", "critic_layers")  # of the second
 _WORST = {"divergence": 2 * log(2), "high_quality": 0.0, "modes": 0}  # of a run that has nothing to measure
 _GAIN = "gain over the first"
 
@@ -209,32 +208,28 @@ def settings(config: Config, setting: str, mode: str, seed: int) -> Any:
         [('dual', 'fourier', 1, 7800), ('dual', 'fourier', 2, 1400)]
     """
     from ..training.config import TrainConfig
+    from ..training.recipe import recipe
 
-    shared: dict[str, Any] = SETTINGS[setting] | {
-        "budget": _budget(vars(config), setting),
-        "seed": seed,
-        "ema_decay": 0.99,
-    }
-    shared |= {"critic_lr": 2e-3}
-    first_loss = _FIRST_LOSS.get(setting, "non_saturating")
+    shared: dict[str, Any] = SETTINGS[setting] | {"budget": _budget(vars(config), setting), "seed": seed}
+    shared |= {"ema_decay": 0.99, "critic_lr": 2e-3}
+    three = recipe(TrainConfig(**shared))
+    first_loss = _FIRST_LOSS.get(setting, three[0]["generator_loss"])
     if not mode.startswith(_STAGED):
         by_generator, by_critic = (count // config.batch_size for count in config.samples())
         twice = by_critic - by_generator
         if mode == _FADING:  # the steps in which the critic takes two come first, before anything falls
-            before = {"noise": 0.3, "noise_until": 0.0, "generator_loss": first_loss, "steps": twice, "critic_steps": 2}
-            fading = _FALLING | {"steps": by_generator - twice, "critic_steps": 1}
+            falling = {key: three[0][key] for key in _FALLING}
+            before = {"noise": falling["noise"], "noise_until": 0.0, "generator_loss": first_loss}
+            before |= {"steps": twice, "critic_steps": 2}
+            fading = falling | {"steps": by_generator - twice, "critic_steps": 1}
             return TrainConfig(**shared, batch_size=config.batch_size, stage=[before, fading])
         shared |= {"generator_loss": mode.removesuffix(_WAVES), "batch_size": config.batch_size}
-        shared |= _WAVES_CRITIC if mode.endswith(_WAVES) else {}
+        shared |= {key: three[1][key] for key in _WAVES_CRITIC} if mode.endswith(_WAVES) else {}
         return TrainConfig(**shared, stage=[{"steps": by_generator - twice}, {"steps": twice, "critic_steps": 2}])
-    each = zip(config.steps, config.warm_up, config.batches, strict=True)
-    stages: list[dict[str, Any]] = [{"steps": n, "warm_up": warm, "batch_size": batch} for n, warm, batch in each]
-    first, second, third = stages
-    first |= {"generator_loss": first_loss, **_FALLING}
-    second |= {"generator_loss": "dual", "new_critic": True, **_WAVES_CRITIC, "generator_lr": 5e-4, "noise": 0.0}
-    second |= {"generator_decay_from": 0.3, "critic_decay_from": 0.3}
-    third |= {"generator_loss": mode.removeprefix(_STAGED), "generator_lr": 7e-4}
-    third |= {"generator_decay_from": 0.4, "critic_decay_from": 1.0}
+    each = zip(three, config.steps, config.warm_up, config.batches, strict=True)
+    stages = [table | {"steps": n, "warm_up": warm, "batch_size": batch} for table, n, warm, batch in each]
+    stages[0]["generator_loss"] = first_loss
+    stages[2]["generator_loss"] = mode.removeprefix(_STAGED)
     return TrainConfig(**shared, stage=stages)
 
 
