@@ -52,6 +52,27 @@ def test_a_run_of_images_is_the_paper_s_algorithm_in_one_stage():
     assert tuned.new_critic
 
 
+def test_images_are_known_by_their_name_or_their_shape_whatever_the_network():
+    assert [stage.generator_loss for stage in replace(SMALL, data="digits").stages] == ["paper_raw"]
+    assert [stage.generator_loss for stage in replace(SMALL, data="digits", divergence="kl").stages] == ["exact"]
+    images = torch.rand(20, 1, 8, 8) * 2 - 1
+    for divergence, loss in (("gan", "paper_raw"), ("kl", "exact")):
+        run = train(replace(SMALL, steps=2, divergence=divergence), data=images)
+        assert [stage.generator_loss for stage in run.config.stages] == [loss]
+    assert len(train(replace(SMALL, steps=3), data=torch.randn(20, 2)).config.stages) == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("noise", 0.1), ("critic_network", "mlp"), ("generator_decay_from", 0.5), ("warm_up", 7), ("noise_until", 0.5)],
+)
+def test_what_the_recipe_chooses_cannot_be_set_beside_it(field, value):
+    with pytest.raises(InputError, match=rf"^{field} is for the recipe to choose.* --stage\.1\.{field} "):
+        replace(SMALL, **{field: value})
+    assert getattr(replace(SMALL, generator_loss="dual", **{field: value}), field) == value
+    assert getattr(override(SMALL, {f"stage.1.{field}": str(value)}).stages[0], field) == value
+
+
 def test_a_run_without_a_loss_is_trained_in_stages_that_its_file_has_in_full(tmp_path):
     run = train(SMALL, out=tmp_path)
     assert [row["stage"] for row in run.log][-1] == 3
@@ -84,6 +105,14 @@ def test_a_loss_on_the_command_line_is_plain_training_and_a_stage_can_be_changed
         ("dual", 5),
         ("dual", 5),
     ]
+
+
+def test_the_recipe_of_a_command_line_is_that_of_all_that_it_says():
+    said = {"stage.1.warm_up": "50", "start_from": "runs/first", "steps": "30"}
+    (tuned,) = override(SMALL, said).stages
+    assert (tuned.generator_loss, tuned.warm_up, tuned.steps) == ("exact", 50, 30)
+    (images,) = override(SMALL, {"stage.1.noise": "0.2", "network": "conv"}).stages
+    assert (images.generator_loss, images.critic_network, images.noise) == ("paper_raw", "", 0.2)
 
 
 def test_the_command_says_what_it_does_without_a_loss(tmp_path, capsys):

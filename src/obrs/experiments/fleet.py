@@ -143,6 +143,9 @@ def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
         >>> [run.propose(range(5)).shape for run in train_fleet([small, replace(small, seed=1)])]
         [torch.Size([5, 2]), torch.Size([5, 2])]
     """
+    if not configs:
+        raise InputError("a fleet has at least one run, got none")
+    configs = [config.spelled_out() for config in configs]
     plans = [plan(config) for config in configs]
     stages, first = plans[0], configs[0]
     if any(replace(config, seed=first.seed) != first for config in configs):
@@ -153,6 +156,8 @@ def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
             raise InputError("a fleet has plain perceptrons, whole batches, and a constant for every batch")
         if used.gradient_penalty or used.r1 or objective(used).outputs > 1 or used.precision != "no":
             raise InputError("a fleet has critics with one output, in float32, without penalties")
+        if used.start_from:
+            raise InputError("a fleet has runs that start anew; leave out start_from")
     data = [load_data(config) for config in configs]
     shape = data[0].x.shape[1:]
     built = [build_stages(each, [1] * len(each), shape, 0) for each in plans]
@@ -164,6 +169,9 @@ def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
             critic = Stack([critics[stage.number - 1] for _, critics in built])
             makes = _player(generator, config.generator_lr, config.generator_betas)
             judges = _player(critic, config.critic_lr, config.critic_betas)
+        for player, betas in ((makes, config.generator_betas), (judges, config.critic_betas)):
+            for group in player.optimiser.param_groups:
+                group["betas"] = betas
         mine = [each[stage.number - 1] for each in plans]
         own = [Batches(samples, one.config, stage=one) for samples, one in zip(data, mine, strict=True)]
         game = Game(

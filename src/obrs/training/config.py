@@ -180,7 +180,17 @@ class TrainConfig:
 
     def spelled_out(self) -> "TrainConfig":
         """Return the same run with its stages in full, those of the recipe if it names no loss."""
-        return self if self.stage or self.generator_loss else replace(self, stage=recipe(self))
+        if self.stage or self.generator_loss:
+            return self
+        stages = recipe(self)
+        set_here = {name: getattr(self, name) for name in _OF_RECIPE if getattr(self, name) != _DEFAULTS[name]}
+        for name, own in set_here.items():
+            if any(table.get(name, own) != own for table in stages):
+                raise InputError(
+                    f"{name} is for the recipe to choose, which trains where no loss is named; name a generator_loss, "
+                    f"or change its stages: --stage.1.{name} {_plain(own)}"
+                )
+        return replace(self, stage=stages)
 
     @property
     def scheduled(self) -> bool:
@@ -213,7 +223,8 @@ class TrainConfig:
             file.write((json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
-_TYPES = {field.name: type(field.default) for field in fields(TrainConfig) if field.name != "stage"}
+_DEFAULTS = {field.name: field.default for field in fields(TrainConfig) if field.name != "stage"}
+_TYPES = {name: type(default) for name, default in _DEFAULTS.items()}
 _IN_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a pair of numbers"}
 _POSITIVE = (
     *("data_size", "latent", "generator_width", "critic_width", "layers", "constant_every"),
@@ -250,6 +261,11 @@ _MAY_BE_EMPTY = ("generator_loss", "critic_loss", "critic_network")
 _NOTES = {"precision": "; no is float32"}
 _OF_CRITIC = ("critic_network", "critic_width", "critic_layers", "spectral_norm", "two_heads")
 """Fields that decide what a critic looks like; one that is kept looks as it did."""
+_OF_RECIPE = (
+    *("critic_network", "new_critic", "warm_up", "noise", "noise_until", "r1"),
+    *("generator_decay_from", "critic_decay_from"),
+)
+"""Fields that the recipe chooses; others that it sets, it derives from what was asked for, or has for new critics."""
 _OF_RUN = (
     *("data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation"),
     *("attention", "shared", "hierarchical", "initial"),
@@ -293,37 +309,36 @@ def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConf
         >>> [s.steps for s in override(staged, {"stage.2.steps": "50"}).stages]
         [10, 50]
     """
-    if any(said.startswith("stage.") for said in values):
-        config = config.spelled_out()
-    parsed: dict[str, Any] = {}
-    changed = [dict(table) for table in config.stage]
-    for said, text in values.items():
-        number, key = _stage_and_field(said, len(changed))
-        if text is None and _TYPES[key] is not bool:
-            raise InputError(f"--{said} needs a value: {_IN_WORDS[_TYPES[key]]}")
-        value = True if text is None else _parsed(key, text)
-        if number:
-            changed[number - 1][key] = value
-            continue
-        parsed[key] = value
+    parsed = {said: _said(said, said, text) for said, text in values.items() if not said.startswith("stage.")}
+    for key in parsed:
         if where := [at for at, table in enumerate(config.stage, 1) if key in table]:
             stages = f"stage {where[0]} sets" if len(where) == 1 else f"stages {', '.join(map(str, where))} set"
             raise InputError(f"{stages} {key}; say which one you mean: --stage.{where[-1]}.{key}")
+    if len(parsed) < len(values) and not config.stage:  # the recipe depends on what is said of all stages
+        config, parsed = replace(config, **parsed).spelled_out(), {}
+    changed = [dict(table) for table in config.stage]
+    for said in values.keys() - parsed.keys():
+        if said.startswith("stage."):
+            number, key = _stage_and_field(said, len(changed))
+            changed[number - 1][key] = _said(said, key, values[said])
     return replace(config, **parsed, stage=tuple(changed))
 
 
+def _said(said: str, key: str, text: str | None) -> Any:
+    """Return the value of a field as the command line has it; a bare flag is true."""
+    _check_key(key, "option")
+    if text is None and _TYPES[key] is not bool:
+        raise InputError(f"--{said} needs a value: {_IN_WORDS[_TYPES[key]]}")
+    return True if text is None else _parsed(key, text)
+
+
 def _stage_and_field(said: str, stages: int) -> tuple[int, str]:
-    """Return the number of the stage, 0 for all, and the field that an option names."""
-    head, _, rest = said.partition(".")
-    if head != "stage":
-        _check_key(said, "option")
-        return 0, said
-    number, _, key = rest.partition(".")
+    """Return the number of the stage and the field that an option `stage.N.FIELD` names."""
+    _, number, key = (*said.split(".", 2), "")[:3]
     if not stages:
         raise InputError(f"--{said} is of a stage, and this configuration has none")
     if not number.isdecimal() or not 1 <= int(number) <= stages or not key:
         raise InputError(f"a field of a stage is --stage.N.FIELD with N from 1 to {stages}, got --{said}")
-    _check_key(key, "option")
     return int(number), key
 
 

@@ -23,6 +23,7 @@ from .journal import Journal, Row, at_budget, note
 from .networks import as_found, build_stages, try_networks
 from .pace import Pace
 from .processes import join_processes
+from .recipe import recipe_of_images
 from .schedule import Stage, current, plan
 from .step import Game, GeneratorTurn, Player, critic_step, generator_step, objective
 from .trained import Trained
@@ -81,7 +82,7 @@ def train(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
     """
     # What is trained, on what, and where
-    config = (config if data is None else replace(config, data=GIVEN)).spelled_out()
+    config = (config if data is None else _of_given(config, data)).spelled_out()
     stages = plan(config)
     goals = [objective(stage.config) for stage in stages]
     folder = None if out is None else Path(out)
@@ -172,6 +173,15 @@ def train(
     for network in state.modules().values():
         network.eval()
     return Trained(generator, state.critic, state.ema, config, journal.rows, folder, tuple(facts["counts"]))
+
+
+def _of_given(config: TrainConfig, data: Any) -> TrainConfig:
+    """Return the configuration of data that are given: no name of theirs tells the recipe that they are images."""
+    config = replace(config, data=GIVEN)
+    images = len(getattr(data, "shape", None) or np.shape(data)) > 2
+    if config.network == "mlp" and images and not (config.stage or config.generator_loss):
+        return replace(config, stage=recipe_of_images(config))
+    return config
 
 
 def _warn(stages: Sequence[Stage], samples: int) -> None:

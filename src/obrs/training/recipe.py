@@ -7,14 +7,18 @@ of the paper's Algorithm 2 was better than such three, and so was tuning with it
 on its slope in place of spectral norm: `obrs reproduce figure-training` and `table-finetune`.
 """
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Asked", "recipe"]
+from ..data.images import IMAGES
+
+if TYPE_CHECKING:
+    from .config import TrainConfig
+
+__all__ = ["recipe", "recipe_of_images"]
 
 _STEPS = (3000, 600, 2500)  # of the generator in each stage, as in the evidence; other runs have them in proportion
 _ALONE = (400, 300)  # of the critic alone, before the last two
 _TUNED = {
-    "generator_loss": "paper_raw",
     "new_critic": True,
     "spectral_norm": False,
     "r1": 0.1,
@@ -23,29 +27,7 @@ _TUNED = {
 _WAVES = {"critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
 
 
-class Asked(Protocol):
-    """What the recipe depends on: fields of `TrainConfig`."""
-
-    @property
-    def network(self) -> str: ...
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def parts(self) -> int: ...
-
-    @property
-    def generator_lr(self) -> float: ...
-
-    @property
-    def start_from(self) -> str: ...
-
-
-def recipe(asked: Asked) -> tuple[dict[str, Any], ...]:
+def recipe(asked: "TrainConfig") -> tuple[dict[str, Any], ...]:
     """Return the tables of the stages, as `TrainConfig.stage` has them; of the last one, to tune another run.
 
     The steps are divided among them. The later critics of points see sines and cosines of what they judge.
@@ -62,13 +44,11 @@ def recipe(asked: Asked) -> tuple[dict[str, Any], ...]:
         exact fourier 300 2500
         >>> [stage.generator_loss for stage in TrainConfig(steps=2500, start_from="runs/first").stages]
         ['exact']
-        >>> [stage.generator_loss for stage in TrainConfig(network="conv").stages]
+        >>> [stage.generator_loss for stage in TrainConfig(data="digits").stages]
         ['paper_raw']
     """
-    if asked.network == "conv" and asked.start_from:
-        return (_TUNED | {"warm_up": asked.steps // 3},)
-    if asked.network != "mlp":
-        return ({"generator_loss": "paper_raw"},)
+    if asked.network != "mlp" or asked.data in IMAGES:
+        return recipe_of_images(asked)
     critic = {"new_critic": True, **_WAVES}
     last = {
         "generator_loss": "exact",
@@ -104,3 +84,11 @@ def recipe(asked: Asked) -> tuple[dict[str, Any], ...]:
         },
         {"warm_up": alone[1], **last, "steps": max(asked.steps - first - second, 1)},
     )
+
+
+def recipe_of_images(asked: "TrainConfig") -> tuple[dict[str, Any], ...]:
+    """Return the table of the one stage that images have; Algorithm 2 is for the GAN's divergence alone."""
+    loss = {"generator_loss": "paper_raw" if asked.divergence == "gan" else "exact"}
+    if asked.network == "conv" and asked.start_from:
+        return (_TUNED | loss | {"warm_up": asked.steps // 3},)
+    return (loss,)
