@@ -882,3 +882,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder, arguments):
     os.close(writer)
     assert done.returncode == 0
     assert done.stderr in (b"", b"kept 390 of 400 rows (1 in 1.026): standard output\n")
+
+
+def test_a_warning_is_one_line(folder, monkeypatch):
+    code = (
+        "import sys, warnings; from obrs.cli import app, main\n"
+        "@app.command()\ndef careful():\n    warnings.warn('seldom\\n  meant')\n"
+        "sys.exit(main(['careful']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "warning: seldom meant\n")

@@ -1,11 +1,16 @@
 """Training on images: what is compared sees the same number of samples, and is what the paper's methods are."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("torch")
 
 from obrs.errors import InputError, UnknownNameError
-from obrs.experiments import figure_frequency, figure_training, table_finetune
+from obrs.experiments import figure_frequency, figure_training, reproduce, table_finetune
 from obrs.experiments.image_training import compared
 from obrs.training.schedule import plan
 
@@ -68,3 +73,20 @@ def test_gains_are_seed_by_seed():
 def test_mistakes_are_one_line(make, error, line):
     with pytest.raises(error, match=line):
         make()
+
+
+@pytest.mark.parametrize("name", ["figure-training", pytest.param("table-finetune", marks=pytest.mark.slow)])
+def test_two_processes_find_what_one_does_and_the_first_writes_it(tmp_path, name):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "obrs"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [*launch, "reproduce", name, "--preset", "smoke", "--out", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("result: ") == 1
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{name}.json", f"{name}.png"]
+    together = json.loads((tmp_path / "out" / f"{name}.json").read_text())["rows"]
+    alone = reproduce(name, "smoke").rows
+    assert [row["row"] for row in together] == [row["row"] for row in alone]
+    for row, expected in zip(together, alone, strict=True):
+        for key in ("before", "after"):
+            assert row[key] == pytest.approx(expected[key], rel=1e-4)

@@ -8,6 +8,7 @@ epilog are examples, and a test runs them. It imports what it needs itself, so t
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
+from .._rank import rank
 from ..errors import InputError, ObrsError
 
 __all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
@@ -100,8 +102,7 @@ def refit() -> None:
 
 def complain(text: str) -> None:
     """Write a line to standard error; with many processes, all but the first add their number."""
-    rank = os.environ.get("RANK", "0")  # as torchrun and accelerate count them
-    typer.echo(text if rank == "0" else f"process {rank}: {text}", err=True)
+    typer.echo(f"process {rank()}: {text}" if rank() else text, err=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,7 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments or bool(os.environ.get("OBRS_DEBUG"))
     try:
-        code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; typer turns it into an exit
@@ -128,6 +131,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         complain(f"error: {' '.join(_message(error).split())}")
         return 1 if isinstance(error, OSError | MemoryError) else 2
+
+
+def _warn(message: Warning | str, *where: Any) -> None:
+    """Show a warning as one line: where in the source it was raised does not help who typed a command."""
+    complain(f"warning: {' '.join(str(message).split())}")
 
 
 def _message(error: Any) -> str:

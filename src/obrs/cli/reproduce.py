@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from .._rank import rank
 from ..errors import InputError, Interrupted
 from .app import Command, app, complain
 from .fields import check_first, read_fields
@@ -60,6 +61,8 @@ def reproduce(
     except Interrupted as error:
         complain(str(error))
         raise
+    if rank():
+        return
     record = experiments.load(json_file)
     typer.echo(experiments.render(record))
     typer.echo(f"\nresult: {json_file}\npicture: {png_file}\n{_NEXT}")

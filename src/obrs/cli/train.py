@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .._files import check_folder
+from .._rank import rank
 from ..errors import InputError, MissingLibraryError
 from .app import Command, app, complain
 from .fields import check_first, read_fields
@@ -69,7 +70,7 @@ def train(
         raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
     wanted = settings.override(settings.read_config(config), read_fields(context.args))
     folder = out or _folder_of(config)
-    if wanted.spelled_out() is not wanted and os.environ.get("RANK", "0") == "0":
+    if wanted.spelled_out() is not wanted and rank() == 0:
         losses = ", then ".join(stage.generator_loss for stage in wanted.stages)
         typer.echo(f"no loss is named: {losses}, for K = {wanted.budget:g}; --generator-loss dual is plain training")
     try:

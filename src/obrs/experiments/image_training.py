@@ -212,14 +212,15 @@ def follow(
     often = points if folder is None else 4 * points  # what may be stopped is saved in between, too
     settings = replace(settings, save_every=max(total // often, 1), keep=10 * points + 10, log_every=total)
     given = {"data": mine.x, "labels": mine.label if settings.classes else None}
+    processes = join_processes()  # loads what a first run would be charged for
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch) if folder is None else folder
-        processes = join_processes()  # loads what a first run would be charged for
+        home = Path(processes.of_first(scratch)) if folder is None else folder
         resume = last(home) is not None
         processes.wait()  # all have looked before one of them writes
         begun = process_time()
         done = train(settings, **given, generator=generator, critic=critic, out=home, resume=resume, progress=False)
         seconds = process_time() - begun
+        processes.wait()  # until the first one has saved
         if folder is not None and done.log:
             seconds = done.log[-1]["seconds"]
         found = checkpoints(home / "checkpoints")
@@ -229,6 +230,7 @@ def follow(
             run = done if step == total else load_trained(near)
             network = (run.ema if run.ema is not None else run.generator).to(processes.device)
             yield _step(near), ImageGan(network.eval(), run.critic, done.generator.classes), seconds
+        processes.wait()  # until all have read, before the first one clears up
 
 
 def _step(path: Any) -> int:

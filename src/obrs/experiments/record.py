@@ -17,6 +17,7 @@ import numpy as np
 from .. import __version__
 from .._files import replacing
 from .._progress import bar
+from .._rank import rank
 from ..errors import InputError
 
 __all__ = ["Record", "Rows", "load", "numbers", "plain"]
@@ -102,6 +103,7 @@ class Rows:
 
     A run that is interrupted and started again with the same configuration finds the rows it had and makes only the
     missing ones. For that, a row must depend on the configuration and its own name alone, not on rows made before.
+    Of many processes each makes all rows, those that train do so together, and the first one writes.
 
     Args:
         record: The run so far, with the rows that need not be made again.
@@ -119,7 +121,7 @@ class Rows:
     def __init__(
         self, record: Record, path: str | os.PathLike[str] | None = None, *, progress: bool | None = None
     ) -> None:
-        self.progress = progress
+        self.progress = False if rank() else progress
         self.resumed = len(record.rows)
         self._record, self._path, self._begun = record, path, perf_counter()
         self._keep()
@@ -160,7 +162,7 @@ class Rows:
         return Record(**(vars(self._record) | {"versions": _versions(), "seconds": round(seconds, 2)}))
 
     def _keep(self) -> None:
-        if self._path is not None:
+        if self._path is not None and rank() == 0:
             self.record().save(self._path)
 
 

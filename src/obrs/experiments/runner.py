@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .._names import lookup
+from .._rank import rank
 from ..errors import InputError, Interrupted, MissingLibraryError, UnknownNameError
 from ..html.record import record_page
 from .record import Record, Rows, load, plain, unfinished
@@ -93,7 +94,7 @@ def reproduce_files(
 
     An interrupted run leaves NAME.KEY.partial.json; KEY stands for its configuration. Started again, it goes on from
     there and says so with `say`. A finished run is repeated, and its files are replaced when the new ones are
-    complete.
+    complete. Of many processes the first one writes.
 
     Example:
         >>> import tempfile
@@ -110,6 +111,7 @@ def reproduce_files(
     path = unfinished(folder, record)
     if path.exists():
         record = load(path)
+    if record.rows and rank() == 0:
         say(f"going on from {_counted(record.rows)} of an interrupted run")
     rows = Rows(record, path, progress=progress)  # fails now, not after an hour, if nothing can be written there
     try:
@@ -119,9 +121,11 @@ def reproduce_files(
         verb = "is" if len(rows) == 1 else "are"
         message = f"interrupted: {_counted(kept.rows)} {verb} kept, the same command goes on from there"
         raise Interrupted(message, kept) from error
+    json_file, png_file = folder / f"{name}.json", folder / f"{name}.png"
+    if rank():
+        return json_file, png_file
     picture = draw(rows.record())
     finished = rows.record()  # now that the library that draws has its place among the versions
-    json_file, png_file = folder / f"{name}.json", folder / f"{name}.png"
     finished.save(json_file)
     png_file.write_bytes(picture)
     path.unlink()

@@ -71,6 +71,14 @@ class Processes:
         """Whether it is so in any process; all must ask."""
         return here if self.count == 1 else bool(self.mean(torch.tensor(float(here), device=self.device)) > 0)
 
+    def of_first(self, text: str) -> str:
+        """Return what the first process has."""
+        if self.count == 1:
+            return text
+        from accelerate.utils import broadcast_object_list
+
+        return str(broadcast_object_list([text])[0])
+
     def wait(self) -> None:
         """Go on when all processes have come here."""
         if self.count > 1:

@@ -7,12 +7,9 @@ of the paper's Algorithm 2 was better than such three, and so was tuning with it
 on its slope in place of spectral norm: `obrs reproduce figure-training` and `table-finetune`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..data.images import IMAGES
-
-if TYPE_CHECKING:
-    from .config import TrainConfig
 
 __all__ = ["recipe", "recipe_of_images"]
 
@@ -27,13 +24,13 @@ _TUNED = {
 _WAVES = {"critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
 
 
-def recipe(asked: "TrainConfig") -> tuple[dict[str, Any], ...]:
+def recipe(asked: Any) -> tuple[dict[str, Any], ...]:
     """Return the tables of the stages, as `TrainConfig.stage` has them; of the last one, to tune another run.
 
     The steps are divided among them. The later critics of points see sines and cosines of what they judge.
 
     Args:
-        asked: A configuration without stages.
+        asked: A `TrainConfig` without stages.
 
     Example:
         >>> from obrs.training import TrainConfig
@@ -86,7 +83,7 @@ def recipe(asked: "TrainConfig") -> tuple[dict[str, Any], ...]:
     )
 
 
-def recipe_of_images(asked: "TrainConfig") -> tuple[dict[str, Any], ...]:
+def recipe_of_images(asked: Any) -> tuple[dict[str, Any], ...]:
     """Return the table of the one stage that images have; Algorithm 2 is for the GAN's divergence alone."""
     loss = {"generator_loss": "paper_raw" if asked.divergence == "gan" else "exact"}
     if asked.network == "conv" and asked.start_from:
