@@ -51,7 +51,7 @@ SCRIPTS = {
     "ray": [
         "-c import numpy as np, obrs, ray; ray.init(num_cpus=1, include_dashboard=False);"
         "data = ray.data.from_numpy(np.zeros(100)).add_column('id', lambda batch: np.arange(len(batch)));"
-        "print(obrs.ray.select(data, 10, column='data', id='id').count())"
+        "print(obrs.ray.select(data, n=10, column='data', id='id').count())"
     ],
     "diffusion": [
         "-c import torch, obrs; from diffusers import DDIMPipeline, DDIMScheduler, UNet2DModel;"

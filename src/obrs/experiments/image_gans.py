@@ -190,7 +190,8 @@ def _load(part: str, name: str, seed: int, home: str) -> Any:
     path = folder / f"{name}-{seed}-{part}.safetensors"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in folder.glob(f"*-{part}.safetensors"))) or "none"
-        raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}")
+        where = f" in {folder}; examples/biggan-pretrained.py makes them from checkpoints" if home else ""
+        raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}{where}")
     tensors, facts = read_tensors(path, f"a {part} of the image experiments")
     network = build(facts["spec"]).eval().requires_grad_(False)
     fill_module(network, tensors, part, path)
