@@ -70,7 +70,9 @@ def test_bad_input_is_one_line(home, tmp_path):
     np.savez(tmp_path / "flat.npz", train=np.zeros((4, 5)), test=np.zeros((4, 5)))
     with pytest.raises(InputError, match=r"flat.npz must hold train, images of shape .*, got shape \(4, 5\)"):
         parts("flat", str(tmp_path))
-    with pytest.raises(InputError, match=r"there is no faces-0-generator; there are: celeba-0-generator in .*biggan-pretrained\.py"):
+    with pytest.raises(
+        InputError, match=r"there is no faces-0-generator; there are: celeba-0-generator in .*biggan-pretrained\.py"
+    ):
         load_gan("faces", 0, str(home))
     with pytest.raises(UnknownNameError, match="unknown ratio 'feature'; did you mean 'features'"):
         small(home, ratios=("feature",))

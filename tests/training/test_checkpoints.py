@@ -6,27 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_run import SMALL
 from torch import nn
 
 from obrs.cli import main
 from obrs.errors import InputError
 from obrs.fitting import tensors
 from obrs.training import checkpoints
-from obrs.training.config import TrainConfig
 from obrs.training.journal import Journal
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
 
-SMALL = TrainConfig(
-    generator_loss="paper_raw",
-    ema_decay=0,
-    steps=2,
-    batch_size=8,
-    data_size=64,
-    generator_width=8,
-    critic_width=8,
-    log_every=1,
-)
+SMALL = replace(SMALL, steps=2, batch_size=8, data_size=64, generator_width=8, critic_width=8)
 needs_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 
 

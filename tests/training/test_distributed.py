@@ -8,24 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_run import SMALL
 
 from obrs.errors import InputError
 from obrs.training.batches import Batches, load_data
-from obrs.training.config import TrainConfig
 from obrs.training.journal import read_log
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
 
-SMALL = TrainConfig(
-    generator_loss="paper_raw",
-    ema_decay=0,
-    steps=2,
-    batch_size=32,
-    data_size=128,
-    generator_width=16,
-    critic_width=16,
-    log_every=1,
-)
+SMALL = replace(SMALL, steps=2)
 RUNS = {
     "exact": replace(SMALL, generator_loss="exact_non_saturating", window=80, budget=1.01, critic_lr=1e-2),
     "paper": replace(SMALL, generator_loss="paper_raw", critic_steps=2, parts=2, budget=1.01, critic_lr=1e-2),

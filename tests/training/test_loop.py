@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_run import SMALL, weights
 from torch import nn
 from torch.nn import functional as F
 
@@ -30,21 +31,6 @@ from obrs.training.losses import GENERATOR_LOSSES, generator_loss, gradient_pena
 from obrs.training.networks import build_networks
 from obrs.training.trained import load_trained
 from obrs.training.watch import NotFiniteError
-
-SMALL = TrainConfig(
-    generator_loss="paper_raw",
-    ema_decay=0,
-    steps=3,
-    batch_size=32,
-    data_size=128,
-    generator_width=16,
-    critic_width=16,
-    log_every=1,
-)
-
-
-def weights(*modules):
-    return torch.cat([p.detach().flatten() for module in modules for p in module.parameters()])
 
 
 def points(n=64, seed=0):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_run import SMALL
 from torch import nn
 from torch.nn import functional as F
 
@@ -30,17 +31,7 @@ from obrs.training.schedule import plan
 from obrs.training.trained import load_trained
 
 ROOT = Path(__file__).parents[2]
-SMALL = TrainConfig(
-    generator_loss="paper_raw",
-    ema_decay=0,
-    critic_lr=1e-3,
-    steps=3,
-    batch_size=32,
-    data_size=128,
-    generator_width=16,
-    critic_width=16,
-    log_every=1,
-)
+SMALL = replace(SMALL, critic_lr=1e-3)
 # A warm-up, a kept and a new critic, noise and learning rates that fall, another batch, a window.
 STAGED = replace(
     SMALL,

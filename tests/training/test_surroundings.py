@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_run import SMALL, weights
 from torch import nn
 
 from obrs.errors import Interrupted
@@ -14,24 +15,8 @@ from obrs.fitting.averaging import average
 from obrs.training import batches as module
 from obrs.training import checkpoints
 from obrs.training.batches import Batches, Data, load_data
-from obrs.training.config import TrainConfig
 from obrs.training.loop import train
 from obrs.training.networks import build_networks
-
-SMALL = TrainConfig(
-    generator_loss="paper_raw",
-    ema_decay=0,
-    steps=3,
-    batch_size=32,
-    data_size=128,
-    generator_width=16,
-    critic_width=16,
-    log_every=1,
-)
-
-
-def weights(*modules):
-    return torch.cat([p.detach().flatten() for module in modules for p in module.parameters()])
 
 
 class InterruptedAtStep(nn.Module):
