@@ -117,7 +117,7 @@ def test_other_mistakes_are_one_line(classes, faces, cache):
     with pytest.raises(InputError, match="must have the same classes; n03 is in one of them"):
         load("imagenet", folder=classes)
     (faces / "img_align_celeba" / "000003.png").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"000003.png cannot be read as a picture"):
+    with pytest.raises(InputError, match=r"000003.png cannot be read as an image"):
         load("celeba", folder=faces)
     assert not list((cache / "celeba").iterdir())
     (faces / "list_eval_partition.txt").write_text("")
@@ -150,7 +150,7 @@ def test_a_row_of_pixels_is_an_image(cifar):
     assert images.train_labels.tolist() == list(range(10))
 
 
-def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache, monkeypatch):
+def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache):
     folder, _ = cifar
     (folder / "test_lables.json").write_text("[1]")
     with pytest.raises(InputError, match=r"n images and n labels to test, got 2 and \(1,\)"):
@@ -160,9 +160,13 @@ def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache, monkeypatch):
         load("cifar10", folder=folder)
     with pytest.raises(InputError, match="run `obrs data fetch cifar10`"):
         load("cifar10")
+
+
+def test_pictures_need_pillow(cifar, faces, cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(MissingLibraryError, match="cifar10 needs pillow: pip install pillow"):
-        load("cifar10")
+    for name, folder in (("cifar10", cifar[0]), ("celeba", faces)):
+        with pytest.raises(MissingLibraryError, match="needs Pillow: pip install pillow"):
+            load(name, folder=folder)
 
 
 @pytest.mark.slow

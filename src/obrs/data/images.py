@@ -16,6 +16,7 @@ from .._names import lookup
 from ..errors import InputError, MissingLibraryError
 from . import idx
 from .fetch import DATASETS, cache_folder, is_here
+from .pictures import read_picture
 from .pixels import Pictures, celeba, imagenet, kept, to_floats
 
 __all__ = ["IMAGES", "PICTURES", "Images", "load"]
@@ -103,10 +104,6 @@ def _idx(name: str, folder: Path | None) -> Images:
 
 def _cifar10(folder: Path | None) -> Images:
     """Read PNGs in which each row of pixels is an image."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("cifar10 needs pillow: pip install pillow") from error
     if folder is None and not is_here("cifar10"):
         where = f"cifar10 is not in {cache_folder()}"
         raise InputError(f"{where}: run `obrs data fetch cifar10`, or say folder= if you have it")
@@ -117,11 +114,7 @@ def _cifar10(folder: Path | None) -> Images:
             raise InputError(f"{home} must hold {', '.join(names)}; {name} is not there")
 
     def pixels(name: str) -> Array:
-        try:
-            with Image.open(home / name) as image:
-                rows = np.asarray(image.convert("RGB"))
-        except OSError as error:
-            raise InputError(f"{home / name} cannot be read as a picture; get it again") from error
+        rows = read_picture(home / name, lambda image: np.asarray(image.convert("RGB")))
         if rows.shape[1] != 32 * 32:
             raise InputError(f"{home / name} must have an image of 32x32 in each row, got rows of {rows.shape[1]}")
         return to_floats(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))

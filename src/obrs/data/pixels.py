@@ -15,8 +15,9 @@ import numpy as np
 
 from .._files import replacing
 from .._progress import bar
-from ..errors import InputError, MissingLibraryError
+from ..errors import InputError
 from .fetch import cache_folder
+from .pictures import SUFFIXES, read_picture
 
 __all__ = ["Pictures", "Pixels", "celeba", "imagenet", "kept", "to_floats"]
 
@@ -24,7 +25,6 @@ Array = np.ndarray[Any, Any]
 
 _BLOCK = 1024  # pictures that are read before they are written
 _SPREAD = 1024  # images that a fingerprint looks at
-_SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 class Pixels:
@@ -173,10 +173,6 @@ def _write(path: Path, pictures: Sequence[Path], size: int, title: str) -> None:
 
 
 def _read(pictures: Sequence[Path], size: int) -> Iterator[Array]:
-    try:
-        import PIL.Image as _  # noqa: F401
-    except ImportError as error:
-        raise MissingLibraryError("pictures need pillow: pip install pillow") from error
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # it lets go of the interpreter while it decodes
         for at in range(0, len(pictures), _BLOCK):
             yield np.stack(list(pool.map(partial(_picture, size=size), pictures[at : at + _BLOCK])))
@@ -184,21 +180,20 @@ def _read(pictures: Sequence[Path], size: int) -> Iterator[Array]:
 
 def _picture(path: Path, size: int) -> Array:
     """Return the square in the middle of a picture, scaled, as bytes of shape `(3, size, size)`."""
-    from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            side = min(image.size)
-            left, top = ((length - side) // 2 for length in image.size)
-            middle = image.convert("RGB").crop((left, top, left + side, top + side))
-            square = middle.resize((size, size), Image.Resampling.LANCZOS)
-    except OSError as error:  # what is no picture, too
-        raise InputError(f"{path} cannot be read as a picture; replace it or take it away") from error
-    return np.asarray(square).transpose(2, 0, 1)
+    def middle(image: Any) -> Array:
+        from PIL.Image import Resampling
+
+        side = min(image.size)
+        left, top = ((length - side) // 2 for length in image.size)
+        square = image.convert("RGB").crop((left, top, left + side, top + side))
+        return np.asarray(square.resize((size, size), Resampling.LANCZOS))
+
+    return read_picture(path, middle).transpose(2, 0, 1)
 
 
 def _pictures(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not found:
-        raise InputError(f"{folder} must hold pictures, {', '.join(sorted(_SUFFIXES))}; there is none")
+        raise InputError(f"{folder} must hold pictures, {', '.join(SUFFIXES)}; there is none")
     return found
