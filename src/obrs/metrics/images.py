@@ -12,6 +12,7 @@ import numpy as np
 
 from .._arrays import host_values
 from ..data.pictures import SUFFIXES, read_picture
+from ..data.pixels import to_floats
 from ..errors import InputError, InputTypeError
 
 __all__ = ["ImageSet", "channels_first", "image_files", "read_array", "read_images"]
@@ -46,7 +47,7 @@ class ImageSet:
     def floats(self, start: int, stop: int) -> Floats:
         """Return images start to stop as floats in [-1, 1], shape `(n, channels, height, width)`."""
         x = self.read(start, stop)
-        return x.astype(np.float32) / np.float32(127.5) - np.float32(1) if x.dtype == np.uint8 else x
+        return to_floats(x) if x.dtype == np.uint8 else x
 
     @cached_property
     def digest(self) -> str:
