@@ -1,6 +1,7 @@
 """CIFAR-10 as it is fetched; CelebA and ImageNet as they lie in a folder, kept as bytes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -54,11 +55,69 @@ def test_faces_are_split_by_their_list_and_read_once(faces, cache):
     assert (images.shape, images.classes, images.name) == ((3, 64, 64), 1, "celeba")
     assert greys(images.train) == [20, 40, 60, 100, 120, 140, 160]
     assert greys(images.test) == [0, 80, 180]
-    for path in (faces / "img_align_celeba").iterdir():
-        path.write_bytes(b"")  # what is kept is not read again
+    written = {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*.npy")}
+    assert len(written) == 4  # images and labels
+    for folder in (faces, None):
+        assert greys(load("celeba", folder=folder).test) == [0, 80, 180]
+    assert {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*.npy")} == written
+
+
+def test_a_folder_is_the_same_however_it_is_named(faces, cache, monkeypatch):
+    monkeypatch.chdir(faces.parent)
+    for folder in ("faces", faces, "faces/../faces", None):
+        assert greys(load("celeba", folder=folder).test) == [0, 80, 180]
+    monkeypatch.chdir("/")
+    assert greys(load("celeba").test) == [0, 80, 180]
+    assert len(list((cache / "celeba").glob("*.npy"))) == 4
+
+
+def test_what_is_kept_outlives_the_pictures(classes, cache):
+    first = load("imagenet", folder=classes)
+    shutil.rmtree(classes)
+    again = load("imagenet")
+    for part in ("train", "test"):
+        np.testing.assert_array_equal(getattr(again, part).bytes, getattr(first, part).bytes)
+        np.testing.assert_array_equal(getattr(again, f"{part}_labels"), getattr(first, f"{part}_labels"))
+    assert again.train_labels.dtype == np.int64
+
+
+def test_pictures_that_changed_are_read_again_if_their_folder_is_named(faces, cache):
+    load("celeba", folder=faces)
+    picture(faces / "img_align_celeba" / "000004.png", (90,) * 3)
+    assert greys(load("celeba").test) == [0, 80, 180]
+    assert greys(load("celeba", folder=faces).test) == [0, 90, 180]
+    assert greys(load("celeba").test) == [0, 90, 180]  # what was read last
+
+
+def test_pictures_under_the_cache_are_found_and_kept(faces, cache):
+    cache.mkdir()
+    faces.rename(cache / "celeba")
+    assert greys(load("celeba").test) == [0, 80, 180]
+    shutil.rmtree(cache / "celeba" / "img_align_celeba")
+    assert greys(load("celeba").test) == [0, 80, 180]
+
+
+def test_bytes_that_were_deleted_are_made_again(faces, cache):
+    load("celeba", folder=faces)
+    for path in (cache / "celeba").glob("*.npy"):
+        path.unlink()
+    assert greys(load("celeba").test) == [0, 80, 180]
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"folder": 3, "train": "a", "test": "b"}'])
+def test_a_damaged_list_of_what_is_kept_is_one_line(faces, cache, content):
+    load("celeba", folder=faces)
+    (cache / "celeba" / "kept.json").write_text(content)
+    with pytest.raises(InputError, match=r"kept.json is damaged; delete it"):
+        load("celeba")
     assert greys(load("celeba", folder=faces).test) == [0, 80, 180]
-    assert greys(load("celeba").test) == [0, 80, 180]  # the folder is remembered
-    assert sorted(path.suffix for path in (cache / "celeba").iterdir()) == [".npy", ".npy", ".txt"]
+
+
+def test_a_link_to_nothing_is_named(faces, cache):
+    (faces / "img_align_celeba" / "000003.png").unlink()
+    (faces / "img_align_celeba" / "000003.png").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"000003.png cannot be read: No such file"):
+        load("celeba", folder=faces)
 
 
 def test_faces_without_a_list_are_every_tenth(faces, cache):

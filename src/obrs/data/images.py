@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .._files import replacing
 from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError, MissingLibraryError
 from . import idx
 from .fetch import DATASETS, cache_folder, is_here
 from .pictures import read_picture
-from .pixels import Pictures, celeba, imagenet, kept, to_floats
+from .pixels import Pictures, celeba, imagenet, keep, last_kept, to_floats
 
 __all__ = ["IMAGES", "PICTURES", "Images", "load"]
 
@@ -56,12 +55,13 @@ def load(name: str = "digits", *, folder: str | os.PathLike[str] | None = None, 
 
     `digits` comes with scikit-learn: 1797 images of 8x8, 1500 of them to train on. The others must be fetched first,
     by `obrs data fetch NAME` or `obrs.data.fetch.fetch(NAME)`; this function never uses the network. `celeba` and
-    `imagenet` are read from a folder of yours, once, and kept as bytes under OBRS_DATA.
+    `imagenet` are read from a folder of yours, once, and kept as bytes under OBRS_DATA: the pictures may go then.
 
     Args:
         name: A key of `IMAGES`.
-        folder: Read the files of this folder, as they are; None reads what was fetched, and of `celeba` and `imagenet`
-            the last folder that was read, or else the one of that name under OBRS_DATA.
+        folder: Read the files of this folder, as they are; None reads what was fetched. Pictures of `celeba` and
+            `imagenet` that changed are read again if their folder is named. None reads the bytes that were kept last,
+            or else the pictures in the folder of that name under OBRS_DATA.
         size: Pad with black to this many pixels per side, such as 32 for networks that halve the size five times.
 
     Example:
@@ -135,15 +135,14 @@ PICTURES: dict[str, tuple[str, Callable[[Path], Pictures], int]] = {
 
 
 def _from_pictures(name: str, folder: Path | None) -> Images:
-    """Read the pictures of a folder, and remember which one it was."""
+    """Read what is kept; or else, and whenever a folder is named, look at its pictures."""
     _, find, size = PICTURES[name]
-    home = cache_folder() / name
-    last = home / "folder.txt"
-    place = folder or (Path(last.read_text()) if last.is_file() else home)
-    train, train_labels, test, test_labels = kept(name, find(place), size)
-    if folder is not None:
-        with replacing(last) as file:
-            file.write(str(folder.absolute()).encode())
+    found = last_kept(name) if folder is None else None
+    if found is None or not found.is_here():
+        place = folder or (found.folder if found else cache_folder() / name)
+        place = place.absolute()  # the same place from every working folder
+        found = keep(name, place, find(place), size)
+    train, train_labels, test, test_labels = found.read()
     return Images(train, train_labels, test, test_labels, name)
 
 
