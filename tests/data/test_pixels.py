@@ -158,6 +158,23 @@ def test_bytes_become_numbers_where_they_are_looked_at():
 
 
 @pytest.mark.parametrize(
+    ("wrong", "got"),
+    [
+        (np.zeros((2, 3, 4, 4), dtype=np.float32), r"float32 of shape \(2, 3, 4, 4\)"),
+        (np.zeros((2, 3, 4, 4), dtype=np.int64), "int64 of shape"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), r"uint8 of shape \(2, 4, 4\)"),
+        (np.zeros((0, 3, 4, 4), dtype=np.uint8), r"uint8 of shape \(0, 3, 4, 4\)"),
+        ([[[[0]]]], "list of shape"),
+    ],
+)
+def test_what_is_no_image_in_bytes_is_refused(wrong, got):
+    with pytest.raises(InputError, match=f"pixels must be uint8, 0 to 255, .*, got {got}"):
+        Pixels(wrong)
+    with pytest.raises(InputError, match="at least one image"):
+        Pixels(np.zeros((2, 3, 4, 4), dtype=np.uint8))[2:]
+
+
+@pytest.mark.parametrize(
     ("name", "line"),
     [
         ("celeba", r"must hold img_align_celeba/ with the aligned faces, 000001.jpg .* list_eval_partition.txt"),

@@ -33,7 +33,7 @@ class Pixels:
     """Images as bytes, such as a mapped file; `x[rows]` are those rows as float32 in [-1, 1], a slice stays bytes.
 
     Args:
-        bytes: uint8, shape `(n, channels, height, width)`.
+        bytes: uint8, shape `(n, channels, height, width)`, at least one image.
 
     Example:
         >>> x = Pixels(np.full((5, 3, 2, 2), 255, dtype=np.uint8))
@@ -42,6 +42,12 @@ class Pixels:
     """
 
     def __init__(self, bytes: Array) -> None:
+        shape, kind = tuple(getattr(bytes, "shape", ())), getattr(bytes, "dtype", type(bytes).__name__)
+        if kind != np.uint8 or len(shape) != 4 or not shape[0]:  # floats would be nearly black as bytes
+            raise InputError(
+                f"pixels must be uint8, 0 to 255, of shape (n, channels, height, width) with at least one image, "
+                f"got {kind} of shape {shape}"
+            )
         self.bytes = bytes
 
     @property
