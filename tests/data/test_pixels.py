@@ -238,6 +238,29 @@ def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache):
         load("cifar10")
 
 
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "a list of labels as JSON: "),
+        (b"\xff\xfe\xff", "a list of labels as JSON: "),
+        (b"[0, 1", "a list of labels as JSON: "),
+        (b"[[0], [1, 2]]", "a list of labels as JSON: "),
+        (b"[" * 100_000, "a list of labels as JSON: "),
+        (b'["cat", "dog"]', r"whole numbers from 0 on, got \['cat', 'dog'\]"),
+        (b"[0.5, 1]", "whole numbers from 0 on, got"),
+        (b"[0, -1]", "whole numbers from 0 on, got"),
+        (b"[]", "whole numbers from 0 on, got"),
+        (b'{"a": 1}', "whole numbers from 0 on, got"),
+    ],
+)
+def test_a_broken_file_of_labels_is_one_line(cifar, content, line):
+    folder, _ = cifar
+    (folder / "test_lables.json").write_bytes(content)
+    with pytest.raises(InputError, match=f"test_lables.json must hold {line}") as caught:
+        load("cifar10", folder=folder)
+    assert "\n" not in str(caught.value)
+
+
 def test_pictures_need_pillow(cifar, faces, cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     for name, folder in (("cifar10", cifar[0]), ("celeba", faces)):

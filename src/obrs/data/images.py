@@ -120,11 +120,22 @@ def _cifar10(folder: Path | None) -> Images:
         return to_floats(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
 
     parts = [np.concatenate([pixels(name) for name in names if name.startswith("data")]), pixels("test_batch.png")]
-    labels = [np.array(json.loads((home / f"{part}_lables.json").read_text())) for part in ("train", "test")]
+    labels = [_listed(home / f"{part}_lables.json") for part in ("train", "test")]
     for images, own, part in zip(parts, labels, ("train", "test"), strict=True):
         if own.shape != images.shape[:1]:
             raise InputError(f"{home} must hold n images and n labels to {part}, got {len(images)} and {own.shape}")
-    return Images(parts[0], labels[0].astype(np.int64), parts[1], labels[1].astype(np.int64), "cifar10")
+    return Images(parts[0], labels[0], parts[1], labels[1], "cifar10")
+
+
+def _listed(path: Path) -> Array:
+    """Return the labels of a JSON list."""
+    try:
+        labels = np.array(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or lists of several lengths
+        raise InputError(f"{path} must hold a list of labels as JSON: {error}; get it again") from error
+    if labels.dtype.kind != "i" or labels.min() < 0:
+        raise InputError(f"{path} must hold whole numbers from 0 on, got {labels.ravel().tolist()!r:.40}; get it again")
+    return labels.astype(np.int64)
 
 
 PICTURES: dict[str, tuple[str, Callable[[Path], Pictures], int]] = {
