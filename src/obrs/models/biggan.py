@@ -27,8 +27,9 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from .._inputs import check_count
 from .._names import lookup
-from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..errors import InputError, MissingLibraryError
 from ..types import Array
+from .labels import check_label, class_count
 
 __all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator", "exported", "load"]
 
@@ -82,7 +83,7 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_GENERATOR, size, width)
         sides = [_START * 2**at for at in range(1, len(maps))]
-        self.latent, self.classes = check_count(latent, "latent"), None if classes is None else _positive(classes)
+        self.latent, self.classes = check_count(latent, "latent"), class_count(classes)
         self.spec = {"name": "biggan_generator", "latent": latent, "size": size, "channels": channels, "width": width}
         self.spec |= {"classes": classes, "shared": shared, "hierarchical": hierarchical, "attention": attention}
         self.spec |= {"initial": initial}
@@ -157,7 +158,7 @@ class BigGanCritic(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_CRITIC, size, width)
         sides = [size >> min(at + 1, _HALVINGS[size]) for at in range(len(maps))]
-        self.classes = None if classes is None else _positive(classes)
+        self.classes = class_count(classes)
         self.shape = (check_count(channels, "channels"), size, size)
         self.spec = {"name": "biggan_critic", "size": size, "channels": channels, "width": width, "classes": classes}
         self.spec |= {"heads": heads, "attention": attention, "initial": initial, "spectral_norm": spectral_norm}
@@ -409,14 +410,9 @@ def _attends(sides: list[int], at: int, attention: int) -> bool:
     return sides[at] == attention and attention not in sides[:at]
 
 
-def _positive(classes: Any) -> int:
-    return check_count(classes, "classes")
-
-
 def _label(label: Any, classes: int | None, like: Array) -> Any:
-    if (label is None) != (classes is None):
-        wanted = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
-        raise InputTypeError(f"this network {wanted}")
+    """Return the labels; without classes all have the label 0."""
+    label = check_label(label, classes)
     return torch.zeros(len(like), dtype=torch.int64, device=like.device) if label is None else label
 
 
