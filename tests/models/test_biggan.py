@@ -257,6 +257,21 @@ def test_a_checkpoint_comes_back_to_the_same_bits(tmp_path, kind, suffix):
         assert torch.equal(again(given, labels), network(given, labels))
 
 
+@pytest.mark.parametrize("more", [{}, {"shared": 3, "hierarchical": True}], ids=["plain", "hierarchical"])
+def test_a_network_without_classes_comes_back_without_them(tmp_path, more):
+    generator = after_some_passes(BigGanGenerator(20, width=2, **more))
+    critic = after_some_passes(BigGanCritic(width=2))
+    z = noise(2, 20)
+    for network, given in ((generator, z), (critic, generator(z).detach())):
+        save_file(exported(network), tmp_path / "network.safetensors")
+        again = load(tmp_path / "network.safetensors")
+        assert again.spec == network.spec
+        assert torch.equal(again(given), network(given))
+    both = load(tmp_path / "network.safetensors", heads=2)
+    assert both.classes is None
+    assert both(given).shape == (2, 2)
+
+
 def test_names_are_those_of_the_public_layout():
     generator, critic = small()
     names = set(exported(generator))

@@ -461,6 +461,8 @@ def exported(network: BigGanGenerator | BigGanCritic) -> dict[str, Array]:
 def load(path: str | os.PathLike[str], *, heads: int = 1) -> BigGanGenerator | BigGanCritic:
     """Return the generator or the critic of a public checkpoint, in evaluation mode; its sizes say which one it is.
 
+    A network whose checkpoint has one label for all has no classes, and is called without labels.
+
     Args:
         path: A `.safetensors` file, or what `torch.save` wrote of a `state_dict`. Of the latter nothing but tensors is
             read; still prefer the former.
@@ -560,7 +562,7 @@ def _built(tensors: Mapping[str, Array], path: Any) -> BigGanGenerator | BigGanC
             size=size,
             channels=shape("blocks.0.0.conv1.weight")[1],
             width=max(outside // shares[size][0], 1),
-            classes=shape("embed.weight")[0],
+            classes=_told_apart(shape("embed.weight")[0]),
             attention=attention,
             spectral_norm="linear.u0" in tensors,
         )
@@ -572,11 +574,16 @@ def _built(tensors: Mapping[str, Array], path: Any) -> BigGanGenerator | BigGanC
         size=size,
         channels=shape("output_layer.2.weight")[0],
         width=max(outside // shares[size][1], 1),
-        classes=shape("shared.weight")[0] if shared else said[0],
+        classes=_told_apart(shape("shared.weight")[0] if shared else said[0]),
         shared=shared,
         hierarchical=hierarchical,
         attention=_START * 2 ** (attended[0] + 1) if attended else 0,
     )
+
+
+def _told_apart(labels: int) -> int | None:
+    """Return the number of classes: a network with one label for all has none."""
+    return None if labels == 1 else labels
 
 
 def _arguments(network: nn.Module) -> dict[str, Any]:
