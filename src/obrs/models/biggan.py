@@ -38,6 +38,7 @@ INITIAL = {"orthogonal": nn.init.orthogonal_, "normal": partial(nn.init.normal_,
 
 _START = 4  # pixels a side of the generator's smallest map
 _MOMENTUM = 0.1  # of the stored statistics
+_LEAST = 1e-12  # singular value: a matrix of zeros stays one
 # Channels in units of the width, from the smallest map on for a generator, from the largest one on for a critic.
 _GENERATOR = {32: (4, 4, 4, 4), 64: (16, 16, 8, 4, 2), 128: (16, 16, 8, 4, 2, 1)}
 _CRITIC = {32: (4, 4, 4, 4), 64: (1, 2, 4, 8, 16), 128: (1, 2, 4, 8, 16, 16)}
@@ -348,8 +349,8 @@ class _Spectral(nn.Module):  # type: ignore[misc]
                 v = functional.normalize(self.u @ matrix, dim=0)
                 u = functional.normalize(matrix @ v, dim=0)
                 if self.training:
-                    self.u.copy_(u)
-            return weight / (u @ (matrix @ v))
+                    self.u.copy_(torch.where(u.any(), u, self.u))  # from 0 the iteration would never come back
+            return weight / (u @ (matrix @ v)).clamp(min=_LEAST)
 
 
 @contextmanager
@@ -478,6 +479,7 @@ def load(path: str | os.PathLike[str], *, heads: int = 1) -> BigGanGenerator | B
         >>> torch.equal(again(x, torch.tensor([3, 8])), critic(x, torch.tensor([3, 8])))
         True
     """
+    heads = check_count(heads, "heads")
     tensors = {name.removeprefix("module."): x for name, x in _read(Path(path)).items()}
     network = _built(tensors, path)
     names = _names(network)
