@@ -21,10 +21,8 @@ def convert(generator: str, critic: str, data: str, home: Path) -> int:
     if not isinstance(networks["generator"], BigGanGenerator):
         raise SystemExit(f"{generator} is a critic; give the generator first")
     for part, network in networks.items():
-        spec, classes = dict(network.spec), network.classes
-        if classes == 1:  # one label for all: the experiments call such networks without labels
-            spec["classes"] = None
-        write_tensors(home / f"{data}-0-{part}.safetensors", network.state_dict(), {"spec": spec, "data": data})
+        facts = {"spec": network.spec, "data": data}
+        write_tensors(home / f"{data}-0-{part}.safetensors", network.state_dict(), facts)
     return networks["generator"].classes or 1
 
 

@@ -1,6 +1,7 @@
 """CIFAR-10 as it is fetched; CelebA and ImageNet as they lie in a folder, kept as bytes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -54,11 +55,69 @@ def test_faces_are_split_by_their_list_and_read_once(faces, cache):
     assert (images.shape, images.classes, images.name) == ((3, 64, 64), 1, "celeba")
     assert greys(images.train) == [20, 40, 60, 100, 120, 140, 160]
     assert greys(images.test) == [0, 80, 180]
-    for path in (faces / "img_align_celeba").iterdir():
-        path.write_bytes(b"")  # what is kept is not read again
+    written = {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*.npy")}
+    assert len(written) == 4  # images and labels
+    for folder in (faces, None):
+        assert greys(load("celeba", folder=folder).test) == [0, 80, 180]
+    assert {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*.npy")} == written
+
+
+def test_a_folder_is_the_same_however_it_is_named(faces, cache, monkeypatch):
+    monkeypatch.chdir(faces.parent)
+    for folder in ("faces", faces, "faces/../faces", None):
+        assert greys(load("celeba", folder=folder).test) == [0, 80, 180]
+    monkeypatch.chdir("/")
+    assert greys(load("celeba").test) == [0, 80, 180]
+    assert len(list((cache / "celeba").glob("*.npy"))) == 4
+
+
+def test_what_is_kept_outlives_the_pictures(classes, cache):
+    first = load("imagenet", folder=classes)
+    shutil.rmtree(classes)
+    again = load("imagenet")
+    for part in ("train", "test"):
+        np.testing.assert_array_equal(getattr(again, part).bytes, getattr(first, part).bytes)
+        np.testing.assert_array_equal(getattr(again, f"{part}_labels"), getattr(first, f"{part}_labels"))
+    assert again.train_labels.dtype == np.int64
+
+
+def test_pictures_that_changed_are_read_again_if_their_folder_is_named(faces, cache):
+    load("celeba", folder=faces)
+    picture(faces / "img_align_celeba" / "000004.png", (90,) * 3)
+    assert greys(load("celeba").test) == [0, 80, 180]
+    assert greys(load("celeba", folder=faces).test) == [0, 90, 180]
+    assert greys(load("celeba").test) == [0, 90, 180]  # what was read last
+
+
+def test_pictures_under_the_cache_are_found_and_kept(faces, cache):
+    cache.mkdir()
+    faces.rename(cache / "celeba")
+    assert greys(load("celeba").test) == [0, 80, 180]
+    shutil.rmtree(cache / "celeba" / "img_align_celeba")
+    assert greys(load("celeba").test) == [0, 80, 180]
+
+
+def test_bytes_that_were_deleted_are_made_again(faces, cache):
+    load("celeba", folder=faces)
+    for path in (cache / "celeba").glob("*.npy"):
+        path.unlink()
+    assert greys(load("celeba").test) == [0, 80, 180]
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"folder": 3, "train": "a", "test": "b"}'])
+def test_a_damaged_list_of_what_is_kept_is_one_line(faces, cache, content):
+    load("celeba", folder=faces)
+    (cache / "celeba" / "kept.json").write_text(content)
+    with pytest.raises(InputError, match=r"kept.json is damaged; delete it"):
+        load("celeba")
     assert greys(load("celeba", folder=faces).test) == [0, 80, 180]
-    assert greys(load("celeba").test) == [0, 80, 180]  # the folder is remembered
-    assert sorted(path.suffix for path in (cache / "celeba").iterdir()) == [".npy", ".npy", ".txt"]
+
+
+def test_a_link_to_nothing_is_named(faces, cache):
+    (faces / "img_align_celeba" / "000003.png").unlink()
+    (faces / "img_align_celeba" / "000003.png").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"000003.png cannot be read: No such file"):
+        load("celeba", folder=faces)
 
 
 def test_faces_without_a_list_are_every_tenth(faces, cache):
@@ -99,6 +158,23 @@ def test_bytes_become_numbers_where_they_are_looked_at():
 
 
 @pytest.mark.parametrize(
+    ("wrong", "got"),
+    [
+        (np.zeros((2, 3, 4, 4), dtype=np.float32), r"float32 of shape \(2, 3, 4, 4\)"),
+        (np.zeros((2, 3, 4, 4), dtype=np.int64), "int64 of shape"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), r"uint8 of shape \(2, 4, 4\)"),
+        (np.zeros((0, 3, 4, 4), dtype=np.uint8), r"uint8 of shape \(0, 3, 4, 4\)"),
+        ([[[[0]]]], "list of shape"),
+    ],
+)
+def test_what_is_no_image_in_bytes_is_refused(wrong, got):
+    with pytest.raises(InputError, match=f"pixels must be uint8, 0 to 255, .*, got {got}"):
+        Pixels(wrong)
+    with pytest.raises(InputError, match="at least one image"):
+        Pixels(np.zeros((2, 3, 4, 4), dtype=np.uint8))[2:]
+
+
+@pytest.mark.parametrize(
     ("name", "line"),
     [
         ("celeba", r"must hold img_align_celeba/ with the aligned faces, 000001.jpg .* list_eval_partition.txt"),
@@ -117,7 +193,7 @@ def test_other_mistakes_are_one_line(classes, faces, cache):
     with pytest.raises(InputError, match="must have the same classes; n03 is in one of them"):
         load("imagenet", folder=classes)
     (faces / "img_align_celeba" / "000003.png").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"000003.png cannot be read as a picture"):
+    with pytest.raises(InputError, match=r"000003.png cannot be read as an image"):
         load("celeba", folder=faces)
     assert not list((cache / "celeba").iterdir())
     (faces / "list_eval_partition.txt").write_text("")
@@ -150,7 +226,7 @@ def test_a_row_of_pixels_is_an_image(cifar):
     assert images.train_labels.tolist() == list(range(10))
 
 
-def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache, monkeypatch):
+def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache):
     folder, _ = cifar
     (folder / "test_lables.json").write_text("[1]")
     with pytest.raises(InputError, match=r"n images and n labels to test, got 2 and \(1,\)"):
@@ -160,9 +236,36 @@ def test_a_folder_that_is_not_cifar_is_one_line(cifar, cache, monkeypatch):
         load("cifar10", folder=folder)
     with pytest.raises(InputError, match="run `obrs data fetch cifar10`"):
         load("cifar10")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "a list of labels as JSON: "),
+        (b"\xff\xfe\xff", "a list of labels as JSON: "),
+        (b"[0, 1", "a list of labels as JSON: "),
+        (b"[[0], [1, 2]]", "a list of labels as JSON: "),
+        (b"[" * 100_000, "a list of labels as JSON: "),
+        (b'["cat", "dog"]', r"whole numbers from 0 on, got \['cat', 'dog'\]"),
+        (b"[0.5, 1]", "whole numbers from 0 on, got"),
+        (b"[0, -1]", "whole numbers from 0 on, got"),
+        (b"[]", "whole numbers from 0 on, got"),
+        (b'{"a": 1}', "whole numbers from 0 on, got"),
+    ],
+)
+def test_a_broken_file_of_labels_is_one_line(cifar, content, line):
+    folder, _ = cifar
+    (folder / "test_lables.json").write_bytes(content)
+    with pytest.raises(InputError, match=f"test_lables.json must hold {line}") as caught:
+        load("cifar10", folder=folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_pictures_need_pillow(cifar, faces, cache, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(MissingLibraryError, match="cifar10 needs pillow: pip install pillow"):
-        load("cifar10")
+    for name, folder in (("cifar10", cifar[0]), ("celeba", faces)):
+        with pytest.raises(MissingLibraryError, match="needs Pillow: pip install pillow"):
+            load(name, folder=folder)
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def strings_of(value):
 @each_experiment
 def test_every_experiment_has_what_the_frame_asks_for(name):
     module = EXPERIMENTS[name].load()
-    assert list(module.PRESETS) in (["smoke", "default", "paper"], ["smoke", "cpu", "paper"])
+    assert list(module.PRESETS)[:3] in (["smoke", "default", "paper"], ["smoke", "cpu", "paper"])
     assert all(type(preset) is module.Config for preset in module.PRESETS.values())
     assert module.Config.__dataclass_params__.frozen
     assert module.PRESETS[runner.committed(name)] == module.Config()

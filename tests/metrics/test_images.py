@@ -5,8 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
+from obrs.data.pixels import to_floats
 from obrs.errors import InputError, InputTypeError
 from obrs.metrics.images import read_array, read_images
+from obrs.metrics.rows import row_hashes
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (6, 3, 8, 10), dtype=np.uint8)
@@ -123,3 +125,8 @@ def test_npz_without_a_known_name(tmp_path):
     np.savez(tmp_path / "x.npz", left=BYTES, right=BYTES)
     with pytest.raises(InputError, match="has the arrays left, right; call the one to read 'images'"):
         read_array(tmp_path / "x.npz")
+
+
+def test_bytes_are_the_numbers_of_the_data_to_the_last_bit():
+    assert np.array_equal(read_images(BYTES).floats(1, 4), to_floats(BYTES[1:4]))
+    assert np.array_equal(row_hashes(BYTES), row_hashes(to_floats(BYTES)))

@@ -179,6 +179,23 @@ def test_a_projection_adds_a_head_per_class_and_a_second_head_changes_nothing_in
     assert not torch.allclose(two(x, labels)[:, 1], one(x, labels))
 
 
+def test_a_matrix_of_zeros_stays_one_and_can_be_left():
+    critic = BigGanCritic(width=4)
+    layer = critic.blocks[1].conv1
+    plain = layer.parametrizations.weight.original
+    kept = plain.detach().clone()
+    with torch.no_grad():
+        plain.zero_()
+    critic(noise(2, 3, 32, 32)).sum().backward()
+    assert torch.equal(layer.weight, torch.zeros_like(plain))
+    assert all(weight.grad.isfinite().all() for weight in critic.parameters())
+    with torch.no_grad():
+        plain.copy_(kept)
+    for _ in range(20):
+        again = layer.weight
+    assert torch.linalg.svdvals(again.flatten(1))[0].item() == pytest.approx(1, abs=0.1)
+
+
 def test_bf16_normalises_in_single_precision():
     """The matrix is the same inside mixed precision: its singular value is not taken of rounded numbers."""
     critic = BigGanCritic(width=4).eval()
@@ -257,6 +274,21 @@ def test_a_checkpoint_comes_back_to_the_same_bits(tmp_path, kind, suffix):
         assert torch.equal(again(given, labels), network(given, labels))
 
 
+@pytest.mark.parametrize("more", [{}, {"shared": 3, "hierarchical": True}], ids=["plain", "hierarchical"])
+def test_a_network_without_classes_comes_back_without_them(tmp_path, more):
+    generator = after_some_passes(BigGanGenerator(20, width=2, **more))
+    critic = after_some_passes(BigGanCritic(width=2))
+    z = noise(2, 20)
+    for network, given in ((generator, z), (critic, generator(z).detach())):
+        save_file(exported(network), tmp_path / "network.safetensors")
+        again = load(tmp_path / "network.safetensors")
+        assert again.spec == network.spec
+        assert torch.equal(again(given), network(given))
+    both = load(tmp_path / "network.safetensors", heads=2)
+    assert both.classes is None
+    assert both(given).shape == (2, 2)
+
+
 def test_names_are_those_of_the_public_layout():
     generator, critic = small()
     names = set(exported(generator))
@@ -309,6 +341,14 @@ def test_a_second_head_starts_as_the_first(tmp_path):
     x, labels = noise(2, 3, 32, 32), torch.tensor([1, 3])
     both = load(tmp_path / "D.safetensors", heads=2)(x, labels)
     assert torch.equal(both, torch.stack([critic(x, labels)] * 2, dim=1))
+
+
+@pytest.mark.parametrize("network", [BigGanGenerator(8, width=2), BigGanCritic(width=2)], ids=["G", "D"])
+@pytest.mark.parametrize("heads", ["x", 0, 1.5, None])
+def test_heads_are_counted_whatever_the_network(tmp_path, network, heads):
+    save_file(exported(network), tmp_path / "network.safetensors")
+    with pytest.raises(InputError, match="heads must be a whole number of at least 1, got"):
+        load(tmp_path / "network.safetensors", heads=heads)
 
 
 def test_a_checkpoint_of_many_gpus_has_a_prefix(tmp_path):

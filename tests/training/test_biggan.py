@@ -18,7 +18,7 @@ from obrs.data.images import load
 from obrs.data.pixels import Pixels
 from obrs.errors import InputError
 from obrs.experiments import figure_frequency, figure_pretrained, figure_training, table_finetune
-from obrs.experiments.image_training import BIGGAN, CELEBA, IMAGENET
+from obrs.experiments.image_training import BIGGAN, CELEBA
 from obrs.fitting.averaging import average
 from obrs.models.biggan import BigGanCritic, BigGanGenerator
 from obrs.training.checkpoints import checkpoints
@@ -174,11 +174,17 @@ def test_presets_are_the_papers_with_its_slips_mended():
     assert (faces.data, faces.width, faces.batch_size, faces.budget) == ("celeba", 32, 128, 2.0)
     assert (faces.generator_lr, faces.critic_lr) == (1e-6, 4e-6)
     assert (CELEBA["generator_lr"], CELEBA["critic_lr"]) == (1e-4, 4e-4)
-    assert (IMAGENET["width"], IMAGENET["latent"], IMAGENET["batch_size"], IMAGENET["critic_steps"]) == (
-        96,
-        120,
-        2048,
-        2,
+    many = table_finetune.PRESETS["imagenet"]
+    assert many == replace(
+        faces,
+        data="imagenet",
+        home="imagenet",
+        width=96,
+        latent=120,
+        batch_size=2048,
+        critic_steps=2,
+        generator_lr=1e-5,
+        critic_lr=1e-5,
     )
     assert BIGGAN["imagenet"]["parts"] == 16  # of 128 each
     assert figure_pretrained.PRESETS["paper"].generators == ("celeba-0",)
@@ -245,7 +251,7 @@ def test_a_step_of_table_finetune_on_faces(kind):
 
 @pytest.mark.slow
 def test_a_step_of_table_finetune_on_imagenet():
-    config = table_finetune.Config(**IMAGENET, kinds=("paper_raw",), alone=0)
+    config = replace(table_finetune.PRESETS["imagenet"], alone=0)
     settings = table_finetune.settings(config, "paper_raw", 0, classes=1000)
     assert (settings.parts, settings.precision, settings.hierarchical) == (16, "bf16", True)
     x, labels = images(1000, 128, 1000)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .._files import replacing
 from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError, MissingLibraryError
 from . import idx
 from .fetch import DATASETS, cache_folder, is_here
-from .pixels import Pictures, celeba, imagenet, kept, to_floats
+from .pictures import read_picture
+from .pixels import Pictures, celeba, imagenet, keep, last_kept, to_floats
 
 __all__ = ["IMAGES", "PICTURES", "Images", "load"]
 
@@ -55,12 +55,13 @@ def load(name: str = "digits", *, folder: str | os.PathLike[str] | None = None, 
 
     `digits` comes with scikit-learn: 1797 images of 8x8, 1500 of them to train on. The others must be fetched first,
     by `obrs data fetch NAME` or `obrs.data.fetch.fetch(NAME)`; this function never uses the network. `celeba` and
-    `imagenet` are read from a folder of yours, once, and kept as bytes under OBRS_DATA.
+    `imagenet` are read from a folder of yours, once, and kept as bytes under OBRS_DATA: the pictures may go then.
 
     Args:
         name: A key of `IMAGES`.
-        folder: Read the files of this folder, as they are; None reads what was fetched, and of `celeba` and `imagenet`
-            the last folder that was read, or else the one of that name under OBRS_DATA.
+        folder: Read the files of this folder, as they are; None reads what was fetched. Pictures of `celeba` and
+            `imagenet` that changed are read again if their folder is named. None reads the bytes that were kept last,
+            or else the pictures in the folder of that name under OBRS_DATA.
         size: Pad with black to this many pixels per side, such as 32 for networks that halve the size five times.
 
     Example:
@@ -103,10 +104,6 @@ def _idx(name: str, folder: Path | None) -> Images:
 
 def _cifar10(folder: Path | None) -> Images:
     """Read PNGs in which each row of pixels is an image."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("cifar10 needs pillow: pip install pillow") from error
     if folder is None and not is_here("cifar10"):
         where = f"cifar10 is not in {cache_folder()}"
         raise InputError(f"{where}: run `obrs data fetch cifar10`, or say folder= if you have it")
@@ -117,21 +114,28 @@ def _cifar10(folder: Path | None) -> Images:
             raise InputError(f"{home} must hold {', '.join(names)}; {name} is not there")
 
     def pixels(name: str) -> Array:
-        try:
-            with Image.open(home / name) as image:
-                rows = np.asarray(image.convert("RGB"))
-        except OSError as error:
-            raise InputError(f"{home / name} cannot be read as a picture; get it again") from error
+        rows = read_picture(home / name, lambda image: np.asarray(image.convert("RGB")))
         if rows.shape[1] != 32 * 32:
             raise InputError(f"{home / name} must have an image of 32x32 in each row, got rows of {rows.shape[1]}")
         return to_floats(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
 
     parts = [np.concatenate([pixels(name) for name in names if name.startswith("data")]), pixels("test_batch.png")]
-    labels = [np.array(json.loads((home / f"{part}_lables.json").read_text())) for part in ("train", "test")]
+    labels = [_listed(home / f"{part}_lables.json") for part in ("train", "test")]
     for images, own, part in zip(parts, labels, ("train", "test"), strict=True):
         if own.shape != images.shape[:1]:
             raise InputError(f"{home} must hold n images and n labels to {part}, got {len(images)} and {own.shape}")
-    return Images(parts[0], labels[0].astype(np.int64), parts[1], labels[1].astype(np.int64), "cifar10")
+    return Images(parts[0], labels[0], parts[1], labels[1], "cifar10")
+
+
+def _listed(path: Path) -> Array:
+    """Return the labels of a JSON list."""
+    try:
+        labels = np.array(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or lists of several lengths
+        raise InputError(f"{path} must hold a list of labels as JSON: {error}; get it again") from error
+    if labels.dtype.kind != "i" or labels.min() < 0:
+        raise InputError(f"{path} must hold whole numbers from 0 on, got {labels.ravel().tolist()!r:.40}; get it again")
+    return labels.astype(np.int64)
 
 
 PICTURES: dict[str, tuple[str, Callable[[Path], Pictures], int]] = {
@@ -142,15 +146,14 @@ PICTURES: dict[str, tuple[str, Callable[[Path], Pictures], int]] = {
 
 
 def _from_pictures(name: str, folder: Path | None) -> Images:
-    """Read the pictures of a folder, and remember which one it was."""
+    """Read what is kept; or else, and whenever a folder is named, look at its pictures."""
     _, find, size = PICTURES[name]
-    home = cache_folder() / name
-    last = home / "folder.txt"
-    place = folder or (Path(last.read_text()) if last.is_file() else home)
-    train, train_labels, test, test_labels = kept(name, find(place), size)
-    if folder is not None:
-        with replacing(last) as file:
-            file.write(str(folder.absolute()).encode())
+    found = last_kept(name) if folder is None else None
+    if found is None or not found.is_here():
+        place = folder or (found.folder if found else cache_folder() / name)
+        place = place.absolute()  # the same place from every working folder
+        found = keep(name, place, find(place), size)
+    train, train_labels, test, test_labels = found.read()
     return Images(train, train_labels, test, test_labels, name)
 
 

@@ -4,6 +4,7 @@ Faces at 64 pixels take 2.5 GB and ImageNet at 128 takes 63 GB, four times that 
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,23 +16,24 @@ import numpy as np
 
 from .._files import replacing
 from .._progress import bar
-from ..errors import InputError, MissingLibraryError
+from ..errors import InputError
 from .fetch import cache_folder
+from .pictures import SUFFIXES, read_picture
 
-__all__ = ["Pictures", "Pixels", "celeba", "imagenet", "kept", "to_floats"]
+__all__ = ["Kept", "Pictures", "Pixels", "celeba", "imagenet", "keep", "last_kept", "to_floats"]
 
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1024  # pictures that are read before they are written
 _SPREAD = 1024  # images that a fingerprint looks at
-_SUFFIXES = {".jpg", ".jpeg", ".png"}
+_MANIFEST = "kept.json"
 
 
 class Pixels:
     """Images as bytes, such as a mapped file; `x[rows]` are those rows as float32 in [-1, 1], a slice stays bytes.
 
     Args:
-        bytes: uint8, shape `(n, channels, height, width)`.
+        bytes: uint8, shape `(n, channels, height, width)`, at least one image.
 
     Example:
         >>> x = Pixels(np.full((5, 3, 2, 2), 255, dtype=np.uint8))
@@ -40,6 +42,12 @@ class Pixels:
     """
 
     def __init__(self, bytes: Array) -> None:
+        shape, kind = tuple(getattr(bytes, "shape", ())), getattr(bytes, "dtype", type(bytes).__name__)
+        if kind != np.uint8 or len(shape) != 4 or not shape[0]:  # floats would be nearly black as bytes
+            raise InputError(
+                f"pixels must be uint8, 0 to 255, of shape (n, channels, height, width) with at least one image, "
+                f"got {kind} of shape {shape}"
+            )
         self.bytes = bytes
 
     @property
@@ -136,29 +144,86 @@ def imagenet(folder: Path) -> Pictures:
     return Pictures(*found)
 
 
-def kept(name: str, pictures: Pictures, size: int) -> list[Any]:
-    """Return images and labels to train on and to test, in an order that mixes the classes; made once, and kept.
+class Kept(NamedTuple):
+    """The bytes that were made of a folder of pictures.
+
+    Args:
+        folder: Where the pictures were.
+        train, test: The files of images; that of their labels is beside each.
+    """
+
+    folder: Path
+    train: Path
+    test: Path
+
+    def is_here(self) -> bool:
+        """Tell whether all files are there."""
+        return all(path.is_file() and _labels(path).is_file() for path in (self.train, self.test))
+
+    def read(self) -> list[Any]:
+        """Return images and labels to train on, and to test; the images stay on the disk."""
+        pairs = [(Pixels(np.load(path, mmap_mode="r")), np.load(_labels(path))) for path in (self.train, self.test)]
+        return [part for pair in pairs for part in pair]
+
+
+def last_kept(name: str) -> Kept | None:
+    """Return what was kept last of a data set; None if it was never read."""
+    home = cache_folder() / name
+    path = home / _MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        return Kept(Path(found["folder"]), home / found["train"], home / found["test"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} is damaged; delete it, and name the folder of the pictures again") from error
+
+
+def keep(name: str, folder: Path, pictures: Pictures, size: int) -> Kept:
+    """Make the bytes of pictures, in an order that mixes the classes, unless these very pictures were read before.
 
     Args:
         name: Of the data set, for the folder under OBRS_DATA where the bytes are kept.
+        folder: Where the pictures are.
         pictures: Their files.
         size: Pixels a side: the square in the middle of a picture is scaled to it.
     """
-    found: list[Any] = []
+    home = cache_folder() / name
+    found = {}
     for part, paths, labels in (
         ("train", pictures.train, pictures.train_labels),
         ("test", pictures.test, pictures.test_labels),
     ):
         order = np.random.default_rng(0).permutation(len(paths))
         mixed = [paths[at] for at in order]
-        key = hashlib.sha256("\n".join(map(str, mixed)).encode()).hexdigest()[:12]
-        home = cache_folder() / name
-        path = home / f"{part}-{size}-{key}.npy"
-        if not path.is_file():
+        path = home / f"{part}-{size}-{_key(mixed, folder)}.npy"
+        if not (path.is_file() and _labels(path).is_file()):
             home.mkdir(parents=True, exist_ok=True)
             _write(path, mixed, size, f"reading {name}")
-        found += [Pixels(np.load(path, mmap_mode="r")), np.array(labels, dtype=np.int64)[order]]
-    return found
+            with replacing(_labels(path)) as file:
+                np.save(file, np.array(labels, dtype=np.int64)[order])
+        found[part] = path
+    with replacing(home / _MANIFEST) as file:
+        file.write(json.dumps({"folder": str(folder)} | {part: path.name for part, path in found.items()}).encode())
+    return Kept(folder, **found)
+
+
+def _labels(path: Path) -> Path:
+    """Return the file of the labels beside that of the images."""
+    return path.with_name(f"{path.stem}-labels.npy")
+
+
+def _key(pictures: Sequence[Path], folder: Path) -> str:
+    """Return a short text that differs where the name within the folder, the size or the time of a picture does."""
+    digest = hashlib.sha256()
+    for path in pictures:
+        try:
+            facts = path.stat()
+        except OSError as error:  # a link to nothing
+            raise InputError(f"{path} cannot be read: {error.strerror}; replace it or take it away") from error
+        line = f"{path.relative_to(folder).as_posix()} {facts.st_size} {facts.st_mtime_ns}\n"
+        digest.update(line.encode(errors="surrogateescape"))  # a name need not be text
+    return digest.hexdigest()[:12]
 
 
 def _write(path: Path, pictures: Sequence[Path], size: int, title: str) -> None:
@@ -173,10 +238,6 @@ def _write(path: Path, pictures: Sequence[Path], size: int, title: str) -> None:
 
 
 def _read(pictures: Sequence[Path], size: int) -> Iterator[Array]:
-    try:
-        import PIL.Image as _  # noqa: F401
-    except ImportError as error:
-        raise MissingLibraryError("pictures need pillow: pip install pillow") from error
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # it lets go of the interpreter while it decodes
         for at in range(0, len(pictures), _BLOCK):
             yield np.stack(list(pool.map(partial(_picture, size=size), pictures[at : at + _BLOCK])))
@@ -184,21 +245,20 @@ def _read(pictures: Sequence[Path], size: int) -> Iterator[Array]:
 
 def _picture(path: Path, size: int) -> Array:
     """Return the square in the middle of a picture, scaled, as bytes of shape `(3, size, size)`."""
-    from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            side = min(image.size)
-            left, top = ((length - side) // 2 for length in image.size)
-            middle = image.convert("RGB").crop((left, top, left + side, top + side))
-            square = middle.resize((size, size), Image.Resampling.LANCZOS)
-    except OSError as error:  # what is no picture, too
-        raise InputError(f"{path} cannot be read as a picture; replace it or take it away") from error
-    return np.asarray(square).transpose(2, 0, 1)
+    def middle(image: Any) -> Array:
+        from PIL.Image import Resampling
+
+        side = min(image.size)
+        left, top = ((length - side) // 2 for length in image.size)
+        square = image.convert("RGB").crop((left, top, left + side, top + side))
+        return np.asarray(square.resize((size, size), Resampling.LANCZOS))
+
+    return read_picture(path, middle).transpose(2, 0, 1)
 
 
 def _pictures(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not found:
-        raise InputError(f"{folder} must hold pictures, {', '.join(sorted(_SUFFIXES))}; there is none")
+        raise InputError(f"{folder} must hold pictures, {', '.join(SUFFIXES)}; there is none")
     return found

@@ -6,7 +6,8 @@ To add an experiment, say `table-9`:
 
    - `Config`, a frozen dataclass of numbers, words and tuples of them, with `seed: int = 0` if anything is random;
    - `PRESETS = {"smoke": Config(...), "default": Config(), "paper": Config(...)}`: seconds, what is committed under
-     `results/`, and the paper's size; where that needs a GPU, the second one is called "cpu";
+     `results/`, and the paper's size; where that needs a GPU, the second one is called "cpu". Others may follow, each
+     for other data of the paper;
    - `PAPER`, the paper's numbers as data; the docstring says what was chosen where the paper says nothing;
    - `run(config, rows)`, which adds rows, each a dict of numbers, words and arrays under its own name:
 

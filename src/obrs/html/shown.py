@@ -11,8 +11,9 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
+from ..data.pictures import SUFFIXES, read_picture
 from ..errors import InputError, InputTypeError, MissingLibraryError
-from ..metrics.images import SUFFIXES, read_images
+from ..metrics.images import read_images
 from ..sampling.proposals import leaves
 
 __all__ = ["SHOWN", "choose", "is_image_path", "show"]
@@ -110,21 +111,21 @@ def _of_array(values: Any) -> list[Any]:
 def _read(path: Path) -> Any:
     """Return an image in grey or RGB, at most as large as the largest thumbnail, on white where it is transparent."""
     library = _pillow()
-    try:
-        with library.open(path) as found:
-            found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
-            if found.mode in ("L", "1", "I;16"):
-                image = found.convert("L")
-            else:
-                clear = found.convert("RGBA")
-                image = library.new("RGB", clear.size, "white")
-                image.paste(clear, mask=clear.getchannel("A"))
-            image.thumbnail((_SIDES[0], _SIDES[0]))
-            return image
-    except FileNotFoundError as error:
-        raise InputError(f"there is no image {path}; paths begin at the folder of the scores") from error
-    except Exception as error:  # Pillow raises many kinds for a broken file
-        raise InputError(f"{path} cannot be read as an image: {' '.join(str(error).split()):.100}") from error
+    if not os.path.exists(path):
+        raise InputError(f"there is no image {path}; paths begin at the folder of the scores")
+
+    def small(found: Any) -> Any:
+        found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
+        if found.mode in ("L", "1", "I;16"):
+            image = found.convert("L")
+        else:
+            clear = found.convert("RGBA")
+            image = library.new("RGB", clear.size, "white")
+            image.paste(clear, mask=clear.getchannel("A"))
+        image.thumbnail((_SIDES[0], _SIDES[0]))
+        return image
+
+    return read_picture(path, small)
 
 
 def _thumbnails(images: Sequence[Any]) -> list[str]:

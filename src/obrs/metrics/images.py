@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_values
-from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..data.pictures import SUFFIXES, read_picture
+from ..data.pixels import to_floats
+from ..errors import InputError, InputTypeError
 
 __all__ = ["ImageSet", "channels_first", "image_files", "read_array", "read_images"]
 
 Floats = np.ndarray[Any, Any]
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
 _KEYS = ("images", "x", "x0", "features", "samples", "arr_0")  # of an .npz with several arrays; x0 is `Samples.save`'s
 _CHUNK = 1 << 22  # bytes hashed at a time
 
@@ -46,7 +47,7 @@ class ImageSet:
     def floats(self, start: int, stop: int) -> Floats:
         """Return images start to stop as floats in [-1, 1], shape `(n, channels, height, width)`."""
         x = self.read(start, stop)
-        return x.astype(np.float32) / np.float32(127.5) - np.float32(1) if x.dtype == np.uint8 else x
+        return to_floats(x) if x.dtype == np.uint8 else x
 
     @cached_property
     def digest(self) -> str:
@@ -217,19 +218,7 @@ def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[fl
 
 def _folder(path: Path) -> ImageSet:
     files = image_files(path)
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("to read images from files needs Pillow: pip install 'obrs[features]'") from error
-
-    def opened(file: Path, use: Callable[[Any], Any]) -> Any:
-        try:
-            with Image.open(file) as image:
-                return use(image)
-        except Exception as error:  # Pillow raises many kinds for a broken file
-            raise InputError(f"{file} cannot be read as an image: {' '.join(str(error).split()):.100}") from error
-
-    heads = [opened(file, lambda image: (image.size, image.mode)) for file in files]
+    heads = [read_picture(file, lambda image: (image.size, image.mode)) for file in files]
     (width, height), _ = heads[0]
     for file, (size, _) in zip(files, heads, strict=True):
         if size != (width, height):
@@ -238,7 +227,7 @@ def _folder(path: Path) -> ImageSet:
     mode = "L" if all(mode in ("L", "1") for _, mode in heads) else "RGB"
 
     def read(start: int, stop: int) -> Floats:
-        rows = [opened(file, lambda image: np.asarray(image.convert(mode))) for file in files[start:stop]]
+        rows = [read_picture(file, lambda image: np.asarray(image.convert(mode))) for file in files[start:stop]]
         x = np.stack(rows)
         return x[:, None] if mode == "L" else np.ascontiguousarray(np.moveaxis(x, 3, 1))
 

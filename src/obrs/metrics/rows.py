@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_values
+from ..data.pixels import to_floats
 from ..errors import InputError, InputTypeError
 
 __all__ = ["row_hashes", "seen_before"]
@@ -33,8 +34,8 @@ def row_hashes(x: Any) -> Ints:
         raise InputError("rows must be an array with one row per sample, got one number")
     hashes = np.empty(len(values), dtype=np.uint64)
     for i, row in enumerate(values):
-        if values.dtype == np.uint8:  # in the steps of `obrs.data.images`, so that the bits are the same
-            row = row.astype(np.float32) / np.float32(127.5) - np.float32(1)
+        if values.dtype == np.uint8:
+            row = to_floats(row)
         with np.errstate(over="ignore"):  # beyond float32 is infinite there
             content = np.ascontiguousarray(row, dtype=np.float32) + np.float32(0)  # -0 is 0
         hashes[i] = int.from_bytes(hashlib.blake2b(content.tobytes(), digest_size=8).digest(), "little")

@@ -27,8 +27,9 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from .._inputs import check_count
 from .._names import lookup
-from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..errors import InputError, MissingLibraryError
 from ..types import Array
+from .labels import check_label, class_count
 
 __all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator", "exported", "load"]
 
@@ -37,6 +38,7 @@ INITIAL = {"orthogonal": nn.init.orthogonal_, "normal": partial(nn.init.normal_,
 
 _START = 4  # pixels a side of the generator's smallest map
 _MOMENTUM = 0.1  # of the stored statistics
+_LEAST = 1e-12  # singular value: a matrix of zeros stays one
 # Channels in units of the width, from the smallest map on for a generator, from the largest one on for a critic.
 _GENERATOR = {32: (4, 4, 4, 4), 64: (16, 16, 8, 4, 2), 128: (16, 16, 8, 4, 2, 1)}
 _CRITIC = {32: (4, 4, 4, 4), 64: (1, 2, 4, 8, 16), 128: (1, 2, 4, 8, 16, 16)}
@@ -82,7 +84,7 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_GENERATOR, size, width)
         sides = [_START * 2**at for at in range(1, len(maps))]
-        self.latent, self.classes = check_count(latent, "latent"), None if classes is None else _positive(classes)
+        self.latent, self.classes = check_count(latent, "latent"), class_count(classes)
         self.spec = {"name": "biggan_generator", "latent": latent, "size": size, "channels": channels, "width": width}
         self.spec |= {"classes": classes, "shared": shared, "hierarchical": hierarchical, "attention": attention}
         self.spec |= {"initial": initial}
@@ -157,7 +159,7 @@ class BigGanCritic(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_CRITIC, size, width)
         sides = [size >> min(at + 1, _HALVINGS[size]) for at in range(len(maps))]
-        self.classes = None if classes is None else _positive(classes)
+        self.classes = class_count(classes)
         self.shape = (check_count(channels, "channels"), size, size)
         self.spec = {"name": "biggan_critic", "size": size, "channels": channels, "width": width, "classes": classes}
         self.spec |= {"heads": heads, "attention": attention, "initial": initial, "spectral_norm": spectral_norm}
@@ -347,8 +349,8 @@ class _Spectral(nn.Module):  # type: ignore[misc]
                 v = functional.normalize(self.u @ matrix, dim=0)
                 u = functional.normalize(matrix @ v, dim=0)
                 if self.training:
-                    self.u.copy_(u)
-            return weight / (u @ (matrix @ v))
+                    self.u.copy_(torch.where(u.any(), u, self.u))  # from 0 the iteration would never come back
+            return weight / (u @ (matrix @ v)).clamp(min=_LEAST)
 
 
 @contextmanager
@@ -409,14 +411,9 @@ def _attends(sides: list[int], at: int, attention: int) -> bool:
     return sides[at] == attention and attention not in sides[:at]
 
 
-def _positive(classes: Any) -> int:
-    return check_count(classes, "classes")
-
-
 def _label(label: Any, classes: int | None, like: Array) -> Any:
-    if (label is None) != (classes is None):
-        wanted = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
-        raise InputTypeError(f"this network {wanted}")
+    """Return the labels; without classes all have the label 0."""
+    label = check_label(label, classes)
     return torch.zeros(len(like), dtype=torch.int64, device=like.device) if label is None else label
 
 
@@ -465,6 +462,8 @@ def exported(network: BigGanGenerator | BigGanCritic) -> dict[str, Array]:
 def load(path: str | os.PathLike[str], *, heads: int = 1) -> BigGanGenerator | BigGanCritic:
     """Return the generator or the critic of a public checkpoint, in evaluation mode; its sizes say which one it is.
 
+    A network whose checkpoint has one label for all has no classes, and is called without labels.
+
     Args:
         path: A `.safetensors` file, or what `torch.save` wrote of a `state_dict`. Of the latter nothing but tensors is
             read; still prefer the former.
@@ -480,6 +479,7 @@ def load(path: str | os.PathLike[str], *, heads: int = 1) -> BigGanGenerator | B
         >>> torch.equal(again(x, torch.tensor([3, 8])), critic(x, torch.tensor([3, 8])))
         True
     """
+    heads = check_count(heads, "heads")
     tensors = {name.removeprefix("module."): x for name, x in _read(Path(path)).items()}
     network = _built(tensors, path)
     names = _names(network)
@@ -564,7 +564,7 @@ def _built(tensors: Mapping[str, Array], path: Any) -> BigGanGenerator | BigGanC
             size=size,
             channels=shape("blocks.0.0.conv1.weight")[1],
             width=max(outside // shares[size][0], 1),
-            classes=shape("embed.weight")[0],
+            classes=_told_apart(shape("embed.weight")[0]),
             attention=attention,
             spectral_norm="linear.u0" in tensors,
         )
@@ -576,11 +576,16 @@ def _built(tensors: Mapping[str, Array], path: Any) -> BigGanGenerator | BigGanC
         size=size,
         channels=shape("output_layer.2.weight")[0],
         width=max(outside // shares[size][1], 1),
-        classes=shape("shared.weight")[0] if shared else said[0],
+        classes=_told_apart(shape("shared.weight")[0] if shared else said[0]),
         shared=shared,
         hierarchical=hierarchical,
         attention=_START * 2 ** (attended[0] + 1) if attended else 0,
     )
+
+
+def _told_apart(labels: int) -> int | None:
+    """Return the number of classes: a network with one label for all has none."""
+    return None if labels == 1 else labels
 
 
 def _arguments(network: nn.Module) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
 from .._inputs import check_count
-from ..errors import InputError, InputTypeError
+from ..errors import InputError
 from ..types import Array
+from .labels import check_label, class_count
 
 __all__ = ["ConvCritic", "ConvGenerator"]
 
@@ -47,7 +48,7 @@ class ConvGenerator(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         start, widths = _pyramid(size, width)
-        self.latent, self.classes = check_count(latent, "latent"), _classes(classes)
+        self.latent, self.classes = check_count(latent, "latent"), class_count(classes)
         self.spec = {"name": "conv_generator", "latent": latent, "size": size, "channels": channels, "width": width}
         self.spec |= {"classes": classes}
         self.embed = nn.Embedding(self.classes, latent) if self.classes else None
@@ -59,7 +60,7 @@ class ConvGenerator(nn.Module):  # type: ignore[misc]
 
     def forward(self, z: Array, label: Array | None = None) -> Array:
         """Return images of shape `(n, channels, size, size)`."""
-        label = _label(label, self.classes)
+        label = check_label(label, self.classes)
         z = z.reshape(len(z), -1)
         return self.body(z if self.embed is None else torch.cat([z, self.embed(label).to(z)], dim=1))
 
@@ -100,7 +101,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         end, widths = _pyramid(size, width)
-        self.heads, self.classes = check_count(heads, "heads"), _classes(classes)
+        self.heads, self.classes = check_count(heads, "heads"), class_count(classes)
         self.shape = (check_count(channels, "channels"), check_count(size, "size"), check_count(size, "size"))
         self.spec = {"name": "conv_critic", "size": size, "channels": channels, "width": width, "classes": classes}
         self.spec |= {"heads": heads, "spectral_norm": spectral_norm}
@@ -131,7 +132,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Array, label: Array | None = None) -> Array:
         """Return shape `(n,)`, or `(n, heads)` for more than one head."""
-        label = _label(label, self.classes)
+        label = check_label(label, self.classes)
         h = self.features(x)
         out = self.head(h)
         if self.embed is not None:
@@ -152,14 +153,3 @@ def _pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
 
 def _group_norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(gcd(8, channels), channels)
-
-
-def _classes(classes: Any) -> int | None:
-    return None if classes is None else check_count(classes, "classes")
-
-
-def _label(label: Any, classes: int | None) -> Any:
-    if (label is None) != (classes is None):
-        wanted = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
-        raise InputTypeError(f"this network {wanted}")
-    return label

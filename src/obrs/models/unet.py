@@ -10,6 +10,7 @@ from torch.nn import functional
 from .._inputs import check_count
 from ..errors import InputError
 from ..types import Array
+from .labels import check_label, class_count
 
 __all__ = ["UNet"]
 
@@ -48,14 +49,14 @@ class UNet(nn.Module):  # type: ignore[misc]
         widths = [check_count(width, "width") * check_count(m, "multiples") for m in multiples]
         if not widths:
             raise InputError("multiples must have one number per level, got none")
-        self.channels, self.classes = check_count(channels, "channels"), classes
+        self.channels, self.classes = check_count(channels, "channels"), class_count(classes)
         self.spec = {"name": "unet", "channels": channels, "width": width, "multiples": list(multiples)}
         self.spec |= {"classes": classes}
         code = 4 * width
         speeds = torch.exp(torch.linspace(log(_SLOWEST), log(_FASTEST), _WAVES))
         self.register_buffer("speeds", speeds, persistent=False)
         self.time = nn.Sequential(nn.Linear(2 * _WAVES, code), nn.SiLU(), nn.Linear(code, code))
-        self.label = nn.Embedding(check_count(classes, "classes"), code) if classes is not None else None
+        self.label = nn.Embedding(self.classes, code) if self.classes else None
         self.first = nn.Conv2d(channels, widths[0], 3, padding=1)
         above = [widths[0], *widths[:-1]]
         self.down = nn.ModuleList(_Block(i, o, code) for i, o in zip(above, widths, strict=True))
@@ -67,8 +68,7 @@ class UNet(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Array, time: Array, label: Array | None = None) -> Array:
         """Return images of the shape of x."""
-        if (label is None) != (self.label is None):
-            raise InputError(f"this network has {self.classes or 'no'} classes, got {'no ' * (label is None)}labels")
+        label = check_label(label, self.classes)
         phase = time[:, None] * self.speeds
         code = self.time(torch.cat([phase.cos(), phase.sin()], dim=1))
         code = functional.silu(code if self.label is None else code + self.label(label))

@@ -1,0 +1,41 @@
+"""Files of pictures: how their names end, and one reader that says in a line what is wrong with one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import InputError, MissingLibraryError
+
+__all__ = ["SUFFIXES", "read_picture"]
+
+Found = TypeVar("Found")
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+"""How the names of pictures end, in lower case."""
+
+
+def read_picture(path: Path, use: Callable[[Any], Found]) -> Found:
+    """Return what `use` makes of the opened image of Pillow.
+
+    Args:
+        path: The file.
+        use: Called before the file is closed: pixels are decoded only there.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> path = Path(tempfile.mkdtemp(), "a.png")
+        >>> Image.new("L", (3, 2)).save(path)
+        >>> read_picture(path, lambda image: image.size)
+        (3, 2)
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("to read images from files needs Pillow: pip install pillow") from error
+    try:
+        with Image.open(path) as image:
+            return use(image)
+    except Exception as error:  # Pillow raises many kinds for a broken file, SyntaxError among them
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} cannot be read as an image: {reason:.100}; replace it or take it away") from error
