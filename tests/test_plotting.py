@@ -10,7 +10,7 @@ import pytest
 
 from obrs import SAMPLERS, Profile, plot_profile
 from obrs.errors import BudgetError, InputError, InputTypeError
-from obrs.looks import LOOKS
+from obrs.looks import LOOKS, budget_colours
 
 pytest.importorskip("matplotlib")
 
@@ -61,6 +61,16 @@ def test_colours_come_from_one_place():
 def test_every_sampler_has_a_look_of_its_own():
     assert set(SAMPLERS) <= set(LOOKS)
     assert len({(look.colour, look.line, look.marker) for look in LOOKS.values()}) == len(LOOKS)
+
+
+@pytest.mark.parametrize("budgets", [[1, 1.5, 2, 5], [5, 1.5, 1, 2], [2, 8], [8, 2], [4, 2, 4]])
+def test_budgets_get_darker_blues_and_the_model_its_own_colour(budgets):
+    colours = dict(zip(budgets, budget_colours(budgets), strict=True))
+    assert budget_colours(budgets) == [colours[k] for k in budgets]  # one colour for one budget
+    assert colours.pop(1, LOOKS["model"].colour) == LOOKS["model"].colour
+    blues = [colours[k] for k in sorted(colours)]
+    brightness = [sum(int(colour[at : at + 2], 16) for at in (1, 3, 5)) for colour in blues]
+    assert brightness == sorted(set(brightness), reverse=True)
 
 
 def test_a_new_figure_has_our_style_and_a_figure_of_the_user_keeps_his():
