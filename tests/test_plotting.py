@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from obrs import SAMPLERS, Profile, plot_profile
-from obrs.errors import BudgetError, InputError, InputTypeError
-from obrs.looks import LOOKS, budget_colours
+from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
+from obrs.looks import LOOKS, budget_colours, look
 
 pytest.importorskip("matplotlib")
 
@@ -60,7 +60,12 @@ def test_colours_come_from_one_place():
 
 def test_every_sampler_has_a_look_of_its_own():
     assert set(SAMPLERS) <= set(LOOKS)
-    assert len({(look.colour, look.line, look.marker) for look in LOOKS.values()}) == len(LOOKS)
+    assert len({(own.colour, own.line, own.marker) for own in LOOKS.values()}) == len(LOOKS)
+
+
+def test_a_method_without_a_look_gets_the_nearest_name():
+    with pytest.raises(UnknownNameError, match="unknown method 'mh-gan'; did you mean 'mhgan'"):
+        look("mh-gan")
 
 
 @pytest.mark.parametrize("budgets", [[1, 1.5, 2, 5], [5, 1.5, 1, 2], [2, 8], [8, 2], [4, 2, 4]])

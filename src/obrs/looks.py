@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ._names import lookup
 from .errors import MissingLibraryError
 
 __all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "Look", "budget_colours", "figure", "look", "styled", "tidy"]
@@ -109,7 +110,7 @@ def look(method: str) -> Look:
         >>> look("drs")
         Look(label='DRS', colour='#009E73', line='--', marker='^')
     """
-    return LOOKS[method]
+    return lookup(LOOKS, method, "method")
 
 
 def budget_colours(budgets: Iterable[float]) -> list[str]:

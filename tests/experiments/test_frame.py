@@ -13,7 +13,7 @@ from obrs import experiments
 from obrs.cli import main
 from obrs.errors import InputError, Interrupted, UnknownNameError
 from obrs.experiments import EXPERIMENTS, Record, Rows, runner
-from obrs.experiments.style import LOOKS
+from obrs.looks import LOOKS
 
 pytest.importorskip("matplotlib")
 
