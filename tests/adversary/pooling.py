@@ -28,7 +28,7 @@ def filled(make, x, ids, seed, cost):
     for part in parts_of(make, len(x)):
         sketch = make.answer(
             Sketch().add,
-            make.guise(x[part]) if x.dtype.kind == "f" else x[part],
+            make.guise(x[part]),
             None if ids is None else ids[part],
             seed,
             cost=None if cost is None else cost[part],
