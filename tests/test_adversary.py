@@ -39,6 +39,16 @@ def test_a_case_is_made_from_its_number_alone():
     assert ROOMS.keys() == SHARES.keys()
 
 
+def test_log_ratios_of_every_library_and_kind_are_made():
+    pytest.importorskip("jax")
+    made = []
+    for number in range(1000):
+        maker = Maker("groups", number)
+        values = maker.log_ratio(3)
+        made += [values.dtype.kind, type(maker.guise(values)).__module__.split(".")[0]]
+    assert set(made) == {"f", "i", "u", "numpy", "torch", "jaxlib", "builtins"}
+
+
 def test_the_adversary_sees_a_wrong_answer_a_warning_and_a_change(monkeypatch):
     def wrong(make):
         raise AssertionError

@@ -425,6 +425,14 @@ class TestTokenRate:
             assert torch.all((found.low <= rate + 1e-12) & (rate <= found.high + 1e-12))
         assert bool(found.estimate.isnan().any())  # the normaliser is not known there
 
+    def test_no_rows_have_no_rates(self):
+        q, p, ids = torch.zeros(0, 2), torch.zeros(0, 5), torch.zeros(0, 2, dtype=torch.int64)
+        for found in (
+            obrs.token_rate(q, q, 0.0, top_k=1, top_p=0.5),
+            obrs.token_rate(q, p, 0.0, ids=ids, sampled=(q[:, 0], q[:, 0])),
+        ):
+            assert all(part is None or part.shape == (0,) for part in found)
+
     def test_wrong_input_is_told(self):
         q = torch.zeros(4, 2)
         for wrong, says in (
@@ -432,6 +440,10 @@ class TestTokenRate:
             (lambda: obrs.token_rate(q, q, math.nan), "finite number"),
             (lambda: obrs.token_rate(q, q, 0.0, top_k=3), "needs as many stored"),
             (lambda: obrs.token_rate(q, q, 0.0, top_p=1.5), "probability"),
+            (
+                lambda: obrs.token_rate(q, q, 0.0, sampled=(q[:, 0], q)),
+                r"\(4,\), got \(4,\) under q and \(4, 2\) under p",
+            ),
             (lambda: obrs.token_rate(np.zeros((4, 2)), q, 0.0), "tensor"),
         ):
             with pytest.raises((InputError, InputTypeError), match=says):

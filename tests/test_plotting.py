@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from obrs import SAMPLERS, Profile, plot_profile
-from obrs.errors import BudgetError, InputError, InputTypeError
-from obrs.looks import LOOKS
+from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
+from obrs.looks import LOOKS, budget_colours, look
 
 pytest.importorskip("matplotlib")
 
@@ -60,7 +60,22 @@ def test_colours_come_from_one_place():
 
 def test_every_sampler_has_a_look_of_its_own():
     assert set(SAMPLERS) <= set(LOOKS)
-    assert len({(look.colour, look.line, look.marker) for look in LOOKS.values()}) == len(LOOKS)
+    assert len({(own.colour, own.line, own.marker) for own in LOOKS.values()}) == len(LOOKS)
+
+
+def test_a_method_without_a_look_gets_the_nearest_name():
+    with pytest.raises(UnknownNameError, match="unknown method 'mh-gan'; did you mean 'mhgan'"):
+        look("mh-gan")
+
+
+@pytest.mark.parametrize("budgets", [[1, 1.5, 2, 5], [5, 1.5, 1, 2], [2, 8], [8, 2], [4, 2, 4]])
+def test_budgets_get_darker_blues_and_the_model_its_own_colour(budgets):
+    colours = dict(zip(budgets, budget_colours(budgets), strict=True))
+    assert budget_colours(budgets) == [colours[k] for k in budgets]  # one colour for one budget
+    assert colours.pop(1, LOOKS["model"].colour) == LOOKS["model"].colour
+    blues = [colours[k] for k in sorted(colours)]
+    brightness = [sum(int(colour[at : at + 2], 16) for at in (1, 3, 5)) for colour in blues]
+    assert brightness == sorted(set(brightness), reverse=True)
 
 
 def test_a_new_figure_has_our_style_and_a_figure_of_the_user_keeps_his():

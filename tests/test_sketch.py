@@ -154,6 +154,18 @@ class TestEveryPool:
             np.testing.assert_array_equal(kept_of(exact, parts), kept_of(plain, parts))
 
 
+def test_a_sketch_of_costs_beyond_what_floats_count_survives_json():
+    sketch = Sketch().add([0.0, 1.0, 2.0], [0, 1, 2], cost=[2**32 - 1] * 3)
+    while sketch.mass < 2**54:
+        sketch = sketch.merge(sketch)
+    sketch = sketch.merge(Sketch().add([0.0], [3], cost=[1 + sketch.mass % 2]))
+    assert sketch.mass % 2  # floats have no odd numbers there
+    assert bits(Sketch.from_json(sketch.to_json())) == bits(sketch)
+    for wanted in ({"budget": 2}, {"n": 2**53 + 1}):
+        cut = sketch.solve(**wanted)
+        assert SketchCut.from_json(cut.to_json()) == cut
+
+
 def test_a_tie_of_all_rows_needs_no_row_once_bins_hold_one_number_each():
     x, ids = np.full(1000, 0.3), np.arange(1000)
     cut = Sketch().add(x, ids).solve(n=100)

@@ -1,6 +1,7 @@
 """Checks at the public boundary: the right array, or one line that says what is wrong with it."""
 
 from math import isfinite, isnan
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -77,11 +78,22 @@ def is_number(x: Any) -> bool:
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
     """Return a whole number of at least 1, or of another least one."""
-    if not is_number(value) or not least <= float(value) < np.inf or float(value) != int(value):
+    whole = _as_whole(value)
+    if whole is None or whole < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {_short(value)}")
-    if not int(value) < 2**63:
+    if not whole < 2**63:
         raise InputError(f"{name} must be below 2**63, got {_short(value)}")
-    return int(value)
+    return whole
+
+
+def _as_whole(value: Any) -> int | None:
+    """Return a number as an integer, None if it is none; integers never go through floats, which end at 2**53."""
+    if not is_number(value):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # not an integer of any library
+        return int(value) if float(value).is_integer() else None
 
 
 def check_seed(seed: Any) -> int:

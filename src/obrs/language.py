@@ -442,7 +442,8 @@ def token_rate(
             raise InputTypeError(f"sampled must be two tensors, log-probs under q and p, got {type(sampled).__name__}")
         log_q, log_p = (_as_log_probs(x, "sampled") for x in sampled)
         if not log_q.shape == log_p.shape == q.shape[:-1]:
-            raise InputError(f"sampled must have shape {tuple(q.shape[:-1])}, got {tuple(log_q.shape)}")
+            got = f"{tuple(log_q.shape)} under q and {tuple(log_p.shape)} under p"
+            raise InputError(f"sampled must be two tensors of shape {tuple(q.shape[:-1])}, got {got}")
         alone = torch.clamp(log_p + log_c - (log_q - support.most), max=0.0).exp()
         estimate = low + torch.where(log_q < least_of_q, alone, 0.0)
         estimate = torch.where(support.most == support.least, estimate, torch.nan)
@@ -509,9 +510,10 @@ def _as_tokens(ids: Any, q: Any, p: Any) -> Any:
     if ids.shape != q.shape or p.ndim != q.ndim or p.shape[:-1] != q.shape[:-1]:
         shapes = f"{tuple(ids.shape)}, {tuple(q.shape)} and {tuple(p.shape)}"
         raise InputError(f"ids, topk_rollout and logp_train must agree in all but the vocabulary, got {shapes}")
-    if not p.shape[-1] or int(ids.min()) < 0 or int(ids.max()) >= p.shape[-1]:
+    ids = ids.long()
+    if not p.shape[-1] or bool(((ids < 0) | (ids >= p.shape[-1])).any()):
         raise InputError(f"ids must be tokens from 0 to {p.shape[-1] - 1}, the vocabulary of logp_train")
-    return ids.long()
+    return ids
 
 
 def _constant(log_c: Any) -> float:
@@ -709,5 +711,5 @@ def _falling_root(f: Any, goal: float, scale: float) -> float:
 
 
 def _exp(x: float) -> float:
-    """Return exp of a number, the largest float where that is beyond it."""
+    """Return exp of a number, or exp(709) if that is less: about the largest float, and still one."""
     return exp(min(x, 709.0))

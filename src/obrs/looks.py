@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ._names import lookup
 from .errors import MissingLibraryError
 
 __all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "Look", "budget_colours", "figure", "look", "styled", "tidy"]
@@ -109,7 +110,7 @@ def look(method: str) -> Look:
         >>> look("drs")
         Look(label='DRS', colour='#009E73', line='--', marker='^')
     """
-    return LOOKS[method]
+    return lookup(LOOKS, method, "method")
 
 
 def budget_colours(budgets: Iterable[float]) -> list[str]:
@@ -124,10 +125,10 @@ def budget_colours(budgets: Iterable[float]) -> list[str]:
 
     budgets = list(budgets)
     blues = LinearSegmentedColormap.from_list("budgets", _BLUES)
-    above = [k for k in budgets if k > 1]
-    shades = np.linspace(0, 1, len(above)) if len(above) > 1 else [2 / 3]
-    picked = iter([to_hex(blues(float(shade))) for shade in shades])
-    return [next(picked) if k > 1 else LOOKS["model"].colour for k in budgets]
+    above = sorted({k for k in budgets if k > 1})
+    shades = [2 / 3] if len(above) == 1 else np.linspace(0, 1, len(above))
+    colours = {k: to_hex(blues(float(shade))) for k, shade in zip(above, shades, strict=True)}
+    return [colours.get(k, LOOKS["model"].colour) for k in budgets]
 
 
 def figure(width: float = 9.0, height: float = 6.0, *, who: str = "the figure") -> Any:

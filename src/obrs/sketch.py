@@ -546,10 +546,12 @@ class SketchCut:
                 data[name] = Far(float(low), float(high), int(above), float(below))
             for name in ("rows", "mass", "possible", "crossing", "undecided"):
                 data[name] = check_count(data[name], name, least=0)
+            number = data["target"]  # n stays an integer: floats do not have all of them
             for name in ("top", "target", "floor", "chance", "log_c_low", "log_c_high", "sure", "never"):
                 data[name] = float(data[name])
                 if isnan(data[name]):
                     raise ValueError(name)
+            data["target"] = number if type(number) is int else data["target"]
             for name in ("level", "spare", "last"):
                 data[name] = None if name == "last" and data[name] is None else index(data[name])
             if not isinstance(data["costs"], bool):

@@ -5,7 +5,6 @@ import json
 import sys
 import traceback
 
-import jax  # noqa: F401  (arrays of these libraries are made if they are there)
 import torch
 
 from .rooms import ROOMS, SHARES

@@ -198,7 +198,7 @@ def units_of_cost(make):
 def events_of_both_signs(make):
     """Unweighting: exactly n, weights sign max(|w|, 1/c), their sum that of the pool up to 2/c."""
     n = make.size(60)
-    w = make.arg(make.floats(n), make.log_ratio(n), np.zeros(n))
+    w = make.arg(make.scores(n), make.log_ratio(n), np.zeros(n))
     wanted = make.arg(make.count(1, n), *NO_COUNTS)
     kept = make.answer(obrs.unweight, w := make.array(w), wanted, seed=make.seed(), design=make.one(*DESIGNS))
     if kept is None:

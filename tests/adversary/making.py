@@ -1,12 +1,17 @@
 """Arguments by chance: arrays of any library, dtype, layout and value, and what is no array at all."""
 
-import sys
 import zlib
 from collections import Counter
 
 import numpy as np
+import torch
 
 from obrs.errors import ObrsError
+
+try:
+    import jax
+except ImportError:
+    jax = None
 
 FLOATS = ("float64", "float64", "float64", "float32", "float16", "longdouble")
 INTEGERS = ("int64", "int64", "int32", "int8", "uint8", "uint64")
@@ -81,10 +86,10 @@ class Maker:
             x = wide[..., 0]
         elif kind == "list" and x.size < 50:
             return x.tolist()
-        elif kind == "torch" and "torch" in sys.modules and x.dtype not in (np.longdouble, np.uint64):
-            return sys.modules["torch"].from_numpy(x.copy())
-        elif kind == "jax" and "jax" in sys.modules and x.size < 8 and x.dtype in (np.float32, np.int32):
-            return sys.modules["jax"].numpy.asarray(x)
+        elif kind == "torch" and x.dtype not in (np.longdouble, np.uint64):
+            return torch.from_numpy(x.copy())
+        elif kind == "jax" and jax is not None and x.size < 8 and x.dtype in (np.float32, np.int32):
+            return jax.numpy.asarray(x)
         self.made.append((x, x.tobytes()))
         return x
 
@@ -99,9 +104,23 @@ class Maker:
             x = x.astype(self.one(*FLOATS))
             return np.where(np.isfinite(x), x, x.dtype.type(0)) if x.dtype.itemsize < 8 else x
 
+    def integers(self, n):
+        """Small integers, in an extreme case with some at the ends of their dtype."""
+        ends = np.iinfo(self.one(*INTEGERS))
+        x = self.rng.integers(max(ends.min, -6), 7, n).astype(ends.dtype)
+        if self.extreme:
+            x = np.where(self.rng.random(n) < 0.2, self.rng.choice(np.array([ends.min, ends.max], ends.dtype), n), x)
+        return x
+
+    def scores(self, n):
+        """Numbers of which some users have integers."""
+        return self.integers(n) if self.chance(0.15) else self.floats(n)
+
     def log_ratio(self, n):
-        """Log-ratios: some r = 0, and in a wild case some NaN or +inf."""
-        x = self.floats(n)
+        """Log-ratios: some r = 0, and in a wild case some NaN or +inf; or integers, which have neither."""
+        x = self.scores(n)
+        if x.dtype.kind != "f":
+            return x
         if self.chance(0.3):
             x = np.where(self.rng.random(n) < self.one(0.1, 0.6), x.dtype.type(-np.inf), x)
         if self.wild and self.chance(0.1):

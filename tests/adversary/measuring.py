@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import torch
 
 import obrs
 from obrs import metrics
@@ -26,10 +27,8 @@ def pair(make, least=1):
     """Real and fake features of one library, most of the time."""
     dim, n, m = make.one(1, 2, 3, 8), max(make.size(30), least), max(make.size(30), least)
     real, fake = rows(make, n, dim), rows(make, m, make.arg(dim, dim + 1))
-    if "torch" in __import__("sys").modules and make.chance(0.2):
-        torch = __import__("sys").modules["torch"]
-        if np.longdouble not in (real.dtype, fake.dtype):
-            return torch.from_numpy(real.copy()), torch.from_numpy(fake.copy())
+    if make.chance(0.2) and np.longdouble not in (real.dtype, fake.dtype):
+        return torch.from_numpy(real.copy()), torch.from_numpy(fake.copy())
     return make.arg(real, *NO_ARRAYS), make.arg(fake, *NO_ARRAYS)
 
 
@@ -248,7 +247,7 @@ def precision_recall(make):
     if found is not None:
         assert finite(found.precision, found.recall)
         assert np.all((host(found.precision) >= 0) & (host(found.precision) <= 1 + 1e-9))
-    scores = make.floats(make.size()), make.floats(make.size())
+    scores = make.scores(make.size()), make.scores(make.size())
     other = make.answer(metrics.classifier_curve, real=make.array(scores[0]), fake=scores[1])
     assert other is None or finite(other.precision, other.recall)
 

@@ -28,7 +28,7 @@ def filled(make, x, ids, seed, cost):
     for part in parts_of(make, len(x)):
         sketch = make.answer(
             Sketch().add,
-            make.guise(x[part]) if x.dtype.kind == "f" else x[part],
+            make.guise(x[part]),
             None if ids is None else ids[part],
             seed,
             cost=None if cost is None else cost[part],
@@ -150,8 +150,9 @@ def strange_sketches(make):
 def cells(make, x):
     """Numbers as a column: floats, or in a wild case with gaps, text or another type."""
     if make.wild and make.chance(0.15):
+        rest = x[1:] if x.dtype.kind == "U" else x[1:].astype(np.float64)
         return make.one(
-            pyarrow.array([None, *(float(v) for v in x[1:])], pyarrow.float64()),
+            pyarrow.array([None, *rest.tolist()]),
             pyarrow.array([f"v{i}" for i in range(len(x))]),
             pyarrow.array([[1.0]] * len(x)),
             pyarrow.array([True] * len(x)),

@@ -148,8 +148,8 @@ def next_tokens(make):
 def tilts(make):
     """So many of every prompt, within the budget of KL, and better than the pool."""
     n = make.size(40)
-    reward = make.floats(n)
-    if make.chance(0.2):
+    reward = make.scores(n)
+    if make.chance(0.2) and reward.dtype.kind == "f":
         reward = np.where(make.rng.random(n) < 0.2, reward.dtype.type(-np.inf), reward)
     if make.wild and make.chance(0.1):
         reward = np.where(make.rng.random(n) < 0.2, make.one(np.nan, np.inf), reward)

@@ -106,6 +106,15 @@ def test_the_rows_do_not_depend_on_order_or_files(tmp_path, order):
     assert done.way == "pilot" or order == "sorted"
 
 
+def test_all_rows_that_can_be_kept_are_kept_in_silence(tmp_path):
+    x = np.tile([0.0, -np.inf], 60)  # c is infinite, and r = 0 in every row group of a pilot
+    table = pa.table({"id": np.arange(120), "log_ratio": x})
+    (tmp_path / "scores").mkdir()
+    parquet.write_table(table, tmp_path / "scores" / "a.parquet", row_group_size=2)
+    files.select(tmp_path / "scores", 60, id="id", out=tmp_path / "kept", progress=False)
+    assert sorted(read_kept(tmp_path / "kept")) == list(range(0, 120, 2))
+
+
 def test_a_pilot_that_missed_is_noticed_and_all_rows_are_looked_at(tmp_path, monkeypatch):
     pool = write_pool(tmp_path / "scores", order=np.argsort(LOG_RATIO), group_rows=20)
 

@@ -11,7 +11,6 @@ from obrs import experiments
 from obrs.errors import ObrsError
 from obrs.experiments import figure_1d, figure_optimal_g, figure_pr, figure_smooth, numbers
 from obrs.experiments.line import Pair, grid, mixture, proposal, thin
-from obrs.experiments.style import budget_colours
 
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
@@ -77,14 +76,6 @@ def test_a_pair_has_the_divergence_of_two_normals():
 def test_thinning_keeps_at_most_so_many_values():
     for n in (1, 5, 400, 401, 402, 5000):
         assert len(thin(np.arange(n), 401)) <= 401
-
-
-def test_budgets_get_darker_blues_and_the_model_its_own_colour():
-    first, *rest = budget_colours([1, 1.5, 2, 5])
-    assert first == experiments.style.LOOKS["model"].colour
-    brightness = [sum(int(colour[at : at + 2], 16) for at in (1, 3, 5)) for colour in rest]
-    assert brightness == sorted(brightness, reverse=True)
-    assert len(set(rest)) == 3
 
 
 # --- Figure 2 ---------------------------------------------------------------------------------------------------------

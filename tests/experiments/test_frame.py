@@ -13,7 +13,7 @@ from obrs import experiments
 from obrs.cli import main
 from obrs.errors import InputError, Interrupted, UnknownNameError
 from obrs.experiments import EXPERIMENTS, Record, Rows, runner
-from obrs.experiments.style import LOOKS
+from obrs.looks import LOOKS
 
 pytest.importorskip("matplotlib")
 
@@ -130,10 +130,10 @@ def test_list_names_every_experiment_with_its_label_time_and_results(capsys, mon
     for entry in EXPERIMENTS.values():
         line = next(line for line in listed.splitlines() if line.startswith(f"{entry.name} "))
         assert entry.label in line
-        assert entry.time in line
+        assert line.endswith(f"  {entry.time}")
         assert entry.shows in listed
         committed = (ROOT / "results" / f"{entry.name}.json").is_file()
-        assert line.endswith(f"results/{entry.name}.json" if committed else "none")
+        assert (f"  results/{entry.name}.json " if committed else "  none ") in line
 
 
 def test_command_writes_both_files_and_plot_draws_the_same_again(capsys, tmp_path):

@@ -1,5 +1,6 @@
 """Samples on disk: what comes back is what was saved, in the library it was of."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -141,6 +142,54 @@ def test_what_cannot_be_saved_or_read_is_said_in_one_line(tmp_path):
             Samples.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         Samples.load(tmp_path / "nowhere.npz")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "not JSON",
+        "[]",
+        {"proposed": None},
+        {"kind": None},
+        {"calls": {"cooks": 3}},
+        {"runs": 3},
+        {"leaves": [["tensorflow", "float32"]]},
+        {"leaves": []},
+        {"kind": "dict", "literals": ["("]},
+    ],
+)
+def test_a_file_whose_facts_were_changed_is_refused(tmp_path, change):
+    KEPT.save(tmp_path / "kept.npz")
+    with np.load(tmp_path / "kept.npz") as found:
+        arrays = dict(found)
+    if isinstance(change, dict):
+        facts = json.loads(str(arrays["facts"])) | change
+        change = json.dumps({key: value for key, value in facts.items() if value is not None})
+    np.savez(tmp_path / "kept.npz", **arrays | {"facts": np.array(change)})
+    with pytest.raises(InputError, match=r"kept.npz was not written by Samples.save"):
+        Samples.load(tmp_path / "kept.npz")
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), OSError(errno.EIO, "the disk is gone")])
+def test_a_machine_that_fails_is_not_called_a_broken_file(tmp_path, monkeypatch, error):
+    def fail(*arguments, **options):
+        raise error
+
+    KEPT.save(tmp_path / "kept.npz")
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(type(error), match=str(error.args[-1])):
+        Samples.load(tmp_path / "kept.npz")
+
+
+def test_a_zip_that_points_before_its_beginning_is_refused(tmp_path):
+    path = tmp_path / "kept.npz"
+    KEPT.save(path)
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"PK\5\6") + 16  # where the list of files begins
+    content[at : at + 4] = (len(content)).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"kept.npz was not written by Samples.save"):
+        Samples.load(path)
 
 
 def without(library, code):

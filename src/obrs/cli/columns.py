@@ -27,7 +27,7 @@ Files = Annotated[
 ]
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="The column of scores, if there are several.")]
 LogRatio = Annotated[bool, typer.Option("--log-ratio", help="Scores are log p(x) - log q(x).")]
-Logit = Annotated[bool, typer.Option("--logit", help="Scores are logits of a discriminator, data against model.")]
+Logit = Annotated[bool, typer.Option("--logit", help="Scores are logits of a critic, data against model.")]
 Probability = Annotated[bool, typer.Option("--probability", help="Scores are probabilities of being real.")]
 Reward = Annotated[bool, typer.Option("--reward", help="Scores are rewards; the target is q(x) exp(reward / beta).")]
 EventWeight = Annotated[

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from math import exp, isfinite
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -96,6 +97,21 @@ def plan(
         check_out(plot)
         if group:
             raise InputError("--plot draws one pool; leave out --group")
+
+    def show(where: Any, pool: Any, profile: Profile, head: Iterable[str], drawn: Callable[[Any], str]) -> None:
+        """Plan a pool, whose lines come before the table; they are made only if they are printed."""
+        reached = about(where, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
+        rows = about(where, lambda: pool.plan(sorted({*wanted, *reached}), n=n, recall=recall))
+        _picture(plot, profile, wanted or reached)
+        if as_json:
+            typer.echo(json.dumps(finite(rows), indent=2))
+            return
+        for line in head:
+            typer.echo(line)
+        for text, budget in zip(goals or [], reached, strict=True):
+            typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
+        typer.echo(drawn(rows))
+
     if is_folder(files):
         for option, is_given in (
             ("--group", bool(group)),
@@ -107,18 +123,17 @@ def plan(
         options = {"format": format, "delimiter": delimiter}
         title, sketch, kind = _sketched(files, column, given, beta, skip_bad, options)
         profile = about(title, sketch.profile)
-        reached = about(title, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
-        rows = about(title, lambda: sketch.plan(sorted({*wanted, *reached}), n=n, recall=recall))
-        _picture(plot, profile, wanted or reached)
-        if as_json:
-            typer.echo(json.dumps(finite(rows), indent=2))
-            return
-        typer.echo(f"{title}: {sketch.rows:,} scores, {kind}")
-        typer.echo(f"M = {profile.max_budget:.4g}: largest ratio / mean ratio, of these scores")
-        _reached(goals, reached)
-        plain = [row | {f"{key}_{end}": row[key] for key in _SHOWN for end in ("low", "high")} for row in rows]
-        about_rows = f"of all rows, so there is no sampling error; precision is at recall {recall:g}"
-        typer.echo(_drawn(plain, sketch.rows, profile.max_budget, [about_rows, rows.note]))
+
+        def of_folder() -> Iterator[str]:
+            yield f"{title}: {sketch.rows:,} scores, {kind}"
+            yield f"M = {profile.max_budget:.4g}: largest ratio / mean ratio, of these scores"
+
+        def of_all_rows(rows: Any) -> str:
+            plain = [row | {f"{key}_{end}": row[key] for key in _SHOWN for end in ("low", "high")} for row in rows]
+            note = f"of all rows, so there is no sampling error; precision is at recall {recall:g}"
+            return _drawn(plain, sketch.rows, profile.max_budget, [note, rows.note])
+
+        show(title, sketch, profile, of_folder(), of_all_rows)
         return
 
     def only(first: Any) -> set[str]:
@@ -151,22 +166,20 @@ def plan(
         return
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses, sign=sign))
-    reached = about(table, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
-    rows = about(table, lambda: profile.plan(sorted({*wanted, *reached}), n=n, recall=recall))
-    _picture(plot, profile, wanted or reached)
-    if as_json:
-        typer.echo(json.dumps(finite(rows), indent=2))
-        return
-    typer.echo(f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}")
-    typer.echo(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of this sample")
-    if sign is not None:
-        typer.echo(_signs(sign, profile))
-    elif kind != "reward":  # its ratio is known up to a constant only
-        typer.echo(_mean_ratio(profile.log_mean_ratio, values, masses))
-    _reached(goals, reached)
-    room = rows.room if sign is None else ""
-    notes = [f"± is a 95 % interval; precision is at recall {recall:g}", room]
-    typer.echo(_drawn(rows, len(values), profile.max_budget, notes))
+
+    def of_table() -> Iterator[str]:
+        yield f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}"
+        yield f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of this sample"
+        if sign is not None:
+            yield _signs(sign, profile)
+        elif kind != "reward":  # its ratio is known up to a constant only
+            yield _mean_ratio(profile.log_mean_ratio, values, masses)
+
+    def of_sample(rows: Any) -> str:
+        notes = [f"± is a 95 % interval; precision is at recall {recall:g}", rows.room if sign is None else ""]
+        return _drawn(rows, len(values), profile.max_budget, notes)
+
+    show(table, profile, profile, of_table(), of_sample)
 
 
 def _sketched(
@@ -199,11 +212,6 @@ def _picture(path: str | None, profile: Any, budgets: list[float]) -> None:
             plot_profile(profile, budgets[:6]).savefig(path, dpi=150)
     except ValueError as error:  # matplotlib's word for an extension that it does not know
         raise InputError(f"--plot {path}: {error}") from error
-
-
-def _reached(goals: list[str] | None, budgets: list[float]) -> None:
-    for text, budget in zip(goals or [], budgets, strict=True):
-        typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
 
 
 def _goal(text: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from .._rank import rank
+from .._tables import text_table
 from ..errors import InputError, Interrupted
 from .app import Command, app, complain
 from .fields import check_first, read_fields
@@ -74,11 +75,11 @@ def _listed() -> str:
     """Return a block per experiment: what it is, how long it takes, and where its results are."""
     from ..experiments import EXPERIMENTS
 
-    lines = []
-    for entry in EXPERIMENTS.values():
-        lines.append(f"{entry.name:27}{entry.label:20}{entry.time:>8}   {_results(entry.name)}")
-        lines.append(f"    {entry.shows}")
-    return "\n".join([f"{'experiment':27}{'in the paper':20}{'2 cores':>8}   committed results", *lines])
+    head = ["experiment", "in the paper", "committed results", "2 cores"]
+    rows = [[entry.name, entry.label, _results(entry.name), entry.time] for entry in EXPERIMENTS.values()]
+    first, *lines = text_table(head, rows, left=3).splitlines()
+    blocks = (f"{line}\n    {entry.shows}" for line, entry in zip(lines, EXPERIMENTS.values(), strict=True))
+    return "\n".join([first, *blocks])
 
 
 def _results(name: str) -> str:

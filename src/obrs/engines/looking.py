@@ -211,9 +211,10 @@ def by_pilot(question: Question) -> Look | None:
     for scored in groups:
         sketch = sketch.add(scored.log_ratio, scored.ids, question.seed)
     size, share = sketch.rows, n / total
-    if not 1 <= share * size <= sketch.possible:
+    number = round(share * size)
+    if share * size < 1 or number >= sketch.possible:  # c is infinite where all with r > 0 are wanted
         return None
-    log_c = sketch.solve(n=round(share * size)).log_c
+    log_c = sketch.solve(n=number).log_c
     off = [float(np.sum(np.exp(np.minimum(group.log_ratio + log_c, 0.0)) - share)) for group in groups]
     error = max(sqrt(share * (1 - share) * size), sqrt(fsum(x * x for x in off)))
     chance = 6 * error + (6 * sqrt(n) + 22) * size / total + 2  # of the pilot, and of the uniforms of the pool

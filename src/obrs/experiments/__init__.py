@@ -16,8 +16,8 @@ To add an experiment, say `table-9`:
 
      `todo` shows the bar and skips rows that an interrupted run has made already. So a row must depend on the
      configuration and its own name alone. `rows.progress` is for bars inside a row, `rows["name"]` is an earlier row;
-   - `plot(record)`, which returns one matplotlib figure drawn from the record alone: `style.figure`,
-     `style.look(method)` for colour, line, marker and label, `style.caption`, `record["name"]`,
+   - `plot(record)`, which returns one matplotlib figure drawn from the record alone: `looks.figure`,
+     `looks.look(method)` for colour, line, marker and label, `style.caption`, `record["name"]`,
      `numbers(row["curve"])`;
    - `render(record)`, what is printed after a run: a table in plain text, with the paper's numbers beside ours.
 

@@ -13,10 +13,11 @@ import numpy as np
 from .. import Budgeted, Unbudgeted, sample
 from .._inputs import check_budget, check_count
 from ..errors import InputError
+from ..looks import figure, look, tidy
 from ..types import Rule
 from .line import Numbers, Pair, drs_rule, grid, mixture, proposal, thin
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["MODEL", "PAPER", "PRESETS", "TARGET", "Config", "plot", "render", "run"]
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from .._inputs import check_budget, check_count
+from ..looks import LOOKS, PALETTE, figure
 from .recipe import SMOKE, Recipe
 from .record import Record, Rows, numbers
-from .style import LOOKS, PALETTE, caption, figure
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 

@@ -17,9 +17,10 @@ import numpy as np
 from ..acceptance import Budgeted, Grouped
 from ..draws import accept, normals
 from ..errors import InputError
+from ..looks import PALETTE, figure, look, tidy
 from ..metrics.frechet_distance import frechet
 from .record import Record, Rows, numbers
-from .style import PALETTE, caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "RULES", "Config", "plot", "render", "run"]
 

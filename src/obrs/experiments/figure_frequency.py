@@ -10,9 +10,10 @@ from typing import Any
 
 from .._inputs import check_count
 from ..errors import InputError
+from ..looks import PALETTE, figure, tidy
 from .image_training import CIFAR, SMALL, ImageTraining, compared, finals, jobs
 from .record import Record, Rows
-from .style import PALETTE, caption, figure, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run", "settings"]
 

@@ -23,9 +23,10 @@ import numpy as np
 
 from .._inputs import check_budget, check_count
 from ..errors import InputError, ObrsError
+from ..looks import budget_colours, figure, tidy
 from .image_sheet import as_text, draw_sheet
 from .record import Record, Rows, numbers
-from .style import budget_colours, caption, figure, tidy
+from .style import caption
 
 __all__ = ["CEILING", "PAPER", "PRESETS", "Config", "Flatness", "flatness", "plot", "render", "run"]
 

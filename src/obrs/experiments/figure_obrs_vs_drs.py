@@ -18,10 +18,11 @@ from .._inputs import check_count
 from .._names import lookup
 from ..data.mixtures import TOYS, Checkerboard, Density, Mixture
 from ..errors import InputError
+from ..looks import figure, look, tidy
 from ..types import Rule
 from .line import drs_rule
 from .record import Record, Rows, numbers
-from .style import TARGETS, caption, figure, look, tidy
+from .style import TARGETS, caption
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "Config", "Plane", "plot", "render", "run"]
 

@@ -19,9 +19,10 @@ import numpy as np
 from .._inputs import check_budget, check_count
 from .._progress import bar
 from ..errors import InputError
+from ..looks import figure, look, tidy
 from .line import Numbers, Pair, grid, mixture, thin
 from .record import Record, Rows, numbers
-from .style import caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "TARGET", "Config", "plot", "render", "run"]
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..looks import PALETTE, figure, look, tidy
 from .line import Pair, grid, mixture, thin
 from .record import Record, Rows, numbers
-from .style import PALETTE, caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "TARGET", "Config", "plot", "render", "run"]
 

@@ -17,9 +17,10 @@ import numpy as np
 from .._inputs import check_budget, check_count
 from ..data.mixtures import Mixture
 from ..errors import InputError
+from ..looks import budget_colours, figure, look, tidy
 from .line import Numbers, Pair, grid, mixture
 from .record import Record, Rows, numbers
-from .style import budget_colours, caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "minima", "plot", "render", "run"]
 

@@ -9,9 +9,10 @@ from textwrap import fill
 from typing import Any
 
 from .._inputs import check_budget, check_count
+from ..looks import LOOKS, figure, look, tidy
 from .recipe import SMOKE, Recipe
 from .record import Record, Rows
-from .style import LOOKS, caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "overtaken", "plot", "render", "run"]
 

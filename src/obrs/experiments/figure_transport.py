@@ -19,8 +19,8 @@ import numpy as np
 
 from .._inputs import check_budget, check_count
 from ..errors import InputError
+from ..looks import LOOKS, PALETTE, figure, tidy
 from .record import Record, Rows, numbers
-from .style import LOOKS, PALETTE, figure, tidy
 
 __all__ = ["METHODS", "PAPER", "PRESETS", "Config", "label", "match", "plot", "quotas", "render", "run"]
 

@@ -24,8 +24,9 @@ from .._inputs import check_count
 from .._names import lookup
 from ..budget import solve_cut
 from ..errors import InputError
+from ..looks import PALETTE, figure, tidy
 from .record import Record, Rows, numbers
-from .style import PALETTE, caption, figure, tidy
+from .style import caption
 
 __all__ = ["CASES", "PAPER", "PRESETS", "Case", "Config", "objective", "plot", "render", "run"]
 

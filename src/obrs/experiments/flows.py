@@ -19,8 +19,9 @@ from .. import Budgeted, normals, sample
 from .._inputs import check_budget, check_count
 from .._names import lookup
 from ..data.mixtures import TOYS
+from ..looks import figure, look, tidy
 from .record import Record, Rows
-from .style import TARGETS, caption, figure, look, tidy
+from .style import TARGETS, caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._inputs import check_budget, check_count
+from .._tables import text_table
 from .record import Record, Rows
 
 __all__ = ["BIGGAN", "CELEBA", "CIFAR", "IMAGENET", "LARGE", "SMALL", "ImageTraining", "Judges", "compared", "effort"]
@@ -318,17 +319,18 @@ def table(record: Record, names: Mapping[str, str]) -> str:
     kinds = record.config["kinds"]
     after, before, near, cost = (finals(record, kinds, key) for key in ("after", "before", "near_after", "cpu_seconds"))
     first = next(iter(after))
-    head = f"  {'training':16}{'before':>16}{'after rejection':>18}{'gain':>16}{'precision':>11}{'recall':>8}"
     title = f"{record.config['data']}, K = {record.config['budget']:g}, seeds: {record.config['seeds']}"
-    lines = [f"{title}; Fréchet distance at the end", f"{head}{'CPU s':>8}"]
+    rows = []
     for kind, values in after.items():
         mean, error, gain, of_gain, seeds = compared(values, after[first])
         plain, plain_error, *_ = compared(before[kind], before[kind])
-        pair = np.mean(list(near[kind].values()), axis=0)
-        text = f"  {names[kind]:16}{f'{plain:.2f} ± {plain_error:.2f}':>16}{f'{mean:.2f} ± {error:.2f}':>18}"
-        text += f"{f'{gain:+.2f} ± {of_gain:.2f}' if kind != first and seeds else '':>16}"
-        lines.append(f"{text}{pair[0]:>11.3f}{pair[1]:>8.3f}{np.mean(list(cost[kind].values())):>8.0f}")
-    return "\n".join([*lines, f"  gain: over {names[first]}, seed by seed; ± is the standard error over seeds"])
+        pair, seconds = np.mean(list(near[kind].values()), axis=0), np.mean(list(cost[kind].values()))
+        cells = [names[kind], f"{plain:.2f} ± {plain_error:.2f}", f"{mean:.2f} ± {error:.2f}"]
+        cells.append(f"{gain:+.2f} ± {of_gain:.2f}" if kind != first and seeds else "")
+        rows.append([*cells, f"{pair[0]:.3f}", f"{pair[1]:.3f}", f"{seconds:.0f}"])
+    head = ["training", "before", "after rejection", "gain", "precision", "recall", "CPU s"]
+    note = f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds"
+    return "\n".join([f"{title}; Fréchet distance at the end", text_table(head, rows), note])
 
 
 def finals(record: Record, kinds: Sequence[str], key: str = "after") -> dict[str, dict[int, Any]]:

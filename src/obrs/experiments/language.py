@@ -29,8 +29,9 @@ from .._progress import bar
 from ..data.fetch import cache_folder
 from ..errors import InputError, MissingLibraryError
 from ..fitting.tensors import Checkpoint
+from ..looks import LOOKS, figure, tidy
 from .record import Record, Rows
-from .style import LOOKS, caption, figure, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 

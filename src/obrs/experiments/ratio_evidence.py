@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
+from ..looks import figure, tidy
 from .image_names import CONSTANTS, JUDGES, RATIOS
 from .record import Record, Rows
-from .style import caption, figure, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 

@@ -12,9 +12,9 @@ from .._names import lookup
 from .._rank import rank
 from ..errors import InputError, Interrupted, MissingLibraryError, UnknownNameError
 from ..html.record import record_page
+from ..looks import styled
 from .record import Record, Rows, load, plain, unfinished
 from .registry import EXPERIMENTS, experiment
-from .style import styled
 
 __all__ = ["committed", "configure", "draw", "page", "render", "reproduce", "reproduce_files"]
 

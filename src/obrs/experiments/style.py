@@ -3,10 +3,9 @@
 import textwrap
 from typing import Any
 
-from ..looks import LOOKS, PALETTE, Look, budget_colours, figure, look, styled, tidy
 from .registry import BEYOND, EXPERIMENTS
 
-__all__ = ["LOOKS", "PALETTE", "TARGETS", "Look", "budget_colours", "caption", "figure", "look", "styled", "tidy"]
+__all__ = ["TARGETS", "caption"]
 
 TARGETS = {
     "grid25": "25 Gaussians",
@@ -22,6 +21,7 @@ def caption(drawn: Any, experiment: str, text: str) -> None:
     """Write below a figure which figure of the paper it is, and what it shows.
 
     Example:
+        >>> from obrs.looks import figure
         >>> drawn = figure()
         >>> caption(drawn, "figure-pr", "Kept: 1 in 2.")
         >>> drawn.get_supxlabel()

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from .._inputs import check_budget, check_count
+from ..looks import LOOKS, figure, tidy
 from .recipe import SMOKE, Recipe
 from .record import Record, Rows
-from .style import LOOKS, caption, figure, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "labels", "markdown", "plot", "render", "run", "tuning", "verdict"]
 

@@ -30,10 +30,11 @@ import numpy as np
 
 from .._names import lookup
 from ..errors import InputError
+from ..looks import PALETTE, figure, look, tidy
 from .image_names import JUDGES
 from .image_sheet import draw_sheet
 from .record import Record, Rows, numbers
-from .style import PALETTE, caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "render", "run"]
 

@@ -20,9 +20,10 @@ from typing import Any
 from .._inputs import check_count
 from .._names import lookup
 from ..errors import InputError
+from ..looks import PALETTE, figure, tidy
 from .image_training import BIGGAN, CELEBA, IMAGENET, SMALL, ImageTraining, finals, jobs, table
 from .record import Record, Rows
-from .style import PALETTE, caption, figure, tidy
+from .style import caption
 
 __all__ = ["KINDS", "PAPER", "PRESETS", "Config", "plot", "render", "run", "settings"]
 

@@ -22,8 +22,9 @@ from .. import DIVERGENCES, Profile
 from .._inputs import check_count
 from ..bounds import general_bound, kl_bound, log_moment
 from ..errors import InputError
+from ..looks import PALETTE, figure, look, tidy
 from .record import Record, Rows, numbers
-from .style import PALETTE, caption, figure, look, tidy
+from .style import caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "plot", "printed_kl_bound", "render", "run"]
 

@@ -36,8 +36,8 @@ from .._inputs import check_budget, check_count
 from .._names import lookup
 from ..budget import solve_cut
 from ..errors import InputError, ObrsError
+from ..looks import PALETTE, figure, tidy
 from .record import Record, Rows
-from .style import PALETTE, figure, tidy
 
 __all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "gain", "plot", "render", "run", "settings"]
 __all__ += ["summary", "verdict"]

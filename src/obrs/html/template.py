@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._files import replacing
+from .._json import each_float
 from ..errors import InputError, InputTypeError
 
 __all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]
@@ -47,7 +48,7 @@ def as_data(content: Any) -> str:
         >>> as_data({"text": "</script>", "K": [1.0, float("inf")]})
         '{"text":"\\\\u003c/script\\\\u003e","K":[1,null]}'
     """
-    text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(each_float(content, _short), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_RISKY).encode("utf-8", "replace").decode()  # a lone surrogate becomes a question mark
 
 
@@ -56,15 +57,11 @@ def rounded(values: Any, digits: int = 6) -> list[float]:
     return [float(f"{value:.{digits}g}") + 0.0 for value in np.asarray(values, dtype=np.float64).tolist()]
 
 
-def _plain(x: Any) -> Any:
-    """Return what JSON can hold: whole numbers without a point, and null for what is not finite."""
-    if isinstance(x, Mapping):
-        return {str(key): _plain(value) for key, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_plain(value) for value in x]
-    if isinstance(x, float):
-        return None if not isfinite(x) else int(x) if x == int(x) and abs(x) < 1e15 else x
-    return x
+def _short(x: float) -> float | None:
+    """Return a float as JSON needs it: whole numbers without a point, and null for what is not finite."""
+    if not isfinite(x):
+        return None
+    return int(x) if x.is_integer() and abs(x) < 1e15 else x
 
 
 def page_path(path: str | os.PathLike[str]) -> Path:

@@ -29,7 +29,7 @@ Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
 
 STARTS = ("real", "fake")
-_LEAVE, _RESTART, _START = range(3)  # columns: a chain's own decisions, those of its restart, its real sample
+_RESTART, _START = 1, 2  # columns: decisions of a chain's restart, its real sample; column 0 has its own decisions
 _MOST_CHAINS = 1000  # per output; then an error says that chains do not move
 
 

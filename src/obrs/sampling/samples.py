@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from errno import EINVAL
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from .._files import replacing
 from .._inputs import is_number
 from .._tables import html_table
 from ..acceptance import RULES, from_json, to_json
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, ObrsError
 from .averages import Run, average, merged
 from .packing import pack, unpack
 from .proposals import Batch, concatenate, leaves, move, take
@@ -194,14 +195,19 @@ class Samples:
             to: Where the samples go: "numpy", or a device of torch; None for the library they came from, on the CPU.
         """
         arrays = _read(path)
-        facts = json.loads(str(arrays["facts"]))
-        parts = [arrays[name] for name in sorted(filter(_is_part, arrays), key=lambda name: int(name[1:]))]
-        x = move(unpack(parts, facts, plain=to == "numpy"), to)
-        rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
-        rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
-        rest["runs"] = tuple(Run(**run) for run in facts.get("runs", ()))  # earlier versions did not say
-        rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
-        return cls(x, arrays["ids"], arrays["log_ratio"], arrays["log_weight"], **rest)
+        try:
+            facts = json.loads(str(arrays["facts"]))
+            parts = [arrays[name] for name in sorted(filter(_is_part, arrays), key=lambda name: int(name[1:]))]
+            x = unpack(parts, facts, plain=to == "numpy")
+            rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
+            rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
+            rest["runs"] = tuple(Run(**run) for run in facts.get("runs", ()))  # earlier versions did not say
+            rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
+        except ObrsError:  # a library that is missing, or a rule that says what is wrong with it
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, SyntaxError) as error:
+            raise _stranger(path) from error
+        return cls(move(x, to), arrays["ids"], arrays["log_ratio"], arrays["log_weight"], **rest)
 
 
 _FACTS = ("proposed", "executed", "seconds", "next_id")
@@ -213,11 +219,19 @@ def _read(path: "str | os.PathLike[str]") -> dict[str, Floats]:
         try:
             with np.load(file, allow_pickle=False) as found:
                 arrays = {name: found[name] for name in found}
+        except MemoryError:
+            raise
         except Exception as error:  # of zipfile, zlib, struct, pickle or the header: each has its own
-            raise InputError(f"{path} was not written by Samples.save") from error
+            if isinstance(error, OSError) and error.errno != EINVAL:  # which is a zip that points before its beginning
+                raise
+            raise _stranger(path) from error
     if not {"facts", "ids", "log_ratio", "log_weight"} <= arrays.keys():
-        raise InputError(f"{path} was not written by Samples.save")
+        raise _stranger(path)
     return arrays
+
+
+def _stranger(path: "str | os.PathLike[str]") -> InputError:
+    return InputError(f"{path} was not written by Samples.save")
 
 
 def _is_part(name: str) -> bool:
