@@ -24,7 +24,7 @@ from evidence import digits, gaussians
 from evidence.contest import Case, Contestant, contestants, judge, summary
 
 from obrs.experiments import gan25
-from obrs.experiments.recipe import Recipe
+from obrs.experiments.gan25_settings import Settings
 from obrs.ratios.refit import Boosted, Ensemble, FineTune, Head, Network, critic_features
 
 BUDGETS = (1.5, 2.6, 5.0)
@@ -33,7 +33,7 @@ BUDGETS = (1.5, 2.6, 5.0)
 def gaussians_case(quick):
     """The 25 Gaussians, and what is worth knowing about the GAN and its exact density."""
     begun = perf_counter()
-    gan = gan25.trained(Recipe(real=4_000, most=50, critic_steps=2) if quick else Recipe(), progress=False)
+    gan = gan25.trained(Settings(real=4_000, most=50, critic_steps=2) if quick else Settings(), progress=False)
     trained = perf_counter() - begun
     critic = gan.critic
     exact = gan25.ExactRatio.of(gan.generator, 100_000 if quick else 16_000_000, cells_per_sigma=8)

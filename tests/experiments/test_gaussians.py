@@ -12,7 +12,7 @@ from obrs import experiments
 from obrs.data.mixtures import TOYS, Checkerboard, Mixture
 from obrs.errors import ObrsError
 from obrs.experiments import Record, figure_obrs_vs_drs, figure_time, figure_transport, flows, numbers, table_2
-from obrs.experiments.recipe import SMOKE, STEP_SIZES, Recipe
+from obrs.experiments.gan25_settings import SMOKE, STEP_SIZES, Settings
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -28,7 +28,7 @@ PLANE = figure_obrs_vs_drs.Plane
 @pytest.fixture(scope="module")
 def made():
     """The GAN of the smoke presets, with all that is fitted to it; trained once."""
-    return rivals.prepared(Recipe(**SMOKE), False)
+    return rivals.prepared(Settings(**SMOKE), False)
 
 
 def committed(name):
@@ -41,14 +41,14 @@ def committed(name):
 # --- The GAN ----------------------------------------------------------------------------------------------------------
 
 
-def test_training_is_decided_by_the_recipe_and_leaves_the_global_seed_alone():
-    recipe = Recipe(real=1000, stop_at=0.9, most=4, critic_steps=2)
+def test_training_is_decided_by_the_settings_and_leaves_the_global_seed_alone():
+    settings = Settings(real=1000, stop_at=0.9, most=4, critic_steps=2)
     state = torch.get_rng_state()
-    first = gan25.trained(recipe).propose(1)(np.arange(5))
+    first = gan25.trained(settings).propose(1)(np.arange(5))
     gan25.trained.cache_clear()
     torch.manual_seed(123)
     before = torch.get_rng_state()
-    second = gan25.trained(recipe).propose(1)(np.arange(5))
+    second = gan25.trained(settings).propose(1)(np.arange(5))
     assert torch.equal(first, second)
     assert torch.equal(before, torch.get_rng_state())
     torch.set_rng_state(state)

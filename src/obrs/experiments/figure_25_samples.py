@@ -10,7 +10,7 @@ import numpy as np
 
 from .._inputs import check_budget, check_count
 from ..looks import LOOKS, PALETTE, figure
-from .recipe import SMOKE, Recipe
+from .gan25_settings import SMOKE, Settings
 from .record import Record, Rows, numbers
 from .style import caption
 
@@ -30,8 +30,8 @@ _FRAME = 2.1  # half the side of a panel
 
 
 @dataclass(frozen=True)
-class Config(Recipe):
-    """What to draw; the other fields are of the GAN, see `Recipe`.
+class Config(Settings):
+    """What to draw; the other fields are of the GAN, see `Settings`.
 
     Args:
         n: Samples in a panel, and of its scores.
@@ -57,7 +57,7 @@ def run(config: Config, rows: Rows) -> None:
 
     if all(name in rows for name in PANELS):
         return
-    ready = prepared(Recipe.of(config), rows.progress)
+    ready = prepared(Settings.of(config), rows.progress)
     for name, _ in rows.todo(dict.fromkeys(PANELS)):
         if name == "target":
             x, calls = TARGET.sample(config.n, seed=config.seed + 1), 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._inputs import check_budget, check_count
 from ..looks import LOOKS, figure, look, tidy
-from .recipe import SMOKE, Recipe
+from .gan25_settings import SMOKE, Settings
 from .record import Record, Rows
 from .style import caption
 
@@ -28,8 +28,8 @@ FIXED = ("model", "exact", "latent_rs")
 
 
 @dataclass(frozen=True)
-class Config(Recipe):
-    """What to sweep; the other fields are of the GAN, see `Recipe`.
+class Config(Settings):
+    """What to sweep; the other fields are of the GAN, see `Settings`.
 
     Args:
         n: Samples in a generation.
@@ -67,7 +67,7 @@ def run(config: Config, rows: Rows) -> None:
     wanted |= {f"{name}, {k} steps": (name, float(k)) for name in STEPPED for k in config.steps}
     if all(name in rows for name in wanted):
         return
-    ready = prepared(Recipe.of(config), rows.progress)
+    ready = prepared(Settings.of(config), rows.progress)
     for row, (name, budget) in rows.todo(wanted):
         sampler, model = METHODS[name](ready, budget)
         found = generations(sampler, model, config.n, config.generations, seed=config.seed)

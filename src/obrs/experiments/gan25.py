@@ -27,7 +27,7 @@ from ..metrics.modes import mode_scores
 from ..models.mlp import mlp_critic, mlp_generator
 from ..ratios.refit import FineTune, refit
 from ..types import Array
-from .recipe import Recipe
+from .gan25_settings import Settings
 
 __all__ = ["CELLS", "LIKE", "SIGMA", "TARGET", "ExactRatio", "Gan", "branch_log_density", "gan_step", "one_thread"]
 __all__ += ["score", "trained"]
@@ -78,13 +78,13 @@ class Gan:
 
 
 @cache
-def trained(recipe: Recipe, progress: bool | None = None) -> Gan:
-    """Train the GAN, stop it early, then train its critic further; once in a process for each recipe.
+def trained(settings: Settings, progress: bool | None = None) -> Gan:
+    """Train the GAN, stop it early, then train its critic further; once in a process for each settings.
 
     The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
 
     Example:
-        >>> gan = trained(Recipe(real=1000, stop_at=0.01, most=5, critic_steps=2))
+        >>> gan = trained(Settings(real=1000, stop_at=0.01, most=5, critic_steps=2))
         >>> gan.propose(0)(np.arange(3)).shape
         torch.Size([3, 2])
 
@@ -92,17 +92,17 @@ def trained(recipe: Recipe, progress: bool | None = None) -> Gan:
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
         | Discriminator Rejection Sampling (Azadi et al., 2019), which trains the discriminator further
     """
-    points = torch.tensor(TARGET.sample(recipe.real, seed=recipe.seed), dtype=torch.float32)
-    held_out, real = points[: recipe.real // 10], points[recipe.real // 10 :]
+    points = torch.tensor(TARGET.sample(settings.real, seed=settings.seed), dtype=torch.float32)
+    held_out, real = points[: settings.real // 10], points[settings.real // 10 :]
     with one_thread():
-        generator, critic, steps, precision = _game(real, recipe, progress)
+        generator, critic, steps, precision = _game(real, settings, progress)
         unfinished = Gan(generator, critic, critic, float("nan"), real, held_out, steps, precision)
         further = refit(
             real,
-            unfinished.propose(recipe.seed),
+            unfinished.propose(settings.seed),
             FineTune(critic),
-            steps=recipe.critic_steps,
-            seed=recipe.seed,
+            steps=settings.critic_steps,
+            seed=settings.seed,
             progress=progress,
         )
     return Gan(generator, critic, further.scorer, further.report.log_loss, real, held_out, steps, precision)
@@ -125,30 +125,30 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _game(real: Any, recipe: Recipe, progress: bool | None, batch: int = 256) -> tuple[Any, ...]:
+def _game(real: Any, settings: Settings, progress: bool | None, batch: int = 256) -> tuple[Any, ...]:
     """Train both networks until the share of high-quality samples is right; return them, the steps, the share.
 
     This share varies much from step to step, so it is measured more often where it is nearly right.
     """
     with own_noise() as reseed:
-        reseed(recipe.seed)
+        reseed(settings.seed)
         generator, critic = mlp_generator(), mlp_critic()
     of_critic, of_generator = (torch.optim.Adam(net.parameters(), 1e-3, (0.5, 0.999)) for net in (critic, generator))
-    random = torch.Generator().manual_seed(recipe.seed)
+    random = torch.Generator().manual_seed(settings.seed)
     step, precision = 0, 0.0
-    with torch.enable_grad(), bar("training", recipe.stop_at, progress) as tell:
-        while step < recipe.most:
+    with torch.enable_grad(), bar("training", settings.stop_at, progress) as tell:
+        while step < settings.most:
             step += 1
             x = real[torch.randint(len(real), (batch,), generator=random)]
             fake = generator(torch.randn(batch, 2, generator=random))
             gan_step(critic, x, fake, of_critic, of_generator)
-            if step % (5 if precision > 0.8 * recipe.stop_at else 25) == 0:
+            if step % (5 if precision > 0.8 * settings.stop_at else 25) == 0:
                 with torch.no_grad():
                     fake = generator(torch.randn(_WATCHED, 2, generator=random))
                 seen = mode_scores(modes=TARGET.means, fake=fake, sigma=SIGMA)
                 precision = seen.precision
                 tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
-                if abs(precision - recipe.stop_at) <= _WITHIN and seen.modes == len(TARGET.means):
+                if abs(precision - settings.stop_at) <= _WITHIN and seen.modes == len(TARGET.means):
                     break
     return generator.eval().requires_grad_(False), critic.eval(), step, precision
 

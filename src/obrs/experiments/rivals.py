@@ -22,7 +22,7 @@ from ..sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_lat
 from ..sampling.refine import DOT, lipschitz
 from ..sampling.samples import Calls, unjudged
 from .gan25 import ExactRatio, Gan, one_thread, score, trained
-from .recipe import STEP_SIZES, Recipe
+from .gan25_settings import STEP_SIZES, Settings
 
 __all__ = ["METHODS", "TUNABLE", "Prepared", "bare", "generations", "prepared", "published_projection", "tuned"]
 
@@ -54,18 +54,18 @@ class Prepared:
 
 @cache
 @one_thread()
-def prepared(recipe: Recipe, progress: bool | None = None) -> Prepared:
-    """Train the GAN and fit what the methods need; once in a process for each recipe.
+def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
+    """Train the GAN and fit what the methods need; once in a process for each settings.
 
     Example:
-        >>> ready = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
         >>> sampler, model = METHODS["obrs"](ready, 2.0)
         >>> len(sampler(model, 50))
         50
     """
-    gan, seed = trained(recipe, progress), recipe.seed
+    gan, seed = trained(settings, progress), settings.seed
     ratio = refit(
-        gan.real, gan.propose(seed + _FRESH), Network(), steps=recipe.refit_steps, seed=seed, progress=progress
+        gan.real, gan.propose(seed + _FRESH), Network(), steps=settings.refit_steps, seed=seed, progress=progress
     )
     with torch.no_grad():
         fake = gan.propose(seed + 2 * _FRESH)(np.arange(len(gan.held_out)))
@@ -75,8 +75,8 @@ def prepared(recipe: Recipe, progress: bool | None = None) -> Prepared:
         ratio,
         ratio.report.log_loss,
         lambda x: isotonic(gan.log_ratio(x)),
-        ExactRatio.of(gan.generator, recipe.exact_samples),
-        fit_latent_weights_to_ratio(gan.model(), steps=recipe.weight_steps, width=128, seed=seed, progress=progress),
+        ExactRatio.of(gan.generator, settings.exact_samples),
+        fit_latent_weights_to_ratio(gan.model(), steps=settings.weight_steps, width=128, seed=seed, progress=progress),
         lipschitz(gan.model(), seed=seed),
     )
 
@@ -168,7 +168,7 @@ def tuned(name: str, ready: Prepared, budget: float, n: int, many: int, *, seed:
         The sampler, and `step`, its size, with `grid`, the KL of every size in the order of `STEP_SIZES`.
 
     Example:
-        >>> ready = prepared(Recipe(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
         >>> sampler, found = tuned("dgflow", ready, 2.0, 50, 1)
         >>> sampler.steps, sampler.step == found["step"], len(found["grid"])
         (2, True, 10)

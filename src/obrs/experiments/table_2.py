@@ -16,7 +16,7 @@ import numpy as np
 
 from .._inputs import check_budget, check_count
 from ..looks import LOOKS, figure, tidy
-from .recipe import SMOKE, Recipe
+from .gan25_settings import SMOKE, Settings
 from .record import Record, Rows
 from .style import caption
 
@@ -74,8 +74,8 @@ _ALONE = "at this budget, with this ratio"
 
 
 @dataclass(frozen=True)
-class Config(Recipe):
-    """What to run; the other fields are of the GAN, see `Recipe`.
+class Config(Settings):
+    """What to run; the other fields are of the GAN, see `Settings`.
 
     Args:
         n: Samples in a generation.
@@ -116,7 +116,7 @@ def run(config: Config, rows: Rows) -> None:
         facts, seed = row_name("gan", number), config.seed + number
         if facts in rows and all(name in rows for name in wanted):
             continue
-        ready = prepared(Recipe.of(config, seed=seed), rows.progress)
+        ready = prepared(Settings.of(config, seed=seed), rows.progress)
         if facts not in rows:
             gan = ready.gan
             of_gan = {"steps": gan.steps, "precision": gan.precision, "log_loss": gan.log_loss}

@@ -6,11 +6,11 @@ from typing import Any
 from .._inputs import check_count
 from ..errors import InputError
 
-__all__ = ["SMOKE", "STEP_SIZES", "Recipe"]
+__all__ = ["SMOKE", "STEP_SIZES", "Settings"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Settings:
     """The part that the configurations of these experiments share.
 
     Args:
@@ -24,7 +24,7 @@ class Recipe:
         seed: Seed of data, weights, batches and samples.
 
     Example:
-        >>> Recipe.of(Recipe(seed=3)) == Recipe(seed=3)
+        >>> Settings.of(Settings(seed=3)) == Settings(seed=3)
         True
     """
 
@@ -46,10 +46,10 @@ class Recipe:
             raise InputError(f"stop_at is a share between 0 and 1, got {self.stop_at}")
 
     @classmethod
-    def of(cls, config: Any, *, seed: int | None = None) -> "Recipe":
-        """Return the recipe in a configuration, with its seed or another."""
-        values = {field.name: getattr(config, field.name) for field in fields(Recipe)}
-        return Recipe(**(values if seed is None else values | {"seed": seed}))
+    def of(cls, config: Any, *, seed: int | None = None) -> "Settings":
+        """Return the settings in a configuration, with its seed or another."""
+        values = {field.name: getattr(config, field.name) for field in fields(Settings)}
+        return Settings(**(values if seed is None else values | {"seed": seed}))
 
 
 STEP_SIZES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
