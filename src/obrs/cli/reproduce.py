@@ -68,14 +68,14 @@ def reproduce(
 
 
 def _listed() -> str:
-    """Return a block per experiment: what it is, how long it takes, and where its results are."""
+    """Return a block per experiment: what it is, how long its preset takes, and where the results of that are."""
     from ..experiments import EXPERIMENTS
 
     lines = []
     for entry in EXPERIMENTS.values():
-        lines.append(f"{entry.name:27}{entry.label:20}{entry.time:>8}   {_results(entry.name)}")
+        lines.append(f"{entry.name:27}{entry.label:20}{entry.time:>8}   {entry.preset:9}{_results(entry.name)}")
         lines.append(f"    {entry.shows}")
-    return "\n".join([f"{'experiment':27}{'in the paper':20}{'2 cores':>8}   committed results", *lines])
+    return "\n".join([f"{'experiment':27}{'in the paper':20}{'2 cores':>8}   {'preset':9}committed results", *lines])
 
 
 def _results(name: str) -> str:
