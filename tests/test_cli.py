@@ -512,6 +512,10 @@ FILES = {
 }
 MISTAKES = [
     (["plan", "nothing.csv"], "nothing.csv is missing or not a file"),
+    (["plan", "nowhere/"], "nowhere/ is missing or not a file"),
+    (["select", "nowhere/", "-n", "1", "-o", "kept.csv"], "nowhere/ is missing or not a file"),
+    (["select", "nowhere/", "-n", "1", "-o", "kept/"], "nowhere/ is missing or not a file"),
+    (["report", "nowhere/", "-o", "page.html"], "nowhere/ is missing or not a file"),
     (["plan", "."], re.compile("^error: files must be of one format, got ")),
     (["plan", "empty.csv"], "empty.csv is empty"),
     (["plan", "blank.jsonl"], "blank.jsonl is empty"),

@@ -97,9 +97,9 @@ def read_table(
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
-    format = None if path == "-" and format is None else format_of(path, format)
     if path != "-" and not os.path.isfile(path) and (os.path.isdir(path) or not os.path.exists(path)):
         raise InputError(f"{name} is missing or not a file")
+    format = None if path == "-" and format is None else format_of(path, format)
     # a parquet file has its columns apart, and is read from where it lies
     data: Any = path if format == "parquet" and path != "-" and os.path.getsize(path) else _read_bytes(path)
     if isinstance(data, bytes) and not data.strip(b"\xef\xbb\xbf \t\r\n"):
