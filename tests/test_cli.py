@@ -839,13 +839,15 @@ def test_of_many_processes_all_but_the_first_say_which_one_they_are(folder, caps
         assert run(capsys, "plan", "no.csv") == (2, "", f"{who}error: no.csv is missing or not a file\n")
 
 
-def test_debug_shows_where_an_error_comes_from(folder, monkeypatch):
+def test_debug_shows_where_an_error_comes_from_and_keeps_the_exit_code(folder, capsys, monkeypatch):
     for arguments in (["--debug", "plan", "no.csv"], ["plan", "no.csv", "--debug"]):
-        with pytest.raises(InputError, match=r"^no\.csv is missing"):
-            main(arguments)
+        code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert err.startswith("Traceback")
+        assert err.endswith("\nobrs.errors.InputError: no.csv is missing or not a file\n")
     monkeypatch.setenv("OBRS_DEBUG", "1")
-    with pytest.raises(InputError):
-        main(["plan", "no.csv"])
+    assert "Traceback" in run(capsys, "plan", "no.csv")[2]
+    assert run(capsys, "select", "scores.csv", "-n", 1, "-o", "no/kept.csv")[0] == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel what is left in a pipe")

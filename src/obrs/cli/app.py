@@ -8,6 +8,7 @@ epilog are examples, and a test runs them. It imports what it needs itself, so t
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
+from .._program import exit_code, one_line
 from ..errors import InputError, ObrsError
 
 __all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
@@ -125,9 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except (ObrsError, OSError, MemoryError, ModuleNotFoundError, _ClickError) as error:
         if debug:
-            raise
-        complain(f"error: {' '.join(_message(error).split())}")
-        return 1 if isinstance(error, OSError | MemoryError) else 2
+            traceback.print_exc()
+        else:
+            complain(f"error: {' '.join(_message(error).split())}")
+        return exit_code(error)
 
 
 def _message(error: Any) -> str:
@@ -139,6 +142,4 @@ def _message(error: Any) -> str:
         return (
             f"not enough memory{f' ({error})' if str(error) else ''}; a folder as output, as in -o kept/, needs little"
         )
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
-    return str(error)
+    return one_line(error)
