@@ -447,6 +447,20 @@ def test_the_only_column_of_numbers_is_taken(folder, capsys):
     assert "'critic' read as logit" in run(capsys, "plan", "a.csv", "--budgets", "1.1", "--logit")[1]
 
 
+def test_a_plan_of_one_score_warns(folder, capsys):
+    (folder / "one.csv").write_text("log_ratio\n1\n")
+    code, out, err = run(capsys, "plan", "one.csv")
+    assert (code, "M = 1" in out) == (0, True)
+    assert err == "warning: one score says nothing about a budget; a plan needs the scores of a sample\n"
+
+
+def test_a_tab_is_written_as_a_shell_keeps_it(folder, capsys):
+    (folder / "tab.csv").write_text("id\tlogit\n1\t2\n2\t1\n")
+    code, _, err = run(capsys, "plan", "tab.csv", "--logit")
+    assert (code, err.endswith(r"then give --delimiter '\t'" + "\n")) == (2, True)
+    assert run(capsys, "plan", "tab.csv", "--logit", "--delimiter", r"\t")[0] == 0
+
+
 def test_rewards_are_divided_by_beta_and_never_overflow():
     np.testing.assert_allclose(to_log_ratio(np.asarray([1.0, 3.0, -np.inf]), "reward", 0.5), [-4, 0, -np.inf])
     np.testing.assert_array_equal(to_log_ratio(np.asarray([1e308, -1e308]), "reward", 1e-9), [0, -np.inf])
@@ -485,6 +499,9 @@ FILES = {
     "ragged.csv": "log_ratio,id\n1,2\n\n3\n",
     "text.csv": "log_ratio\n1\n2\noops\n",
     "gaps.csv": "id,log_ratio\n1,2\n2,\n3,nan\n4,NA\n",
+    "gaps2.csv": "id,log_ratio\n5,1\n",
+    "semicolon.csv": "id;logit\n1;0.5\n",
+    "comma.csv": "id|logit|note\n1|0.5|yes, it is\n",
     "inf.csv": "log_ratio\n1\ninf\n",
     "two.csv": "a,b\n1,2\n",
     "names.csv": "a,b\nx,y\n",
@@ -526,11 +543,42 @@ MISTAKES = [
     (["plan", "text.csv"], "text.csv, line 4, column 'log_ratio': 'oops' is not a number"),
     (
         ["plan", "gaps.csv"],
-        "gaps.csv, line 3, column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them",
+        "gaps.csv, line 3, column 'log_ratio': empty or NaN, as in 3 of 4 rows; "
+        "leave them out with --skip-bad, or check what scored them",
+    ),
+    (
+        ["plan", "gaps.csv", "--column", "id", "--log-ratio", "--weights", "log_ratio"],
+        re.compile("column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them\n$"),
+    ),
+    (
+        ["report", "gaps.csv", "-o", "page.html"],
+        re.compile("column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them\n$"),
+    ),
+    (
+        ["plan", "gaps.csv", "gaps2.csv"],
+        re.compile("as in 3 of 4 rows; check what scored them, or leave them out with --skip-bad\n$"),
+    ),
+    (
+        ["plan", "semicolon.csv", "--logit"],
+        "semicolon.csv, line 2, column 'id;logit': '1;0.5' is not a number; is it divided by ';'? "
+        "then give --delimiter ';'",
+    ),
+    (
+        ["plan", "semicolon.csv", "--column", "logit"],
+        "semicolon.csv has no column 'logit'; is it divided by ';'? then give --delimiter ';'",
+    ),
+    (
+        ["plan", "comma.csv", "--logit"],
+        "comma.csv, line 2: expected 1 columns, got 2; is it divided by '|'? then give --delimiter '|'",
+    ),
+    (
+        ["select", "scores.csv", "some.csv", "-n", "1", "-o", "out.parquet"],
+        "-o names a folder for several files, got out.parquet; give -o kept/",
     ),
     (
         ["plan", "inf.csv"],
-        "inf.csv, line 3, column 'log_ratio': +inf, as in 1 of 2 rows; drop them, or check what scored them",
+        "inf.csv, line 3, column 'log_ratio': +inf, as in 1 of 2 rows; "
+        "leave them out with --skip-bad, or check what scored them",
     ),
     (["plan", "latin.csv"], "latin.csv is not UTF-8 text"),
     (["plan", "latin2.csv"], "latin2.csv is not UTF-8 text"),

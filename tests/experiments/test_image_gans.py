@@ -51,7 +51,12 @@ def test_what_is_not_there_is_one_line():
     [
         ("image_gans", ["digits"], "error: expected python -m obrs.experiments.image_gans NAME SEED FOLDER", 2),
         ("image_gans", ["nothing", "0", "out"], "error: unknown generator to train 'nothing'; there are: ", 2),
-        ("image_diffusion", ["digits", "x", "0", "9", "out"], "error: expected python -m obrs.experiments.image_diff", 2),
+        (
+            "image_diffusion",
+            ["digits", "x", "0", "9", "out"],
+            "error: expected python -m obrs.experiments.image_diff",
+            2,
+        ),
     ],
 )
 def test_a_mistake_in_a_program_is_one_line(program, arguments, message, code, tmp_path):

@@ -29,6 +29,13 @@ CONTENTS = {
 }
 """The commands as `obrs --help` lists them."""
 
+# The advice of the library, and how to follow it on the command line, by option.
+_ADVICE = {
+    "--skip-bad": ("leave them out (skip_bad)", "leave them out with --skip-bad"),
+    "--repeats": ("allow repeats", "give --repeats"),
+    "--delimiter": ("give the delimiter ", "give --delimiter "),
+}
+
 
 class _Examples:
     """Help that ends with the examples of its epilog, each on its own line so that it can be copied."""
@@ -43,7 +50,19 @@ class _Examples:
 
 
 class Command(_Examples, TyperCommand):
-    """A command with examples."""
+    """A command with examples, whose errors name its options where those of the library advise what they do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            text = str(error)
+            for option in {name for parameter in self.params for name in parameter.opts} & _ADVICE.keys():
+                text = text.replace(*_ADVICE[option])
+            if text == str(error):
+                raise
+            raise InputError(text) from error
 
 
 class Group(_Examples, TyperGroup):
