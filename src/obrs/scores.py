@@ -467,7 +467,7 @@ def _numbers(cells: Any, name: str) -> tuple[Numbers, Wrong | None]:
 
 def _error(table: Table, name: str, wrong: Wrong) -> InputError:
     row, what = wrong
-    if table.format in DELIMITED and (hint := divided_by([*table.columns])):
+    if table.format in DELIMITED and what.endswith("is not a number") and (hint := divided_by(list(table.columns))):
         what = f"{what}; {hint}"
     return InputError(f"{table.name}{'' if row is None else ', ' + table.where(row)}, column {name!r}: {what}")
 
