@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from obrs import experiments
+from obrs.errors import ObrsError
 from obrs.fitting.tensors import write_tensors
 from obrs.models.biggan import BigGanGenerator, load
 
@@ -46,4 +47,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ObrsError, OSError) as error:  # a file that is missing, or is no checkpoint
+        raise SystemExit(f"error: {error}") from None

@@ -447,6 +447,20 @@ def test_the_only_column_of_numbers_is_taken(folder, capsys):
     assert "'critic' read as logit" in run(capsys, "plan", "a.csv", "--budgets", "1.1", "--logit")[1]
 
 
+def test_a_plan_of_one_score_warns(folder, capsys):
+    (folder / "one.csv").write_text("log_ratio\n1\n")
+    code, out, err = run(capsys, "plan", "one.csv")
+    assert (code, "M = 1" in out) == (0, True)
+    assert err == "warning: one score says nothing about a budget; a plan needs the scores of a sample\n"
+
+
+def test_a_tab_is_written_as_a_shell_keeps_it(folder, capsys):
+    (folder / "tab.csv").write_text("id\tlogit\n1\t2\n2\t1\n")
+    code, _, err = run(capsys, "plan", "tab.csv", "--logit")
+    assert (code, err.endswith(r"then give --delimiter '\t'" + "\n")) == (2, True)
+    assert run(capsys, "plan", "tab.csv", "--logit", "--delimiter", r"\t")[0] == 0
+
+
 def test_rewards_are_divided_by_beta_and_never_overflow():
     np.testing.assert_allclose(to_log_ratio(np.asarray([1.0, 3.0, -np.inf]), "reward", 0.5), [-4, 0, -np.inf])
     np.testing.assert_array_equal(to_log_ratio(np.asarray([1e308, -1e308]), "reward", 1e-9), [0, -np.inf])
@@ -485,6 +499,9 @@ FILES = {
     "ragged.csv": "log_ratio,id\n1,2\n\n3\n",
     "text.csv": "log_ratio\n1\n2\noops\n",
     "gaps.csv": "id,log_ratio\n1,2\n2,\n3,nan\n4,NA\n",
+    "gaps2.csv": "id,log_ratio\n5,1\n",
+    "semicolon.csv": "id;logit\n1;0.5\n",
+    "comma.csv": "id|logit|note\n1|0.5|yes, it is\n",
     "inf.csv": "log_ratio\n1\ninf\n",
     "two.csv": "a,b\n1,2\n",
     "names.csv": "a,b\nx,y\n",
@@ -512,6 +529,10 @@ FILES = {
 }
 MISTAKES = [
     (["plan", "nothing.csv"], "nothing.csv is missing or not a file"),
+    (["plan", "nowhere/"], "nowhere/ is missing or not a file"),
+    (["select", "nowhere/", "-n", "1", "-o", "kept.csv"], "nowhere/ is missing or not a file"),
+    (["select", "nowhere/", "-n", "1", "-o", "kept/"], "nowhere/ is missing or not a file"),
+    (["report", "nowhere/", "-o", "page.html"], "nowhere/ is missing or not a file"),
     (["plan", "."], re.compile("^error: files must be of one format, got ")),
     (["plan", "empty.csv"], "empty.csv is empty"),
     (["plan", "blank.jsonl"], "blank.jsonl is empty"),
@@ -522,11 +543,42 @@ MISTAKES = [
     (["plan", "text.csv"], "text.csv, line 4, column 'log_ratio': 'oops' is not a number"),
     (
         ["plan", "gaps.csv"],
-        "gaps.csv, line 3, column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them",
+        "gaps.csv, line 3, column 'log_ratio': empty or NaN, as in 3 of 4 rows; "
+        "leave them out with --skip-bad, or check what scored them",
+    ),
+    (
+        ["plan", "gaps.csv", "--column", "id", "--log-ratio", "--weights", "log_ratio"],
+        re.compile("column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them\n$"),
+    ),
+    (
+        ["report", "gaps.csv", "-o", "page.html"],
+        re.compile("column 'log_ratio': empty or NaN, as in 3 of 4 rows; drop them, or check what scored them\n$"),
+    ),
+    (
+        ["plan", "gaps.csv", "gaps2.csv"],
+        re.compile("as in 3 of 4 rows; check what scored them, or leave them out with --skip-bad\n$"),
+    ),
+    (
+        ["plan", "semicolon.csv", "--logit"],
+        "semicolon.csv, line 2, column 'id;logit': '1;0.5' is not a number; is it divided by ';'? "
+        "then give --delimiter ';'",
+    ),
+    (
+        ["plan", "semicolon.csv", "--column", "logit"],
+        "semicolon.csv has no column 'logit'; is it divided by ';'? then give --delimiter ';'",
+    ),
+    (
+        ["plan", "comma.csv", "--logit"],
+        "comma.csv, line 2: expected 1 columns, got 2; is it divided by '|'? then give --delimiter '|'",
+    ),
+    (
+        ["select", "scores.csv", "some.csv", "-n", "1", "-o", "out.parquet"],
+        "-o names a folder for several files, got out.parquet; give -o kept/",
     ),
     (
         ["plan", "inf.csv"],
-        "inf.csv, line 3, column 'log_ratio': +inf, as in 1 of 2 rows; drop them, or check what scored them",
+        "inf.csv, line 3, column 'log_ratio': +inf, as in 1 of 2 rows; "
+        "leave them out with --skip-bad, or check what scored them",
     ),
     (["plan", "latin.csv"], "latin.csv is not UTF-8 text"),
     (["plan", "latin2.csv"], "latin2.csv is not UTF-8 text"),
@@ -835,13 +887,15 @@ def test_of_many_processes_all_but_the_first_say_which_one_they_are(folder, caps
         assert run(capsys, "plan", "no.csv") == (2, "", f"{who}error: no.csv is missing or not a file\n")
 
 
-def test_debug_shows_where_an_error_comes_from(folder, monkeypatch):
+def test_debug_shows_where_an_error_comes_from_and_keeps_the_exit_code(folder, capsys, monkeypatch):
     for arguments in (["--debug", "plan", "no.csv"], ["plan", "no.csv", "--debug"]):
-        with pytest.raises(InputError, match=r"^no\.csv is missing"):
-            main(arguments)
+        code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert err.startswith("Traceback")
+        assert err.endswith("\nobrs.errors.InputError: no.csv is missing or not a file\n")
     monkeypatch.setenv("OBRS_DEBUG", "1")
-    with pytest.raises(InputError):
-        main(["plan", "no.csv"])
+    assert "Traceback" in run(capsys, "plan", "no.csv")[2]
+    assert run(capsys, "select", "scores.csv", "-n", 1, "-o", "no/kept.csv")[0] == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel what is left in a pipe")

@@ -14,6 +14,7 @@ def files(tmp_path):
     np.savez(tmp_path / "real.npz", real)
     np.savez(tmp_path / "fake.npz", features=fake, labels=np.arange(300) % 2)
     np.save(tmp_path / "scores.npy", -0.5 * (fake**2).sum(1) * (1 - 1.4**-2))
+    (tmp_path / "real.csv").write_text("x,y\n1,2\n")
     return tmp_path
 
 
@@ -46,6 +47,8 @@ def test_a_warning_is_a_line(files, capsys):
         (["--pixels=1"], "--pixels must be two numbers"),
         (["--features=gradientz"], "unknown features 'gradientz'; did you mean 'gradients'?"),
         (["--features=gradients"], "must have shape (n, channels, height, width)"),
+        (["--real=HERE/real.csv"], "real.csv: .csv is not read here; give .npy, .npz or a folder of images"),
+        (["--out=HERE/real.csv"], "results go into a folder, "),
         (["--log-ratio=HERE/none.npy"], "none.npy does not exist"),
         (["--log-ratio=HERE/real.npz"], "log_ratio must have shape (300,), one per fake, got (100, 3)"),
     ],

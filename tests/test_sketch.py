@@ -332,7 +332,7 @@ class TestPlan:
             assert row["rate"] == pytest.approx(exact.rate(row["budget"]), abs=1e-6)
             assert row["precision"] == pytest.approx(exact.precision_at(0.9, row["budget"]), abs=1e-5)
             assert row["proposals"] == pytest.approx(10 / row["rate"])
-        assert "bins 0.000976562 wide" in str(sketch.plan([2]))
+        assert "bins 0.00098 wide" in str(sketch.plan([2]))
 
 
 class TestBadInput:

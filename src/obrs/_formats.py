@@ -35,6 +35,7 @@ __all__ = [
     "Where",
     "check_header",
     "decoded",
+    "divided_by",
     "is_number_text",
 ]
 __all__ += ["row_place", "typed"]
@@ -75,7 +76,8 @@ def _read_csv(data: Content, name: str, choose: Choose | None, delimiter: str = 
     except pa.ArrowInvalid as error:
         what = re.sub(r".*Row #(\d+): (Expected .* got \d+).*", r"\1 \2", str(error), flags=re.S).split(" ", 1)
         place = f", line {_line(data, int(what[0]) - 1)}" if what[0].isdigit() else " cannot be read"
-        raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}") from error
+        hint = divided_by(header)
+        raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}{'; ' if hint else ''}{hint}") from error
     return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + 1)}"
 
 
@@ -85,6 +87,17 @@ def check_header(header: list[str], name: str) -> None:
         raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
     if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
         raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
+
+
+def divided_by(header: Collection[str]) -> str:
+    """Return what to do about a csv whose only column looks like several, or "".
+
+    Example:
+        >>> divided_by(["id;logit"])
+        "is it divided by ';'? then give the delimiter ';'"
+    """
+    found = [mark for mark in ";\t|" if len(header) == 1 and mark in next(iter(header))]
+    return f"is it divided by {found[0]!r}? then give the delimiter {found[0]!r}" if found else ""
 
 
 def _line(data: bytes, record: int) -> int:

@@ -23,7 +23,20 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from ._files import replacing
-from ._formats import ABSENT, DELIMITED, FORMATS, TEXT, UNFIT, Columns, Where, decoded, is_number_text, row_place, typed
+from ._formats import (
+    ABSENT,
+    DELIMITED,
+    FORMATS,
+    TEXT,
+    UNFIT,
+    Columns,
+    Where,
+    decoded,
+    divided_by,
+    is_number_text,
+    row_place,
+    typed,
+)
 from ._groups import counts_of, shares_of, sizes_of
 from ._history import RECORD, History, from_record, to_record
 from ._ids import cell_ids
@@ -71,6 +84,7 @@ class Table:
             names = list(self.columns)
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
+            hint = divided_by(names) or hint
             raise InputError(f"{self.name} has no column {name!r}; {hint}")
         return self.columns[name]
 
@@ -97,9 +111,9 @@ def read_table(
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
-    format = None if path == "-" and format is None else format_of(path, format)
     if path != "-" and not os.path.isfile(path) and (os.path.isdir(path) or not os.path.exists(path)):
         raise InputError(f"{name} is missing or not a file")
+    format = None if path == "-" and format is None else format_of(path, format)
     # a parquet file has its columns apart, and is read from where it lies
     data: Any = path if format == "parquet" and path != "-" and os.path.getsize(path) else _read_bytes(path)
     if isinstance(data, bytes) and not data.strip(b"\xef\xbb\xbf \t\r\n"):
@@ -210,12 +224,15 @@ def without_bad(table: Table, name: str) -> tuple[Table, int]:
     return kept, len(fine) - len(at)
 
 
-def column(table: Table, name: str) -> Numbers:
-    """Return a column as float64 numbers; -inf is one, but an empty cell, NaN or +inf is an error that says where."""
+def column(table: Table, name: str, *, advice: str | None = None) -> Numbers:
+    """Return a column as float64 numbers; -inf is one, but an empty cell, NaN or +inf is an error that says where.
+
+    `advice` is what the error says to do about such rows.
+    """
     values = numbers(table, name)
     for bad, what in ((np.isnan(values), "empty or NaN"), (values == np.inf, "+inf")):
         if count := int(np.count_nonzero(bad)):
-            share = f"{what}, as in {count} of {len(values)} rows; drop them, or check what scored them"
+            share = f"{what}, as in {count} of {len(values)} rows; {advice or 'drop them, or check what scored them'}"
             raise _error(table, name, (int(np.argmax(bad)), share))
     return values
 
@@ -450,6 +467,8 @@ def _numbers(cells: Any, name: str) -> tuple[Numbers, Wrong | None]:
 
 def _error(table: Table, name: str, wrong: Wrong) -> InputError:
     row, what = wrong
+    if table.format in DELIMITED and what.endswith("is not a number") and (hint := divided_by(list(table.columns))):
+        what = f"{what}; {hint}"
     return InputError(f"{table.name}{'' if row is None else ', ' + table.where(row)}, column {name!r}: {what}")
 
 

@@ -194,6 +194,8 @@ def test_command_lists_and_fetches(tiny, shelf, capsys):
     assert rows[-1] == f"fetched data sets are kept in {home.parent}; OBRS_DATA names another folder"
     assert main(["data", "fetch", "tiny"]) == 0
     assert capsys.readouterr().out == f"tiny: {home}\n"
+    assert main(["data", "fetch", "tiny", "--folder", "/nowhere"]) == 0
+    assert capsys.readouterr() == (f"tiny: {home}\n", "tiny is here already; /nowhere was not looked at\n")
     assert main(["data", "list"]) == 0
     assert "here" in next(row for row in capsys.readouterr().out.splitlines() if row.startswith("tiny "))
     assert main(["data", "fetch", "digits"]) == 0
@@ -207,7 +209,11 @@ def test_command_says_what_is_wrong_in_one_line(tiny, shelf, capsys):
     assert main(["data", "fetch", "tiny"]) == 1
     assert capsys.readouterr().err.startswith("error: no source of tiny works here (/nowhere: no such folder)")
     assert main(["data", "fetch", "mnits"]) == 2
-    assert capsys.readouterr().err.startswith("error: unknown data set 'mnits'; did you mean 'mnist'?")
+    err = capsys.readouterr().err
+    assert err.startswith("error: unknown data set 'mnits'; did you mean 'mnist'?")
+    assert "digits" in err
+    assert "celeba" in err
+    assert "grid25" in err
     assert main(["data", "fetch", "mnist", "--folder", str(shelf / "no")]) == 2
     assert capsys.readouterr().err == f"error: mnist cannot be taken from {shelf / 'no'}: no such folder\n"
     with pytest.raises(UnknownNameError):

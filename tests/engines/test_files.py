@@ -591,3 +591,12 @@ def test_the_rows_of_a_batch_are_bounded_however_large_a_row_group_is(pool, monk
     parquet.write_table(whole, pool / "all.parquet")
     (source,) = rows.find_sources(pool)
     assert max(len(batch) for batch in read_batches(source, ["id"])) < 2500
+
+
+def test_ids_that_are_all_the_same_are_a_hundred_per_cent(tmp_path, capsys):
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores" / "a.csv").write_text("id,log_ratio\n" + "7,1\n" * 1000)
+    assert main(["select", str(tmp_path / "scores"), "--id", "id", "-n", "5", "-o", str(tmp_path / "kept")]) == 2
+    err = capsys.readouterr().err
+    assert "about 100 % of the rows have the id of another" in err
+    assert err.endswith("make ids unique, or give --repeats\n")

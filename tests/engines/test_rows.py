@@ -261,7 +261,9 @@ def test_files_with_other_columns_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("where", "options", "message"),
     [
-        ("no", {}, "unknown extension"),
+        ("no", {}, "missing or not a file"),
+        ("no/", {}, "missing or not a file"),
+        (__file__, {}, "unknown extension '.py'"),
         ("no.csv", {}, "missing or not a file"),
         ("*.csv", {}, "no file matches"),
         ([], {}, "no file matches"),

@@ -52,6 +52,15 @@ def converted(home):
     return home
 
 
+def test_the_script_says_in_one_line_which_file_is_missing(tmp_path):
+    command = [sys.executable, str(SCRIPT), "G_ema.pth", "D.pth"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "G_ema.pth" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_script_has_at_most_60_lines_and_says_how_it_is_run():
     text = SCRIPT.read_text()
     assert len(text.splitlines()) <= 60

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,7 @@ def test_every_experiment_has_what_the_frame_asks_for(name):
     assert all(type(preset) is module.Config for preset in module.PRESETS.values())
     assert module.Config.__dataclass_params__.frozen
     assert module.PRESETS[runner.committed(name)] == module.Config()
+    assert EXPERIMENTS[name].preset == runner.committed(name)
     assert module.PAPER
     assert module.__doc__
     assert module.Config.__doc__
@@ -131,6 +133,7 @@ def test_list_names_every_experiment_with_its_label_time_and_results(capsys, mon
         line = next(line for line in listed.splitlines() if line.startswith(f"{entry.name} "))
         assert entry.label in line
         assert line.endswith(f"  {entry.time}")
+        assert entry.preset in line.split()
         assert entry.shows in listed
         committed = (ROOT / "results" / f"{entry.name}.json").is_file()
         assert (f"  results/{entry.name}.json " if committed else "  none ") in line
@@ -329,3 +332,10 @@ def test_a_picture_is_a_png(tmp_path, capsys):
     assert main(["plot", record, "--out", str(tmp_path / "x.jpg")]) == 2
     assert capsys.readouterr().err == f"error: a picture is written as .png, got {tmp_path / 'x.jpg'}\n"
     assert not (tmp_path / "x.jpg").exists()
+
+
+def test_the_page_names_the_committed_preset_of_every_experiment():
+    page = (ROOT / "docs" / "reproduce" / "index.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") == 3]
+    said = {name: row[2] for row in rows for name in re.findall("`([^`]+)`", row[0])}
+    assert said == {name: f"`{entry.preset}`" for name, entry in EXPERIMENTS.items()}

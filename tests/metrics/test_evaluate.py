@@ -9,11 +9,12 @@ import pytest
 
 import obrs
 from obrs.errors import BudgetError, InputError, RatioError, UnknownNameError
+from obrs.estimate import Estimate
 from obrs.metrics.frechet_distance import frechet
 from obrs.metrics.kernel_distance import kernel, kernel_curve
 from obrs.metrics.nearest_neighbours import neighbours
 from obrs.metrics.rows import row_hashes, seen_before
-from obrs.metrics.table import METRICS, load_table
+from obrs.metrics.table import METRICS, Row, Table, load_table
 from obrs.metrics.weightings import weightings
 
 DIM, WIDE = 6, 1.3
@@ -345,3 +346,13 @@ def test_accepted_samples_of_many_dimensions():
     assert apart > 0.5
     both = [frechet(real=real, fake=x, weights=w, extrapolate=True).value for x, w in ((kept, None), (fake, weights))]
     assert abs(both[0] - both[1]) < 0.15 * apart
+
+
+@pytest.mark.parametrize(
+    ("value", "reach", "shown"),
+    [(331.4, 12.0, "331 ±10"), (331.4, 9.7, "331 ±10"), (12345.0, 456.0, "12300 ±500"), (2e-7, 3e-8, "2e-07 ±3e-08")],
+)
+def test_numbers_of_a_usual_size_are_shown_without_an_exponent(value, reach, shown):
+    at = Estimate(value, value - reach, value + reach, reach / 2)
+    row = Row("model", 1.0, 1.0, 0.5, 100.0, {"frechet": at}, {"frechet": at})
+    assert shown in str(Table((row,), None, "", 8, 200, 100, 100, 5, 0.95, False))

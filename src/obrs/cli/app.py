@@ -8,6 +8,7 @@ epilog are examples, and a test runs them. It imports what it needs itself, so t
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
+from .._program import exit_code, one_line
 from .._rank import rank
 from ..errors import InputError, ObrsError
 
@@ -28,6 +30,13 @@ CONTENTS = {
     "Reproduce the paper": ("reproduce", "plot", "data"),
 }
 """The commands as `obrs --help` lists them."""
+
+# The advice of the library, and how to follow it on the command line, by option.
+_ADVICE = {
+    "--skip-bad": ("leave them out (skip_bad)", "leave them out with --skip-bad"),
+    "--repeats": ("allow repeats", "give --repeats"),
+    "--delimiter": ("give the delimiter ", "give --delimiter "),
+}
 
 
 class _Examples:
@@ -43,7 +52,19 @@ class _Examples:
 
 
 class Command(_Examples, TyperCommand):
-    """A command with examples."""
+    """A command with examples, whose errors name its options where those of the library advise what they do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            text = str(error)
+            for option in {name for parameter in self.params for name in parameter.opts} & _ADVICE.keys():
+                text = text.replace(*_ADVICE[option])
+            if text == str(error):
+                raise
+            raise InputError(text) from error
 
 
 class Group(_Examples, TyperGroup):
@@ -128,9 +149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except (ObrsError, OSError, MemoryError, ModuleNotFoundError, _ClickError) as error:
         if debug:
-            raise
-        complain(f"error: {' '.join(_message(error).split())}")
-        return 1 if isinstance(error, OSError | MemoryError) else 2
+            traceback.print_exc()
+        else:
+            complain(f"error: {' '.join(_message(error).split())}")
+        return exit_code(error)
 
 
 def _warn(message: Warning | str, *where: Any) -> None:
@@ -147,6 +169,4 @@ def _message(error: Any) -> str:
         return (
             f"not enough memory{f' ({error})' if str(error) else ''}; a folder as output, as in -o kept/, needs little"
         )
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
-    return str(error)
+    return one_line(error)

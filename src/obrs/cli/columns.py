@@ -13,10 +13,24 @@ from ..errors import InputError, ObrsError
 if TYPE_CHECKING:
     from ..scores import Table
 
-__all__ = ["about", "find_column", "find_kind", "is_folder", "kind_of", "log_ratios", "number", "one_in", "said_bad"]
+__all__ = [
+    "SKIP",
+    "about",
+    "find_column",
+    "find_kind",
+    "is_folder",
+    "kind_of",
+    "log_ratios",
+    "number",
+    "one_in",
+    "said_bad",
+]
 __all__ += ["short", "signed_weights", "to_log_ratio"]
 
 Numbers = np.ndarray[Any, Any]
+
+SKIP = "leave them out with --skip-bad, or check what scored them"
+"""What to do about rows without a score, of a command with that option."""
 
 Files = Annotated[
     list[str],
@@ -40,7 +54,12 @@ Kl = Annotated[
 ]
 Format = Annotated[str | None, typer.Option("--format", metavar="EXT", help="The format where no extension says it.")]
 Delimiter = Annotated[
-    str | None, typer.Option(metavar="CHAR", help="Between the cells of a csv; a comma if not given.")
+    str | None,
+    typer.Option(
+        metavar="CHAR",
+        help="Between the cells of a csv; a comma if not given.",
+        callback=lambda text: "\t" if text == r"\t" else text,  # a shell keeps '\t' as two characters
+    ),
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows without a score, and say how many.")]
 
@@ -136,12 +155,14 @@ def find_kind(table: "Table", name: str, kind: str | None) -> str:
     return kind
 
 
-def log_ratios(table: "Table", name: str | None, kind: str | None, beta: float | None) -> tuple[str, str, Numbers]:
-    """Return the column of scores, its kind, and its log-ratios."""
+def log_ratios(
+    table: "Table", name: str | None, kind: str | None, beta: float | None, *, advice: str | None = None
+) -> tuple[str, str, Numbers]:
+    """Return the column of scores, its kind, and its log-ratios; `advice` is for rows without a score."""
     from .. import scores
 
     name = find_column(table, name, kind)
-    values = scores.column(table, name)
+    values = scores.column(table, name, advice=advice)
     kind = find_kind(table, name, kind)
     if kind == "probability":
         return name, kind, about(table, lambda: to_log_ratio(values, "probability", beta))
@@ -154,7 +175,7 @@ def signed_weights(table: "Table", name: str, column: str | None, kind: str | No
 
     if column is not None or kind is not None:
         raise InputError("event weights stand instead of scores: give --event-weight alone")
-    values = scores.column(table, name)
+    values = scores.column(table, name, advice=SKIP)
     return about(table, lambda: signed.split(values))  # type: ignore[no-any-return]
 
 

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from .._names import unknown_name
 from .._tables import text_table
-from .app import Command, Group, app
+from .app import Command, Group, app, complain
 
 __all__ = ["data"]
 
@@ -58,10 +59,13 @@ def fetch(
 
     It is kept under OBRS_DATA, or else ~/.cache/obrs.
     """
-    from ..data.fetch import DATASETS, cache_folder, fetch
+    from ..data.fetch import DATASETS, cache_folder, fetch, is_here
     from ..data.images import IMAGES, PICTURES, load
     from ..data.mixtures import TOYS
 
+    known = dict.fromkeys((*DATASETS, *IMAGES, *TOYS))
+    if name not in known:
+        raise unknown_name(name, known, "data set")
     if name in PICTURES:
         load(name, folder=folder)
         typer.echo(f"{name}: read, and kept in {cache_folder() / name}")
@@ -69,4 +73,6 @@ def fetch(
     if name not in DATASETS and name in {*IMAGES, *TOYS}:
         typer.echo(f"{name}: nothing to fetch")
         return
+    if folder is not None and is_here(name):
+        complain(f"{name} is here already; {folder} was not looked at")
     typer.echo(f"{name}: {fetch(name, folder=folder)}")

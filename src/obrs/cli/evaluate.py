@@ -52,6 +52,8 @@ def evaluate(
     from ..metrics.evaluate import evaluate as measure
     from ..metrics.images import read_array
 
+    if out.exists() and not out.is_dir():
+        raise InputError(f"results go into a folder, {out} is a file; choose another --out")
     check_folder(out)
     wanted = [number(part, "--budgets") for part in budgets.split(",")]
     range_ = None if pixels is None else [number(part, "--pixels") for part in pixels.split(",")]

@@ -17,8 +17,9 @@ from .._json import finite
 from .._names import unknown_name
 from .._tables import text_table
 from ..errors import InputError
-from .app import Command, app
+from .app import Command, app, complain
 from .columns import (
+    SKIP,
     Beta,
     Column,
     Delimiter,
@@ -122,6 +123,7 @@ def plan(
                 raise InputError(f"{option} is for one file in memory; a plan of a folder is of one pool")
         options = {"format": format, "delimiter": delimiter}
         title, sketch, kind = _sketched(files, column, given, beta, skip_bad, options)
+        _few(sketch.rows)
         profile = about(title, sketch.profile)
 
         def of_folder() -> Iterator[str]:
@@ -148,7 +150,7 @@ def plan(
         table, bad = scores.without_bad(table, event_weight or find_column(table, column, given))
         said_bad(bad, every)
     if event_weight is None:
-        name, kind, values = log_ratios(table, column, given, beta)
+        name, kind, values = log_ratios(table, column, given, beta, advice=SKIP)
     else:
         name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
@@ -164,6 +166,7 @@ def plan(
         rows = grouped_rows(table, values, wanted, group or [], parts, n)
         typer.echo(drawn_groups(rows, f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}", as_json))
         return
+    _few(len(values))
     masses = None if weights is None else scores.column(table, weights)
     profile = about(table, lambda: Profile(values, masses, sign=sign))
 
@@ -198,6 +201,11 @@ def _sketched(
     said_bad(bad, sketch.rows + bad)
     title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     return f"{title}, {len(sources)} files", sketch, f"column {name!r} read as {kind}"
+
+
+def _few(count: int) -> None:
+    if count == 1:
+        complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
 
 
 def _picture(path: str | None, profile: Any, budgets: list[float]) -> None:

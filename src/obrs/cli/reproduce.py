@@ -72,12 +72,12 @@ def reproduce(
 
 
 def _listed() -> str:
-    """Return a block per experiment: what it is, how long it takes, and where its results are."""
+    """Return a block per experiment: what it is, how long its preset takes, and where the results of that are."""
     from ..experiments import EXPERIMENTS
 
-    head = ["experiment", "in the paper", "committed results", "2 cores"]
-    rows = [[entry.name, entry.label, _results(entry.name), entry.time] for entry in EXPERIMENTS.values()]
-    first, *lines = text_table(head, rows, left=3).splitlines()
+    head = ["experiment", "in the paper", "preset", "committed results", "2 cores"]
+    rows = [[entry.name, entry.label, entry.preset, _results(entry.name), entry.time] for entry in EXPERIMENTS.values()]
+    first, *lines = text_table(head, rows, left=4).splitlines()
     blocks = (f"{line}\n    {entry.shows}" for line, entry in zip(lines, EXPERIMENTS.values(), strict=True))
     return "\n".join([first, *blocks])
 

@@ -1,6 +1,8 @@
 """`obrs select`: exactly n rows of a file of scores, or of a folder of them, or 1 in K."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from .._inputs import check_budget
 from ..errors import InputError
 from .app import Command, app
 from .columns import (
+    SKIP,
     Beta,
     Column,
     Delimiter,
@@ -131,7 +134,7 @@ def select(
         name, kind = find_column(table, column, given), "reward"
         values, spent = _tilted(table, name, given, beta=beta, kl=kl, group=group, n=n, shares=shares)
     elif event_weight is None:
-        name, kind, values = log_ratios(table, column, given, beta)
+        name, kind, values = log_ratios(table, column, given, beta, advice=SKIP)
     else:
         name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
@@ -172,9 +175,12 @@ def _select_folder(files: list[str], out: str, n: Any, budget: float | None, opt
     """Select from a folder or from many files into a folder."""
     from ..engines import files as engine
     from ..engines.rows import find_sources, head
+    from ..scores import FORMATS
 
     if out == "-":
         raise InputError("the rows of a folder go to a folder: -o kept/")
+    if Path(out).suffix[1:].lower() in (*FORMATS, "gz", "zst") and not out.endswith(("/", os.sep)):
+        raise InputError(f"-o names a folder for several files, got {out}; give -o kept/")
     where: Any = files[0] if len(files) == 1 else files
     first = find_sources(where, format=options["format"], delimiter=options["delimiter"])[0]
     table = head(first)

@@ -284,7 +284,7 @@ def _do(job: _Job, repeats: bool) -> None:
         look = _look(job) if saved is None else Look.from_json(saved)
         job.run.save("look", look.to_json())
         if look.repeated > 0 and not repeats:
-            share = f"about {100 * look.repeated:.2g} % of the rows have the id of another"
+            share = f"about {float(f'{100 * look.repeated:.2g}'):g} % of the rows have the id of another"
             raise InputError(f"{named(job.sources)}: {share}, and so its uniform; make ids unique, or allow repeats")
         with telling("filtering", job.sources, job.question.progress) as tell:
             parts = [_filtered(job, i, look, tell) for i in range(len(job.sources))]

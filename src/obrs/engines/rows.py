@@ -146,12 +146,12 @@ def _format_of(path: str) -> tuple[str | None, str | None]:
 
 
 def _source(path: str, name: str, format: str | None, delimiter: str | None) -> Source:
+    if not os.path.isfile(path):
+        raise InputError(f"{path} is missing or not a file")
     known, codec = _format_of(path)
     if known is None and format is None:
         extensions = ", ".join(_FORMATS)
         raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {extensions}, or .gz, .zst")
-    if not os.path.isfile(path):
-        raise InputError(f"{path} is missing or not a file")
     tab = format == "tsv" if known is None else ".tsv" in Path(path).suffixes
     format = known or _FORMATS[format or ""]
     if format == "parquet" and codec is not None:

@@ -23,6 +23,7 @@ from torch import nn
 
 from .._inputs import check_count
 from .._names import lookup
+from .._program import run_program
 from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.loop import Course, fit_best
@@ -298,5 +299,5 @@ def _path(name: str, size: int, seed: int, updates: int, home: str) -> Path:
 
 
 if __name__ == "__main__":
-    side, number, steps = map(int, sys.argv[2:5])
-    print(train_diffusion(sys.argv[1], side, number, steps, Path(sys.argv[5])))
+    usage = "python -m obrs.experiments.image_diffusion NAME SIZE SEED UPDATES FOLDER"
+    sys.exit(run_program(train_diffusion, (str, int, int, int, Path), usage))

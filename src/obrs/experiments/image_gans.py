@@ -16,6 +16,7 @@ import torch
 
 from .._inputs import check_count
 from .._names import lookup
+from .._program import run_program
 from ..data.images import PICTURES, load
 from ..draws import normals, uniforms
 from ..errors import InputError
@@ -199,4 +200,4 @@ def _load(part: str, name: str, seed: int, home: str) -> Any:
 
 
 if __name__ == "__main__":
-    print(train_gan(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(run_program(train_gan, (str, int, Path), "python -m obrs.experiments.image_gans NAME SEED FOLDER"))

@@ -136,6 +136,9 @@ def read_array(source: Any, *, prefer: str = "") -> Floats:
     except InputError:
         raise
     except Exception as error:  # of zipfile, zlib, struct, or the header: each has its own
+        if path.suffix.lower() not in (".npy", ".npz"):
+            kind = path.suffix or "a file without an extension"
+            raise InputError(f"{path}: {kind} is not read here; give .npy, .npz or a folder of images") from error
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is no .npy or .npz file of numbers: {reason:.120}") from error
 

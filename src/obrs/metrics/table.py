@@ -265,7 +265,13 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 def _cell(row: Row, name: str) -> str:
     value = row.metrics[name]
     reach = max(value.high - value.value, value.value - value.low)
-    return f"{value.value:.3g} ±{reach:.1g}{'*' if _moved(row, name) else ''}"
+    return f"{_plain(value.value, 3)} ±{_plain(reach, 1)}{'*' if _moved(row, name) else ''}"
+
+
+def _plain(x: float, digits: int) -> str:
+    """Return a number in so many digits, and without an exponent if it is between 1 and a million."""
+    text = f"{x:.{digits}g}"
+    return f"{float(text):.0f}" if 1 <= abs(float(text)) < 1e6 and "e" in text else text
 
 
 def _moved(row: Row, name: str) -> bool:
