@@ -20,13 +20,13 @@ __all__ = ["committed", "configure", "draw", "page", "render", "reproduce", "rep
 
 
 def committed(name: str) -> str:
-    """Return the preset whose results are committed: "cpu" where the paper's size needs a GPU, otherwise "default".
+    """Return the preset whose results are committed.
 
     Example:
         >>> committed("figure-pr")
         'default'
     """
-    return "cpu" if "cpu" in experiment(name).PRESETS else "default"
+    return lookup(EXPERIMENTS, name, "experiment").preset
 
 
 def configure(name: str, preset: str | None = None, changes: Mapping[str, Any] | None = None) -> Any:
