@@ -95,8 +95,10 @@ def rollout(
         logp_rollout: Log-probs of the same tokens under the law that they were sampled from.
         mask: True or 1 for tokens of the completion. Elsewhere log-probs may be anything. A row without a token is
             never kept and counts in no sum.
-        keep: A share of the batch, as a float of at most 1, or a number, as an int; at least one is kept. For groups
-            it is what every group keeps.
+        keep: A share, as a float of at most 1, or a number, as an int. A share is one of the sequences (or tokens) that
+            the mask has: padding is not counted. It is rounded, at least one is kept, and at most those with r > 0. A
+            number is kept exactly, or it is an error. For groups it is what every group keeps; with a share, a group
+            of which nothing can be kept keeps nothing.
         level: "sequence" keeps sequences with one constant c. "group" keeps sequences, equally many (or the same
             share) of every group. "token" keeps tokens, with the ratio of each token alone: the law that is corrected
             is that of the next token given the text so far; that the text so far was sampled from q is not corrected.
@@ -118,7 +120,7 @@ def rollout(
 
     Raises:
         RatioError: A ratio is NaN or infinite.
-        InputError: Fewer have a token and r > 0 than are to be kept.
+        InputError: Fewer have a token and r > 0 than the number that is to be kept, or none at all.
 
     Example:
         >>> import torch
@@ -145,15 +147,16 @@ def rollout(
         narrow = torch.promote_types(train.dtype, torch.float32)
         x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, length.sum()
         x.masked_fill_(~mask, -inf)
-        count = ops.token_count(keep, size)
+        count = ops.token_count(keep, size, x)
         index, pi = ops.pick_tokens(x, count, key, seed)
         x, pi = x.flatten(), pi.flatten()
         kept = torch.zeros_like(mask).flatten().index_fill(0, index, True).reshape(mask.shape)
     else:
         per_token = length.clamp(min=1) if ratio == "geometric" else 1
         x, size = torch.where(length > 0, log_r / per_token, -inf), (length > 0).sum()
-        code, quota, count = ops.quotas(keep, groups, len(mask))
-        index, pi = ops.pick_sequences(x, code, quota, count, key, seed)
+        code, quota, number = ops.quotas(keep, groups, x, length > 0)
+        index, pi = ops.pick_sequences(x, code, quota, number, key, seed)
+        count = quota.sum()
         kept = mask & torch.zeros_like(mask[:, 0]).index_fill(0, index, True)[:, None]
 
     top = x.max()
@@ -216,7 +219,7 @@ def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
     return torch.cat(sums), torch.cat(lengths)
 
 
-def _left(x: Any, pi: Any, top: Any, total: Any, count: int, code: Any) -> dict[str, Any]:
+def _left(x: Any, pi: Any, top: Any, total: Any, count: Any, code: Any) -> dict[str, Any]:
     """Return what is left between the batch, weighted by r, and the kept: kept i has the share pi_i / count.
 
     ESS per kept one is (sum r)^2 / (n sum r^2 / pi); TV is half of sum |r / sum r - pi / n|; KL is from the target.
