@@ -631,13 +631,22 @@ class TestSelectByReward:
         assert [row["text"] for row in kept] == [rows[i]["text"] for i in pick.index]
         pi = obrs.inclusion_probability(reward / float(pick.metrics["beta"]), 4, groups=groups)
         np.testing.assert_allclose([row["inclusion_probability"] for row in kept], pi[pick.index], rtol=1e-9)
-        assert f"beta {float(pick.metrics['beta']):.4g}" in capsys.readouterr().err
+        assert f"(1 in 4), beta {float(pick.metrics['beta']):.4g}, KL 0.5: " in capsys.readouterr().err
+
+    def test_a_budget_that_cannot_be_spent_is_told(self, file, tmp_path, capsys):
+        """The best 4 of 16 completions have log 4 nats."""
+        path, _ = file
+        command = ["select", str(path), "--column", "reward", "--reward", "--kl", "5", "--group", "prompt_id"]
+        assert main([*command, "-n", "4", "-o", str(tmp_path / "kept.jsonl")]) == 0
+        told = capsys.readouterr().err
+        assert f", KL {math.log(4):.4g} (of 5, more cannot be spent): " in told
+        assert len(told.splitlines()) == 1
 
     @pytest.mark.parametrize(
         ("options", "says"),
         [
             (["--reward", "--kl", "0.5", "--beta", "1", "-n", "4"], "either --kl or --beta"),
-            (["--reward", "-n", "4"], "--beta"),
+            (["--reward", "-n", "4"], "--kl, a budget in nats, or --beta, the temperature"),
             (["--log-ratio", "--kl", "0.5", "-n", "4"], "rewards"),
             (["--reward", "--kl", "0.5", "--budget", "4"], "-n"),
             (["--reward", "--kl", "-1", "-n", "4"], "at least 0 nats"),

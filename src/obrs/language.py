@@ -581,7 +581,7 @@ def tilt(
     if (kl is None) == (beta is None):
         raise InputError("say how far to tilt: either kl, a budget in nats, or beta, a temperature")
     if kl is not None:
-        log_r, beta = tilted_log_ratio(values, code, n, kl, found.labels)
+        log_r, beta, _ = tilted_log_ratio(values, code, n, kl, found.labels)
     else:
         beta = check_positive(beta, "beta")
         log_r = _tilted(values, code, beta)
@@ -608,8 +608,8 @@ def tilt(
 
 def tilted_log_ratio(
     reward: Floats, groups: Ints, keep: int, kl: float, labels: Sequence[Any] = ()
-) -> tuple[Floats, float]:
-    """Return R / beta, 0 for the best of each group, and the beta at which the kept of `tilt` spend a budget of KL.
+) -> tuple[Floats, float, float]:
+    """Return R / beta, 0 for the best of each group, the beta at which the kept of `tilt` spend a budget, and their KL.
 
     KL falls as beta rises. A budget that even the best `keep` of each group do not spend gives a beta close to 0, and
     a budget of 0 gives infinity.
@@ -623,9 +623,9 @@ def tilted_log_ratio(
 
     Example:
         >>> import numpy as np
-        >>> log_ratio, beta = tilted_log_ratio(np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4, int), 1, 0.3)
-        >>> round(beta, 4), log_ratio.round(4)
-        (0.5349, array([-1.8696, -1.8696,  0.    ,  0.    ]))
+        >>> log_ratio, beta, spent = tilted_log_ratio(np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4, int), 1, 0.3)
+        >>> round(beta, 4), round(spent, 4), log_ratio.round(4)
+        (0.5349, 0.3, array([-1.8696, -1.8696,  0.    ,  0.    ]))
     """
     if not is_number(kl) or not 0 <= float(kl) < inf:
         raise BudgetError(f"kl must be a budget of at least 0 nats, got {kl!r}")
@@ -635,12 +635,16 @@ def tilted_log_ratio(
         where = f" of prompt {labels[short]!r}" if len(labels) > 1 else ""
         raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]} can be kept")
 
-    def spent(log_beta: float) -> float:
-        pi = inclusion_probability(_tilted(reward, groups, _exp(log_beta)), keep, groups=groups)
+    def spent(log_ratio: Floats) -> float:
+        pi = inclusion_probability(log_ratio, keep, groups=groups)
         return _kl(pi / keep, sizes[groups]) / count
 
-    beta = _falling_root(spent, kl, _spread(reward, groups))
-    return _tilted(reward, groups, beta), beta
+    def at(log_beta: float) -> float:
+        return spent(_tilted(reward, groups, _exp(log_beta)))
+
+    beta = _falling_root(at, kl, _spread(reward, groups))
+    log_ratio = _tilted(reward, groups, beta)
+    return log_ratio, beta, spent(log_ratio)
 
 
 def _spread(reward: Floats, groups: Ints) -> float:
