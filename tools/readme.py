@@ -645,7 +645,14 @@ def language_training():
         cells[-1] += [f"{sum(mean[key]) / len(found):.0f}" for key in ("sampling", "training")]
         cells[-1] += [f"{sum(mean[key]) / len(found):.3f}" for key in ("before", "after")]
         cells[-1] += [", ".join(f"{value:+.3f}" for value in mean["change"])]
-    return _table(head, cells)
+    runs = [row for row in rows.values() if "change_error" in row]
+    errors = [row["change_error"] for row in runs]
+    most = max(abs(row["change"]) / row["change_error"] for row in runs)
+    text = (
+        f"*Change* has the seeds one by one; the standard error of each, over prompts, is {min(errors):.3f} to "
+        f"{max(errors):.3f}. The largest change is {most:.1f} of its standard errors."
+    )
+    return f"{_table(head, cells)}\n\n{text}"
 
 
 def real_evidence():
