@@ -74,7 +74,7 @@ def token_count(keep: Any, tokens: torch.Tensor, log_ratio: torch.Tensor) -> int
     if size and not is_share:
         return _number(keep, size, "tokens")
     # Of none, one is asked for: the choice itself says what is wrong with them.
-    return max(_part(keep, size, int((log_ratio > -torch.inf).sum())), 1)
+    return max(_part(keep, size, int(torch.count_nonzero(log_ratio > -torch.inf))), 1)
 
 
 def quotas(
@@ -185,7 +185,8 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         ids, seed: As for `pick_sequences`; one id for each row.
 
     Returns:
-        Positions of the chosen in the flattened batch, ascending, and the inclusion probability of every token.
+        Positions of the chosen in the flattened batch, ascending, and log c, on the host: the probabilities themselves
+        would be one more copy of the batch.
     """
     x, key = log_ratio.detach().cpu().numpy(), ids.cpu().numpy()
     _check(x, "tokens")
@@ -204,11 +205,10 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         a: Floats = np.exp(np.minimum(x[at] + found.log_c, 0.0))
         return a
 
-    pi, kept = np.empty_like(x), np.zeros(x.shape, bool)
+    kept = np.zeros(x.shape, bool)
     lacking, free, passed, seen = n * _ONE, 0, shift, 0
     for at in blocks:
-        pi[at] = exact = probabilities(at)
-        width = _widths(exact)
+        width = _widths(probabilities(at))
         lacking -= int(width.sum())
         free += int(np.count_nonzero(_is_free(width)))
     for at in blocks:  # the widths are made twice: whole numbers of 40 bits would take twice the room of the input
@@ -219,12 +219,12 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
             seen += len(here)
         kept[at] = _marked(width, passed).reshape(len(at), -1)
         passed += int(width.sum())
-    return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
+    return _to(np.flatnonzero(kept), log_ratio), torch.tensor(float(found.log_c[0]), dtype=torch.float64)
 
 
 @pick_tokens.register_fake  # type: ignore[untyped-decorator]
 def _(log_ratio: Any, n: Any, ids: Any, seed: Any) -> Any:
-    return log_ratio.new_empty(n, dtype=torch.int64), torch.empty_like(log_ratio)
+    return log_ratio.new_empty(n, dtype=torch.int64), torch.empty((), dtype=torch.float64)
 
 
 def _check(x: Floats, what: str) -> None:

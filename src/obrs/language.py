@@ -47,7 +47,7 @@ VERL_BAND = (0.999, 1.001)  # rollout_rs="seq_mean_k1", the preset rollout_rs_th
 LEVELS = ("sequence", "group", "token")
 RATIOS = ("product", "geometric")
 NORMALISE = ("batch", "none")
-_BLOCK = 1 << 20  # tokens at a time: bounds what is kept in between
+_BLOCK = 1 << 18  # tokens at a time: bounds what is kept in between
 _LARGEST = 1e300  # difference of two rewards over beta; it must stay a float
 
 
@@ -148,22 +148,23 @@ def rollout(
         x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, length.sum()
         x.masked_fill_(~mask, -inf)
         count = ops.token_count(keep, size, x)
-        index, pi = ops.pick_tokens(x, count, key, seed)
-        x, pi = x.flatten(), pi.flatten()
-        kept = torch.zeros_like(mask).flatten().index_fill(0, index, True).reshape(mask.shape)
+        index, log_c = ops.pick_tokens(x, count, key, seed)
+        x, log_c = x.flatten(), log_c.to(log_r)
+        chosen, blocks = _accepted(x[index].to(log_c), log_c), (_accepted(part, log_c) for part in x.split(_BLOCK))
+        kept = torch.zeros_like(mask).flatten().index_fill_(0, index, True).reshape(mask.shape)
     else:
         per_token = length.clamp(min=1) if ratio == "geometric" else 1
         x, size = torch.where(length > 0, log_r / per_token, -inf), (length > 0).sum()
         code, quota, number = ops.quotas(keep, groups, x, length > 0)
         index, pi = ops.pick_sequences(x, code, quota, number, key, seed)
-        count = quota.sum()
+        chosen, blocks, count = pi[index], pi.split(_BLOCK), quota.sum()
         kept = mask & torch.zeros_like(mask[:, 0]).index_fill(0, index, True)[:, None]
 
     top = x.max()
     total = sum(torch.exp(part - top).sum(dtype=log_r.dtype) for part in x.split(_BLOCK))
-    weight = torch.exp((x[index] - top).to(log_r.dtype)) / pi[index]
+    weight = torch.exp((x[index] - top).to(log_r.dtype)) / chosen
     weight = weight / total if normalise == "batch" else weight * (top.to(log_r.dtype).exp() / size)
-    metrics = {"rate": count / size} | _left(x, pi, top, total, count, code) | _defaults(log_r, length)
+    metrics = {"rate": count / size} | _left(x, blocks, top, total, count, code) | _defaults(log_r, length)
     return Pick(index, kept, weight.to(torch.promote_types(train.dtype, torch.float32)), metrics)
 
 
@@ -219,15 +220,21 @@ def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
     return torch.cat(sums), torch.cat(lengths)
 
 
-def _left(x: Any, pi: Any, top: Any, total: Any, count: Any, code: Any) -> dict[str, Any]:
+def _accepted(x: Any, log_c: Any) -> Any:
+    """Return pi = min(c r, 1) in the dtype of x; log c may be large, so it is added in its own."""
+    return (x.to(log_c.dtype) + log_c).clamp(max=0.0).to(x.dtype).exp()
+
+
+def _left(x: Any, blocks: Any, top: Any, total: Any, count: Any, code: Any) -> dict[str, Any]:
     """Return what is left between the batch, weighted by r, and the kept: kept i has the share pi_i / count.
 
+    The probabilities pi come in blocks, which for tokens are made one by one.
     ESS per kept one is (sum r)^2 / (n sum r^2 / pi); TV is half of sum |r / sum r - pi / n|; KL is from the target.
     """
     import torch
 
     second, nats, variation, least = 0.0, 0.0, 0.0, []
-    for l, p in zip(x.split(_BLOCK), pi.split(_BLOCK), strict=True):
+    for l, p in zip(x.split(_BLOCK), blocks, strict=True):
         r = torch.exp(l - top)
         threshold = torch.where(p > 0, l - p.log(), inf)  # log(r / pi) = max(log r, -log c)
         possible = torch.where(p > 0, threshold, top)  # where r = 0 anything finite
