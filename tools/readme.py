@@ -95,6 +95,21 @@ def fresh_rate():
     )
 
 
+def rollout_cost():
+    """What choosing rollouts costs."""
+    record = json.loads((ROOT / "results/bench-rollout.json").read_text())
+    config, rows = record["config"], []
+    for row in record["rows"]:
+        copy, added = (f"{row[name] / row['input_bytes']:.2f}" for name in ("largest_copy_bytes", "added_bytes"))
+        rows.append([f'`level="{row["level"]}"`', f"{row['seconds']:.3f}", copy, added])
+    size = f"{config['rows']} sequences of {config['length']} tokens"
+    head = ["", f"CPU s, target {config['target_seconds']:g}", "largest copy, of the input, target 1", "memory added"]
+    return (
+        f"`rollout` of {size}, keep = {config['keep']:g}, on one thread "
+        f"([results/bench-rollout.json](results/bench-rollout.json)):\n\n{_table(head, rows)}"
+    )
+
+
 def ratio_gaussians():
     """25 Gaussians: what OBRS keeps with each ratio."""
     record = json.loads((ROOT / "results/bench-ratios.json").read_text())["gaussians"]
@@ -718,6 +733,7 @@ TABLES = {
     "training cost": training_cost,
     "biggan cost": biggan_cost,
     "metric cost": metric_cost,
+    "rollout cost": rollout_cost,
     "table 2 whole": table_2_whole,
     "transport": transport,
     "minimal": minimal,
