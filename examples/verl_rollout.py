@@ -11,9 +11,13 @@ The mask that is returned has no token of what is not kept, so it leaves the den
 over the batch. Modes that divide by the number of kept tokens are close to it, not equal.
 """
 
+from itertools import count
+
 import torch
 
 import obrs
+
+STEPS = count()  # verl tells no step, and ids are positions: one seed would favour the same positions for ever
 
 
 def obrs_correction(
@@ -26,16 +30,18 @@ def obrs_correction(
     rollout_rs="obrs",
     rollout_rs_threshold="0.25",
     *,
-    seed=0,
+    seed=None,
 ):
     """Return weights (a DataProto where verl is installed, else a dict), the mask of the kept, and metrics.
 
+    Without a `seed`, every call has the next one: 0, 1, 2, ... since the start of the process.
     `rollout_is`, its threshold and its normalisation are ignored: the weights belong to the selection.
     """
     if rollout_rs != "obrs":
         raise ValueError(f"rollout_rs must be 'obrs', got {rollout_rs!r}; for others use verl's own function")
     text = str(rollout_rs_threshold)
     keep = int(text) if text.isdigit() else float(text)
+    seed = next(STEPS) if seed is None else seed
     pick = obrs.rollout(old_log_prob, rollout_log_prob, response_mask, keep=keep, seed=seed)
     weight = torch.zeros_like(old_log_prob[:, :1])
     weight[pick.index, 0] = (pick.weight * len(pick.index)).to(weight.dtype)  # a mean over the kept is then their sum

@@ -199,6 +199,54 @@ class TestRollout:
             for name in ("ess", "tv", "C", "trl_dropped", "verl_band_dropped", "rate"):
                 assert float(pick.metrics[name]) == pytest.approx(float(same.metrics[name])), name
 
+    def test_a_share_is_one_of_the_rows_with_a_token(self, batch):
+        for keep, filled, n in ((1.0, 23, 23), (0.25, 8, 2), (0.5, 3, 2), (0.01, 3, 1), (0.25, 24, 6)):
+            train, sampled, mask = (x.clone() for x in batch)
+            mask[filled:] = False
+            pick = obrs.rollout(train, sampled, mask, keep=keep)
+            assert len(pick.index) == n
+            assert int(pick.index.max()) < filled
+            assert float(pick.metrics["rate"]) == pytest.approx(n / filled)
+            tokens = obrs.rollout(train, sampled, mask, keep=keep, level="token")
+            assert len(tokens.index) == max(1, round(keep * int(mask.sum())))
+
+    @pytest.mark.parametrize("level", ["sequence", "group", "token"])
+    def test_a_share_keeps_at_most_what_can_be_kept(self, batch, level):
+        train, sampled, mask = batch
+        train[4:] = -math.inf
+        groups = {"groups": np.zeros(B)} if level == "group" else {}
+        pick = obrs.rollout(train, sampled, mask, keep=0.5, level=level, **groups)
+        possible = mask & (train > -math.inf)
+        assert pick.index.equal((possible.flatten() if level == "token" else possible.any(dim=1)).nonzero()[:, 0])
+        assert float(pick.weight.sum()) == pytest.approx(1)
+        assert all(torch.as_tensor(x).isfinite() for x in pick.metrics.values())
+
+    def test_a_group_without_a_token_keeps_nothing_and_the_others_go_on(self, batch):
+        train, sampled, mask = batch
+        groups = np.array(["a", "b", "c", "d"])[np.arange(B) // 6]
+        mask[6:12] = False  # all of b
+        mask[13:18] = False  # all but one of c
+        train[19:24, 0] = -math.inf  # r = 0 for all but one of d
+        for keep, n in ((1.0, [6, 0, 1, 1]), (0.5, [3, 0, 1, 1]), (0.01, [1, 0, 1, 1])):
+            pick = obrs.rollout(train, sampled, mask, keep=keep, level="group", groups=groups)
+            assert [int(np.sum(groups[pick.index] == name)) for name in "abcd"] == n
+            assert all(torch.as_tensor(x).isfinite() for x in pick.metrics.values())
+
+    @pytest.mark.parametrize("level", ["sequence", "group", "token"])
+    def test_with_padding_a_share_estimates_the_whole_batch(self, batch, level):
+        train, sampled, mask = batch
+        mask[6:12] = False
+        train[19, 0] = -math.inf
+        groups = {"groups": np.arange(B) // 6} if level == "group" else {}
+        x = torch.where(mask, train - sampled, -math.inf if level == "token" else 0.0).double()
+        x = x.flatten() if level == "token" else torch.where(mask.any(dim=1), x.sum(dim=1), -math.inf)
+        f = torch.cos(torch.arange(len(x), dtype=torch.float64))
+        estimates = []
+        for seed in range(1000):
+            pick = obrs.rollout(train, sampled, mask, keep=0.3, level=level, seed=seed, **groups)
+            estimates.append([float(pick.weight.double() @ f[pick.index])])
+        assert standard_errors(estimates, float(torch.softmax(x, dim=0) @ f)) < 4
+
     def test_an_impossible_sequence_is_never_kept_and_weighs_nothing(self, batch):
         batch[0][3, 0] = -math.inf
         for seed in range(50):
@@ -223,7 +271,13 @@ class TestRollout:
 
     @pytest.mark.parametrize(
         ("level", "keep", "fullgraph"),
-        [("sequence", 0.25, True), ("token", 9, False), ("token", 0.25, False), ("group", 2, False)],
+        [
+            ("sequence", 0.25, True),
+            ("token", 9, False),
+            ("token", 0.25, False),
+            ("group", 2, False),
+            ("group", 0.5, False),
+        ],
     )
     def test_compiled_it_keeps_the_same(self, batch, level, keep, fullgraph):
         groups = {"groups": torch.arange(B) % 3} if level == "group" else {}
@@ -232,7 +286,9 @@ class TestRollout:
             return obrs.rollout(train, sampled, mask, keep=keep, level=level, seed=seed, **groups)
 
         compiled = torch.compile(step, fullgraph=fullgraph, backend="aot_eager")
+        batch[2][B // 2 :: 3] = False
         for seed in (0, 7):
+            batch[2][seed] = False  # a share is then of fewer rows
             plain, same = step(*batch, seed), compiled(*batch, seed)
             assert plain.index.equal(same.index)
             assert plain.mask.equal(same.mask)
@@ -282,11 +338,25 @@ class TestBadRollouts:
 
     def test_too_few_candidates_are_told(self, batch):
         train, sampled, mask = batch
-        with pytest.raises(InputError, match="cannot keep 4 of 24 sequences: only 0 have a token"):
-            obrs.rollout(train, sampled, torch.zeros_like(mask), keep=4)
         train[:22] = -math.inf
-        with pytest.raises(InputError, match="only 2 have a token and r > 0"):
+        with pytest.raises(InputError, match="cannot keep 4 of 24 sequences: only 2 have a token and r > 0"):
             obrs.rollout(train, sampled, mask, keep=4)
+        with pytest.raises(InputError, match=r"cannot keep 17 of 168 tokens: only \d+ are unmasked and have r > 0"):
+            obrs.rollout(train, sampled, mask, keep=17, level="token")
+        groups = np.array(["a", "b"])[np.arange(B) // 12]
+        with pytest.raises(InputError, match="cannot keep 4 of 12 sequences of group 'a': only 0 have a token"):
+            obrs.rollout(train, sampled, mask, keep=4, level="group", groups=groups)
+
+    @pytest.mark.parametrize("keep", [4, 0.25, 1.0])
+    @pytest.mark.parametrize("level", ["sequence", "group", "token"])
+    def test_a_batch_of_which_nothing_can_be_kept_is_told_in_one_line(self, batch, level, keep):
+        train, sampled, mask = batch
+        groups = {"groups": np.arange(B) % 2} if level == "group" else {}
+        impossible = torch.full_like(train, -math.inf), sampled, mask
+        for wrong in ((train, sampled, torch.zeros_like(mask)), impossible):
+            with pytest.raises(InputError, match=r"nothing can be kept|cannot keep 4 of 12 seq.*only 0 have") as told:
+                obrs.rollout(*wrong, keep=keep, level=level, **groups)
+            assert "\n" not in str(told.value)
 
     def test_wrong_tensors_are_told(self, batch):
         train, sampled, mask = batch
@@ -573,13 +643,22 @@ class TestSelectByReward:
         assert [row["text"] for row in kept] == [rows[i]["text"] for i in pick.index]
         pi = obrs.inclusion_probability(reward / float(pick.metrics["beta"]), 4, groups=groups)
         np.testing.assert_allclose([row["inclusion_probability"] for row in kept], pi[pick.index], rtol=1e-9)
-        assert f"beta {float(pick.metrics['beta']):.4g}" in capsys.readouterr().err
+        assert f"(1 in 4), beta {float(pick.metrics['beta']):.4g}, KL 0.5: " in capsys.readouterr().err
+
+    def test_a_budget_that_cannot_be_spent_is_told(self, file, tmp_path, capsys):
+        """The best 4 of 16 completions have log 4 nats."""
+        path, _ = file
+        command = ["select", str(path), "--column", "reward", "--reward", "--kl", "5", "--group", "prompt_id"]
+        assert main([*command, "-n", "4", "-o", str(tmp_path / "kept.jsonl")]) == 0
+        told = capsys.readouterr().err
+        assert f", KL {math.log(4):.4g} (of 5, more cannot be spent): " in told
+        assert len(told.splitlines()) == 1
 
     @pytest.mark.parametrize(
         ("options", "says"),
         [
             (["--reward", "--kl", "0.5", "--beta", "1", "-n", "4"], "either --kl or --beta"),
-            (["--reward", "-n", "4"], "--beta"),
+            (["--reward", "-n", "4"], "--kl, a budget in nats, or --beta, the temperature"),
             (["--log-ratio", "--kl", "0.5", "-n", "4"], "rewards"),
             (["--reward", "--kl", "0.5", "--budget", "4"], "-n"),
             (["--reward", "--kl", "-1", "-n", "4"], "at least 0 nats"),

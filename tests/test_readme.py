@@ -1,5 +1,6 @@
 """The README and the docs say what the files under results/ say, and what the metadata say."""
 
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,21 @@ ROOT = Path(__file__).parents[1]
 def test_tables_come_from_the_results():
     done = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"], check=False)
     assert done.returncode == 0, "run python tools/readme.py"
+
+
+def test_what_is_said_of_the_fine_tunings_is_in_the_record():
+    rows = json.loads((ROOT / "results" / "language.json").read_text())["rows"]
+    runs = [row for row in rows if row["row"].startswith("training ")]
+    page = (ROOT / "docs" / "evidence" / "language.md").read_text()
+    assert "move no run by two standard errors" in page
+    assert len(runs) == 9
+    assert all(abs(run["change"]) < 2 * run["change_error"] for run in runs)
+    seconds = {
+        arm: [sum(sum(run[key]) for run in runs if run["arm"] == arm) for key in ("sampling", "training")]
+        for arm in ("all", "obrs")
+    }
+    assert seconds["obrs"][1] / seconds["all"][1] == pytest.approx(1 / 4, abs=0.02)
+    assert 1 / 3 < 1 - sum(seconds["obrs"]) / sum(seconds["all"]) < 0.4
 
 
 def test_python_version_is_that_of_the_metadata():

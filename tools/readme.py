@@ -95,6 +95,21 @@ def fresh_rate():
     )
 
 
+def rollout_cost():
+    """What choosing rollouts costs."""
+    record = json.loads((ROOT / "results/bench-rollout.json").read_text())
+    config, rows = record["config"], []
+    for row in record["rows"]:
+        copy, added = (f"{row[name] / row['input_bytes']:.2f}" for name in ("largest_copy_bytes", "added_bytes"))
+        rows.append([f'`level="{row["level"]}"`', f"{row['seconds']:.3f}", copy, added])
+    size = f"{config['rows']} sequences of {config['length']} tokens"
+    head = ["", f"CPU s, target {config['target_seconds']:g}", "largest copy, of the input, target 1", "memory added"]
+    return (
+        f"`rollout` of {size}, keep = {config['keep']:g}, on one thread "
+        f"([results/bench-rollout.json](results/bench-rollout.json)):\n\n{_table(head, rows)}"
+    )
+
+
 def ratio_gaussians():
     """25 Gaussians: what OBRS keeps with each ratio."""
     record = json.loads((ROOT / "results/bench-ratios.json").read_text())["gaussians"]
@@ -645,7 +660,14 @@ def language_training():
         cells[-1] += [f"{sum(mean[key]) / len(found):.0f}" for key in ("sampling", "training")]
         cells[-1] += [f"{sum(mean[key]) / len(found):.3f}" for key in ("before", "after")]
         cells[-1] += [", ".join(f"{value:+.3f}" for value in mean["change"])]
-    return _table(head, cells)
+    runs = [row for row in rows.values() if "change_error" in row]
+    errors = [row["change_error"] for row in runs]
+    most = max(abs(row["change"]) / row["change_error"] for row in runs)
+    text = (
+        f"*Change* has the seeds one by one; the standard error of each, over prompts, is {min(errors):.3f} to "
+        f"{max(errors):.3f}. The largest change is {most:.1f} of its standard errors."
+    )
+    return f"{_table(head, cells)}\n\n{text}"
 
 
 def real_evidence():
@@ -711,6 +733,7 @@ TABLES = {
     "training cost": training_cost,
     "biggan cost": biggan_cost,
     "metric cost": metric_cost,
+    "rollout cost": rollout_cost,
     "table 2 whole": table_2_whole,
     "transport": transport,
     "minimal": minimal,

@@ -22,7 +22,7 @@ from .draws import as_ids as whole_numbers
 from .errors import InputError, InputTypeError, RatioError
 from .selection import inclusion_probability
 
-__all__ = ["as_ids", "pick_sequences", "pick_tokens", "quotas", "share_of", "token_count"]
+__all__ = ["as_ids", "pick_sequences", "pick_tokens", "quotas", "token_count"]
 
 Ints = np.ndarray[Any, Any]
 Floats = np.ndarray[Any, Any]
@@ -46,44 +46,90 @@ def as_ids(ids: Any, rows: int) -> torch.Tensor:
     return found.to(torch.int64)
 
 
-def share_of(keep: Any, size: int, what: str) -> int:
-    """Return how many to keep: a share of the size, at least one, or a number."""
+def _is_share(keep: Any) -> bool:
+    """Tell a share from a number."""
     if isinstance(keep, bool) or not isinstance(keep, int | float | np.integer | np.floating):
         raise InputTypeError(f"keep must be a share (a float of at most 1) or a number (an int), got {keep!r}")
     if isinstance(keep, int | np.integer):
-        if not 1 <= keep <= size:
-            raise InputError(f"cannot keep {keep} of {size} {what}; keep is at least 1 of them and at most all")
-        return int(keep)
+        return False
     if not 0 < keep <= 1:
         raise InputError(f"keep must be a share above 0 and at most 1, or a whole number as an int, got {keep!r}")
-    return max(1, round(keep * size))
+    return True
 
 
-def token_count(keep: Any, tokens: torch.Tensor) -> int:
+def _number(keep: Any, size: int, what: str) -> int:
+    if not 1 <= keep <= size:
+        raise InputError(f"cannot keep {keep} of {size} {what}; keep is at least 1 of them and at most all")
+    return int(keep)
+
+
+def _part(keep: Any, size: int, possible: int) -> int:
+    """Return a share of the size, at least 1 and at most what is possible."""
+    return min(max(round(float(keep) * size), 1), possible)
+
+
+def token_count(keep: Any, tokens: torch.Tensor, log_ratio: torch.Tensor) -> int:
     """Return how many tokens to keep; that looks at their number, so a compiled graph has a break here."""
-    return share_of(keep, max(int(tokens), 1), "tokens")
+    size, is_share = int(tokens), _is_share(keep)
+    if size and not is_share:
+        return _number(keep, size, "tokens")
+    # Of none, one is asked for: the choice itself says what is wrong with them.
+    return max(_part(keep, size, int(torch.count_nonzero(log_ratio > -torch.inf))), 1)
 
 
-def quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Return the group of each row as a number, how many each keeps, and how many that are in all."""
+def quotas(
+    keep: Any, groups: Any, log_ratio: torch.Tensor, has_token: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, int | None]:
+    """Return the group of each row as a number, how many each keeps, and how many that are in all.
+
+    A share is one of the rows with a token, so how many it is depends on the data: None.
+    """
+    rows = len(log_ratio)
     if groups is not None:  # what looks at them is not compiled
-        found: tuple[torch.Tensor, torch.Tensor, int] = _group_quotas(keep, groups, rows)
-        return found
-    n = share_of(keep, rows, "sequences")
-    return torch.zeros(rows, dtype=torch.int64), torch.full((1,), n), n
+        code, quota = _group_quotas(keep, groups, log_ratio, has_token)
+        return code, quota, None
+    code = torch.zeros(rows, dtype=torch.int64)
+    if not _is_share(keep):
+        n = _number(keep, rows, "sequences")
+        return code, torch.full((1,), n), n
+    # The same as `_part`, in operations that a compiler takes; float64 is always there on the host.
+    size, possible = (mask.sum().cpu() for mask in (has_token, log_ratio > -torch.inf))
+    quota = torch.round(float(keep) * size.double()).long().clamp(min=1).minimum(possible).clamp(min=1)
+    return code, quota[None], None
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _group_quotas(keep: Any, groups: Any, rows: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    found = groups_of(groups, (rows,))
-    names = (f"sequences of group {label!r}" for label in found.labels)
-    quota = [share_of(keep, int(size), name) for size, name in zip(found.size, names, strict=True)]
-    return torch.from_numpy(found.code.astype(np.int64)), torch.tensor(quota), sum(quota)
+def _group_quotas(
+    keep: Any, groups: Any, log_ratio: torch.Tensor, has_token: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    x, some = log_ratio.cpu().numpy(), has_token.cpu().numpy()
+    found, is_share = groups_of(groups, x.shape), _is_share(keep)
+    _check(x, "sequences")
+    count = len(found.labels)
+    size, possible = (np.bincount(found.code[at], minlength=count) for at in (some, x > -np.inf))
+    if is_share:
+        quota = [_part(keep, *each) for each in zip(size, possible, strict=True)]
+        if not any(quota):
+            raise InputError(_nothing(len(x), "sequences"))
+    else:
+        names = [f"sequences of group {label!r}" for label in found.labels]
+        quota = [_number(keep, int(rows), name) for rows, name in zip(found.size, names, strict=True)]
+        for short in np.flatnonzero(possible < quota)[:1]:
+            raise InputError(_too_few(quota[short], found.size[short], names[short], possible[short]))
+    return torch.from_numpy(found.code.astype(np.int64)), torch.tensor(quota)
+
+
+def _too_few(n: Any, size: Any, what: str, possible: Any) -> str:
+    return f"cannot keep {n} of {size} {what}: only {possible} have a token and r > 0; keep fewer, or a share"
+
+
+def _nothing(size: int, what: str) -> str:
+    return f"nothing can be kept: none of {size} {what} has a token and r > 0; leave this batch out"
 
 
 @torch.library.custom_op("obrs::pick_sequences", mutates_args=())  # type: ignore[untyped-decorator]
 def pick_sequences(
-    log_ratio: torch.Tensor, group: torch.Tensor, quota: torch.Tensor, total: int, ids: torch.Tensor, seed: int
+    log_ratio: torch.Tensor, group: torch.Tensor, quota: torch.Tensor, total: int | None, ids: torch.Tensor, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose `quota[g]` sequences of each group g, `total` in all.
 
@@ -91,7 +137,7 @@ def pick_sequences(
         log_ratio: One per sequence, float64; -inf for what must not be chosen.
         group: Numbers from 0.
         quota: How many of each group.
-        total: Their sum.
+        total: Their sum, for compilers; None if it is known with the data only.
         ids: One number per sequence; with the seed they decide.
         seed: As an int64: seeds from 2**63 on are negative.
 
@@ -104,7 +150,8 @@ def pick_sequences(
         pi = inclusion_probability(x, need, groups=code)
     else:
         if (have := np.count_nonzero(x > -np.inf)) < need[0]:
-            raise InputError(f"cannot keep {need[0]} of {len(x)} sequences: only {have} have a token and r > 0")
+            few = _too_few(need[0], len(x), "sequences", have)
+            raise InputError(few if have else _nothing(len(x), "sequences"))
         pi = inclusion_probability(x, int(need[0]))
     random = words(key, range(2), seed=seed % 2**64, purpose=Purpose.ROLLOUT)
     order = np.lexsort((random[:, _ORDER], code))
@@ -124,7 +171,8 @@ def pick_sequences(
 
 @pick_sequences.register_fake  # type: ignore[untyped-decorator]
 def _(log_ratio: Any, group: Any, quota: Any, total: Any, ids: Any, seed: Any) -> Any:
-    return log_ratio.new_empty(total, dtype=torch.int64), torch.empty_like(log_ratio)
+    size = torch.library.get_ctx().new_dynamic_size() if total is None else total
+    return log_ratio.new_empty(size, dtype=torch.int64), torch.empty_like(log_ratio)
 
 
 @torch.library.custom_op("obrs::pick_tokens", mutates_args=())  # type: ignore[untyped-decorator]
@@ -137,14 +185,17 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         ids, seed: As for `pick_sequences`; one id for each row.
 
     Returns:
-        Positions of the chosen in the flattened batch, ascending, and the inclusion probability of every token.
+        Positions of the chosen in the flattened batch, ascending, and log c, on the host: the probabilities themselves
+        would be one more copy of the batch.
     """
     x, key = log_ratio.detach().cpu().numpy(), ids.cpu().numpy()
     _check(x, "tokens")
     found = root.of_rows(x.reshape(1, -1), None, np.array([n / x.size]))
     have = round(float(found.reached[0]) * x.size)
     if found.reached[0] < 1 and have < n:
-        raise InputError(f"cannot keep {n} of {x.size} tokens: only {have} are unmasked and have r > 0")
+        if not have:
+            raise InputError(f"nothing can be kept: none of {x.size} tokens is unmasked and has r > 0; leave them out")
+        raise InputError(f"cannot keep {n} of {x.size} tokens: only {have} are unmasked and have r > 0; keep fewer")
     random = words(key, range(2), seed=seed % 2**64, purpose=Purpose.ROLLOUT)
     shift = int(np.add.reduce(random[:, _START]) >> np.uint64(64 - _BITS))
     rows, step = np.argsort(random[:, _ORDER], kind="stable"), max(1, _BLOCK // x.shape[1])
@@ -154,11 +205,10 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         a: Floats = np.exp(np.minimum(x[at] + found.log_c, 0.0))
         return a
 
-    pi, kept = np.empty_like(x), np.zeros(x.shape, bool)
+    kept = np.zeros(x.shape, bool)
     lacking, free, passed, seen = n * _ONE, 0, shift, 0
     for at in blocks:
-        pi[at] = exact = probabilities(at)
-        width = _widths(exact)
+        width = _widths(probabilities(at))
         lacking -= int(width.sum())
         free += int(np.count_nonzero(_is_free(width)))
     for at in blocks:  # the widths are made twice: whole numbers of 40 bits would take twice the room of the input
@@ -169,12 +219,12 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
             seen += len(here)
         kept[at] = _marked(width, passed).reshape(len(at), -1)
         passed += int(width.sum())
-    return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
+    return _to(np.flatnonzero(kept), log_ratio), torch.tensor(float(found.log_c[0]), dtype=torch.float64)
 
 
 @pick_tokens.register_fake  # type: ignore[untyped-decorator]
 def _(log_ratio: Any, n: Any, ids: Any, seed: Any) -> Any:
-    return log_ratio.new_empty(n, dtype=torch.int64), torch.empty_like(log_ratio)
+    return log_ratio.new_empty(n, dtype=torch.int64), torch.empty((), dtype=torch.float64)
 
 
 def _check(x: Floats, what: str) -> None:

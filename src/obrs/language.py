@@ -47,7 +47,7 @@ VERL_BAND = (0.999, 1.001)  # rollout_rs="seq_mean_k1", the preset rollout_rs_th
 LEVELS = ("sequence", "group", "token")
 RATIOS = ("product", "geometric")
 NORMALISE = ("batch", "none")
-_BLOCK = 1 << 20  # tokens at a time: bounds what is kept in between
+_BLOCK = 1 << 18  # tokens at a time: bounds what is kept in between
 _LARGEST = 1e300  # difference of two rewards over beta; it must stay a float
 
 
@@ -95,8 +95,10 @@ def rollout(
         logp_rollout: Log-probs of the same tokens under the law that they were sampled from.
         mask: True or 1 for tokens of the completion. Elsewhere log-probs may be anything. A row without a token is
             never kept and counts in no sum.
-        keep: A share of the batch, as a float of at most 1, or a number, as an int; at least one is kept. For groups
-            it is what every group keeps.
+        keep: A share, as a float of at most 1, or a number, as an int. A share is one of the sequences (or tokens) that
+            the mask has: padding is not counted. It is rounded, at least one is kept, and at most those with r > 0. A
+            number is kept exactly, or it is an error. For groups it is what every group keeps; with a share, a group
+            of which nothing can be kept keeps nothing.
         level: "sequence" keeps sequences with one constant c. "group" keeps sequences, equally many (or the same
             share) of every group. "token" keeps tokens, with the ratio of each token alone: the law that is corrected
             is that of the next token given the text so far; that the text so far was sampled from q is not corrected.
@@ -118,7 +120,7 @@ def rollout(
 
     Raises:
         RatioError: A ratio is NaN or infinite.
-        InputError: Fewer have a token and r > 0 than are to be kept.
+        InputError: Fewer have a token and r > 0 than the number that is to be kept, or none at all.
 
     Example:
         >>> import torch
@@ -145,22 +147,24 @@ def rollout(
         narrow = torch.promote_types(train.dtype, torch.float32)
         x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, length.sum()
         x.masked_fill_(~mask, -inf)
-        count = ops.token_count(keep, size)
-        index, pi = ops.pick_tokens(x, count, key, seed)
-        x, pi = x.flatten(), pi.flatten()
-        kept = torch.zeros_like(mask).flatten().index_fill(0, index, True).reshape(mask.shape)
+        count = ops.token_count(keep, size, x)
+        index, log_c = ops.pick_tokens(x, count, key, seed)
+        x, log_c = x.flatten(), log_c.to(log_r)
+        chosen, blocks = _accepted(x[index].to(log_c), log_c), (_accepted(part, log_c) for part in x.split(_BLOCK))
+        kept = torch.zeros_like(mask).flatten().index_fill_(0, index, True).reshape(mask.shape)
     else:
         per_token = length.clamp(min=1) if ratio == "geometric" else 1
         x, size = torch.where(length > 0, log_r / per_token, -inf), (length > 0).sum()
-        code, quota, count = ops.quotas(keep, groups, len(mask))
-        index, pi = ops.pick_sequences(x, code, quota, count, key, seed)
+        code, quota, number = ops.quotas(keep, groups, x, length > 0)
+        index, pi = ops.pick_sequences(x, code, quota, number, key, seed)
+        chosen, blocks, count = pi[index], pi.split(_BLOCK), quota.sum()
         kept = mask & torch.zeros_like(mask[:, 0]).index_fill(0, index, True)[:, None]
 
     top = x.max()
     total = sum(torch.exp(part - top).sum(dtype=log_r.dtype) for part in x.split(_BLOCK))
-    weight = torch.exp((x[index] - top).to(log_r.dtype)) / pi[index]
+    weight = torch.exp((x[index] - top).to(log_r.dtype)) / chosen
     weight = weight / total if normalise == "batch" else weight * (top.to(log_r.dtype).exp() / size)
-    metrics = {"rate": count / size} | _left(x, pi, top, total, count, code) | _defaults(log_r, length)
+    metrics = {"rate": count / size} | _left(x, blocks, top, total, count, code) | _defaults(log_r, length)
     return Pick(index, kept, weight.to(torch.promote_types(train.dtype, torch.float32)), metrics)
 
 
@@ -216,15 +220,21 @@ def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
     return torch.cat(sums), torch.cat(lengths)
 
 
-def _left(x: Any, pi: Any, top: Any, total: Any, count: int, code: Any) -> dict[str, Any]:
+def _accepted(x: Any, log_c: Any) -> Any:
+    """Return pi = min(c r, 1) in the dtype of x; log c may be large, so it is added in its own."""
+    return (x.to(log_c.dtype) + log_c).clamp(max=0.0).to(x.dtype).exp()
+
+
+def _left(x: Any, blocks: Any, top: Any, total: Any, count: Any, code: Any) -> dict[str, Any]:
     """Return what is left between the batch, weighted by r, and the kept: kept i has the share pi_i / count.
 
+    The probabilities pi come in blocks, which for tokens are made one by one.
     ESS per kept one is (sum r)^2 / (n sum r^2 / pi); TV is half of sum |r / sum r - pi / n|; KL is from the target.
     """
     import torch
 
     second, nats, variation, least = 0.0, 0.0, 0.0, []
-    for l, p in zip(x.split(_BLOCK), pi.split(_BLOCK), strict=True):
+    for l, p in zip(x.split(_BLOCK), blocks, strict=True):
         r = torch.exp(l - top)
         threshold = torch.where(p > 0, l - p.log(), inf)  # log(r / pi) = max(log r, -log c)
         possible = torch.where(p > 0, threshold, top)  # where r = 0 anything finite
@@ -580,7 +590,7 @@ def tilt(
     if (kl is None) == (beta is None):
         raise InputError("say how far to tilt: either kl, a budget in nats, or beta, a temperature")
     if kl is not None:
-        log_r, beta = tilted_log_ratio(values, code, n, kl, found.labels)
+        log_r, beta, _ = tilted_log_ratio(values, code, n, kl, found.labels)
     else:
         beta = check_positive(beta, "beta")
         log_r = _tilted(values, code, beta)
@@ -607,8 +617,8 @@ def tilt(
 
 def tilted_log_ratio(
     reward: Floats, groups: Ints, keep: int, kl: float, labels: Sequence[Any] = ()
-) -> tuple[Floats, float]:
-    """Return R / beta, 0 for the best of each group, and the beta at which the kept of `tilt` spend a budget of KL.
+) -> tuple[Floats, float, float]:
+    """Return R / beta, 0 for the best of each group, the beta at which the kept of `tilt` spend a budget, and their KL.
 
     KL falls as beta rises. A budget that even the best `keep` of each group do not spend gives a beta close to 0, and
     a budget of 0 gives infinity.
@@ -622,9 +632,9 @@ def tilted_log_ratio(
 
     Example:
         >>> import numpy as np
-        >>> log_ratio, beta = tilted_log_ratio(np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4, int), 1, 0.3)
-        >>> round(beta, 4), log_ratio.round(4)
-        (0.5349, array([-1.8696, -1.8696,  0.    ,  0.    ]))
+        >>> log_ratio, beta, spent = tilted_log_ratio(np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4, int), 1, 0.3)
+        >>> round(beta, 4), round(spent, 4), log_ratio.round(4)
+        (0.5349, 0.3, array([-1.8696, -1.8696,  0.    ,  0.    ]))
     """
     if not is_number(kl) or not 0 <= float(kl) < inf:
         raise BudgetError(f"kl must be a budget of at least 0 nats, got {kl!r}")
@@ -634,12 +644,16 @@ def tilted_log_ratio(
         where = f" of prompt {labels[short]!r}" if len(labels) > 1 else ""
         raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]} can be kept")
 
-    def spent(log_beta: float) -> float:
-        pi = inclusion_probability(_tilted(reward, groups, _exp(log_beta)), keep, groups=groups)
+    def spent(log_ratio: Floats) -> float:
+        pi = inclusion_probability(log_ratio, keep, groups=groups)
         return _kl(pi / keep, sizes[groups]) / count
 
-    beta = _falling_root(spent, kl, _spread(reward, groups))
-    return _tilted(reward, groups, beta), beta
+    def at(log_beta: float) -> float:
+        return spent(_tilted(reward, groups, _exp(log_beta)))
+
+    beta = _falling_root(at, kl, _spread(reward, groups))
+    log_ratio = _tilted(reward, groups, beta)
+    return log_ratio, beta, spent(log_ratio)
 
 
 def _spread(reward: Floats, groups: Ints) -> float:

@@ -103,7 +103,8 @@ def rollouts(make):
     assert 0 <= float(pick.metrics["rate"]) <= 1
     if level == "sequence":
         n = len(index)
-        assert n == (keep if isinstance(keep, int) else max(1, round(keep * rows)))
+        part = min(max(1, round(keep * np.count_nonzero(length))), np.count_nonzero(x > -np.inf))
+        assert n == (keep if isinstance(keep, int) else part)
         pi = host(obrs.inclusion_probability(x, n))
         if normalise == "batch" and x.max() < 300:
             with np.errstate(under="ignore"):

@@ -125,6 +125,16 @@ def test_the_function_for_verl_keeps_its_signature_and_an_unbiased_mean():
     assert metrics["rollout_corr/obrs_rate"] == 0.25
 
 
+def test_every_call_of_the_function_for_verl_has_its_own_seed():
+    correct = runpy.run_path(str(ROOT / "examples" / "verl_rollout.py"))["obrs_correction"]
+    law = torch.zeros(64, 5)
+    first, second, third = (correct(law, law, torch.ones(64, 5))[1] for _ in range(3))
+    assert not first.equal(second)
+    assert not second.equal(third)
+    for seed, mask in enumerate((first, second)):
+        assert correct(law, law, torch.ones(64, 5), seed=seed)[1].equal(mask)
+
+
 @pytest.fixture(scope="module")
 def policy():
     need_language_model()

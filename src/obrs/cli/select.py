@@ -134,6 +134,7 @@ def select(
         name, kind = find_column(table, column, given), "reward"
         values, spent = _tilted(table, name, given, beta=beta, kl=kl, group=group, n=n, shares=shares)
     elif event_weight is None:
+        _check_tilt(table, column, given, beta)
         name, kind, values = log_ratios(table, column, given, beta, advice=SKIP)
     else:
         name, kind = event_weight, "event weights"
@@ -215,5 +216,12 @@ def _tilted(
         raise InputError("--kl is for rewards; say so with --reward")
     reward = scores.column(table, name)
     groups = np.zeros(len(reward), np.int64) if not group else scores.labels(table, group)[0]
-    values, beta = about(table, lambda: tilted_log_ratio(reward, groups, n, kl))
-    return values, f", beta {beta:.4g}"
+    values, beta, spent = about(table, lambda: tilted_log_ratio(reward, groups, n, kl))
+    more = "" if spent >= kl - 1e-9 * max(kl, 1.0) else f" (of {kl:g}, more cannot be spent)"
+    return values, f", beta {beta:.4g}, KL {spent:.4g}{more}"
+
+
+def _check_tilt(table: "Table", column: str | None, kind: str | None, beta: float | None) -> None:
+    """Raise if rewards have neither a budget nor a temperature: here, unlike elsewhere, there are both."""
+    if beta is None and find_kind(table, find_column(table, column, kind), kind) == "reward":
+        raise InputError("say how far to tilt: --kl, a budget in nats, or --beta, the temperature of the reward")
