@@ -51,13 +51,13 @@ SCRIPTS = {
     "ray": [
         "-c import numpy as np, obrs, ray; ray.init(num_cpus=1, include_dashboard=False);"
         "data = ray.data.from_numpy(np.zeros(100)).add_column('id', lambda batch: np.arange(len(batch)));"
-        "print(obrs.ray.select(data, n=10, column='data', id='id').count())"
+        "print(obrs.ray.select(data, n=10, column='data', id='id').dataset.count())"
     ],
     "diffusion": [
         "-c import torch, obrs; from diffusers import DDIMPipeline, DDIMScheduler, UNet2DModel;"
         "net = UNet2DModel(8, block_out_channels=(32, 64), down_block_types=('DownBlock2D',) * 2,"
         "up_block_types=('UpBlock2D',) * 2); pipe = DDIMPipeline(net, DDIMScheduler());"
-        "print(obrs.adapters.from_pipeline(pipe, num_inference_steps=2)(range(2)).shape)"
+        "print(obrs.adapters.from_pipeline(pipe, arguments={'num_inference_steps': 2})(range(2)).shape)"
     ],
     "language": ["-c import trl, transformers, gguf, obrs.experiments.smollm", "examples/verl_rollout.py"],
     "tensorboard": ["-c import tensorboard"],
@@ -74,7 +74,7 @@ def run(*command, **options):
     """Run a command that must succeed, and return what it prints."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
     if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout
 
 
@@ -137,8 +137,14 @@ def main(argv=None):
     )
     with tempfile.TemporaryDirectory() as scratch:
         sdist, wheel = build(Path(scratch))
+        failed = []
         for extra in extras:
-            row = known[extra] = install(extra, wheel, args.python, Path(scratch))
+            try:
+                row = known[extra] = install(extra, wheel, args.python, Path(scratch))
+            except RuntimeError as error:
+                failed.append(extra)
+                print(f"{extra} failed:\n{error}", flush=True)
+                continue
             print(
                 f"{row['python']:8} {extra:12} {row['MB']:5} MB {row['packages']:4} packages {row['seconds']:4} s",
                 flush=True,
@@ -148,7 +154,8 @@ def main(argv=None):
                 rows = [known[name] for name in SCRIPTS if name in known]
                 record = {"tool": "install", "MB": sizes, "rows": rows, "platform": platform.platform(terse=True)}
                 RECORD.write_text(json.dumps(record, indent=2) + "\n")
-    return 0
+    print(f"failed: {', '.join(failed)}" if failed else "all can be installed alone, and used")
+    return bool(failed)
 
 
 if __name__ == "__main__":

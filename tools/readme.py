@@ -23,6 +23,44 @@ def minimal():
     return "\n".join(lines)
 
 
+_EXTRAS = {
+    "core": "what needs arrays alone: budgets, rules, profiles, selection, sampling",
+    "torch": "tensors, generators and critics, `rollout`",
+    "jax": "JAX arrays, also inside `jit`",
+    "plot": "pictures of profiles and diagnoses",
+    "cli": "the command `obrs`, and files of Parquet",
+    "flows": "learned rejection in the base of a flow",
+    "ratios": "`refit` and calibration",
+    "trees": "`refit` with gradient-boosted trees",
+    "training": "`obrs.training`",
+    "features": "EfficientNet-Lite0 for `evaluate` and `refit`",
+    "ray": "`obrs.ray`",
+    "diffusion": "pipelines of diffusers as proposals",
+    "language": "the experiments with a language model",
+    "tensorboard": "logs of training for TensorBoard",
+    "experiments": "`obrs reproduce`, and what `make demo` installs",
+    "report": "`obrs report` with images",
+}
+
+
+def extras():
+    """What each extra is for, and what it weighs."""
+    record = json.loads((ROOT / "results/install.json").read_text())
+    rows = {row["extra"]: row for row in record["rows"]}
+    lines = ["| extra | for | packages | MB |", "|---|---|---|---|"]
+    for name, purpose in _EXTRAS.items():
+        called = "none" if name == "core" else f"`{name}`"
+        lines.append(f"| {called} | {purpose} | {rows[name]['packages']} | {rows[name]['MB']} |")
+    sizes = record["MB"]
+    lines += [
+        "",
+        f"Each was installed alone in an empty environment of Python {rows['core']['python']} and used "
+        f"([results/install.json](results/install.json), `python tools/install.py`); torch is the build without GPUs. "
+        f"The wheel has {sizes['wheel']} MB, most of it the small networks that experiments come with.",
+    ]
+    return "\n".join(lines)
+
+
 def solver():
     """The solver at ten million log-ratios."""
     record = json.loads((ROOT / "results/bench-solver.json").read_text())
@@ -722,6 +760,7 @@ _PRINTED = (
 )
 TABLES = {
     "map": module_map,
+    "extras": extras,
     "evaluate fashion": evaluate_fashion,
     "feature accuracy": feature_accuracy,
     "training evidence": training_evidence,
