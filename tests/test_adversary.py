@@ -97,6 +97,12 @@ def test_a_precision_whose_ratios_are_no_floats_has_an_interval_all_the_same():
     assert 0 <= row["precision_low"] <= row["precision_high"] <= 1
 
 
+def test_vast_ratios_of_weights_that_vanish_leave_no_nan_in_a_plan():
+    log_ratio, weights = [0.0, 3.0, 255.0, 1.0], [1e308, 1e308, 1.0, 1e308]
+    (row,) = obrs.Profile(log_ratio, weights, normalise=False).plan([1.0000001])
+    assert not any(np.isnan(value) for value in row.values() if isinstance(value, float))
+
+
 def test_weights_that_vanish_beside_others_leave_no_nan():
     profile = obrs.Profile([0.0, -5000.0, 700.0], [1.0, 1e308, 5e-324], sign=[1, -1, 1])
     assert -1 <= profile.net <= 1

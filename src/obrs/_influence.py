@@ -138,8 +138,11 @@ class Influence:
         if square == 0 or not np.isfinite(square):
             return Uncertainty(square, 0.0, inf if square == 0 else 0.0)
         scaled = moved / sqrt(square)
-        fourth = float(np.sum(strata.fourth * scaled**4))
-        return Uncertainty(sqrt(square), float(np.sum(strata.cube * scaled**3)), 1 / fourth if fourth else inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            third, fourth = float(np.sum(strata.cube * scaled**3)), float(np.sum(strata.fourth * scaled**4))
+        if not np.isfinite(third) or not np.isfinite(fourth):  # ratios beyond all floats, with masses that vanish
+            return _UNKNOWN
+        return Uncertainty(sqrt(square), third, 1 / fourth if fourth else inf)
 
     def on_rate(self) -> Uncertainty:
         """Return how far the rate of fresh proposals may be off, with c from this sample."""
