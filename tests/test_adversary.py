@@ -359,6 +359,12 @@ def test_metrics_of_a_rollout_are_numbers_where_one_sequence_is_left():
     assert float(pick.metrics["ess"]) == pytest.approx(1)
 
 
+def test_rewards_too_near_for_a_beta_that_is_a_float_are_tilted():
+    pick = obrs.tilt(np.array([0.0, 1e-320, 0.0]), groups=None, keep=1, kl=0.5)
+    assert len(pick.index) == 1
+    assert float(pick.metrics["kl"]) <= 0.5 * (1 + 1e-3)  # such a beta has few digits
+
+
 def test_rewards_too_far_apart_for_a_float_are_tilted():
     reward = np.array([0.0, 1e308, -1e308, 5.0])
     for how in ({"kl": 0.5}, {"beta": 1.0}, {"beta": 1e-300}, {"beta": 1e300}):

@@ -673,7 +673,7 @@ def _tilted(reward: Floats, groups: Ints, beta: float) -> Floats:
     possible = reward > -inf
     if beta == inf:
         return np.where(possible, 0.0, -inf)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a beta below all floats is 0
         below = np.maximum((reward - top[groups]) / beta, -_LARGEST)
     return np.where(possible, np.where(below < 0, below, 0.0), -inf)
 

@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments or bool(os.environ.get("OBRS_DEBUG"))
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = lambda message, *where, **more: _warn(message)
             code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_code(error)
 
 
-def _warn(message: Warning | str, *where: Any) -> None:
+def _warn(message: Warning | str) -> None:
     """Show a warning as one line: where in the source it was raised does not help who typed a command."""
     complain(f"warning: {' '.join(str(message).split())}")
 
