@@ -429,7 +429,7 @@ class SketchCut:
     def judge(self, ids: Array, log_ratio: Array, *, cost: Array | None = None) -> Judged:
         """Decide on rows as `keep` does, and return what `finish` must see of them."""
         names, key = self._keys(ids, log_ratio)
-        x = np.asarray(host_values(log_ratio), np.float64)
+        x = np.asarray(host_view(as_floats(log_ratio, "log_ratio")), np.float64)  # as `add` reads them
         units = _as_units(cost, x)
         if (units is not None) != self.costs:
             raise InputError(f"the sketch was filled {'with' if self.costs else 'without'} costs; do so here, too")

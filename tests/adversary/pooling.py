@@ -60,6 +60,8 @@ def solved_and_finished(make):
     """The cut of parts is that of all rows: the constant of `solve_log_c`, the rows of `select`."""
     n = make.size(200)
     x, ids, seed = make.log_ratio(n), make.ids(n), make.seed()
+    if x.dtype.kind in "iu" and np.abs(x.astype(np.float64)).max(initial=0) > 2**24:
+        x = x.astype(np.float64)  # torch and JAX hold integers as float32, in which these are others
     ids = np.arange(n) if ids is None else ids
     cost = make.one(None, None, make.rng.integers(0, 5, n)) if not make.wild else make.one(None, make.weights(n), [1])
     if cost is not None and not hasattr(cost, "dtype"):
