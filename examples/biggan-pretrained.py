@@ -8,6 +8,7 @@ fields of the experiment: `--pool 2000 --judged 2000 --second efficientnet_lite0
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from obrs import experiments
@@ -50,4 +51,5 @@ if __name__ == "__main__":
     try:
         main()
     except (ObrsError, OSError) as error:  # a file that is missing, or is no checkpoint
-        raise SystemExit(f"error: {error}") from None
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

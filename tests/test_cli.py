@@ -573,7 +573,7 @@ MISTAKES = [
     ),
     (
         ["select", "scores.csv", "some.csv", "-n", "1", "-o", "out.parquet"],
-        "-o names a folder for several files, got out.parquet; give -o kept/",
+        "-o names a folder for several files, got out.parquet; give -o kept/, or out.parquet/ if that is one",
     ),
     (
         ["plan", "inf.csv"],
@@ -882,8 +882,9 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
 
 
 def test_of_many_processes_all_but_the_first_say_which_one_they_are(folder, capsys, monkeypatch):
-    for rank, who in (("0", ""), ("1", "process 1: ")):
+    for rank, size, who in (("0", "2", ""), ("1", "2", "process 1: "), ("1", "", ""), ("", "2", "")):
         monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", size)
         assert run(capsys, "plan", "no.csv") == (2, "", f"{who}error: no.csv is missing or not a file\n")
 
 

@@ -47,6 +47,8 @@ def extras():
     """What each extra is for, and what it weighs."""
     record = json.loads((ROOT / "results/install.json").read_text())
     rows = {row["extra"]: row for row in record["rows"]}
+    if missing := _EXTRAS.keys() - rows.keys():
+        raise SystemExit(f"results/install.json lacks {', '.join(sorted(missing))}; run tools/install.py for them")
     lines = ["| extra | for | packages | MB |", "|---|---|---|---|"]
     for name, purpose in _EXTRAS.items():
         called = "none" if name == "core" else f"`{name}`"

@@ -42,7 +42,7 @@ def run_program(work: Callable[..., object], kinds: Sequence[Callable[[str], obj
         print(work(*values))
     except KeyboardInterrupt:
         return _ended("interrupted: the same command goes on from what is kept", 130)
-    except (ObrsError, OSError) as error:
+    except (ObrsError, OSError, MemoryError) as error:
         return _ended(f"error: {one_line(error)}", exit_code(error))
     return 0
 

@@ -4,7 +4,15 @@ import os
 
 __all__ = ["rank"]
 
+_RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
 
 def rank() -> int:
-    """Return the number of this process, from 0 on, as torchrun and accelerate count them; 0 without them."""
-    return int(os.environ.get("RANK", "0"))
+    """Return the number of this process, from 0 on, as torchrun and accelerate count them; 0 if it is alone."""
+    return _number(_RANKS) if _number(_SIZES) > 1 else 0
+
+
+def _number(names: tuple[str, ...]) -> int:
+    """Return the first of these variables that is set to a number; 0 if none is."""
+    return next((int(text) for name in names if (text := os.environ.get(name, "")).isdecimal()), 0)

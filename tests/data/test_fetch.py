@@ -195,7 +195,7 @@ def test_command_lists_and_fetches(tiny, shelf, capsys):
     assert main(["data", "fetch", "tiny"]) == 0
     assert capsys.readouterr().out == f"tiny: {home}\n"
     assert main(["data", "fetch", "tiny", "--folder", "/nowhere"]) == 0
-    assert capsys.readouterr() == (f"tiny: {home}\n", "tiny is here already; /nowhere was not looked at\n")
+    assert capsys.readouterr() == (f"tiny: {home}\n", "warning: tiny is here already; /nowhere was not looked at\n")
     assert main(["data", "list"]) == 0
     assert "here" in next(row for row in capsys.readouterr().out.splitlines() if row.startswith("tiny "))
     assert main(["data", "fetch", "digits"]) == 0

@@ -61,3 +61,12 @@ def test_every_door_refuses_a_broken_picture(broken, name, tmp_path, monkeypatch
     for door in doors:
         with pytest.raises(InputError, match="cannot be read as an image"):
             door()
+
+
+@pytest.mark.parametrize("failure", [MemoryError("no memory"), OSError(24, "Too many open files")])
+def test_a_machine_that_fails_is_not_called_a_broken_picture(broken, failure):
+    def use(image):
+        raise failure
+
+    with pytest.raises(type(failure), match=str(failure.args[-1])):
+        read_picture(broken / "whole.png", use)

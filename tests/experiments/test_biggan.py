@@ -55,7 +55,7 @@ def converted(home):
 def test_the_script_says_in_one_line_which_file_is_missing(tmp_path):
     command = [sys.executable, str(SCRIPT), "G_ema.pth", "D.pth"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "G_ema.pth" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -98,7 +98,7 @@ def test_a_note_is_not_read_as_markup():
 
 @pytest.mark.parametrize(("rank", "who"), [("0", ""), ("1", "process 1: ")])
 def test_an_error_of_another_process_than_the_first_says_which_one(tmp_path, rank, who):
-    done = run(tmp_path, "obrs", "train", "nothing.toml", RANK=rank)
+    done = run(tmp_path, "obrs", "train", "nothing.toml", RANK=rank, WORLD_SIZE="2")
     said = f"{who}error: nothing.toml is missing or not a file\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
@@ -113,6 +113,7 @@ def test_ctrl_c_in_another_process_than_the_first_says_which_one(tmp_path, capsy
     monkeypatch.delenv("RANK", raising=False)
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["train", str(tmp_path / "run.toml"), "--out", str(tmp_path)]) == 130
     assert capsys.readouterr().err == ("process 1: " if rank == "1" else "") + "interrupted after step 1\n"
 

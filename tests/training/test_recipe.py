@@ -67,10 +67,22 @@ def test_images_are_known_by_their_name_or_their_shape_whatever_the_network():
     [("noise", 0.1), ("critic_network", "mlp"), ("generator_decay_from", 0.5), ("warm_up", 7), ("noise_until", 0.5)],
 )
 def test_what_the_recipe_chooses_cannot_be_set_beside_it(field, value):
-    with pytest.raises(InputError, match=rf"^{field} is for the recipe to choose.* --stage\.1\.{field} "):
-        replace(SMALL, **{field: value})
+    with pytest.raises(InputError, match=rf"^{field} is for the recipe to choose.* --stage\.[12]\.{field} "):
+        train(replace(SMALL, **{field: value}))
     assert getattr(replace(SMALL, generator_loss="dual", **{field: value}), field) == value
     assert getattr(override(SMALL, {f"stage.1.{field}": str(value)}).stages[0], field) == value
+
+
+def test_the_advice_on_what_the_recipe_chooses_can_be_followed(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text("steps = 3\nbatch_size = 8\ndata_size = 64\nnoise = 0.5\n")
+    command = ["train", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")]
+    assert main(command) == 2
+    advice = capsys.readouterr().err
+    assert "name a generator_loss, or change its stages: --stage.1.noise 0.5" in advice
+    assert main([*command, "--stage.1.noise", "0.5"]) == 0
+    assert main([*command[:-1], str(tmp_path / "other"), "--generator-loss", "dual"]) == 0
+    images = torch.rand(20, 1, 8, 8) * 2 - 1
+    assert train(replace(SMALL, steps=1, noise=0.2), data=images).config.stages[0].noise == 0.2
 
 
 def test_a_run_without_a_loss_is_trained_in_stages_that_its_file_has_in_full(tmp_path):

@@ -7,6 +7,7 @@ epilog are examples, and a test runs them. It imports what it needs itself, so t
 """
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -36,6 +37,7 @@ _ADVICE = {
     "--skip-bad": ("leave them out (skip_bad)", "leave them out with --skip-bad"),
     "--repeats": ("allow repeats", "give --repeats"),
     "--delimiter": ("give the delimiter ", "give --delimiter "),
+    "--beta": ("a reward needs beta", "a reward needs --beta"),
 }
 
 
@@ -59,9 +61,11 @@ class Command(_Examples, TyperCommand):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            text = str(error)
-            for option in {name for parameter in self.params for name in parameter.opts} & _ADVICE.keys():
+            text, options = str(error), {name for parameter in self.params for name in parameter.opts}
+            for option in options & _ADVICE.keys():
                 text = text.replace(*_ADVICE[option])
+            if "--delimiter" not in options:
+                text = re.sub(r"then give the delimiter \S+", "then write it with commas", text)
             if text == str(error):
                 raise
             raise InputError(text) from error

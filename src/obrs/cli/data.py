@@ -74,5 +74,5 @@ def fetch(
         typer.echo(f"{name}: nothing to fetch")
         return
     if folder is not None and is_here(name):
-        complain(f"{name} is here already; {folder} was not looked at")
+        complain(f"warning: {name} is here already; {folder} was not looked at")
     typer.echo(f"{name}: {fetch(name, folder=folder)}")

@@ -180,8 +180,9 @@ def _select_folder(files: list[str], out: str, n: Any, budget: float | None, opt
 
     if out == "-":
         raise InputError("the rows of a folder go to a folder: -o kept/")
-    if Path(out).suffix[1:].lower() in (*FORMATS, "gz", "zst") and not out.endswith(("/", os.sep)):
-        raise InputError(f"-o names a folder for several files, got {out}; give -o kept/")
+    file = Path(out).suffix[1:].lower() in (*FORMATS, "gz", "zst") and not out.endswith(("/", os.sep))
+    if file and not Path(out).is_dir():
+        raise InputError(f"-o names a folder for several files, got {out}; give -o kept/, or {out}/ if that is one")
     where: Any = files[0] if len(files) == 1 else files
     first = find_sources(where, format=options["format"], delimiter=options["delimiter"])[0]
     table = head(first)

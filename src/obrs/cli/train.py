@@ -69,6 +69,7 @@ def train(
     except ImportError as error:
         raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
     wanted = settings.override(settings.read_config(config), read_fields(context.args))
+    settings.check_recipe(wanted)
     folder = out or _folder_of(config)
     if wanted.spelled_out() is not wanted and rank() == 0:
         losses = ", then ".join(stage.generator_loss for stage in wanted.stages)

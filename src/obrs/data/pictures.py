@@ -1,5 +1,6 @@
 """Files of pictures: how their names end, and one reader that says in a line what is wrong with one."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,5 +38,7 @@ def read_picture(path: Path, use: Callable[[Any], Found]) -> Found:
         with Image.open(path) as image:
             return use(image)
     except Exception as error:  # Pillow raises many kinds for a broken file, SyntaxError among them
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)):
+            raise  # the machine has failed, not the file
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path} cannot be read as an image: {reason:.100}; replace it or take it away") from error

@@ -79,7 +79,7 @@ class Gan:
 
 @cache
 def trained(settings: Settings, progress: bool | None = None) -> Gan:
-    """Train the GAN, stop it early, then train its critic further; once in a process for each settings.
+    """Train the GAN, stop it early, then train its critic further; once in a process for the same settings.
 
     The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
 

@@ -64,4 +64,4 @@ SMOKE: dict[str, Any] = {
     "weight_steps": 30,
     "exact_samples": 50_000,
 }
-"""Fields of a recipe that takes seconds."""
+"""Settings that take seconds."""

@@ -55,7 +55,7 @@ class Prepared:
 @cache
 @one_thread()
 def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
-    """Train the GAN and fit what the methods need; once in a process for each settings.
+    """Train the GAN and fit what the methods need; once in a process for the same settings.
 
     Example:
         >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))

@@ -350,7 +350,8 @@ class _Spectral(nn.Module):  # type: ignore[misc]
                 u = functional.normalize(matrix @ v, dim=0)
                 if self.training:
                     self.u.copy_(torch.where(u.any(), u, self.u))  # from 0 the iteration would never come back
-            return weight / (u @ (matrix @ v)).clamp(min=_LEAST)
+            sigma = u @ (matrix @ v)
+            return torch.where(sigma > _LEAST, weight / sigma.clamp(min=_LEAST), weight)  # zeros stay zeros
 
 
 @contextmanager

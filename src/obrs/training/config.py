@@ -21,7 +21,7 @@ from ..errors import InputError, InputTypeError, MissingLibraryError, ObrsError,
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, MAX_LOG_RATIO
 from .recipe import recipe
 
-__all__ = ["GIVEN", "TrainConfig", "override", "read_config"]
+__all__ = ["GIVEN", "TrainConfig", "check_recipe", "override", "read_config"]
 
 GIVEN = "given"
 """What the configuration of a run says of data that were given to `train`."""
@@ -180,17 +180,7 @@ class TrainConfig:
 
     def spelled_out(self) -> "TrainConfig":
         """Return the same run with its stages in full, those of the recipe if it names no loss."""
-        if self.stage or self.generator_loss:
-            return self
-        stages = recipe(self)
-        set_here = {name: getattr(self, name) for name in _OF_RECIPE if getattr(self, name) != _DEFAULTS[name]}
-        for name, own in set_here.items():
-            if any(table.get(name, own) != own for table in stages):
-                raise InputError(
-                    f"{name} is for the recipe to choose, which trains where no loss is named; name a generator_loss, "
-                    f"or change its stages: --stage.1.{name} {_plain(own)}"
-                )
-        return replace(self, stage=stages)
+        return self if self.stage or self.generator_loss else replace(self, stage=recipe(self))
 
     @property
     def scheduled(self) -> bool:
@@ -265,7 +255,7 @@ _OF_RECIPE = (
     *("critic_network", "new_critic", "warm_up", "noise", "noise_until", "r1"),
     *("generator_decay_from", "critic_decay_from"),
 )
-"""Fields that the recipe chooses; others that it sets, it derives from what was asked for, or has for new critics."""
+"""Fields that the recipe chooses; what else it sets follows from what was asked for, or is of its new critics."""
 _OF_RUN = (
     *("data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation"),
     *("attention", "shared", "hierarchical", "initial"),
@@ -295,6 +285,27 @@ def read_config(path: str | Path) -> TrainConfig:
     for key in values:
         _check_key(key, "key", f" of {path.name}", also=("stage",))
     return TrainConfig(**values)
+
+
+def check_recipe(config: TrainConfig) -> None:
+    """Refuse fields that the recipe would overrule; asked when a run starts, as a loss may be named until then.
+
+    Example:
+        >>> check_recipe(TrainConfig(noise=0.1, generator_loss="dual"))
+        >>> check_recipe(TrainConfig(noise=0.1))
+        Traceback (most recent call last):
+        obrs.errors.InputError: noise is for the recipe to choose, which trains where no loss is named; name a
+        generator_loss, or change its stages: --stage.1.noise 0.1
+    """
+    stages = () if config.stage or config.generator_loss else recipe(config)
+    for name in _OF_RECIPE:
+        own = getattr(config, name)
+        differs = [number for number, table in enumerate(stages, 1) if table.get(name, own) != own]
+        if own != _DEFAULTS[name] and differs:
+            raise InputError(
+                f"{name} is for the recipe to choose, which trains where no loss is named; name a generator_loss, or "
+                f"change its stages: --stage.{differs[0]}.{name} {_plain(own)}"
+            )
 
 
 def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:

@@ -17,7 +17,7 @@ from ..fitting.averaging import average
 from ..fitting.seeds import derived, own_noise
 from .batches import Batches, load_data
 from .checkpoints import new_state, starting_point, steps_done
-from .config import GIVEN, TrainConfig
+from .config import GIVEN, TrainConfig, check_recipe
 from .interrupt import interruptible
 from .journal import Journal, Row, at_budget, note
 from .networks import as_found, build_stages, try_networks
@@ -82,7 +82,9 @@ def train(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
     """
     # What is trained, on what, and where
-    config = (config if data is None else _of_given(config, data)).spelled_out()
+    config = config if data is None else _of_given(config, data)
+    check_recipe(config)
+    config = config.spelled_out()
     stages = plan(config)
     goals = [objective(stage.config) for stage in stages]
     folder = None if out is None else Path(out)
