@@ -363,6 +363,16 @@ def test_rewards_too_near_for_a_beta_that_is_a_float_are_tilted():
     pick = obrs.tilt(np.array([0.0, 1e-320, 0.0]), groups=None, keep=1, kl=0.5)
     assert len(pick.index) == 1
     assert float(pick.metrics["kl"]) <= 0.5 * (1 + 1e-3)  # such a beta has few digits
+    pick = obrs.tilt(np.array([5.0, 1e-320, 5e-324]), groups=np.array([0, 1, 1]), keep=1, kl=1e300)
+    assert list(pick.index) == [0, 1]
+
+
+def test_no_rate_of_tokens_is_above_one():
+    torch = pytest.importorskip("torch")
+    stored, train = torch.tensor([[-1.0348]]), torch.tensor([[-2.8018]])
+    found = obrs.token_rate(stored, train, 2.0, top_p=0.5)
+    assert float(found.high) == 1
+    assert float(found.width) == pytest.approx(1 - float(found.low))
 
 
 def test_rewards_too_far_apart_for_a_float_are_tilted():

@@ -437,13 +437,13 @@ def token_rate(
     def over_stored(norm: Any) -> Any:
         return torch.where(support.inside, torch.minimum(q - norm[..., None], stored + log_c), -inf).exp().sum(dim=-1)
 
-    low = over_stored(support.most)
+    low = over_stored(support.most).clamp(max=1.0)
     if ids is None:
         outside = _exp(log_c) * (1 - torch.where(support.inside, stored, -inf).exp().sum(dim=-1)).clamp(min=0.0)
     else:
         every = torch.minimum(p + log_c, (least_of_q - support.least)[..., None]).exp()
         outside = (every.sum(dim=-1) - every.gather(-1, ids).sum(dim=-1)).clamp(min=0.0)
-    high = over_stored(support.least) + torch.minimum(support.beyond, outside)
+    high = (over_stored(support.least) + torch.minimum(support.beyond, outside)).clamp(max=1.0)  # both at their largest
     missing = 1 - torch.where(support.inside, stored, -inf).exp().sum(dim=-1)
     missing = torch.where(support.is_whole, missing.clamp(min=0.0), 0.0)
     estimate = None
@@ -688,12 +688,12 @@ def _best(reward: Floats, groups: Ints, kl: float) -> float:
     """Return the largest mean reward of any law with this mean KL: that of exp(R / beta) itself."""
     sizes, count = np.bincount(groups)[groups], groups.max() + 1
 
-    def law(log_beta: float) -> Floats:
-        r = np.exp(_tilted(reward, groups, _exp(log_beta)))
+    def law(beta: float) -> Floats:
+        r = np.exp(_tilted(reward, groups, beta))
         return r / np.bincount(groups, r)[groups]
 
-    beta = _falling_root(lambda log_beta: _kl(law(log_beta), sizes) / count, kl, _spread(reward, groups))
-    share = law(log(beta)) if beta < inf else 1 / sizes
+    beta = _falling_root(lambda log_beta: _kl(law(_exp(log_beta)), sizes) / count, kl, _spread(reward, groups))
+    share = law(beta) if beta < inf else 1 / sizes
     return float(np.sum(share / count * np.where(share > 0, reward, 0.0)))
 
 
