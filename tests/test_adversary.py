@@ -103,6 +103,14 @@ def test_vast_ratios_of_weights_that_vanish_leave_no_nan_in_a_plan():
     assert not any(np.isnan(value) for value in row.values() if isinstance(value, float))
 
 
+def test_a_divergence_whose_running_sums_overflow_is_summed_term_by_term():
+    log_ratio, weights = [-np.inf, -5000.0, -5.0, 47.4], [1e308, 1e308, 1e30, 5000.0]
+    profile = obrs.Profile(log_ratio, weights, normalise=False)
+    for key in obrs.DIVERGENCES:
+        for budget in (2.0, 1e10, 1e290, 1e301):
+            assert not np.isnan(profile.divergence(key, budget)), (key, budget)
+
+
 def test_weights_that_vanish_beside_others_leave_no_nan():
     profile = obrs.Profile([0.0, -5000.0, 700.0], [1.0, 1e308, 5e-324], sign=[1, -1, 1])
     assert -1 <= profile.net <= 1

@@ -7,7 +7,7 @@ proposals and one closed term.
 """
 
 from collections.abc import Iterable
-from math import exp, inf, isfinite, log
+from math import exp, inf, isfinite, isnan, log, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -246,9 +246,10 @@ class Profile:
         """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model."""
         div, cut, prefix = divergence(key_or_record), self._cut(budget), self._prefix
         position, rate, log_z = self._position(cut), self.rate(budget), cut.log_rate + self._offset
+        saturated = nan
         if div is DIVERGENCES.get(div.name) and div.name in SEPARABLE:
             saturated = SEPARABLE[div.name](prefix, position, log_z)
-        else:
+        if isnan(saturated):  # or running sums are beyond the range of floats
             saturated = float(np.sum(prefix.mass[position:] * div.f(prefix.value[position:] + log_z)))
         left = saturated / rate
         if position and (free := self._free(cut, position)) > 0:
