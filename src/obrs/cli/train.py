@@ -1,6 +1,5 @@
 """`obrs train`: a training run from a file of settings."""
 
-import os
 from dataclasses import fields
 from pathlib import Path
 from shlex import quote
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .._files import check_folder
-from .._rank import rank
+from .._rank import rank, world_size
 from ..errors import InputError, MissingLibraryError
 from .app import Command, app, complain
 from .fields import check_first, read_fields
@@ -81,7 +80,7 @@ def train(
         raise
     if not run.log:  # only the first of many processes prints
         return
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = world_size()
     last = wanted.stages[-1]
     stages = f" in {len(wanted.stages)} stages" if len(wanted.stages) > 1 else ""
     processes = f" in {world} processes" if world > 1 else ""
