@@ -328,10 +328,10 @@ def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConf
     if len(parsed) < len(values) and not config.stage:  # the recipe depends on what is said of all stages
         config, parsed = replace(config, **parsed).spelled_out(), {}
     changed = [dict(table) for table in config.stage]
-    for said in values.keys() - parsed.keys():
+    for said, text in values.items():
         if said.startswith("stage."):
             number, key = _stage_and_field(said, len(changed))
-            changed[number - 1][key] = _said(said, key, values[said])
+            changed[number - 1][key] = _said(said, key, text)
     return replace(config, **parsed, stage=tuple(changed))
 
 
