@@ -815,7 +815,6 @@ def test_a_folder_that_is_not_there_is_one_line_and_exit_code_1(folder, capsys):
         ["plan", "no.csv"],
         ["select", "no.csv", "-n", "1", "-o", "k.csv"],
         ["doctor", "no.csv", "no.csv", "--budget", "2", "--logit"],
-        ["plot", "no.json"],
         ["train", "no.toml"],
         ["evaluate", "--real", "no.npy", "--fake", "no.npy", "-o", "x"],
     ],
@@ -832,7 +831,6 @@ def test_a_file_that_is_not_there_is_a_mistake_in_every_command(folder, capsys, 
         ["select", "scores.csv", "-n", "1", "-o", "scores.csv/k.csv"],
         ["plan", "scores.csv", "--plot", "no/a.png"],
         ["doctor", "scores.csv", "scores.csv", "--budget", "2", "--plot", "no/a.png"],
-        ["plot", "scores.csv", "-o", "no/a.png"],
         ["reproduce", "table-2", "--out", "scores.csv/x"],
         ["evaluate", "--real", "scores.csv", "--fake", "scores.csv", "-o", "scores.csv/x"],
     ],
@@ -856,11 +854,7 @@ def test_too_little_memory_is_one_line_and_exit_code_1(folder, capsys, monkeypat
     assert err.count("\n") == 1
 
 
-def test_refit_says_where_it_is_and_help_knows_debug(folder, capsys):
-    code, _, err = run(capsys, "refit", "--real", "x.npy")
-    assert code == 2
-    assert "obrs.refit(real, propose)" in err
-    assert "docs/guide/refit.md" in err
+def test_help_knows_debug(capsys):
     assert "--debug" in run(capsys, "--help")[1]
 
 

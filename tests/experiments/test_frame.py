@@ -98,7 +98,7 @@ def test_committed_json_gives_the_pixels_of_the_committed_picture(name):
     record, picture = (ROOT / "results" / f"{name}{suffix}" for suffix in (".json", ".png"))
     if experiments.load(record).versions["matplotlib"] != matplotlib.__version__:
         pytest.skip("drawn by another version of matplotlib")
-    assert experiments.draw(experiments.load(record)) == picture.read_bytes(), "draw it again: obrs plot"
+    assert experiments.draw(experiments.load(record)) == picture.read_bytes(), "draw it again: experiments.draw"
 
 
 def test_the_same_record_gives_the_same_pixels_whatever_the_users_own_settings(smoke):
@@ -139,7 +139,7 @@ def test_list_names_every_experiment_with_its_label_time_and_results(capsys, mon
         assert (f"  results/{entry.name}.json " if committed else "  none ") in line
 
 
-def test_command_writes_both_files_and_plot_draws_the_same_again(capsys, tmp_path):
+def test_command_writes_both_files_and_the_record_draws_the_same_again(capsys, tmp_path):
     out = tmp_path / "new" / "folder"
     assert main(["reproduce", "figure-pr", "--preset", "smoke", "--high", "3", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -148,8 +148,7 @@ def test_command_writes_both_files_and_plot_draws_the_same_again(capsys, tmp_pat
     assert sorted(path.name for path in out.iterdir()) == ["figure-pr.json", "figure-pr.png"]
     record = experiments.load(out / "figure-pr.json")
     assert record.config["high"] == 3.0
-    assert main(["plot", str(out / "figure-pr.json"), "--out", str(tmp_path / "again.png")]) == 0
-    assert (tmp_path / "again.png").read_bytes() == (out / "figure-pr.png").read_bytes()
+    assert experiments.draw(record) == (out / "figure-pr.png").read_bytes()
 
 
 def refused(arguments, capsys):
@@ -197,20 +196,18 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(capsys, tmp_p
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1, 2]", '{"experiment": 1}', "\x00\x01", '{"rows": [], "x": 1}'])
-def test_a_file_that_is_no_record_is_refused(content, capsys, tmp_path):
+def test_a_file_that_is_no_record_is_refused(content, tmp_path):
     path = tmp_path / "some.json"
     path.write_text(content)
-    assert refused(["plot", str(path)], capsys) == (
-        f"{path} is not the record of an experiment; `obrs reproduce` writes them"
-    )
+    with pytest.raises(InputError, match=re.escape(f"{path} is not the record of an experiment; `obrs reproduce`")):
+        experiments.load(path)
 
 
-def test_a_record_that_lacks_rows_or_is_of_no_known_experiment_is_refused(capsys, tmp_path):
-    Record("figure-pr", "smoke", {}, [{"row": "high recall"}]).save(tmp_path / "a.json")
-    assert "run it again" in refused(["plot", str(tmp_path / "a.json")], capsys)
-    Record("figure-xy", "smoke", {}, []).save(tmp_path / "b.json")
-    assert "unknown experiment 'figure-xy'" in refused(["plot", str(tmp_path / "b.json")], capsys)
-    assert refused(["plot", str(tmp_path / "c.json")], capsys).endswith("c.json is missing or not a file")
+def test_a_record_that_lacks_rows_or_is_of_no_known_experiment_is_refused():
+    with pytest.raises(InputError, match="run it again"):
+        experiments.draw(Record("figure-pr", "smoke", {}, [{"row": "high recall"}]))
+    with pytest.raises(UnknownNameError, match="unknown experiment 'figure-xy'"):
+        experiments.draw(Record("figure-xy", "smoke", {}, []))
 
 
 def interrupting(module, after):
@@ -325,13 +322,6 @@ def test_default_presets_give_the_committed_rows_again(name):
     committed = experiments.load(ROOT / "results" / f"{name}.json")
     again = experiments.reproduce(name, "default", progress=False)
     assert [list(strings_of(row)) for row in again.rows] == [list(strings_of(row)) for row in committed.rows]
-
-
-def test_a_picture_is_a_png(tmp_path, capsys):
-    record = str(ROOT / "results" / "figure-pr.json")
-    assert main(["plot", record, "--out", str(tmp_path / "x.jpg")]) == 2
-    assert capsys.readouterr().err == f"error: a picture is written as .png, got {tmp_path / 'x.jpg'}\n"
-    assert not (tmp_path / "x.jpg").exists()
 
 
 def test_the_page_names_the_committed_preset_of_every_experiment():

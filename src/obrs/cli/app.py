@@ -28,7 +28,7 @@ __all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
 CONTENTS = {
     "Choose a budget": ("doctor", "plan", "report"),
     "Spend it": ("select", "train", "evaluate"),
-    "Reproduce the paper": ("reproduce", "plot", "data"),
+    "Reproduce the paper": ("reproduce", "data"),
 }
 """The commands as `obrs --help` lists them."""
 
@@ -117,12 +117,6 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def refit() -> None:
-    """Say where refit is: it takes arrays and functions, so it is not a command."""
-    raise InputError("refit is a function of Python: log_ratio = obrs.refit(real, propose); see docs/guide/refit.md")
 
 
 def complain(text: str) -> None:
