@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
-    ["_progress", "_rank", "_names", "_program", "_files", "_tables", "_json", "_history", "_repeats"],
+    ["_progress", "_rank", "_names", "_program", "_files", "_tables", "_json", "_repeats"],
     ["_arrays", "_stable", "_traced", "looks"],
     ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
     ["distributed"],

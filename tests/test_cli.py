@@ -234,20 +234,6 @@ def test_rows_without_a_score_are_left_out_and_counted(folder, capsys, command):
     assert err.splitlines()[0] == "left out 4 of 6 rows without a score"
 
 
-def test_a_parquet_file_that_was_selected_is_not_selected_by_another_score_with_its_seed(folder, capsys):
-    rng = np.random.default_rng(0)
-    columns = {"log_ratio": rng.normal(size=N), "logit": rng.normal(size=N)}
-    write_table("a.parquet", Table(columns, "memory", "npz"))
-    assert run(capsys, "select", "a.parquet", "--log-ratio", "-n", 100, "-o", "kept.parquet")[0] == 0
-    parquet.write_table(parquet.read_table("kept.parquet").drop(["weight", "inclusion_probability"]), "kept.parquet")
-    again = ["select", "kept.parquet", "-n", 10, "-o", "again.parquet"]
-    code, _, err = run(capsys, *again, "--logit")
-    assert code == 2
-    assert "kept.parquet was selected by 'log_ratio' with seed 0" in err
-    assert run(capsys, *again, "--logit", "--seed", 1)[0] == 0
-    assert run(capsys, *again, "--log-ratio")[0] == 0
-
-
 def test_plan_draws_the_profile(folder, capsys):
     assert run(capsys, "plan", "scores.csv", "--plot", "profile.png")[0] == 0
     assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
@@ -689,10 +675,6 @@ MISTAKES = [
     (
         ["select", "minus.csv", "--event-weight", "w", "-n", "1", "-o", "k.csv"],
         "minus.csv: weight must be finite, 1 of 2 are not; drop such events, or look at them",
-    ),
-    (
-        ["select", "signs.csv", "--event-weight", "w", "--design", "poisson", "-n", "1", "-o", "k.csv"],
-        "signs.csv: design='poisson' cannot balance signs; leave out sign, or use design='pivotal'",
     ),
     (["plan", "zero.csv"], re.compile("^error: zero.csv: .*r > 0")),
     (["plan", "scores.csv", "-n", "0"], re.compile("^error: Invalid value for '-n'")),

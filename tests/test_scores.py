@@ -4,7 +4,6 @@ import io
 import json
 import os
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -304,14 +303,6 @@ def test_rows_without_a_number_are_left_out_and_counted(tmp_path, format):
     np.testing.assert_array_equal(column(rows, "s"), [1.5, -np.inf, 5])
     assert bad == 3
     assert rows.where(2) == ("line 7" if format in ("csv", "tsv") else "line 6" if format == "jsonl" else "row 6")
-
-
-def test_a_parquet_file_carries_what_its_rows_were_selected_by(table, tmp_path):
-    history = ({"seed": 3, "score": "logit", "kind": "logit", "beta": None},)
-    write_table(tmp_path / "a.parquet", replace(table, history=history))
-    assert read_table(tmp_path / "a.parquet").history == history
-    write_table(tmp_path / "a.csv", replace(table, history=history))
-    assert read_table(tmp_path / "a.csv").history == ()
 
 
 def test_what_shares_leave_over_goes_to_the_first_label_as_in_select(tmp_path):

@@ -292,8 +292,6 @@ LOG = np.zeros(3)
         (InputError, "the shape of log_ratio (3,), got ()", lambda: Profile(LOG, sign=1)),
         (InputTypeError, "sign must be real numbers, got dtype", lambda: select(LOG, 1, sign=["+", "-", "+"])),
         (InputTypeError, "sign must be real numbers, got dtype bool", lambda: Profile(LOG, sign=LOG == 0)),
-        (InputError, "design='poisson' cannot balance signs", lambda: select(LOG, 1, sign=LOG + 1, design="poisson")),
-        (InputError, "design='sampford' cannot balance signs", lambda: select(LOG, 1, sign=LOG + 1, design="sampford")),
         (InputError, "weight must be finite, 2 of 3 are not", lambda: unweight([1.0, np.inf, np.nan], 1)),
         (InputError, "one axis, that of the events, and at least one, got shape (1, 2)", lambda: unweight([[1, 2]], 1)),
         (InputError, "at least one, got shape (0,)", lambda: unweight([], 1)),

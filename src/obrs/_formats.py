@@ -186,10 +186,10 @@ def _write_jsonl(columns: Columns, file: BinaryIO) -> None:
         file.write(json.dumps(present, ensure_ascii=False, default=str).encode() + b"\n")
 
 
-def _write_parquet(columns: Columns, file: BinaryIO, metadata: dict[bytes, bytes] | None = None) -> None:
+def _write_parquet(columns: Columns, file: BinaryIO) -> None:
     sink = pa.BufferOutputStream()
     table = pa.table({key: _arrow(values, key) for key, values in columns.items()})
-    parquet.write_table(table.replace_schema_metadata(metadata), sink)
+    parquet.write_table(table.replace_schema_metadata(None), sink)
     file.write(sink.getvalue())
 
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
 from ._files import replacing
 from ._formats import (
@@ -38,7 +37,6 @@ from ._formats import (
     typed,
 )
 from ._groups import counts_of, shares_of, sizes_of
-from ._history import RECORD, History, from_record, to_record
 from ._ids import cell_ids
 from ._inputs import check_budget, check_count
 from .errors import InputError, ObrsError
@@ -65,7 +63,6 @@ class Table:
         name: The file, for messages.
         format: A key of `FORMATS`; in a csv the columns are text.
         where: From a row, counted from 0, to its place in the file: "line 7" of a text, "row 6" of anything else.
-        history: By what the rows were selected before, as far as the file says.
         delimiter: Between the cells of a csv, if it was said.
     """
 
@@ -73,7 +70,6 @@ class Table:
     name: str
     format: str
     where: Where = row_place
-    history: History = ()
     delimiter: str | None = None
 
     def __len__(self) -> int:
@@ -133,7 +129,7 @@ def read_table(
         raise InputError(f"{name} must have one row per score in every array, got lengths {sizes}")
     if not any(lengths.values()):
         raise InputError(f"{name} has no rows")
-    return Table(columns, name, format, where, _history(data) if format == "parquet" else (), delimiter)
+    return Table(columns, name, format, where, delimiter)
 
 
 def _check_delimiter(delimiter: str, format: str) -> str:
@@ -161,16 +157,11 @@ def _codec(path: str) -> str | None:
     return {".gz": "gzip", ".zst": "zstd"}.get(Path(path).suffix.lower())
 
 
-def _history(data: bytes | str) -> History:
-    schema = parquet.read_schema(data if isinstance(data, str) else pa.BufferReader(data))
-    return from_record((schema.metadata or {}).get(RECORD))
-
-
 def write_table(path: str | os.PathLike[str], table: Table, format: str | None = None) -> None:
     """Write all rows or nothing: the file appears, or changes, once it is whole and on disk.
 
     `format` is a key of `FORMATS`, where no extension says it; what goes to standard output (`-`) keeps the format of
-    the table if that is text, and is csv otherwise. A parquet file carries the history of the table.
+    the table if that is text, and is csv otherwise.
     """
     path = os.fspath(path)
     if path == "-" and format is None:
@@ -182,8 +173,6 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
     write: Any = FORMATS[format][1]
     if format == "csv" and table.delimiter is not None:
         write = partial(write, delimiter=table.delimiter)
-    if format == "parquet" and table.history:
-        write = partial(write, metadata={RECORD: to_record(table.history)})
     if path == "-":
         return write(columns, sys.stdout.buffer)  # type: ignore[no-any-return]
     codec = _codec(path)

@@ -36,9 +36,8 @@ __all__ = ["DESIGNS", "inclusion_probability", "select", "smallest"]
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
 
-# Columns of the random numbers: what is shuffled, what is decided alone and each round of duels must not share one.
-_ORDER, _ALONE, _START, _DUELS = range(4)
-_MOST_SAMPFORD = 2000  # candidates; two tables of candidates × n numbers
+# Columns of the random numbers: what is shuffled, where a lattice starts and each round of duels must not share one.
+_ORDER, _START, _DUELS = 0, 2, 3
 
 
 class _Pool(NamedTuple):
@@ -85,17 +84,14 @@ def select(
     The constant c makes the probabilities sum to n. It is not floored at 1/max r as in `solve_log_c`: for n below
     `sum r / max r` the probabilities are `n r_i / sum r`, and any n up to the number of candidates with r > 0 works.
 
-    Designs, all with the same probabilities but for the last two, as they say:
+    Designs, all with the same probabilities but for the last, as it says:
 
     - `pivotal`: candidates in random order duel pair by pair until each is in or out. Negatively dependent, any size.
     - `systematic`: candidates in random order, then every `1/pi`-th by one uniform. The fastest; high entropy only
       through the random order.
-    - `sampford`: Sampford's distribution, drawn exactly; the joint probabilities are those of textbooks. At most 2000
-      candidates with 0 < pi < 1, and no groups.
     - `priority`: the n smallest keys `log u(id) - log r`. The choice of n is part of the choice of n + 1, and each
       part of a pool that is nowhere in memory can be looked at on its own: see `Sketch`. The probabilities are those
       above up to 1/n or so: use another design for a pool of a few dozen.
-    - `poisson`: independent decisions. n is only the expected size.
 
     Args:
         log_ratio: `log p(x) - log q(x)` of the candidates, shape `(N,)`; -inf means r = 0, never selected.
@@ -114,8 +110,8 @@ def select(
             not exceeded. So the units chosen (of a group) fall short of n by less than the cost of one candidate.
         sign: +1 or -1 of each candidate, shape `(N,)`, for events with weights w of both signs; `log_ratio` is log|w|.
             The probabilities stay as they are, and the number kept of each sign (of each group) is its expectation,
-            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. For `pivotal`,
-            `systematic` and `priority`. `obrs.unweight` does all of it.
+            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. `obrs.unweight` does all of
+            it.
 
     Returns:
         Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
@@ -141,7 +137,6 @@ def select(
     References:
         | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
         | On the Theory of Systematic Sampling, II (Madow, 1949)
-        | On Sampling without Replacement with Unequal Probabilities of Selection (Sampford, 1967)
         | Sequential Poisson Sampling (Ohlsson, 1998)
     """
     draw = lookup(DESIGNS, design, "design")
@@ -476,60 +471,6 @@ def _systematic(pool: _Pool, seed: int) -> Ints:
     return chosen
 
 
-def _sampford(pool: _Pool, seed: int) -> Ints:
-    """Draw a set s with probability proportional to `sum_{j in s} pi_j prod_{i in s, i != j} pi_i / (1 - pi_i)`.
-
-    Forward, the sums over all sets of the first t candidates with k members are tabulated, with and without a j;
-    backward, one candidate after the other is decided in proportion to them. No rejection, hence no endless loop.
-
-    References:
-        | On Sampling without Replacement with Unequal Probabilities of Selection (Sampford, 1967)
-    """
-    size, need = len(pool.pi), int(pool.need[0])
-    if pool.group is not None:
-        raise InputError("design='sampford' takes one pool; leave out groups, or use design='pivotal'")
-    if pool.negative is not None:
-        raise InputError("design='sampford' cannot balance signs; leave out sign, or use design='pivotal'")
-    if size > _MOST_SAMPFORD:
-        most = f"at most {_MOST_SAMPFORD} candidates with 0 < pi < 1"
-        raise InputError(f"design='sampford' takes {most}, got {size}; use design='pivotal'")
-    log_pi = np.log(pool.pi)
-    log_odds = log_pi - np.log1p(-pool.pi)
-    plain, marked = np.full((2, size + 1, need + 1), -inf)  # log sums over sets without and with their j
-    plain[:, 0] = 0.0
-    for t in range(size):
-        plain[t + 1, 1:] = np.logaddexp(plain[t, 1:], plain[t, :-1] + log_odds[t])
-        grown = np.logaddexp(marked[t, :-1] + log_odds[t], plain[t, :-1] + log_pi[t])
-        marked[t + 1, 1:] = np.logaddexp(marked[t, 1:], grown)
-
-    chosen: list[int] = []
-    table = marked
-    uniform = _uniforms(pool.ids, _ALONE, seed)
-    for t in reversed(range(size)):
-        k = need - len(chosen)
-        if k == 0:
-            break
-        whole = table[t + 1, k]
-        out = np.exp(table[t, k] - whole)
-        if uniform[t] < out:
-            continue
-        chosen.append(t)
-        if table is marked and uniform[t] >= out + np.exp(marked[t, k - 1] + log_odds[t] - whole):
-            table = plain  # t is the j of its set
-    return np.array(chosen, dtype=np.intp)
-
-
-def _poisson(pool: _Pool, seed: int) -> Ints:
-    """Decide each candidate on its own, as rejection does: n is the expected size.
-
-    References:
-        | Asymptotic Theory of Rejective Sampling with Varying Probabilities from a Finite Population (Hájek, 1964)
-    """
-    if pool.negative is not None:
-        raise InputError("design='poisson' cannot balance signs; leave out sign, or use design='pivotal'")
-    return np.flatnonzero(_uniforms(pool.ids, _ALONE, seed) < pool.pi)
-
-
 def _priority(pool: _Pool, seed: int) -> Ints:
     """Take the smallest keys of each group, at a tie the smallest ids, as long as they do not cost too much.
 
@@ -583,6 +524,4 @@ DESIGNS: dict[str, Callable[[_Pool, int], Ints]] = {
     "pivotal": _pivotal,
     "systematic": _systematic,
     "priority": _priority,
-    "sampford": _sampford,
-    "poisson": _poisson,
 }

@@ -147,11 +147,10 @@ def exactly_n(make):
     for g in range(code.max() + 1):
         of_group = np.bincount(code, pi)[g]
         check_probabilities(x[code == g], pi[code == g], np.round(of_group))
-        if design != "poisson":
-            assert sizes[g] == np.round(of_group)
+        assert sizes[g] == np.round(of_group)
     if design != "priority":
         assert np.all(np.isin(np.flatnonzero(pi == 1), chosen))
-    if "sign" in options and design != "poisson":
+    if "sign" in options:
         negative = host(options["sign"]) < 0
         for g in range(code.max() + 1):
             some = negative & (code == g)
@@ -204,8 +203,8 @@ def events_of_both_signs(make):
     if kept is None:
         return
     values, index, left = host(w), host(kept.index).astype(int), host(kept.weight)
-    if len(index) == wanted:  # poisson does not promise
-        assert np.all(np.diff(index) > 0)
+    assert len(index) == wanted
+    assert np.all(np.diff(index) > 0)
     assert np.all(np.sign(left) == np.sign(values[index]))
     assert 0 <= kept.truncated <= 1
     assert not np.any(np.isnan(left))

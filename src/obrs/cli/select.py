@@ -1,7 +1,6 @@
 """`obrs select`: exactly n rows of a file of scores, or of a folder of them, or 1 in K."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +8,6 @@ import numpy as np
 import typer
 
 from .._files import check_out
-from .._history import check_history
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import Command, app
@@ -87,7 +85,7 @@ def select(
     seed: Annotated[int, typer.Option(help="The same seed keeps the same rows.")] = 0,
     design: Annotated[
         str | None,
-        typer.Option(help="How to draw: pivotal, systematic, sampford, poisson, or priority, as folders and ids need."),
+        typer.Option(help="How to draw: pivotal, systematic, or priority, as folders and ids need."),
     ] = None,
     skip_bad: SkipBad = False,
     repeats: Annotated[bool, typer.Option("--repeats", help="Allow ids that are repeated.")] = False,
@@ -131,16 +129,13 @@ def select(
         said_bad(bad, every)
     spent = ""
     if kl is not None:
-        name, kind = find_column(table, column, given), "reward"
+        name = find_column(table, column, given)
         values, spent = _tilted(table, name, given, beta=beta, kl=kl, group=group, n=n, shares=shares)
     elif event_weight is None:
         _check_tilt(table, column, given, beta)
-        name, kind, values = log_ratios(table, column, given, beta, advice=SKIP)
+        _, _, values = log_ratios(table, column, given, beta, advice=SKIP)
     else:
-        name, kind = event_weight, "event weights"
         values, sign = signed_weights(table, event_weight, column, given)
-    now = {"seed": seed, "score": name, "kind": kind, "beta": beta}
-    check_history(table.history, now, table.name)
     kept = scores.keep(
         table,
         values,
@@ -154,7 +149,6 @@ def select(
         ids=None if id is None else _ids(table, id, repeats),
         cost=None if cost is None else scores.column(table, cost),
     )
-    kept = replace(kept, history=(*table.history, now))
     scores.write_table(out, kept, format if out == "-" else None)
     share = f"kept {len(kept)} of {len(table)} rows ({one_in(len(table), len(kept))})"
     if cost is not None:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .._history import History, check_history, to_record
 from .._inputs import check_budget, check_count
 from ..draws import priority_key
 from ..errors import BracketError, InputError
@@ -32,7 +31,6 @@ from .rows import (
     columns_of,
     find_sources,
     held,
-    history_of,
     holding,
     read_batches,
     row_ids,
@@ -212,19 +210,15 @@ def select(
     reading = Reading.checked(column, kind, beta, id=id, cost=cost, group=columns, skip_bad=skip_bad)
     sources = find_sources(where, format=format, delimiter=delimiter)
     _check_sources(sources, reading)
-    before = _selected_before(where, sources)
-    now = {"seed": seed, "score": column, "kind": reading.kind, "beta": beta}
-    check_history(before, now, os.fspath(where) if isinstance(where, str | os.PathLike) else sources[0].path)
     asked = {
         **asdict(reading), "group": list(columns), "n": n if n is None or isinstance(n, int) else dict(n),
         "budget": budget, "shares": dict(shares) if isinstance(shares, Mapping) else shares, "seed": seed,
-        "inputs": {source.name: source.size for source in sources}, "stages": [*before, now],
+        "inputs": {source.name: source.size for source in sources},
     }  # fmt: skip
     with running(out, asked) as run:
         if (done := read_manifest(run.out)) is None:
             question = Question(sources, reading, wanted, seed, progress)
-            job = _Job(run, question, to_record(asked["stages"]), nested=now in map(dict, before))
-            _do(job, repeats)
+            _do(_Job(run, question), repeats)
             done = read_manifest(run.out)
         assert done is not None
         return Selected(out=Path(out), **done["found"])
@@ -237,36 +231,16 @@ def _check_sources(sources: list[Source], reading: Reading) -> None:
             raise InputError(f"{sources[0].path} has no column {name!r}; it has {', '.join(known)}")
 
 
-def _selected_before(where: Paths, sources: list[Source]) -> History:
-    """Return by what the rows were selected before: from the manifest of a folder of ours, or from the files."""
-    folders = {os.path.dirname(source.path) for source in sources}
-    if isinstance(where, str | os.PathLike) and os.path.isdir(where):
-        folders.add(os.fspath(where))
-    found: dict[str, Mapping[str, Any]] = {}
-    for folder in sorted(folders):
-        manifest = read_manifest(folder or ".")
-        for past in manifest["asked"].get("stages", []) if manifest else []:
-            found.setdefault(str(sorted(past.items())), past)
-    for source in sources if sources[0].format == "parquet" else []:
-        for past in history_of(source):
-            found.setdefault(str(sorted(past.items())), past)
-    return tuple(found.values())
-
-
 class _Job(NamedTuple):
     """A selection under way.
 
     Attributes:
         run: Where it is done.
         question: What was asked for.
-        record: What the files will carry about it.
-        nested: Whether the rows were selected before, by the same score and seed: their uniforms are not uniform.
     """
 
     run: Run
     question: Question
-    record: bytes
-    nested: bool
 
     @property
     def sources(self) -> list[Source]:
@@ -301,7 +275,7 @@ def _do(job: _Job, repeats: bool) -> None:
 
 def _look(job: _Job) -> Look:
     """Look in the cheapest way that has not missed yet."""
-    if job.nested or "sketch" in job.run.failed:
+    if "sketch" in job.run.failed:
         return by_keys(job.question)
     return (None if "pilot" in job.run.failed else by_pilot(job.question)) or by_sketch(job.question)
 
@@ -315,7 +289,7 @@ def _filtered(job: _Job, index: int, look: Look, tell: Tell) -> Part:
         return Part._make(before)
     tally = Tally(look.cuts, pilot=look.way == "pilot")
     with (
-        writing(job.run.kept / source.name, source, job.record) as write,
+        writing(job.run.kept / source.name, source) as write,
         holding(_open_path(job, index)) as hold,
     ):
         for batch in read_batches(source, job.reading.names):
@@ -368,7 +342,7 @@ def _written(job: _Job, exact: Mapping[str, SketchCut], parts: list[Part], look:
     last = job.run.kept / _last_name(job.sources)
     kept, units = sum(int(part.kept_rows) for part in parts), sum(int(part.kept.sum()) for part in parts)
     spare = {label: cut.spare for label, cut in exact.items()}
-    with writing(last, first, job.record) as write:
+    with writing(last, first) as write:
         for index, part in enumerate(parts):
             mask = _last_rows(part, exact, spare)
             kept, units = kept + int(np.count_nonzero(mask)), units + int(part.left_units[mask].sum())
@@ -379,8 +353,7 @@ def _written(job: _Job, exact: Mapping[str, SketchCut], parts: list[Part], look:
                     at += len(table)
     if job.reading.id is not None and not repeats:
         _check_repeats(job, parts, kept, last)
-    # rows that were selected before have met a part of the rule: the key of the last one is all of it
-    log_c: Any = {label: cut.sure if job.nested else cut.log_c for label, cut in exact.items()}
+    log_c: Any = {label: cut.log_c for label, cut in exact.items()}
     return {
         "rows": sum(int(part.rows) for part in parts),
         "kept": kept,

@@ -28,12 +28,11 @@ from pyarrow import parquet
 
 from .._files import replacing
 from .._formats import check_header, row_place
-from .._history import RECORD, History, from_record
 from ..errors import InputError, InputTypeError
 from ..scores import Table, ids
 
 __all__ = ["Batch", "Source", "columns_of", "find_sources", "group_count", "head", "held", "holding", "pick_groups"]
-__all__ += ["history_of", "read_batches", "row_count", "row_ids", "same_columns", "writing"]
+__all__ += ["read_batches", "row_count", "row_ids", "same_columns", "writing"]
 
 Numbers = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -211,10 +210,9 @@ def row_ids(batch: Batch, source: Source, name: str | None) -> Numbers:
 
 
 class _Facts(NamedTuple):
-    """What the last bytes of a Parquet file tell: its columns with their types, its record, and rows by row group."""
+    """What the last bytes of a Parquet file tell: its columns with their types, and rows by row group."""
 
     columns: dict[str, str]
-    record: bytes | None
     group_rows: tuple[int, ...]
 
 
@@ -223,7 +221,7 @@ def _facts(source: Source) -> _Facts:
     file = _open_parquet(source)
     schema, metadata = file.schema_arrow, file.metadata
     rows = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
-    return _Facts({field.name: str(field.type) for field in schema}, (schema.metadata or {}).get(RECORD), rows)
+    return _Facts({field.name: str(field.type) for field in schema}, rows)
 
 
 def row_count(sources: Iterable[Source]) -> int:
@@ -532,13 +530,12 @@ def _json_parser(head: bytes, source: Source, names: list[str]) -> Any:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iterator[Callable[[Any], None]]:
+def writing(path: str | os.PathLike[str], source: Source) -> Iterator[Callable[[Any], None]]:
     """Write rows of a source to a file of its kind, which appears once it is whole.
 
     Args:
         path: The file; its folder is made if it is not there.
         source: Where the rows come from: the file gets its schema or header, its codec and its encodings.
-        record: What to remember about the rows, see `_history`; a Parquet file carries it in its metadata.
 
     Yields:
         A function that takes a table as `Batch.take` returns it.
@@ -546,7 +543,7 @@ def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iter
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with replacing(path) as file:
         if source.format == "parquet":
-            with _parquet_writer(file, source, record) as write:
+            with _parquet_writer(file, source) as write:
                 yield write
         else:
             with _text_writer(file, source) as write:
@@ -554,10 +551,9 @@ def writing(path: str | os.PathLike[str], source: Source, record: bytes) -> Iter
 
 
 @contextmanager
-def _parquet_writer(file: BinaryIO, source: Source, record: bytes) -> Iterator[Callable[[Any], None]]:
+def _parquet_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], None]]:
     like = _open_parquet(source)
     schema = like.schema_arrow
-    schema = schema.with_metadata({**(schema.metadata or {}), RECORD: record})
     codec: Any = "snappy"
     by_dictionary: Any = True
     if like.num_row_groups:
@@ -615,11 +611,6 @@ def _text_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], Non
     yield write
     if stream is not file:
         stream.close()
-
-
-def history_of(source: Source) -> History:
-    """Return by what the rows of a Parquet file were selected before, as far as it says."""
-    return from_record(_facts(source).record)
 
 
 @contextmanager

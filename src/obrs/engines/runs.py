@@ -158,7 +158,7 @@ def running(out: str | os.PathLike[str], asked: Mapping[str, Any]) -> Iterator[R
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, hint: str) -> None:
-    for key in sorted({*before, *now}, key=lambda name: (name in ("inputs", "stages"), name)):
+    for key in sorted({*before, *now}, key=lambda name: (name == "inputs", name)):
         old, new = before.get(key), now.get(key)
         if old == new:
             continue
