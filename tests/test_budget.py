@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import obrs.budget as budget_module
-from obrs import acceptance_rate, rate, root, solve_log_c
+from obrs import acceptance_rate, root, solve_log_c
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
 
 EPS = np.finfo(np.float64).eps
@@ -325,13 +325,6 @@ def test_budget_must_be_a_number_from_one_up(value):
 def test_a_share_given_as_budget_is_guessed():
     with pytest.raises(BudgetError, match=r"did you mean budget=4 \(keep 25 %\)\?"):
         solve_log_c(np.zeros(3), 0.25)
-
-
-def test_rate_says_a_budget_as_a_share():
-    assert rate(0.25) == 4.0
-    for share in [0, 1.5, -1, float("nan"), "a"]:
-        with pytest.raises(BudgetError, match="rate must be a share"):
-            rate(share)
 
 
 def test_ratios_that_are_no_numbers_are_counted(xp):

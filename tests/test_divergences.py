@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
 
-from obrs.divergences import DIVERGENCES, FDivergence, alpha_divergence, divergence, pr
+from obrs.divergences import DIVERGENCES, FDivergence, divergence, pr
 from obrs.errors import DivergenceError, InputError, InputTypeError, ObrsError, UnknownNameError
 
-ORDERS = [-2, -1, -0.5, -1e-9, 0, 1e-9, 0.3, 0.5, 1 - 1e-9, 1, 1 + 1e-9, 1.5, 2, 3]
 LAMBDAS = [1e-8, 0.3, 0.999, 1, 1.001, 4, 1e5]
-RECORDS = [*DIVERGENCES.values(), *map(pr, LAMBDAS), *map(alpha_divergence, ORDERS)]
-ORDER_OF = {alpha_divergence(a).name: a for a in ORDERS}
+RECORDS = [*DIVERGENCES.values(), *map(pr, LAMBDAS)]
 
 # Where the values are decided by cancellation (tiny), by a change of formula (moderate), by overflow (huge),
 # and next to the zeros of the functions.
@@ -38,16 +36,6 @@ def exact_pr(lam):
     return values
 
 
-def exact_alpha(a):
-    def values(mp, x, u):
-        a_ = mp.mpf(a)
-        critic = x if a == 1 else (mp.exp((a_ - 1) * x) - 1) / (a_ - 1)
-        star = x if a == 0 else (mp.exp(a_ * x) - 1) / a_
-        return u * critic - star, critic, star
-
-    return values
-
-
 # name -> (f(u), f'(u), f*(f'(u))) as the textbook writes them
 EXACT = {
     "kl": lambda mp, x, u: (u * x, 1 + x, u),
@@ -63,7 +51,6 @@ EXACT = {
     "neyman": lambda mp, x, u: ((u - 1) ** 2 / u, 1 - 1 / u**2, 2 - 2 / u),
     "hellinger": lambda mp, x, u: ((mp.sqrt(u) - 1) ** 2, 1 - 1 / mp.sqrt(u), mp.sqrt(u) - 1),
     **{pr(lam).name: exact_pr(lam) for lam in LAMBDAS},
-    **{alpha_divergence(a).name: exact_alpha(a) for a in ORDERS},
 }
 
 
@@ -80,11 +67,9 @@ def worst_relative_error(ours, exact, limits):
 
 @pytest.mark.parametrize("div", RECORDS, ids=lambda d: d.name)
 def test_functions_of_log_u_are_right_to_1e_12_relative(mp, div):
-    # beyond this, u^a is not a float, although u^a / a² may be one
-    log_u = LOG_U[np.abs(LOG_U * ORDER_OF.get(div.name, 1)) < 709]
-    exact = [EXACT[div.name](mp, mp.mpf(x), mp.exp(mp.mpf(x))) for x in log_u.tolist()]
+    exact = [EXACT[div.name](mp, mp.mpf(x), mp.exp(mp.mpf(x))) for x in LOG_U.tolist()]
     for fn, values in zip((div.f, div.critic, div.f_star_of_f_prime), zip(*exact, strict=True), strict=True):
-        assert worst_relative_error(fn(log_u), values, np.finfo(float)) < 1e-12
+        assert worst_relative_error(fn(LOG_U), values, np.finfo(float)) < 1e-12
 
 
 # name -> (f*(t), log (f*)'(t)) in the interior of the domain
@@ -116,23 +101,6 @@ def test_functions_of_t_are_right_to_1e_12(mp, name):
         )
 
 
-@pytest.mark.parametrize("a", ORDERS)
-def test_alpha_functions_of_t_are_right_to_1e_12(mp, a):
-    div, a_ = alpha_divergence(a), mp.mpf(a)
-    t = np.concatenate([[-1e30, -300.0, -20.0], np.linspace(-3, 3, 50), [1e-9, -1e-9, 1e-100, 20.0, 300.0, 1e30]])
-    t = t[(1 + (a - 1) * t > 1e-3) & (t < 700 if abs(a - 1) < 1e-6 else t < 1e31)]
-    t = t[(t > -700) | (abs(a - 1) > 1e-6)]
-
-    def exact(t):
-        t = mp.mpf(t)
-        log_u = t if a == 1 else mp.log(1 + (a_ - 1) * t) / (a_ - 1)
-        return (log_u if a == 0 else (mp.exp(a_ * log_u) - 1) / a_), log_u
-
-    conjugate, log_ratio = np.asarray([[float(v) for v in exact(v)] for v in t.tolist()]).T
-    np.testing.assert_allclose(div.conjugate(t), conjugate, rtol=1e-12)
-    np.testing.assert_allclose(div.log_ratio(t), log_ratio, rtol=1e-12)
-
-
 def test_gan_keeps_its_digits_where_the_textbook_form_cancels(mp):
     log_u = np.asarray([20.0, 36.0, 40.0, 100.0, 700.0])
     u = np.exp(log_u)
@@ -152,23 +120,6 @@ def test_js_is_half_of_gan():
     js, gan = DIVERGENCES["js"], DIVERGENCES["gan"]
     for key in ("f", "critic", "f_star_of_f_prime"):
         np.testing.assert_array_equal(2 * getattr(js, key)(LOG_U), getattr(gan, key)(LOG_U))
-
-
-@pytest.mark.parametrize(("a", "name", "scale"), [(2, "chi2", 2), (0.5, "hellinger", 0.5), (-1, "neyman", 2)])
-def test_named_divergences_are_multiples_of_alpha_divergences(a, name, scale):
-    named, alpha, x = DIVERGENCES[name], alpha_divergence(a), np.linspace(-20, 20, 101)
-    t = np.linspace(-5, 3, 81)
-    for key in ("f", "critic", "f_star_of_f_prime"):
-        np.testing.assert_allclose(getattr(named, key)(x), scale * getattr(alpha, key)(x), rtol=1e-13)
-    np.testing.assert_allclose(named.conjugate(t), scale * alpha.conjugate(t / scale), rtol=1e-13)
-    np.testing.assert_allclose(named.log_ratio(t), alpha.log_ratio(t / scale), rtol=1e-13)
-
-
-@pytest.mark.parametrize(("a", "name"), [(1, "kl"), (0, "rkl")])
-def test_the_limits_of_alpha_divergences_are_kl_and_rkl_up_to_a_multiple_of_u_minus_1(a, name):
-    x = np.linspace(-5, 5, 51)
-    shift = alpha_divergence(a).f(x) - DIVERGENCES[name].f(x)
-    np.testing.assert_allclose(shift, (1 - 2 * a) * np.expm1(x), atol=1e-12)
 
 
 MU, SIGMA = 0.7, 0.8  # P = N(MU, SIGMA²) against Q = N(0, 1)
@@ -234,17 +185,10 @@ def test_pr_refuses_a_lambda_that_is_not_positive_and_finite(lam):
         pr(lam)
 
 
-@pytest.mark.parametrize("a", [float("nan"), float("inf"), -float("inf")])
-def test_alpha_divergence_refuses_an_order_that_is_not_finite(a):
-    with pytest.raises(InputError, match=rf"^a must be a finite number, got {a}$"):
-        alpha_divergence(a)
-
-
-@pytest.mark.parametrize("make", [pr, alpha_divergence])
 @pytest.mark.parametrize("value", ["two", None, [1.0, 2.0]])
-def test_a_parameter_that_is_not_a_number_is_refused(make, value):
+def test_a_parameter_that_is_not_a_number_is_refused(value):
     with pytest.raises(InputTypeError, match=rf"must be a finite number.*got {type(value).__name__}$"):
-        make(value)
+        pr(value)
 
 
 @pytest.mark.parametrize("div", [DIVERGENCES["tv"], pr(4)], ids=lambda d: d.name)
@@ -260,10 +204,3 @@ def test_arguments_that_are_not_real_numbers_are_refused_by_name():
         DIVERGENCES["kl"].f(np.asarray([1j]))
     with pytest.raises(InputTypeError, match=r"^t must be real numbers"):
         DIVERGENCES["kl"].conjugate(np.asarray([True]))
-
-
-@pytest.mark.parametrize("a", [1e-300, 1e-40, -1e-31, 1 + 2**-52, 1 - 2**-53, 25.0, -25.0])
-def test_extreme_orders_stay_accurate(mp, a):
-    x = np.asarray([-20.0, -1.0, -1e-3, 1e-5, 0.3, 20.0])
-    exact = [float(exact_alpha(a)(mp, mp.mpf(v), mp.exp(mp.mpf(v)))[0]) for v in x.tolist()]
-    np.testing.assert_allclose(alpha_divergence(a).f(x), exact, rtol=1e-12)

@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import obrs
 from obrs import bounds, solve_log_c
-from obrs.divergences import DIVERGENCES, alpha_divergence, pr
+from obrs.divergences import DIVERGENCES, pr
 from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
 from obrs.experiments.theory import printed_kl_bound
 from obrs.profile import Profile
@@ -19,8 +19,6 @@ EVERY = {
     **DIVERGENCES,
     "pr(0.5)": pr(0.5),
     "pr(2)": pr(2),
-    "alpha(0.3)": alpha_divergence(0.3),
-    "alpha(3)": alpha_divergence(3),
 }
 LOG_RATIO = np.random.default_rng(0).normal(size=3000)
 

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
-from .budget import acceptance_rate, rate, solve_log_c
-from .divergences import DIVERGENCES, FDivergence, alpha_divergence, pr
+from .budget import acceptance_rate, solve_log_c
+from .divergences import DIVERGENCES, FDivergence, pr
 from .draws import accept, normals, uniforms
 from .estimate import Estimate
 from .goals import budget_for
@@ -18,7 +18,7 @@ from .sampling.model import Model
 from .sampling.proposals import proposal
 from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
-from .sampling.streams import adaptive_stream, collect, stream
+from .sampling.streams import collect, stream
 from .selection import inclusion_probability, select
 from .signed import unweight
 from .sketch import Sketch, SketchCut
@@ -51,8 +51,6 @@ __all__ = [
     "Unbudgeted",
     "accept",
     "acceptance_rate",
-    "adaptive_stream",
-    "alpha_divergence",
     "budget_for",
     "collect",
     "compare",
@@ -65,7 +63,6 @@ __all__ = [
     "plot_profile",
     "pr",
     "proposal",
-    "rate",
     "refit",
     "report",
     "rollout",

@@ -10,7 +10,7 @@ what lies above the largest ratio seen in the fit is accepted. `Grouped` alone d
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from math import exp, inf, isclose, isfinite, log, nan, prod
+from math import exp, inf, isclose, isfinite, log, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,19 +20,15 @@ from ._confidence import confident_budget
 from ._group_budgets import ROUNDING, Reach, confident_budgets, log_constants
 from ._groups import any_labels, budgets_of, check_total, codes_of, groups_of, shares_of
 from ._inputs import (
-    as_budgets,
     as_log_ratio,
-    as_rows,
     check_budget,
-    check_confidence,
     check_ratios,
     is_number,
     out_of_reach,
-    remaining_shape,
 )
 from ._names import lookup
 from ._stable import log1m_exp, softplus
-from .budget import Cut, acceptance_rate, solve_cut, solve_log_c
+from .budget import Cut, solve_cut
 from .errors import InputError, InputTypeError
 from .root import slack_of
 from .types import Array, Rule
@@ -45,11 +41,9 @@ class Budgeted:
     """OBRS: accept with probability `min(c r, 1)`, optimal at its budget for every f-divergence.
 
     Args:
-        log_c: The constant, as returned by `solve_log_c`; +inf accepts whatever has r > 0. With `axis` one for each
-            row, as nested tuples of the shape that log-ratios have without the axis.
+        log_c: The constant, as returned by `solve_log_c`; +inf accepts whatever has r > 0.
         budget: The budget that c was solved for; with `confidence` a little below the one asked for.
         rate: Share that was accepted of the sample in the fit; above 1/budget if exact rejection costs less.
-        axis: The axis along which proposals lie, where each row has its own constant.
 
     Example:
         >>> rule = Budgeted.fit([0.0, 1.0, 2.0, 3.0], budget=2)
@@ -57,62 +51,42 @@ class Budgeted:
         (-2.408, 0.5)
         >>> rule([3.0, 0.0]).round(3)
         array([ 0.   , -2.408])
-        >>> rows = Budgeted.fit(np.log([[4.0, 1.0, 0.5, 0.5], [3.0, 1.0, 1.0, 1.0]]), budget=[2, 4], axis=1)
-        >>> np.exp(rows(np.log([[1.0], [1.0]]))).round(3)
-        array([[0.5  ],
-               [0.333]])
 
     References:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
         | Variational Rejection Sampling (Grover et al., 2018), the first to use this rule
     """
 
-    log_c: Any
-    budget: Any = None
-    rate: Any = None
-    axis: int | None = None
+    log_c: float
+    budget: float | None = None
+    rate: float | None = None
 
     def __post_init__(self) -> None:
-        if self.axis is None:
-            return _check_fields(self, "log_c")
-        try:
-            rows = np.asarray(self.log_c, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"log_c of a Budgeted rule must be one number per row, got {self.log_c!r:.60}") from error
-        if np.isnan(rows).any() or not rows.ndim:
-            raise InputError(f"log_c of a Budgeted rule must be one number per row, got {self.log_c!r:.60}")
-        if isinstance(self.axis, bool) or not isinstance(self.axis, int) or not 0 <= self.axis <= rows.ndim:
-            raise InputError(f"axis of a Budgeted rule must be a number from 0 to {rows.ndim}, got {self.axis!r:.60}")
+        _check_fields(self, "log_c")
 
     @classmethod
     def fit(
         cls,
         log_ratio: Array,
-        budget: float | Array,
+        budget: float,
         *,
         weights: Array | None = None,
         confidence: float | None = None,
-        axis: int | None = None,
     ) -> "Budgeted":
         """Choose `log_c` from the log-ratios of proposals.
 
         Args:
             log_ratio: Log-ratios of a calibration sample from the model.
-            budget: Proposals per kept sample; with `axis` also an array, one for each row.
+            budget: Proposals per kept sample.
             weights: Masses of the proposals, as in `solve_log_c`.
             confidence: With this probability over the calibration sample, the true rate is at least 1/budget, so
-                that the budget is not overrun; with `axis`, in all rows at once. It needs independent proposals of
-                equal mass, so no `weights`.
-            axis: Choose a constant for each row: for each position on the other axes. The rule then takes log-ratios
-                with the same other axes, and any length along this one.
+                that the budget is not overrun. It needs independent proposals of equal mass, so no `weights`.
         """
         if confidence is not None and weights is not None:
             raise InputError("confidence needs proposals of equal mass; leave out weights or confidence")
-        x = detached(_one_axis(log_ratio) if axis is None else as_log_ratio(log_ratio))
+        x = detached(_one_axis(log_ratio))
         if is_traced(x):
             raise InputTypeError(_OUTSIDE)
-        if axis is not None:
-            return cls._fit_rows(x, budget, weights, confidence, axis)
         if confidence is not None:
             values = _host(x)
             check_ratios(values)
@@ -121,61 +95,18 @@ class Budgeted:
         rate, least = exp(float(cut.log_rate)), 1 / float(budget)
         return cls(float(cut.log_c), float(budget), least if isclose(rate, least, rel_tol=1e-6) else rate)
 
-    @classmethod
-    def _fit_rows(cls, x: Array, budget: Any, weights: Array | None, confidence: float | None, axis: int) -> "Budgeted":
-        shape = remaining_shape(x, axis)
-        if not shape:
-            raise InputError(f"with axis log_ratio must have rows, at least two axes, got shape {tuple(x.shape)}")
-        budgets = np.broadcast_to(as_budgets(budget, shape), prod(shape))
-        if confidence is not None:
-            check_confidence(confidence)
-            values = _values(as_rows(x, axis))
-            check_ratios(values)
-            each = 1 - (1 - float(confidence)) / len(budgets)
-            budgets = np.array(
-                [confident_budget(row, k, each) for row, k in zip(values, budgets.tolist(), strict=True)]
-            )
-        log_c = solve_log_c(x, budgets.reshape(shape), weights=weights, axis=axis)
-        rate = _values(acceptance_rate(x, log_c, weights=weights, axis=axis)).astype(np.float64)
-        least = 1 / budgets.reshape(shape)
-        rate = np.where(np.isclose(rate, least, rtol=1e-6, atol=0), least, rate)
-        constants, used, kept = (_nested(v.tolist()) for v in (_values(log_c), budgets.reshape(shape), rate))
-        return cls(constants, used, kept, axis % x.ndim)
-
     @property
     def cut(self) -> Cut:
         """The same constant as a `Cut`, which also knows what is left after rejection."""
-        if self.axis is None:
-            return Cut(self.log_c, nan if self.rate is None else log(self.rate))
-        rate = nan if self.rate is None else np.log(np.expand_dims(np.asarray(self.rate), self.axis))
-        return Cut(np.expand_dims(np.asarray(self.log_c, dtype=np.float64), self.axis), rate)
+        return Cut(self.log_c, nan if self.rate is None else log(self.rate))
 
     def __call__(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log min(c r, 1)`."""
-        x = self._rows(log_ratio)
-        return _never_nan(self._cut_of(x).log_a(x))
+        return _never_nan(self.cut.log_a(as_floats(log_ratio, "log_ratio")))
 
     def log_weight(self, log_ratio: Array, batch: Any = None) -> Array:
         """Return `log(r / a) = max(log r, -log c)`: constant but for the samples that were sure to be kept."""
-        x = self._rows(log_ratio)
-        return self._cut_of(x).log_weight(x)
-
-    def _rows(self, log_ratio: Array) -> Array:
-        """Return the log-ratios, whose rows must be those of the fit."""
-        x = as_floats(log_ratio, "log_ratio")
-        if self.axis is not None:
-            shape = np.shape(self.log_c)
-            if x.ndim != len(shape) + 1 or remaining_shape(x, self.axis) != shape:
-                wanted = ", ".join(map(str, [*shape[: self.axis], "n", *shape[self.axis :]]))
-                raise InputError(
-                    f"a rule with {prod(shape)} rows takes log-ratios of shape ({wanted}), got {tuple(x.shape)}"
-                )
-        return x
-
-    def _cut_of(self, x: Array) -> Cut:
-        """Return the cut, with a constant for every log-ratio if there are several."""
-        cut = self.cut
-        return cut if self.axis is None else Cut(np.broadcast_to(cut.log_c, tuple(x.shape)), nan)
+        return self.cut.log_weight(as_floats(log_ratio, "log_ratio"))
 
 
 @dataclass(frozen=True)
@@ -532,18 +463,10 @@ def _never_nan(log_a: Array) -> Array:
 
 
 def _host(x: Array) -> Any:
-    return _values(_one_axis(x))
-
-
-def _values(x: Array) -> Any:
-    values = host_view(x)
+    values = host_view(_one_axis(x))
     if values is None:
         raise InputTypeError(_OUTSIDE)
     return values
-
-
-def _nested(values: Any) -> Any:
-    return tuple(_nested(v) for v in values) if isinstance(values, list) else values
 
 
 def _one_axis(log_ratio: Array) -> Array:

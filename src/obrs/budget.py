@@ -42,11 +42,11 @@ from ._inputs import (
     remaining_shape,
 )
 from .distributed import Shards
-from .errors import BudgetError, InputError, InputTypeError
+from .errors import InputError, InputTypeError
 from .root import Root
 from .types import Array
 
-__all__ = ["Cut", "acceptance_rate", "rate", "solve_cut", "solve_log_c"]
+__all__ = ["Cut", "acceptance_rate", "solve_cut", "solve_log_c"]
 
 _TILE = 1 << 16
 _FEW = 1 << 13  # log-ratios of a batch, for which calls cost more than work
@@ -312,18 +312,6 @@ def acceptance_rate(
     else:
         mean = like(_mean_on_host(values, constants, None if w is None else host_view(w), check), x)
     return xp.reshape(xp.astype(mean, x.dtype, copy=False), shape)
-
-
-def rate(share: float) -> float:
-    """Say a budget as the share to keep: `rate(0.25)` is `budget=4`.
-
-    Example:
-        >>> rate(0.25)
-        4.0
-    """
-    if not is_number(share) or not 0 < float(share) <= 1:
-        raise BudgetError(f"rate must be a share in (0, 1], got {share!r}; for proposals per sample use budget=K")
-    return 1 / float(share)
 
 
 @dataclass(frozen=True)

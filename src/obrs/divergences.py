@@ -8,13 +8,12 @@ References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Table 1
     | f-GAN: Training Generative Neural Samplers using Variational Divergence Minimization
       (Nowozin et al., 2016), conjugates and critics
-    | Multinomial Goodness-of-Fit Tests (Cressie and Read, 1984), the family of `alpha_divergence`
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
-from math import factorial, inf, isfinite, log
+from math import inf, isfinite, log
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,7 +25,7 @@ from ._stable import log1m_exp, softplus
 from .errors import DivergenceError, InputError, InputTypeError
 from .types import Array
 
-__all__ = ["DIVERGENCES", "FDivergence", "alpha_divergence", "divergence", "pr"]
+__all__ = ["DIVERGENCES", "FDivergence", "divergence", "pr"]
 
 Fn = Callable[[Any], Array]
 Formula = Callable[[Any, Array], Array]  # (namespace, float array) -> array
@@ -300,89 +299,4 @@ def pr(lam: float) -> FDivergence:
         critic=step(0.0, lam),
         log_ratio=_no_log_ratio(name, f"1/{lam}"),
         f_star_of_f_prime=step(top - 1, top),
-    )
-
-
-def _expm1_over(xp: Any, x: Array, b: float) -> Array:
-    """Return `(e^{b x} - 1) / b`, which is `x` for `b = 0`."""
-    return xp.expm1(b * x) / b if b else x
-
-
-def _alpha_f(a: float) -> Formula:
-    """Return `(u^a - a u + a - 1) / (a (a - 1))`: the divided difference of `s -> u^s` at 0, 1 and a.
-
-    As such it is symmetric in the three exponents and smooth where two of them meet, so that no order is
-    special. With the exponents sorted, the recurrence over the widest gap loses three bits at most unless
-    `|x|` is small, and there the Taylor series around the lowest `s x` has only positive terms.
-    """
-    low, mid, high = sorted((0.0, 1.0, a))
-    down, up, span = mid - low, high - mid, high - low
-
-    def f(xp: Any, x: Array) -> Array:
-        limit = xp.finfo(x.dtype).max
-        finite = xp.clip(x, min=-limit, max=limit)
-        positive, size = finite > 0, xp.abs(finite)
-        via_down, via_up = _expm1_over(xp, size, -down), _expm1_over(xp, size, -up)
-        rising = via_up - xp.exp(-up * size) * via_down
-        falling = via_down - xp.exp(-down * size) * via_up
-        far = xp.where(positive, rising, falling) / span
-        far = far * xp.exp(xp.where(positive, high * finite, low * finite))
-
-        close = span * size < 0.25
-        x0 = xp.where(close, x, 0.0)
-        size0 = xp.abs(x0)
-        width, offset = span * size0, xp.where(positive, down * size0, up * size0)
-        power = homogeneous = xp.ones_like(x)
-        series = homogeneous / 2
-        for k in range(1, 12):  # the next term, 13/14! · 0.25^12, is below the last bit
-            power = power * width
-            homogeneous = homogeneous * offset + power
-            series = series + homogeneous / factorial(k + 2)
-        near = x0 * x0 * xp.exp(xp.where(positive, low * x0, high * x0)) * series
-
-        out = xp.where(close, near, far)
-        return xp.where(x == -inf, inf, out) if a == 0 else out
-
-    return f
-
-
-def alpha_divergence(a: float) -> FDivergence:
-    """Make the Cressie-Read divergence `f(u) = (u^a - a u + a - 1) / (a (a - 1))`.
-
-    All have `f'(1) = 0` and `f''(1) = 1`. The limits are included: `a = 1` is `u log u - u + 1`, `a = 0` is
-    `-log u + u - 1`, the same divergences as `kl` and `rkl` between distributions of mass 1. In scale,
-    `a = 2` is `chi2 / 2`, `a = 1/2` is `2 hellinger` and `a = -1` is `neyman / 2`.
-
-    Args:
-        a: The order, any finite number.
-
-    Example:
-        >>> alpha_divergence(2).f([0.0, 1.0]), DIVERGENCES["chi2"].f([0.0, 1.0]) / 2
-        (array([0.        , 1.47624622]), array([0.        , 1.47624622]))
-    """
-    a = _finite(a, "a must be a finite number")
-    name = f"alpha_divergence({a})"
-    if abs(a) < 1e-30:  # the limit to the last bit, and float32 could not divide by it
-        a = 0.0
-    b = a - 1
-
-    def log_ratio(xp: Any, t: Array) -> Array:
-        if b == 0:
-            return t
-        edge = -xp.ones_like(t) / b  # the limit of the critic, rounded like it
-        beyond = t <= edge if b > 0 else t >= edge
-        inner = xp.log1p(xp.clip(b * xp.where(beyond, 0.0, t), min=-1.0)) / b
-        return xp.where(beyond, -inf if b > 0 else inf, inner)
-
-    def conjugate(xp: Any, t: Array) -> Array:
-        out = _expm1_over(xp, log_ratio(xp, t), a)
-        return out if b >= 0 else xp.where(t > -xp.ones_like(t) / b, inf, out)
-
-    return _record(
-        name,
-        f=_alpha_f(a),
-        conjugate=conjugate,
-        critic=lambda xp, x: _expm1_over(xp, x, b),
-        log_ratio=log_ratio,
-        f_star_of_f_prime=lambda xp, x: _expm1_over(xp, x, a),
     )

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from array_api_compat import array_namespace
 
-from obrs.divergences import DIVERGENCES, alpha_divergence, pr
+from obrs.divergences import DIVERGENCES, pr
 from obrs.errors import DivergenceError
 
 RECORDS = [
     *DIVERGENCES.values(),
     *map(pr, (0.3, 1, 4)),
-    *map(alpha_divergence, (-2, 0, 0.3, 1, 1 + 1e-9, 3)),
 ]
 OF_LOG_U, OF_T = ("f", "critic", "f_star_of_f_prime"), ("conjugate", "log_ratio")
 LOG_U = np.linspace(-4, 4, 41)
@@ -205,7 +204,7 @@ def test_jax_gradients_are_the_derivatives(div):
     assert_slopes(div, gradients)
 
 
-@pytest.mark.parametrize("div", [DIVERGENCES["js"], pr(4), alpha_divergence(0.3)], ids=lambda record: record.name)
+@pytest.mark.parametrize("div", [DIVERGENCES["js"], pr(4), DIVERGENCES["hellinger"]], ids=lambda record: record.name)
 def test_jax_may_compile_and_map_every_function(div):
     jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)

@@ -28,7 +28,7 @@ from obrs.sampling.model import Model
 from obrs.sampling.proposals import concatenate, length, move, proposal, take
 from obrs.sampling.rejection import sample, sample_pool
 from obrs.sampling.samples import Calls, Samples, join
-from obrs.sampling.streams import adaptive_stream, collect, stream
+from obrs.sampling.streams import collect, stream
 
 SHIFT = 1.0  # target N(SHIFT, 1), model N(0, 1)
 
@@ -263,21 +263,6 @@ def test_unknown_estimators_and_wrong_shapes_are_refused():
         kept.mean(lambda x: x, "unbiassed")
     with pytest.raises(InputError, match="one row per sample, 10, got 3"):
         kept.mean(lambda x: x[:3])
-
-
-# --- adaptive ----------------------------------------------------------------
-
-
-def test_adaptive_stream_finds_the_budget_from_a_bad_start():
-    def drifting(ids):
-        return propose(ids) + np.where(ids < 1000, -3.0, 0.0)  # the first thousand are of another model
-
-    parts = list(adaptive_stream(drifting, log_ratio, budget=3, batch_size=250, stop=40_000))
-    late = sum(len(part) for part in parts[80:]) / sum(part.proposed for part in parts[80:])
-    assert abs(late - 1 / 3) < 0.02
-    fixed = Budgeted.fit(log_ratio(drifting(np.arange(250))), 3)
-    stuck = join(list(stream(drifting, log_ratio, fixed, batch_size=250, start=20_000, stop=40_000)))
-    assert stuck.rate > 0.6
 
 
 # --- nothing is lost ----------------------------------------------------------------

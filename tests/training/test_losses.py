@@ -264,13 +264,11 @@ def test_gradients_are_the_derivatives_of_the_values(mode, name, budget):
 
 SAFE = [(mode, name) for mode, name in LOSSES if name in ("gan", "js", "rkl") or mode in ("hinge", "wgan")]
 EXTREME = [0.0, 1e-30, 1e-3, 1.0, 10.0, 19.9, 20.1, 30.0, 39.0, 41.0, 60.0, 88.0, 89.0, 104.0, 300.0, 700.0]
-ORDERS = [-6, -1.5, 0.5, 3, 5, 8]
-ANY = [(mode, obrs.alpha_divergence(a)) for mode in GENERATOR_LOSSES if mode != "paper_raw" for a in ORDERS] + LOSSES
 LIMITS = pytest.mark.parametrize("limit", [MAX_LOG_RATIO, 1000.0, 1e308])
 
 
 @LIMITS
-@pytest.mark.parametrize(("mode", "of"), ANY, ids=str)
+@pytest.mark.parametrize(("mode", "of"), LOSSES, ids=str)
 @pytest.mark.parametrize("budget", [1.0, 2.0, 30.0])
 def test_values_and_gradients_are_finite_for_extreme_ratios_in_single_precision(mode, of, budget, limit):
     fake = outputs([s * x for x in EXTREME for s in (-1, 1)])
@@ -291,7 +289,7 @@ def test_losses_of_gan_and_rkl_are_not_clamped(mode, name):
 
 @settings(max_examples=400)
 @given(
-    loss=st.sampled_from(ANY),
+    loss=st.sampled_from(LOSSES),
     limit=st.just(MAX_LOG_RATIO) | st.floats(1e-3, 1e6),
     values=st.lists(st.floats(-1e6, 1e6, width=32) | st.floats(-100, 100, width=32), min_size=1, max_size=20),
     budget=st.floats(1, 1000),
@@ -319,12 +317,25 @@ def test_half_precision_is_widened(mode, name):
     assert torch.equal(half, wide)
 
 
+def scaled(name, factor):
+    """A divergence of the registry times a factor, as a user would write it."""
+    of = DIVERGENCES[name]
+    return obrs.FDivergence(
+        f"{factor:g} {name}",
+        f=lambda x: factor * of.f(x),
+        conjugate=lambda t: factor * of.conjugate(t / factor),
+        critic=lambda x: factor * of.critic(x),
+        log_ratio=lambda t: of.log_ratio(np.divide(t, factor)),
+        f_star_of_f_prime=lambda x: factor * of.f_star_of_f_prime(x),
+    )
+
+
 def test_losses_accept_divergences_outside_the_registry():
-    fake, record = outputs([1.0, 0.2, -2.0]), obrs.alpha_divergence(2)
+    fake, record = outputs([1.0, 0.2, -2.0]), scaled("chi2", 0.5)
     value, _ = value_and_gradient(generator_loss("exact", record), fake, 1.5)
     chi2, _ = value_and_gradient(generator_loss("exact", "chi2"), fake, 1.5)
     assert float(value) == pytest.approx(float(chi2) / 2, rel=1e-6)
-    assert critic_loss(record).name == "alpha_divergence(2.0)"
+    assert critic_loss(record).name == "0.5 chi2"
 
 
 # --- critics --------------------------------------------------------------------------------------------------------
@@ -377,7 +388,7 @@ def test_critic_losses_are_finite_and_lead_back_from_anywhere(name):
 
 
 @LIMITS
-@pytest.mark.parametrize("of", [*RATIOS, *map(obrs.alpha_divergence, ORDERS)], ids=str)
+@pytest.mark.parametrize("of", RATIOS)
 def test_critic_losses_are_finite_at_any_limit_with_or_without_weights(of, limit):
     loss = critic_loss(of, max_log_ratio=limit)
     values = [s * x for x in EXTREME for s in (-1, 1)]
@@ -533,7 +544,7 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: generator_loss("exact", 3), InputTypeError, "a divergence must be a name in DIVERGENCES"),
         (lambda: generator_loss("exact", "tv"), DivergenceError, "tv has no log_ratio"),
         (lambda: critic_loss(obrs.pr(2)), DivergenceError, "has no log_ratio"),
-        (lambda: critic_loss(obrs.alpha_divergence(1e12)), DivergenceError, "outgrows float32 at ratios next to 1"),
+        (lambda: critic_loss(scaled("chi2", 1e40)), DivergenceError, "outgrows float32 at ratios next to 1"),
         (lambda: critic_loss("tv"), UnknownNameError, "unknown critic loss 'tv'"),
         (lambda: generator_loss("paper_raw", "kl"), DivergenceError, "paper_raw is for gan"),
         (

@@ -251,7 +251,7 @@ def _judged(
     if len(made):
         yield judge(made, rule, deciding_uniforms(made.ids, course.seed))
     grid = blocks(course.size, course.start + len(made), course.stop)
-    yield from judge_all(propose, log_ratio, lambda batch: rule, grid, course.seed)
+    yield from judge_all(propose, log_ratio, rule, grid, course.seed)
 
 
 def _of_pool(propose: Proposal, log_ratio: LogRatio, n: int, pool: int, fit: Fit, course: Course) -> Samples:

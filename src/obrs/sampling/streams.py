@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_budget, check_count, check_positive
+from .._inputs import check_count, check_positive
 from .._progress import Report
-from ..acceptance import Budgeted
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
 from ..types import LogRatio, Proposal, Rule
 from .proposals import Proposals, move, score_proposals, take, warn_of_train_mode
 from .samples import Calls, Samples, first, join, stopped
 
-__all__ = ["Limits", "adaptive_stream", "blocks", "chosen", "collect", "collect_within", "cut_short"]
+__all__ = ["Limits", "blocks", "chosen", "collect", "collect_within", "cut_short"]
 __all__ += ["deciding_uniforms", "gather", "judge", "judge_all", "keeping", "reported", "stream"]
 
 _AHEAD = 1 << 15  # uniforms drawn at a time
@@ -65,49 +64,7 @@ def stream(
     if not callable(rule):
         raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
     warn_of_train_mode(propose, log_ratio)
-    return judge_all(propose, log_ratio, lambda batch: rule, blocks(size, start, stop, worker, workers), seed)
-
-
-def adaptive_stream(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    *,
-    budget: float,
-    batch_size: int,
-    seed: int = 0,
-    start: int = 0,
-    stop: int | None = None,
-) -> Iterator[Samples]:
-    """Like `stream`, with c refitted from all log-ratios seen so far whenever their number has doubled.
-
-    Use it for models that drift and for starts that are badly calibrated. If the proposals settle, the rate tends to
-    1/budget. The price is a sort per doubling, and that a decision depends on the proposals before it: on the same ids
-    another batch size may keep others, and a larger budget need not keep a subset.
-
-    Example:
-        >>> from obrs import normals
-        >>> parts = adaptive_stream(
-        ...     lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: 2 * x, budget=3, batch_size=500, stop=6000
-        ... )
-        >>> abs(sum(len(part) for part in parts) / 6000 - 1 / 3) < 0.02
-        True
-    """
-    k, size, start = check_budget(budget), check_count(batch_size, "batch_size"), check_count(start, "start", least=0)
-    seen: list[Any] = []
-    number, fitted_on = 0, 0
-    current: Any = None
-
-    def rule_for(batch: Proposals) -> Rule:
-        nonlocal number, fitted_on, current
-        seen.append(batch.log_ratio)
-        number += len(batch)
-        if current is None or number >= 2 * fitted_on:
-            current, fitted_on = Budgeted.fit(np.concatenate(seen), k), number
-        fitted: Rule = current
-        return fitted
-
-    warn_of_train_mode(propose, log_ratio)
-    return judge_all(propose, log_ratio, rule_for, blocks(size, start, stop), seed)
+    return judge_all(propose, log_ratio, rule, blocks(size, start, stop, worker, workers), seed)
 
 
 def collect(
@@ -255,15 +212,15 @@ def blocks(
 def judge_all(
     propose: Proposal,
     log_ratio: LogRatio,
-    rule_for: Callable[[Proposals], Rule],
+    rule: Rule,
     blocks: Iterable[tuple[int, int]],
     seed: int,
 ) -> Iterator[Samples]:
-    """Score batch after batch, judge each by its rule, and yield what is kept."""
+    """Score batch after batch, judge each by the rule, and yield what is kept."""
     uniform = _Ahead(seed)
     for low, high in blocks:
         batch = score_proposals(propose, log_ratio, np.arange(low, high))
-        yield judge(batch, rule_for(batch), uniform(low, high))
+        yield judge(batch, rule, uniform(low, high))
 
 
 def judge(proposals: Proposals, rule: Rule, uniform: Any) -> Samples:
