@@ -25,7 +25,7 @@ from evidence.contest import Case, Contestant, contestants, judge, summary
 
 from obrs.experiments import gan25
 from obrs.experiments.gan25_settings import Settings
-from obrs.ratios.refit import Boosted, Ensemble, FineTune, Head, Network, critic_features
+from obrs.ratios.refit import FineTune, Head, Network, critic_features
 
 BUDGETS = (1.5, 2.6, 5.0)
 
@@ -51,8 +51,6 @@ def gaussians_case(quick):
             "fine-tuned": (FineTune(critic), 3000),
             "new MLP": (network, 3000),
             "new MLP, a third of the steps": (network, 1000),
-            "boosted trees": (Boosted(rounds=20) if quick else Boosted(), 1),
-            "three MLPs, a third of the steps each": (Ensemble((network, network, network)), 1000),
         },
         exact=exact,
     )
@@ -87,7 +85,6 @@ def digits_case(quick, setup):
             "head on its features": (Head(critic_features(critic)), 1000),
             "fine-tuned": (FineTune(critic), 1000),
             "new CNN": (Network("cnn"), 1000),
-            "fine-tuned and two CNNs": (Ensemble((FineTune(critic), Network("cnn"), Network("cnn"))), 1000),
         },
         batch_size=128,
     )
@@ -175,7 +172,7 @@ def main():
     if arguments.only and arguments.out and arguments.out.exists():
         before = json.loads(arguments.out.read_text())
         record = {key: part for key, part in before.items() if key not in ("benchmark", "config", "versions")} | record
-    write(arguments.out, "ratios", size | config, ("numpy", "torch", "scikit-learn", "lightgbm"), **record)
+    write(arguments.out, "ratios", size | config, ("numpy", "torch", "scikit-learn"), **record)
 
 
 if __name__ == "__main__":

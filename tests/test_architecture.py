@@ -53,7 +53,7 @@ HEAVY = {
     "data": {"sklearn", "PIL"},
     "sampling": {"torch", "zuko"},
     "metrics": {"scipy", "sklearn", "torch", "matplotlib", "PIL", *EXTRACTORS},
-    "ratios": {"torch", "sklearn", "lightgbm", "matplotlib"},
+    "ratios": {"torch", "sklearn", "matplotlib"},
     "adapters": {"torch"},
     "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},

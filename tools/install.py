@@ -39,10 +39,6 @@ SCRIPTS = {
         "with_base(zuko.flows.NICE(2), BudgetedBase(2, 3))().sample((5,))"
     ],
     "ratios": [f"-c {POINTS} {PROPOSE} print(obrs.refit(real, propose).report)"],
-    "trees": [
-        f"-c {POINTS} {PROPOSE} from obrs.ratios.boosted import Boosted;"
-        "print(obrs.refit(real, propose, Boosted()).report)"
-    ],
     "training": [f"-c from obrs.training import TrainConfig, train; train(TrainConfig({TINY}), out='run')"],
     "features": [
         "-c import numpy as np; from obrs.metrics.features import extract;"
@@ -67,7 +63,7 @@ SCRIPTS = {
     "docs": ["-m mkdocs --version"],
 }
 """What an extra is for, as arguments of Python that must succeed with nothing else installed."""
-NEEDS_TORCH = ("torch", "flows", "ratios", "trees", "training", "features", "diffusion", "language", "experiments")
+NEEDS_TORCH = ("torch", "flows", "ratios", "training", "features", "diffusion", "language", "experiments")
 
 
 def run(*command, **options):

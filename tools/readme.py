@@ -31,7 +31,6 @@ _EXTRAS = {
     "cli": "the command `obrs`, and files of Parquet",
     "flows": "learned rejection in the base of a flow",
     "ratios": "`refit` and calibration",
-    "trees": "`refit` with gradient-boosted trees",
     "training": "`obrs.training`",
     "features": "EfficientNet-Lite0 for `evaluate` and `refit`",
     "ray": "`obrs.ray`",

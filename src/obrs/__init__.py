@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .html.report import report
     from .language import rollout, rollout_report, tilt, token_rate
     from .metrics.evaluate import evaluate
-    from .ratios.checkup import diagnose_model
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
     from .sampling.compare import compare
@@ -55,7 +54,6 @@ __all__ = [
     "collect",
     "compare",
     "diagnose",
-    "diagnose_model",
     "evaluate",
     "inclusion_probability",
     "normals",
@@ -86,7 +84,6 @@ _LATER = {
     "SAMPLERS": ".sampling.registry",
     "compare": ".sampling.compare",
     "diagnose": ".ratios.doctor",
-    "diagnose_model": ".ratios.checkup",
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
     "report": ".html.report",

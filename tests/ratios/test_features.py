@@ -15,11 +15,9 @@ from obrs.metrics.features import FEATURES
 from obrs.models.classifier import small_classifier
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
-from obrs.ratios.boosted import Boosted
 from obrs.ratios.features import Features, classifier_features, critic_features
-from obrs.ratios.methods import Ensemble, FineTune, Head, Network
+from obrs.ratios.methods import FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
-from obrs.ratios.telescope import Telescope
 
 SHIFT = np.array([1.0, -0.5])
 QUICK = {"steps": 60, "batch_size": 128}
@@ -52,9 +50,6 @@ CASES = {
     "head": Head,
     "fine_tune": lambda: FineTune(seeded(), lr=1e-2),
     "network": lambda: Network(width=16, layers=2, waves=0),
-    "boosted": lambda: Boosted(rounds=30),
-    "ensemble": lambda: Ensemble((Network(width=16, layers=1, waves=0), Head())),
-    "telescope": lambda: Telescope(2, width=8, layers=1),
 }
 
 
@@ -238,7 +233,8 @@ class TestLabels:
 
         real = real_samples()
         real[:, 0] += 2 * label
-        fitted = refit({"image": real, "label": label}, labelled, Boosted(rounds=30), features=first_two)
+        method = Network(width=32, layers=2, waves=0, lr=1e-2)
+        fitted = refit({"image": real, "label": label}, labelled, method, features=first_two, **QUICK)
         x = np.zeros((3, 4))
         low, _, high = fitted({"image": x, "label": np.arange(3)})
         assert low > high + 1  # label 2 has its real samples further away

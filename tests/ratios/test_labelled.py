@@ -11,15 +11,12 @@ import obrs
 from obrs.errors import InputError, InputTypeError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp
-from obrs.ratios.boosted import Boosted
 from obrs.ratios.critics import as_log_ratio
 from obrs.ratios.features import critic_features
-from obrs.ratios.labelled import Labelled, form_of, needs_label, takes_label
-from obrs.ratios.methods import Ensemble, FineTune, Head, Network
+from obrs.ratios.labelled import form_of, needs_label, takes_label
+from obrs.ratios.methods import FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.task import logistic_loss, prepare
-from obrs.ratios.telescope import Telescope
-from obrs.ratios.waymarks import paired
 
 LABELS = np.array([3, 7, 40])  # neither from 0 on nor without gaps
 SHARES = {"real": [0.2, 0.3, 0.5], "fake": [0.5, 0.3, 0.2]}
@@ -74,9 +71,6 @@ CASES = {
     "head": lambda: Head(products),
     "fine_tune": lambda: FineTune(critic(), lr=1e-2),
     "network": lambda: Network(width=32, layers=2, waves=0, lr=1e-2),
-    "boosted": lambda: Boosted(rounds=40, leaves=8),
-    "ensemble": lambda: Ensemble((Network(width=16, layers=1, waves=0, lr=1e-2), Boosted(rounds=30, leaves=8))),
-    "telescope": lambda: Telescope(2, width=16, layers=1),
 }
 
 
@@ -133,7 +127,7 @@ class TestForms:
         x = np.arange(n, dtype=np.float64)[:, None]
         options = {"steps": 3, "batch_size": 400, "held_out": 0.2, "seed": 1, "progress": None, "checkpoint": None}
         task = prepare((x, np.arange(n)), (x, np.arange(n)), **options)
-        for batch in (task.held_real, task.held_fake, *task.batch(0), *task.batch(7), *task.member(1).batch(2)):
+        for batch in (task.held_real, task.held_fake, *task.batch(0), *task.batch(7)):
             assert torch.equal(batch.x[:, 0].long(), batch.label)
         assert not set(task.held_real.label.tolist()) & set(task.real.batch(0, 1200).label.tolist())
 
@@ -159,11 +153,8 @@ class TestForms:
         rng = np.random.default_rng(0)
         angle = rng.uniform(-1, 1, 2000)
         real, fake = rng.normal(2 * angle[:, None], 1.0, (2000, 1)), rng.normal(0.0, 1.0, (2000, 1))
-        for method in (Network(width=32, layers=2, waves=0, lr=1e-2), Boosted(rounds=40)):
-            fitted = refit((real, angle), (fake, angle), method, steps=100, batch_size=256)
-            assert fitted.report.log_loss < 0.66
-        with pytest.raises(InputError, match=r"Telescope mixes samples of one label, .* use Network\(\)"):
-            refit((real, angle), (fake, angle), Telescope(2), steps=2)
+        fitted = refit((real, angle), (fake, angle), CASES["network"](), steps=100, batch_size=256)
+        assert fitted.report.log_loss < 0.66
         image = rng.normal(size=(600, 1, 8, 8))
         with pytest.raises(InputError, match='"cnn" takes labels that are integers, got floats; use Network'):
             refit((image, angle[:600]), (image, angle[:600]), Network("cnn"), steps=2)
@@ -209,13 +200,6 @@ class TestForms:
         plain = mlp((1, 1)).double()
         assert torch.equal(as_log_ratio(plain)((x, label)), plain(x)[:, 0])
         assert torch.equal(as_log_ratio(lambda batch: net(*batch))((x, label)), expected)
-
-    def test_pairs_have_one_label(self):
-        real = Labelled(torch.arange(6.0)[:, None], torch.tensor([2, 1, 1, 9, 2, 2]))
-        fake = Labelled(torch.arange(5.0)[:, None], torch.tensor([1, 2, 4, 2, 9]))
-        a, b = paired(real, fake)
-        assert a.label.tolist() == b.label.tolist() == [1, 2, 2, 9]
-        assert (a.x[:, 0].tolist(), b.x[:, 0].tolist()) == ([1, 0, 4, 3], [0, 1, 3, 4])
 
     def test_who_takes_labels(self):
         class Flag(nn.Module):

@@ -14,16 +14,13 @@ from torch import nn
 
 import obrs
 from obrs.data.mixtures import Mixture, grid25
-from obrs.errors import InputError, InputTypeError, MissingLibraryError, UnknownNameError
+from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
-from obrs.ratios.boosted import Boosted, _boost, _nodes, _rounded_down, tree_scores
-from obrs.ratios.evidence import losses, mean_of_means
 from obrs.ratios.features import critic_features
-from obrs.ratios.methods import Ensemble, FineTune, Head, Network
+from obrs.ratios.methods import FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.task import logistic_loss
-from obrs.ratios.telescope import Telescope, logistic_regression
 
 SHIFT = np.array([1.0, -0.5])
 
@@ -43,9 +40,6 @@ CASES = {
     "head": lambda: Head(squares),
     "fine_tune": lambda: FineTune(critic()),
     "network": lambda: Network(width=32, layers=2, waves=8),
-    "boosted": lambda: Boosted(rounds=60),
-    "ensemble": lambda: Ensemble((Network(width=16, layers=1, waves=0), Boosted(rounds=40))),
-    "telescope": lambda: Telescope(2, width=16, layers=1),
 }
 
 
@@ -105,10 +99,8 @@ class TestEveryMethod:
         x = torch.from_numpy(real_samples(7)).requires_grad_()
         score = fits[name](x)
         assert torch.equal(score, fits[name](x.detach()))
-        assert score.requires_grad == (name != "boosted")  # trees are flat
-        if score.requires_grad:
-            (gradient,) = torch.autograd.grad(score.sum(), x)
-            assert gradient.abs().min() > 0
+        (gradient,) = torch.autograd.grad(score.sum(), x)
+        assert gradient.abs().min() > 0
         with torch.no_grad():
             assert not fits[name](x).requires_grad
 
@@ -172,23 +164,20 @@ class TestSamplesOfAFit:
         assert not np.isin(held_out, np.concatenate(training)).any()
         assert min(ids.min() for ids in asked) > 10**12 - 10**11  # far from what is sampled later
 
-    @pytest.mark.parametrize("method", [Boosted(rounds=2), Network(width=4, layers=1, waves=0)])
-    def test_no_call_asks_for_more_fakes_than_a_batch(self, method):
+    def test_no_call_asks_for_more_fakes_than_a_batch(self):
         asked = []
 
         def watched(ids):
             asked.append(np.asarray(ids))
             return propose(ids)
 
-        refit(real_samples(), watched, method, steps=2, batch_size=200)
+        refit(real_samples(), watched, Network(width=4, layers=1, waves=0), steps=2, batch_size=200)
         assert max(map(len, asked)) == 200
-        if isinstance(method, Boosted):
-            assert len(np.unique(np.concatenate(asked))) == 300 + 2700  # none twice but the first two
 
     def test_the_state_of_torch_is_left_alone(self):
         state = torch.random.get_rng_state()
         model = obrs.proposal(lambda n: torch.randn(n, 2))
-        refit(torch.from_numpy(real_samples(1000)).float(), model, Boosted(rounds=2))
+        refit(torch.from_numpy(real_samples(1000)).float(), model, Network(width=4), steps=2)
         assert torch.equal(torch.random.get_rng_state(), state)
 
     def test_real_samples_take_turns_and_held_out_ones_never_come(self):
@@ -207,11 +196,18 @@ class TestSamplesOfAFit:
 
     def test_fakes_may_come_as_an_array_of_another_size(self):
         fake = propose(np.arange(9000))
-        for method in (Boosted(rounds=60), Head(squares)):
-            fitted = refit(real_samples(), fake, method, steps=300)
-            ratio = np.exp(fitted(propose(np.arange(10**6, 10**6 + 20000))))
-            assert abs(ratio.mean() - 1) < 0.1  # uncorrected, three times as many fakes would make it 1/3
+        fitted = refit(real_samples(), fake, Head(squares), steps=300)
+        ratio = np.exp(fitted(propose(np.arange(10**6, 10**6 + 20000))))
+        assert abs(ratio.mean() - 1) < 0.1  # uncorrected, three times as many fakes would make it 1/3
         assert fitted.report.trouble is None
+
+    def test_sets_that_do_not_meet_are_warned_about(self):
+        x = propose(np.arange(600))
+        with pytest.warns(UserWarning, match=r"separates the two sets .* use features=") as caught:
+            apart = refit(x + 100, x, Network(width=16), steps=100)
+        assert str(caught[0].message) == apart.report.trouble
+        assert str(apart.report).endswith(apart.report.trouble)
+        assert apart(x + 100).min() > 3 > -3 > apart(x).max()
 
     def test_early_stopping_keeps_the_best_weights(self):
         fitted = refit(real_samples(200), propose(np.arange(200)), Network(width=64), steps=600, held_out=0.3)
@@ -241,25 +237,17 @@ class TestSamplesOfAFit:
 
 
 class TestHead:
-    def test_regression_agrees_with_scikit_learn(self):
+    def test_descent_with_fresh_fakes_comes_to_a_logistic_regression(self):
         from sklearn.linear_model import LogisticRegression
 
-        rng = np.random.default_rng(0)
-        real, fake = rng.normal(0.4, 1.2, (900, 3)), rng.normal(0.0, 1.0, (300, 3))
-        weight, constant = logistic_regression(torch.from_numpy(real), torch.from_numpy(fake))
-        balanced = LogisticRegression(C=1e6, class_weight="balanced", tol=1e-10, max_iter=1000)
-        balanced.fit(np.concatenate([real, fake]), np.repeat([1, 0], [900, 300]))
-        np.testing.assert_allclose(weight, balanced.coef_[0], atol=1e-4)
-        np.testing.assert_allclose(constant, balanced.intercept_[0], atol=1e-4)
-
-    def test_descent_with_fresh_fakes_comes_to_the_same(self):
         real = real_samples()
         fitted = refit(real, propose, Head(squares), steps=600, batch_size=512)
-        fake = torch.from_numpy(propose(np.arange(20000)))
-        weight, constant = logistic_regression(squares(torch.from_numpy(real)), squares(fake))
-        x = torch.from_numpy(real_samples(1000, seed=4))
-        gap = fitted(x) - (squares(x) @ weight + constant)
-        assert float(gap.square().mean().sqrt()) < 3 * (5 / 2700) ** 0.5  # five numbers known from 2700 real samples
+        x = np.concatenate([real, propose(np.arange(20000))])
+        exact = LogisticRegression(C=1e6, class_weight="balanced", tol=1e-10, max_iter=1000)
+        exact.fit(np.c_[x, x * x], np.repeat([1, 0], [len(real), 20000]))
+        x = real_samples(1000, seed=4)
+        gap = fitted(x) - exact.decision_function(np.c_[x, x * x])
+        assert np.sqrt(np.mean(gap**2)) < 3 * (5 / 2700) ** 0.5  # five numbers known from 2700 real samples
 
     def test_features_of_a_critic_are_what_its_last_layer_sees(self):
         net = mlp_critic(2, width=16, layers=2)
@@ -401,111 +389,6 @@ class TestNetwork:
             refit(real_samples(), propose, Network(lr=1e30), steps=9)
 
 
-class TestBoosted:
-    def test_tensors_say_what_lightgbm_says(self):
-        rng = np.random.default_rng(0)
-        low = np.nextafter(np.float32(1), np.float32(2))
-
-        def samples(shift):
-            x = rng.normal(shift, size=(4000, 4)).astype(np.float32)
-            x[:, 2] = np.where(x[:, 2] > 0, np.nextafter(low, np.float32(2)), low)  # neighbours among float32
-            x[:, 3] = np.round(x[:, 3])  # ties, and zero
-            return x
-
-        booster = _boost(samples(0.3), samples(0.0), Boosted(rounds=60), 0)
-        module = nn.Module()
-        for name, tensor in _nodes(booster.dump_model()).items():
-            module.register_buffer(name, tensor)
-        at = samples(0.0)
-        for feature in range(4):
-            thresholds = module.threshold[(module.feature == feature) & module.threshold.isfinite()]
-            at[:, feature] = rng.choice(thresholds, len(at))
-        at[np.abs(at) < 1e-34] = 0  # LightGBM predicts as if up to 1e-35 were 0, but does not grow trees so
-        for x in (samples(0.1), at, np.nextafter(at, np.float32(9)), np.nextafter(at, np.float32(-9))):
-            theirs = booster.predict(x, raw_score=True)
-            np.testing.assert_allclose(tree_scores(None, module, torch.from_numpy(x)), theirs, atol=1e-5)
-
-    def test_thresholds_are_rounded_down(self):
-        exact = torch.tensor([1.0, 1 + 1e-12, 1 - 1e-12, -1 + 1e-12, -1 - 1e-12, 1e300, -1e300], dtype=torch.float64)
-        rounded = _rounded_down(exact)
-        above = torch.nextafter(rounded, torch.tensor(torch.inf))
-        assert ((rounded <= exact) & (exact < above)).all()
-
-    @pytest.mark.parametrize("n_fake", [2700, 8100])
-    def test_trees_are_as_good_as_those_of_scikit_learn(self, n_fake):
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
-        real, fake = real_samples(3000), propose(np.arange(n_fake))
-        fitted = refit(real, fake, Boosted())
-        model = HistGradientBoostingClassifier(early_stopping=True, max_iter=500, random_state=0)
-        model.fit(np.concatenate([real, fake]), np.repeat([1, 0], [len(real), len(fake)]))
-
-        def theirs(x):
-            return model.decision_function(x) - log(len(real) / len(fake))
-
-        test = real_samples(20000, seed=1), propose(np.arange(10**6, 10**6 + 20000))
-        ours, reference = (losses(*(np.asarray(ratio(x)) for x in test)) for ratio in (fitted, theirs))
-        gap = mean_of_means(ours[0] - reference[0], ours[1] - reference[1])
-        best = mean_of_means(*losses(*map(exact, test))).value
-        assert gap.value < 0.1 * (log(2) - best)  # of the information of the exact ratio
-
-    def test_features_that_tell_nothing_or_everything_are_no_trouble(self):
-        x = propose(np.arange(600))
-        constant = refit(np.c_[real_samples(600), np.ones(600)], np.c_[x, np.ones(600)], Boosted())
-        assert constant.report.log_loss < 0.65
-        with pytest.warns(UserWarning, match="separates the two sets"):
-            apart = refit(x + 100, x, Boosted())
-        assert apart(x + 100).min() > 3 > -3 > apart(x).max()
-        same = np.ones((600, 2), np.float32)
-        (tree,) = _boost(same, same[:200], Boosted(), 0).dump_model()["tree_info"]
-        assert tree["tree_structure"]["leaf_value"] == 0
-
-    def test_few_samples_and_any_seed_will_do(self):
-        few = refit(real_samples(100), propose(np.arange(100)), Boosted(rounds=10**12), held_out=0.5, seed=2**64 - 1)
-        assert np.isfinite(few(real_samples(50))).all()
-        assert few.report.stopped == "no better validation loss"
-
-    def test_a_fit_is_silent(self, capfd):
-        refit(real_samples(100), propose(np.arange(100)), Boosted(), held_out=0.5)
-        assert capfd.readouterr() == ("", "")
-
-    def test_only_a_fit_needs_lightgbm(self, fits, tmp_path, monkeypatch):
-        monkeypatch.setitem(sys.modules, "lightgbm", None)
-        with pytest.raises(MissingLibraryError, match=r"^Boosted needs lightgbm: pip install 'obrs\[trees\]'$"):
-            refit(real_samples(), propose, Boosted())
-        fits["boosted"].save(tmp_path / "ratio")
-        x = real_samples(9)
-        np.testing.assert_array_equal(load_ratio(tmp_path / "ratio")(x), fits["boosted"](x))
-
-    def test_constants_are_checked(self):
-        with pytest.raises(InputError, match="rounds must be a whole number of at least 1, got 0"):
-            Boosted(rounds=0)
-        for leaves in (1, 131073):
-            with pytest.raises(InputError, match=f"leaves must be a whole number from 2 to 131072, got {leaves}"):
-                Boosted(leaves=leaves)
-
-
-class TestEnsemble:
-    def test_log_ratios_are_averaged(self, fits):
-        scorer = fits["ensemble"].scorer
-        x = torch.from_numpy(real_samples(40)).float()
-        with torch.no_grad():
-            mean = sum(member(x) for member in scorer.members) / 2
-        assert torch.equal(fits["ensemble"](x), mean)
-
-    def test_members_differ_although_they_are_alike(self):
-        fitted = refit(real_samples(), propose, Ensemble((Network(width=8), Network(width=8))), steps=20)
-        x = torch.from_numpy(real_samples(40)).float()
-        one, two = fitted.scorer.members
-        assert not torch.equal(one(x), two(x))
-
-    def test_bad_members_are_refused(self):
-        with pytest.raises(InputError, match=r"members must be a tuple of methods, got \(\)"):
-            Ensemble(())
-        with pytest.raises(InputTypeError, match="members must be methods such as"):
-            Ensemble((Network,))
-
-
 KILLED = """
     import os, signal, sys
     import numpy as np
@@ -534,17 +417,10 @@ RESUMED = {
     "network": lambda: Network(width=16),
     "head": lambda: Head(squares),
     "dropout and batch norm": lambda: FineTune(FIXED),
-    "telescope": lambda: Telescope(2, width=8),
-    "ensemble": lambda: Ensemble((Network(width=8), Network(width=8, waves=0))),
 }
 with torch.random.fork_rng(devices=[]):
     torch.manual_seed(0)
     FIXED = Dropping()
-
-
-def tensors_of(scorer):
-    parts = [scorer.module.state_dict(), *(tensors_of(member) for member in scorer.members)]
-    return {f"{i}.{key}": value for i, part in enumerate(parts) for key, value in part.items()}
 
 
 class TestCheckpoints:
@@ -557,7 +433,7 @@ class TestCheckpoints:
         method = Network(width=16)
         resumed = refit(real_samples(), propose, method, steps=150, batch_size=64, checkpoint=path)
         straight = refit(real_samples(), propose, method, steps=150, batch_size=64)
-        one, two = tensors_of(resumed.scorer), tensors_of(straight.scorer)
+        one, two = resumed.scorer.module.state_dict(), straight.scorer.module.state_dict()
         assert one.keys() == two.keys()
         assert all(torch.equal(one[key], two[key]) for key in one)
         assert resumed.report.history == straight.report.history
@@ -568,19 +444,16 @@ class TestCheckpoints:
         path, last = tmp_path / "fit", 2**40 + 13 * 64
 
         def interrupted(ids):
-            if ids[0] >= last and path_of(path).exists():  # past the pool, in the middle of the steps
+            if ids[0] >= last and path.exists():  # past the pool, in the middle of the steps
                 raise KeyboardInterrupt
             return propose(ids)
-
-        def path_of(path):
-            return path if name != "ensemble" else path.with_name("fit.1")
 
         options = {"steps": 60, "batch_size": 64}
         with pytest.raises(KeyboardInterrupt):
             refit(real_samples(), interrupted, RESUMED[name](), checkpoint=path, **options)
         resumed = refit(real_samples(), propose, RESUMED[name](), checkpoint=path, **options)
         straight = refit(real_samples(), propose, RESUMED[name](), **options)
-        one, two = tensors_of(resumed.scorer), tensors_of(straight.scorer)
+        one, two = resumed.scorer.module.state_dict(), straight.scorer.module.state_dict()
         assert all(torch.equal(one[key], two[key]) for key in two)
 
     def test_a_finished_fit_is_read_and_not_repeated(self, tmp_path):
@@ -635,41 +508,8 @@ class TestCheckpoints:
         model = obrs.proposal(lambda n: torch.randn(n, 2))  # no warning: the seed decides what torch draws
         refit(real_samples(), model, FineTune(critic()), **options | {"checkpoint": tmp_path / "torch"})
 
-    def test_trees_are_read_when_done(self, tmp_path):
-        path, asked = tmp_path / "fit", []
-
-        def counted(ids):
-            asked.append(len(ids))
-            return propose(ids)
-
-        options = {"method": Boosted(rounds=5), "checkpoint": path}
-        first = refit(real_samples(), counted, **options)
-        asked.clear()
-        second = refit(real_samples(), counted, **options)
-        assert sum(asked) < 1000  # no training set
-        assert second.report == first.report
-        np.testing.assert_array_equal(second(real_samples(9)), first(real_samples(9)))
-        with pytest.raises(InputError, match=r"another fit \(propose\)"):
-            refit(real_samples(), lambda ids: propose(ids) + 1e-3, **options)
-
 
 class TestFiles:
-    def test_members_of_your_own_come_as_lists(self, tmp_path):
-        own = [nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 1)) for width in (4, 8)]
-        for net in own:
-            nn.init.zeros_(net[-1].weight)
-            nn.init.zeros_(net[-1].bias)
-        looks = (squares, lambda x: x)
-        methods = (Network(own[0]), Head(looks[0]), FineTune(own[1]), Head(looks[1]))
-        fitted, x = refit(real_samples(), propose, Ensemble(methods), steps=2), real_samples(9)
-        fitted.save(tmp_path / "ratio")
-        parts = {"network": [own[0], None, own[1], None], "features": [None, looks[0], None, looks[1]]}
-        np.testing.assert_array_equal(load_ratio(tmp_path / "ratio", **parts)(x), fitted(x))
-        with pytest.raises(InputError, match="network must be one, or a list with one per member, 4 of them, got 2"):
-            load_ratio(tmp_path / "ratio", **parts | {"network": own})
-        with pytest.raises(InputError, match="not built like the one in the file"):
-            load_ratio(tmp_path / "ratio", **parts | {"network": own[0]})
-
     def test_a_head_needs_its_features_and_notices_others(self, fits, tmp_path):
         fits["head"].save(tmp_path / "head")
         with pytest.raises(InputError, match=r"pass load_ratio\(path, features=...\)"):
@@ -820,7 +660,7 @@ def test_samples_flow_along_a_fitted_ratio(fits):
 
 
 def test_names_of_methods_will_do():
-    assert refit(real_samples(), propose, "boosted").report.method == "Boosted"
+    assert refit(real_samples(), propose, "network", steps=2).report.method == "Network"
 
 
 def test_jax_arrays_get_jax_answers(fits):

@@ -629,7 +629,7 @@ def _refuse_separation(real: Floats, fake: Floats, threshold: float | None = Non
     if apart:
         raise InputError(
             f"no slope fits: all {len(real)} real scores are above all {len(fake)} fake ones; "
-            "add held-out samples, or fit the ratio in steps with a Telescope"
+            "add held-out samples, or fit the ratio on features in which they meet"
         )
 
 

@@ -77,8 +77,8 @@ _NO_PROMISE = ("unfit", "untestable")  # verdicts on ratios that nobody should b
 _WIDTH = 80
 _RATIO, _BUDGET, _LEFT = "the log-ratio", "at this budget", "divergence between target and kept"
 _WHAT_TO_DO = (
-    "compare them where they overlap: fit the ratio on features, obrs.refit(..., features=...); or bridge the gap: "
-    "obrs.ratios.refit.Telescope(); or score more held-out samples"
+    "compare them where they overlap: fit the ratio on features, obrs.refit(..., features=...); or "
+    "score more held-out samples"
 )
 
 

@@ -1,6 +1,6 @@
-"""Methods to fit a log-ratio with gradients, as records: networks, heads on features, ensembles.
+"""Methods to fit a log-ratio with gradients, as records: networks, and heads on features.
 
-A method has `fit(task)`, which returns a `Fit`. Trees are in `boosted`, telescopes in `telescope`.
+A method has `fit(task)`, which returns a `Fit`.
 """
 
 from collections.abc import Callable
@@ -27,22 +27,15 @@ from .labelled import (
 from .task import Task, Tensor, check_numbers, fit_network, logistic_loss
 
 __all__ = [
-    "Ensemble",
     "FineTune",
     "Fit",
     "Head",
     "Method",
     "Network",
     "Scorer",
-    "add_waves",
     "blocks",
-    "embed",
     "head_scores",
-    "mean_scores",
     "network_scores",
-    "standardise",
-    "start_at_chance",
-    "whitening",
 ]
 
 _BLOCK = 4096
@@ -61,13 +54,11 @@ class Scorer:
             `(n,)`.
         module: A `torch.nn.ModuleDict` with the networks and buffers that `score` uses; these are saved.
         features: The features of a head; they are not saved.
-        members: The scorers of an ensemble.
     """
 
     score: Callable[["Scorer", Any, Any], Tensor]
     module: Any
     features: Callable[..., Tensor] | None = None
-    members: tuple["Scorer", ...] = ()
 
     def __call__(self, x: Any, module: Any = None) -> Tensor:
         """Score with the fitted tensors, or with those of another module of the same form."""
@@ -75,8 +66,7 @@ class Scorer:
 
     def to(self, device: Any) -> "Scorer":
         """Return a copy on another device."""
-        members = tuple(member.to(device) for member in self.members)
-        return replace(self, module=deepcopy(self.module).to(device), members=members)
+        return replace(self, module=deepcopy(self.module).to(device))
 
 
 class Fit(NamedTuple):
@@ -86,13 +76,11 @@ class Fit(NamedTuple):
         scorer: What was fitted.
         course: How the fit went.
         fakes: How many samples of the model were used.
-        checks: What other fits say about this one: pairs of a line, and whether it can be trusted.
     """
 
     scorer: Scorer
     course: Course
     fakes: int
-    checks: tuple[tuple[str, bool], ...] = ()
 
 
 class Method(Protocol):
@@ -149,10 +137,10 @@ class Head:
             both = _pilot_features(self.features, pilot, task.device).double()
         module = torch.nn.ModuleDict()
         module.register_buffer("shift", both.mean(0).float())
-        module.register_buffer("whiten", whitening(both).float())
+        module.register_buffer("whiten", _whitening(both).float())
         inputs = module.whiten.shape[1] + encode_labels(module, task.form, join(pilot))
         module["linear"] = _built(task, {"name": "mlp", "sizes": [inputs, 1]})
-        start_at_chance(module["linear"][-1])
+        _start_at_chance(module["linear"][-1])
         return _fitted(Scorer(head_scores, module, features=self.features), task, self.lr)
 
 
@@ -282,13 +270,13 @@ class Network:
 
 def _mlp(method: Network, module: Any, both: Any, task: Task) -> None:
     x = parts(both)[0]
-    standardise(module, x)
+    _standardise(module, x)
     numbers = prod(task.shape)
     inputs = numbers + encode_labels(module, task.form, both)
-    inputs += add_waves(module, method.waves, task)
+    inputs += _add_waves(module, method.waves, task)
     sizes = [inputs, *[method.width or 128] * method.layers, 1]
     module["network"] = _built(task, {"name": "mlp", "sizes": sizes, "activation": "silu"})
-    start_at_chance(module["network"][-1])
+    _start_at_chance(module["network"][-1])
 
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
@@ -327,50 +315,12 @@ def _cnn(method: Network, module: Any, both: Any, task: Task) -> None:
 _BUILD: dict[str, Callable[[Network, Any, Any, Task], None]] = {"mlp": _mlp, "cnn": _cnn}
 
 
-@dataclass(frozen=True, eq=False)
-class Ensemble:
-    """Several fits, their log-ratios averaged: their errors partly cancel.
-
-    Args:
-        members: Methods. Each gets another seed and other batches, and the same held-out samples.
-
-    Example:
-        >>> import numpy as np
-        >>> from obrs.ratios.boosted import Boosted
-        >>> from obrs.ratios.refit import refit
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(1.0, 1.0, (1000, 2)), rng.normal(0.0, 1.0, (1000, 2))
-        >>> refit(real, fake, Ensemble((Network(width=16), Boosted(rounds=5))), steps=30).report.steps
-        35
-    """
-
-    members: tuple[Any, ...] = (Network(), Network(), Network())
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.members, tuple | list) or not self.members:
-            raise InputError(f"members must be a tuple of methods, got {self.members!r}")
-        for member in self.members:
-            if not callable(getattr(member, "fit", None)) or isinstance(member, type):
-                got = member.__name__ if isinstance(member, type) else type(member).__name__
-                raise InputTypeError(f"members must be methods such as Network(), got {got}")
-
-    def fit(self, task: Task) -> Fit:
-        """Fit the members one after the other."""
-        import torch
-
-        fits = [member.fit(task.member(i)) for i, member in enumerate(self.members)]
-        steps, seconds = sum(fit.course.steps for fit in fits), sum(fit.course.seconds for fit in fits)
-        course = Course(steps, seconds, stopped=f"{len(fits)} members done", history=())
-        scorer = Scorer(mean_scores, torch.nn.ModuleDict(), members=tuple(fit.scorer for fit in fits))
-        return Fit(scorer, course, sum(fit.fakes for fit in fits), sum((fit.checks for fit in fits), ()))
-
-
 def network_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     """Return the output of the network."""
     import torch
 
     x, label = parts(batch)
-    network, inputs = module["network"], embed(module, x)
+    network, inputs = module["network"], _embed(module, x)
     if label is None or not (hasattr(module, "labels") or hasattr(module, "label_shift")):  # no label, or your own
         score = network(inputs) if label is None else call_with(network, batch)
     elif takes_label(network):
@@ -399,12 +349,7 @@ def head_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
     return module["linear"](inputs)[:, 0]
 
 
-def mean_scores(scorer: Scorer, module: Any, batch: Any) -> Tensor:
-    """Return the mean over the members."""
-    return sum(member(batch) for member in scorer.members) / len(scorer.members)
-
-
-def embed(module: Any, x: Tensor) -> Tensor:
+def _embed(module: Any, x: Tensor) -> Tensor:
     """Return the input of the network: samples as they are, or standardised, with their waves if it has any."""
     from ..models.fourier import with_waves
 
@@ -418,8 +363,8 @@ def embed(module: Any, x: Tensor) -> Tensor:
     return with_waves(x, module.waves)
 
 
-def standardise(module: Any, x: Tensor) -> None:
-    """Store the mean and standard deviation of each number in these samples, for `embed`.
+def _standardise(module: Any, x: Tensor) -> None:
+    """Store the mean and standard deviation of each number in these samples, for `_embed`.
 
     A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
     standard deviations away. So where all numbers have one unit, none is divided by less than a tenth of the typical
@@ -455,8 +400,8 @@ def _one_unit(x: Tensor) -> bool:
     return bool(((span > typical / 4) & (span < 4 * typical)).float().mean() > 0.5)
 
 
-def add_waves(module: Any, waves: int, task: Task) -> int:
-    """Store random projections for `embed`, if a sample has few numbers; return how many inputs they add."""
+def _add_waves(module: Any, waves: int, task: Task) -> int:
+    """Store random projections for `_embed`, if a sample has few numbers; return how many inputs they add."""
     from ..models.fourier import random_waves
 
     numbers = module.shift.numel()
@@ -532,13 +477,13 @@ def _extremes(task: Task) -> Any:
     return Labelled(batch.x, torch.as_tensor(task.form.known[[0, -1]], device=batch.device))
 
 
-def whitening(x: Tensor) -> Tensor:
+def _whitening(x: Tensor) -> Tensor:
     """Return the matrix that makes features `(n, k)` uncorrelated, with variance 1; constant directions are left out.
 
     Example:
         >>> import torch
         >>> x = torch.tensor([[0.0, 1.0, 5.0], [2.0, 3.0, 5.0], [4.0, 0.0, 5.0], [1.0, 1.0, 5.0]])
-        >>> torch.cov((x @ whitening(x)).T).round(decimals=3).abs()
+        >>> torch.cov((x @ _whitening(x)).T).round(decimals=3).abs()
         tensor([[1., 0.],
                 [0., 1.]])
     """
@@ -559,7 +504,7 @@ def _built(task: Task, spec: dict[str, Any]) -> Any:
         return build(spec).to(task.device)
 
 
-def start_at_chance(linear: Any) -> None:
+def _start_at_chance(linear: Any) -> None:
     """Make a last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
     import torch
 

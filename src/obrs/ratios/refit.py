@@ -24,44 +24,34 @@ from ..fitting.tensors import first_difference, read_tensors, write_tensors
 from ..metrics.rows import row_hashes
 from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
-from .boosted import Boosted, tree_scores
 from .evidence import losses, mean_of_means
 from .features import Features, classifier_features, critic_features, read_features
 from .labelled import ARRAY, Form, Labelled, check_labels, label_tensor, parts
 from .methods import (
-    Ensemble,
     FineTune,
     Head,
     Network,
     Scorer,
     blocks,
     head_scores,
-    mean_scores,
     network_scores,
 )
 from .task import FILE, Tensor, prepare, to_tensor
-from .telescope import Telescope, bridge_losses, telescope_scores
 
 __all__ = ["KINDS", "METHODS", "FitReport", "FittedRatio", "refit"]
-__all__ += ["Boosted", "Ensemble", "FineTune", "Head", "Network", "Telescope"]
+__all__ += ["FineTune", "Head", "Network"]
 __all__ += ["classifier_features", "critic_features", "load_ratio"]
 
 METHODS: dict[str, type] = {
     "head": Head,
     "fine_tune": FineTune,
     "network": Network,
-    "boosted": Boosted,
-    "ensemble": Ensemble,
-    "telescope": Telescope,
 }
 """Ways to fit a ratio, by name."""
 
 KINDS: dict[str, Callable[[Scorer, Any, Any], Tensor]] = {
     "network": network_scores,
     "head": head_scores,
-    "boosted": tree_scores,
-    "mean": mean_scores,
-    "telescope": telescope_scores,
 }
 """How the scores of a fitted ratio are computed, by the name in its file."""
 
@@ -70,11 +60,11 @@ _SATURATED = 0.02  # nats of held-out log-loss; between unit Gaussians that is a
 _HARDLY = 0.1  # nats of held-out log-loss; a KL of about 7
 _SATURATION = (
     "the classifier separates the two sets (held-out log-loss {loss:.1g}): where they do not meet, its log-ratio is a "
-    "guess, and so are averages of it such as a KL divergence; use Telescope(), or features=... in which they meet"
+    "guess, and so are averages of it such as a KL divergence; use features=... in which they meet"
 )
 _HARDLY_MEET = (
     "the two sets hardly overlap in what the ratio sees (held-out log-loss {loss:.2f}): most of its log-ratio is a "
-    "guess; use features=... in which they meet, or Telescope()"
+    "guess; use features=... in which they meet"
 )
 _USUAL = (2.0, 4.0, 8.0)  # budgets that a report speaks of
 
@@ -148,11 +138,10 @@ def refit(
         checkpoint=checkpoint,
     )
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
-    scorer, course, fakes, checks = chosen.fit(task)
+    scorer, course, fakes = chosen.fit(task)
     held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
     loss, loss_error = mean_of_means(*losses(*held_out_scores))
-    bridges = [bridge_losses(part, task) for part in _parts(scorer)]
-    trouble = _trouble(loss, loss_error, bridges) or next((line for line, passed in checks if not passed), None)
+    trouble = _trouble(loss, loss_error)
     report = FitReport(
         method=type(chosen).__name__,
         log_loss=loss,
@@ -163,8 +152,6 @@ def refit(
         n_real=task.real.size,
         n_fake=fakes,
         history=course.history,
-        bridges=sum(bridges, ()),
-        checks=tuple(line for line, _ in checks),
         trouble=trouble,
         nats=float(held_out_scores[0].mean()),
     )
@@ -175,15 +162,8 @@ def refit(
     return FittedRatio(scorer, shape, report, task.probe, task.form, seen, task.features)
 
 
-def _parts(scorer: Scorer) -> list[Scorer]:
-    """Return the scorer itself, or the members of an ensemble, also of ensembles in it."""
-    return [part for member in scorer.members for part in _parts(member)] or [scorer]
-
-
 def _description(method: Any) -> str:
     """Return the name and constants of a method, and the classes of its networks, for the checkpoint."""
-    if isinstance(method, tuple | list):
-        return f"({', '.join(map(_description, method))})"
     if not is_dataclass(method) or isinstance(method, type):
         return repr(method) if isinstance(method, int | float | str | None) else type(method).__name__
     values = (f"{f.name}={_description(getattr(method, f.name))}" for f in fields(method))
@@ -217,11 +197,9 @@ class FitReport:
         steps, seconds, stopped: Number of updates, wall time, and why it ended.
         n_real, n_fake: Samples it was fitted on.
         history: Pairs of a step and the held-out loss after it.
-        bridges: Held-out loss of each bridge of a telescope, from the model to the data.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
         nats: KL divergence of the model from the data in what the ratio sees, as it says itself: the mean of log r
             over held-out real samples. NaN if it is not known.
-        checks: What other fits say about a telescope, a line each; one that says trouble is the trouble.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
@@ -240,10 +218,8 @@ class FitReport:
     n_real: int
     n_fake: int
     history: tuple[tuple[int, float], ...] = ()
-    bridges: tuple[float, ...] = ()
     trouble: str | None = None
     nats: float = nan
-    checks: tuple[str, ...] = ()
 
     def room(self, *budgets: float) -> str:
         """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
@@ -252,23 +228,12 @@ class FitReport:
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
-        trouble = None if self.trouble in self.checks else self.trouble
-        return "\n".join(filter(None, [line, self.room(*_USUAL), trouble, *self.checks]))
+        return "\n".join(filter(None, [line, self.room(*_USUAL), self.trouble]))
 
 
-def _trouble(log_loss: float, standard_error: float, bridges: list[tuple[float, ...]]) -> str | None:
-    """Return in one line why a fit should not be trusted, or None.
-
-    Args:
-        log_loss, standard_error: Held-out loss of the whole ratio, and its error.
-        bridges: The losses of the bridges, for each member of the ensemble; empty if it is no telescope.
-    """
-    for telescope in filter(None, bridges):
-        n, worst = len(telescope), int(np.argmin(telescope))
-        if (loss := telescope[worst]) < _SATURATED:
-            where = f"bridge {worst + 1} of {n} separates its two sets (held-out log-loss {loss:.1g})"
-            return f"{where}; use Telescope(bridges={2 * n})"
-    if log_loss < _HARDLY and not all(bridges):
+def _trouble(log_loss: float, standard_error: float) -> str | None:
+    """Return in one line why a fit with this held-out loss should not be trusted, or None."""
+    if log_loss < _HARDLY:
         return (_SATURATION if log_loss < _SATURATED else _HARDLY_MEET).format(loss=log_loss)
     if log_loss > log(2) + 3 * standard_error:
         return f"held-out log-loss {log_loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
@@ -280,8 +245,8 @@ class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
     Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
-    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one, except from trees,
-    which are piecewise constant. If it was fitted on samples with labels, call it with a tuple or dict as `real` was.
+    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one. If it was
+    fitted on samples with labels, call it with a tuple or dict as `real` was.
 
     Args:
         scorer: The fitted tensors, and the function that computes scores with them.
@@ -379,16 +344,14 @@ def load_ratio(
         path: The file.
         network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
         features: Needed if the ratio, or a head, was fitted on features of your own: those features. Features with a
-            name, and networks of `obrs.models` that `refit` was given as features, are in the file. For an ensemble
-            of heads, `network` and `features` may be lists with one entry per member, None for one that needs none.
+            name, and networks of `obrs.models` that `refit` was given as features, are in the file.
 
     Example:
         >>> import tempfile
-        >>> from obrs.ratios.boosted import Boosted
-        >>> from obrs.ratios.refit import refit
+        >>> from obrs.ratios.refit import Network, refit
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1))
-        >>> fitted = refit(real, fake, Boosted(rounds=5))
+        >>> fitted = refit(real, fake, Network(width=8), steps=5)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     fitted.save(f"{folder}/ratio.safetensors")
         ...     again = load_ratio(f"{folder}/ratio.safetensors")
@@ -408,8 +371,8 @@ def load_ratio(
         raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
     report = facts["report"]
     history = tuple((int(step), float(loss)) for step, loss in report["history"])
-    lists = {"history": history, "bridges": tuple(report["bridges"]), "checks": tuple(report.get("checks", ()))}
-    report = FitReport(**report | lists)
+    known = {field.name for field in fields(FitReport)}  # files of 0.2 say more
+    report = FitReport(**{name: value for name, value in report.items() if name in known} | {"history": history})
     seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
     return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen, see)
 
@@ -430,9 +393,7 @@ def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str,
     tensors |= {f"{prefix}.{name}": tensor for name, tensor in scorer.module.state_dict().items()}
     specs = {name: getattr(part, "spec", None) for name, part in scorer.module.items()}
     classes = {name: type(part).__name__ for name, part in scorer.module.items()}
-    members = [_describe(member, f"{prefix}.{i}", tensors) for i, member in enumerate(scorer.members)]
-    found = {"kind": kind, "networks": specs, "classes": classes, "members": members}
-    return found | {"own_features": scorer.features is not None}
+    return {"kind": kind, "networks": specs, "classes": classes, "own_features": scorer.features is not None}
 
 
 def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], network: Any, features: Any) -> Scorer:
@@ -445,31 +406,15 @@ def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], networ
     module = torch.nn.ModuleDict()
     for name, spec in facts["networks"].items():
         module[name] = _network(spec, facts["classes"][name], network)
-    count = len(facts["members"])
-    options = zip(_per_member(network, count, "network"), _per_member(features, count, "features"), strict=True)
-    members = [
-        _rebuild(member, f"{prefix}.{i}", tensors, *given)
-        for i, (member, given) in enumerate(zip(facts["members"], options, strict=True))
-    ]
     own = {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
     for name, tensor in own.items():
-        if "." not in name:  # those with a dot belong to networks and members
+        if "." not in name:  # those with a dot belong to networks
             module.register_buffer(name, tensor)
-    state = {name: x for name, x in own.items() if "." not in name or name.partition(".")[0] in module}
-    if differs := first_difference(module, state):
+    if differs := first_difference(module, own):
         raise InputError(f"the network given is not built like the one in the file: {differs}")
-    module.load_state_dict(state)
+    module.load_state_dict(own)
     module.eval().requires_grad_(False)
-    return Scorer(score, module, features, tuple(members))
-
-
-def _per_member(given: Any, n: int, name: str) -> list[Any]:
-    """Return one value per member: the entries of a list, or the same for all."""
-    if not isinstance(given, list | tuple):
-        return [given] * n
-    if len(given) != n:
-        raise InputError(f"{name} must be one, or a list with one per member, {n} of them, got {len(given)}")
-    return list(given)
+    return Scorer(score, module, features)
 
 
 def _network(spec: dict[str, Any] | None, kind: str, network: Any) -> Any:

@@ -41,7 +41,6 @@ __all__ = [
 
 FILE = "a file of a fitted ratio"
 FIT_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
-_MEMBER_IDS = 2**36  # ids for each member of an ensemble
 _FEWEST = 50  # held-out samples of each kind
 _BLOCK = 8192
 _PROBE = 8  # fakes that are kept with the ratio
@@ -72,9 +71,6 @@ class _Stored:
     def batch(self, step: int, n: int) -> Tensor:
         return to_batch(take(self.x, self._shuffled.rows(step * n, step * n + n)), self.device)
 
-    def member(self, number: int, seed: int) -> "_Stored":
-        return replace(self, seed=seed)
-
 
 @dataclass(frozen=True)
 class _Proposed:
@@ -103,9 +99,6 @@ class _Proposed:
             batches.append(batch if self.features is None else self.features(batch))
             check_numbers(parts(batches[-1])[0], "propose" if self.features is None else "features of propose")
         return batches[0] if len(batches) == 1 else join(batches)
-
-    def member(self, number: int, seed: int) -> "_Proposed":
-        return replace(self, start=self.start + (number + 1) * _MEMBER_IDS)
 
 
 @dataclass(frozen=True)
@@ -169,13 +162,6 @@ class Task:
                 batches.append(self.batch(step))
         real, fake = zip(*batches, strict=True)
         return join(real), join(fake)
-
-    def member(self, number: int) -> "Task":
-        """Return the task of one member of an ensemble: another seed and other batches, the same held-out samples."""
-        seed = self.seed + 7919 * (number + 1)
-        checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}.{number}")
-        real, fake = self.real.member(number, seed), self.fake.member(number, seed + 1)
-        return replace(self, real=real, fake=fake, seed=seed, checkpoint=checkpoint)
 
     def seeded(self) -> AbstractContextManager[Callable[[int], None]]:
         """Let the seed decide what torch draws inside the block; the value of the block reseeds for a step."""
