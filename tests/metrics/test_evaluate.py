@@ -125,7 +125,7 @@ def test_one_constant_per_group_and_its_errors():
         pool = weightings(-fake[:, 0] * (1 + groups), [budget], ["obrs", "drs"], groups)
         for label in (0, 1):
             assert pool.weights[1, groups == label].mean() == pytest.approx(1 / budget)
-        curve = pool.pulled(kernel_curve(real=real, fake=fake, weights=pool.weights, kernel="energy"))
+        curve = pool.pulled(kernel_curve(real=real, fake=fake, weights=pool.weights))
         values.append(curve.value)
         variances.append(np.square(curve.fake_influence).sum(axis=1))
     spread, said = np.std(values, axis=0, ddof=1), np.sqrt(np.mean(variances, axis=0))
@@ -144,7 +144,7 @@ def test_shares_are_kept_on_a_pool_and_their_errors_are_right():
         for budget, line in zip((2, 3), pool.weights[1:], strict=True):
             assert line.mean() == pytest.approx(1 / budget, rel=1e-6)
             assert line[groups == 0].sum() / line.sum() == pytest.approx(0.75, rel=1e-6)
-        curve = pool.pulled(kernel_curve(real=real, fake=fake, weights=pool.weights, kernel="energy"))
+        curve = pool.pulled(kernel_curve(real=real, fake=fake, weights=pool.weights))
         values.append(curve.value)
         variances.append(np.square(curve.fake_influence).sum(axis=1))
     spread, said = np.std(values, axis=0, ddof=1), np.sqrt(np.mean(variances, axis=0))

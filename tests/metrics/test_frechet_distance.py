@@ -327,8 +327,8 @@ def test_real_and_fake_cannot_be_given_by_position():
 def test_numpy_features_do_not_load_torch():
     code = (
         "import sys; import numpy as np; from obrs import metrics; x = np.eye(9);"
-        "metrics.frechet(real=x, fake=2 * x); metrics.kernel(real=x, fake=2 * x); metrics.inception_score(x, splits=1);"
-        "metrics.two_sample_test(real=x, fake=2 * x, permutations=9); assert 'torch' not in sys.modules"
+        "metrics.frechet(real=x, fake=2 * x); metrics.kernel(real=x, fake=2 * x);"
+        "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -1,29 +1,25 @@
-"""Precision-recall curves of distributions: from clusters of features, scores of a classifier, or log-ratios.
+"""Precision-recall curves of distributions, from the scores of a classifier.
 
 At slope l, precision is alpha(l) = sum min(l p, q) and recall is alpha(l)/l: how much of the fakes and of the real
 samples can be explained by something they share. By Neyman and Pearson that is the least of l P(A) + Q(not A), over
-sets A where p/q is below a threshold. So each curve is read from two lists, P(A) and Q(not A) for every threshold,
-whether the points of the space are clusters (Sajjadi et al.) or samples ordered by a classifier (Simon et al.).
+sets A where p/q is below a threshold. So the curve is read from two lists, P(A) and Q(not A) for every threshold on
+the samples ordered by a classifier (Simon et al.).
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._arrays import as_floats, host_view
-from .._inputs import check_budget, check_count, check_positive, check_seed
+from .._inputs import check_count, check_positive
 from ..errors import InputError
-from ..profile import Profile
 from ..types import Array
-from ._inputs import as_masses, both_features, effective_size, own_pairs
+from ._inputs import as_masses, effective_size, own_pairs
 
-__all__ = ["PRCurve", "classifier_curve", "prd_curve", "profile_curve"]
+__all__ = ["PRCurve", "classifier_curve"]
 
 Floats = np.ndarray[Any, Any]
-
-_LARGEST = 1e15  # squares of more leave the range of float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +30,7 @@ class PRCurve:
         lam: Slopes `precision / recall`, ascending from 0 to inf.
         precision: Of the fakes, at each slope.
         recall: Of the real samples, at each slope.
-        n_real: How many real samples it is from; None if none were needed.
+        n_real: How many real samples it is from.
         n_fake: How many fakes: with weights Kish's effective number, with counts all copies.
 
     Example:
@@ -46,7 +42,7 @@ class PRCurve:
     lam: Floats
     precision: Floats
     recall: Floats
-    n_real: int | None
+    n_real: int
     n_fake: float
 
     @property
@@ -62,72 +58,6 @@ class PRCurve:
         square = check_positive(beta, "beta") ** 2
         below = square * self.precision + self.recall
         return float(np.max((1 + square) * self.precision * self.recall / np.where(below > 0, below, 1.0)))
-
-
-def prd_curve(
-    *,
-    real: Array,
-    fake: Array,
-    clusters: int = 20,
-    runs: int = 10,
-    points: int = 1001,
-    weights: Array | None = None,
-    counts: Array | None = None,
-    seed: int = 0,
-) -> PRCurve:
-    """Return the curve of Sajjadi et al.: cluster the features of both, compare the two histograms.
-
-    Both sides have the same total weight in the clustering, whatever their sizes; the curve is the mean of several
-    runs. It knows nothing of what happens inside a cluster, and with few samples even two samples of one distribution
-    have different histograms. Compare curves of the same sizes and clusters only.
-
-    Args:
-        real, fake: Features, shape `(n, dim)`, NumPy or torch.
-        clusters: Number of clusters.
-        runs: How many clusterings to average.
-        points: Number of slopes, evenly spread in angle.
-        weights: Probability that each fake is kept, `(n_fake,)`, up to a factor; equal by default.
-        counts: How often each fake is there, instead of weights.
-        seed: Of the clusterings.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> real = rng.standard_normal((2000, 2)) + 9 * rng.integers(0, 2, (2000, 1))  # two modes
-        >>> fake = rng.standard_normal((2000, 2))  # one of them
-        >>> curve = prd_curve(real=real, fake=fake, runs=3)
-        >>> print(f"{curve.precision.max():.2f} {curve.recall.max():.2f}")
-        1.00 0.48
-        >>> curve.f_beta(8) < curve.f_beta(1 / 8)
-        True
-
-    References:
-        | Assessing Generative Models via Precision and Recall (Sajjadi et al., 2018)
-    """
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    real, fake, _ = both_features(real, fake)
-    mass = as_masses(weights, counts, len(fake))
-    clusters, runs, seed = check_count(clusters, "clusters"), check_count(runs, "runs"), check_seed(seed)
-    n = len(real)
-    if clusters > n + len(fake):
-        raise InputError(f"clusters must be at most {n + len(fake)}, the number of samples, got {clusters}")
-    both = np.concatenate([np.asarray(host_view(real)), np.asarray(host_view(fake))])
-    if both.dtype != np.float64 and max(-both.min(), both.max()) > _LARGEST:
-        both = both.astype(np.float64)
-    share = np.concatenate([np.full(n, 1 / n), mass])
-    found = []
-    for run in range(runs):
-        method = MiniBatchKMeans(clusters, n_init=10, random_state=(seed * runs + run) % 2**32)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different points than clusters: no harm
-            labels = method.fit(both, sample_weight=share * len(both) / 2).predict(both)
-        p, q = (np.bincount(labels[i], share[i], clusters) for i in (slice(0, n), slice(n, None)))
-        order = np.lexsort((p, p / np.maximum(p + q, 1e-300)))
-        below, above = np.cumsum(np.append(0.0, p[order])), 1 - np.cumsum(np.append(0.0, q[order]))
-        found.append(_least(below, np.maximum(above, 0.0), points))
-    lam, precision, recall = np.mean(found, axis=0)
-    return PRCurve(lam, precision, recall, n, effective_size(own_pairs(mass, counts)))
 
 
 def classifier_curve(
@@ -164,34 +94,6 @@ def classifier_curve(
     above = np.maximum(1 - passed[np.searchsorted(q[order], threshold)] / passed[-1], 0.0)
     lam, precision, recall = _least(below, above, points)
     return PRCurve(lam, precision, recall, len(p), effective_size(own_pairs(mass, counts)))
-
-
-def profile_curve(
-    *, log_ratio: Array, budget: float = 1.0, points: int = 1001, weights: Array | None = None
-) -> PRCurve:
-    """Return the curve of the samples that a budget leaves, from the log-ratios of the proposals alone.
-
-    It trusts the ratio: real samples are not looked at. See `Profile.curve`.
-
-    Args:
-        log_ratio: `log p(x) - log q(x)` of proposals of the model.
-        budget: Proposals per kept sample; 1 is the model itself.
-        points: Number of slopes, evenly spread in angle.
-        weights: Masses of the proposals; equal by default.
-
-    Example:
-        >>> log_ratio = np.random.default_rng(0).normal(-0.5, 1.0, 5000)
-        >>> [round(profile_curve(log_ratio=log_ratio, budget=k).area, 2) for k in (1, 2, 4)]
-        [0.68, 0.91, 0.98]
-
-    References:
-        | Precision-Recall Divergence Optimization for Generative Modeling with GANs and Normalizing Flows (Verine et
-          al., 2023)
-        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.3
-    """
-    profile = Profile(log_ratio, weights)
-    lam, precision, recall = profile.curve(check_budget(budget), points)
-    return PRCurve(lam, precision, recall, None, effective_size(own_pairs(as_masses(weights, None, profile.size))))
 
 
 def _least(below: Floats, above: Floats, points: int) -> tuple[Floats, Floats, Floats]:

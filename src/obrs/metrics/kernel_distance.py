@@ -1,50 +1,25 @@
-"""Kernel distances between features of real and fake samples: KID, and others, without bias and with errors."""
+"""The kernel distance between features of real and fake samples, KID: without bias and with errors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._arrays import host_view, like, namespace, widest
 from .._inputs import check_positive
-from .._names import lookup
 from ..errors import InputError
 from ..types import Array
 from ._inputs import as_masses, both_features, effective_size, own_pairs
 from .paired import Paired, as_slopes, pulled
 
-__all__ = ["KERNELS", "Kernel", "KernelFunction", "beyond_range", "kernel", "kernel_curve", "kernel_function"]
+__all__ = ["Kernel", "kernel", "kernel_curve"]
 
 Floats = np.ndarray[Any, Any]
 
 _PAIRS = 1 << 22  # values of the kernel in memory at a time
 _ROWS = 256  # rows at a time at most, so that symmetry saves half
-_MEDIAN = 1000  # rows whose distances give a bandwidth
-_WIDEST = 1e100  # a bandwidth is squared
-
-
-def _polynomial(products: Array, squares: Callable[[], Array], scale: float) -> Array:
-    base = products / scale + 1
-    return base * base * base
-
-
-def _rbf(products: Array, squares: Callable[[], Array], scale: float) -> Array:
-    return namespace(products).exp(squares() / (-2 * scale**2))
-
-
-def _energy(products: Array, squares: Callable[[], Array], scale: float) -> Array:
-    return -namespace(products).sqrt(squares()) / scale
-
-
-KERNELS: dict[str, Callable[[Array, Callable[[], Array], float], Array]] = {
-    "polynomial": _polynomial,
-    "rbf": _rbf,
-    "energy": _energy,
-}
-"""Kernels by name, of all products x·y, all squares |x - y|² if asked for, and a scale: (x·y/scale + 1)³,
-exp(-|x - y|²/(2 scale²)) and -|x - y|/scale."""
+_WIDEST = 1e100  # of a bandwidth: the cube of what is divided by it must be a float
 
 
 @dataclass(frozen=True)
@@ -72,14 +47,13 @@ def kernel(
     fake: Any,
     weights: Any = None,
     counts: Any = None,
-    kernel: str = "polynomial",
     bandwidth: float | None = None,
 ) -> Kernel:
     """Return the squared maximum mean discrepancy between real and fake features, without bias.
 
-    With the polynomial kernel it is KID, if the features are those of the Inception network, on all rows rather than
-    on random subsets. Unlike the Fréchet distance it does not depend on n but for its error. No matrix of all pairs is
-    kept: memory stays bounded, time grows as the square of the number of rows.
+    The kernel is (x·y/bandwidth + 1)³. This is KID, if the features are those of the Inception network, on all rows
+    rather than on random subsets. Unlike the Fréchet distance it does not depend on n but for its error. No matrix of
+    all pairs is kept: memory stays bounded, time grows as the square of the number of rows.
 
     Args:
         real: Features of real samples, `(n, dim)`, NumPy or torch.
@@ -87,9 +61,7 @@ def kernel(
         weights: Chance that each fake row is kept, up to a factor; equal by default. Pairs count by the product of both
             weights, a row with itself not at all.
         counts: How often each fake row is there, instead of weights. Two copies of a row are a pair.
-        kernel: A key of `KERNELS`: "polynomial", "rbf" or "energy".
-        bandwidth: Scale of the kernel. By default the dimension for "polynomial", the median distance of real rows for
-            "rbf", and 1 for "energy".
+        bandwidth: Scale of the kernel; the dimension of the features by default.
 
     Returns:
         The distance with its standard error, and the sample sizes it speaks of.
@@ -104,13 +76,11 @@ def kernel(
     References:
         | Demystifying MMD GANs (Bińkowski et al., 2018), KID
         | A Kernel Two-Sample Test (Gretton et al., 2012)
-        | Energy Statistics: A Class of Statistics Based on Distances (Székely and Rizzo, 2013)
     """
     real, fake, dimension = both_features(real, fake)
     mass = as_masses(weights, counts, len(fake))
     own = own_pairs(mass, counts)
-    function = kernel_function(kernel, real, bandwidth)
-    found = _distances(real, fake, mass[None], own[None], function)
+    found = _distances(real, fake, mass[None], own[None], _scale(bandwidth, dimension))
     moved = Paired(
         found.value, found.of_real / len(real), mass * found.of_fake, len(real), own.sum(keepdims=True), dimension
     )
@@ -124,7 +94,6 @@ def kernel_curve(
     fake: Any,
     weights: Any,
     slopes: Any = None,
-    kernel: str = "polynomial",
     bandwidth: float | None = None,
 ) -> Paired:
     """Return the kernel distance of one pool at many budgets, with errors that are paired over budgets.
@@ -132,7 +101,7 @@ def kernel_curve(
     The kernel of each pair is computed once for all budgets.
 
     Args:
-        real, fake, kernel, bandwidth: As for `kernel`.
+        real, fake, bandwidth: As for `kernel`.
         weights: Chance that each fake row is kept, `(budgets, n)`.
         slopes: How far each weight moves with the constant that its budget is met by, up to a factor, `(budgets, n)`: a
             where a < 1 and else 0 for OBRS, a (1 - a) for DRS. By default the weights are taken as given.
@@ -151,7 +120,7 @@ def kernel_curve(
     real, fake, dimension = both_features(real, fake)
     mass = np.atleast_2d(as_masses(weights, None, len(fake), many=True))
     moved = as_slopes(slopes, mass)
-    found = _distances(real, fake, mass, mass**2, kernel_function(kernel, real, bandwidth))
+    found = _distances(real, fake, mass, mass**2, _scale(bandwidth, dimension))
     of_fake = np.stack([pulled(f, w, s) for f, w, s in zip(found.of_fake, mass, moved, strict=True)])
     n_fake = np.array([effective_size(w**2) for w in mass])
     return Paired(found.value, found.of_real / len(real), of_fake, len(real), n_fake, dimension)
@@ -166,16 +135,16 @@ class _Found(NamedTuple):
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the values are looked at
-def _distances(real: Array, fake: Array, mass: Floats, own: Floats, function: "KernelFunction") -> _Found:
+def _distances(real: Array, fake: Array, mass: Floats, own: Floats, scale: float) -> _Found:
     for name, ones in (("real", np.full((1, len(real)), 1 / len(real) ** 2)), ("fake", own)):
         if not np.all(ones.sum(axis=1) < 1 - 1e-12):
             raise InputError(f"{name} must have at least 2 rows of some weight")
     equal = np.full((1, len(real)), 1 / len(real))
-    among_real, own_real = _means(real, equal, function)
-    among_fake, own_fake = _means(fake, mass, function)
+    among_real, own_real = _means(real, equal, scale)
+    among_fake, own_fake = _means(fake, mass, scale)
     # of every fake row the mean over real rows, and the other way round, from the same values
     to_real, to_fake = np.empty(len(fake)), np.zeros((len(mass), len(real)))
-    for part, block in function.blocks(fake, real):
+    for part, block in _blocks(scale, fake, real):
         to_real[part] = _host(namespace(block).mean(block, axis=1))
         to_fake += _host(_beside(mass[:, part], block) @ block)
     # a row and itself are no pair
@@ -190,19 +159,14 @@ def _distances(real: Array, fake: Array, mass: Floats, own: Floats, function: "K
     of_fake -= (mass * of_fake).sum(axis=1, keepdims=True)
     of_real -= of_real.mean(axis=1, keepdims=True)
     if not (np.isfinite(value).all() and np.isfinite(np.sum(of_real**2) + np.sum(of_fake**2))):
-        raise beyond_range()
+        raise InputError("the kernel of real and fake is beyond the range of floats; divide both by one number")
     return _Found(value, of_real, of_fake)
 
 
-def beyond_range() -> InputError:
-    """Return the error for kernels that are no finite numbers."""
-    return InputError("the kernel of real and fake is beyond the range of floats; divide both by one number")
-
-
-def _means(x: Array, mass: Floats, function: "KernelFunction") -> tuple[Floats, Floats]:
+def _means(x: Array, mass: Floats, scale: float) -> tuple[Floats, Floats]:
     """Return for each row the mean over all rows by each line of masses, `(budgets, n)`, and its value with itself."""
     means, own = np.zeros((len(mass), len(x))), np.empty(len(x))
-    for part, block in function.blocks(x):
+    for part, block in _blocks(scale, x):
         means[:, part] += _host(block @ _beside(mass[:, part.start :].T, block)).T
         own[part] = _host(namespace(block).linalg.diagonal(block))
         later = block[:, part.stop - part.start :]
@@ -210,99 +174,35 @@ def _means(x: Array, mass: Floats, function: "KernelFunction") -> tuple[Floats, 
     return means, own
 
 
-@dataclass(frozen=True, eq=False)
-class KernelFunction:
-    """A kernel with its scale.
+def _blocks(scale: float, x: Array, y: Array | None = None) -> Iterator[tuple[slice, Array]]:
+    """Go through the kernel of all pairs by slices of x: yield each slice and its values in float64.
 
-    Args:
-        name: A key of `KERNELS`.
-        scale: What it divides by.
-        centre: What to take from all rows first, `(dim,)`; None for nothing. Distances cancel less near the centre.
-    """
-
-    name: str
-    scale: float
-    centre: Array | None = None
-
-    def blocks(self, x: Array, y: Array | None = None) -> Iterator[tuple[slice, Array]]:
-        """Go through the kernel of all pairs by slices of x: yield each slice and its values in float64.
-
-        Products are in the precision of the rows. Without y the pairs are those of x with itself: each slice comes with
-        the columns from its first row on, the earlier ones being known by symmetry.
-
-        Example:
-            >>> x = np.eye(2)
-            >>> [(part, block.round(3).tolist()) for part, block in KernelFunction("energy", 1.0).blocks(x, x)]
-            [(slice(0, 2, None), [[-0.0, -1.414], [-1.414, -0.0]])]
-        """
-        xp = namespace(x)
-        wide, function = widest(xp), KERNELS[self.name]
-        if self.centre is not None:
-            x, y = x - self.centre, (None if y is None else y - self.centre)
-        symmetric, y = y is None, (x if y is None else y)
-
-        @cache
-        def norms() -> tuple[Array, Array]:
-            return _row_squares(x), _row_squares(y)
-
-        start = 0
-        while start < len(x):
-            columns = slice(start, None) if symmetric else slice(None)
-            part = slice(start, min(start + min(max(_PAIRS // len(y[columns]), 1), _ROWS), len(x)))
-            products = xp.astype(x[part] @ y[columns].T, wide)
-            squares = partial(_part_of_squares, norms, products, part, columns)
-            yield part, function(products, squares, self.scale)
-            start = part.stop
-
-
-@np.errstate(over="ignore", invalid="ignore")  # the values are looked at
-def kernel_function(name: str, rows: Array, bandwidth: Any) -> KernelFunction:
-    """Return a kernel whose scale is the bandwidth, or else read from rows.
+    Products are in the precision of the rows. Without y the pairs are those of x with itself: each slice comes with
+    the columns from its first row on, the earlier ones being known by symmetry.
 
     Example:
-        >>> kernel_function("polynomial", np.eye(2), None).scale
-        2.0
+        >>> [(part, block.tolist()) for part, block in _blocks(1.0, np.eye(2), np.eye(2))]
+        [(slice(0, 2, None), [[8.0, 1.0], [1.0, 8.0]])]
     """
-    lookup(KERNELS, name, "kernel")
-    centre = None if name == "polynomial" else namespace(rows).mean(rows, axis=0)
-    if bandwidth is not None:
-        scale = check_positive(bandwidth, "bandwidth")
-        if not 1 / _WIDEST <= scale <= _WIDEST:
-            raise InputError(f"bandwidth must be from {1 / _WIDEST:g} to {_WIDEST:g}, got {scale:g}")
-    elif name == "rbf":
-        scale = _median_distance(rows)
-    else:
-        scale = float(rows.shape[1]) if name == "polynomial" else 1.0
-    return KernelFunction(name, scale, centre)
-
-
-def _part_of_squares(norms: Callable[[], tuple[Array, Array]], products: Array, part: slice, columns: slice) -> Array:
-    x, y = norms()
-    return _squares(products, x[part], y[columns])
-
-
-def _squares(products: Array, x: Array, y: Array) -> Array:
-    """Return |x - y|² of all pairs from the products x·y and the squares |x|² and |y|²."""
-    return namespace(products).clip(x[:, None] + y[None, :] - 2 * products, 0.0, None)
-
-
-def _row_squares(x: Array) -> Array:
-    """Return |x|² of each row in float64, a few rows at a time."""
     xp = namespace(x)
-    step = max(_PAIRS // x.shape[1], 1)
-    parts = (xp.astype(x[i : i + step], widest(xp)) for i in range(0, len(x), step))
-    return xp.concat([xp.sum(part * part, axis=1) for part in parts])
+    symmetric, y = y is None, (x if y is None else y)
+    start = 0
+    while start < len(x):
+        columns = slice(start, None) if symmetric else slice(None)
+        part = slice(start, min(start + min(max(_PAIRS // len(y[columns]), 1), _ROWS), len(x)))
+        base = xp.astype(x[part] @ y[columns].T, widest(xp)) / scale + 1
+        yield part, base * base * base
+        start = part.stop
 
 
-def _median_distance(x: Array) -> float:
-    some = np.asarray(host_view(x[:: max(len(x) // _MEDIAN, 1)]), dtype=np.float64)
-    some = some - some.mean(axis=0)
-    norms = (some * some).sum(axis=1)
-    squares = _squares(some @ some.T, norms, norms)[np.triu_indices(len(some), k=1)]
-    median = float(np.sqrt(np.median(squares))) if len(squares) else 0.0
-    if median <= 0:
-        raise InputError("the median distance of rows is 0, which is no bandwidth; give one with bandwidth=")
-    return median
+def _scale(bandwidth: Any, dimension: int) -> float:
+    """Check a bandwidth, and return it, or the dimension."""
+    if bandwidth is None:
+        return float(dimension)
+    scale = check_positive(bandwidth, "bandwidth")
+    if not 1 / _WIDEST <= scale <= _WIDEST:
+        raise InputError(f"bandwidth must be from {1 / _WIDEST:g} to {_WIDEST:g}, got {scale:g}")
+    return scale
 
 
 def _beside(values: Floats, block: Array) -> Array:
