@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["check_folder", "check_out", "replacing"]
+from .errors import InputError
+
+__all__ = ["check_folder", "check_not_input", "check_out", "replacing"]
 
 
 def check_out(path: str | os.PathLike[str]) -> None:
@@ -36,6 +38,31 @@ def check_folder(path: str | os.PathLike[str]) -> None:
         raise _os_error(errno.ENOTDIR, path)
     if not os.access(folder, os.W_OK):
         raise _os_error(errno.EACCES, path)
+
+
+def check_not_input(out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None) -> None:
+    """Raise if an output would overwrite an input, by whatever name or link; a folder stands for all that is in it.
+
+    Args:
+        out: The file that will be written, or the folder.
+        inputs: Files and folders that are read; `-` is standard input, and None is left out.
+
+    Example:
+        >>> check_not_input("kept.csv", "scores.csv", None)
+        >>> check_not_input("pictures/evaluate.png", os.curdir)
+        Traceback (most recent call last):
+        obrs.errors.InputError: pictures/evaluate.png would overwrite the input . or lie in it; choose another output
+    """
+    target = Path(os.path.realpath(out))
+    for path in inputs:
+        if path is None:
+            continue
+        source = "/dev/stdin" if path == "-" else os.path.expanduser(path)
+        if os.path.isdir(source):
+            if target.is_relative_to(os.path.realpath(source)):
+                raise InputError(f"{out} would overwrite the input {path} or lie in it; choose another output")
+        elif target.is_file() and os.path.exists(source) and os.path.samefile(target, source):
+            raise InputError(f"{out} would overwrite the input {path}; choose another output")
 
 
 def _os_error(number: int, path: str | os.PathLike[str]) -> OSError:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._files import replacing
+from ._files import check_not_input, replacing
 from ._formats import (
     ABSENT,
     DELIMITED,
@@ -161,7 +161,7 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
     """Write all rows or nothing: the file appears, or changes, once it is whole and on disk.
 
     `format` is a key of `FORMATS`, where no extension says it; what goes to standard output (`-`) keeps the format of
-    the table if that is text, and is csv otherwise.
+    the table if that is text, and is csv otherwise. The file that the table was read from is not overwritten.
     """
     path = os.fspath(path)
     if path == "-" and format is None:
@@ -175,6 +175,7 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
         write = partial(write, delimiter=table.delimiter)
     if path == "-":
         return write(columns, sys.stdout.buffer)  # type: ignore[no-any-return]
+    check_not_input(path, table.name)
     codec = _codec(path)
     with replacing(path) as file:
         if codec is None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from .._files import check_out
+from .._files import check_not_input, check_out
 from .._inputs import check_budget
 from ..errors import InputError, ObrsError
 from .app import Command, app
@@ -63,6 +63,7 @@ def doctor(
     check_budget(budget)
     if plot is not None:
         check_out(plot)
+        check_not_input(plot, real, fake)
     ratios = {"log_ratio": log_ratio, "logit": logit, "probability": probability}
     given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
     kind = "log_ratio" if given in _CRITICS else given

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._files import check_folder
+from .._files import check_folder, check_not_input
 from ..errors import InputError
 from .app import Command, app, complain
 from .columns import number
@@ -55,6 +55,8 @@ def evaluate(
     if out.exists() and not out.is_dir():
         raise InputError(f"results go into a folder, {out} is a file; choose another --out")
     check_folder(out)
+    for name in ("evaluate.json", "evaluate.png"):
+        check_not_input(out / name, real, fake, log_ratio, groups, fitted_on)
     wanted = [number(part, "--budgets") for part in budgets.split(",")]
     range_ = None if pixels is None else [number(part, "--pixels") for part in pixels.split(",")]
     if range_ is not None and len(range_) != 2:

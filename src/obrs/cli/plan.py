@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .._files import check_out
+from .._files import check_not_input, check_out
 from .._inputs import check_budget
 from .._json import finite
 from .._names import unknown_name
@@ -96,6 +96,7 @@ def plan(
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     if plot is not None:
         check_out(plot)
+        check_not_input(plot, *([] if is_folder(files) else files))
         if group:
             raise InputError("--plot draws one pool; leave out --group")
 
@@ -122,7 +123,7 @@ def plan(
             if is_given:
                 raise InputError(f"{option} is for one file in memory; a plan of a folder is of one pool")
         options = {"format": format, "delimiter": delimiter}
-        title, sketch, kind = _sketched(files, column, given, beta, skip_bad, options)
+        title, sketch, kind = _sketched(files, column, given, beta, skip_bad, plot, options)
         _few(sketch.rows)
         profile = about(title, sketch.profile)
 
@@ -186,7 +187,13 @@ def plan(
 
 
 def _sketched(
-    files: list[str], column: str | None, kind: str | None, beta: float | None, skip_bad: bool, options: dict[str, Any]
+    files: list[str],
+    column: str | None,
+    kind: str | None,
+    beta: float | None,
+    skip_bad: bool,
+    plot: str | None,
+    options: dict[str, Any],
 ) -> tuple[str, Any, str]:
     """Return what a folder is called, its sketch, and how its scores are read."""
     from ..engines import files as engine
@@ -194,6 +201,8 @@ def _sketched(
 
     where: Any = files[0] if len(files) == 1 else files
     sources = find_sources(where, **options)
+    if plot is not None:
+        check_not_input(plot, *(source.path for source in sources))
     first = head(sources[0])
     name = find_column(first, column, kind)
     kind = find_kind(first, name, kind)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from .._files import check_not_input
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import Command, app
@@ -79,6 +80,7 @@ def report(
         check_budget(budget)
     if Path(file).is_dir():
         file = _file_of(Path(file))
+    check_not_input(target, file, real)
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     table = scores.read_table(file, format)
     name, kind, values = log_ratios(table, column, given, beta)

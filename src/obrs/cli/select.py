@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from .._files import check_out
+from .._files import check_not_input, check_out
 from .._inputs import check_budget
 from ..errors import InputError
 from .app import Command, app
@@ -122,6 +122,7 @@ def select(
     if out != "-":
         scores.format_of(out)
         check_out(out)
+        check_not_input(out, files[0], shares if shares and os.path.isfile(shares) else None)
     table = scores.read_table(files[0], format, delimiter=delimiter)
     every, sign = len(table), None
     if skip_bad:

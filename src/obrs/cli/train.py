@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._files import check_folder
+from .._files import check_folder, check_not_input
 from .._rank import rank, world_size
 from ..errors import InputError, MissingLibraryError
 from .app import Command, app, complain
@@ -61,7 +61,10 @@ def train(
         raise InputError(f"{config} is a folder; did you mean {config / 'config.json'}?")
     if not config.is_file():
         raise InputError(f"{config} is missing or not a file")
-    check_folder(out or _folder_of(config))
+    folder = out or _folder_of(config)
+    check_folder(folder)
+    if not (folder / "checkpoints").is_dir():  # those of a run are its own record
+        check_not_input(folder / "config.json", config)
     try:
         from ..training import config as settings
         from ..training.loop import train as run_training
@@ -69,7 +72,6 @@ def train(
         raise MissingLibraryError(f"training needs {error.name}: pip install 'obrs[training]'") from error
     wanted = settings.override(settings.read_config(config), read_fields(context.args))
     settings.check_recipe(wanted)
-    folder = out or _folder_of(config)
     if wanted.spelled_out() is not wanted and rank() == 0:
         losses = ", then ".join(stage.generator_loss for stage in wanted.stages)
         typer.echo(f"no loss is named: {losses}, for K = {wanted.budget:g}; --generator-loss dual is plain training")
