@@ -145,3 +145,107 @@ def test_a_table_is_not_written_over_the_file_it_was_read_from(folder, name):
     with pytest.raises(InputError, match="would overwrite the input"):
         scores.write_table(folder / name, scores.take(table, np.arange(5)))
     assert contents() == before
+
+
+# A first line that is a row
+
+HEADLESS = "a.png,0.5,x\nb.png,-1.25,y\nc.png,0.75,x\nd.png,2.5,y\n"
+LOGITS = [0.5, -1.25, 0.75, 2.5]
+
+
+@pytest.mark.parametrize("text", [HEADLESS, "0.5\n0.25\n", "0,1\n1,0\n", "id, 7 \n1,2\n", "x,nan\ny,1\n"])
+@pytest.mark.parametrize("command", ["plan", "plan many", "select", "select many", "report", "doctor"])
+def test_a_number_among_the_names_is_refused(folder, capsys, command, text):
+    Path("h.csv").write_text(text)
+    os.mkdir("many")
+    Path("many/h.csv").write_text(text)
+    before = contents()
+    arguments = {
+        "plan": ["plan", "h.csv"],
+        "plan many": ["plan", "many/"],
+        "select": ["select", "h.csv", "-n", 1, "-o", "k.csv"],
+        "select many": ["select", "many/", "-n", 1, "-o", "k/"],
+        "report": ["report", "h.csv", "-o", "page.html"],
+        "doctor": ["doctor", "h.csv", "f.csv", "--budget", 2],
+    }[command]
+    code, out, err = run(capsys, *arguments, "--logit")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "h.csv, line 1 must name the columns, and " in err
+    assert "--no-header" in err
+    assert contents() == before
+
+
+def test_without_a_header_the_columns_are_numbers_and_no_row_is_lost(folder):
+    Path("h.csv").write_text(HEADLESS)
+    table = scores.read_table("h.csv", header=False)
+    assert list(table.columns) == ["0", "1", "2"]
+    np.testing.assert_array_equal(scores.column(table, "1"), LOGITS)
+    assert table.where(1) == "line 2"
+    only = scores.read_table("h.csv", header=False, only=lambda first: ["2"] if first["1"][0].as_py() == "0.5" else [])
+    assert only["2"].to_pylist() == ["x", "y", "x", "y"]
+    Path("ragged.tsv").write_text("1\t2\n\n3\n")
+    with pytest.raises(InputError, match="line 3: expected 2 columns, got 1"):
+        scores.read_table("ragged.tsv", header=False)
+
+
+def test_names_that_are_numbers_can_be_meant(folder):
+    Path("wide.csv").write_text("logit,0,1\n0.5,0.25,0.75\n")
+    assert scores.column(scores.read_table("wide.csv", header=True), "1").tolist() == [0.75]
+
+
+def test_plan_reads_a_file_or_a_folder_without_a_header(folder, capsys):
+    Path("h.csv").write_text(HEADLESS)
+    Path("g.csv").write_text(HEADLESS)
+    code, out, _ = run(capsys, "plan", "h.csv", "--no-header", "--column", 1, "--logit", "--budgets", 2)
+    assert (code, out.splitlines()[0]) == (0, "h.csv: 4 scores, column '1' read as logit")
+    code, out, _ = run(capsys, "plan", "h.csv", "g.csv", "--no-header", "--column", 1, "--logit", "--budgets", 2)
+    assert (code, out.splitlines()[0]) == (0, "h.csv and 1 more, 2 files: 8 scores, column '1' read as logit")
+
+
+def test_select_keeps_rows_of_a_file_without_a_header(folder, capsys):
+    Path("h.csv").write_text(HEADLESS)
+    options = ["--no-header", "--column", 1, "--logit"]
+    assert run(capsys, "select", "h.csv", *options, "-n", 4, "-o", "kept.csv")[0] == 0
+    kept = Path("kept.csv").read_text().splitlines()
+    assert [line.rsplit(",", 2)[0] for line in kept] == HEADLESS.splitlines(), "no header comes in"
+    assert run(capsys, "select", "kept.csv", *options, "-n", 2, "-o", "again.jsonl")[0] == 0
+    assert list(scores.read_table("again.jsonl").columns)[:5] == ["0", "1", "2", "3", "4"]
+
+
+def test_select_keeps_rows_of_a_folder_without_headers(folder, capsys):
+    os.mkdir("many")
+    Path("many/a.csv").write_text(HEADLESS)
+    Path("many/b.csv").write_text(HEADLESS.replace("png", "jpg"))
+    options = ["--no-header", "--column", 1, "--logit", "--id", 0, "--group", 2]
+    assert run(capsys, "select", "many/", *options, "-n", 4, "-o", "kept/")[0] == 0
+    rows = "".join(path.read_text() for path in Path("kept").glob("*.csv")).splitlines()
+    assert sorted(rows) == sorted((HEADLESS + HEADLESS.replace("png", "jpg")).splitlines())
+    done = obrs.files.select("many", 3, header=False, column="1", kind="logit", out="three", progress=False)
+    assert (done.rows, done.kept) == (8, 3)
+    assert len(obrs.files.plan("many", [2], header=False, column="1", kind="logit", progress=False)) == 1
+
+
+def test_report_reads_a_file_without_a_header_and_says_so_in_its_commands(folder, capsys):
+    Path("h.csv").write_text("".join(f"{x},t{i}\n" for i, x in enumerate(np.linspace(-2, 2, 50).tolist())))
+    options = ["--no-header", "--column", 0, "--log-ratio", "--show", 1]
+    code, out, _ = run(capsys, "report", "h.csv", *options, "-o", "page.html")
+    assert (code, "50 scores" in out) == (0, True)
+    page = Path("page.html").read_text()
+    assert "--no-header" in page
+    assert "header=False" in page
+
+
+def test_shares_are_counted_in_a_file_without_a_header(folder, capsys):
+    Path("h.csv").write_text(HEADLESS)
+    Path("real.csv").write_text("x\nx\ny\n")
+    options = ["--no-header", "--column", 1, "--logit", "--group", 2, "--shares", "real.csv"]
+    assert run(capsys, "select", "h.csv", *options, "-n", 3, "-o", "kept.csv")[0] == 0
+    assert [line.split(",")[2] for line in Path("kept.csv").read_text().splitlines()].count("x") == 2
+
+
+def test_doctor_reads_files_without_a_header(folder, capsys):
+    rng = np.random.default_rng(0)
+    for name, shift in (("real.csv", 0.5), ("fake.csv", -0.5)):
+        Path(name).write_text("".join(f"{x},7\n" for x in (rng.normal(size=300) + shift).tolist()))
+    options = ["--no-header", "--column", 0, "--logit", "--budget", 2, "--json"]
+    assert run(capsys, "doctor", "real.csv", "fake.csv", *options)[0] == 0

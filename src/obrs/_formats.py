@@ -33,7 +33,7 @@ __all__ = [
     "Choose",
     "Columns",
     "Where",
-    "check_header",
+    "column_names",
     "decoded",
     "divided_by",
     "is_number_text",
@@ -55,38 +55,59 @@ def row_place(row: int) -> str:
     return f"row {row + 1}"
 
 
-def _read_csv(data: Content, name: str, choose: Choose | None, delimiter: str = ",") -> tuple[Columns, Where]:
+def _read_csv(
+    data: Content, name: str, choose: Choose | None, delimiter: str = ",", header: bool | None = None
+) -> tuple[Columns, Where]:
     """Read every cell as text; pyarrow by itself would turn 007 into 7 and NA into nothing."""
     data = _bytes(data)
     lines = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=delimiter)
-    header = next(cells for cells in lines if cells)
-    check_header(header, name)
+    first = next(cells for cells in lines if cells)
+    names = column_names(first, name, header)
     wanted = None
     if choose is not None:
-        first = next((cells for cells in lines if cells), [])
-        row = dict(zip(header, (*first, *[""] * len(header)), strict=False))
+        if header is not False:
+            first = next((cells for cells in lines if cells), [])
+        row = dict(zip(names, (*first, *[""] * len(names)), strict=False))
         wanted = sorted(choose({key: pa.array([cell], pa.large_string()) for key, cell in row.items()}))
     try:
         table = arrow_csv.read_csv(
             pa.py_buffer(data if data.endswith(b"\n") else data + b"\n"),
-            arrow_csv.ReadOptions(use_threads=False),  # only so does an error know its row
+            # only without threads does an error know its row
+            arrow_csv.ReadOptions(use_threads=False, column_names=names if header is False else None),
             arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
-            arrow_csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(header, pa.large_string())),
+            arrow_csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(names, pa.large_string())),
         )
     except pa.ArrowInvalid as error:
         what = re.sub(r".*Row #(\d+): (Expected .* got \d+).*", r"\1 \2", str(error), flags=re.S).split(" ", 1)
         place = f", line {_line(data, int(what[0]) - 1)}" if what[0].isdigit() else " cannot be read"
-        hint = divided_by(header)
+        hint = divided_by(names)
         raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}{'; ' if hint else ''}{hint}") from error
-    return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + 1)}"
+    before = 0 if header is False else 1
+    return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + before)}"
 
 
-def check_header(header: list[str], name: str) -> None:
-    """Raise unless the first line of a csv names every column once."""
-    if twice := [key for key in header if header.count(key) > 1]:
-        raise InputError(f"{name} has two columns named {twice[0]!r}; rename one")
-    if all(map(is_number_text, header)) and not all(key.isdigit() for key in header):
-        raise InputError(f"{name}, line 1 must name the columns, got {short(','.join(header))}")
+def column_names(first: list[str], name: str, header: bool | None = None) -> list[str]:
+    """Return the names of the columns of a csv, each different.
+
+    Args:
+        first: The cells of its first line.
+        name: The file, for messages.
+        header: Whether the first line names the columns; otherwise they are called 0, 1, … By default it does, but a
+            number among the names is refused: it is more likely a row, which would be lost.
+    """
+    if header is False:
+        return [str(i) for i in range(len(first))]
+    seen: set[str] = set()
+    for key in first:
+        if key in seen:
+            raise InputError(f"{name} has two columns named {key!r}; rename one")
+        seen.add(key)
+    if header is None and (cell := next((key for key in first if is_number_text(key.strip())), None)) is not None:
+        raise InputError(
+            f"{name}, line 1 must name the columns, and {cell.strip()!r:.60} is a number; if that line is a row, give "
+            "--no-header (header=False), and if it is a name, --header (header=True)"
+        )
+    return first
 
 
 def divided_by(header: Collection[str]) -> str:
@@ -167,14 +188,15 @@ def _read_numpy(data: Content, name: str, choose: Choose | None) -> tuple[Column
     return {Path(name).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}, row_place
 
 
-def _write_csv(columns: Columns, file: BinaryIO, delimiter: str = ",") -> None:
+def _write_csv(columns: Columns, file: BinaryIO, delimiter: str = ",", header: bool = True) -> None:
     try:
         cells = [_arrow(values, key).cast(pa.large_string()).to_pylist() for key, values in columns.items()]
     except UNFIT as error:
         raise InputError("nested columns do not fit in a csv; write .jsonl or .parquet") from error
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(columns)
+    if header:
+        writer.writerow(columns)
     writer.writerows(zip(*cells, strict=True))
     file.write(text.getvalue().encode())
 

@@ -64,6 +64,7 @@ class Table:
         format: A key of `FORMATS`; in a csv the columns are text.
         where: From a row, counted from 0, to its place in the file: "line 7" of a text, "row 6" of anything else.
         delimiter: Between the cells of a csv, if it was said.
+        header: Whether the first line of a csv names its columns; without one it is written without one, too.
     """
 
     columns: Columns
@@ -71,6 +72,7 @@ class Table:
     format: str
     where: Where = row_place
     delimiter: str | None = None
+    header: bool = True
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -95,6 +97,7 @@ def read_table(
     *,
     only: Callable[[Table], Collection[str]] | None = None,
     delimiter: str | None = None,
+    header: bool | None = None,
 ) -> Table:
     """Read a file of scores, or standard input if `path` is `-`.
 
@@ -104,6 +107,8 @@ def read_table(
             starts with `{`, and csv otherwise.
         only: From the first row to the columns to read, of a csv, tsv or parquet; all by default.
         delimiter: Between the cells of a csv; a comma by default, and a tab in a tsv.
+        header: Whether the first line of a csv or tsv names the columns, which are called 0, 1, … otherwise. By default
+            it must, and a number among the names is refused, as the line may be a row.
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
@@ -119,6 +124,8 @@ def read_table(
     read: Any = FORMATS[format][0]
     if delimiter is not None:
         read = partial(read, delimiter=_check_delimiter(delimiter, format))
+    if format in DELIMITED:
+        read = partial(read, header=header)
     try:
         columns, where = read(data, name, choose)
     except UnicodeDecodeError as error:
@@ -129,7 +136,8 @@ def read_table(
         raise InputError(f"{name} must have one row per score in every array, got lengths {sizes}")
     if not any(lengths.values()):
         raise InputError(f"{name} has no rows")
-    return Table(columns, name, format, where, delimiter)
+    has_names = header is not False or format not in DELIMITED
+    return Table(columns, name, format, where, delimiter, has_names)
 
 
 def _check_delimiter(delimiter: str, format: str) -> str:
@@ -173,6 +181,8 @@ def write_table(path: str | os.PathLike[str], table: Table, format: str | None =
     write: Any = FORMATS[format][1]
     if format == "csv" and table.delimiter is not None:
         write = partial(write, delimiter=table.delimiter)
+    if format in DELIMITED:
+        write = partial(write, header=table.header)
     if path == "-":
         return write(columns, sys.stdout.buffer)  # type: ignore[no-any-return]
     check_not_input(path, table.name)

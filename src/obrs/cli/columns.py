@@ -61,6 +61,10 @@ Delimiter = Annotated[
         callback=lambda text: "\t" if text == r"\t" else text,  # a shell keeps '\t' as two characters
     ),
 ]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether a csv begins with names; without, columns are 0, 1, …"),
+]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows without a score, and say how many.")]
 
 

@@ -12,6 +12,7 @@ from .app import Command, app
 from .columns import (
     Column,
     Format,
+    Header,
     Logit,
     LogRatio,
     Numbers,
@@ -51,6 +52,7 @@ def doctor(
     wgan: Annotated[bool, typer.Option("--wgan", help="Scores are outputs of a Wasserstein critic.")] = False,
     lsgan: Annotated[bool, typer.Option("--lsgan", help="Scores are outputs of a least-squares critic.")] = False,
     seed: Annotated[int, typer.Option(help="Decides the folds in which repairs are tried.")] = 0,
+    header: Header = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a page.")] = False,
     plot: Plot = None,
@@ -68,7 +70,7 @@ def doctor(
     given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
     kind = "log_ratio" if given in _CRITICS else given
     meaning = given if given in _CRITICS else "log_ratio" if given else None
-    values = [_read(file, format, column, kind) for file in (real, fake)]
+    values = [_read(file, format, column, kind, header) for file in (real, fake)]
     try:
         found = diagnose(values[0], values[1], budget, meaning=meaning, seed=seed)
     except ObrsError as error:
@@ -83,11 +85,11 @@ def doctor(
     typer.echo(found.to_json() if as_json else str(found))
 
 
-def _read(file: str, format: str | None, column: str | None, kind: str | None) -> Numbers:
+def _read(file: str, format: str | None, column: str | None, kind: str | None, header: bool | None) -> Numbers:
     """Return log-ratios in which NaN and infinities stay: to count them is what the doctor is for."""
     from .. import scores
 
-    table = scores.read_table(file, format)
+    table = scores.read_table(file, format, header=header)
     named = [name for name in scores.KINDS if name in table.columns]
     if kind is None and (column == "reward" or (column is None and named == ["reward"])):
         raise InputError(f"{table.name}: a reward has no real samples to check it with; the doctor needs log-ratios")

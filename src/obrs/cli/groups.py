@@ -43,7 +43,7 @@ SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "
 _MOST = 20  # groups that are shown
 
 
-def parse_shares(text: str | None, group: list[str] | None) -> dict[str, float] | None:
+def parse_shares(text: str | None, group: list[str] | None, header: bool | None = None) -> dict[str, float] | None:
     """Return shares by label as an option says them, `a=0.7,b=0.3`; `equal`, which needs to know the labels, is {}.
 
     A file with the column `group`, or with one column only, is counted: its labels are those of real samples. What it
@@ -60,7 +60,7 @@ def parse_shares(text: str | None, group: list[str] | None) -> dict[str, float] 
     if "=" in text and not os.path.exists(text):
         how = "--shares must be equal, label=share with commas between them, or a file of real labels"
         return dict(_pair(part, how) for part in text.split(","))
-    real = scores.read_table(text)
+    real = scores.read_table(text, header=header)
     column = [next(iter(real.columns))] if len(real.columns) == 1 else group
     codes, names = scores.labels(real, column)
     return _Counted(zip(map(str, names), np.bincount(codes).astype(float).tolist(), strict=True))
@@ -70,11 +70,13 @@ class _Counted(dict[str, float]):
     """Shares counted in a file: a label that it does not have has share 0."""
 
 
-def read_shares(text: str | None, table: "Table", group: list[str] | None) -> dict[Any, float] | None:
+def read_shares(
+    text: str | None, table: "Table", group: list[str] | None, header: bool | None = None
+) -> dict[Any, float] | None:
     """Return the share of each group of a table, by label."""
     from .. import scores
 
-    given = parse_shares(text, group)
+    given = parse_shares(text, group, header)
     if given is None:
         return None
     known = {str(name): name for name in scores.labels(table, group or [])[1]}

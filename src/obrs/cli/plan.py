@@ -26,6 +26,7 @@ from .columns import (
     EventWeight,
     Files,
     Format,
+    Header,
     Logit,
     LogRatio,
     Numbers,
@@ -82,6 +83,7 @@ def plan(
     plot: Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the profile as well.")] = None,
     skip_bad: SkipBad = False,
     delimiter: Delimiter = None,
+    header: Header = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -122,7 +124,7 @@ def plan(
         ):
             if is_given:
                 raise InputError(f"{option} is for one file in memory; a plan of a folder is of one pool")
-        options = {"format": format, "delimiter": delimiter}
+        options = {"format": format, "delimiter": delimiter, "header": header}
         title, sketch, kind = _sketched(files, column, given, beta, skip_bad, plot, options)
         _few(sketch.rows)
         profile = about(title, sketch.profile)
@@ -144,7 +146,7 @@ def plan(
         wanted_columns = [name, *([] if weights is None else [weights]), *(group or [])]
         return {key for key in wanted_columns if first[key] is not None}  # a column that is not there is named
 
-    table = scores.read_table(files[0], format, only=only, delimiter=delimiter)
+    table = scores.read_table(files[0], format, only=only, delimiter=delimiter, header=header)
     sign = None
     if skip_bad:
         every = len(table)
@@ -163,7 +165,7 @@ def plan(
         ):
             if is_given:
                 raise InputError(f"--group and {option} do not go together: {why}")
-        parts = read_shares(shares, table, group)
+        parts = read_shares(shares, table, group, header)
         rows = grouped_rows(table, values, wanted, group or [], parts, n)
         typer.echo(drawn_groups(rows, f"{table.name}: {len(values):,} scores, column {name!r} read as {kind}", as_json))
         return

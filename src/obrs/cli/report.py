@@ -17,6 +17,7 @@ from .columns import (
     Beta,
     Column,
     Format,
+    Header,
     Logit,
     LogRatio,
     Numbers,
@@ -68,6 +69,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="The title; by default the name of FILE.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="As for `obrs.accept`: decides which samples are kept.")] = 0,
+    header: Header = None,
     format: Format = None,
 ) -> None:
     """Write one page that shows what each budget buys."""
@@ -82,12 +84,12 @@ def report(
         file = _file_of(Path(file))
     check_not_input(target, file, real)
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    table = scores.read_table(file, format)
+    table = scores.read_table(file, format, header=header)
     name, kind, values = log_ratios(table, column, given, beta)
     items = None if show is None else table[show]
     labels = _labels(table, group) if group else None
     source = about(table, lambda: of_log_ratio(values, items, seed))
-    checked = None if real is None else _real(real, name, kind)
+    checked = None if real is None else _real(real, name, kind, header)
     facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
     if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
@@ -102,7 +104,7 @@ def report(
             seconds_per_proposal=seconds_per_proposal,
             title=title or f"{Path(table.name).name}: what each budget buys",
             facts=facts,
-            code=_code(file, name, kind, beta, group, seed),
+            code=_code(file, name, kind, beta, group, seed, header),
             folder=Path(file).parent if file != "-" else Path(),
         ),
     )
@@ -130,25 +132,27 @@ def _labels(table: "Table", group: list[str]) -> Numbers:
     return np.asarray(names)[codes]
 
 
-def _real(file: str, column: str, kind: str) -> Numbers:
+def _real(file: str, column: str, kind: str, header: bool | None) -> Numbers:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
     from .. import scores
 
     if kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
-    table = scores.read_table(file)
+    table = scores.read_table(file, header=header)
     name = column if column in table.columns else scores.score_column(table, kind)
     return log_ratios(table, name or column, kind, None)[2]
 
 
 def _code(
-    file: str, name: str, kind: str, beta: float | None, group: list[str] | None, seed: int
+    file: str, name: str, kind: str, beta: float | None, group: list[str] | None, seed: int, header: bool | None
 ) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands: commands, and Python that keeps the same rows."""
     suffix = "csv" if file == "-" else os.path.splitext(file)[1].removeprefix(".")
     options = f"{quote(file)} --column {quote(name)} --{kind.replace('_', '-')}"
     if beta is not None:
         options += f" --beta {beta:g}"
+    if header is not None:
+        options += " --header" if header else " --no-header"
     rest = f" --seed {seed} -o kept.{suffix}"
     blocks = [
         ("command line: exactly 1 row in K, by the same probabilities", [f"obrs select {options} --budget ", rest])
@@ -157,7 +161,8 @@ def _code(
         by = " ".join(f"--group {quote(column)}" for column in group)
         each = f"obrs select {options} {by} --budget "
         blocks.append(("command line, with one constant per group", [each, rest]))
-    read = f"obrs.scores.column(obrs.scores.read_table({file!r}), {name!r})"
+    named = "" if header is None else f", header={header}"
+    read = f"obrs.scores.column(obrs.scores.read_table({file!r}{named}), {name!r})"
     if kind != "log_ratio":
         read = f'obrs.ratios.critics.to_log_ratio({read}, "{kind}"{"" if beta is None else f", beta={beta!r}"})'
     python = [

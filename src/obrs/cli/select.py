@@ -19,6 +19,7 @@ from .columns import (
     EventWeight,
     Files,
     Format,
+    Header,
     Kl,
     Logit,
     LogRatio,
@@ -90,6 +91,7 @@ def select(
     skip_bad: SkipBad = False,
     repeats: Annotated[bool, typer.Option("--repeats", help="Allow ids that are repeated.")] = False,
     delimiter: Delimiter = None,
+    header: Header = None,
     format: Format = None,
 ) -> None:
     """Keep exactly n rows of a file or a folder, or 1 in K.
@@ -111,8 +113,9 @@ def select(
             raise InputError("--event-weight is for one file in memory; of a folder, select one sign at a time")
         if design not in (None, "priority"):
             raise InputError(f"rows of a folder are drawn with --design priority, got {design}")
-        parts = "equal" if shares == "equal" else parse_shares(shares, group)
-        options = {"column": column, "kind": given, "beta": beta, "format": format, "delimiter": delimiter}
+        parts = "equal" if shares == "equal" else parse_shares(shares, group, header)
+        options = {"column": column, "kind": given, "beta": beta}
+        options |= {"format": format, "delimiter": delimiter, "header": header}
         more = {"id": id, "cost": cost, "group": group, "shares": parts, "seed": seed, "repeats": repeats}
         _select_folder(files, out, wanted, budget, options | more | {"skip_bad": skip_bad})
         return
@@ -123,7 +126,7 @@ def select(
         scores.format_of(out)
         check_out(out)
         check_not_input(out, files[0], shares if shares and os.path.isfile(shares) else None)
-    table = scores.read_table(files[0], format, delimiter=delimiter)
+    table = scores.read_table(files[0], format, delimiter=delimiter, header=header)
     every, sign = len(table), None
     if skip_bad:
         table, bad = scores.without_bad(table, event_weight or find_column(table, column, given))
@@ -143,7 +146,7 @@ def select(
         n=wanted,
         budget=budget,
         group=group or None,
-        shares=read_shares(shares, table, group),
+        shares=read_shares(shares, table, group, header),
         seed=seed,
         design=design or ("priority" if by_keys else "pivotal"),
         sign=sign,
@@ -179,8 +182,7 @@ def _select_folder(files: list[str], out: str, n: Any, budget: float | None, opt
     if file and not Path(out).is_dir():
         raise InputError(f"-o names a folder for several files, got {out}; give -o kept/, or {out}/ if that is one")
     where: Any = files[0] if len(files) == 1 else files
-    first = find_sources(where, format=options["format"], delimiter=options["delimiter"])[0]
-    table = head(first)
+    table = head(find_sources(where, **{key: options[key] for key in ("format", "delimiter", "header")})[0])
     options["column"] = find_column(table, options["column"], options["kind"])
     options["kind"] = find_kind(table, options["column"], options["kind"])
     done = engine.select(where, n, out=out, budget=budget, **options)

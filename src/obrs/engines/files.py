@@ -87,6 +87,7 @@ def plan(
     skip_bad: bool = False,
     format: str | None = None,
     delimiter: str | None = None,
+    header: bool | None = None,
     progress: bool | None = None,
 ) -> Plan:
     """Show what each budget buys on files that may be larger than memory; only the scores are read.
@@ -94,7 +95,7 @@ def plan(
     Args:
         where: A folder, a glob, or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
         budgets, n, recall: As for `Profile.plan`.
-        column, kind, beta, skip_bad, format, delimiter, progress: As for `select`.
+        column, kind, beta, skip_bad, format, delimiter, header, progress: As for `select`.
 
     Returns:
         The rows of `Sketch.plan`: of all rows, so there is no sampling error; `error` is that of the bins.
@@ -114,6 +115,7 @@ def plan(
         skip_bad=skip_bad,
         format=format,
         delimiter=delimiter,
+        header=header,
         progress=progress,
     )
     return sketch.plan(budgets, n=n, recall=recall)
@@ -128,11 +130,12 @@ def sketch_of(
     skip_bad: bool = False,
     format: str | None = None,
     delimiter: str | None = None,
+    header: bool | None = None,
     progress: bool | None = None,
 ) -> tuple[Sketch, int]:
     """Return the sketch of files, from one pass over their scores, and how many rows had none; arguments as `plan`."""
     reading = Reading.checked(column, kind, beta, skip_bad=skip_bad)
-    sources = find_sources(where, format=format, delimiter=delimiter)
+    sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     with telling("looking", sources, progress) as tell:
         pools, bad = sketched(sources, reading, {"": Sketch()}, None, tell)
     return pools[""], bad
@@ -156,6 +159,7 @@ def select(
     repeats: bool = False,
     format: str | None = None,
     delimiter: str | None = None,
+    header: bool | None = None,
     progress: bool | None = None,
 ) -> Selected:
     """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
@@ -183,6 +187,7 @@ def select(
         repeats: Allow ids that are repeated. Rows of one id share their uniform.
         format: Of files whose extension says nothing.
         delimiter: Between the cells of a csv.
+        header: Whether the first line of a csv names the columns, which are called 0, 1, … otherwise.
         progress: True or False; None shows a bar on a terminal.
 
     Example:
@@ -208,12 +213,12 @@ def select(
         raise InputError(f"shares is a number for each label, or 'equal', got {shares!r}")
     wanted = Wanted(n, None if budget is None else check_budget(budget), shares)
     reading = Reading.checked(column, kind, beta, id=id, cost=cost, group=columns, skip_bad=skip_bad)
-    sources = find_sources(where, format=format, delimiter=delimiter)
+    sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     _check_sources(sources, reading)
     asked = {
         **asdict(reading), "group": list(columns), "n": n if n is None or isinstance(n, int) else dict(n),
         "budget": budget, "shares": dict(shares) if isinstance(shares, Mapping) else shares, "seed": seed,
-        "inputs": {source.name: source.size for source in sources},
+        "header": header, "inputs": {source.name: source.size for source in sources},
     }  # fmt: skip
     with running(out, asked) as run:
         if (done := read_manifest(run.out)) is None:

@@ -27,7 +27,7 @@ from pyarrow import json as arrow_json
 from pyarrow import parquet
 
 from .._files import replacing
-from .._formats import check_header, row_place
+from .._formats import column_names, row_place
 from ..errors import InputError, InputTypeError
 from ..scores import Table, ids
 
@@ -57,6 +57,7 @@ class Source:
         delimiter: Between the cells of a csv.
         size: Bytes.
         changed: When it was last written, in nanoseconds.
+        header: Whether the first line of a csv names the columns, as for `obrs.scores.read_table`.
     """
 
     path: str
@@ -66,6 +67,7 @@ class Source:
     delimiter: str
     size: int
     changed: int
+    header: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Batch:
         return len(next(iter(self.columns.values())))
 
 
-def find_sources(where: Paths, *, format: str | None = None, delimiter: str | None = None) -> list[Source]:
+def find_sources(
+    where: Paths, *, format: str | None = None, delimiter: str | None = None, header: bool | None = None
+) -> list[Source]:
     """Return the files of a folder and those below it, of a glob, or of a list, sorted by name.
 
     Files of a folder that begin with a dot or an underscore, or whose extension is none of ours, are left out.
@@ -97,6 +101,7 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
         where: The folder, the glob, one file, or a list of files.
         format: Of files whose extension says nothing; it does not overrule one that does.
         delimiter: Between the cells of a csv; a comma by default, and a tab for .tsv.
+        header: Whether the first line of a csv names the columns, as for `obrs.scores.read_table`.
 
     Example:
         >>> import tempfile
@@ -127,7 +132,8 @@ def find_sources(where: Paths, *, format: str | None = None, delimiter: str | No
         if not found:
             raise InputError(f"no file matches {text if text is not None else 'an empty list'}")
         known = {path: os.path.basename(path) for path in found}
-    sources = sorted((_source(path, name, format, delimiter) for path, name in known.items()), key=lambda s: s.name)
+    found_sources = (_source(path, name, format, delimiter, header) for path, name in known.items())
+    sources = sorted(found_sources, key=lambda source: source.name)
     if len({source.format for source in sources}) > 1:
         first, other = sources[0], next(s for s in sources if s.format != sources[0].format)
         raise InputError(f"files must be of one format, got {first.path} and {other.path}")
@@ -144,7 +150,7 @@ def _format_of(path: str) -> tuple[str | None, str | None]:
     return _FORMATS.get(before if codec else last), codec
 
 
-def _source(path: str, name: str, format: str | None, delimiter: str | None) -> Source:
+def _source(path: str, name: str, format: str | None, delimiter: str | None, header: bool | None) -> Source:
     if not os.path.isfile(path):
         raise InputError(f"{path} is missing or not a file")
     known, codec = _format_of(path)
@@ -156,7 +162,8 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None) -> 
     if format == "parquet" and codec is not None:
         raise InputError(f"{path}: a parquet file is compressed inside; unpack it first")
     facts = os.stat(path)
-    return Source(path, name, format, codec, delimiter or ("\t" if tab else ","), facts.st_size, facts.st_mtime_ns)
+    delimiter = delimiter or ("\t" if tab else ",")
+    return Source(path, name, format, codec, delimiter, facts.st_size, facts.st_mtime_ns, header)
 
 
 def columns_of(source: Source) -> dict[str, str]:
@@ -399,7 +406,7 @@ def _text_batches(source: Source, names: list[str]) -> Iterator[Batch]:
                 data = data.removeprefix(b"\xef\xbb\xbf")
                 head = _head(data, source)
                 read = parse(data[:head], source, names)
-                if source.format == "csv":
+                if source.format == "csv" and source.header is not False:
                     line, data = data[:head].count(b"\n"), data[head:]
             batch = _text_batch(data, read, source, first, line)
             if batch is not None:
@@ -465,8 +472,7 @@ def _header(text: bytes, source: Source) -> list[str]:
         cells = next(csv.reader([text.decode("utf-8-sig")], delimiter=source.delimiter), [])
     except UnicodeDecodeError as error:
         raise InputError(f"{source.path} is not UTF-8 text") from error
-    check_header(cells, source.path)
-    return cells
+    return column_names(cells, source.path, source.header)
 
 
 def _csv_parser(head: bytes, source: Source, names: list[str]) -> Any:
@@ -598,7 +604,7 @@ def _text_writer(file: BinaryIO, source: Source) -> Iterator[Callable[[Any], Non
     stream: Any = file
     if source.codec is not None:
         stream = pa.CompressedOutputStream(pa.PythonFile(_StaysOpen(file), "w"), source.codec)
-    if source.format == "csv":
+    if source.format == "csv" and source.header is not False:
         stream.write(_first_row(source))
 
     def write(table: Any) -> None:
