@@ -4,10 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+import obrs
 from obrs import __version__
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
@@ -33,6 +37,33 @@ def test_what_is_said_of_the_fine_tunings_is_in_the_record():
     }
     assert seconds["obrs"][1] / seconds["all"][1] == pytest.approx(1 / 4, abs=0.02)
     assert 1 / 3 < 1 - sum(seconds["obrs"]) / sum(seconds["all"]) < 0.4
+
+
+def test_no_page_fits_images_on_gradients():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    advised = [page.name for page in pages if 'features="gradients"' in page.read_text()]
+    assert not advised, "results/ratio-evidence.json: with one constant they made the distance of every GAN larger"
+
+
+def test_the_line_for_images_runs_on_outputs_of_a_classifier_with_one_constant_per_class():
+    torch = pytest.importorskip("torch")
+    from obrs.ratios.refit import classifier_features
+
+    line = re.search(r"^\| a GAN or diffusion model of images.*$", (ROOT / "README.md").read_text(), re.M)[0]
+    x, y = torch.rand(1000, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(1000) % 3
+    names = {
+        "classifier_features": partial(classifier_features, epochs=1),
+        "obrs": SimpleNamespace(refit=partial(obrs.refit, steps=3), sample=obrs.sample),
+        "images": x[:100],
+        "labels": y[:100],
+        "real": (x, y),
+        "propose": lambda ids: (0.9 * x[np.asarray(ids) % 1000], y[np.asarray(ids) % 1000]),
+    }
+    for code in re.findall("`([^`]+)`", line.split("|")[2]):
+        exec(code, names)
+    kept = names["kept"]
+    assert len(kept) == 2500
+    assert kept.rule.labels == (0, 1, 2)
 
 
 def test_python_version_is_that_of_the_metadata():
