@@ -66,6 +66,14 @@ def test_the_line_for_images_runs_on_outputs_of_a_classifier_with_one_constant_p
     assert kept.rule.labels == (0, 1, 2)
 
 
+def test_what_is_said_of_table_2_is_in_the_record():
+    rows = {row["row"]: row for row in json.loads((ROOT / "results" / "table-2.json").read_text())["rows"]}
+    at_budget = {name: rows[name] for name in ("obrs", "drs", "topk")}
+    assert "leaves the least divergence of all rejection methods" in (ROOT / "README.md").read_text()
+    assert min(at_budget, key=lambda name: at_budget[name]["kl"][0]) == "obrs"
+    assert max(at_budget, key=lambda name: at_budget[name]["precision"][0]) == "topk"
+
+
 def test_python_version_is_that_of_the_metadata():
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = metadata["requires-python"].removeprefix(">=")
