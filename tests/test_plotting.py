@@ -1,5 +1,6 @@
 """Pictures of a profile: what they show, and that they survive odd profiles."""
 
+import pickle
 import re
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from obrs import SAMPLERS, Profile, plot_profile
+from obrs import SAMPLERS, Profile, diagnose, evaluate, plot_profile
 from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
 from obrs.looks import LOOKS, budget_colours, look
+from obrs.ratios.plotting import plot_diagnosis
 
 pytest.importorskip("matplotlib")
 
@@ -27,6 +29,24 @@ def test_picture_has_four_panels_with_one_line_per_budget(tmp_path):
         assert axes.get_xlabel()
     figure.savefig(tmp_path / "profile.png")
     assert (tmp_path / "profile.png").stat().st_size > 20_000
+
+
+def drawn_by(which):
+    rng = np.random.default_rng(0)
+    if which == "profile":
+        return plot_profile(Profile(rng.normal(size=500)))
+    if which == "diagnosis":
+        return plot_diagnosis(diagnose(rng.normal(0.5, 1, 500), rng.normal(-0.5, 1, 500), budget=2))
+    real, fake = rng.normal(size=(2, 300, 2))
+    return evaluate(real=real, fake=fake, log_ratio=fake[:, 0], budgets=[1, 2]).plot()
+
+
+@pytest.mark.parametrize("which", ["profile", "diagnosis", "evaluation"])
+def test_a_notebook_shows_the_figure_that_a_cell_returns(which):
+    figure = drawn_by(which)
+    assert figure._repr_png_().startswith(b"\x89PNG\r\n"), "what IPython asks for"
+    again = pickle.loads(pickle.dumps(figure))
+    assert again._repr_png_().startswith(b"\x89PNG\r\n")
 
 
 @pytest.mark.parametrize("values", [[0.0], [0.0, 0.0], [0.0, -np.inf, -np.inf], [0.0, 900.0], list(range(-5, 5))])

@@ -1,11 +1,15 @@
-"""A progress bar for long work: on a terminal, and only there."""
+"""A progress bar for long work: on a terminal and in a notebook, and only there."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, Protocol
+from uuid import uuid4
 
 __all__ = ["Report", "Tell", "bar", "reporting"]
+
+_PAUSE = 0.3  # seconds between two lines in a notebook; what takes less has none
 
 
 class Tell(Protocol):
@@ -24,15 +28,26 @@ class Report(Protocol):
 def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
     """Show a bar with the time left and a note, which a narrow terminal cuts, while the block runs.
 
+    A notebook shows it below the cell, where its last line stays.
+
     Args:
         title: One word for what is being done.
         total: What `done` ends at.
-        wanted: True or False; None shows the bar if standard error is a terminal and `rich` is installed.
+        wanted: True or False; None shows the bar in a notebook, and if standard error is a terminal. On a terminal it
+            needs `rich`.
 
     Example:
         >>> with bar("fitting", 10, wanted=False) as tell:
         ...     tell(10, "loss 0.3")
     """
+    notebook = _notebook()
+    if notebook is not None and wanted is not False:
+        line = _Line(notebook, title, total)
+        try:
+            yield line
+        finally:
+            line.end()
+        return
     if wanted is None:
         wanted = sys.stderr.isatty()
     shown = _rich_bar() if wanted else None
@@ -54,6 +69,41 @@ def reporting(total: int, wanted: bool | None) -> Iterator[Report]:
     """
     with bar("sampling", total, wanted) as tell:
         yield lambda kept, proposed: tell(kept, f"{kept / proposed:.3f} kept" if proposed else "")
+
+
+def _notebook() -> Any:
+    """Return the shell of a notebook that runs this code, or None. Its standard error is no terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return None if getattr(shell, "kernel", None) is None else shell
+
+
+class _Line:
+    """A bar in a notebook, by its own display: `rich` shows nothing there without ipywidgets."""
+
+    def __init__(self, shell: Any, title: str, total: float) -> None:
+        self.shell, self.title, self.total = shell, title, total
+        self.begun = self.last = monotonic()
+        self.name, self.text, self.shown = uuid4().hex, "", False
+
+    def __call__(self, done: float, note: str = "") -> None:
+        part = min(done / self.total, 1.0) if self.total else 1.0
+        spent, whole = monotonic() - self.begun, round(16 * part)
+        left = f"{spent * (1 / part - 1):.0f} s left" if 0 < part < 1 else f"{spent:.0f} s"
+        count = f"{min(done, self.total):.0f}/{self.total:.0f}"
+        self.text = f"{self.title} {'━' * whole:─<16} {count}  {left}  {note}".rstrip()
+        if monotonic() - self.last >= _PAUSE:
+            self.show()
+
+    def show(self) -> None:
+        self.shell.display_pub.publish(
+            {"text/plain": self.text}, transient={"display_id": self.name}, update=self.shown
+        )
+        self.last, self.shown = monotonic(), True
+
+    def end(self) -> None:
+        if self.shown:
+            self.show()
 
 
 def _rich_bar() -> Any:

@@ -7,6 +7,8 @@ also has its own line and marker. Matplotlib is imported when something is drawn
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 from ._names import lookup
@@ -134,6 +136,8 @@ def budget_colours(budgets: Iterable[float]) -> list[str]:
 def figure(width: float = 9.0, height: float = 6.0, *, who: str = "the figure") -> Any:
     """Return an empty figure that lays itself out; nine inches are the width of a README.
 
+    A notebook shows it where it is what a cell returns, whether pyplot is loaded or not.
+
     Args:
         width, height: In inches.
         who: Needs matplotlib, as the error says where it is missing.
@@ -146,7 +150,16 @@ def figure(width: float = 9.0, height: float = 6.0, *, who: str = "the figure") 
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingLibraryError(f"{who} needs matplotlib: pip install 'obrs[plot]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    drawn: Any = Figure(figsize=(width, height), layout="constrained")
+    drawn._repr_png_ = partial(_png, drawn)
+    return drawn
+
+
+def _png(figure: Any) -> bytes:
+    """Return what a notebook shows of a figure; only figures of pyplot are shown without."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    return file.getvalue()
 
 
 def tidy(axes: Any, legend: str | None = "best") -> None:

@@ -24,7 +24,7 @@ def plot_profile(profile: Profile, budgets: Iterable[float] = (2.0, 4.0), *, fig
         profile: The profile.
         budgets: Budgets to show, at most six.
         figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this library,
-            which is not shown.
+            which a notebook shows.
 
     Returns:
         The matplotlib figure; save it with `figure.savefig("profile.png")`.

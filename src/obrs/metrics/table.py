@@ -176,7 +176,7 @@ class Table:
         Args:
             metrics: Which, and in which order; None for all but the plain Fréchet distance.
             figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this
-                library, which is not shown.
+                library, which a notebook shows.
 
         Returns:
             The matplotlib figure; save it with `figure.savefig("budgets.png")`.

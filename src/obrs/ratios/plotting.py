@@ -30,7 +30,7 @@ def plot_diagnosis(diagnosis: Diagnosis, *, divergence: str = "js", figure: Any 
         diagnosis: What `diagnose` returned.
         divergence: What the last panel shows, one of kl, js and tv.
         figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this library,
-            which is not shown.
+            which a notebook shows.
 
     Returns:
         The matplotlib figure; save it with `figure.savefig("diagnosis.png")`.

@@ -1,0 +1,63 @@
+"""The bar of long work: on a terminal, in a notebook, and nowhere else."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import obrs
+from obrs import _progress
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """What a notebook was asked to show: the text of each line, which display it is in, and whether it is an update."""
+    found = []
+
+    def publish(data, *, transient, update):
+        found.append((data["text/plain"], transient["display_id"], update))
+
+    shell = SimpleNamespace(kernel=object(), display_pub=SimpleNamespace(publish=publish))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(_progress, "_PAUSE", 0.0)
+    return found
+
+
+def test_a_notebook_shows_one_line_that_moves(published):
+    obrs.sample(lambda ids: obrs.normals(ids, 1, seed=0), lambda x: x[:, 0], 2000, budget=4, batch_size=500)
+    lines, displays, updates = zip(*published, strict=True)
+    assert len(set(displays)) == 1
+    assert updates[0] is False
+    assert all(updates[1:])
+    assert lines[-1].startswith("sampling ━━━━━━━━━━━━━━━━ 2000/2000  ")
+    kept = [int(line.split("/")[0].split()[-1]) for line in lines]
+    assert kept == sorted(kept)
+    assert len(set(kept)) > 5
+
+
+def test_the_last_line_stays_if_the_work_fails(published):
+    def fit():
+        with _progress.bar("fitting", 10) as tell:
+            tell(5, "loss 0.3")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit()
+    assert published[-1][0] == "fitting ━━━━━━━━──────── 5/10  0 s left  loss 0.3"
+
+
+def test_a_notebook_shows_no_bar_that_is_not_wanted_and_none_of_short_work(published, monkeypatch):
+    with _progress.bar("fitting", 10, wanted=False) as tell:
+        tell(5)
+    monkeypatch.setattr(_progress, "_PAUSE", 60.0)
+    with _progress.bar("fitting", 10) as tell:
+        tell(10)
+    assert not published
+
+
+def test_a_shell_on_a_terminal_is_no_notebook(published, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace()))
+    obrs.sample(lambda ids: obrs.normals(ids, 1, seed=0), lambda x: np.zeros(len(x)), 10, budget=2)
+    assert not published
+    assert capsys.readouterr().err == ""
