@@ -1,0 +1,609 @@
+"""What is pinned by `golden.json`: small deterministic runs, each a function that returns what it found, by field.
+
+A field is a pair of its kind, which says how near the recorded one it must be (`NEAR`), and its value. The cases reach
+the library through `golden_api` alone, and draw their inputs with NumPy.
+"""
+
+import csv
+import hashlib
+import tempfile
+from functools import partial
+from math import inf, log
+from operator import itemgetter
+from pathlib import Path
+
+import golden_api as api
+import numpy as np
+import planted
+
+CASES = {}
+NEEDS = {}  # the library that a case cannot do without
+NEAR = {
+    "exact": 0.0,
+    "ids": 0.0,
+    "value": 1e-12,
+    "group": 1e-10,
+    "root": 1e-8,  # of a search that stops at a tolerance
+    "single": 3e-7,  # in float32
+    "moved": 1e-6,  # by gradients
+    "nats": 1e-2,
+}
+"""Largest error by kind, relative to the recorded number or to 1, whichever is larger; nats are absolute."""
+
+
+def case(name, *options, needs=None):
+    """Enter a function into `CASES`, with these arguments."""
+
+    def enter(function):
+        assert name not in CASES
+        CASES[name] = partial(function, *options)
+        NEEDS[name] = needs
+        return function
+
+    return enter
+
+
+def each(name, options, needs=None):
+    """Enter a function once for each of the options, a dict by what follows the name."""
+
+    def enter(function):
+        for key, option in options.items():
+            case(f"{name}, {key}", *(option if isinstance(option, tuple) else (option,)), needs=needs)(function)
+        return function
+
+    return enter
+
+
+def ids(found):
+    """Sorted; of more than 200 the count and a hash."""
+    numbers = sorted(int(i) for i in found)
+    if len(numbers) > 200:
+        text = ",".join(map(str, numbers))
+        numbers = {"count": len(numbers), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return "ids", numbers
+
+
+def numbers(kind, found):
+    if hasattr(found, "detach"):
+        found = found.detach().numpy()
+    return kind, np.asarray(found, np.float64).tolist()
+
+
+value, group, root = (partial(numbers, kind) for kind in ("value", "group", "root"))
+moved = partial(numbers, "moved")
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def scores(n, sd=1.0, seed=0):
+    """Log-ratios, a twentieth of them -inf."""
+    x = rng(seed).normal(-(sd**2) / 2, sd, n)
+    x[rng(seed + 1).random(n) < 0.05] = -inf
+    return x
+
+
+# --- Random numbers -------------------------------------------------------------------------------------------------
+
+IDS = [0, 1, 2, 3, 1000, 10**12, 2**62, 2**63 - 1, -1, -(2**63)]
+
+
+SEEDS = {"seed 0": 0, "seed 7": 7, "largest seed": 2**64 - 1}
+
+
+@each("accept", SEEDS)
+def accepted(seed):
+    log_a, at = np.minimum(scores(3000), 0.0), np.arange(10**9, 10**9 + 3000)
+    far = api.accept(np.full(len(IDS), log(0.5)), IDS, seed=seed)
+    return {"ids": ids(at[api.accept(log_a, at, seed=seed)]), "far": ids(np.flatnonzero(far))}
+
+
+@each("uniforms", SEEDS)
+def uniform(seed):
+    one, three = api.uniforms(IDS, seed=seed), api.uniforms(IDS, 3, seed=seed)
+    return {
+        "one": value(one),
+        "three": value(three),
+        "float32": value(api.uniforms(IDS, 2, seed=seed, dtype="float32")),
+    }
+
+
+@each("normals", SEEDS)
+def normal(seed):
+    one, five, single = (api.normals(IDS, dim, seed=seed, dtype=t) for dim, t in ((1, None), (5, None), (2, "float32")))
+    return {"one": value(one), "five": value(five), "float32": numbers("single", single)}
+
+
+# --- solve_log_c ----------------------------------------------------------------------------------------------------
+
+
+def _hard():
+    """Inputs `(log_ratio, budget, options)` by name, 40 and the groups below."""
+    two_levels = np.repeat([-1000.0, 0.0], [4, 2])
+    four = np.log([4.0, 1.0, 0.5, 0.5])  # M = 8/3
+    normal, weights = rng(3).normal(size=500), 10.0 ** rng(4).uniform(-12, 0, 500)
+    levels = rng(5).integers(-3, 4, 300).astype(float)
+    half = np.where(np.arange(200) % 2, -inf, rng(6).normal(size=200))
+    wide = np.linspace(-5000.0, 5000.0, 401)
+    hard = {f"Cauchy × 100, seed {s}": (100 * rng(s).standard_cauchy(1000), 64, {}) for s in range(3)}
+    hard |= {f"two levels 1000 apart, K = {k}": (two_levels, k, {}) for k in (1.01, 1.5, 2.9, 3.0, 4.0)}
+    at_a_tie = 1 / np.mean(np.minimum(np.exp(levels - 1), 1))  # log c is -1, and a seventh of the values are 1
+    hard |= {"all tied": (np.full(7, 2.5), 3, {}), "tied at the threshold": (levels, at_a_tie, {})}
+    hard |= {f"levels, K = {k}": (levels, k, {}) for k in (1.2, 3.0)}
+    hard |= {f"half with r = 0, K = {k}": (half, k, {}) for k in (2.0, 2.5, 50.0)}
+    hard |= {f"a span of 1e4, K = {k}": (wide, k, {}) for k in (1.5, 4.0, 100.0)}
+    hard["a span of 1e4 around 1e5"] = (1e5 + 2000 * normal, 3, {})
+    hard |= {f"weights over 12 decades, K = {k}": (normal, k, {"weights": weights}) for k in (1.2, 3.0, 20.0)}
+    hard["weights over 12 decades, wide ratios"] = (50 * normal, 5, {"weights": weights})
+    hard["weights that fall with r"] = (20 * normal, 2.6, {"weights": np.exp(-10 * normal)})
+    hard["weights of 0"] = (normal, 2, {"weights": np.arange(500) % 3})
+    hard |= {f"float32, K = {k}": ((5 * normal).astype(np.float32), k, {}) for k in (1.1, 2.6)}
+    hard |= {f"one value, K = {k}": (np.array([-3.2]), k, {}) for k in (1, 1.5)}
+    hard["one value far up"] = (np.array([700.0]), 5, {})
+    hard |= {f"K = 1 + {more}": (normal, 1 + more, {}) for more in (0, 1e-12, 1e-4)}
+    hard |= {f"K = M + {more}": (four, 8 / 3 + more, {}) for more in (-1e-9, 1e-9, 5.0)}
+    hard |= {"K > M, heavy": (8 * normal, 1e6, {}), "log-sd of 8": (8 * normal, 64, {})}
+    hard["300 000 values"] = (3 * rng(7).normal(size=300_000), 2.6, {})
+    hard["rows"] = (np.linspace(0.1, 30, 6)[:, None] * rng(8).normal(size=(6, 90)), 3, {"axis": 1})
+    return hard
+
+
+@each("solve_log_c", _hard())
+def solved(log_ratio, budget, options):
+    kind = "single" if log_ratio.dtype == np.float32 else "value"
+    return {"log c": numbers(kind, api.log_c(log_ratio, budget, **options))}
+
+
+@each("solve_log_c, 1000 groups", {"one budget": False, "a budget for each": True})
+def grouped(by_group):
+    """From 1 to 400 values, levels from -300 to 300, spreads from 0.01 to 100."""
+    draw = rng(9)
+    size = np.floor(400.0 ** draw.random(1000)).astype(int)
+    level, spread = draw.uniform(-300, 300, 1000), 10.0 ** draw.uniform(-2, 2, 1000)
+    code = draw.permutation(np.repeat(np.arange(1000), size))
+    log_ratio = level[code] + spread[code] * draw.normal(size=len(code))
+    budget = 1 + 20 * draw.random(1000) if by_group else 2.6
+    return {"log c": group(api.log_c(log_ratio, budget, groups=code))}
+
+
+# --- select, unweight, tilt -----------------------------------------------------------------------------------------
+
+POOL = scores(600, 1.5, seed=20)
+LABELS = np.array(["ant", "bee", "cat", "dog"])[rng(21).choice(4, 600, p=[0.5, 0.3, 0.15, 0.05])]
+SIGN = np.where(rng(22).random(600) < 0.3, -1, 1)
+COST = rng(23).integers(1, 40, 600)
+REWARD = rng(24).normal(size=96)
+SHARES = {"ant": 1, "bee": 1, "cat": 2, "dog": 0}
+OF_LABEL = {"groups": LABELS}
+SELECTED = {
+    "one": (1, {}),
+    "few": (30, {}),
+    "many": (450, {"seed": 3}),
+    "of each group": (9, OF_LABEL),
+    "by label": ({"ant": 50, "bee": 0, "cat": 20, "dog": 5}, OF_LABEL),
+    "shares": (120, OF_LABEL | {"shares": SHARES}),
+    "sign": (150, {"sign": SIGN, "seed": 5}),
+    "sign, groups": (20, OF_LABEL | {"sign": SIGN}),
+}
+
+
+@each("select", {f"{design}, {key}": (design, *how) for design in api.DESIGNS for key, how in SELECTED.items()})
+@each(
+    "select",
+    {
+        "priority, ids": ("priority", 100, {"ids": 10**6 + 3 * np.arange(600)}),
+        "priority, cost": ("priority", 2000, {"cost": COST}),
+        "priority, cost, groups": ("priority", 300, OF_LABEL | {"cost": COST, "seed": 2}),
+        "priority, cost, shares": ("priority", 1500, OF_LABEL | {"cost": COST, "shares": SHARES}),
+        "priority, cost, sign": ("priority", 2000, {"cost": COST, "sign": SIGN}),
+    },
+)
+def selected(design, n, options):
+    return {"ids": ids(api.select(POOL, n, design=design, **options))}
+
+
+@each(
+    "inclusion_probability",
+    {
+        "few": ("value", 30, {}),
+        "many": ("value", 450, {}),
+        "of each group": ("group", 9, OF_LABEL),
+        "shares": ("group", 120, OF_LABEL | {"shares": SHARES}),
+        "cost": ("value", 2000, {"cost": COST}),
+    },
+)
+def included(kind, n, options):
+    pi = np.asarray(api.inclusion_probability(POOL, n, **options))
+    return {"every fifth": numbers(kind, pi[::5]), "sure": ids(np.flatnonzero(pi == 1))}
+
+
+@each("unweight", {f"{design}, {n}": (design, n) for design in api.DESIGNS[:2] for n in (40, 200)})
+def unweighted(design, n):
+    found = api.unweight(SIGN * np.exp(POOL), n, seed=1, design=design)
+    return {"ids": ids(found.pop("index"))} | {name: value(x) for name, x in found.items()}
+
+
+@each(
+    "tilt",
+    {
+        "by beta": ("group", {"keep": 2, "beta": 0.4, "groups": np.arange(96) % 12}),
+        "by KL": ("root", {"keep": 2, "kl": 0.5, "groups": np.arange(96) % 12, "seed": 4}),
+        "one prompt": ("root", {"keep": 8, "kl": 0.3}),
+    },
+)
+def tilted(kind, options):
+    found = api.tilt(REWARD, **options)
+    metrics = {name: numbers(kind, x) for name, x in sorted(found["metrics"].items())}
+    return {"ids": ids(found["index"]), "weight": numbers(kind, found["weight"])} | metrics
+
+
+@case("tilt, by more KL than there is")
+def tilted_to_the_end():
+    """The best three of each prompt; the beta at which a search ends is not pinned."""
+    found = api.tilt(REWARD, keep=3, kl=9.0, groups=np.arange(96) % 12)
+    return {"ids": ids(found["index"])} | {name: root(found["metrics"][name]) for name in ("kl", "reward")}
+
+
+# --- sample ---------------------------------------------------------------------------------------------------------
+
+
+def propose(ids):
+    """Pairs of a number and a label, every twentieth with r = 0."""
+    ids = np.asarray(ids)
+    return {"x": api.normals(ids, 1, seed=11)[:, 0], "y": np.array(["a", "b", "c"])[ids * ids % 7 % 3], "id": ids}
+
+
+def log_ratio(batch):
+    return np.where(batch["id"] % 20 == 3, -inf, 1.5 * batch["x"] - 0.5 * (batch["y"] == "b"))
+
+
+Y = {"groups": itemgetter("y")}
+BY_LABEL = {"a": 1.5, "b": 3.0, "c": 8.0}
+ONLY = {"a": 1, "b": 2, "c": 1}
+SAMPLED = {
+    "pool": {"n": 60, "pool": 200},
+    "pool by n and budget": {"n": 300, "budget": 2.6, "seed": 5},
+    "pool from id 1000": {"n": 60, "pool": 200, "start": 1000},
+    "pool, groups": {"n": 60, "pool": 1500, **Y},
+    "pool, shares": {"n": 60, "pool": 1500, **Y, "shares": ONLY},
+    "stream": {"n": 2500, "budget": 2.6},
+    "stream, pilot": {"n": 90, "budget": 4, "pilot": 500, "seed": 3},
+    "stream, K > M": {"n": 30, "budget": 1e4, "pilot": 300},
+    "stream, groups": {"n": 2500, "budget": 2.6, **Y},
+    "stream, groups, budgets": {"n": 200, "budget": BY_LABEL, **Y, "pilot": 1500},
+    "stream, shares": {"n": 200, "budget": 4, **Y, "shares": ONLY, "pilot": 1500},
+    "proposed": {"proposed": 1500, "budget": 3},
+    "proposed, shares": {"proposed": 1500, "budget": 4, **Y, "shares": ONLY},
+}
+
+
+def _kept(samples, near):
+    found = api.kept(samples)
+    order = np.argsort(found["ids"], kind="stable")[:60]
+    left = {"log weight": near(np.asarray(found["log_weight"])[order]), "next id": ("exact", int(found["next_id"]))}
+    constants = {} if api.rule(samples) is None else {"log c": near(api.constants(api.rule(samples)))}
+    return {"ids": ids(found["ids"]), **left, **constants}
+
+
+@each("sample", SAMPLED)
+def sampled(options):
+    return _kept(api.sample(propose, log_ratio, **options), group if "groups" in options else value)
+
+
+@each("sample, resumed", {key: SAMPLED[key] for key in ("stream, pilot", "stream, shares", "proposed")})
+def resumed(options):
+    """A second run goes on with the rule of the first, at its next id."""
+    first, seed = api.sample(propose, log_ratio, **options), options.get("seed", 0)
+    start = api.kept(first)["next_id"]
+    again = api.sample(propose, log_ratio, 70, rule=api.rule(first), start=start, seed=seed)
+    return _kept(again, group if "groups" in options else value)
+
+
+@case("sample, stream of a given rule")
+def streamed():
+    return _kept(api.stream(propose, log_ratio, 150, log_c=-1.25, batch_size=64, seed=9), value)
+
+
+# --- files.select ---------------------------------------------------------------------------------------------------
+
+FOLDER = {
+    "n": (300, {}),
+    "n, another seed": (300, {"seed": 8}),
+    "nearly all": (2700, {}),
+    "budget": (None, {"budget": 4.5}),
+    "of each group": (40, {"group": "label"}),
+    "budget, groups": (None, {"budget": 3, "group": "label"}),
+    "shares": (200, {"group": "label", "shares": SHARES}),
+    "equal shares": (100, {"group": "label", "shares": "equal"}),
+    "cost": (4000, {"cost": "cost"}),
+    "ids that are text": (300, {"id": "name"}),
+    "ids by file and row": (300, {"id": None}),
+    "logits": (300, {"column": "logit", "kind": "logit"}),
+    "probabilities": (300, {"column": "probability", "kind": "probability"}),
+}
+
+
+@each("files.select", {key: ("csv", *how) for key, how in FOLDER.items()}, needs="pyarrow")
+@case("files.select, parquet", "parquet", 300, {}, needs="pyarrow")
+@case("files.select, parquet, budget", "parquet", None, {"budget": 4.5}, needs="pyarrow")
+def in_files(ending, n, options):
+    """3000 rows in three files."""
+    with tempfile.TemporaryDirectory() as folder:
+        (where := Path(folder, "in")).mkdir()
+        for number, rows in enumerate(np.array_split(np.arange(3000), [700, 900])):
+            _write(where / f"part-{number}.{ending}", rows)
+        return {"ids": ids(api.select_files(where, n, out=Path(folder, "out"), **{"id": "row"} | options))}
+
+
+def _write(path, rows):
+    log_ratio = np.concatenate([POOL, scores(2400, 1.5, seed=30)])[rows]
+    columns = {
+        "row": 1000 + 5 * rows,
+        "log_ratio": log_ratio,
+        "logit": np.maximum(log_ratio, -30.0),
+        "probability": 1 / (1 + np.exp(-np.maximum(log_ratio, -30.0))),
+        "label": np.resize(LABELS, 3000)[rows],
+        "cost": np.resize(COST, 3000)[rows],
+        "name": np.array([f"row {i}" for i in rows]),
+    }
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        return
+    with path.open("w", newline="") as opened:
+        csv.writer(opened).writerows([columns, *zip(*(x.tolist() for x in columns.values()), strict=True)])
+
+
+# --- Profile --------------------------------------------------------------------------------------------------------
+
+WEIGHTED = 10.0 ** rng(41).uniform(-6, 0, 500)
+PROFILES = {
+    "normal": (rng(40).normal(-0.5, 1, 2000), None),
+    "heavy": (3 * rng(42).standard_t(4, 1000), None),
+    "weighted": (rng(43).normal(-0.5, 1, 500), WEIGHTED),
+    "with r = 0": (POOL, None),
+    "ties": (np.log(np.repeat([0.4, 0.8, 1.2, 1.6], 10)), None),
+}
+BUDGETS = (1.0, 1.2, 2.0, 4.0, 16.0, 1000.0)
+SLOPES = [0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 1e3, inf]
+
+
+@each("Profile", PROFILES)
+def profiled(log_ratio, weights):
+    p = api.profile(log_ratio, weights)
+    budgets = [k for k in BUDGETS if k == 1 or k > api.least_budget(p)]
+    return {name: value(x) for name, x in api.values(p, SLOPES, budgets).items()}
+
+
+@each("Profile, plan", PROFILES)
+def planned(log_ratio, weights):
+    """The intervals, which a change of their method may move, apart from the rest."""
+    rows = api.plan(api.profile(log_ratio, weights), [1.2, 2.0, 4.0], 2500)
+    columns = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
+    found = {f"{c}{end}": root([row[c + end] for row in rows]) for c in columns for end in ("", "_low", "_high")}
+    return found | {"proposals": value([row["proposals"] for row in rows])}
+
+
+@each("Profile, budget for", {key: PROFILES[key] for key in ("normal", "weighted", "ties")})
+def goals(log_ratio, weights):
+    p = api.profile(log_ratio, weights)
+    asked = {"kl": 0.02, "tv": 0.1, "chi2": 0.05, "ess": 0.9}
+    return {name: root(api.budget_for(p, **{name: goal})) for name, goal in asked.items()}
+
+
+# --- Rivals ---------------------------------------------------------------------------------------------------------
+
+
+def _line():
+    """From N(0, 1) to N(1, 1), in NumPy."""
+    real = rng(50).normal(1, 1, 300)
+    return api.model(lambda z: z[:, 0], lambda x: x - 0.5, 1, real=real)
+
+
+RIVALS = {
+    "exact": {"burn_in": 300},
+    "DRS": {"budget": 3.0, "burn_in": 400},
+    "top-k": {"budget": 4.0},
+    "SIR": {"budget": 6.0},
+    "SIR without replacement": {"budget": 6.0, "replace": False},
+    "MH-GAN": {"steps": 20},
+    "MH-GAN from proposals": {"steps": 12, "start": "fake"},
+    "MH-GAN without the unmoved": {"steps": 5, "discard_unmoved": True},
+}
+
+
+@each("rival", {key: (key, how) for key, how in RIVALS.items()})
+def rival(name, constants):
+    name = next(known for known in ("exact", "DRS", "top-k", "SIR", "MH-GAN") if name.startswith(known))
+    found = api.run(name, _line(), 80, seed=6, **constants)
+    return {"ids": ids(found["ids"]), "log weight": value(np.sort(found["log_weight"])[::4])}
+
+
+def _plane():
+    """A bent generator and a bent ratio, in torch at double precision."""
+    import torch
+
+    def generate(z):
+        return torch.stack([z[:, 0] + 0.3 * torch.sin(z[:, 1]), 0.8 * z[:, 1]], 1)
+
+    def log_ratio(x):
+        return 0.7 * x[:, 0] - 0.4 * (x[:, 1] - 0.5) ** 2
+
+    real = torch.as_tensor(rng(51).normal(0.5, 1, (400, 2)))
+    return api.model(generate, log_ratio, 2, real=real, like=torch.empty(0, dtype=torch.float64))
+
+
+MOVED = {
+    "DOT": {"steps": 10, "pairs": 20, "repeats": 3},
+    "DOT in latent space": {"steps": 10, "space": "latent", "k_eff": 1.3, "project": "tangent", "clip": (-3.0, 3.0)},
+    "DOT by SGD": {"steps": 10, "k_eff": 1.3, "optimiser": "sgd", "lr": 0.05},
+    "DGflow": {"steps": 8},
+    "DGflow, logd": {"steps": 8, "f": "logd", "noise": 0.0},
+    "DGflow, js": {"steps": 8, "f": "js", "step": 0.3},
+    "DDLS": {"steps": 12, "step": 0.05},
+    "DDLS with decay": {"steps": 12, "step": 0.05, "noise_std": 0.1, "decay": 0.5, "decay_every": 5},
+}
+
+
+@each("rival", {key: (key.split()[0].strip(","), how) for key, how in MOVED.items()}, needs="torch")
+def refined(name, constants):
+    return {"x": moved(api.run(name, _plane(), 12, seed=6, **constants)["x"])}
+
+
+@case("rival, LatentRS, given weights", needs="torch")
+def latent_given():
+    import torch
+
+    weights = api.latent_weights(lambda z: torch.exp(-((z[:, 0] - 0.5) ** 2) - 0.1 * z[:, 1] ** 2), largest=1.0)
+    found = api.run("LatentRS", _plane(), 60, seed=6, weights=weights)
+    return {"ids": ids(found["ids"]), "x": moved(found["x"]), "next id": ("exact", int(found["next_id"]))}
+
+
+@each("rival, LatentRS", {"fitted to the ratio": True, "fitted against a critic": False}, needs="torch")
+def latent_fitted(to_ratio):
+    how = {"steps": 60, "pool": 1024, "lr": 3e-2} if to_ratio else {"steps": 25, "lr_w": 2e-2, "lr_d": 2e-2}
+    options = {"to_ratio": to_ratio, "batch": 32, "width": 8, "layers": 1, "seed": 2}
+    weights, largest, mean = api.fit_latent_weights(_plane(), **options, **how)
+    found = api.run("LatentRS", _plane(), 30, seed=6, weights=weights)
+    return {"ids": ids(found["ids"]), "x": moved(found["x"]), "largest": moved(largest), "mean": moved(mean)}
+
+
+def _set_weights(network, scale=0.6):
+    """Weights that depend on shapes and their order alone, at double precision."""
+    import torch
+
+    with torch.no_grad():
+        for number, weight in enumerate(network.double().parameters()):
+            wave = torch.sin(1.7 * torch.arange(weight.numel(), dtype=torch.float64) + number)
+            weight.copy_(scale * wave.reshape(weight.shape) / max(weight.shape[-1], 1) ** 0.5)
+    return network
+
+
+LARS = {"resampled": {"T": 6, "momentum": 0.2}, "budgeted": {"budget": 3.0}}
+
+
+@each("rival, LARS", {kind: (kind, how) for kind, how in LARS.items()}, needs="torch")
+def lars(kind, options):
+    """Ten steps of maximum likelihood on points of a ring, then draws."""
+    import torch
+
+    base = _set_weights(api.lars(kind, 2, width=8, layers=1, draws=64, **options), 2.0)
+    angle = torch.linspace(0, 6, 40, dtype=torch.float64)
+    ring = torch.stack([angle.cos(), angle.sin()], 1)
+    optimiser = torch.optim.SGD(base.parameters(), lr=0.05)
+    api.estimate_z(base, 64)  # the first estimate was of other weights
+    for _ in range(10):
+        optimiser.zero_grad()
+        (-api.log_density(base, ring).mean()).backward()
+        optimiser.step()
+    base.eval()
+    rate, (x, proposed) = api.estimate_z(base, 500), api.draw(base, 30, seed=4)
+    density = moved(api.log_density(base, ring[::4]))
+    return {"x": moved(x), "proposed": ("exact", proposed), "Z": moved(rate), "log density": density}
+
+
+# --- The doctor -----------------------------------------------------------------------------------------------------
+
+
+@each("diagnose", {name: name for name in planted.FAULTS})
+def diagnosed(name):
+    """KL removed on fresh samples at K = 2.6, by the scores after the repair or, if it is another one, as they are."""
+    fault = planted.FAULTS[name]
+    verdict, kind, repair = api.diagnose(*fault(2000, rng(1))[:2], 2.6)
+    real, fake = fault(20_000, rng(2))[:2]
+    recovered = planted.kl_removed(repair(fake), 2.6, repair(real))
+    return {"verdict": ("exact", verdict), "repair": ("exact", kind), "KL": ("nats", recovered)}
+
+
+# --- Training -------------------------------------------------------------------------------------------------------
+
+REAL, FAKE = rng(60).normal(0.6, 1.2, 12), np.append(rng(61).normal(-0.6, 1.2, 14), [-26.0, 24.0])
+
+
+def _with_gradient(loss, *outputs):
+    """The value of a loss of tensors, and its gradient in each of them."""
+    import torch
+
+    leaves = [torch.tensor(x, requires_grad=True) for x in outputs]
+    found = loss(*leaves)
+    found.backward()
+    return {"value": value(found)} | {f"gradient {i}": value(x.grad) for i, x in enumerate(leaves)}
+
+
+@each("critic loss", {name: name for name in (*api.OF_RATIO, "hinge", "wgan")}, needs="torch")
+def critic_descends(name):
+    import torch
+
+    loss, log_weight = api.critic_loss(name), torch.as_tensor(rng(62).normal(0, 1, 16))
+    weighted = _with_gradient(lambda real, fake: loss(real, fake, log_weight), REAL, FAKE[:16])
+    return _with_gradient(loss, REAL, FAKE) | {f"weighted {key}": x for key, x in weighted.items()}
+
+
+OF_DIVERGENCE = [(mode, name) for mode in ("dual", "non_saturating", "paper", "exact") for name in api.OF_RATIO]
+LOSSES = [*OF_DIVERGENCE, ("paper_raw", "gan"), ("hinge", "gan"), ("wgan", "gan")]
+
+
+@each("generator loss", {f"{mode}, {name}": (mode, name) for mode, name in LOSSES}, needs="torch")
+def generator_descends(mode, name):
+    """With two outputs beyond the clamp at 20, and at K = 50, above M without them."""
+    loss, found = api.generator_loss(mode, name), {}
+    for what, fake, budget in (("clamped", FAKE, 2.0), ("K = 2", FAKE[:14], 2.0), ("K = 50", FAKE[:14], 50.0)):
+        each = _with_gradient(partial(loss, budget=budget), fake)
+        found |= {f"{what}, {key}": x for key, x in each.items()}
+    return found
+
+
+def _players():
+    from torch import nn
+    from torch.optim import Adam
+
+    generator = _set_weights(nn.Sequential(nn.Linear(2, 10), nn.Tanh(), nn.Linear(10, 2)), 1.5)
+    critic = _set_weights(nn.Sequential(nn.Linear(2, 12), nn.Tanh(), nn.Linear(12, 1), nn.Flatten(0)))
+    return generator, critic, (Adam(generator.parameters(), 5e-3, (0.5, 0.999)), Adam(critic.parameters(), 2e-2))
+
+
+def _batch(step, turn, part, size=24):
+    """Real points and latents of a turn; -1 is the generator's."""
+    import torch
+
+    draw = rng([70, step, turn + 1, part])
+    return torch.as_tensor(draw.normal([1.0, -0.5], 0.7, (size, 2))), torch.as_tensor(draw.normal(size=(size, 2)))
+
+
+def _trained(generator, critic):
+    real, latent = _batch(99, 0, 0, size=6)
+    return {"generator": moved(generator(latent)), "critic": moved(critic(real))}
+
+
+@each("20 steps by hand", {loss: loss for loss in ("exact", "paper_raw", "paper", "non_saturating")}, needs="torch")
+def by_hand(loss):
+    """Algorithm 2 at K = 1.5 on given batches, from the losses and the constant."""
+    generator, critic, (of_generator, of_critic) = _players()
+    of_critics, descends = api.critic_loss("gan"), api.generator_loss(loss, "gan")
+    for step in range(20):
+        real, latent = _batch(step, 0, 0)
+        of_critic.zero_grad()
+        of_critics(critic(real), critic(generator(latent).detach())).backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        descends(critic(generator(_batch(step, -1, 0)[1])), 1.5).backward()
+        of_generator.step()
+    return _trained(generator, critic)
+
+
+@each(
+    "20 steps of the trainer",
+    {
+        "exact": {"loss": "exact"},
+        "paper_raw, two turns": {"loss": "paper_raw", "critic_steps": 2},
+        "exact, three parts": {"loss": "exact", "parts": 3},
+        "exact, c every 4 steps, R1": {"loss": "exact", "every": 4, "r1": 0.5},
+    },
+    needs="torch",
+)
+def by_trainer(options):
+    generator, critic, optimisers = _players()
+    log_c = api.train(generator, critic, optimisers, _batch, budget=1.5, steps=20, **options)
+    return _trained(generator, critic) | {"log c": moved(log_c)}
