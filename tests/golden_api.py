@@ -11,6 +11,7 @@ import numpy as np
 import obrs
 
 accept, uniforms, normals, select = obrs.accept, obrs.uniforms, obrs.normals, obrs.select
+profile, budget_for, model = obrs.Profile, obrs.budget_for, obrs.Model
 DESIGNS = ("pivotal", "systematic", "priority")
 DIVERGENCES = ("kl", "rkl", "gan", "js", "tv", "chi2", "neyman", "hellinger")
 OF_RATIO = tuple(name for name in DIVERGENCES if name != "tv")  # the critic of tv says no ratio
@@ -85,10 +86,6 @@ def tilt(reward, **options):
     return {"index": found.index, "weight": found.weight, "metrics": found.metrics}
 
 
-def profile(log_ratio, weights=None):
-    return obrs.Profile(log_ratio, weights)
-
-
 def least_budget(profile):
     """The smallest feasible budget."""
     return 1 / profile.possible
@@ -118,10 +115,6 @@ def plan(profile, budgets, n):
     return list(profile.plan(budgets, n=n))
 
 
-def budget_for(profile, **goal):
-    return obrs.budget_for(profile, **goal)
-
-
 def run(name, model, n, *, seed, **constants):
     """What a rival makes of a model, as `kept` tells it; by its name in the paper."""
     from obrs.sampling import baselines, budgeted, chains, latent, refine
@@ -138,10 +131,6 @@ def run(name, model, n, *, seed, **constants):
         "LatentRS": latent.LatentRS,
     }
     return kept(samplers[name](**constants)(model, n, seed=seed))
-
-
-def model(generate, log_ratio, dim, **options):
-    return obrs.Model(generate, log_ratio, dim, **options)
 
 
 def latent_weights(network, largest):

@@ -40,7 +40,7 @@ def _difference(kind, then, kind_now, now):
         return f"shape {now.shape} instead of {then.shape}"
     with np.errstate(invalid="ignore"):
         error = np.where(then == now, 0.0, np.abs(now - then))
-        error = error if kind == "nats" else error / np.maximum(np.abs(then), 1)
+        error = error if kind == "nats" else error / np.maximum(np.abs(then), 0.1)
     if np.all(error <= NEAR[kind]):  # a NaN is not
         return ""
     at = np.unravel_index(np.argmax(np.nan_to_num(error, nan=np.inf)), error.shape)
