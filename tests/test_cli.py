@@ -296,6 +296,19 @@ def test_plan_prints_a_table_that_fits(folder, capsys, monkeypatch):
         assert "K = 1.5 removes at most 0.41 of an estimated 0.53 nats" in " ".join(out.split())
 
 
+def test_plan_prints_both_ends_of_a_skewed_interval(folder, capsys, monkeypatch):
+    row = Profile(column(read_table("scores.csv"), "log_ratio")).plan([2])[0]
+    assert row["kl_high"] - row["kl"] > 2 * (row["kl"] - row["kl_low"])
+    low, high = (f"{row[end]:.3f}".removeprefix("0") for end in ("kl_low", "kl_high"))
+    for width, ends in ((200, f"{low}–{high}"), (120, f"{low}–{high}"), (78, f"{low}–")):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = run(capsys, "plan", "scores.csv", "--budgets", "2", "-n", 100)[1]
+        table = out[out.index("budget ") : out.index("low–high is")]
+        assert f" {ends}" in table
+        assert high in table
+        assert "±" not in table
+
+
 def test_plan_marks_what_it_cannot_trust(folder, capsys):
     np.save("log_ratio.npy", np.random.default_rng(0).normal(size=200) * 4)
     out = run(capsys, "plan", "log_ratio.npy")[1]

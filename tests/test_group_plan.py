@@ -61,6 +61,10 @@ def test_the_text_says_where_a_smaller_budget_would_do():
     assert "budget 2: exact rejection in 'ant' (M = 1); a smaller budget would do there" in text
     assert "budget 1e+04: exact rejection in every group" in text
     assert "would do" not in str(plan_groups(LOG_RATIO, [2], GROUPS))
+    assert [line.split()[-1] for line in str(plan_groups(LOG_RATIO, [2], GROUPS, n=900)).splitlines()] == [
+        "proposals",
+        "1,800",
+    ]
     by_shares = str(plan_groups(flat, [4, 1e4], GROUPS, shares=[1, 1, 1]))
     assert "budget 4: exact rejection in 'ant' (M = 1); its share decides its budget" in by_shares
     assert "exact rejection in every group; a larger budget buys nothing" in by_shares

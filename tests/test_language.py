@@ -54,6 +54,14 @@ class TestRollout:
             assert pick.mask[pick.index].equal(batch[2][pick.index])
             assert int(pick.mask.sum()) == int(batch[2][pick.index].sum())
 
+    def test_a_pick_prints_in_two_lines(self, batch):
+        pick = obrs.rollout(*batch, keep=6)
+        first, second = str(pick).splitlines()
+        assert first == "Pick(6 kept, mask of shape (24, 7)"
+        assert second.startswith("     rate 0.25, C ")
+        tilted = obrs.tilt(np.arange(40.0), groups=np.arange(40) // 8, keep=2, kl=0.5)
+        assert str(tilted).startswith("Pick(10 kept, mask of shape (40,)\n     beta ")
+
     @pytest.mark.parametrize("normalise", ["batch", "none"])
     def test_the_estimate_is_unbiased_for_the_whole_batch(self, batch, log_ratio, normalise):
         r = np.exp(log_ratio)

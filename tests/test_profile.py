@@ -395,9 +395,19 @@ def test_plan_has_one_flat_row_per_budget():
     assert [row["kl"] for row in plan] == sorted((row["kl"] for row in plan), reverse=True)
     assert plan[2]["precision"] == Profile(LOG_RATIO).precision_at(0.8, 4)
     lines = str(plan).splitlines()
+    assert [line.split()[-1] for line in lines[:4]] == ["proposals", "500", "1,000", "2,000"]
+    assert "<td>2,000</td>" in plan._repr_html_()
+    assert "proposals" not in str(Profile(LOG_RATIO).plan([1, 2]))
     assert len(lines) == 6  # with the note, and how much there is
     assert lines[-2] == plan.room == f"an estimated {plan[0]['kl']:.2g} nats, and K = 2 could remove 0.69"
     assert "precision" in lines[0]
+
+
+def test_a_profile_prints_in_two_lines():
+    profile = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
+    assert repr(profile) == "Profile(4 log-ratios, M = 1.6, log E[r] = 0)"
+    some = f"{profile.divergence('kl', 1.5):.4g} at K = 1.5"
+    assert str(profile) == f"{profile!r}\nKL left: 0.1064 at K = 1, {some}, 0 at K = 2, 0 at K = 4, 0 at K = 8"
 
 
 LOGIT = np.linspace(-40, 40, 20_001)

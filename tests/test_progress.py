@@ -20,7 +20,7 @@ def published(monkeypatch):
 
     shell = SimpleNamespace(kernel=object(), display_pub=SimpleNamespace(publish=publish))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setattr(_progress, "_PAUSE", 0.0)
+    monkeypatch.setattr(_progress, "_PAUSE", 0.0, raising=False)
     return found
 
 
@@ -50,7 +50,7 @@ def test_the_last_line_stays_if_the_work_fails(published):
 def test_a_notebook_shows_no_bar_that_is_not_wanted_and_none_of_short_work(published, monkeypatch):
     with _progress.bar("fitting", 10, wanted=False) as tell:
         tell(5)
-    monkeypatch.setattr(_progress, "_PAUSE", 60.0)
+    monkeypatch.setattr(_progress, "_PAUSE", 60.0, raising=False)
     with _progress.bar("fitting", 10) as tell:
         tell(10)
     assert not published

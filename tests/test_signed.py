@@ -304,3 +304,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(error, message, call):
     with pytest.raises(error, match=re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_what_was_unweighted_prints_in_a_line():
+    kept = unweight(np.array([4.0, -1.0, 0.5, -0.5, 1.0, 1.0]), 3)
+    assert repr(kept) == str(kept) == "Unweighted(3 events of |weight| 2, 1 of them overweight, truncated=0.25)"

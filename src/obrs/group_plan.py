@@ -106,14 +106,19 @@ class GroupPlan(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         """Return the plan as a table for notebooks."""
-        return html_table(["budget", *_COLUMNS], self._cells(), notes=self._exact())
+        return html_table(*self._table(), notes=self._exact())
 
     def __str__(self) -> str:
         """Return the plan as aligned text, and below it which groups are exact at which budget."""
-        return "\n".join([text_table(["budget", *_COLUMNS], self._cells(), left=0), *self._exact()])
+        return "\n".join([text_table(*self._table(), left=0), *self._exact()])
 
-    def _cells(self) -> list[list[str]]:
-        return [[f"{row['budget']:.4g}", *(f"{row[key]:.4g}" for key in _COLUMNS)] for row in self]
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        costs = [[] if row["proposals"] is None else [f"{row['proposals']:,.0f}"] for row in self]
+        rows = [
+            [f"{row['budget']:.4g}", *(f"{row[key]:.4g}" for key in _COLUMNS), *cost]
+            for row, cost in zip(self, costs, strict=True)
+        ]
+        return ["budget", *_COLUMNS, *(["proposals"] if any(costs) else [])], rows
 
     def _exact(self) -> list[str]:
         """Return a line for each budget at which rejection is exact in some group."""

@@ -66,6 +66,10 @@ class Pick(NamedTuple):
     weight: Array
     metrics: dict[str, Array]
 
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name} {float(value):.4g}" for name, value in self.metrics.items())
+        return f"Pick({len(self.index)} kept, mask of shape {tuple(self.mask.shape)}\n     {found})"
+
 
 def rollout(
     logp_train: "torch.Tensor",

@@ -307,12 +307,28 @@ class Profile:
         plan.room = bounds.room(self.divergence("kl"), [row["budget"] for row in plan])
         return plan
 
+    @property
+    def _facts(self) -> str:
+        return (
+            f"{self.size:,} log-ratios, M = {self.max_budget:.4g}, log E[r] = {round(self.log_mean_ratio, 3) + 0.0:.4g}"
+        )
+
+    def _usual(self) -> list[float]:
+        """Return the usual budgets that can be met."""
+        return [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if k == 1 or k * self.possible >= 1]
+
+    def __repr__(self) -> str:
+        return f"Profile({self._facts})"
+
+    def __str__(self) -> str:
+        """Return how many scores, M, the mean ratio, and the KL that the usual budgets leave, in two lines."""
+        left = ", ".join(f"{self.divergence('kl', k):.4g} at K = {k:g}" for k in self._usual())
+        return f"{self!r}\nKL left: {left}"
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how many scores, M, the mean ratio, and a plan of the usual budgets."""
-        facts = f"{self.size:,} log-ratios, M = {self.max_budget:.4g}, log E[r] = {self.log_mean_ratio:.3g}"
-        usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if k == 1 or k * self.possible >= 1]
-        plan = self.plan(usual, recall=0.9 * min(self._mean, 1.0))
-        return f"{paragraph(facts, strong='Profile')}\n{plan._repr_html_()}"
+        plan = self.plan(self._usual(), recall=0.9 * min(self._mean, 1.0))
+        return f"{paragraph(self._facts, strong='Profile')}\n{plan._repr_html_()}"
 
     def _left(self, budget: float, keys: Iterable[str] = (*_DIVERGENCES, "spread")) -> dict[str, float]:
         """Return divergences, and the spread of the weights that are left; a budget that is out of reach rises."""
@@ -480,17 +496,23 @@ class Plan(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         """Return the plan as a table for notebooks, each value with its 95 % interval."""
-        lines = [[f"{row['budget']:g}", *(_with_interval(row, key) for key in _COLUMNS)] for row in self]
-        return html_table(["budget", *_COLUMNS], lines, notes=[self.room, self.note])
+        cells = [[_with_interval(row, key) for key in _COLUMNS] for row in self]
+        return html_table(*self._table(cells), notes=[self.room, self.note])
 
     def __str__(self) -> str:
         """Return the plan as aligned text, with its note; `~` marks what is unreliable."""
         cells = []
         for row in self:
             marks = {key: "~" if key in row["unreliable"].split() else "" for key in _COLUMNS}
-            cells.append([f"{row['budget']:g}", *(f"{marks[key]}{row[key]:.4g}" for key in _COLUMNS)])
-        drawn = text_table(["budget", *_COLUMNS], cells, left=0)
+            cells.append([f"{marks[key]}{row[key]:.4g}" for key in _COLUMNS])
+        drawn = text_table(*self._table(cells), left=0)
         return "\n".join([drawn, *filter(None, [self.room]), self.note])
+
+    def _table(self, cells: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+        """Return the titles and the rows of a table: the budget, these cells, and what n samples cost if n is known."""
+        costs = [[] if row["proposals"] is None else [f"{row['proposals']:,.0f}"] for row in self]
+        rows = [[f"{row['budget']:g}", *line, *cost] for row, line, cost in zip(self, cells, costs, strict=True)]
+        return ["budget", *_COLUMNS, *(["proposals"] if any(costs) else [])], rows
 
 
 def _with_interval(row: dict[str, Any], key: str) -> str:

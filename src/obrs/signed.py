@@ -80,6 +80,11 @@ class Unweighted:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        above = int((abs(self.weight) > self.max_weight).sum())
+        what = f"{len(self)} events of |weight| {self.max_weight:.4g}, {above} of them overweight"
+        return f"Unweighted({what}, truncated={self.truncated:.3g})"
+
     @property
     def overweight(self) -> Array:
         """The size of each weight over `max_weight`: 1, and above 1 for events that were sure to be kept."""

@@ -106,6 +106,15 @@ def test_the_rows_do_not_depend_on_order_or_files(tmp_path, order):
     assert done.way == "pilot" or order == "sorted"
 
 
+def test_what_was_selected_prints_in_a_line(tmp_path):
+    found = {"bad": 3, "way": "pilot", "repeated": 0.0}
+    one = files.Selected(out=Path("kept"), rows=20_000, kept=5000, log_c=-1.5, units=None, **found)
+    assert repr(one) == "Selected(5,000 of 20,000 rows, 3 bad, log c -1.5; in kept)"
+    log_c = {f"prompt {i}": i / 1000 for i in range(1000)}
+    many = files.Selected(out=Path("kept"), rows=20_000, kept=5000, log_c=log_c, units=7000, **found)
+    assert repr(many) == "Selected(5,000 of 20,000 rows, 3 bad, 7,000 units, log c 0 to 0.999 in 1000 groups; in kept)"
+
+
 def test_all_rows_that_can_be_kept_are_kept_in_silence(tmp_path):
     x = np.tile([0.0, -np.inf], 60)  # c is infinite, and r = 0 in every row group of a pilot
     table = pa.table({"id": np.arange(120), "log_ratio": x})

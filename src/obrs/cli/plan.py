@@ -182,7 +182,7 @@ def plan(
             yield _mean_ratio(profile.log_mean_ratio, values, masses)
 
     def of_sample(rows: Any) -> str:
-        notes = [f"± is a 95 % interval; precision is at recall {recall:g}", rows.room if sign is None else ""]
+        notes = [f"low–high is a 95 % interval; precision is at recall {recall:g}", rows.room if sign is None else ""]
         return _drawn(rows, len(values), profile.max_budget, notes)
 
     show(table, profile, profile, of_table(), of_sample)
@@ -268,18 +268,18 @@ def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str
 
 
 def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list[str]) -> str:
-    """Draw the plan: intervals beside the values if the terminal is wide enough, else below them."""
+    """Draw the plan: intervals beside the values if the terminal is wide enough, else in one or two lines below."""
 
-    def table(between: str, gap: int) -> str:
+    def table(between: str, to: str, gap: int) -> str:
         cells = []
         for row in rows:
             cost = [f"{row['proposals']:,.0f}"] if has_cost else []
-            cells.append([f"{row['budget']:g}", *(_cell(row, key, between) for key in _SHOWN), *cost])
+            cells.append([f"{row['budget']:g}", *(_cell(row, key, between, to) for key in _SHOWN), *cost])
         return text_table(titles, cells, left=0, gap=gap)
 
     has_cost = rows[0]["proposals"] is not None
     titles = ["budget", *_SHOWN.values(), *(["proposals"] if has_cost else [])]
-    drawn = [table(between, gap) for between, gap in ((" ", 2), ("\n", 2), ("\n", 1))]
+    drawn = [table(*how) for how in ((" ", "–", 2), ("\n", "–", 2), ("\n", "–", 1), ("\n", "–\n", 2), ("\n", "–\n", 1))]
     room = get_terminal_size().columns
     best = next((text for text in drawn if max(map(len, text.splitlines())) <= room), drawn[-1])
     notes = about_rows[:1]
@@ -291,8 +291,10 @@ def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list
     return "\n".join(["", best, "", *(line for note in notes for line in wrap(note, room))])
 
 
-def _cell(row: dict[str, Any], key: str, between: str) -> str:
-    value = row[key]
+def _cell(row: dict[str, Any], key: str, between: str, to: str) -> str:
+    value, low, high = (row[name] for name in (key, f"{key}_low", f"{key}_high"))
     text = ("~" if key in row["unreliable"].split() else "") + short(value)
-    half = max(row[f"{key}_high"] - value, value - row[f"{key}_low"]) if isfinite(value) else 0.0
-    return text if half == 0 else f"{text}{between}±{short(half) if half >= 0.0005 else '<.001'}"
+    if low == value == high or not isfinite(value):
+        return text
+    ends = (short(end).removeprefix("0") for end in (low, high))  # .136–.374: eight of them stand in a line
+    return f"{text}{between}{to.join(ends)}"

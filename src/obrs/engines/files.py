@@ -74,6 +74,12 @@ class Selected:
     repeated: float
     units: int | None = None
 
+    def __repr__(self) -> str:
+        each = list(self.log_c.values()) if isinstance(self.log_c, dict) else [self.log_c]
+        ends = f"{each[0]:.4g}" if len(each) == 1 else f"{min(each):.4g} to {max(each):.4g} in {len(each)} groups"
+        more = [f"{getattr(self, name):,} {name}" for name in ("bad", "units") if getattr(self, name)]
+        return f"Selected({', '.join([f'{self.kept:,} of {self.rows:,} rows', *more])}, log c {ends}; in {self.out})"
+
 
 def plan(
     where: Paths,

@@ -53,6 +53,11 @@ class Selected(NamedTuple):
     cut: SketchCut
     repeated: float
 
+    def __repr__(self) -> str:
+        return (
+            f"Selected({self.cut.target:,.0f} of {self.cut.mass:,}, log c {self.cut.log_c:.4g}; dataset, cut, repeated)"
+        )
+
 
 def plan(
     dataset: Any, budgets: Iterable[float], *, column: str = "log_ratio", n: int | None = None, recall: float = 0.9
