@@ -23,7 +23,7 @@ from obrs.training import TrainConfig, loop, train
 from obrs.training.step import generator_step, objective
 
 PLAIN = "dual"
-MODES = ("paper_raw", "exact", "exact_non_saturating")
+MODES = ("paper_raw", "exact")
 
 
 @dataclass(frozen=True)

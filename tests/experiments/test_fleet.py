@@ -60,7 +60,7 @@ def test_what_a_fleet_cannot_train_is_refused():
     for field in (
         {"start_from": "runs/first"},
         {"network": "conv"},
-        {"window": 512},
+        {"constant_every": 2},
         {"r1": 0.1},
         {"two_heads": True},
         {"spectral_norm": True},

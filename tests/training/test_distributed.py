@@ -18,7 +18,7 @@ from obrs.training.trained import load_trained
 
 SMALL = replace(SMALL, steps=2)
 RUNS = {
-    "exact": replace(SMALL, generator_loss="exact_non_saturating", window=80, budget=1.01, critic_lr=1e-2),
+    "exact": replace(SMALL, generator_loss="exact", budget=1.01, critic_lr=1e-2),
     "paper": replace(SMALL, generator_loss="paper_raw", critic_steps=2, parts=2, budget=1.01, critic_lr=1e-2),
     "penalty": replace(SMALL, gradient_penalty=0.5, two_heads=True, generator_loss="hinge", spectral_norm=True),
     "two_critics": replace(SMALL, generator_loss="two_critics", budget=1.01, critic_lr=1e-2),
@@ -41,7 +41,7 @@ RUNS = {
 }
 # From a critic that has learnt enough for half of the samples to be rejected.
 HALVED = {
-    "exact_half": replace(SMALL, generator_loss="exact", budget=2, window=80),
+    "exact_half": replace(SMALL, generator_loss="exact", budget=2),
     "paper_half": replace(SMALL, generator_loss="paper_raw", budget=2, parts=2),
     "two_critics_half": replace(SMALL, generator_loss="two_critics", budget=2),
 }

@@ -111,11 +111,9 @@ def test_two_critics_with_a_gradient_through_the_acceptance_also_move_the_rate(n
     ("name", "same_as", "factor"), [("gan", "non_saturating", 1), ("kl", "rkl", 1), ("chi2", "kl", 2)]
 )
 @pytest.mark.parametrize("model", [MIDDLE, MIXED], ids=["gaussian", "mixture"])
-@pytest.mark.parametrize("budget", [1.0, 2.0])
-def test_non_saturating_losses_descend_another_divergence_exactly(name, same_as, factor, model, budget):
-    mode = "exact_non_saturating" if budget > 1 else "non_saturating"
-    truth = factor * true_gradient(same_as, model, budget)
-    assert_same_gradient(loss_gradient(of_mode(mode, name), model, budget), truth)
+def test_the_non_saturating_loss_descends_another_divergence_exactly(name, same_as, factor, model):
+    truth = factor * true_gradient(same_as, model, 1.0)
+    assert_same_gradient(loss_gradient(of_mode("non_saturating", name), model, 1.0), truth)
 
 
 def test_divergence_that_the_non_saturating_loss_descends_is_zero_at_one_and_convex():
@@ -127,25 +125,23 @@ def test_divergence_that_the_non_saturating_loss_descends_is_zero_at_one_and_con
 
 
 @pytest.mark.parametrize("name", RATIOS)
-@pytest.mark.parametrize(("mode", "plain"), [("exact", "dual"), ("exact_non_saturating", "non_saturating")])
-def test_exact_losses_at_a_budget_of_one_are_the_plain_ones(mode, plain, name):
+def test_the_exact_loss_at_a_budget_of_one_is_the_plain_one(name):
     fake = outputs(np.linspace(-6, 6, 101))
-    value, gradient = value_and_gradient(generator_loss(mode, name), fake, 1.0)
-    plain_value, plain_gradient = value_and_gradient(generator_loss(plain, name), fake, 1.0)
+    value, gradient = value_and_gradient(generator_loss("exact", name), fake, 1.0)
+    plain_value, plain_gradient = value_and_gradient(generator_loss("dual", name), fake, 1.0)
     assert torch.equal(value, plain_value)
     assert torch.equal(gradient, plain_gradient)
 
 
 @given(
-    mode=st.sampled_from(["exact", "exact_non_saturating"]),
     name=st.sampled_from(RATIOS),
     values=st.lists(st.floats(-8, 8, width=32), min_size=2, max_size=40),
     more=st.floats(1.0001, 10),
 )
-def test_exact_losses_have_no_gradient_beyond_exact_rejection(mode, name, values, more):
+def test_the_exact_loss_has_no_gradient_beyond_exact_rejection(name, values, more):
     fake = outputs(values)
     m = float(torch.exp(fake.detach().max() - fake.detach().double().exp().mean().log()))
-    _, gradient = value_and_gradient(generator_loss(mode, name), fake, max(m * more, 1.0001))
+    _, gradient = value_and_gradient(generator_loss("exact", name), fake, max(m * more, 1.0001))
     assert torch.all(gradient == 0)
 
 
@@ -267,19 +263,9 @@ EXTREME = [0.0, 1e-30, 1e-3, 1.0, 10.0, 19.9, 20.1, 30.0, 39.0, 41.0, 60.0, 88.0
 LIMITS = pytest.mark.parametrize("limit", [MAX_LOG_RATIO, 1000.0, 1e308])
 
 
-@LIMITS
-@pytest.mark.parametrize(("mode", "of"), LOSSES, ids=str)
-@pytest.mark.parametrize("budget", [1.0, 2.0, 30.0])
-def test_values_and_gradients_are_finite_for_extreme_ratios_in_single_precision(mode, of, budget, limit):
-    fake = outputs([s * x for x in EXTREME for s in (-1, 1)])
-    value, gradient = value_and_gradient(generator_loss(mode, of, max_log_ratio=limit), fake, budget)
-    assert torch.isfinite(value)
-    assert torch.all(torch.isfinite(gradient))
-
-
 @pytest.mark.parametrize(("mode", "name"), SAFE)
 def test_losses_of_gan_and_rkl_are_not_clamped(mode, name):
-    if (mode, name) in [("non_saturating", "rkl"), ("exact_non_saturating", "rkl")]:
+    if (mode, name) == ("non_saturating", "rkl"):
         pytest.skip("e^-x: clamped, as its docstring says")
     fake = outputs([-1.0, 300.0, 650.0, 700.0])
     near, far = (value_and_gradient(generator_loss(mode, name, max_log_ratio=limit), fake, 1.5) for limit in (1, 500))
@@ -505,14 +491,14 @@ def test_what_is_kept_has_mass_one_and_meets_the_ratio(values, budget):
     torch.testing.assert_close(kept + log_u, log_ratio)
 
 
-def test_window_is_the_latest_values_and_solves_every_so_often():
+def test_c_is_that_of_the_batch_and_solved_every_so_often():
     rng = np.random.default_rng(0)
     batches = torch.tensor(rng.normal(0, 1, (7, 32)))
-    window = BudgetWindow(2.0, size=80, every=3)
+    window = BudgetWindow(2.0, every=3)
     seen = [window.update(batch) for batch in batches]
     assert seen[0] is seen[1] is seen[2]
     assert seen[3] is seen[5]
-    expected = solve_cut(batches[:4].reshape(-1)[-80:], 2.0)
+    expected = solve_cut(batches[3], 2.0)
     assert torch.equal(seen[3].log_c, expected.log_c)
     assert not torch.equal(seen[6].log_c, seen[5].log_c)
     latest = BudgetWindow(2.0)
@@ -523,7 +509,7 @@ def test_window_is_the_latest_values_and_solves_every_so_often():
 @pytest.mark.parametrize("stop", range(5))
 def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
     batches = torch.tensor(np.random.default_rng(0).normal(0, 1, (9, 16)))
-    whole, first, second = (BudgetWindow(2.0, size=40, every=2) for _ in range(3))
+    whole, first, second = (BudgetWindow(2.0, every=2) for _ in range(3))
     for batch in batches[:stop]:
         first.update(batch)
     second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
@@ -562,9 +548,8 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: solve_cut(torch.zeros(3), 0.5), BudgetError, "did you mean budget=2"),
         (lambda: BudgetWindow(0), BudgetError, "budget must be at least 1"),
         (lambda: BudgetWindow(2).pass_over(), InputError, "this update needs log-ratios"),
-        (lambda: BudgetWindow(2, size=0), InputError, "size must be a whole number of at least 1"),
         (lambda: BudgetWindow(2, every=1.5), InputError, "every must be a whole number of at least 1"),
-        (lambda: BudgetWindow(2).load_state_dict({"latest": torch.zeros(2)}), InputError, "lacks log_c, log_rate"),
+        (lambda: BudgetWindow(2).load_state_dict({"updates": torch.tensor(2)}), InputError, "lacks log_c, log_rate"),
         (
             lambda: generator_loss("two_critics")(torch.zeros(3), solve_cut(torch.zeros(3), 2)),
             InputError,

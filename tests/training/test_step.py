@@ -24,11 +24,9 @@ SMALL = TrainConfig(batch_size=32, data_size=128, generator_width=16, critic_wid
 def game(config, lr=1e-2):
     networks = build_networks(config, (2,), 0, objective(config).outputs)
     players = [Player(network, torch.optim.SGD(network.parameters(), lr)) for network in networks]
-    window = BudgetWindow(config.budget, size=config.window or None, every=config.constant_every)
+    window = BudgetWindow(config.budget, every=config.constant_every)
     batches = Batches(load_data(config), config)
-    return networks, Game(
-        objective(config), *players, batches, window, lambda x: x, config.parts, config.gradient_penalty
-    )
+    return networks, Game(objective(config), *players, batches, window, config.parts, config.gradient_penalty)
 
 
 def gradients(network):

@@ -152,7 +152,7 @@ def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
         raise InputError("the runs of a fleet differ in their seed alone")
     for stage in stages:
         used = stage.config
-        if used.network != "mlp" or used.spectral_norm or used.window or used.constant_every > 1 or used.parts > 1:
+        if used.network != "mlp" or used.spectral_norm or used.constant_every > 1 or used.parts > 1:
             raise InputError("a fleet has plain perceptrons, whole batches, and a constant for every batch")
         if used.gradient_penalty or used.r1 or objective(used).outputs > 1 or used.precision != "no":
             raise InputError("a fleet has critics with one output, in float32, without penalties")
@@ -180,7 +180,6 @@ def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
             critic=judges,
             batches=_Batches(own),  # type: ignore[arg-type]
             window=_Windows(config.budget),  # type: ignore[arg-type]
-            gather=lambda x: x,
             noise=stage.noise,
         )
         for step in range(stage.first, stage.last):

@@ -48,7 +48,6 @@ _LOSSES = {
     "paper": "paper, f(1) = 0",
     "paper_raw": "paper, raw f",
     "exact": "exact",
-    "exact_non_saturating": "exact, non-saturating",
     "two_critics": "two critics",
 }
 _WAVES, _STAGED, _FADING = "_waves", "staged_", "fading"
@@ -437,7 +436,6 @@ _COLOURS = {
     "paper": PALETTE["orange"],
     "paper_raw": PALETTE["red"],
     "exact": PALETTE["blue"],
-    "exact_non_saturating": PALETTE["sky"],
     "two_critics": PALETTE["green"],
 }
 

@@ -163,7 +163,7 @@ class State:
         generator, critic: The networks.
         ema: Moving average of the generator; None without.
         generator_optimiser, critic_optimiser: Theirs.
-        window: Of log-ratios, for the constant.
+        window: Of the constant.
         processes: That train together; the first one writes.
     """
 
@@ -268,9 +268,4 @@ def _adam(network: nn.Module, lr: float, betas: tuple[float, float]) -> torch.op
 
 
 def _window(config: TrainConfig, processes: Processes) -> BudgetWindow:
-    return BudgetWindow(
-        config.budget,
-        size=config.window or None,
-        every=config.constant_every,
-        process_group=None if config.window else processes.group,
-    )
+    return BudgetWindow(config.budget, every=config.constant_every, process_group=processes.group)

@@ -60,7 +60,6 @@ class TrainConfig:
         r1: Weight of the penalty on the squared slope of the critic's first output at real samples, halved as is usual.
         constant_every: Solve the constant c_K every so many steps. The second critic of "two_critics" is trained on
             what its own batch keeps, solved every time.
-        window: Solve it on so many of the latest log-ratios, at least a batch; 0 takes those of the batch.
         max_log_ratio: Where losses that grow faster than log r clamp it.
         new_critic: Start with a new critic. The first stage has one anyway, unless it starts from another run.
         warm_up: Steps of the critic alone, before those of the generator.
@@ -116,7 +115,6 @@ class TrainConfig:
     gradient_penalty: float = 0.0
     r1: float = 0.0
     constant_every: int = 1
-    window: int = 0
     max_log_ratio: float = MAX_LOG_RATIO
     new_critic: bool = False
     warm_up: int = 0
@@ -202,10 +200,6 @@ class TrainConfig:
                     raise UnknownNameError(f"{error}{_NOTES.get(name, '')}") from None
         if self.batch_size % self.parts:
             raise InputError(f"batch_size must be a multiple of parts, got {self.batch_size} and {self.parts}")
-        if 0 < self.window < self.batch_size:
-            raise InputError(
-                f"window must hold at least the batch of {self.batch_size}, got {self.window}; 0 takes the batch alone"
-            )
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as JSON."""
@@ -222,7 +216,7 @@ _POSITIVE = (
 )
 _RANGES: list[tuple[tuple[str, ...], str, Any]] = [
     (_POSITIVE, "at least 1", lambda n: n >= 1),
-    (("window", "ema_start", "warm_up", "critic_layers", "attention", "shared"), "at least 0", lambda n: n >= 0),
+    (("ema_start", "warm_up", "critic_layers", "attention", "shared"), "at least 0", lambda n: n >= 0),
     (
         ("generator_lr", "critic_lr", "gradient_penalty", "r1", "noise"),
         "at least 0 and finite",

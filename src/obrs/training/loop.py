@@ -136,7 +136,6 @@ def train(
                 **players,
                 batches=batches[stage.number - 1],
                 window=state.window,
-                gather=processes.gather,
                 parts=stage.config.parts,
                 penalty=stage.config.gradient_penalty,
                 r1=stage.config.r1,

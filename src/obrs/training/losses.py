@@ -11,19 +11,18 @@ the logistic one, and the log-ratio that rejection needs is at hand. Hinge and W
 
 Generator losses, with Z = E_Q[a] (1/K while K <= M) and u = p/q~ = Z max(r, 1/c), the ratio that rejection leaves:
 
-    dual                  -E_Q[f*(f'(r))]          the f-GAN
-    non_saturating        -E_Q[f'(r)]              for gan, E_Q[softplus(-log r)]
-    hinge, wgan           -E_Q[T]
-    paper                 E_Q[a/Z f(r Z/a)]        Algorithm 2 of the paper, with f(1) = 0
-    paper_raw             the same with the paper's f of gan, f(1) = -2 log 2
-    exact                 -E_Q[f*(f'(u))] / Z      the gradient of D_f(P || Q~)
-    exact_non_saturating  -E_Q[f'(u)] / Z          the gradient of D_h(P || Q~) with h'' = f''/u
-    two_critics           -E_Q[a/Z f*(f'(u~))]     u~ from a second critic, trained on P and Q~
+    dual            -E_Q[f*(f'(r))]          the f-GAN
+    non_saturating  -E_Q[f'(r)]              for gan, E_Q[softplus(-log r)]
+    hinge, wgan     -E_Q[T]
+    paper           E_Q[a/Z f(r Z/a)]        Algorithm 2 of the paper, with f(1) = 0
+    paper_raw       the same with the paper's f of gan, f(1) = -2 log 2
+    exact           -E_Q[f*(f'(u))] / Z      the gradient of D_f(P || Q~)
+    two_critics     -E_Q[a/Z f*(f'(u~))]     u~ from a second critic, trained on P and Q~
 
 A loss that grows faster than `log r` is clamped at `max_log_ratio`: beyond this limit its value is constant, and its
 gradient is that at the limit, so that a critic which went too far is still led back. A loss that would overflow in
 float32 even below the limit is clamped where it would. The losses of `gan` and `js` are never clamped, and of those of
-`rkl` only the critic's and the non-saturating ones are.
+`rkl` only the critic's and the non-saturating one are.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 4
@@ -267,18 +266,13 @@ def _before_rejection(mode: str, key: str) -> Build:
     return build
 
 
-def _after_rejection(mode: str, key: str) -> Build:
-    """Build -E_Q[value(u)] / Z with a function of the divergence."""
+def _exact(record: FDivergence, limit: float) -> GeneratorLoss:
+    value = _safe(record, "f_star_of_f_prime", limit)
 
-    def build(record: FDivergence, limit: float) -> GeneratorLoss:
-        value = _safe(record, key, limit)
+    def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
+        return -torch.exp(-rejection.log_rate) * value(rejection.log_u(fake))
 
-        def terms(fake: torch.Tensor, rejection: Any, kept: Any) -> torch.Tensor:
-            return -torch.exp(-rejection.log_rate) * value(rejection.log_u(fake))
-
-        return GeneratorLoss(mode, record.name, terms, rejects=True)
-
-    return build
+    return GeneratorLoss("exact", record.name, terms, rejects=True)
 
 
 def _linear(mode: str) -> Build:
@@ -338,8 +332,7 @@ GENERATOR_LOSSES: dict[str, Build] = {
     "wgan": _linear("wgan"),
     "paper": _paper,
     "paper_raw": _paper_raw,
-    "exact": _after_rejection("exact", "f_star_of_f_prime"),
-    "exact_non_saturating": _after_rejection("exact_non_saturating", "critic"),
+    "exact": _exact,
     "two_critics": _two_critics,
 }
 """Builders of generator losses by mode, `(divergence, limit) -> GeneratorLoss`; call `generator_loss` instead."""

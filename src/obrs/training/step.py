@@ -169,8 +169,7 @@ class Game:
         goal: What the players descend.
         generator, critic: The players.
         batches: Real samples and latents by step, turn and part.
-        window: Of the generator's log-ratios.
-        gather: Gathers a tensor from all processes.
+        window: Of the generator's constant.
         parts: In how many parts a batch comes.
         penalty: Weight of the gradient penalty.
         r1: Weight of the penalty on slopes at real samples.
@@ -182,7 +181,6 @@ class Game:
     critic: Player
     batches: Batches
     window: BudgetWindow
-    gather: Callable[[Tensor], Tensor]
     parts: int = 1
     penalty: float = 0.0
     r1: float = 0.0
@@ -201,12 +199,8 @@ class Game:
         return x + sd * self.batches.noise(step, turn, part, real=True) if sd else x, labels
 
     def log_ratios(self, scores: Tensor) -> Tensor:
-        """Return the first outputs of the critic on fakes, without a gradient: of all processes, if the window says so.
-
-        With a process group the solver sees to it that c is that of all, and nothing is gathered beforehand.
-        """
-        own = self.goal.first(scores).detach()
-        return own if self.window.process_group is not None else self.gather(own)
+        """Return the first outputs of the critic on fakes of this process, without a gradient."""
+        return self.goal.first(scores).detach()
 
     def log_ratios_ahead(self, step: int, turn: int) -> Tensor:
         """Return the same for all parts of a turn, before any of them is trained on."""

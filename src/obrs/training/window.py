@@ -1,4 +1,4 @@
-"""The constant c during training: from the batch, or from a running window of log-ratios.
+"""The constant c during training, solved on the batch every so many steps.
 
 A generator loss of Tw/OBRS needs two numbers about the model as it is now: `log c`, and the rate Z = E_Q[a] that it
 gives. Both are constants of the step: no gradient goes through them.
@@ -38,45 +38,34 @@ def critic_output(x: Any, name: str) -> torch.Tensor:
 
 
 class BudgetWindow:
-    """Keep the latest log-ratios of fakes, and solve for c on them every so many steps.
-
-    A batch of n gives 1/K within about 0.5 / sqrt(n). A window of several batches is steadier, and lags behind a
-    critic that is still moving. A window keeps the outputs of all processes, which must be gathered. Where it keeps the
-    latest batch alone, each process may give its own, with the `process_group` that they share.
+    """Solve for c on the log-ratios of a batch of fakes every so many steps; a batch of n gives 1/K to 0.5 / sqrt(n).
 
     Args:
         budget: Proposals per kept sample, at least 1.
-        size: How many log-ratios to keep; None keeps the latest batch alone.
         every: Solve at the first of so many updates, and use that result for the others.
-        process_group: Of torch.distributed, if each process gives its own log-ratios; without a size only.
+        process_group: Of torch.distributed, if each process gives its own log-ratios.
 
     Example:
-        >>> window = BudgetWindow(2, size=4)
-        >>> for batch in torch.tensor([[9.0, 9.0], [4.0, 1.0], [0.5, 0.5]]).log():
-        ...     rejection = window.update(batch)
-        >>> rejection.log_c.exp()  # of 4, 1, 0.5, 0.5
+        >>> window = BudgetWindow(2)
+        >>> window.update(torch.tensor([4.0, 1.0, 0.5, 0.5]).log()).log_c.exp()
         tensor(0.5000)
     """
 
-    def __init__(self, budget: float, *, size: int | None = None, every: int = 1, process_group: Any = None) -> None:
+    def __init__(self, budget: float, *, every: int = 1, process_group: Any = None) -> None:
         self.budget = check_budget(budget)
-        self.size = None if size is None else check_count(size, "size")
         self.every = check_count(every, "every")
-        if size is not None and process_group is not None:
-            raise InputError("a window with a size keeps the log-ratios of all processes; gather them, without a group")
         self.process_group = process_group
         self._updates = 0
-        self._latest: torch.Tensor | None = None
         self._rejection: Cut | None = None
 
     @property
-    def settings(self) -> tuple[float, int | None, int]:
-        """Budget, size and how often it solves."""
-        return self.budget, self.size, self.every
+    def settings(self) -> tuple[float, int]:
+        """Budget, and how often it solves."""
+        return self.budget, self.every
 
     @property
     def due(self) -> bool:
-        """Whether the next update looks at its log-ratios, to solve for c or to keep them; if not, `pass_over` will do.
+        """Whether the next update solves for c on its log-ratios; if not, `pass_over` will do.
 
         Example:
             >>> window = BudgetWindow(2, every=2)
@@ -84,10 +73,6 @@ class BudgetWindow:
             >>> window.due, window.pass_over() is first, window.due
             (False, True, True)
         """
-        return self.size is not None or self._solves
-
-    @property
-    def _solves(self) -> bool:
         return self._updates % self.every == 0  # the first one does
 
     def pass_over(self) -> Cut:
@@ -100,15 +85,9 @@ class BudgetWindow:
     def update(self, log_ratio: torch.Tensor) -> Cut:
         """Take in the log-ratios of a batch of fakes; return the rejection to use in this step."""
         new = critic_output(log_ratio, "log_ratio").detach()
-        if self.size is None or self._latest is None:
-            self._latest = new
-        else:
-            self._latest = torch.cat([self._latest, new])
-        if self.size is not None:
-            self._latest = self._latest[-self.size :].clone()
-        if self._rejection is None or self._solves:
+        if self._rejection is None or self.due:
             # a NaN shows in the loss
-            self._rejection = solve_cut(self._latest, self.budget, check=False, process_group=self.process_group)
+            self._rejection = solve_cut(new, self.budget, check=False, process_group=self.process_group)
         self._updates += 1
         return self._rejection
 
@@ -116,18 +95,16 @@ class BudgetWindow:
         """Return what is needed to go on as if nothing had happened, as tensors.
 
         Example:
-            >>> window = BudgetWindow(2, size=100)
-            >>> _ = window.update(torch.zeros(3))
-            >>> again = BudgetWindow(2, size=100)
+            >>> window, again = BudgetWindow(2, every=2), BudgetWindow(2, every=2)
+            >>> _ = window.update(torch.tensor([4.0, 1.0, 0.5, 0.5]).log())
             >>> again.load_state_dict(window.state_dict())
-            >>> again.state_dict()["latest"]
-            tensor([0., 0., 0.])
+            >>> again.pass_over().log_c.exp()
+            tensor(0.5000)
         """
-        if self._latest is None or self._rejection is None:
+        if self._rejection is None:
             return {}
         return {
             "updates": torch.tensor(self._updates),
-            "latest": self._latest,
             "log_c": self._rejection.log_c,
             "log_rate": self._rejection.log_rate,
         }
@@ -135,13 +112,12 @@ class BudgetWindow:
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take over the state of another window."""
         if not state:
-            self._updates, self._latest, self._rejection = 0, None, None
+            self._updates, self._rejection = 0, None
             return
-        missing = {"updates", "latest", "log_c", "log_rate"} - state.keys()
+        missing = {"updates", "log_c", "log_rate"} - state.keys()
         if missing:
             raise InputError(
                 f"the state of a budget window lacks {', '.join(sorted(missing))}; was it saved by another?"
             )
         self._updates = int(state["updates"])
-        self._latest = state["latest"]
         self._rejection = Cut(state["log_c"], state["log_rate"])
