@@ -308,35 +308,6 @@ def training_cost():
     return _table(head, rows)
 
 
-def biggan_cost():
-    """What the BigGANs of the paper compute, and the GPU-days that this would be."""
-    record = json.loads((ROOT / "results/bench-biggan.json").read_text())
-    gpus = list(record["config"]["assumed operations in a second"])
-    rows = []
-    for row in record["rows"]:
-        cells = [row["run"], *(f"{count:,}".replace(",", " ") for count in row["parameters"])]
-        cells += [
-            f"{row['step'] / 1e12:.0f}" if row["step"] > 1e14 else f"{row['step'] / 1e12:.1f}",
-            f"{row['steps']:,}",
-        ]
-        for gpu in gpus:
-            cells += [f"{float(format(row['steps in a GPU-day'][gpu], '.2g')):,.0f}", f"{row['GPU-days'][gpu]:.2g}"]
-        rows.append(cells)
-    head = ["run", "weights of G", "of D, two heads", "TFLOP a step", "steps"]
-    for gpu in gpus:
-        head += [f"steps in a day, {gpu}", "days for all"]
-    speeds = " and ".join(
-        f"{speed / 1e12:.2g} TFLOP/s ({gpu})"
-        for gpu, speed in record["config"]["assumed operations in a second"].items()
-    )
-    return (
-        f"{_table(head, rows)}\n\n**Days are an estimate**: operations were counted (products and sums of matrix "
-        "products and convolutions, with their gradients, by torch's counter), the speed is assumed, not measured: "
-        f"{speeds}. Small batches and small networks may be much slower. "
-        "([results/bench-biggan.json](results/bench-biggan.json))"
-    )
-
-
 def metric_cost():
     """The metrics beside the libraries people use for them."""
     record = json.loads((ROOT / "results/bench-metrics.json").read_text())
@@ -771,7 +742,6 @@ TABLES = {
     **{name.replace("-", " "): experiment_table(name) for name in _PRINTED},
     "table 2": table_2,
     "training cost": training_cost,
-    "biggan cost": biggan_cost,
     "metric cost": metric_cost,
     "rollout cost": rollout_cost,
     "table 2 whole": table_2_whole,
