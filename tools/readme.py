@@ -724,7 +724,6 @@ _PRINTED = (
     "figure-training",
     "table-finetune",
     "figure-frequency",
-    "figure-classes",
     "figure-pretrained",
     "table-diffusion",
     "figure-landscape",

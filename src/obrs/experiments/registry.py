@@ -184,12 +184,6 @@ _ALL = (
         "30 min",
     ),
     Entry(
-        "figure-classes",
-        BEYOND,
-        "digits: what one constant, one per class, and shares keep of the classes of a conditional GAN",
-        "2 min",
-    ),
-    Entry(
         "figure-transport",
         BEYOND,
         "a WGAN-GP on 25 Gaussians: why transport cost may rise while divergence falls",
