@@ -3,8 +3,8 @@
 Run:  python examples/jit_accept.py
 
 Target: a ring of eight narrow bumps. Model: one wide normal. Arrays inside `jit` have a fixed shape, so the loop
-carries a buffer of n samples, how many are in it, and the next id. All randomness is a function of the ids: no key is
-carried, and the ids that it keeps are those that NumPy keeps.
+carries a buffer of n samples, how many are in it, and how many proposals were made. Random numbers inside `jit` are
+those of `jax.random`.
 """
 
 import jax
@@ -19,8 +19,8 @@ N, BATCH, BUDGET = 2_000, 1_024, 8
 TARGET, SIGMA, WIDTH = ring(8, radius=2.0, sigma=0.15), 0.15, 1.8
 
 
-def generate(ids):
-    return WIDTH * obrs.normals(ids, 2, seed=0, like=jnp.zeros(0))
+def generate(key, n):
+    return WIDTH * jax.random.normal(key, (n, 2))
 
 
 def log_ratio(x):
@@ -29,30 +29,29 @@ def log_ratio(x):
     return jax.nn.logsumexp(-square / (2 * SIGMA**2), axis=1) + jnp.sum(x**2, axis=1) / (2 * WIDTH**2)
 
 
-rule = obrs.Budgeted.fit(log_ratio(generate(range(10**6, 10**6 + 20_000))), BUDGET)
+rule = obrs.Budgeted.fit(log_ratio(generate(jax.random.key(1), 20_000)), BUDGET)
 
 
 def more(state):
     """One batch of proposals: those that are accepted go into the buffer, behind those that are there."""
-    kept, ids, count, first = state
-    new = first + jnp.arange(BATCH)
-    x = generate(new)
-    accepted = obrs.accept(rule(log_ratio(x)), new, seed=0)
+    kept, numbers, count, made, key = state
+    key, latents, uniforms = jax.random.split(key, 3)
+    x = generate(latents, BATCH)
+    accepted = jnp.log(jax.random.uniform(uniforms, (BATCH,))) < rule(log_ratio(x))
     place = jnp.where(accepted, count + jnp.cumsum(accepted) - 1, N)  # N is outside the buffer: dropped
-    kept, ids = kept.at[place].set(x, mode="drop"), ids.at[place].set(new, mode="drop")
-    return kept, ids, count + accepted.sum(), first + BATCH
+    kept = kept.at[place].set(x, mode="drop")
+    numbers = numbers.at[place].set(made + jnp.arange(BATCH), mode="drop")
+    return kept, numbers, count + accepted.sum(), made + BATCH, key
 
 
 def main():
     sample = jax.jit(lambda state: jax.lax.while_loop(lambda state: state[2] < N, more, state))
-    x, ids, _, stop = map(np.asarray, sample((jnp.zeros((N, 2)), jnp.zeros(N, int), 0, 0)))
-    print(f"{N} samples of {ids[-1] + 1} proposals: 1 in {(ids[-1] + 1) / N:.2f}, wanted 1 in {BUDGET}")
-    for name, points in (("proposed", generate(range(N))), ("kept", x)):
+    state = (jnp.zeros((N, 2)), jnp.zeros(N, int), 0, 0, jax.random.key(0))
+    x, numbers = map(np.asarray, sample(state)[:2])
+    print(f"{N} samples of {numbers[-1] + 1} proposals: 1 in {(numbers[-1] + 1) / N:.2f}, wanted 1 in {BUDGET}")
+    for name, points in (("proposed", np.asarray(generate(jax.random.key(2), N))), ("kept", x)):
         found = mode_scores(modes=TARGET.means, fake=points, sigma=SIGMA)
         print(f"{name:8} {100 * found.precision:5.1f} % within 4 sigma of a bump, {found.modes} bumps")
-    log_a = np.asarray(rule(log_ratio(generate(np.arange(stop)))))
-    same = np.flatnonzero(obrs.accept(log_a, np.arange(stop), seed=0))[:N]
-    print(f"ids that differ from NumPy's: {np.count_nonzero(same != ids)} of {N}")
 
 
 if __name__ == "__main__":

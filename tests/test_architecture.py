@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 ROOMS = [
     ["errors", "types"],
     ["_progress", "_rank", "_names", "_program", "_files", "_tables", "_json", "_repeats"],
-    ["_arrays", "_stable", "_traced", "looks"],
+    ["_arrays", "_stable", "looks"],
     ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
     ["distributed"],
     ["budget", "_groups", "fitting", "estimate"],

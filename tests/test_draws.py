@@ -326,8 +326,29 @@ def test_decisions_ask_for_one_id_each():
     assert accept([1000.0, np.inf, np.nan], [0, 1, 2]).tolist() == [True, True, False]
     with pytest.raises(InputTypeError, match=r"torch\.vmap"):
         torch.vmap(lambda x: accept(x, [0, 1]))(torch.zeros(3, 2))
-    with pytest.raises(InputError, match=r"one shape, got \(3,\) and \(2,\)"):
-        jax.jit(accept)(jnp.zeros(3), jnp.arange(2))
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: accept(x.astype("float32"), np.zeros(x.shape, int)),
+        lambda ids: accept(np.zeros(ids.shape, "float32"), ids),
+        lambda ids: uniforms(ids, seed=0),
+        lambda ids: normals(ids, 2, seed=0, like=jnp.zeros(0)),
+    ],
+)
+def test_inside_jit_and_vmap_draws_are_refused_and_jax_random_is_named(transform, draw):
+    with pytest.raises(InputTypeError, match=r"known, got a JAX tracer; .* or inside them with jax\.random") as caught:
+        transform(draw)(jnp.arange(3))
+    assert "\n" not in str(caught.value)
+
+
+def test_gradients_do_not_stop_a_decision():
+    """`jax.grad` alone shows values."""
+    x = jnp.asarray([0.1, 0.2, 5.0])
+    found = jax.grad(lambda x: jnp.sum(jnp.where(accept(-x, jnp.arange(3)), x, 0.0)))(x)
+    np.testing.assert_array_equal(found, accept(-np.asarray(x), range(3)))
 
 
 def test_the_first_columns_do_not_depend_on_dim():

@@ -2,8 +2,8 @@
 
 Nothing here has a state: the number of proposal 7 is the same whether it is drawn alone, in a batch, by
 another worker or in another array library. Users need `accept`, `uniforms` and `normals`; the rest of this library
-draws by column, each consumer with a `Purpose` of its own, so that no two share a stream under any seed. All three
-work inside `jax.jit` and `jax.vmap`, where ids need not be known.
+draws by column, each consumer with a `Purpose` of its own, so that no two share a stream under any seed. Ids must be
+known: inside `jax.jit` and `jax.vmap`, draw with `jax.random`.
 
 References:
     | Fast Splittable Pseudorandom Number Generators (Steele, Lea & Flood, 2014)
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_torch_array
 
-from . import _arrays, _traced
+from . import _arrays
 from .errors import InputError, InputTypeError
 from .types import Array
 
@@ -54,6 +54,7 @@ _STEPS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LAST_SHIFT = 31
 _BITS = {4: 24, 8: 53}  # of the fraction of a float of so many bytes
 _BLOCK, _TORCH_BLOCK = 1 << 15, 1 << 22  # words at a time: to stay in cache, to keep an accelerator busy
+_TRACED = "{} must be known, got a JAX tracer; {} outside jit and vmap, or inside them with jax.random"
 _HOST_DEVICES = ("cpu", "mps")  # torch devices served from NumPy; mps has no float64 to compute in
 
 
@@ -62,7 +63,6 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
 
     The decision for an id is the same in every batch, on every worker and in every array library. It is taken in
     float64. The uniforms are of a stream of their own: a proposal may draw with `uniforms` and `normals` of any seed.
-    Inside `jax.jit` without x64 only `exp(log_a)` is rounded to float32, and about one decision in ten million differs.
 
     Args:
         log_a: Log-probabilities of acceptance, as a rule returns them.
@@ -77,11 +77,11 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
         array([False,  True,  True,  True])
     """
     log_a = _arrays.as_floats(log_a, "log_a")
-    if _is_hidden(log_a) or _arrays.is_traced(ids):
-        return _accept_traced(log_a, ids, seed)
     native = is_torch_array(log_a) and log_a.device.type not in _HOST_DEVICES
     values: Array = log_a.double() if native else _arrays.host_view(log_a)
     if values is None:
+        if _arrays.is_traced(log_a):
+            raise InputTypeError(_TRACED.format("log_a", "decide"))
         raise InputTypeError("log_a must be known, got a tensor inside torch.vmap or its like; decide outside of it")
     place = {"like": log_a if native else None, "dtype": "float64"}
     u = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, **place)[..., 0]
@@ -130,30 +130,9 @@ def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
     return key
 
 
-def _accept_traced(log_a: Array, ids: Any, seed: int) -> Array:
-    """Decide inside `jax.jit`, where log_a, the ids or both are hidden."""
-    xp, keys = sys.modules["jax"].numpy, _keys(range(1), seed, Purpose.ACCEPT)
-    if _arrays.is_traced(ids):
-        word = _traced.words(ids, keys, _STEPS, _LAST_SHIFT)
-    else:
-        known = words(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)
-        word = _traced.split(known.view(np.int64))
-    high, low = (xp.asarray(half[..., 0]) for half in word)
-    _check_shapes(log_a, high)
-    values = xp.asarray(log_a)
-    if _arrays.widest(xp) == np.float32:
-        return _traced.below((high, low), xp.exp(values.astype(np.float32)))
-    return _traced.uniforms((high, low), "float64") < xp.exp(values.astype(np.float64))
-
-
 def _check_shapes(log_a: Array, u: Array) -> None:
     if tuple(log_a.shape) != tuple(u.shape):
         raise InputError(f"log_a and ids must have one shape, got {tuple(log_a.shape)} and {tuple(u.shape)}")
-
-
-def _is_hidden(x: Array) -> bool:
-    """Tell whether JAX hides the values of `x`; to `jax.grad` alone it shows them."""
-    return _arrays.is_traced(x) and _arrays.host_view(x) is None
 
 
 def uniforms(ids: Any, dim: int | None = None, *, seed: int, like: Any = None, dtype: Any = None) -> Array:
@@ -163,13 +142,11 @@ def uniforms(ids: Any, dim: int | None = None, *, seed: int, like: Any = None, d
     of a stream that nothing else uses: neither acceptance nor selection nor `normals`.
 
     Args:
-        ids: Integers of any shape; negative ones count from the top, `-1` being `2**64 - 1`. They may be tracers of
-            JAX. Without x64 JAX cuts integers to 32 bits before anyone can look, so there they must be below 2**31,
-            or of uint32 and below 2**32.
+        ids: Integers of any shape; negative ones count from the top, `-1` being `2**64 - 1`.
         dim: Numbers for each id, at least 0; the first columns do not depend on it. None for one, without an axis.
         seed: Integer with `0 <= seed < 2**64`.
-        like: Where the result goes: None for NumPy (for JAX if the ids are traced), an array for its library, device
-            and floating dtype (float32 for half precision), or a device; a string names a device of torch.
+        like: Where the result goes: None for NumPy, an array for its library, device and floating dtype (float32 for
+            half precision), or a device; a string names a device of torch.
         dtype: float32 or float64, of the backend, of NumPy or as a string; by default that of `like`.
 
     Returns:
@@ -190,7 +167,7 @@ def normals(ids: Any, dim: int, *, seed: int, like: Any = None, dtype: Any = Non
     """Draw a standard normal vector of length `dim` for each id, such as the latent of a proposal.
 
     The first columns do not depend on `dim`, and none on the `uniforms` of the same seed. The numbers are
-    the same in every array library on the CPU, and equal to 4 ulp on an accelerator and inside `jax.jit`.
+    the same in every array library on the CPU, and equal to 4 ulp on an accelerator.
 
     Args:
         ids, seed, like, dtype: As for `uniforms`; a float32 is computed in float64 where there is one.
@@ -250,12 +227,8 @@ def mixer(seed: int, purpose: Purpose) -> tuple[int, int, tuple[tuple[int, int],
 
 def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtype: Any = None) -> Array:
     """Let `fill(ids, keys, out)` compute in NumPy, or in torch on an accelerator, and hand `out` over."""
-    if traced := _arrays.is_traced(ids):
-        like = sys.modules["jax"].numpy.empty(0) if like is None else like
     target = _prototype(like)
     name = _dtype_name(target, dtype)
-    if traced:
-        return _deliver_traced(fill, ids, keys, tail, target, name)
     native = is_torch_array(target) and target.device.type not in _HOST_DEVICES
     xp, device = (sys.modules["torch"], target.device) if native else (np, "cpu")
     if not (native and is_torch_array(ids) and ids.device == device and ids.dtype == xp.int64):
@@ -263,16 +236,6 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
     out = xp.empty(ids.shape + tail, dtype=getattr(xp, name), device=device)
     fill(ids.reshape(-1, 1), xp.asarray(keys.copy(), device=device), out.reshape(prod(ids.shape), prod(tail)))
     return out if native else _arrays.like(out, target, dtype=getattr(array_namespace(target), name))
-
-
-def _deliver_traced(fill: Any, ids: Array, keys: Array, tail: Any, target: Array, name: str) -> Array:
-    if not is_jax_array(target):
-        raise InputTypeError("like must be None or of JAX where JAX traces the ids, got " + type(target).__name__)
-    word = _traced.words(ids, keys, _STEPS, _LAST_SHIFT)
-    if fill is _fill_normals:
-        wide = _arrays.widest(sys.modules["jax"].numpy) == np.float64
-        return _traced.normals(word, name, wide=wide)[..., : tail[0]]
-    return _traced.uniforms(word, name).reshape(ids.shape + tail)
 
 
 def _fill_uniforms(ids: Array, keys: Array, out: Array) -> None:
@@ -389,7 +352,7 @@ def _dtype_name(target: Array, dtype: Any) -> str:
 def as_ids(ids: Any) -> Array:
     """Return `ids` as NumPy int64, those from 2**63 on in two's complement; without a copy if possible."""
     if _arrays.is_traced(ids):
-        raise InputTypeError("ids must be known, got a JAX tracer; do this outside jit and vmap")
+        raise InputTypeError(_TRACED.format("ids", "draw"))
     try:
         if is_array_api_obj(ids) and not isinstance(ids, type):
             host: Array = _arrays.host_view(ids)
