@@ -93,7 +93,18 @@ def jit_accept(lines):
     near, near_kept = (numbers(line)[0] / 100 for line in lines[1:3])
     assert near_kept - near > hypot(of_share(near, n), of_share(near_kept, n))
     assert [numbers(line)[-1] for line in lines[1:3]] == [8, 8]
-    assert numbers(lines[3]) == [0, n]
+
+
+def rollout_thresholds(lines):
+    for line in lines[2:]:
+        trained, _, tv, keep, threshold, ess, tv_kept = numbers(line)[-7:]
+        assert 0 < ess <= 1
+        if line.startswith("truncate"):  # the same law with fewer backward passes
+            assert (tv, threshold) == (tv_kept, numbers(line)[0])
+            assert keep < trained == 100
+        else:
+            assert keep == trained
+            assert tv_kept < tv or line.startswith("drop"), "no mask without weights leaves less"
 
 
 def signed_weights(lines):
@@ -125,6 +136,7 @@ CHECKS = {
         jit_accept,
         log_densities,
         minimal,
+        rollout_thresholds,
         scored_folder,
         signed_weights,
         torch_gan,

@@ -26,7 +26,7 @@ from .sketch import Sketch, SketchCut
 if TYPE_CHECKING:
     from .engines.sql import sql
     from .html.report import report
-    from .language import rollout, rollout_report, tilt, token_rate
+    from .language import rollout, tilt, token_rate
     from .metrics.evaluate import evaluate
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
@@ -64,7 +64,6 @@ __all__ = [
     "refit",
     "report",
     "rollout",
-    "rollout_report",
     "sample",
     "sample_pool",
     "sample_proposals",
@@ -88,7 +87,6 @@ _LATER = {
     "refit": ".ratios.refit",
     "report": ".html.report",
     "rollout": ".language",
-    "rollout_report": ".language",
     "sql": ".engines.sql",
     "tilt": ".language",
     "token_rate": ".language",

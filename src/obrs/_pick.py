@@ -3,8 +3,7 @@
 The probabilities `pi = min(c r, 1)` are laid end to end, and who covers one of n marks at distance 1 is kept. They are
 whole numbers here, of 2**-40 each: sums are exact, so n are kept, never one more, and who has pi = 1 always is.
 
-The decision is taken on the host, in NumPy, and each kind of it is one operation of torch: `torch.compile` does not
-look into it, and errors come out of it.
+The decision is taken on the host, in NumPy: `torch.compile` does not look into it, and errors come out of it.
 
 References:
     | On the Theory of Systematic Sampling, II (Madow, 1949)
@@ -68,8 +67,9 @@ def _part(keep: Any, size: int, possible: int) -> int:
     return min(max(round(float(keep) * size), 1), possible)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def token_count(keep: Any, tokens: torch.Tensor, log_ratio: torch.Tensor) -> int:
-    """Return how many tokens to keep; that looks at their number, so a compiled graph has a break here."""
+    """Return how many tokens to keep."""
     size, is_share = int(tokens), _is_share(keep)
     if size and not is_share:
         return _number(keep, size, "tokens")
@@ -77,28 +77,22 @@ def token_count(keep: Any, tokens: torch.Tensor, log_ratio: torch.Tensor) -> int
     return max(_part(keep, size, int(torch.count_nonzero(log_ratio > -torch.inf))), 1)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def quotas(
     keep: Any, groups: Any, log_ratio: torch.Tensor, has_token: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, int | None]:
-    """Return the group of each row as a number, how many each keeps, and how many that are in all.
-
-    A share is one of the rows with a token, so how many it is depends on the data: None.
-    """
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the group of each row as a number, and how many each keeps; a share is one of the rows with a token."""
+    if groups is not None:
+        return _group_quotas(keep, groups, log_ratio, has_token)
     rows = len(log_ratio)
-    if groups is not None:  # what looks at them is not compiled
-        code, quota = _group_quotas(keep, groups, log_ratio, has_token)
-        return code, quota, None
-    code = torch.zeros(rows, dtype=torch.int64)
-    if not _is_share(keep):
+    if _is_share(keep):
+        size, possible = (int(torch.count_nonzero(at)) for at in (has_token, log_ratio > -torch.inf))
+        n = max(_part(keep, size, possible), 1)
+    else:
         n = _number(keep, rows, "sequences")
-        return code, torch.full((1,), n), n
-    # The same as `_part`, in operations that a compiler takes; float64 is always there on the host.
-    size, possible = (mask.sum().cpu() for mask in (has_token, log_ratio > -torch.inf))
-    quota = torch.round(float(keep) * size.double()).long().clamp(min=1).minimum(possible).clamp(min=1)
-    return code, quota[None], None
+    return torch.zeros(rows, dtype=torch.int64), torch.full((1,), n)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _group_quotas(
     keep: Any, groups: Any, log_ratio: torch.Tensor, has_token: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,19 +121,18 @@ def _nothing(size: int, what: str) -> str:
     return f"nothing can be kept: none of {size} {what} has a token and r > 0; leave this batch out"
 
 
-@torch.library.custom_op("obrs::pick_sequences", mutates_args=())  # type: ignore[untyped-decorator]
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def pick_sequences(
-    log_ratio: torch.Tensor, group: torch.Tensor, quota: torch.Tensor, total: int | None, ids: torch.Tensor, seed: int
+    log_ratio: torch.Tensor, group: torch.Tensor, quota: torch.Tensor, ids: torch.Tensor, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Choose `quota[g]` sequences of each group g, `total` in all.
+    """Choose `quota[g]` sequences of each group g.
 
     Args:
         log_ratio: One per sequence, float64; -inf for what must not be chosen.
         group: Numbers from 0.
         quota: How many of each group.
-        total: Their sum, for compilers; None if it is known with the data only.
         ids: One number per sequence; with the seed they decide.
-        seed: As an int64: seeds from 2**63 on are negative.
+        seed: Integer with `0 <= seed < 2**64`.
 
     Returns:
         Positions of the chosen, ascending, and the inclusion probability of every sequence.
@@ -153,7 +146,7 @@ def pick_sequences(
             few = _too_few(need[0], len(x), "sequences", have)
             raise InputError(few if have else _nothing(len(x), "sequences"))
         pi = inclusion_probability(x, int(need[0]))
-    random = words(key, range(2), seed=seed % 2**64, purpose=Purpose.ROLLOUT)
+    random = words(key, range(2), seed=seed, purpose=Purpose.ROLLOUT)
     order = np.lexsort((random[:, _ORDER], code))
     width = _widths(pi)
     lacking = need * _ONE
@@ -169,13 +162,7 @@ def pick_sequences(
     return _to(np.flatnonzero(kept), log_ratio), _to(pi, log_ratio)
 
 
-@pick_sequences.register_fake  # type: ignore[untyped-decorator]
-def _(log_ratio: Any, group: Any, quota: Any, total: Any, ids: Any, seed: Any) -> Any:
-    size = torch.library.get_ctx().new_dynamic_size() if total is None else total
-    return log_ratio.new_empty(size, dtype=torch.int64), torch.empty_like(log_ratio)
-
-
-@torch.library.custom_op("obrs::pick_tokens", mutates_args=())  # type: ignore[untyped-decorator]
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose n tokens of a batch: rows in random order, tokens in their order.
 
@@ -196,7 +183,7 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         if not have:
             raise InputError(f"nothing can be kept: none of {x.size} tokens is unmasked and has r > 0; leave them out")
         raise InputError(f"cannot keep {n} of {x.size} tokens: only {have} are unmasked and have r > 0; keep fewer")
-    random = words(key, range(2), seed=seed % 2**64, purpose=Purpose.ROLLOUT)
+    random = words(key, range(2), seed=seed, purpose=Purpose.ROLLOUT)
     shift = int(np.add.reduce(random[:, _START]) >> np.uint64(64 - _BITS))
     rows, step = np.argsort(random[:, _ORDER], kind="stable"), max(1, _BLOCK // x.shape[1])
     blocks = [rows[i : i + step] for i in range(0, len(rows), step)]
@@ -220,11 +207,6 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
         kept[at] = _marked(width, passed).reshape(len(at), -1)
         passed += int(width.sum())
     return _to(np.flatnonzero(kept), log_ratio), torch.tensor(float(found.log_c[0]), dtype=torch.float64)
-
-
-@pick_tokens.register_fake  # type: ignore[untyped-decorator]
-def _(log_ratio: Any, n: Any, ids: Any, seed: Any) -> Any:
-    return log_ratio.new_empty(n, dtype=torch.int64), torch.empty((), dtype=torch.float64)
 
 
 def _check(x: Floats, what: str) -> None:

@@ -15,7 +15,6 @@ References:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, inf, isfinite, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,14 +26,13 @@ from ._groups import groups_of
 from ._inputs import check_count, check_positive, check_seed, is_number
 from ._names import lookup
 from .errors import BudgetError, InputError, InputTypeError, MissingLibraryError, RatioError
-from .profile import Profile
 from .selection import inclusion_probability, select
 from .types import Array
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pick", "RolloutReport", "TokenRate", "rollout", "rollout_report", "tilt", "tilted_log_ratio", "token_rate"]
+__all__ = ["Pick", "TokenRate", "rollout", "tilt", "tilted_log_ratio", "token_rate"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -144,7 +142,7 @@ def rollout(
     if level == "token" and ratio == "geometric":
         raise InputError("ratio='geometric' is for sequences; a token has one ratio")
     train, sampled, mask = _check_tensors(logp_train, logp_rollout, mask)
-    key, seed = ops.as_ids(ids, len(mask)), _signed(seed)
+    key, seed = ops.as_ids(ids, len(mask)), check_seed(seed)
 
     log_r, length = _sequence_ratios(train, sampled, mask)
     if level == "token":
@@ -159,8 +157,8 @@ def rollout(
     else:
         per_token = length.clamp(min=1) if ratio == "geometric" else 1
         x, size = torch.where(length > 0, log_r / per_token, -inf), (length > 0).sum()
-        code, quota, number = ops.quotas(keep, groups, x, length > 0)
-        index, pi = ops.pick_sequences(x, code, quota, number, key, seed)
+        code, quota = ops.quotas(keep, groups, x, length > 0)
+        index, pi = ops.pick_sequences(x, code, quota, key, seed)
         chosen, blocks, count = pi[index], pi.split(_BLOCK), quota.sum()
         kept = mask & torch.zeros_like(mask[:, 0]).index_fill(0, index, True)[:, None]
 
@@ -202,11 +200,6 @@ def _check_tensors(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Any, 
     if logp_train.numel() == 0:
         raise InputError(f"a batch must have a sequence and a token, got shape {tuple(logp_train.shape)}")
     return logp_train.detach(), logp_rollout.detach(), mask if mask.dtype == torch.bool else mask != 0
-
-
-def _signed(seed: Any) -> int:
-    number = int(check_seed(seed))
-    return number - 2**64 if number >= 2**63 else number  # operations of torch take int64
 
 
 def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
@@ -268,101 +261,6 @@ def _defaults(log_r: Any, length: Any) -> dict[str, Any]:
         "verl_band_dropped": (mean < log(low)) | (mean > log(high)),
     }
     return {name: (some & hit).sum() / some.sum() for name, hit in found.items()}
-
-
-@dataclass(frozen=True)
-class RolloutReport:
-    """What thresholds do to a batch, and OBRS at the same rate beside each; `print` shows the table.
-
-    Args:
-        rows: One dict per threshold: `method`; of the threshold `trained` (share of sequences that need a backward
-            pass), `kept` (the same, except for truncation: what OBRS keeps on average to the same effect), `ess` of
-            the weights per trained sequence, `tv` left to p; of OBRS that keeps as many `C`, `obrs_ess`, `obrs_tv`.
-        sequences: Sequences with at least one token.
-    """
-
-    rows: list[dict[str, Any]]
-    sequences: int
-
-    def __str__(self) -> str:
-        lines = [f"{self.sequences} sequences{'':20}threshold{'':21}OBRS at the same rate"]
-        lines += [f"{'':24}{'trained':>9}{'ESS':>8}{'TV left':>9}{'':6}{'keep':>8}{'C':>9}{'ESS':>8}{'TV left':>9}"]
-        for row in self.rows:
-            left = f"{row['method']:24}{row['trained']:9.1%}{row['ess']:8.3f}{row['tv']:9.3f}"
-            lines.append(f"{left}{'':6}{row['kept']:8.1%}{row['C']:9.3g}{row['obrs_ess']:8.3f}{row['obrs_tv']:9.3f}")
-        empty = [row["method"] for row in self.rows if row["trained"] == 0]
-        return "\n".join([*lines, *(f"{method} leaves nothing of this batch" for method in empty)])
-
-
-def rollout_report(
-    logp_train: "torch.Tensor",
-    logp_rollout: "torch.Tensor",
-    mask: "torch.Tensor",
-    *,
-    truncate: Sequence[float] = (VERL_TRUNCATE, TRL_MASK),
-    drop: Sequence[float] = (VERL_TRUNCATE, TRL_MASK),
-    bands: Sequence[tuple[float, float]] = (VERL_BAND, (0.99, 1.01)),
-) -> RolloutReport:
-    """Say what thresholds do to this batch, with OBRS at the same rate beside each.
-
-    ESS is that of the weights, per trained sequence: weights min(r, C) for truncation, r where a mask lets it
-    through, 1 inside a band, r/pi for OBRS. TV is what is left between the batch as p has it, weights r, and what these
-    weights make of it; for OBRS it is that of the kept without weights.
-
-    Args:
-        logp_train, logp_rollout, mask: As for `rollout`.
-        truncate: Thresholds C of truncated importance sampling: the weight is min(r, C), all is trained.
-        drop: Thresholds C of masks: the weight is r, and 0 above C.
-        bands: Lower and upper ends of geometric masks: the weight is 1 if the T-th root of r lies inside.
-
-    Example:
-        >>> import torch
-        >>> logp_rollout = -torch.ones(4, 3)
-        >>> logp_train = logp_rollout + torch.tensor([[1.0], [0.0], [0.0], [-1.0]])
-        >>> report = rollout_report(logp_train, logp_rollout, torch.ones(4, 3), truncate=[2.0], drop=[3.0], bands=[])
-        >>> print(report)
-        4 sequences                    threshold                     OBRS at the same rate
-                                  trained     ESS  TV left          keep        C     ESS  TV left
-        truncate at 2              100.0%   0.683    0.414         50.6%        2   0.594    0.414
-        drop above 3                75.0%   0.699    0.907         75.0%     1.02   0.403    0.574
-    """
-    _libraries("rollout_report")
-    train, sampled, mask = _check_tensors(logp_train, logp_rollout, mask)
-    log_r, length = (x.cpu().numpy() for x in _sequence_ratios(train, sampled, mask))
-    x, mean = log_r[length > 0], (log_r / np.maximum(length, 1))[length > 0]
-    if not x.size or not x.max() < inf:
-        raise RatioError(f"ratios must be finite and at least one, got {np.count_nonzero(x < inf)} of {len(log_r)}")
-    if x.max() == -inf:
-        raise RatioError("no sequence has r > 0; check that both log-probs are of the same tokens")
-    tried = []
-    for c in truncate:
-        log_c = -np.log(check_positive(c, "a threshold"))
-        tried.append((f"truncate at {c:g}", np.minimum(x, -log_c), np.mean(np.exp(np.minimum(x + log_c, 0.0)))))
-    for c in drop:
-        inside = x <= np.log(check_positive(c, "a threshold"))
-        tried.append((f"drop above {c:g}", np.where(inside, x, -inf), np.mean(inside)))
-    for low, high in bands:
-        inside = (mean >= np.log(check_positive(low, "a band"))) & (mean <= np.log(check_positive(high, "a band")))
-        tried.append((f"band {low:g} to {high:g}", np.where(inside, 0.0, -inf), np.mean(inside)))
-    profile, possible = Profile(x), np.mean(x > -inf)
-    rows = []
-    for method, log_w, rate in tried:
-        kept = float(np.clip(rate, 1 / len(x), possible))  # a budget leaves at least one
-        ess, tv = _ess_and_tv(x, log_w)
-        row = {"method": method, "trained": float(np.mean(log_w > -inf)), "ess": ess, "tv": tv, "kept": kept}
-        row |= {"C": float(np.exp(-profile.log_c(1 / kept))), "obrs_tv": float(profile.divergence("tv", 1 / kept))}
-        rows.append(row | {"obrs_ess": float(profile.ess(1 / kept))})
-    return RolloutReport(rows, len(x))
-
-
-def _ess_and_tv(x: Floats, log_w: Floats) -> tuple[float, float]:
-    """Return the effective sample size of weights, per one above 0, and the total variation to the weights r."""
-    if log_w.max() == -inf:
-        return 0.0, 1.0
-    r, w = (np.exp(y - y.max()) for y in (x, log_w))
-    return float(w.sum() ** 2 / np.sum(w * w) / np.count_nonzero(w)), float(
-        0.5 * np.abs(r / r.sum() - w / w.sum()).sum()
-    )
 
 
 class TokenRate(NamedTuple):

@@ -74,14 +74,6 @@ def rollouts(make):
     options = {"level": level, "groups": groups, "ids": make.one(None, make.ids(rows)), "seed": make.seed()}
     args = tensor(make, train), tensor(make, sampled), tensor(make, mask)
     pick = make.answer(obrs.rollout, *args, keep=keep, **options, ratio=ratio, normalise=normalise)
-    report = make.answer(
-        obrs.rollout_report, *args, **make.arg({}, {"truncate": [0]}, {"drop": ["x"]}, {"bands": [(1, -1)]})
-    )
-    if report is not None:
-        assert str(report)
-        assert finite(
-            [[row[key] for key in ("trained", "ess", "tv", "kept", "obrs_tv", "obrs_ess")] for row in report.rows]
-        )
     if pick is None:
         return
     index, some = host(pick.index).astype(int), host(mask).astype(bool)
