@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from obrs import draws
-from obrs.draws import Purpose, accept, normal_columns, normals, uniform_columns, uniforms, words
+from obrs.draws import Purpose, accept, mixer, normal_columns, normals, uniform_columns, uniforms, words
 from obrs.errors import InputError, InputTypeError, ObrsError
 
 ALPHA = 1e-4
@@ -96,6 +96,11 @@ def test_streams_are_no_shifted_copies_of_each_other():
     streams = [words(range(2000), range(3), seed=s, purpose=p) for s in (0, 1, 2**32) for p in Purpose]
     every = np.concatenate([stream.ravel() for stream in streams])
     assert len(np.unique(every)) == len(every)
+    # where one would be the copy of another, if both only added their keys to the id
+    (first, *_), (other, *_) = mixer(0, Purpose.ACCEPT), mixer(1, Purpose.ACCEPT)
+    moved = np.arange(2000, dtype=np.uint64) + np.uint64((first - other) % 2**64)
+    one, two = (words(ids, range(1), seed=s, purpose=Purpose.ACCEPT) for s, ids in ((0, range(2000)), (1, moved)))
+    assert not np.any(one == two)
 
 
 @pytest.mark.parametrize("which", ["id", "seed"])
