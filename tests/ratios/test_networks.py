@@ -13,7 +13,7 @@ from obrs.errors import InputError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_critic
 from obrs.ratios.evidence import losses, mean_of_means
-from obrs.ratios.methods import FineTune, Network, standardise
+from obrs.ratios.methods import FineTune, Network, _standardise
 from obrs.ratios.refit import load_ratio, refit
 
 SHIFT = np.array([1.0, -0.5])
@@ -72,13 +72,13 @@ class TestFloor:
         x = torch.randn(2000, 20, generator=torch.Generator().manual_seed(0))
         x[:, 7] *= 1e-4
         module = nn.Module()
-        standardise(module, x)
+        _standardise(module, x)
         assert float(module.scale[7]) == pytest.approx(0.1, rel=0.05)
         torch.testing.assert_close(module.scale[8:], x.std(0)[8:])
 
     def test_a_constant_is_divided_by_one(self):
         module = nn.Module()
-        standardise(module, torch.cat([torch.zeros(9, 1), torch.arange(9.0)[:, None]], dim=1))
+        _standardise(module, torch.cat([torch.zeros(9, 1), torch.arange(9.0)[:, None]], dim=1))
         assert module.scale[0] == 1
         assert module.scale[1] == torch.arange(9.0).std()
 
