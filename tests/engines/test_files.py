@@ -22,7 +22,7 @@ from obrs import Profile, select
 from obrs.cli import main
 from obrs.engines import files, looking, rows
 from obrs.engines.rows import read_batches
-from obrs.errors import InputError
+from obrs.errors import InputError, MissingLibraryError
 from obrs.root import of_rows
 
 N = 20_000
@@ -104,6 +104,13 @@ def test_the_rows_do_not_depend_on_order_or_files(tmp_path, order):
     done = files.select(pool, 5000, id="id", out=tmp_path / "kept")
     np.testing.assert_array_equal(np.sort(read_kept(tmp_path / "kept")), chosen(5000))
     assert done.way == "pilot" or order == "sorted"
+
+
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "obrs.engines.files")
+    with pytest.raises(MissingLibraryError, match=r"^obrs\.files needs pyarrow: pip install 'obrs\[cli\]'$"):
+        obrs.files  # noqa: B018
 
 
 def test_what_was_selected_prints_in_a_line(tmp_path):

@@ -179,6 +179,19 @@ def test_doctor_comes_first_and_every_marked_finding_says_what_to_do(scores, tmp
     assert all(todo for mark, _, todo in found if mark in ("!", "~"))
 
 
+def test_a_reward_is_not_to_be_calibrated(tmp_path):
+    rewards = np.random.default_rng(0).normal(3, 1, 600)
+    (tmp_path / "scores.csv").write_text("score\n" + "".join(f"{x}\n" for x in rewards))
+    found = {}
+    for kind in (["--reward", "--beta", "1"], ["--log-ratio"]):
+        page = tmp_path / "report.html"
+        assert main(["report", str(tmp_path / "scores.csv"), *kind, "-o", str(page)]) == 0
+        found[kind[0]] = " ".join(says for _, says, _ in data_of(page.read_text())["findings"])
+    assert "E[r] is" in found["--log-ratio"]
+    assert "E[r]" not in found["--reward"]
+    assert "calibrated" not in found["--reward"]
+
+
 def test_findings_may_be_a_diagnosis_or_texts(scores, tmp_path):
     real = scores + 1
     found = data_of(page_of(scores - 0.5, tmp_path, findings=obrs.diagnose(real - 0.5, scores - 0.5, 4)))["findings"]

@@ -97,6 +97,29 @@ def test_verdict_and_reason_are_those_of_the_fault(found, name):
     assert words in found[name].reason + found[name].repair
 
 
+def faults_marked(diagnosis):
+    return {row["name"] for row in diagnosis.rows() if row["mark"] == "!"}
+
+
+def test_what_is_tolerated_is_not_marked_as_a_fault(found):
+    assert "E_Q[r]" in faults_marked(found["times 3"])
+    found = diagnose(*mapped(lambda x: x + 0.04, normals(30_000, 30_000)), K)
+    assert found.mean_ratio.z > 3
+    assert found.verdict == "fit"
+    assert found.reason.startswith("no fault was found; errors")
+    assert not faults_marked(found)
+    (line,) = (line for line in str(found).splitlines() if "E_Q[r]" in line)
+    assert line.startswith("  E_Q[r]              1.0")
+    assert line.endswith("above 1; up to 1.05 is tolerated")
+
+
+def test_chance_is_not_marked_as_a_fault_where_none_was_found():
+    for seed in (43, 98, 125, 223):  # of 250, those in which a 95 % interval alone would mark one
+        found = diagnose(*normals(150, 150, d=0.05, seed=seed), K)
+        assert found.verdict == "fit"
+        assert not faults_marked(found), found.reason
+
+
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[1] == "repairable"])
 def test_repair_is_a_call_that_makes_fresh_scores_fit(found, name):
     (log_ratio_real, log_ratio_fake), _, _ = CASES[name]

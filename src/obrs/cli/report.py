@@ -1,6 +1,7 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
 import os
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from shlex import quote
@@ -88,7 +89,7 @@ def report(
     name, kind, values = log_ratios(table, column, given, beta)
     items = None if show is None else table[show]
     labels = _labels(table, group) if group else None
-    source = about(table, lambda: of_log_ratio(values, items, seed))
+    source = replace(about(table, lambda: of_log_ratio(values, items, seed)), scaled=kind != "reward")
     checked = None if real is None else _real(real, name, kind, header)
     facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
     if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:

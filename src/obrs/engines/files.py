@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+
+from ..errors import BracketError, InputError, MissingLibraryError
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise MissingLibraryError("obrs.files needs pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
 from .._inputs import check_budget, check_count
 from ..draws import priority_key
-from ..errors import BracketError, InputError
 from ..profile import Plan
 from ..sketch import Open, Sketch, SketchCut
 from .looking import Look, Question, Tell, Wanted, by_keys, by_pilot, by_sketch, named, sketched, telling

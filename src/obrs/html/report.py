@@ -42,6 +42,7 @@ class Source:
         u: The uniforms that decide about them: kept if `u < a`.
         samples: What they are, None if that is not known.
         ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
+        scaled: Whether r has a scale, so that its mean should be 1; that of a reward is known up to a constant only.
     """
 
     profile: Profile
@@ -50,6 +51,7 @@ class Source:
     u: Floats | None = None
     samples: Any = None
     ran_at: float = 0.0
+    scaled: bool = True
 
 
 def report(
@@ -267,7 +269,7 @@ def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Find
         what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
         found.append(Finding("", f"{what}. Below its own budget there is nothing more to show", ""))
     known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
-    return found + of_profile(source.profile, budget, calibration=not known)
+    return found + of_profile(source.profile, budget, calibration=source.scaled and not known)
 
 
 def _clipped(findings: Iterable[Finding]) -> list[Finding]:

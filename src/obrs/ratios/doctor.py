@@ -576,8 +576,8 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         return "~" if wrong and d.verdict == "untestable" else _if(wrong)
 
     rows = [
-        _row(_RATIO, "E_Q[r]", d.mean_ratio.estimate, _mark(d.mean_ratio), "≤ 1; below 1: missing support"),
-        _row(_RATIO, "E_P[1/r]", d.mean_inverse.estimate, _mark(d.mean_inverse), "≤ 1; below 1: fakes off the data"),
+        _mean("E_Q[r]", d.mean_ratio, "≤ 1; below 1: missing support"),
+        _mean("E_P[1/r]", d.mean_inverse, "≤ 1; below 1: fakes off the data"),
         _missing(d),
         _row(_RATIO, "above all fakes", d.above_all_fakes, "", "of the real scores"),
         _row(_RATIO, "Turner's Z", curve.z, off(curve.z), "labels against claims; within 3"),
@@ -585,8 +585,8 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_RATIO, "Z of the slope", curve.z_slope, off(curve.z_slope), "< 0: too steep"),
         _row(_RATIO, "error of log r", curve.error_of_log_ratio, _if(curve.off), "nats; 0.05 is tolerated"),
         _row(_RATIO, "would not show", curve.visible, "", "nats: errors below it"),
-        _row(_RATIO, "AUC", d.auc, _if(d.auc.high < 0.5), "0.5: cannot tell real from fake"),
-        _row(_RATIO, "log-loss", d.log_loss, _if(d.log_loss.low > log(2)), "0.693 is that of a coin"),
+        _row(_RATIO, "AUC", d.auc, _if(_above(0.5, d.auc)), "0.5: cannot tell real from fake"),
+        _row(_RATIO, "log-loss", d.log_loss, _if(_below(log(2), d.log_loss)), "0.693 is that of a coin"),
         _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
         _maximum(d),
         _row(_RATIO, "ESS", d.ess, "", "per fake, without rejection"),
@@ -599,7 +599,7 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_BUDGET, "misjudged", at.misjudged, doubt(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
     most = f"of KL, of at most {log(d.budget):.3f} = log K"
-    rows.append(_row(_LEFT, "kl, removed", at.removed, _if(at.removed.high < 0), most))
+    rows.append(_row(_LEFT, "kl, removed", at.removed, _if(_above(0.0, at.removed)), most))
     if at.removed_repaired is not None:
         rows.append(_row(_LEFT, "kl, repaired", at.removed_repaired, "", "removed, with the repair"))
     source = "profile of the fakes" if d.repaired is None else "fakes, calibrated"
@@ -624,8 +624,20 @@ def _if(wrong: bool) -> str:
     return "!" if wrong else ""
 
 
-def _mark(mean: Mean) -> str:
-    return "!" if mean.z > ERRORS else "" if mean.trusted else "~"
+def _above(limit: float, found: Interval) -> bool:
+    """Whether a limit is above an estimate by as many standard errors as a verdict needs; the interval has 1.96."""
+    return limit - found.value > (found.high - found.value) * ERRORS / 1.96
+
+
+def _below(limit: float, found: Interval) -> bool:
+    return found.value - limit > (found.value - found.low) * ERRORS / 1.96
+
+
+def _mean(name: str, mean: Mean, says: str) -> dict[str, Any]:
+    """Return the row of a mean that is at most 1; it has the mark of a fault only where the verdict counts one."""
+    if mean.z > ERRORS and not mean.off:
+        says = f"above 1; up to {1 + TOLERATED:g} is tolerated"
+    return _row(_RATIO, name, mean.estimate, "!" if mean.off else "" if mean.trusted else "~", says)
 
 
 def _missing(d: Diagnosis) -> dict[str, Any]:

@@ -179,6 +179,11 @@ class Mean:
     tail_index: float
     trusted: bool
 
+    @property
+    def off(self) -> bool:
+        """Whether it is above 1 by more than 3 standard errors and by more than is tolerated."""
+        return self.z > ERRORS and self.estimate.value > 1 + TOLERATED
+
 
 def mean_of_exp(log_values: Floats) -> Mean:
     """Return the mean of exp of these logs, and compare it with 1.
@@ -437,7 +442,7 @@ class Evidence:
         """Return what is off by more than 3 standard errors and by more than is tolerated; empty if calibrated."""
         found = []
         for name, mean in (("E_Q[r]", self.mean_ratio), ("E_P[1/r]", self.mean_inverse)):
-            if mean.z > ERRORS and mean.estimate.value > 1 + TOLERATED:
+            if mean.off:
                 found.append(f"{name} = {mean.estimate.value:.3g} is above 1")
         if self.curve.off:
             found.append(f"log r is off by {self.curve.error_of_log_ratio:.2g} nats")
