@@ -3,6 +3,7 @@
 import gzip
 import os
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pyarrow as pa
@@ -249,3 +250,59 @@ def test_doctor_reads_files_without_a_header(folder, capsys):
         Path(name).write_text("".join(f"{x},7\n" for x in (rng.normal(size=300) + shift).tolist()))
     options = ["--no-header", "--column", 0, "--logit", "--budget", 2, "--json"]
     assert run(capsys, "doctor", "real.csv", "fake.csv", *options)[0] == 0
+
+
+# What cannot be read, in one line
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("command", ["plan", "select", "report", "folder"])
+@pytest.mark.parametrize("text", ['{"logit": 1, "x": ' + DEEP, DEEP], ids=["value", "row"])
+def test_a_jsonl_that_is_nested_too_deeply_is_one_line(folder, capsys, command, text):
+    Path("deep.jsonl").write_text(text + "\n")
+    arguments = {
+        "plan": ["plan", "deep.jsonl"],
+        "select": ["select", "deep.jsonl", "-n", 1, "-o", "k.csv"],
+        "report": ["report", "deep.jsonl", "-o", "page.html"],
+        "folder": ["select", "deep.jsonl", "-n", 1, "-o", "k/"],
+    }[command]
+    code, out, err = run(capsys, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is not JSON: it is nested too deeply" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('id,"logit\n' + "1,2\n" * 50_000, 1),
+        ('id,logit\n1,"2\n' + "1,2\n" * 50_000, 2),
+        ('logit,note\n1,a\n2,"b\n3,c\n', 3),
+    ],
+    ids=["header", "first row", "later row"],
+)
+def test_a_quote_that_is_never_closed_is_one_line_and_loses_no_row(folder, capsys, text, line):
+    Path("open.csv").write_text(text)
+    for arguments in (["plan", "open.csv"], ["report", "open.csv", "-o", "page.html"]):
+        code, out, err = run(capsys, *arguments, "--column", "logit")
+        assert (code, out, err) == (2, "", f"error: open.csv, line {line}: a quote is never closed\n")
+    code, out, err = run(capsys, "select", "open.csv", "--column", "logit", "-n", 1, "-o", "k/")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "open.csv: a quote is never closed, in the row that begins with" in err
+
+
+def test_a_quote_inside_a_cell_and_a_long_cell_are_read(folder):
+    Path("stray.csv").write_text('logit,pipe\n1,5" wide\n2,' + "x" * 200_000 + "\n")
+    table = scores.read_table("stray.csv", only=lambda first: list(first.columns))
+    assert (len(table), table["pipe"][0].as_py()) == (2, '5" wide')
+    Path("long.csv").write_text('logit,text\n1,"' + "x" * 200_000 + '"\n')
+    assert len(scores.read_table("long.csv", only=lambda first: ["logit"])) == 1
+
+
+def test_names_that_come_twice_are_found_in_linear_time(folder):
+    names = [f"c{i}" for i in range(32_000)]
+    Path("wide.csv").write_text(",".join([*names, "c31999"]) + "\n" + ",".join(["1"] * 32_001) + "\n")
+    start = process_time()
+    with pytest.raises(InputError, match="two columns named 'c31999'"):
+        scores.read_table("wide.csv")
+    assert process_time() - start < 1, "quadratic time takes ten times as long"

@@ -8,7 +8,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -36,7 +36,9 @@ __all__ = [
     "column_names",
     "decoded",
     "divided_by",
+    "first_rows",
     "is_number_text",
+    "json_reason",
 ]
 __all__ += ["row_place", "typed"]
 
@@ -48,6 +50,7 @@ Content = bytes | str  # what is in the file, or its path: a format with columns
 ABSENT = type("Absent", (), {})()  # a key that a jsonl row does not have
 DELIMITED = ("csv", "tsv")  # whose cells stay text
 TEXT = (pa.string(), pa.large_string())
+_LAST = b"the end"
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
 
@@ -60,18 +63,22 @@ def _read_csv(
 ) -> tuple[Columns, Where]:
     """Read every cell as text; pyarrow by itself would turn 007 into 7 and NA into nothing."""
     data = _bytes(data)
-    lines = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=delimiter)
-    first = next(cells for cells in lines if cells)
+    odd = data.count(b'"') % 2 == 1  # a quote is open at the end, or stands inside a cell
+    first, *second = first_rows(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter, 2)
+    if odd and header is not False and not second:
+        raise InputError(f"{name}, line 1: a quote is never closed")
     names = column_names(first, name, header)
     wanted = None
     if choose is not None:
-        if header is not False:
-            first = next((cells for cells in lines if cells), [])
-        row = dict(zip(names, (*first, *[""] * len(names)), strict=False))
+        cells = first if header is False else second[0] if second else []
+        row = dict(zip(names, (*cells, *[""] * len(names)), strict=False))
         wanted = sorted(choose({key: pa.array([cell], pa.large_string()) for key, cell in row.items()}))
+    whole = data if data.endswith(b"\n") else data + b"\n"
+    if odd:  # one more row, which an open quote would swallow
+        whole += delimiter.encode().join([_LAST] * len(names)) + b"\n"
     try:
         table = arrow_csv.read_csv(
-            pa.py_buffer(data if data.endswith(b"\n") else data + b"\n"),
+            pa.py_buffer(whole),
             # only without threads does an error know its row
             arrow_csv.ReadOptions(use_threads=False, column_names=names if header is False else None),
             arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
@@ -83,7 +90,20 @@ def _read_csv(
         hint = divided_by(names)
         raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}{'; ' if hint else ''}{hint}") from error
     before = 0 if header is False else 1
+    if odd:
+        if table.column(0)[-1].as_py() != _LAST.decode():
+            raise InputError(f"{name}, line {_line(data, table.num_rows - 1 + before)}: a quote is never closed")
+        table = table[:-1]
     return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + before)}"
+
+
+def first_rows(lines: Iterable[str], delimiter: str, count: int) -> list[list[str]]:
+    """Return the cells of the first rows of a csv that are not blank, however long a cell is."""
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        return list(islice(filter(None, csv.reader(lines, delimiter=delimiter)), count))
+    finally:
+        csv.field_size_limit(limit)
 
 
 def column_names(first: list[str], name: str, header: bool | None = None) -> list[str]:
@@ -145,7 +165,7 @@ def _read_jsonl(data: Content, name: str, choose: Choose | None) -> tuple[Column
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name}, line {line} is not JSON: {str(error).split(':')[0].lower()}") from error
+            raise InputError(f"{name}, line {line} is not JSON: {json_reason(error)}") from error
         if type(row) is not dict:
             raise InputError(f"{name}, line {line} is not a JSON object: {short(row)}")
         for key, value in row.items():
@@ -158,6 +178,11 @@ def _read_jsonl(data: Content, name: str, choose: Choose | None) -> tuple[Column
                 cells.extend([ABSENT] * (len(lines) - len(cells)))
     arrays = {key: np.fromiter(cells, object, len(cells)) for key, cells in columns.items()}
     return arrays, lambda row: f"line {lines[row]}"
+
+
+def json_reason(error: Exception) -> str:
+    """Return in a few words why text could not be read as JSON."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).split(":")[0].lower()
 
 
 def _read_parquet(data: Content, name: str, choose: Choose | None) -> tuple[Columns, Where]:

@@ -17,6 +17,13 @@ def test_a_configuration_comes_back_from_its_file(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text()).keys() == asdict(config).keys()
 
 
+@pytest.mark.parametrize(("name", "before"), [("deep.toml", "x = "), ("deep.json", "")])
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path, name, before):
+    (tmp_path / name).write_text(before + "[" * 100_000)
+    with pytest.raises(InputError, match="it is nested too deeply"):
+        read_config(tmp_path / name)
+
+
 def test_toml_says_what_differs_from_the_defaults(tmp_path):
     (tmp_path / "run.toml").write_text('data = "two_moons"\nbudget = 4\nsteps = 1e3\ncritic_betas = [0, 0.9]\n')
     expected = TrainConfig(data="two_moons", budget=4.0, steps=1000, critic_betas=(0.0, 0.9))

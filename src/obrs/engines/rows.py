@@ -4,12 +4,12 @@ Parquet goes row group by row group. CSV (any delimiter) and JSON lines go block
 are parsed, and the rows that are kept are written as the very bytes they were. `.gz` and `.zst` stay compressed.
 """
 
-import csv
 import glob
 import hashlib
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from pyarrow import json as arrow_json
 from pyarrow import parquet
 
 from .._files import replacing
-from .._formats import column_names, row_place
+from .._formats import column_names, first_rows, json_reason, row_place
 from ..errors import InputError, InputTypeError
 from ..scores import Table, ids
 
@@ -342,9 +342,10 @@ def _runs(metadata: Any, names: list[str] | None, groups: Sequence[int] | None) 
 
 
 def _check_columns(names: list[str], every: list[str], source: Source) -> None:
+    counts = Counter(every)
     for name in names:
-        if every.count(name) != 1:
-            what = "two columns" if name in every else "no column"
+        if counts[name] != 1:
+            what = "two columns" if counts[name] else "no column"
             raise InputError(f"{source.path} has {what} {name!r}; it has {', '.join(every)}")
 
 
@@ -428,6 +429,9 @@ def _whole_rows(stream: Any, source: Source) -> Iterator[bytes]:
             rest = data
         if len(rest) > _LONGEST:
             raise InputError(f"{source.path} has a row of more than {_LONGEST >> 20} MB; is a quote left open?")
+    if source.format == "csv" and rest.count(b'"') % 2:
+        start = rest.strip().splitlines()[0][:40].decode(errors="replace")
+        raise InputError(f"{source.path}: a quote is never closed, in the row that begins with {start!r}")
     if rest.strip():
         yield rest + b"\n"
 
@@ -469,10 +473,10 @@ def _is_void(row: bytes, source: Source) -> bool:
 
 def _header(text: bytes, source: Source) -> list[str]:
     try:
-        cells = next(csv.reader([text.decode("utf-8-sig")], delimiter=source.delimiter), [])
+        rows = first_rows([text.decode("utf-8-sig")], source.delimiter, 1)
     except UnicodeDecodeError as error:
         raise InputError(f"{source.path} is not UTF-8 text") from error
-    return column_names(cells, source.path, source.header)
+    return column_names(rows[0] if rows else [], source.path, source.header)
 
 
 def _csv_parser(head: bytes, source: Source, names: list[str]) -> Any:
@@ -500,8 +504,8 @@ def _csv_parser(head: bytes, source: Source, names: list[str]) -> Any:
 def _json_row(text: bytes, source: Source) -> dict[str, Any]:
     try:
         row = loads(text.decode("utf-8-sig"))
-    except ValueError as error:
-        raise InputError(f"{source.path}: the first line is not JSON: {str(error).split(':')[0].lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source.path}: the first line is not JSON: {json_reason(error)}") from error
     if not isinstance(row, dict):
         raise InputError(f"{source.path}: the first line is not a JSON object")
     return row

@@ -111,7 +111,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         manifest = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return manifest if isinstance(manifest, dict) and {"asked", "found"} <= manifest.keys() else None
 

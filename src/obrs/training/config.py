@@ -274,6 +274,8 @@ def read_config(path: str | Path) -> TrainConfig:
         values = parse(path.read_text())
     except ValueError as error:  # both libraries' errors are such, and one for text that is not UTF-8
         raise InputError(f"{path} cannot be read: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path} cannot be read: it is nested too deeply") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} must hold one table of keys and values, got {type(values).__name__}")
     for key in values:
