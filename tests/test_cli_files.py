@@ -306,3 +306,43 @@ def test_names_that_come_twice_are_found_in_linear_time(folder):
     with pytest.raises(InputError, match="two columns named 'c31999'"):
         scores.read_table("wide.csv")
     assert process_time() - start < 1, "quadratic time takes ten times as long"
+
+
+# Pictures in a page that is passed on
+
+
+@pytest.fixture
+def pictures(folder):
+    """A folder `given` with ok.png and a file for scores, beside secret.png."""
+    from PIL import Image
+
+    os.mkdir("given")
+    for name in ("given/ok.png", "secret.png"):
+        Image.new("RGB", (4, 4), "red").save(name)
+    os.symlink("../secret.png", "given/link.png")
+    os.symlink("ok.png", "given/inner.png")
+    return folder
+
+
+@pytest.mark.parametrize("picture", ["../secret.png", "{folder}/secret.png", "link.png", "x/../../secret.png"])
+def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys, picture):
+    rows = [f"0.5,{picture.format(folder=pictures)}\n", "-0.5,ok.png\n"]
+    Path("given/scores.csv").write_text("log_ratio,image\n" + "".join(rows))
+    arguments = ["report", "given/scores.csv", "--show", "image", "-o", "page.html"]
+    code, out, err = run(capsys, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is not below 'given'" in err
+    assert "--pictures-from" in err
+    assert not Path("page.html").exists()
+
+
+def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, capsys):
+    Path("given/scores.csv").write_text(f"log_ratio,image\n0.5,{pictures}/given/ok.png\n0.1,inner.png\n-0.5,ok.png\n")
+    assert run(capsys, "report", "given/scores.csv", "--show", "image", "-o", "page.html")[0] == 0
+    assert Path("page.html").read_text().count("data:image/png") == 3
+    Path("given/scores.csv").write_text("log_ratio,image\n0.5,secret.png\n-0.5,given/link.png\n")
+    elsewhere = ["--pictures-from", pictures]
+    assert run(capsys, "report", "given/scores.csv", "--show", "image", *elsewhere, "-o", "page.html")[0] == 0
+    assert Path("page.html").read_text().count("data:image/png") == 2
+    page = obrs.report(np.asarray([0.5, -0.5]), samples=["secret.png", "given/ok.png"], out="own.html")
+    assert page.read_text().count("data:image/png") == 2, "who calls it from Python names the paths"

@@ -39,7 +39,8 @@ __all__ = ["report"]
 _File = Annotated[
     str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is standard input.")
 ]
-_SHOW = "The column to show of each sample: texts, or paths of images, which begin at the folder of FILE."
+_SHOW = "The column to show of each sample: texts, or paths of images, which lie below the folder of FILE."
+_FROM = "The folder below which images lie, where their paths begin; by default that of FILE."
 
 
 @app.command(
@@ -59,6 +60,7 @@ def report(
     reward: Reward = False,
     beta: Beta = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help=_SHOW)] = None,
+    pictures_from: Annotated[str | None, typer.Option(metavar="FOLDER", help=_FROM)] = None,
     group: GroupColumns = None,
     real: Annotated[
         str | None, typer.Option(metavar="FILE", help="Scores of real samples: shows what the doctor finds.")
@@ -106,7 +108,7 @@ def report(
             title=title or f"{Path(table.name).name}: what each budget buys",
             facts=facts,
             code=_code(file, name, kind, beta, group, seed, header),
-            folder=Path(file).parent if file != "-" else Path(),
+            folder=pictures_from or (Path(file).parent if file != "-" else Path()),
         ),
     )
     write_page(target, page)

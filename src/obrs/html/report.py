@@ -126,7 +126,7 @@ def make_page(
     title: str = "",
     facts: Sequence[str] = (),
     code: Sequence[tuple[str, Sequence[str]]] = (),
-    folder: str | os.PathLike[str] = "",
+    folder: str | os.PathLike[str] | None = None,
 ) -> str:
     """Return the page.
 
@@ -135,7 +135,7 @@ def make_page(
         groups, real, findings, budget, n, seconds_per_proposal, title: As for `report`.
         facts: What to say below the title, before the size and M.
         code: What to copy: a title, and the parts of a text between which the budget stands.
-        folder: Where relative paths of images begin.
+        folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
     """
     profile = source.profile
     if budget is not None:
@@ -226,7 +226,7 @@ def _uniforms(ids: Floats, seed: int) -> Floats:
     return np.asarray(uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[..., 0])
 
 
-def _shown(source: Source, folder: str | os.PathLike[str]) -> dict[str, Any]:
+def _shown(source: Source, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Return the samples in the page, with all that decides about them, in full precision."""
     if source.samples is None or source.log_ratio is None or source.ids is None or source.u is None:
         return {"samples": {}, "kind": ""}

@@ -31,7 +31,7 @@ def choose(n: int) -> Any:
     return np.arange(n) if n <= SHOWN else np.sort(np.random.default_rng(0).choice(n, SHOWN, replace=False))
 
 
-def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] = "") -> tuple[str, list[str]]:
+def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] | None = None) -> tuple[str, list[str]]:
     """Return "text" or "image", and what to show of these rows: texts, or thumbnails as data URIs.
 
     Args:
@@ -40,7 +40,7 @@ def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] = ""
             dict of arrays the first counts.
         rows: Which of them.
         size: How many there must be.
-        folder: Where relative paths begin.
+        folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
 
     Example:
         >>> show(["a cat", "a dog"], [1], 2)
@@ -62,8 +62,21 @@ def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] = ""
         return "text", [_vector(value) for value in values[rows]]
     chosen = [_cell(items[int(row)]) for row in rows]
     if chosen and all(is_image_path(item) for item in chosen):
-        return "image", _thumbnails([_read(Path(folder, item)) for item in chosen])
+        return "image", _thumbnails([_read(_below(folder, item)) for item in chosen])
     return "text", _clipped(["" if item is None else str(item) for item in chosen])
+
+
+def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) -> Path:
+    """Return the path of an image; refuse one outside the folder: whoever wrote the file may want to see it."""
+    if folder is None:
+        return Path(item)
+    path = Path(folder, item)
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise InputError(
+            f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}; a page shows no other, unless "
+            "--pictures-from names the folder of the images"
+        )
+    return path
 
 
 def is_image_path(item: Any) -> bool:
