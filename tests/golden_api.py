@@ -214,7 +214,7 @@ def train(generator, critic, optimisers, batch, *, loss, budget, steps, critic_s
 
     players = [Player(*pair) for pair in zip((generator, critic), optimisers, strict=True)]
     goal, window = Objective(critic_loss("gan"), generator_loss(loss, "gan")), BudgetWindow(budget, every=every)
-    game = Game(goal, *players, _Given(batch), window, lambda x: x, parts=parts, r1=r1)
+    game = Game(goal, *players, _Given(batch), window, parts=parts, r1=r1)
     for step in range(steps):
         for turn in range(critic_steps):
             critic_step(game, step, turn)
