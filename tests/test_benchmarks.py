@@ -58,6 +58,7 @@ def test_every_committed_record_is_of_a_benchmark(path):
     assert json.loads(path.read_text())["benchmark"] == path.stem.removeprefix("bench-")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
 def test_the_largest_copy_of_a_choice_of_rollouts_is_below_the_input(tmp_path, monkeypatch):
     """What was asked for; memory that is added for a while is not a copy."""

@@ -75,7 +75,8 @@ def test_mistakes_are_one_line(make, error, line):
         make()
 
 
-@pytest.mark.parametrize("name", ["figure-training", pytest.param("table-finetune", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["figure-training", "table-finetune"])
 def test_two_processes_find_what_one_does_and_the_first_writes_it(tmp_path, name):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "obrs"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}

@@ -1,9 +1,7 @@
-"""`obrs train` as a new user meets it: its help, its bar, many processes, and networks of one's own."""
+"""`obrs train` as a new user meets it: its help, its bar, and networks of one's own."""
 
 import io
-import os
 import re
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -21,14 +19,6 @@ from obrs.training.trained import load_trained
 ROOT = Path(__file__).parents[2]
 SMALL = "generator_loss = 'paper_raw'\nsteps = 2\nbatch_size = 8\ndata_size = 64\n"
 TINY = TrainConfig(generator_loss="paper_raw", steps=2, batch_size=8, data_size=64)
-
-
-def run(folder, *command):
-    """Run a command of Python in a folder, on one thread."""
-    inside = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=inside, capture_output=True, text=True, check=False
-    )
 
 
 # Help
@@ -117,20 +107,6 @@ def test_ctrl_c_in_another_process_than_the_first_says_which_one(tmp_path, capsy
         monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["train", str(tmp_path / "run.toml"), "--out", str(tmp_path)]) == 130
     assert capsys.readouterr().err == ("process 1: " if rank == "1" else "") + "interrupted after step 1\n"
-
-
-def test_two_processes_say_so_once_and_how_to_go_on(tmp_path):
-    (tmp_path / "run.toml").write_text(SMALL)
-    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "obrs", "train"]
-    done = run(tmp_path, *launch, "run.toml", "--out", "two")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0] == "trained 2 steps in 2 processes: two"
-    wanted = "torchrun --nproc_per_node 2 -m obrs train two/config.json --out two --resume --steps 4"
-    assert lines[3:] == [f"train it on:  {wanted}"]
-    done = run(tmp_path, *launch, *wanted.split()[6:])
-    assert done.returncode == 0, done.stderr
-    assert load_trained(tmp_path / "two").log[-1]["step"] == 4
 
 
 # Networks of one's own
