@@ -1,5 +1,6 @@
 """The command line: what it prints, what it writes, and one line for every mistake."""
 
+import io
 import json
 import os
 import re
@@ -47,21 +48,17 @@ def run(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def obrs(*arguments, **options):
-    return subprocess.run([*OBRS, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
-
-
 # What it does
 
 
-def test_help_is_a_table_of_contents(folder):
-    done = obrs("--help")
-    assert done.returncode == 0
+def test_help_is_a_table_of_contents(folder, capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
     for command in (c for c in app.registered_commands if not c.hidden):
         name = command.callback.__name__
         first = command.callback.__doc__.splitlines()[0]
-        assert re.search(rf"^  {name} +{re.escape(first)}$", done.stdout, re.M), f"the line of {name} is cut"
-    assert obrs().stdout == done.stdout
+        assert re.search(rf"^  {name} +{re.escape(first)}$", out, re.M), f"the line of {name} is cut"
+    assert run(capsys)[1] == out
 
 
 def test_help_and_version_load_no_heavy_library(folder):
@@ -74,10 +71,10 @@ def test_help_and_version_load_no_heavy_library(folder):
     assert done.stdout.endswith(f"obrs {__version__}\n")
 
 
-def test_select_keeps_exactly_n_rows_with_their_columns_in_order(folder):
-    done = obrs("select", "scores.csv", "-n", 100, "-o", "kept.csv")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "kept 100 of 400 rows (1 in 4): kept.csv\n"
+def test_select_keeps_exactly_n_rows_with_their_columns_in_order(folder, capsys):
+    code, out, err = run(capsys, "select", "scores.csv", "-n", 100, "-o", "kept.csv")
+    assert (code, out) == (0, "")
+    assert err == "kept 100 of 400 rows (1 in 4): kept.csv\n"
     lines = (folder / "scores.csv").read_text().splitlines()
     kept = (folder / "kept.csv").read_text().splitlines()
     assert kept[0] == lines[0] + ",weight,inclusion_probability"
@@ -272,12 +269,15 @@ def test_a_format_does_not_overrule_an_extension(folder, capsys):
     assert json.loads(out)["id"]
 
 
-def test_scores_go_through_standard_input_and_output(folder):
+def test_scores_go_through_standard_input_and_output(folder, capfdbinary, monkeypatch):
     text = '{"reward": 1, "x": [1]}\n{"reward": 2, "x": [2]}\n{"reward": 30, "x": []}\n'
-    done = obrs("select", "-", "--beta", 2, "-n", 1, "-o", "-", input=text)
-    assert json.loads(done.stdout)["x"] == []
-    assert done.stderr == "kept 1 of 3 rows (1 in 3): standard output\n"
-    assert obrs("select", "-", "--beta", 2, "-n", 1, "-o", "-", "--format", "jsonl", input=text).stdout == done.stdout
+    found = []
+    for options in ([], ["--format", "jsonl"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        found.append(run(capfdbinary, "select", "-", "--beta", 2, "-n", 1, "-o", "-", *options))
+    assert json.loads(found[0][1])["x"] == []
+    assert found[0][2] == b"kept 1 of 3 rows (1 in 3): standard output\n"
+    assert found[0] == found[1]
 
 
 def test_plan_prints_a_table_that_fits(folder, capsys, monkeypatch):
