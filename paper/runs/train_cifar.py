@@ -486,12 +486,12 @@ def write(name: str, modules: dict[str, nn.Module], facts: dict[str, Any]) -> Pa
 
 UNITS: dict[str, tuple[float, Callable[[float, dict[str, Images]], Path]]] = {
     "classifier-0": (12, lambda m, d: train_classifier(0, m, d)),
-    "gan-0": (90, lambda m, d: train_gan(0, m, d)),
-    "gan-1": (90, lambda m, d: train_gan(1, m, d)),
-    "gan-2": (90, lambda m, d: train_gan(2, m, d)),
+    "gan-0": (65, lambda m, d: train_gan(0, m, d)),
+    "gan-1": (65, lambda m, d: train_gan(1, m, d)),
+    "gan-2": (65, lambda m, d: train_gan(2, m, d)),
     "edm-early-0": (30, lambda m, d: train_edm(0, m, d, name="edm-early-0")),
     "edm-0": (120, lambda m, d: train_edm(0, m, d, name="edm-0")),
-    "plain-0": (90, lambda m, d: train_gan(0, m, d, classes=1)),
+    "plain-0": (65, lambda m, d: train_gan(0, m, d, classes=1)),
 }
 """Each unit with its CPU minutes; `edm-0` goes on from the checkpoint of `edm-early-0`."""
 
