@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"biggan-pretrained", "finetune", "trl_rollout", "verl_rollout"}
 SCRIPTS = sorted({path.stem for path in (ROOT / "examples").glob("*.py")} - ELSEWHERE)
 LONG = {"minimal"}  # it also draws a figure
+TRAINED = {"conditional_shares", "diffusers_scorer"}  # their networks take ten seconds each
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 ENVIRONMENT = {"MPLBACKEND": "Agg", "NO_COLOR": "1"}
 
@@ -178,7 +179,7 @@ def test_scripts_say_how_they_are_run(name):
     assert f"python examples/{name}.py" in text.split('"""')[1]
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINED)) for name in CHECKS])
 def test_what_a_script_prints_is_right(name, run):
     needed = {"diffusers_scorer": "diffusers", "jit_accept": "jax"}
     pytest.importorskip(needed.get(name, "numpy"))

@@ -69,12 +69,6 @@ def test_smoke_record_is_plain_json_with_named_rows(name, smoke, tmp_path):
 
 
 @each_smoke
-def test_a_smoke_record_is_drawn_from_its_json_alone(name, smoke, tmp_path):
-    smoke(name).save(tmp_path / "record.json")
-    assert experiments.draw(experiments.load(tmp_path / "record.json"))[:4] == b"\x89PNG"
-
-
-@each_smoke
 def test_the_text_after_a_run_fits_a_terminal(name, smoke):
     text = experiments.render(smoke(name))
     assert text.strip()

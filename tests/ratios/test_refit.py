@@ -424,6 +424,7 @@ with torch.random.fork_rng(devices=[]):
 
 
 class TestCheckpoints:
+    @pytest.mark.slow
     def test_a_killed_process_goes_on_bit_for_bit(self, tmp_path):
         path = tmp_path / "fit.safetensors"
         command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]

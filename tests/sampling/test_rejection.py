@@ -232,6 +232,7 @@ def test_weighted_sum_over_the_proposals_is_unbiased():
     assert abs(estimates.mean() - SHIFT) < 4 * estimates.std() / np.sqrt(len(estimates))
 
 
+@pytest.mark.slow
 def test_bias_of_the_self_normalised_mean_falls_like_one_over_n():
     biases = []
     for stop, repeats in [(12, 12_000), (48, 3000)]:

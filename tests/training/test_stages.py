@@ -460,6 +460,7 @@ def test_a_critic_loss_of_another_divergence_is_said_in_one_line():
 # Many processes
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_two_processes_saves_once_and_both_go_on_to_the_same_bits(tmp_path):
     config = replace(STAGED, stage=({**STAGED.stage[0], "steps": 100_000}, *STAGED.stage[1:]), log_every=5)
     config.save(tmp_path / "config.json")
