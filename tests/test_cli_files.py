@@ -346,3 +346,94 @@ def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, 
     assert Path("page.html").read_text().count("data:image/png") == 2
     page = obrs.report(np.asarray([0.5, -0.5]), samples=["secret.png", "given/ok.png"], out="own.html")
     assert page.read_text().count("data:image/png") == 2, "who calls it from Python names the paths"
+
+
+# The wrong kind of score
+
+_RNG = np.random.default_rng(1)
+WRONG = {
+    "probabilities": (_RNG.uniform(0.02, 0.98, 200), "all scores lie in [0, 1]: if they are probabilities"),
+    "ratios": (np.exp(_RNG.normal(size=200) - 0.5), "their mean is about 1: if they are ratios"),
+    "percentages": (_RNG.uniform(1, 99, 200), "if they are percentages"),
+    "log-densities": (_RNG.normal(size=200) * 10 - 300, "if they are log-densities"),
+}
+RIGHT = {
+    "logits": _RNG.normal(size=200),
+    "logits above 0": _RNG.uniform(0.5, 6, 200),
+    "log-ratios below 0": -_RNG.uniform(0.5, 15, 200),
+    "log-ratios of sequences": _RNG.normal(size=200) * 30 - 20,
+    "a few in [0, 1]": _RNG.uniform(size=10),
+}
+
+
+def commands(path):
+    """The commands that read scores, with what they need, for one file."""
+    return {
+        "plan": ["plan", path],
+        "select": ["select", path, "-n", 5, "-o", "k.csv"],
+        "report": ["report", path, "-o", "page.html"],
+        "select folder": ["select", path, "-n", 5, "-o", "k/"],
+        "plan folder": ["plan", "many/"],
+    }
+
+
+@pytest.fixture(params=commands(""))
+def command(request, folder):
+    """A command, and a function that writes the scores that it reads."""
+    os.mkdir("many")
+
+    def write(values, name="logit"):
+        for path in ("w.csv", "many/w.csv"):
+            Path(path).write_text(f"{name}\n" + "".join(f"{x}\n" for x in values))
+
+    return commands("w.csv")[request.param], write
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_wrong_kind_of_score_is_one_line_of_warning(command, capsys, wrong):
+    arguments, write = command
+    values, why = WRONG[wrong]
+    write(values)
+    code, _, err = run(capsys, *arguments)
+    assert code == 0
+    said = [line for line in err.splitlines() if line.startswith("warning")]
+    assert len(said) == 1
+    assert "w.csv, column 'logit' read as logit: " in said[0]
+    assert why in said[0]
+
+
+def test_the_right_kind_of_score_brings_no_warning(command, capsys):
+    arguments, write = command
+    if arguments[-1] == "k/":
+        pytest.skip("a folder is written once")
+    for values in RIGHT.values():
+        write(values)
+        code, _, err = run(capsys, *arguments)
+        assert (code, "warning" in err) == (0, False), err
+
+
+@pytest.mark.parametrize("name", ["logit", "probability", "reward"])
+def test_scores_that_are_all_the_same_are_refused(command, capsys, name):
+    arguments, write = command
+    write([0.5] * 40, name)
+    before = contents()
+    code, out, err = run(capsys, *arguments, *(["--beta", 1] if name == "reward" else []))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"w.csv, column {name!r}: all 40 scores are 0.5: there is nothing to choose by" in err
+    assert contents() == before
+
+
+def test_equal_scores_beside_forbidden_rows_and_in_python_are_chosen_from(folder, capsys):
+    Path("w.csv").write_text("logit\n" + "0.5\n" * 10 + "-inf\n")
+    assert run(capsys, "select", "w.csv", "-n", 5, "-o", "k.csv")[0] == 0
+    assert len(obrs.select(np.full(10, 0.5), 5)) == 5
+
+
+def test_the_doctor_shares_the_check(folder, capsys):
+    rng = np.random.default_rng(0)
+    for name, mean in (("real.csv", 0.5), ("fake.csv", -0.5)):
+        ratios = np.exp(rng.normal(size=400) * 0.5 + mean)
+        Path(name).write_text("logit\n" + "".join(f"{x}\n" for x in ratios / 1.2))
+    code, out, _ = run(capsys, "doctor", "real.csv", "fake.csv", "--budget", 2)
+    assert (code, "if they are ratios" in " ".join(out.split())) == (0, True)

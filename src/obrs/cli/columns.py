@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SKIP",
     "about",
+    "check_scores",
     "find_column",
     "find_kind",
     "is_folder",
@@ -168,9 +169,20 @@ def log_ratios(
     name = find_column(table, name, kind)
     values = scores.column(table, name, advice=advice)
     kind = find_kind(table, name, kind)
+    check_scores(table, name, values, kind)
     if kind == "probability":
         return name, kind, about(table, lambda: to_log_ratio(values, "probability", beta))
     return name, kind, to_log_ratio(values, kind, beta)
+
+
+def check_scores(table: "Table", name: str, values: Numbers, kind: str) -> None:
+    """Raise if there is nothing to choose by, and warn in one line of scores that hardly are of this kind."""
+    from ..ratios.critics import check_spread, doubt
+
+    where = f"{table.name}, column {name!r}"
+    about(where, lambda: check_spread(values))
+    if why := doubt(values, kind):
+        typer.echo(f"warning: {where} read as {kind}: {why}", err=True)
 
 
 def signed_weights(table: "Table", name: str, column: str | None, kind: str | None) -> tuple[Numbers, Numbers]:

@@ -27,6 +27,7 @@ from .columns import (
     Reward,
     SkipBad,
     about,
+    check_scores,
     find_column,
     find_kind,
     is_folder,
@@ -213,6 +214,7 @@ def _tilted(
     if find_kind(table, name, kind) != "reward":
         raise InputError("--kl is for rewards; say so with --reward")
     reward = scores.column(table, name)
+    check_scores(table, name, reward, "reward")
     groups = np.zeros(len(reward), np.int64) if not group else scores.labels(table, group)[0]
     values, beta, spent = about(table, lambda: tilted_log_ratio(reward, groups, n, kl))
     more = "" if spent >= kl - 1e-9 * max(kl, 1.0) else f" (of {kl:g}, more cannot be spent)"

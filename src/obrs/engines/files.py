@@ -43,7 +43,7 @@ from .rows import (
     writing,
 )
 from .runs import Run, check_free, read_manifest, running
-from .scored import Reading, as_scored
+from .scored import Reading, as_scored, check_scores
 from .tally import Part, Tally, inside
 
 __all__ = ["AT_THE_CUT", "Selected", "plan", "select"]
@@ -147,6 +147,7 @@ def sketch_of(
     """Return the sketch of files, from one pass over their scores, and how many rows had none; arguments as `plan`."""
     reading = Reading.checked(column, kind, beta, skip_bad=skip_bad)
     sources = find_sources(where, format=format, delimiter=delimiter, header=header)
+    check_scores(sources, reading)
     with telling("looking", sources, progress) as tell:
         pools, bad = sketched(sources, reading, {"": Sketch()}, None, tell)
     return pools[""], bad
@@ -233,6 +234,7 @@ def select(
     }  # fmt: skip
     with running(out, asked) as run:
         if (done := read_manifest(run.out)) is None:
+            check_scores(sources, reading)
             question = Question(sources, reading, wanted, seed, progress)
             _do(_Job(run, question), repeats)
             done = read_manifest(run.out)

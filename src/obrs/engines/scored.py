@@ -1,7 +1,9 @@
 """From a batch of a file to what decides: log-ratio, id, cost and group of each row."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from ..errors import InputError, ObrsError
 from ..scores import KINDS, Table, labels, numbers
 from .rows import Batch, Numbers, Source, read_batches, row_ids
 
-__all__ = ["Reading", "Scored", "as_scored"]
+__all__ = ["Reading", "Scored", "as_scored", "check_scores"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,29 @@ def as_scored(batch: Batch, source: Source, reading: Reading) -> Scored:
     code, names = (None, []) if not reading.group else labels(table, reading.group)
     log_ratio = _log_ratio(scores, reading, source)
     return Scored(at, log_ratio, ids, _cost(table, reading), code, [str(name) for name in names])
+
+
+def check_scores(sources: Sequence[Source], reading: Reading) -> None:
+    """Raise if all scores are the same, and warn if the first ones hardly are of the kind that was said.
+
+    Files are read until two scores differ, which the first rows do unless something is wrong.
+    """
+    from ..ratios.critics import doubt
+
+    where, rows, first = f"{sources[0].path}, column {reading.column!r}", 0, 0.0
+    for source in sources:
+        for batch in read_batches(source, [reading.column], whole=False):
+            scores = numbers(Table(batch.columns, source.path, source.format, batch.where), reading.column)
+            scores = scores[~_is_bad(scores)]
+            if not rows and len(scores):
+                first = float(scores[0])
+                if why := doubt(scores, reading.kind):
+                    warnings.warn(f"{where} read as {reading.kind}: {why}", stacklevel=4)
+            if np.any(scores != first):
+                return
+            rows += len(scores)
+    if rows > 1 and isfinite(first):
+        raise InputError(f"{where}: all {rows} scores are {first:g}: there is nothing to choose by")
 
 
 def _is_bad(scores: Numbers) -> Numbers:

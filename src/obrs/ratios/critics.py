@@ -35,6 +35,8 @@ __all__ = [
     "Meaning",
     "as_log_ratio",
     "at_time",
+    "check_spread",
+    "doubt",
     "from_class_logits",
     "from_critic",
     "from_joint_logits",
@@ -309,6 +311,57 @@ whatever their ratio; make it one with obrs.refit(real, propose, obrs.ratios.ref
     given = {key: value for key, value in options.items() if value is not None}
     _check_options(meaning, known, given)
     return known.log_ratio(scores, **given)
+
+
+_ENOUGH = 20  # scores, before their range says anything
+
+
+def doubt(scores: Array, meaning: str) -> str:
+    """Return in one line why scores hardly have the meaning that was said, or "" if nothing speaks against it.
+
+    Log-ratios lie on both sides of 0, as the mean ratio of proposals is 1. So this looks at scores on one side of it:
+    in [0, 1] like probabilities, from 0 on with mean 1 like ratios, up to 100 like percentages, or far below 0 like
+    log-densities. Other scores on one side of 0 pass: a constant changes no rule at a budget.
+
+    Args:
+        scores: One number per sample; those that are not finite are left out.
+        meaning: A key of `MEANINGS`.
+
+    Example:
+        >>> doubt(np.linspace(0.1, 0.9, 100), "logit")
+        'all scores lie in [0, 1]: if they are probabilities, say so (--probability, or from_probability)'
+        >>> doubt(np.linspace(-2.0, 2.0, 100), "logit")
+        ''
+    """
+    x = np.asarray(host_view(as_floats(scores, "scores")), dtype=np.float64)
+    x = x[np.isfinite(x)]
+    if meaning not in ("log_ratio", "logit") or len(x) < _ENOUGH:
+        return ""
+    low, high = float(x.min()), float(x.max())
+    if low == high:
+        return ""  # see `check_spread`
+    if low >= 0 and high <= 1:
+        return "all scores lie in [0, 1]: if they are probabilities, say so (--probability, or from_probability)"
+    if low >= 0 and 0.8 <= x.mean() <= 1.25:
+        return "no score is below 0, and their mean is about 1: if they are ratios, take their logarithm first"
+    if low >= 0 and 20 < high <= 100:
+        return f"scores lie from {low:.3g} to {high:.3g}: if they are percentages, divide by 100 and say --probability"
+    if high < -20:
+        return f"all scores lie below {high:.3g}: if they are log-densities, subtract those of the model, log p - log q"
+    return ""
+
+
+def check_spread(scores: Array) -> None:
+    """Raise if two or more scores are all the same number.
+
+    Example:
+        >>> check_spread([0.5, 0.5, 0.5])
+        Traceback (most recent call last):
+        obrs.errors.InputError: all 3 scores are 0.5: there is nothing to choose by
+    """
+    x = np.asarray(host_view(as_floats(scores, "scores")))
+    if x.size > 1 and np.all(x == x[0]) and isfinite(x[0]):
+        raise InputError(f"all {x.size} scores are {x[0]:g}: there is nothing to choose by")
 
 
 def as_log_ratio(

@@ -43,7 +43,7 @@ from ..profile import Profile
 from ..types import Array
 from .at_budget import AtBudget
 from .calibration import CALIBRATIONS, Shift, cross_fitted
-from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS
+from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS, doubt
 from .evidence import (
     ERRORS,
     TOLERATED,
@@ -551,8 +551,8 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
             notes.append(f"saturated: {shares} share the {end} value")
     if health.plus_inf[0]:
         notes.append(f"{health.plus_inf[0]} real scores are +inf, which says that the model never goes there")
-    if found.verdict != "fit" and all(x.min() >= 0 and x.max() <= 1 for x in found.raw):
-        notes.append("all scores lie in [0, 1]: if they are probabilities, read them with from_probability")
+    if found.verdict != "fit" and (why := doubt(np.concatenate(found.raw), "log_ratio")):
+        notes.append(why)
     return tuple(notes)
 
 
