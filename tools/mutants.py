@@ -158,7 +158,7 @@ MUTANTS = [Mutant(*row) for row in (
      "training/test_losses.py::test_exact_loss_has_the_gradient_of_the_divergence_after_rejection"),
     ("<= for <: the largest ratio has a gradient", "budget.py",
      "~(log_ratio <= threshold)", "~(log_ratio < threshold)",
-     "training/test_losses.py::test_exact_losses_have_no_gradient_beyond_exact_rejection"),
+     "training/test_losses.py::test_the_exact_loss_has_no_gradient_beyond_exact_rejection"),
     ("the critic takes real for fake", "training/step.py",
      "torch.cat([real, fake]), *_given(", "torch.cat([fake, real]), *_given(",
      "training/test_step.py::test_a_critic_step_ascends_the_dual_bound_and_leaves_the_generator_alone"),
