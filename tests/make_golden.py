@@ -1,6 +1,7 @@
-"""Write golden.json: run once, in a checkout of 0.2, `python tests/make_golden.py`; with names, these entries alone.
+"""Make entries of golden.json anew, by their names: `python tests/make_golden.py "ENTRY" …`.
 
-An entry that is meant to change is made anew by its name, which goes into the title of the commit.
+The file was written by the code of 0.2 (commit 01f09f9). An entry that is meant to change is made again by its name,
+which goes into the title of the commit; without names nothing is written.
 """
 
 import json
@@ -14,10 +15,12 @@ def main(names):
     import torch
     from golden_cases import CASES
 
+    if not names:
+        sys.exit("name the entries to make again; the others stay as 0.2 wrote them")
     torch.set_num_threads(1)
-    known = json.loads(PATH.read_text()) if names else {}
-    found = {name: CASES[name]() for name in names or CASES}
-    entries = {**known, **{name: {field: list(pair) for field, pair in each.items()} for name, each in found.items()}}
+    found = {name: CASES[name]() for name in names}
+    made = {name: {field: list(pair) for field, pair in each.items()} for name, each in found.items()}
+    entries = json.loads(PATH.read_text()) | made
     lines = [f"{json.dumps(name, ensure_ascii=False)}: {_entry(entries[name])}" for name in CASES if name in entries]
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -143,7 +143,7 @@ MUTANTS = [Mutant(*row) for row in (
      "Question(sources, reading, wanted, seed, progress)", "Question(sources, reading, wanted, 0, progress)",
      "engines/test_files.py::test_the_rows_are_those_of_select_in_every_format"),
     ("the second key comes in the second turn", "engines/sql.py",
-     "            if not turn:", "            if turn:",
+     "        if not turn:", "        if turn:",
      "engines/test_sql.py::test_duckdb_keeps_the_same_ids"),
     # ratios
     ("the prior with the wrong sign", "ratios/critics.py",

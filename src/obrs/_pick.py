@@ -3,7 +3,7 @@
 The probabilities `pi = min(c r, 1)` are laid end to end, and who covers one of n marks at distance 1 is kept. They are
 whole numbers here, of 2**-40 each: sums are exact, so n are kept, never one more, and who has pi = 1 always is.
 
-The decision is taken on the host, in NumPy: `torch.compile` does not look into it, and errors come out of it.
+The decision is taken on the host, in NumPy: `torch.compile` does not look into it.
 
 References:
     | On the Theory of Systematic Sampling, II (Madow, 1949)

@@ -163,7 +163,7 @@ class State:
         generator, critic: The networks.
         ema: Moving average of the generator; None without.
         generator_optimiser, critic_optimiser: Theirs.
-        window: Of the constant.
+        window: The last constant, and how often it is solved for.
         processes: That train together; the first one writes.
     """
 

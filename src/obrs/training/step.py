@@ -169,7 +169,7 @@ class Game:
         goal: What the players descend.
         generator, critic: The players.
         batches: Real samples and latents by step, turn and part.
-        window: Of the generator's constant.
+        window: The generator's last constant, and how often it is solved for.
         parts: In how many parts a batch comes.
         penalty: Weight of the gradient penalty.
         r1: Weight of the penalty on slopes at real samples.
