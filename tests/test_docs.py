@@ -91,8 +91,10 @@ def run_console(page, block):
 
 
 @each_page
-def test_every_example_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch):
+def test_every_example_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, request):
     blocks, _ = blocks_of(page.read_text())
+    if any("import jax" in block.text for block in blocks):
+        request.getfixturevalue("single_precision_jax")
     for name, value in NARROW.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)

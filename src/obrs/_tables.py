@@ -1,10 +1,10 @@
 """Tables, in one style: as aligned text, and as plain HTML for notebooks, escaped and without scripts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["html_table", "paragraph", "text_table"]
+__all__ = ["html_table", "paragraph", "plan_table", "text_table"]
 
 
 def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int = 1, gap: int = 2) -> str:
@@ -30,6 +30,22 @@ def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int 
             ]
             lines.append((gap * " ").join(placed).rstrip())
     return "\n".join(lines)
+
+
+def plan_table(
+    plan: Iterable[Mapping[str, Any]], titles: Iterable[str], cells: Iterable[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of a plan: the budget, cells with these titles, and what n samples cost if n is known.
+
+    Example:
+        >>> plan_table([{"budget": 2.0, "proposals": 5000}], ["kl"], [["0.1"]])
+        (['budget', 'kl', 'proposals'], [['2', '0.1', '5,000']])
+    """
+    rows, has_cost = [], False
+    for row, line in zip(plan, cells, strict=True):
+        has_cost = row["proposals"] is not None
+        rows.append([f"{row['budget']:g}", *line, *([f"{row['proposals']:,.0f}"] if has_cost else [])])
+    return ["budget", *titles, *(["proposals"] if has_cost else [])], rows
 
 
 def paragraph(text: Any, *, strong: str = "") -> str:

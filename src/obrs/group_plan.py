@@ -14,7 +14,7 @@ import numpy as np
 from ._arrays import host_view
 from ._groups import Groups, any_labels, groups_of
 from ._inputs import as_log_ratio, check_count, check_ratios
-from ._tables import html_table, text_table
+from ._tables import html_table, plan_table, text_table
 from .acceptance import Grouped
 from .budget import Cut
 from .divergences import divergence
@@ -113,12 +113,8 @@ class GroupPlan(list[dict[str, Any]]):
         return "\n".join([text_table(*self._table(), left=0), *self._exact()])
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        costs = [[] if row["proposals"] is None else [f"{row['proposals']:,.0f}"] for row in self]
-        rows = [
-            [f"{row['budget']:.4g}", *(f"{row[key]:.4g}" for key in _COLUMNS), *cost]
-            for row, cost in zip(self, costs, strict=True)
-        ]
-        return ["budget", *_COLUMNS, *(["proposals"] if any(costs) else [])], rows
+        cells = [[f"{row[key]:.4g}" for key in _COLUMNS] for row in self]
+        return plan_table(self, _COLUMNS, cells)
 
     def _exact(self) -> list[str]:
         """Return a line for each budget at which rejection is exact in some group."""

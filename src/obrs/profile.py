@@ -26,7 +26,7 @@ from ._inputs import (
     out_of_reach,
 )
 from ._prefix import SEPARABLE, Prefix
-from ._tables import html_table, paragraph, text_table
+from ._tables import html_table, paragraph, plan_table, text_table
 from .budget import Cut
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import InputError, InputTypeError
@@ -497,7 +497,7 @@ class Plan(list[dict[str, Any]]):
     def _repr_html_(self) -> str:
         """Return the plan as a table for notebooks, each value with its 95 % interval."""
         cells = [[_with_interval(row, key) for key in _COLUMNS] for row in self]
-        return html_table(*self._table(cells), notes=[self.room, self.note])
+        return html_table(*plan_table(self, _COLUMNS, cells), notes=[self.room, self.note])
 
     def __str__(self) -> str:
         """Return the plan as aligned text, with its note; `~` marks what is unreliable."""
@@ -505,14 +505,8 @@ class Plan(list[dict[str, Any]]):
         for row in self:
             marks = {key: "~" if key in row["unreliable"].split() else "" for key in _COLUMNS}
             cells.append([f"{marks[key]}{row[key]:.4g}" for key in _COLUMNS])
-        drawn = text_table(*self._table(cells), left=0)
+        drawn = text_table(*plan_table(self, _COLUMNS, cells), left=0)
         return "\n".join([drawn, *filter(None, [self.room]), self.note])
-
-    def _table(self, cells: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-        """Return the titles and the rows of a table: the budget, these cells, and what n samples cost if n is known."""
-        costs = [[] if row["proposals"] is None else [f"{row['proposals']:,.0f}"] for row in self]
-        rows = [[f"{row['budget']:g}", *line, *cost] for row, line, cost in zip(self, cells, costs, strict=True)]
-        return ["budget", *_COLUMNS, *(["proposals"] if any(costs) else [])], rows
 
 
 def _with_interval(row: dict[str, Any], key: str) -> str:

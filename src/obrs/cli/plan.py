@@ -15,7 +15,7 @@ from .._files import check_not_input, check_out
 from .._inputs import check_budget
 from .._json import finite
 from .._names import unknown_name
-from .._tables import text_table
+from .._tables import plan_table, text_table
 from ..errors import InputError
 from .app import Command, app, complain
 from .columns import (
@@ -271,14 +271,9 @@ def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list
     """Draw the plan: intervals beside the values if the terminal is wide enough, else in one or two lines below."""
 
     def table(between: str, to: str, gap: int) -> str:
-        cells = []
-        for row in rows:
-            cost = [f"{row['proposals']:,.0f}"] if has_cost else []
-            cells.append([f"{row['budget']:g}", *(_cell(row, key, between, to) for key in _SHOWN), *cost])
-        return text_table(titles, cells, left=0, gap=gap)
+        cells = [[_cell(row, key, between, to) for key in _SHOWN] for row in rows]
+        return text_table(*plan_table(rows, _SHOWN.values(), cells), left=0, gap=gap)
 
-    has_cost = rows[0]["proposals"] is not None
-    titles = ["budget", *_SHOWN.values(), *(["proposals"] if has_cost else [])]
     drawn = [table(*how) for how in ((" ", "–", 2), ("\n", "–", 2), ("\n", "–", 1), ("\n", "–\n", 2), ("\n", "–\n", 1))]
     room = get_terminal_size().columns
     best = next((text for text in drawn if max(map(len, text.splitlines())) <= room), drawn[-1])

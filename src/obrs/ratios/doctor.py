@@ -585,8 +585,20 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_RATIO, "Z of the slope", curve.z_slope, off(curve.z_slope), "< 0: too steep"),
         _row(_RATIO, "error of log r", curve.error_of_log_ratio, _if(curve.off), "nats; 0.05 is tolerated"),
         _row(_RATIO, "would not show", curve.visible, "", "nats: errors below it"),
-        _row(_RATIO, "AUC", d.auc, _if(_above(0.5, d.auc)), "0.5: cannot tell real from fake"),
-        _row(_RATIO, "log-loss", d.log_loss, _if(_below(log(2), d.log_loss)), "0.693 is that of a coin"),
+        _row(
+            _RATIO,
+            "AUC",
+            d.auc,
+            _if(_is_clear(0.5 - d.auc.value, d.auc.high - d.auc.value)),
+            "0.5: cannot tell real from fake",
+        ),
+        _row(
+            _RATIO,
+            "log-loss",
+            d.log_loss,
+            _if(_is_clear(d.log_loss.value - log(2), d.log_loss.value - d.log_loss.low)),
+            "0.693 is that of a coin",
+        ),
         _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
         _maximum(d),
         _row(_RATIO, "ESS", d.ess, "", "per fake, without rejection"),
@@ -599,7 +611,15 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_BUDGET, "misjudged", at.misjudged, doubt(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
     most = f"of KL, of at most {log(d.budget):.3f} = log K"
-    rows.append(_row(_LEFT, "kl, removed", at.removed, _if(_above(0.0, at.removed)), most))
+    rows.append(
+        _row(
+            _LEFT,
+            "kl, removed",
+            at.removed,
+            _if(_is_clear(-at.removed.value, at.removed.high - at.removed.value)),
+            most,
+        )
+    )
     if at.removed_repaired is not None:
         rows.append(_row(_LEFT, "kl, repaired", at.removed_repaired, "", "removed, with the repair"))
     source = "profile of the fakes" if d.repaired is None else "fakes, calibrated"
@@ -624,13 +644,9 @@ def _if(wrong: bool) -> str:
     return "!" if wrong else ""
 
 
-def _above(limit: float, found: Interval) -> bool:
-    """Whether a limit is above an estimate by as many standard errors as a verdict needs; the interval has 1.96."""
-    return limit - found.value > (found.high - found.value) * ERRORS / 1.96
-
-
-def _below(limit: float, found: Interval) -> bool:
-    return found.value - limit > (found.value - found.low) * ERRORS / 1.96
+def _is_clear(gap: float, half: float) -> bool:
+    """Whether a gap has as many standard errors as a verdict needs; the half of an interval of 95 % has 1.96."""
+    return gap > half * ERRORS / 1.96
 
 
 def _mean(name: str, mean: Mean, says: str) -> dict[str, Any]:
