@@ -316,7 +316,7 @@ def test_a_saved_sketch_or_cut_that_was_changed_is_refused_or_whole(value):
 
 def test_a_budget_that_keeps_no_row_of_a_folder_is_refused(tmp_path):
     (tmp_path / "scores").mkdir()
-    (tmp_path / "scores" / "a.csv").write_text("id,log_ratio\n1,0\n2,0\n")
+    (tmp_path / "scores" / "a.csv").write_text("id,log_ratio\n1,0\n2,1\n")
     with pytest.raises(InputError, match="1 in 4 of 2 is none"):
         obrs.files.select(tmp_path / "scores", budget=4, id="id", out=tmp_path / "kept", progress=False)
     for where in (None, 3):

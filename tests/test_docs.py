@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import re
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import obrs
+from obrs.cli import main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -84,10 +84,10 @@ def run_console(page, block):
         program, *arguments = shlex.split(command, comments=True)
         where = f"{page.name}, line {block.line}: {command}"
         assert program == "obrs", f"{where}: only obrs is run in such a block"
-        done = subprocess.run(
-            [sys.executable, "-m", "obrs", *arguments], capture_output=True, text=True, env=os.environ | NARROW
-        )
-        assert tidy(done.stdout) == tidy(expected), f"{where}\n{done.stderr}"
+        printed, said = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+            main(arguments)
+        assert tidy(printed.buffer.getvalue().decode()) == tidy(expected), f"{where}\n{said.getvalue()}"
 
 
 @each_page
