@@ -20,6 +20,7 @@ from pyarrow import parquet
 import obrs
 from obrs import Profile, select
 from obrs.cli import main
+from obrs.draws import priority_key
 from obrs.engines import files, looking, rows
 from obrs.engines.rows import read_batches
 from obrs.errors import InputError, MissingLibraryError
@@ -520,11 +521,24 @@ def test_a_second_score_needs_a_second_seed_and_the_same_score_the_same(tmp_path
         np.testing.assert_array_equal(np.sort(read_kept(tmp_path / f"again {kind}")), np.sort(one[due]))
         assert (tmp_path / f"again {kind}" / f"at-the-cut1.{kind}").exists(), "the file of that name stays what it was"
         nested = files.select(tmp_path / kind, N // 8, id="id", out=tmp_path / f"nested {kind}")
-        assert nested.kept == N // 8, "by the same score fewer rows are those of one selection"
+        assert (nested.kept, nested.way) == (N // 8, "keys"), "by the same score fewer rows are those of one selection"
+        assert nested.log_c == pytest.approx(of_rows(first[None], None, np.array([1 / 8])).log_c[0], abs=0.1)
         expected = select(first, N // 8, design="priority")
         np.testing.assert_array_equal(np.sort(read_kept(tmp_path / f"nested {kind}")), expected)
         shutil.rmtree(tmp_path / "s")
         (tmp_path / "s").mkdir()
+
+
+@pytest.mark.parametrize("n", [20, 2500])
+def test_log_c_of_rows_selected_twice_by_one_score_is_that_of_both_selections(pool, tmp_path, n):
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    key = np.sort(priority_key(LOG_RATIO, IDS, seed=0))
+    for name, where in (("folder", tmp_path / "kept"), ("glob", str(tmp_path / "kept" / "*.parquet"))):
+        twice = files.select(where, n, id="id", out=tmp_path / name)
+        assert key[n - 1] <= twice.log_c <= key[n], "of all rows, those with a smaller key were kept"
+    other = files.select(tmp_path / "kept", n, id="id", out=tmp_path / "other", seed=1)
+    kept = LOG_RATIO[np.isin(IDS, read_kept(tmp_path / "kept"))]
+    assert other.log_c == pytest.approx(of_rows(kept[None], None, np.array([n / 5000])).log_c[0], abs=1e-12)
 
 
 # The command line

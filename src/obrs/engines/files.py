@@ -63,7 +63,8 @@ class Selected:
         rows: Rows that were read; those left out by `skip_bad` are not counted.
         kept: Rows that were kept.
         log_c: The constant: row i was kept with probability min(c r_i, 1), up to about 1/n. By label, if there are
-            groups.
+            groups. Of a folder of ours that is selected again by the same score, ids and seed it is that of both
+            selections together, up to about 1/sqrt(n).
         bad: Rows that were left out for want of a score.
         way: "pilot", "sketch" or "keys", how the cut was found.
         repeated: Estimated share of the rows whose id came before, of the rows that were looked at.
@@ -236,7 +237,7 @@ def select(
         if (done := read_manifest(run.out)) is None:
             check_scores(sources, reading)
             question = Question(sources, reading, wanted, seed, progress)
-            _do(_Job(run, question), repeats)
+            _do(_Job(run, question, _is_nested(where, sources, asked)), repeats)
             done = read_manifest(run.out)
         assert done is not None
         return Selected(out=Path(out), **done["found"])
@@ -249,16 +250,28 @@ def _check_sources(sources: list[Source], reading: Reading) -> None:
             raise InputError(f"{sources[0].path} has no column {name!r}; it has {', '.join(known)}")
 
 
+def _is_nested(where: Paths, sources: list[Source], asked: Mapping[str, Any]) -> bool:
+    """Tell whether rows were selected before by the same keys, from the manifest of a folder of ours."""
+    folders = {os.path.dirname(source.path) or os.curdir for source in sources}
+    if isinstance(where, str | os.PathLike):
+        folders.add(os.fspath(where))  # some of its files may lie in folders below it
+    before = [manifest["asked"] for folder in sorted(folders) if (manifest := read_manifest(folder)) is not None]
+    same = ("column", "kind", "beta", "id", "seed")  # without a column of ids, rows that are kept get new ones
+    return asked["id"] is not None and any(all(past.get(key) == asked[key] for key in same) for past in before)
+
+
 class _Job(NamedTuple):
     """A selection under way.
 
     Attributes:
         run: Where it is done.
         question: What was asked for.
+        nested: Whether the rows were selected before by the same keys: their uniforms are not uniform.
     """
 
     run: Run
     question: Question
+    nested: bool
 
     @property
     def sources(self) -> list[Source]:
@@ -293,7 +306,7 @@ def _do(job: _Job, repeats: bool) -> None:
 
 def _look(job: _Job) -> Look:
     """Look in the cheapest way that has not missed yet."""
-    if "sketch" in job.run.failed:
+    if job.nested or "sketch" in job.run.failed:
         return by_keys(job.question)
     return (None if "pilot" in job.run.failed else by_pilot(job.question)) or by_sketch(job.question)
 
@@ -371,7 +384,8 @@ def _written(job: _Job, exact: Mapping[str, SketchCut], parts: list[Part], look:
                     at += len(table)
     if job.reading.id is not None and not repeats:
         _check_repeats(job, parts, kept, last)
-    log_c: Any = {label: cut.log_c for label, cut in exact.items()}
+    # rows that were selected before have met a part of the rule: the key of the last one is all of it
+    log_c: Any = {label: cut.sure if job.nested else cut.log_c for label, cut in exact.items()}
     return {
         "rows": sum(int(part.rows) for part in parts),
         "kept": kept,

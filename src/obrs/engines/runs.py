@@ -113,7 +113,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         manifest = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return None
-    return manifest if isinstance(manifest, dict) and {"asked", "found"} <= manifest.keys() else None
+    ours = isinstance(manifest, dict) and all(isinstance(manifest.get(key), dict) for key in ("asked", "found"))
+    return manifest if ours else None
 
 
 def check_free(out: str | os.PathLike[str]) -> None:
