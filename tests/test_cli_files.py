@@ -85,7 +85,7 @@ def test_select_does_not_overwrite_the_file_that_is_its_standard_input(folder, c
     assert contents() == before
 
 
-@pytest.mark.parametrize("out", ["in", "in/", "./in/", "link"])
+@pytest.mark.parametrize("out", ["in", "in/", "./in/", "link", "in/kept", "link/kept/", "in/../in/kept"])
 def test_select_of_a_folder_does_not_write_into_it(folder, capsys, out):
     os.mkdir("in")
     os.symlink("in", "link")
@@ -95,6 +95,9 @@ def test_select_of_a_folder_does_not_write_into_it(folder, capsys, out):
     with pytest.raises(InputError):
         obrs.files.select("in", 10, column="logit", id="id", out=out, progress=False)
     assert contents() == before
+    for _ in range(2):  # the second time there is nothing left to do
+        assert run(capsys, "select", "in", "--logit", "--id", "id", "-n", 10, "-o", "kept/")[0] == 0
+    assert sorted(os.listdir("in")) == ["a.csv"]
 
 
 def test_a_page_or_a_picture_does_not_overwrite_scores(folder, capsys):

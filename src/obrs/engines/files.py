@@ -24,6 +24,7 @@ try:
 except ImportError as error:
     raise MissingLibraryError("obrs.files needs pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
+from .._files import check_not_input
 from .._inputs import check_budget, check_count
 from ..draws import priority_key
 from ..profile import Plan
@@ -184,7 +185,7 @@ def select(
     Args:
         where: A folder, a glob, or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
         n: Rows to keep; with `cost` units, with `group` of each group or by label, with `shares` in all.
-        out: The folder to make. It must be empty or not there.
+        out: The folder to make. It must be empty or not there, and not inside the folder that is read.
         budget: Keep 1 row in K instead: of N rows floor(N / K), of N units as many.
         column: The scores.
         kind: What they are: "log_ratio", "logit", "probability" or "reward"; by default what the column is called.
@@ -218,6 +219,7 @@ def select(
     if not (n is None or isinstance(n, Mapping)):
         n = check_count(n, "n")
     check_free(out)
+    check_not_input(out, *([where] if isinstance(where, str | os.PathLike) else []))
     priority_key(np.zeros(1), [0], seed=seed)  # a bad seed is better known now
     columns = () if group is None else (group,) if isinstance(group, str) else tuple(group)
     if not columns and (shares is not None or isinstance(n, Mapping)):
