@@ -262,8 +262,9 @@ DEEP = "[" * 100_000
 
 @pytest.mark.parametrize("command", ["plan", "select", "report", "folder"])
 @pytest.mark.parametrize("text", ['{"logit": 1, "x": ' + DEEP, DEEP], ids=["value", "row"])
-def test_a_jsonl_that_is_nested_too_deeply_is_one_line(folder, capsys, command, text):
-    Path("deep.jsonl").write_text(text + "\n")
+@pytest.mark.parametrize("before", [0, 30])
+def test_a_jsonl_that_is_nested_too_deeply_is_one_line(folder, capsys, command, text, before):
+    Path("deep.jsonl").write_text("".join(f'{{"logit": {i}}}\n\n' for i in range(before)) + text + "\n")
     arguments = {
         "plan": ["plan", "deep.jsonl"],
         "select": ["select", "deep.jsonl", "-n", 1, "-o", "k.csv"],
@@ -273,6 +274,7 @@ def test_a_jsonl_that_is_nested_too_deeply_is_one_line(folder, capsys, command, 
     code, out, err = run(capsys, *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "is not JSON: it is nested too deeply" in err
+    assert ("line 61 " if before else "line ") in err
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,15 @@ def test_a_quote_that_is_never_closed_is_one_line_and_loses_no_row(folder, capsy
         assert (code, out, err) == (2, "", f"error: open.csv, line {line}: a quote is never closed\n")
     code, out, err = run(capsys, "select", "open.csv", "--column", "logit", "-n", 1, "-o", "k/")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "open.csv: a quote is never closed, in the row that begins with" in err
+    assert f"open.csv has an odd number of quotes from line {line} on: is there a quote inside a cell, or an " in err
+
+
+def test_a_quote_inside_a_cell_of_a_folder_is_named_as_such(folder, capsys):
+    Path("stray.csv").write_text("logit,size\n" + "1,b\n" * 30 + '2,5" disk\n' + '3,"c"\n' * 30)
+    code, out, err = run(capsys, "select", "stray.csv", "--logit", "-n", 1, "-o", "k/")
+    assert (code, out) == (2, "")
+    why = "has an odd number of quotes from line 32 on: is there a quote inside a cell, or an open one?"
+    assert err == f"error: stray.csv {why}\n"
 
 
 def test_a_quote_inside_a_cell_and_a_long_cell_are_read(folder):

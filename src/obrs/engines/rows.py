@@ -43,6 +43,7 @@ _PIECE = 1 << 25  # bytes of a row group, or of text, that are in memory at once
 _MANY = 1 << 19  # rows from which on a batch takes no further row groups
 _LONGEST = 1 << 27  # bytes of one row of text; more is a quote that nobody closed
 _GROUP = 1 << 18  # rows of a row group that is written, or more
+_STRAY_QUOTE = "a quote inside a cell, or an open one"
 
 
 @dataclass(frozen=True)
@@ -418,20 +419,22 @@ def _text_batches(source: Source, names: list[str]) -> Iterator[Batch]:
 
 def _whole_rows(stream: Any, source: Source) -> Iterator[bytes]:
     """Yield blocks of text that end where a row ends."""
-    rest = b""
+    rest, lines = b"", 0
     while block := stream.read(_PIECE // 4):
         data = rest + block
         ends = _row_ends(data, source)
         if ends.size:
-            yield data[: int(ends[-1]) + 1]
-            rest = data[int(ends[-1]) + 1 :]
+            whole, rest = data[: int(ends[-1]) + 1], data[int(ends[-1]) + 1 :]
+            yield whole
+            lines += whole.count(b"\n")
         else:
             rest = data
         if len(rest) > _LONGEST:
             raise InputError(f"{source.path} has a row of more than {_LONGEST >> 20} MB; is a quote left open?")
     if source.format == "csv" and rest.count(b'"') % 2:
-        start = rest.strip().splitlines()[0][:40].decode(errors="replace")
-        raise InputError(f"{source.path}: a quote is never closed, in the row that begins with {start!r}")
+        raise InputError(
+            f"{source.path} has an odd number of quotes from line {lines + 1} on: is there {_STRAY_QUOTE}?"
+        )
     if rest.strip():
         yield rest + b"\n"
 
@@ -460,10 +463,8 @@ def _text_batch(data: bytes, read: Any, source: Source, first: int, line: int) -
     columns = read(data, where)
     count = len(next(iter(columns.values())))
     if count != len(lines):
-        open_quote = "a quote inside a cell, or an open one" if source.format == "csv" else "two objects on one line"
-        raise InputError(
-            f"{source.path} has {len(lines)} rows from {where(0)} on, read as {count}: is there {open_quote}?"
-        )
+        why = _STRAY_QUOTE if source.format == "csv" else "two objects on one line"
+        raise InputError(f"{source.path} has {len(lines)} rows from {where(0)} on, read as {count}: is there {why}?")
     return Batch(columns, first, lambda *masks: _filtered(pa.table({"row": lines}), masks), where)
 
 
@@ -501,13 +502,13 @@ def _csv_parser(head: bytes, source: Source, names: list[str]) -> Any:
     return read
 
 
-def _json_row(text: bytes, source: Source) -> dict[str, Any]:
+def _json_row(text: bytes, source: Source, place: str = ": the first line") -> dict[str, Any]:
     try:
         row = loads(text.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source.path}: the first line is not JSON: {json_reason(error)}") from error
+        raise InputError(f"{source.path}{place} is not JSON: {json_reason(error)}") from error
     if not isinstance(row, dict):
-        raise InputError(f"{source.path}: the first line is not a JSON object")
+        raise InputError(f"{source.path}{place} is not a JSON object")
     return row
 
 
@@ -533,6 +534,9 @@ def _json_parser(head: bytes, source: Source, names: list[str]) -> Any:
                     continue
                 what = re.sub(r"^JSON parse error: | in row \d+.*", "", str(error), flags=re.S)
                 found = re.search(r" in row (\d+)", str(error))
+                if found:  # pyarrow calls it otherwise, and what is nested too deeply an invalid value
+                    rows = [row for row in data.split(b"\n") if row.strip()]
+                    _json_row(rows[int(found[1])], source, f", {where(int(found[1]))}")
                 place = where(int(found[1])) if found else f"from {where(0)} on"
                 raise InputError(f"{source.path}, {place}: {what}") from error
 
