@@ -283,8 +283,9 @@ def test_a_jsonl_that_is_nested_too_deeply_is_one_line(folder, capsys, command, 
         ('id,"logit\n' + "1,2\n" * 50_000, 1),
         ('id,logit\n1,"2\n' + "1,2\n" * 50_000, 2),
         ('logit,note\n1,a\n2,"b\n3,c\n', 3),
+        ('id,logit\na,1\nthe end,"2\n', 3),
     ],
-    ids=["header", "first row", "later row"],
+    ids=["header", "first row", "later row", "last row"],
 )
 def test_a_quote_that_is_never_closed_is_one_line_and_loses_no_row(folder, capsys, text, line):
     Path("open.csv").write_text(text)

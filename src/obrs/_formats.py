@@ -6,6 +6,7 @@ csv and parquet go through pyarrow; the cells of a csv stay text, so that what i
 import csv
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterable
@@ -50,7 +51,6 @@ Content = bytes | str  # what is in the file, or its path: a format with columns
 ABSENT = type("Absent", (), {})()  # a key that a jsonl row does not have
 DELIMITED = ("csv", "tsv")  # whose cells stay text
 TEXT = (pa.string(), pa.large_string())
-_LAST = b"the end"
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
 
@@ -74,8 +74,9 @@ def _read_csv(
         row = dict(zip(names, (*cells, *[""] * len(names)), strict=False))
         wanted = sorted(choose({key: pa.array([cell], pa.large_string()) for key, cell in row.items()}))
     whole = data if data.endswith(b"\n") else data + b"\n"
-    if odd:  # one more row, which an open quote would swallow
-        whole += delimiter.encode().join([_LAST] * len(names)) + b"\n"
+    last = os.urandom(16).hex()  # no cell of the file is this
+    if odd:  # one more row, which an open quote would swallow: the last row is then another
+        whole += delimiter.join([last] * len(names)).encode() + b"\n"
     try:
         table = arrow_csv.read_csv(
             pa.py_buffer(whole),
@@ -91,7 +92,7 @@ def _read_csv(
         raise InputError(f"{name}{place}: {what[-1].splitlines()[0].lower()}{'; ' if hint else ''}{hint}") from error
     before = 0 if header is False else 1
     if odd:
-        if table.column(0)[-1].as_py() != _LAST.decode():
+        if table.column(0)[-1].as_py() != last:
             raise InputError(f"{name}, line {_line(data, table.num_rows - 1 + before)}: a quote is never closed")
         table = table[:-1]
     return dict(zip(table.column_names, table.columns, strict=True)), lambda row: f"line {_line(data, row + before)}"
