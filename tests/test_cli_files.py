@@ -14,6 +14,7 @@ import obrs
 from obrs import scores
 from obrs.cli import main
 from obrs.errors import InputError
+from obrs.html.report import make_page, of_log_ratio
 
 ROWS = "id,logit\n" + "".join(f"{i},{x!r}\n" for i, x in enumerate(np.random.default_rng(0).normal(size=200).tolist()))
 
@@ -346,8 +347,10 @@ def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys
     code, out, err = run(capsys, *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "is not below 'given'" in err
-    assert "--pictures-from" in err
+    assert err.endswith("give the folder of the images with --images-from\n")
     assert not Path("page.html").exists()
+    with pytest.raises(InputError, match=r"give the folder of the images$"):
+        make_page(of_log_ratio(np.asarray([0.5, -0.5]), [picture.format(folder=pictures), "ok.png"]), folder="given")
 
 
 def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, capsys):
@@ -355,7 +358,7 @@ def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, 
     assert run(capsys, "report", "given/scores.csv", "--show", "image", "-o", "page.html")[0] == 0
     assert Path("page.html").read_text().count("data:image/png") == 3
     Path("given/scores.csv").write_text("log_ratio,image\n0.5,secret.png\n-0.5,given/link.png\n")
-    elsewhere = ["--pictures-from", pictures]
+    elsewhere = ["--images-from", pictures]
     assert run(capsys, "report", "given/scores.csv", "--show", "image", *elsewhere, "-o", "page.html")[0] == 0
     assert Path("page.html").read_text().count("data:image/png") == 2
     page = obrs.report(np.asarray([0.5, -0.5]), samples=["secret.png", "given/ok.png"], out="own.html")

@@ -37,6 +37,7 @@ _ADVICE = {
     "--skip-bad": ("leave them out (skip_bad)", "leave them out with --skip-bad"),
     "--repeats": ("allow repeats", "give --repeats"),
     "--delimiter": ("give the delimiter ", "give --delimiter "),
+    "--images-from": ("give the folder of the images", "give the folder of the images with --images-from"),
     "--beta": ("a reward needs beta", "a reward needs --beta"),
 }
 

@@ -60,7 +60,7 @@ def report(
     reward: Reward = False,
     beta: Beta = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help=_SHOW)] = None,
-    pictures_from: Annotated[str | None, typer.Option(metavar="FOLDER", help=_FROM)] = None,
+    images_from: Annotated[str | None, typer.Option(metavar="FOLDER", help=_FROM)] = None,
     group: GroupColumns = None,
     real: Annotated[
         str | None, typer.Option(metavar="FILE", help="Scores of real samples: shows what the doctor finds.")
@@ -108,7 +108,7 @@ def report(
             title=title or f"{Path(table.name).name}: what each budget buys",
             facts=facts,
             code=_code(file, name, kind, beta, group, seed, header),
-            folder=pictures_from or (Path(file).parent if file != "-" else Path()),
+            folder=images_from or (Path(file).parent if file != "-" else Path()),
         ),
     )
     write_page(target, page)

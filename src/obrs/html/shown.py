@@ -73,8 +73,8 @@ def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) 
     path = Path(folder, item)
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
-            f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}; a page shows no other, unless "
-            "--pictures-from names the folder of the images"
+            f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}, and a page shows no other; "
+            "give the folder of the images"
         )
     return path
 
