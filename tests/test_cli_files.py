@@ -116,6 +116,8 @@ def test_a_page_or_a_picture_does_not_overwrite_scores(folder, capsys):
         ["plan", "f.csv", "--logit", "--plot", "hard.png"],
         ["plan", "scores.png", "--column", "logit", *csv, "--plot", "scores.png"],
         ["plan", "many/", "--column", "logit", *csv, "--plot", "many/a.png"],
+        ["plan", "many/", "--column", "logit", *csv, "--plot", "many/new.png"],
+        ["plan", "many/*.png", "--column", "logit", *csv, "--plot", "many/a.png"],
         ["doctor", "f.parquet", "f.csv", "--logit", "--budget", 2, "--plot", "hard.png"],
     ):
         code, out, err = run(capsys, *arguments)

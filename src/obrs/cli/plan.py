@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from glob import glob
 from math import exp, isfinite
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -98,7 +99,7 @@ def plan(
     given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
     if plot is not None:
         check_out(plot)
-        check_not_input(plot, *([] if is_folder(files) else files))
+        check_not_input(plot, *files, *(path for pattern in files for path in glob(pattern)))
         if group:
             raise InputError("--plot draws one pool; leave out --group")
 
@@ -125,7 +126,7 @@ def plan(
             if is_given:
                 raise InputError(f"{option} is for one file in memory; a plan of a folder is of one pool")
         options = {"format": format, "delimiter": delimiter, "header": header}
-        title, sketch, kind = _sketched(files, column, given, beta, skip_bad, plot, options)
+        title, sketch, kind = _sketched(files, column, given, beta, skip_bad, options)
         _few(sketch.rows)
         profile = about(title, sketch.profile)
 
@@ -194,7 +195,6 @@ def _sketched(
     kind: str | None,
     beta: float | None,
     skip_bad: bool,
-    plot: str | None,
     options: dict[str, Any],
 ) -> tuple[str, Any, str]:
     """Return what a folder is called, its sketch, and how its scores are read."""
@@ -203,8 +203,6 @@ def _sketched(
 
     where: Any = files[0] if len(files) == 1 else files
     sources = find_sources(where, **options)
-    if plot is not None:
-        check_not_input(plot, *(source.path for source in sources))
     first = head(sources[0])
     name = find_column(first, column, kind)
     kind = find_kind(first, name, kind)
