@@ -258,6 +258,30 @@ def test_doctor_reads_files_without_a_header(folder, capsys):
     assert run(capsys, "doctor", "real.csv", "fake.csv", *options)[0] == 0
 
 
+@pytest.mark.parametrize("option", [["--no-header"], ["--header"], ["--delimiter", ";"]])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_header_or_a_delimiter_of_what_has_none_is_refused(folder, capsys, kind, option):
+    Path("f.jsonl").write_text("".join(f'{{"logit": {i}}}\n' for i in range(50)))
+    before, name = contents(), f"f.{kind}"
+    commands = [["plan", name], ["select", name, "-n", 1, "-o", "k.csv"], ["select", name, "-n", 1, "-o", "k/"]]
+    if "--delimiter" not in option:
+        commands += [["report", name, "-o", "page.html"], ["doctor", name, name, "--budget", 2]]
+    for arguments in commands:
+        code, out, err = run(capsys, *arguments, "--logit", *option)
+        assert (code, out, err.count("\n")) == (2, "", 1), arguments
+        assert f"a {option[0][2:].removeprefix('no-')} is for csv and tsv, and {kind} has none" in err
+    assert contents() == before
+
+
+def test_no_header_is_about_those_of_two_files_that_are_csv(folder, capsys):
+    rng = np.random.default_rng(0)
+    Path("fake.csv").write_text("".join(f"{x}\n" for x in (rng.normal(size=300) - 0.5).tolist()))
+    np.save("real.npy", rng.normal(size=300) + 0.5)
+    options = ["--no-header", "--logit"]
+    assert run(capsys, "doctor", "real.npy", "fake.csv", *options, "--budget", 2, "--json")[0] == 0
+    assert run(capsys, "report", "fake.csv", "--real", "real.npy", *options, "-o", "page.html")[0] == 0
+
+
 # What cannot be read, in one line
 
 DEEP = "[" * 100_000

@@ -124,6 +124,8 @@ def read_table(
     read: Any = FORMATS[format][0]
     if delimiter is not None:
         read = partial(read, delimiter=_check_delimiter(delimiter, format))
+    if header is not None and format not in DELIMITED:
+        raise InputError(f"a header is for csv and tsv, and {format} has none")
     if format in DELIMITED:
         read = partial(read, header=header)
     try:
@@ -136,8 +138,7 @@ def read_table(
         raise InputError(f"{name} must have one row per score in every array, got lengths {sizes}")
     if not any(lengths.values()):
         raise InputError(f"{name} has no rows")
-    has_names = header is not False or format not in DELIMITED
-    return Table(columns, name, format, where, delimiter, has_names)
+    return Table(columns, name, format, where, delimiter, header is not False)
 
 
 def _check_delimiter(delimiter: str, format: str) -> str:

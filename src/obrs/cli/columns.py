@@ -19,6 +19,7 @@ __all__ = [
     "check_scores",
     "find_column",
     "find_kind",
+    "header_of",
     "is_folder",
     "kind_of",
     "log_ratios",
@@ -118,6 +119,25 @@ def is_folder(files: list[str], out: str = "") -> bool:
     one = files[0]
     many = len(files) > 1 or os.path.isdir(one) or (has_magic(one) and not os.path.exists(one))
     return many or out.endswith(("/", os.sep)) or (os.path.isdir(out) and not os.path.splitext(out)[1])
+
+
+def header_of(file: str, header: bool | None, format: str | None = None) -> bool | None:
+    """Return what --header or --no-header says of one of two files: nothing, unless it is a csv or tsv.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> for name in ("fake.csv", "real.npy"):
+        ...     open(f"{folder}/{name}", "w").close()
+        >>> header_of(f"{folder}/fake.csv", False), header_of(f"{folder}/real.npy", False)
+        (False, None)
+    """
+    from .._formats import DELIMITED
+    from ..scores import format_of
+
+    if header is None or not os.path.isfile(file):  # standard input, or a file whose absence is named later
+        return header
+    return header if format_of(file, format) in DELIMITED else None
 
 
 def said_bad(bad: int, rows: int) -> None:

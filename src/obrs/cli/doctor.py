@@ -20,6 +20,7 @@ from .columns import (
     about,
     find_column,
     find_kind,
+    header_of,
     kind_of,
     to_log_ratio,
 )
@@ -70,7 +71,9 @@ def doctor(
     given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
     kind = "log_ratio" if given in _CRITICS else given
     meaning = given if given in _CRITICS else "log_ratio" if given else None
-    values = [_read(file, format, column, kind, header) for file in (real, fake)]
+    own = [header_of(file, header, format) for file in (real, fake)]
+    own = own if any(one is not None for one in own) else [header, header]  # of neither: that is refused
+    values = [_read(file, format, column, kind, one) for file, one in zip((real, fake), own, strict=True)]
     try:
         found = diagnose(values[0], values[1], budget, meaning=meaning, seed=seed)
     except ObrsError as error:

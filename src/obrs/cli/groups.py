@@ -10,7 +10,7 @@ import typer
 from .._json import finite
 from .._tables import text_table
 from ..errors import InputError
-from .columns import Numbers, about, short
+from .columns import Numbers, about, header_of, short
 
 if TYPE_CHECKING:
     from ..group_plan import GroupPlan
@@ -60,7 +60,7 @@ def parse_shares(text: str | None, group: list[str] | None, header: bool | None 
     if "=" in text and not os.path.exists(text):
         how = "--shares must be equal, label=share with commas between them, or a file of real labels"
         return dict(_pair(part, how) for part in text.split(","))
-    real = scores.read_table(text, header=header)
+    real = scores.read_table(text, header=header_of(text, header))
     column = [next(iter(real.columns))] if len(real.columns) == 1 else group
     codes, names = scores.labels(real, column)
     return _Counted(zip(map(str, names), np.bincount(codes).astype(float).tolist(), strict=True))

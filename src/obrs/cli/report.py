@@ -25,6 +25,7 @@ from .columns import (
     Probability,
     Reward,
     about,
+    header_of,
     kind_of,
     log_ratios,
     short,
@@ -141,7 +142,7 @@ def _real(file: str, column: str, kind: str, header: bool | None) -> Numbers:
 
     if kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
-    table = scores.read_table(file, header=header)
+    table = scores.read_table(file, header=header_of(file, header))
     name = column if column in table.columns else scores.score_column(table, kind)
     return log_ratios(table, name or column, kind, None)[2]
 

@@ -162,6 +162,9 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None, hea
     format = known or _FORMATS[format or ""]
     if format == "parquet" and codec is not None:
         raise InputError(f"{path}: a parquet file is compressed inside; unpack it first")
+    for what, given in (("delimiter", delimiter), ("header", header)):
+        if given is not None and format != "csv":
+            raise InputError(f"{path}: a {what} is for csv and tsv, and {format} has none")
     facts = os.stat(path)
     delimiter = delimiter or ("\t" if tab else ",")
     return Source(path, name, format, codec, delimiter, facts.st_size, facts.st_mtime_ns, header)
