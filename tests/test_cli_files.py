@@ -396,7 +396,8 @@ def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, 
 _RNG = np.random.default_rng(1)
 WRONG = {
     "probabilities": (_RNG.uniform(0.02, 0.98, 200), "all scores lie in [0, 1]: if they are probabilities"),
-    "ratios": (np.exp(_RNG.normal(size=200) - 0.5), "their mean is about 1: if they are ratios"),
+    "ratios": (np.exp(_RNG.normal(size=200) - 0.5), "no score is below 0: if they are ratios"),
+    "ratios with a long tail": (np.exp(2 * _RNG.normal(size=200)), "if they are ratios, take their logarithm first"),
     "percentages": (_RNG.uniform(1, 99, 200), "if they are percentages"),
     "log-densities": (_RNG.normal(size=200) * 10 - 300, "if they are log-densities"),
 }
@@ -444,6 +445,8 @@ def test_the_wrong_kind_of_score_is_one_line_of_warning(command, capsys, wrong):
     assert len(said) == 1
     assert "w.csv, column 'logit' read as logit: " in said[0]
     assert why in said[0]
+    if arguments[0] == "report":
+        assert why in Path("page.html").read_text()
 
 
 def test_the_right_kind_of_score_brings_no_warning(command, capsys):

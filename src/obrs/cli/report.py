@@ -80,6 +80,7 @@ def report(
     from .. import scores
     from ..html.report import make_page, of_log_ratio
     from ..html.template import page_path, write_page
+    from ..ratios.critics import doubt
 
     target = page_path(out)
     if budget is not None:
@@ -95,6 +96,8 @@ def report(
     source = replace(about(table, lambda: of_log_ratio(values, items, seed)), scaled=kind != "reward")
     checked = None if real is None else _real(real, name, kind, header)
     facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
+    if why := doubt(values, kind):
+        facts.append(f"warning: {why}")
     if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
     page = about(

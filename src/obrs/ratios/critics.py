@@ -320,8 +320,8 @@ def doubt(scores: Array, meaning: str) -> str:
     """Return in one line why scores hardly have the meaning that was said, or "" if nothing speaks against it.
 
     Log-ratios lie on both sides of 0, as the mean ratio of proposals is 1. So this looks at scores on one side of it:
-    in [0, 1] like probabilities, from 0 on with mean 1 like ratios, up to 100 like percentages, or far below 0 like
-    log-densities. Other scores on one side of 0 pass: a constant changes no rule at a budget.
+    in [0, 1] like probabilities, with mean 1 or a long tail from 0 on like ratios, up to 100 like percentages, or far
+    below 0 like log-densities. Other scores on one side of 0 pass: a constant changes no rule at a budget.
 
     Args:
         scores: One number per sample; those that are not finite are left out.
@@ -342,10 +342,14 @@ def doubt(scores: Array, meaning: str) -> str:
         return ""  # see `check_spread`
     if low >= 0 and high <= 1:
         return "all scores lie in [0, 1]: if they are probabilities, say so (--probability, or from_probability)"
-    if low >= 0 and 0.8 <= x.mean() <= 1.25:
-        return "no score is below 0, and their mean is about 1: if they are ratios, take their logarithm first"
-    if low >= 0 and 20 < high <= 100:
-        return f"scores lie from {low:.3g} to {high:.3g}: if they are percentages, divide by 100 and say --probability"
+    mean, median = x.mean(), np.median(x)
+    readings = []
+    if 0.8 <= mean <= 1.25 or (low < median / 5 and mean > 1.25 * median):
+        readings.append("if they are ratios, take their logarithm first")
+    if 20 < high <= 100:
+        readings.append("if they are percentages, divide by 100 and say --probability")
+    if low >= 0 and readings:
+        return f"no score is below 0: {'; '.join(readings)}"
     if high < -20:
         return f"all scores lie below {high:.3g}: if they are log-densities, subtract those of the model, log p - log q"
     return ""
