@@ -10,6 +10,7 @@ import pytest
 from obrs.ratios.calibration import CALIBRATIONS
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

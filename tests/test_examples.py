@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"biggan-pretrained", "finetune", "trl_rollout", "verl_rollout"}
 SCRIPTS = sorted({path.stem for path in (ROOT / "examples").glob("*.py")} - ELSEWHERE)
 LONG = {"minimal"}  # it also draws a figure
-TRAINED = {"conditional_shares", "diffusers_scorer"}  # their networks take ten seconds each
+TRAINED = {"conditional_shares", "diffusers_scorer", "torch_gan"}  # their networks take five to ten seconds
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 ENVIRONMENT = {"MPLBACKEND": "Agg", "NO_COLOR": "1"}
 

@@ -83,7 +83,7 @@ def gan_left(shift, budget):
     return float(2 * np.log(2) + np.sum(p * np.log(p / (p + kept)) + kept * np.log(kept / (p + kept))))
 
 
-@pytest.mark.parametrize("shift", [0.7, 2.0])
+@pytest.mark.parametrize("shift", [pytest.param(0.7, marks=pytest.mark.slow), 2.0])
 def test_the_divergence_at_a_point_is_that_of_the_closed_form(shift):
     from obrs.experiments.landscape import Sets, left
 

@@ -276,6 +276,7 @@ loop.train(read_config("config.json"), out="run")
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_a_border_goes_on_to_the_same_bits(whole, tmp_path):
     run, folder = whole
     run.config.save(tmp_path / "config.json")
