@@ -1,4 +1,4 @@
-"""Files that are written whole, or not at all."""
+"""Files that are written whole, or not at all; and the folder of what may be made again."""
 
 import errno
 import os
@@ -9,7 +9,12 @@ from typing import BinaryIO
 
 from .errors import InputError
 
-__all__ = ["check_folder", "check_not_input", "check_out", "replacing"]
+__all__ = ["cache_folder", "check_folder", "check_not_input", "check_out", "replacing"]
+
+
+def cache_folder() -> Path:
+    """Return where data sets and features are kept: OBRS_DATA, or ~/.cache/obrs."""
+    return Path(os.environ.get("OBRS_DATA") or "~/.cache/obrs").expanduser().absolute()
 
 
 def check_out(path: str | os.PathLike[str]) -> None:

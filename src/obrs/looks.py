@@ -1,7 +1,7 @@
-"""How pictures look, all of them: one look per method, one colour per budget, one font, faint grids.
+"""How pictures look: one look per rule, one colour per budget, one font.
 
-The colours are those of Okabe and Ito, and then those of Tol: colour-blind readers can tell them apart. Each method
-also has its own line and marker. Matplotlib is imported when something is drawn.
+The colours are those of Okabe and Ito: colour-blind readers can tell them apart. Each rule also has its own line and
+marker. Matplotlib is imported when something is drawn.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,39 +11,19 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
-from ._names import lookup
 from .errors import MissingLibraryError
 
-__all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "Look", "budget_colours", "figure", "look", "styled", "tidy"]
+__all__ = ["LOOKS", "PALETTE", "Look", "budget_colours", "figure", "styled"]
 
 PALETTE = {
     "blue": "#0072B2",
-    "orange": "#E69F00",
     "green": "#009E73",
-    "pink": "#CC79A7",
-    "sky": "#56B4E9",
     "red": "#D55E00",
-    "yellow": "#F0E442",
+    "sky": "#56B4E9",
     "black": "#000000",
-    "forest": "#117733",
-    "wine": "#882255",
-    "indigo": "#332288",
-    "olive": "#999933",
-    "purple": "#AA4499",
-    "teal": "#44AA99",
-    "brown": "#A6761D",
-    "navy": "#0B4F8A",
-    "night": "#1B3A57",
-    "rust": "#B24A00",
     "dark": "#4D4D4D",
-    "ash": "#6E6E6E",
-    "grey": "#999999",
-    "light": "#BBBBBB",
 }
-"""Colours by name: eight of Okabe and Ito, some of Tol, shades of these, and greys."""
-
-KEPT, REJECTED = "#1a9641", "#d7191c"
-"""The frames of samples that are kept, and of those that are not."""
+"""Colours by name, of Okabe and Ito but for the grey."""
 
 _BLUES = ["#7cc0ee", "#2b8cc9", "#0b4f8a", "#06264a"]
 
@@ -62,25 +42,10 @@ LOOKS = {
     "target": Look("target P", PALETTE["dark"], "-", "."),
     "model": Look("model Q", PALETTE["red"], "-", "X"),
     "obrs": Look("OBRS", PALETTE["blue"], "-", "o"),
-    "obrs_pool": Look("OBRS, exactly n", PALETTE["blue"], "--", "s"),
-    "obrs_refit": Look("OBRS, ratio refitted", PALETTE["sky"], "-", "D"),
     "drs": Look("DRS", PALETTE["green"], "--", "^"),
     "exact": Look("unbudgeted", PALETTE["black"], ":", "*"),
-    "mhgan": Look("MH-GAN", PALETTE["pink"], "-.", "v"),
-    "mhgan_calibrated": Look("MH-GAN, calibrated", PALETTE["pink"], ":", "<"),
-    "dot": Look("DOT", PALETTE["orange"], "-", "P"),
-    "dgflow": Look("DGflow", PALETTE["wine"], "--", "h"),
-    "ddls": Look("DDLS", PALETTE["olive"], "-.", "p"),
-    "latent_rs": Look("LatentRS", PALETTE["indigo"], ":", "d"),
-    "latent_rs_ga": Look("LatentRS + GA", PALETTE["indigo"], "--", ">"),
-    "latent_obrs": Look("latent OBRS", PALETTE["indigo"], "-", "8"),
-    "topk": Look("top-k", PALETTE["yellow"], "--", "s"),
-    "truncation": Look("truncation", PALETTE["brown"], ":", "1"),
-    "sir": Look("SIR", PALETTE["forest"], "-.", "H"),
-    "lars": Look("LARS", PALETTE["purple"], "--", "v"),
-    "budgeted_lars": Look("budgeted LARS", PALETTE["teal"], "-.", "^"),
 }
-"""Looks by the name of the method, as in `obrs.SAMPLERS` where it is there."""
+"""Looks by name: the two distributions, and the rules."""
 
 _RC = {
     "font.family": "DejaVu Sans",
@@ -103,16 +68,6 @@ _RC = {
     "savefig.dpi": 150,
     "savefig.facecolor": "white",
 }
-
-
-def look(method: str) -> Look:
-    """Return the look of a method.
-
-    Example:
-        >>> look("drs")
-        Look(label='DRS', colour='#009E73', line='--', marker='^')
-    """
-    return lookup(LOOKS, method, "method")
 
 
 def budget_colours(budgets: Iterable[float]) -> list[str]:
@@ -149,7 +104,7 @@ def figure(width: float = 9.0, height: float = 6.0, *, who: str = "the figure") 
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingLibraryError(f"{who} needs matplotlib: pip install 'obrs[plot]'") from error
+        raise MissingLibraryError(f"{who} needs matplotlib: pip install 'obrs[cli]'") from error
     drawn: Any = Figure(figsize=(width, height), layout="constrained")
     drawn._repr_png_ = partial(_png, drawn)
     return drawn
@@ -160,13 +115,6 @@ def _png(figure: Any) -> bytes:
     file = BytesIO()
     figure.savefig(file, format="png", dpi=100)
     return file.getvalue()
-
-
-def tidy(axes: Any, legend: str | None = "best") -> None:
-    """Give axes a faint grid, and a legend where it is wanted."""
-    axes.grid(color="0.92", linewidth=0.7)
-    if legend is not None:
-        axes.legend(loc=legend)
 
 
 @contextmanager

@@ -8,13 +8,13 @@ import numpy as np
 
 from ._inputs import check_budget
 from .errors import InputError, InputTypeError
-from .looks import budget_colours, look, styled
+from .looks import LOOKS, budget_colours, styled
 from .looks import figure as new_figure
 from .profile import Profile
 
 __all__ = ["plot_profile"]
 
-_MODEL, _EXACT = look("model"), look("exact")
+_MODEL, _EXACT = LOOKS["model"], LOOKS["exact"]
 
 
 def plot_profile(profile: Profile, budgets: Iterable[float] = (2.0, 4.0), *, figure: Any = None) -> Any:

@@ -105,7 +105,7 @@ def from_pipeline(
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise MissingLibraryError("pipelines need torch: pip install 'obrs[diffusion]'") from error
+        raise MissingLibraryError("pipelines need torch: pip install 'obrs[torch]'") from error
     arguments = dict(arguments or {})
     if conditions is not None and (isinstance(conditions, str) or not len(conditions)):
         raise InputError(f"conditions must be a list of at least one prompt or class, got {conditions!r:.60}")

@@ -27,8 +27,7 @@ __all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
 
 CONTENTS = {
     "Choose a budget": ("doctor", "plan", "report"),
-    "Spend it": ("select", "train", "evaluate"),
-    "Reproduce the paper": ("reproduce", "data"),
+    "Spend it": ("select", "evaluate"),
 }
 """The commands as `obrs --help` lists them."""
 

@@ -201,4 +201,4 @@ def _opened(path: str | os.PathLike[str], what: str) -> Iterator[tuple[Any, Fact
 
 
 def _missing() -> MissingLibraryError:
-    return MissingLibraryError("files of tensors need safetensors: pip install 'obrs[ratios]'")
+    return MissingLibraryError("files of tensors need safetensors: pip install 'obrs[torch]'")

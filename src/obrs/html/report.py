@@ -171,7 +171,7 @@ def make_page(
     plan = profile.plan([k for k in budgets if k in _PLANNED][:6], recall=recall)
     about = [*facts, f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"]
     return fill(
-        "report.html",
+        Path(__file__).with_name("report.html"),
         text={"title": _short(title, 120), "about": " · ".join(about)},
         html={"data": as_data(content), "plan": plan._repr_html_()},
     )

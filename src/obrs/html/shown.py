@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
-from ..data.pictures import SUFFIXES, read_picture
+from .._pictures import SUFFIXES, read_picture
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..metrics.images import read_images
 from ..sampling.proposals import leaves
@@ -169,5 +169,5 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[report]'") from error
+        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[cli]'") from error
     return Image

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -24,21 +23,21 @@ _INDENT = re.compile(r"^ +", re.MULTILINE)  # of a template, which nobody reads 
 _RISKY = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def fill(name: str, *, text: Mapping[str, Any], html: Mapping[str, str]) -> str:
-    """Return a template of this folder with its places `@{key}` filled; `@{colours}` are those of all pages.
+def fill(template: Path, *, text: Mapping[str, Any], html: Mapping[str, str]) -> str:
+    """Return a template with its places `@{key}` filled; `@{colours}` are those of all pages.
 
     Args:
-        name: The file.
+        template: The file.
         text: Texts by key, which are escaped.
         html: Pieces by key, which are taken as they are.
     """
-    source, colours = _read(name), _read("colours.css")
+    source, colours = _read(template), _read(Path(__file__).with_name("colours.css"))
     parts = {"colours": colours} | {key: escape(str(value)) for key, value in text.items()} | dict(html)
     return _PLACE.sub(lambda place: parts[place[1]], source)
 
 
-def _read(name: str) -> str:
-    return _INDENT.sub("", (files(__package__) / name).read_text(encoding="utf-8"))
+def _read(path: Path) -> str:
+    return _INDENT.sub("", path.read_text(encoding="utf-8"))
 
 
 def as_data(content: Any) -> str:

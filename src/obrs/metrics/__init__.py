@@ -2,10 +2,8 @@
 
 from .features import FEATURES, Extractor, extract
 from .frechet_distance import Frechet, frechet, frechet_curve
-from .grid import Cells, HistogramDivergence, grid_cells, histogram_divergence, mode_cells
 from .jackknife import Jackknife
 from .kernel_distance import Kernel, kernel, kernel_curve
-from .modes import ModeScores, mode_scores
 from .nearest_neighbours import NeighbourCurve, Neighbourhood, Neighbours, neighbours
 from .paired import Paired
 from .rows import row_hashes
@@ -13,13 +11,10 @@ from .table import Table, load_table
 
 __all__ = [
     "FEATURES",
-    "Cells",
     "Extractor",
     "Frechet",
-    "HistogramDivergence",
     "Jackknife",
     "Kernel",
-    "ModeScores",
     "NeighbourCurve",
     "Neighbourhood",
     "Neighbours",
@@ -28,13 +23,9 @@ __all__ = [
     "extract",
     "frechet",
     "frechet_curve",
-    "grid_cells",
-    "histogram_divergence",
     "kernel",
     "kernel_curve",
     "load_table",
-    "mode_cells",
-    "mode_scores",
     "neighbours",
     "row_hashes",
 ]

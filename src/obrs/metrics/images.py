@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_values
-from ..data.pictures import SUFFIXES, read_picture
-from ..data.pixels import to_floats
+from .._pictures import SUFFIXES, read_picture, to_floats
 from ..errors import InputError, InputTypeError
 
 __all__ = ["ImageSet", "channels_first", "image_files", "read_array", "read_images"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_values
-from ..data.pixels import to_floats
+from .._pictures import to_floats
 from ..errors import InputError, InputTypeError
 
 __all__ = ["row_hashes", "seen_before"]

@@ -15,8 +15,8 @@ from .._names import lookup
 from .._tables import html_table, text_table
 from ..errors import InputError
 from ..estimate import Estimate
+from ..looks import LOOKS, styled
 from ..looks import figure as new_figure
-from ..looks import look, styled
 
 __all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
 
@@ -213,7 +213,7 @@ class Table:
         model = self.rows[0]
         budgets = sorted({row.budget for row in self.rows})
         for rule in ("obrs", "drs"):
-            mine = look(rule)
+            mine = LOOKS[rule]
             rows = [row for row in self.rows if row.rule == rule]
             if not rows:
                 continue

@@ -1,4 +1,4 @@
-"""Convolutional generators and critics of small square images, of the size of a DCGAN, with or without classes.
+"""Convolutional critics of small square images, of the size of a DCGAN, with or without classes.
 
 No batch norm: what a network says of one image depends on that image alone, on any number of processes.
 """
@@ -7,7 +7,6 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
@@ -16,53 +15,7 @@ from ..errors import InputError
 from ..types import Array
 from .labels import check_label, class_count
 
-__all__ = ["ConvCritic", "ConvGenerator"]
-
-
-class ConvGenerator(nn.Module):  # type: ignore[misc]
-    """A generator from latents `(n, latent)`, and labels `(n,)` if it has classes, to images in [-1, 1].
-
-    A linear layer makes the smallest map, transposed convolutions double it; group norm and ReLU in between. A label
-    is embedded and joined to the latent.
-
-    Args:
-        latent: Numbers in.
-        size: Pixels a side: 8, 16, 32, 64 grow from 4, 28 from 7; any even number of at least 8 will do.
-        channels: 1 for grey, 3 for colour.
-        width: Channels of the last hidden map; each smaller map has twice as many.
-        classes: Number of labels, or None.
-
-    Example:
-        >>> generate = ConvGenerator(16, size=28, width=8, classes=10)
-        >>> generate(torch.zeros(3, 16), torch.tensor([0, 1, 9])).shape
-        torch.Size([3, 1, 28, 28])
-
-    References:
-        | Unsupervised Representation Learning with Deep Convolutional Generative Adversarial Networks
-          (Radford et al., 2016)
-        | Group Normalization (Wu & He, 2018)
-    """
-
-    def __init__(
-        self, latent: int = 64, *, size: int = 32, channels: int = 1, width: int = 32, classes: int | None = None
-    ) -> None:
-        super().__init__()
-        start, widths = _pyramid(size, width)
-        self.latent, self.classes = check_count(latent, "latent"), class_count(classes)
-        self.spec = {"name": "conv_generator", "latent": latent, "size": size, "channels": channels, "width": width}
-        self.spec |= {"classes": classes}
-        self.embed = nn.Embedding(self.classes, latent) if self.classes else None
-        parts: list[nn.Module] = [nn.Linear(latent * (2 if self.classes else 1), widths[0] * start**2)]
-        parts.append(nn.Unflatten(1, (widths[0], start, start)))
-        for inside, outside in zip(widths, [*widths[1:], check_count(channels, "channels")], strict=True):
-            parts += [_group_norm(inside), nn.ReLU(), nn.ConvTranspose2d(inside, outside, 4, 2, 1)]
-        self.body = nn.Sequential(*parts, nn.Tanh())
-
-    def forward(self, z: Array, label: Array | None = None) -> Array:
-        """Return images of shape `(n, channels, size, size)`."""
-        label = check_label(label, self.classes)
-        z = z.reshape(len(z), -1)
-        return self.body(z if self.embed is None else torch.cat([z, self.embed(label).to(z)], dim=1))
+__all__ = ["ConvCritic", "group_norm", "pyramid"]
 
 
 class ConvCritic(nn.Module):  # type: ignore[misc]
@@ -72,7 +25,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
     has a part of its own for each of them: a projection.
 
     Args:
-        size: Pixels a side, as for `ConvGenerator`.
+        size: Pixels a side: 8, 16, 32, 64 shrink to 4, 28 to 7; any even number of at least 8 will do.
         channels: 1 for grey, 3 for colour.
         width: Channels of the first map; each smaller map has twice as many.
         classes: Number of labels, or None.
@@ -80,6 +33,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
         spectral_norm: Divide each weight by its largest singular value, instead of group norm.
 
     Example:
+        >>> import torch
         >>> critic = ConvCritic(size=8, width=16, heads=2, spectral_norm=True)
         >>> critic(torch.zeros(5, 1, 8, 8)).shape, critic.features(torch.zeros(5, 1, 8, 8)).shape
         (torch.Size([5, 2]), torch.Size([5, 256]))
@@ -100,7 +54,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
         spectral_norm: bool = False,
     ) -> None:
         super().__init__()
-        end, widths = _pyramid(size, width)
+        end, widths = pyramid(size, width)
         self.heads, self.classes = check_count(heads, "heads"), class_count(classes)
         self.shape = (check_count(channels, "channels"), check_count(size, "size"), check_count(size, "size"))
         self.spec = {"name": "conv_critic", "size": size, "channels": channels, "width": width, "classes": classes}
@@ -110,7 +64,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
         for at, (inside, outside) in enumerate(pairwise(maps)):
             conv = nn.Conv2d(inside, outside, 4, 2, 1)
             parts.append(normalised(conv) if spectral_norm else conv)
-            parts += [_group_norm(outside)] if at and not spectral_norm else []
+            parts += [group_norm(outside)] if at and not spectral_norm else []
             parts.append(nn.LeakyReLU(0.2))
         self.body = nn.Sequential(*parts, nn.Flatten())
         features = widths[0] * end**2
@@ -141,7 +95,7 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
         return out[:, 0] if self.heads == 1 else out
 
 
-def _pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
+def pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
     """Return the side of the smallest map, and the channels of each hidden map, smallest map first."""
     side, doublings = check_count(size, "size"), 0
     while side % 2 == 0 and side >= 8:
@@ -151,5 +105,6 @@ def _pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
     return side, [check_count(width, "width") * 2**k for k in reversed(range(doublings))]
 
 
-def _group_norm(channels: int) -> nn.GroupNorm:
+def group_norm(channels: int) -> nn.GroupNorm:
+    """Return the norm of a map, in groups of eight channels where they divide into such."""
     return nn.GroupNorm(gcd(8, channels), channels)

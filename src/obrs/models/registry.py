@@ -1,35 +1,26 @@
 """Networks by name: a checkpoint stores the `spec` of a network, and `build` makes it again."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from torch import nn
 
 from .._names import lookup
 from ..errors import InputError
-from .biggan import BigGanCritic, BigGanGenerator
-from .classifier import small_classifier
-from .conv import ConvCritic, ConvGenerator
-from .fourier import FourierCritic
-from .mlp import mlp, mlp_critic, mlp_generator
-from .unet import UNet
 
 __all__ = ["NETWORKS", "build"]
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {
-    "mlp": mlp,
-    "mlp_generator": mlp_generator,
-    "mlp_critic": mlp_critic,
-    "conv_generator": ConvGenerator,
-    "conv_critic": ConvCritic,
-    "biggan_generator": BigGanGenerator,
-    "biggan_critic": BigGanCritic,
-    "fourier_critic": FourierCritic,
-    "small_classifier": small_classifier,
-    "unet": UNet,
+NETWORKS = {
+    "mlp": "obrs.models.mlp:mlp",
+    "mlp_generator": "obrs.models.mlp:mlp_generator",
+    "mlp_critic": "obrs.models.mlp:mlp_critic",
+    "conv_critic": "obrs.models.conv:ConvCritic",
+    "fourier_critic": "obrs.models.fourier:FourierCritic",
+    "small_classifier": "obrs.models.classifier:small_classifier",
 }
-"""Functions and classes that make networks, by the name in their `spec`."""
+"""Functions and classes that make networks, as module:name, by the name in their `spec`; others may be added."""
 
 
 def build(spec: Mapping[str, Any]) -> nn.Module:
@@ -44,7 +35,8 @@ def build(spec: Mapping[str, Any]) -> nn.Module:
         (True, 3)
     """
     arguments = dict(spec)
-    make = lookup(NETWORKS, arguments.pop("name", None), "network")
+    module, _, name = lookup(NETWORKS, arguments.pop("name", None), "network").partition(":")
+    make = getattr(import_module(module), name)
     signature = inspect.signature(make)
     for key in arguments:
         lookup(signature.parameters, key, f"argument of {spec['name']}")

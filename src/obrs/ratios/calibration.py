@@ -306,7 +306,7 @@ class Isotonic:
         try:
             from sklearn.isotonic import isotonic_regression
         except ImportError as error:
-            raise MissingLibraryError("isotonic calibration needs scikit-learn: pip install 'obrs[ratios]'") from error
+            raise MissingLibraryError("isotonic calibration needs scikit-learn: pip install 'obrs[torch]'") from error
         real, fake = _scores(cls, log_ratio_real, log_ratio_fake)
         score, place = np.unique(np.concatenate([real, fake[fake > -inf]]), return_inverse=True)
         n_real = np.bincount(place[: len(real)], minlength=len(score)).astype(float)

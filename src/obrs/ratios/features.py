@@ -303,11 +303,12 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
         A torch module, `obrs.models.classifier.Classifier`; its `predict` gives classes for models without labels.
 
     Example:
-        >>> from obrs.data.images import load
-        >>> digits = load("digits")
-        >>> features = classifier_features(digits.train[:500], digits.train_labels[:500])
+        >>> from sklearn.datasets import load_digits
+        >>> pixels, labels = load_digits(return_X_y=True)
+        >>> images = (pixels / 8 - 1).astype("float32").reshape(-1, 1, 8, 8)
+        >>> features = classifier_features(images[:500], labels[:500])
         >>> import torch
-        >>> features(torch.as_tensor(digits.test[:3])).shape
+        >>> features(torch.as_tensor(images[500:503])).shape
         torch.Size([3, 10])
     """
     from ..models.classifier import check_classes, fit_classifier, small_classifier

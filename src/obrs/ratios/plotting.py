@@ -9,7 +9,7 @@ import numpy as np
 from .._names import unknown_name
 from ..budget import Cut
 from ..errors import InputTypeError
-from ..looks import PALETTE, look, styled
+from ..looks import LOOKS, PALETTE, styled
 from ..looks import figure as new_figure
 from ..profile import Profile
 from .at_budget import kept_profile
@@ -18,8 +18,8 @@ from .evidence import reliability
 
 __all__ = ["plot_diagnosis"]
 
-_RAW, _REPAIRED, _CUT = look("obrs").colour, PALETTE["green"], PALETTE["black"]
-_REAL, _FAKE = look("target").colour, look("model").colour
+_RAW, _REPAIRED, _CUT = LOOKS["obrs"].colour, PALETTE["green"], PALETTE["black"]
+_REAL, _FAKE = LOOKS["target"].colour, LOOKS["model"].colour
 _POINTS = 400
 
 

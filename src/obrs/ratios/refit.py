@@ -123,7 +123,7 @@ def refit(
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise MissingLibraryError("refit needs torch: pip install 'obrs[ratios]'") from error
+        raise MissingLibraryError("refit needs torch: pip install 'obrs[torch]'") from error
     chosen = _method(method)
     warn_of_train_mode(propose)
     task = prepare(

@@ -22,7 +22,7 @@ try:
     from torch import nn
     from torch.distributions import Distribution
 except ImportError as error:
-    raise MissingLibraryError("obrs.sampling.lars needs torch and zuko: pip install 'obrs[flows]'") from error
+    raise MissingLibraryError("obrs.sampling.lars needs torch: pip install 'obrs[torch]'") from error
 
 from .._arrays import host_view
 from .._inputs import check_budget, check_count, is_number
@@ -271,7 +271,7 @@ def with_base(flow: Any, base: Any) -> Any:
     try:
         from zuko.flows import Flow
     except ImportError as error:
-        raise MissingLibraryError("with_base needs zuko: pip install 'obrs[flows]'") from error
+        raise MissingLibraryError("with_base needs zuko: pip install zuko") from error
     if not hasattr(flow, "transform"):
         raise InputTypeError(f"flow must be a flow of zuko, got {type(flow).__name__}")
     ours, theirs = tuple(base().event_shape), tuple(flow().event_shape)

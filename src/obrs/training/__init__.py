@@ -5,7 +5,7 @@ from ..errors import MissingLibraryError
 try:
     import torch as _  # noqa: F401
 except ImportError as error:
-    raise MissingLibraryError("train needs torch: pip install 'obrs[training]'", name="torch") from error
+    raise MissingLibraryError("train needs torch: pip install 'obrs[torch]'", name="torch") from error
 
 from .config import TrainConfig, read_config
 from .loop import train

@@ -5,7 +5,7 @@ goes on after a stop sees what it would have seen.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,8 +13,6 @@ from torch import Tensor
 
 from .._inputs import as_labels
 from .._names import lookup
-from ..data.mixtures import TOYS
-from ..data.pixels import Pixels
 from ..errors import InputError, InputTypeError
 from ..fitting.batches import Shuffled
 from ..fitting.seeds import keyed
@@ -22,18 +20,33 @@ from ..fitting.tensors import fingerprint
 from .config import GIVEN, TrainConfig
 from .schedule import Stage, plan
 
-__all__ = ["GENERATOR", "Batches", "Data", "load_data"]
+__all__ = ["GENERATOR", "SOURCES", "Batches", "Data", "Stored", "load_data"]
 
 
 GENERATOR = -1
 """The turn of the generator in a step; those of the critic are 0, 1, ..."""
 
 
+SOURCES: dict[str, Callable[[TrainConfig], tuple[Any, Any]]] = {}
+"""Data that a configuration may name, as functions that return samples and labels, or None for these."""
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """Samples that need not fit in memory: `x[rows]` are those rows, a float32 array of NumPy."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return these rows."""
+
+    def fingerprint(self) -> str:
+        """Return a short text that differs where the samples do."""
+
+
 class Data(NamedTuple):
     """Training data.
 
     Attributes:
-        x: float32, shape `(n, ...)`; or `Pixels`, bytes that need not fit in memory.
+        x: float32, shape `(n, ...)`; or `Stored`, which need not fit in memory.
         labels: int64 classes, shape `(n,)`, or None.
         classes: How many classes there are; 0 without labels.
     """
@@ -44,7 +57,7 @@ class Data(NamedTuple):
 
     def take(self, rows: Any) -> Tensor:
         """Return the samples of these rows, a NumPy array of integers."""
-        return torch.from_numpy(self.x[rows]) if isinstance(self.x, Pixels) else self.x[torch.from_numpy(rows)]
+        return torch.from_numpy(self.x[rows]) if isinstance(self.x, Stored) else self.x[torch.from_numpy(rows)]
 
     @property
     def counts(self) -> list[int]:
@@ -52,8 +65,8 @@ class Data(NamedTuple):
         return [] if self.labels is None else [int(n) for n in self.labels.bincount()]
 
     def fingerprint(self) -> str:
-        """Return a hash of all samples and labels, of bytes on the disk a thousand: the same data, or other data?"""
-        if isinstance(self.x, Pixels):
+        """Return a hash of all samples and labels, stored ones say their own: the same data, or other data?"""
+        if isinstance(self.x, Stored):
             return self.x.fingerprint() if self.labels is None else self.x.fingerprint() + fingerprint(self.labels)
         return fingerprint(self.x) if self.labels is None else fingerprint(self.x, self.labels)
 
@@ -70,7 +83,8 @@ class Batches:
 
     Example:
         >>> config = TrainConfig(batch_size=8)
-        >>> whole, half = Batches(load_data(config), config), Batches(load_data(config), config, rank=1, world=2)
+        >>> data = load_data(config, np.arange(200.0).reshape(100, 2))
+        >>> whole, half = Batches(data, config), Batches(data, config, rank=1, world=2)
         >>> torch.equal(whole.real(3, 0, 0)[0][4:], half.real(3, 0, 0)[0])
         True
     """
@@ -153,7 +167,7 @@ class Batches:
 def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
     """Return the user's data, checked, or that which the configuration names.
 
-    Points may lie anywhere; a toy density is moved and scaled to mean 0 and variance 1. Images have values in [-1, 1].
+    Points may lie anywhere. Images have values in [-1, 1].
 
     Args:
         config: Its `data`, `data_size`, `classes` and `seed` are used.
@@ -161,26 +175,13 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
         labels: Their classes, integers of shape `(n,)`.
 
     Example:
-        >>> load_data(TrainConfig(data="ring8", data_size=10)).x.shape
+        >>> load_data(TrainConfig(), np.zeros((10, 2))).x.shape
         torch.Size([10, 2])
     """
     if x is None and config.data == GIVEN:
         raise InputError("the data of this run were given to train; give them again, from Python: train(..., data=...)")
-    if x is None and config.data in TOYS:
-        density: Any = TOYS[config.data]()
-        density = density.standardised() if hasattr(density, "standardised") else density
-        x = density.sample(config.data_size, seed=config.seed)
-    elif x is None:
-        from ..data.fetch import DATASETS, cache_folder, is_here
-        from ..data.images import IMAGES, load
-
-        lookup({**TOYS, **dict.fromkeys(IMAGES)}, config.data, "data")
-        if config.data in DATASETS and not is_here(config.data):
-            fetch = f"obrs data fetch {config.data}"
-            where = f"{config.data} is not in {cache_folder()}"
-            raise InputError(f"{where}: run `{fetch}`, or `{fetch} --folder DIR` if you have it")
-        images = load(config.data)
-        x, labels = images.train, images.train_labels if config.classes else None
+    if x is None:
+        x, labels = lookup(SOURCES, config.data, "data")(config)
     samples = _samples(x)
     if labels is None:
         if config.classes:
@@ -199,7 +200,7 @@ def load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Data:
 
 
 def _samples(x: Any) -> Any:
-    if isinstance(x, Pixels):  # bytes: nothing can be wrong with their values
+    if isinstance(x, Stored):
         return x
     try:
         samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is

@@ -32,16 +32,16 @@ class TrainConfig:
     """All that decides a training run; the same configuration gives the same networks, bit for bit on a CPU.
 
     Args:
-        data: A toy density or an image data set by name; "given" once `train` was given data.
-        data_size: How many points are drawn from a toy density.
+        data: A name of `batches.SOURCES`; "given" for data that `train` is given.
+        data_size: How many points are drawn from a density.
         classes: Train on the labels of the data: both networks are conditional.
-        network: "mlp", "conv" or "biggan"; ignored for networks that are given to `train`.
+        network: A name of `networks.GENERATORS`; ignored for networks that are given to `train`.
         latent: Length of the latent.
         generator_width, critic_width: Width of the hidden layers.
         layers: Hidden layers of an MLP.
         activation: Activation of an MLP.
-        critic_network: "mlp", "conv", "biggan" or "fourier", which also sees sines and cosines of points; "" is as
-            `network`.
+        critic_network: A name of `networks.CRITICS`, such as "fourier", which also sees sines and cosines of points;
+            "" is as `network`.
         critic_layers: Hidden layers of the critic; 0 is as `layers`.
         spectral_norm: Spectral normalisation of the critic; the generator of a BigGAN always has it.
         attention: Of a BigGAN, the side of the map that self-attention follows; 0 for none.
@@ -91,7 +91,7 @@ class TrainConfig:
         [(100, 'dual', 256, 4.0), (100, 'exact', 512, 4.0)]
     """
 
-    data: str = "grid25"
+    data: str = GIVEN
     data_size: int = 100_000
     classes: bool = False
     network: str = "mlp"
@@ -233,15 +233,13 @@ _RANGES: list[tuple[tuple[str, ...], str, Any]] = [
     (("seed",), "at least 0 and below 2**63", lambda n: 0 <= n < 2**63),
 ]
 _CHOICES: dict[str, Mapping[str, Any]] = {
-    "network": dict.fromkeys(("mlp", "conv", "biggan")),
-    "critic_network": dict.fromkeys(("mlp", "conv", "biggan", "fourier")),
     "initial": dict.fromkeys(("orthogonal", "normal")),
     "precision": dict.fromkeys(("no", "bf16")),
     "generator_loss": GENERATOR_LOSSES,
     "divergence": DIVERGENCES,
     "critic_loss": CRITIC_LOSSES,
 }
-_MAY_BE_EMPTY = ("generator_loss", "critic_loss", "critic_network")
+_MAY_BE_EMPTY = ("generator_loss", "critic_loss")
 _NOTES = {"precision": "; no is float32"}
 _OF_CRITIC = ("critic_network", "critic_width", "critic_layers", "spectral_norm", "two_heads")
 """Fields that decide what a critic looks like; one that is kept looks as it did."""
@@ -264,9 +262,9 @@ def read_config(path: str | Path) -> TrainConfig:
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "run.toml")
-        >>> _ = path.write_text('data = "ring8"\\nbudget = 4')
-        >>> read_config(path).data
-        'ring8'
+        >>> _ = path.write_text('generator_loss = "dual"\\nbudget = 4')
+        >>> read_config(path).budget
+        4.0
     """
     path = Path(path)
     parse = json.loads if path.suffix == ".json" else _toml().loads
@@ -403,4 +401,4 @@ def _toml() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise MissingLibraryError("TOML needs tomli on Python 3.10: pip install 'obrs[training]'")
+    raise MissingLibraryError("TOML needs tomli on Python 3.10: pip install 'obrs[torch]'")

@@ -122,5 +122,5 @@ def _board(folder: Path, upto: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise MissingLibraryError("tensorboard=true needs tensorboard: pip install 'obrs[tensorboard]'") from error
+        raise MissingLibraryError("tensorboard=true needs tensorboard: pip install tensorboard") from error
     return SummaryWriter(folder, purge_step=upto + 1)  # what was written of later steps is hidden

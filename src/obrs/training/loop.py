@@ -74,7 +74,8 @@ def train(
             processes up to ten steps; press again not to wait.
 
     Example:
-        >>> run = train(TrainConfig(steps=3, batch_size=16, data_size=100, generator_loss="exact"))
+        >>> config = TrainConfig(steps=3, batch_size=16, generator_loss="exact")
+        >>> run = train(config, data=torch.randn(100, 2))
         >>> run.log[-1]["step"], run.propose(range(5)).shape
         (3, torch.Size([5, 2]))
 

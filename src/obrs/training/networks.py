@@ -1,20 +1,31 @@
 """The two networks of a run: built as the configuration says, or the user's own, and tried before training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .._names import lookup
 from ..errors import InputError
 from ..fitting.seeds import derived, own_noise
+from ..models.conv import ConvCritic
 from ..models.fourier import FourierCritic
 from ..models.mlp import mlp_critic, mlp_generator
 from .config import TrainConfig
 from .schedule import Stage
 
-__all__ = ["TwoCritics", "as_found", "build_networks", "build_stages", "try_networks"]
+__all__ = [
+    "CRITICS",
+    "GENERATORS",
+    "TwoCritics",
+    "as_found",
+    "build_networks",
+    "build_stages",
+    "image_shape",
+    "try_networks",
+]
 
 
 class TwoCritics(nn.Module):  # type: ignore[misc]
@@ -59,8 +70,6 @@ def build_networks(
     """
     if generator is not None and critic is not None:
         return generator, critic
-    if classes and config.network == "mlp":
-        raise InputError("network 'mlp' takes no classes; use network='conv', or give train your own networks")
     with own_noise() as reseed:
         reseed(derived(config.seed, "weights"))
         built = _generator(config, shape, classes)  # also where it is given: the weights of the critic are drawn next
@@ -117,30 +126,28 @@ def _critics(config: TrainConfig, shape: Sequence[int], classes: int, outputs: i
 
 
 def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Module:
-    if config.network == "conv":
-        from ..models.conv import ConvGenerator
+    return lookup(GENERATORS, config.network, "network")(config, tuple(shape), classes)
 
-        channels, size = _image(shape, "conv")
-        width = config.generator_width
-        return ConvGenerator(config.latent, size=size, channels=channels, width=width, classes=classes or None)
-    if config.network == "biggan":
-        from ..models.biggan import BigGanGenerator
 
-        channels, size = _image(shape, "biggan")
-        return BigGanGenerator(
-            config.latent,
-            size=size,
-            channels=channels,
-            width=config.generator_width,
-            classes=classes or None,
-            shared=config.shared,
-            hierarchical=config.hierarchical,
-            attention=config.attention,
-            initial=config.initial,
-        )
+def _critic(config: TrainConfig, shape: Sequence[int], classes: int, heads: int) -> nn.Module:
+    kind = lookup(CRITICS, config.critic_network or config.network, "critic_network")
+    shared = {"width": config.critic_width, "heads": heads, "spectral_norm": config.spectral_norm}
+    return kind(config, tuple(shape), classes, shared)
+
+
+def image_shape(shape: Sequence[int], kind: str) -> tuple[int, int]:
+    """Return channels and pixels a side of square images, or raise: this kind of network takes nothing else."""
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise InputError(f"network {kind!r} needs square images, (channels, size, size), got samples of {tuple(shape)}")
+    return shape[0], shape[1]
+
+
+def _mlp_generator(config: TrainConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    if classes:
+        raise InputError("network 'mlp' takes no classes; give train your own networks")
     return mlp_generator(
         config.latent,
-        tuple(shape),
+        shape,
         width=config.generator_width,
         layers=config.layers,
         activation=config.activation,
@@ -148,31 +155,35 @@ def _generator(config: TrainConfig, shape: Sequence[int], classes: int) -> nn.Mo
     )
 
 
-def _critic(config: TrainConfig, shape: Sequence[int], classes: int, heads: int) -> nn.Module:
-    shared: Any = {"width": config.critic_width, "heads": heads, "spectral_norm": config.spectral_norm}
-    kind, layers = config.critic_network or config.network, config.critic_layers or config.layers
-    if classes and kind not in ("conv", "biggan"):
+def _mlp_critic(config: TrainConfig, shape: tuple[int, ...], classes: int, shared: dict[str, Any]) -> nn.Module:
+    _check_no_classes("mlp", classes)
+    return mlp_critic(shape, layers=config.critic_layers or config.layers, activation=config.activation, **shared)
+
+
+def _fourier_critic(config: TrainConfig, shape: tuple[int, ...], classes: int, shared: dict[str, Any]) -> nn.Module:
+    _check_no_classes("fourier", classes)
+    return FourierCritic(shape, layers=config.critic_layers or config.layers, **shared)
+
+
+def _conv_critic(config: TrainConfig, shape: tuple[int, ...], classes: int, shared: dict[str, Any]) -> nn.Module:
+    channels, size = image_shape(shape, "conv")
+    return ConvCritic(size=size, channels=channels, classes=classes or None, **shared)
+
+
+def _check_no_classes(kind: str, classes: int) -> None:
+    if classes:
         raise InputError(f"critic_network {kind!r} takes no classes; use 'conv', or give train your own networks")
-    if kind == "fourier":
-        return FourierCritic(tuple(shape), layers=layers, **shared)
-    if kind == "conv":
-        from ..models.conv import ConvCritic
-
-        channels, size = _image(shape, kind)
-        return ConvCritic(size=size, channels=channels, classes=classes or None, **shared)
-    if kind == "biggan":
-        from ..models.biggan import BigGanCritic
-
-        channels, size = _image(shape, kind)
-        shared |= {"attention": config.attention, "initial": config.initial}
-        return BigGanCritic(size=size, channels=channels, classes=classes or None, **shared)
-    return mlp_critic(tuple(shape), layers=layers, activation=config.activation, **shared)
 
 
-def _image(shape: Sequence[int], kind: str) -> tuple[int, int]:
-    if len(shape) != 3 or shape[1] != shape[2]:
-        raise InputError(f"network {kind!r} needs square images, (channels, size, size), got samples of {tuple(shape)}")
-    return shape[0], shape[1]
+GENERATORS: dict[str, Callable[[TrainConfig, tuple[int, ...], int], nn.Module]] = {"mlp": _mlp_generator}
+"""Makers of generators by the `network` of a configuration; others may be added."""
+
+CRITICS: dict[str, Callable[[TrainConfig, tuple[int, ...], int, dict[str, Any]], nn.Module]] = {
+    "mlp": _mlp_critic,
+    "fourier": _fourier_critic,
+    "conv": _conv_critic,
+}
+"""Makers of critics by the `critic_network` of a configuration; others may be added."""
 
 
 def try_networks(

@@ -99,7 +99,7 @@ def join_processes() -> Processes:
     try:
         from accelerate import PartialState
     except ImportError as error:
-        raise MissingLibraryError("training needs accelerate: pip install 'obrs[training]'") from error
+        raise MissingLibraryError("training needs accelerate: pip install 'obrs[torch]'") from error
     gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
     theirs = torch.distributed.is_available() and torch.distributed.is_initialized()
     here = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share

@@ -2,16 +2,17 @@
 
 Of points there are three stages. First a usual GAN finds all modes; noise that fades helps it. Then a critic that sees
 finer detail takes over, with the f-GAN's own loss. Last such a critic anew, and the generator is trained for what
-rejection keeps. `obrs reproduce tw-obrs` compares them with runs of one stage. Of images a single stage with the loss
+rejection keeps. `python -m paper tw-obrs` compares them with runs of one stage. Of images a single stage with the loss
 of the paper's Algorithm 2 was better than such three, and so was tuning with it, with a new critic that has a penalty
-on its slope in place of spectral norm: `obrs reproduce figure-training` and `table-finetune`.
+on its slope in place of spectral norm: `python -m paper figure-training` and `table-finetune`.
 """
 
 from typing import Any
 
-from ..data.images import IMAGES
+__all__ = ["IMAGES", "recipe", "recipe_of_images"]
 
-__all__ = ["recipe", "recipe_of_images"]
+IMAGES: set[str] = set()
+"""Names of data that are images; whoever adds such data to `batches.SOURCES` adds its name here."""
 
 _STEPS = (3000, 600, 2500)  # of the generator in each stage, as in the evidence; other runs have them in proportion
 _ALONE = (400, 300)  # of the critic alone, before the last two
@@ -41,7 +42,7 @@ def recipe(asked: Any) -> tuple[dict[str, Any], ...]:
         exact fourier 300 2500
         >>> [stage.generator_loss for stage in TrainConfig(steps=2500, start_from="runs/first").stages]
         ['exact']
-        >>> [stage.generator_loss for stage in TrainConfig(data="digits").stages]
+        >>> [stage.generator_loss for stage in TrainConfig(network="conv").stages]
         ['paper_raw']
     """
     if asked.network != "mlp" or asked.data in IMAGES:

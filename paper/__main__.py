@@ -1,0 +1,164 @@
+"""`python -m paper`: run an experiment, list or redraw them all, fetch data, or train from a file of settings."""
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from obrs._files import cache_folder, replacing
+from obrs._program import exit_code, one_line
+from obrs._rank import rank
+from obrs._tables import text_table
+from obrs.errors import InputError, Interrupted, ObrsError
+
+from . import harness
+from .record import load
+from .registry import EXPERIMENTS, experiment, first_line
+
+USAGE = """\
+python -m paper list                                   # the experiments, and how long they take
+python -m paper table-2 --preset demo --report         # run one: NAME.json, NAME.md, NAME.png, NAME.html in out/
+python -m paper figure-1d --budget 3 --out results     # --FIELD VALUE changes a field of its configuration
+python -m paper redraw                                 # NAME.md and NAME.png again, from every NAME.json of results
+python -m paper fetch cifar10                          # get a data set, or take it from --folder DIR
+python -m paper train examples/train-25-gaussians.toml # a training run; --FIELD VALUE, --out DIR, --resume"""
+_NEXT = "With your own model: kept = obrs.sample(propose, log_ratio, 2500, budget=2.6), see docs/quickstart.md."
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    commands = {"list": _list, "redraw": _redraw, "fetch": _fetch, "train": _train}
+    command = commands.get(words[0] if words else "", _run)
+    try:
+        if not words or words[0] in ("-h", "--help"):
+            print(USAGE)
+            return 0
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where, **more: _complain(f"warning: {message}")
+            command(words)
+    except KeyboardInterrupt as error:
+        _complain(str(error) if isinstance(error, Interrupted) else str(error) or "interrupted")
+        return 130
+    except (ObrsError, OSError, MemoryError) as error:
+        _complain(f"error: {one_line(error)}")
+        return exit_code(error)
+    return 0
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{f'process {rank()}: ' if rank() else ''}{' '.join(text.split())}\n")
+
+
+def _run(words: list[str]) -> None:
+    parser = _Parser(prog="python -m paper", allow_abbrev=False)
+    parser.add_argument("name")
+    parser.add_argument("--preset", default="default")
+    parser.add_argument("--out", default="out")
+    parser.add_argument("--report", action="store_true")
+    known, rest = parser.parse_known_args(words)
+    changes = read_fields(rest)
+    for field, value in changes.items():
+        if value is None:
+            raise InputError(f"--{field} needs a value")
+    record = harness.run_files(known.name, known.preset, changes, out=known.out, say=_complain)
+    if rank():
+        return
+    home = Path(known.out) / known.name
+    print(f"{experiment(known.name).table(record)}\n\nresult: {home}.json\npicture: {home}.png")
+    if known.report:
+        with replacing(f"{home}.html") as file:
+            file.write(harness.page(record).encode())
+        print(f"page: {home}.html")
+    print(_NEXT)
+
+
+def _list(words: list[str]) -> None:
+    if words[1:]:
+        raise InputError("`python -m paper list` takes nothing else")
+    head = ["experiment", "in the paper", "default takes"]
+    rows = [[name, entry.source, entry.time] for name, entry in EXPERIMENTS.items()]
+    first, *lines = text_table(head, rows, left=3).splitlines()
+    print(
+        "\n".join([first, *(f"{line}\n    {first_line(name)}" for line, name in zip(lines, EXPERIMENTS, strict=True))])
+    )
+
+
+def _redraw(words: list[str]) -> None:
+    parser = _Parser(prog="python -m paper redraw", allow_abbrev=False)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
+    known = parser.parse_args(words[1:])
+    for name in known.names or [name for name in EXPERIMENTS if (known.out / f"{name}.json").exists()]:
+        record = load(known.out / f"{name}.json")
+        (known.out / f"{name}.md").write_text(harness.markdown(record))
+        (known.out / f"{name}.png").write_bytes(harness.draw(record))
+        print(f"{name}.md, {name}.png")
+
+
+def _fetch(words: list[str]) -> None:
+    from .data.fetch import DATASETS, fetch, is_here
+    from .data.images import IMAGES, PICTURES, load
+
+    if not words[1:]:
+        rows = [(name, entry.about, "here" if is_here(name) else "to fetch") for name, entry in DATASETS.items()]
+        rows += [(name, about, "a folder of yours, --folder DIR") for name, (about, _, _) in PICTURES.items()]
+        print(text_table(["data set", "what it is", "where"], rows, left=3))
+        print(f"they are kept in {cache_folder()}; OBRS_DATA names another folder")
+        return
+    parser = _Parser(prog="python -m paper fetch", allow_abbrev=False)
+    parser.add_argument("name")
+    parser.add_argument("--folder")
+    known = parser.parse_args(words[1:])
+    if known.name in PICTURES:
+        load(known.name, folder=known.folder)
+        print(f"{known.name}: read, and kept in {cache_folder() / known.name}")
+    elif known.name in IMAGES and known.name not in DATASETS:
+        print(f"{known.name}: nothing to fetch")
+    else:
+        if known.folder is not None and is_here(known.name):
+            _complain(f"warning: {known.name} is here already; {known.folder} was not looked at")
+        print(f"{known.name}: {fetch(known.name, folder=known.folder)}")
+
+
+def _train(words: list[str]) -> None:
+    from .train import train
+
+    parser = _Parser(prog="python -m paper train", allow_abbrev=False)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--out", "-o", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    known, rest = parser.parse_known_args(words[1:])
+    train(known.config, read_fields(rest), known.out, known.resume)
+
+
+def read_fields(words: Sequence[str]) -> dict[str, Any]:
+    """Read `--field value` and `--field=value`; a bare `--field` is None. Names come back with underscores.
+
+    Example:
+        >>> read_fields(["--critic-lr", "1e-3", "--two-heads", "--budget=4"])
+        {'critic_lr': '1e-3', 'two_heads': None, 'budget': '4'}
+    """
+    fields: dict[str, str | None] = {}
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not name:
+            raise InputError(f"expected --FIELD VALUE, got {word!r}")
+        bare = not equals and (not left or left[0].startswith("--"))
+        if (key := name.replace("-", "_")) in fields:
+            raise InputError(f"--{name} is given twice")
+        fields[key] = None if bare else value if equals else left.pop(0)
+    return fields
+
+
+if __name__ == "__main__":
+    sys.exit(main())

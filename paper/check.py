@@ -1,0 +1,96 @@
+"""Do the experiments still give the rows that version 0.2 gave? `python -m paper.check`, about seven minutes.
+
+`paper/results/check.json` has the rows of 0.2 (commit 01f09f9), run once in a worktree of it with the weights of
+`paper/weights`: the default presets of what takes seconds, the smoke presets of all. Columns of time are left out.
+Numbers must agree to 1e-9 of the largest in their list, on one thread; another processor may need `--tolerance 1e-6`.
+
+    python -m paper.check                          # all of it; exit code 1 if a row differs
+    python -m paper.check table-2/smoke theory     # some of it
+"""
+
+import argparse
+import json
+import sys
+from math import inf, isfinite
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from obrs._program import one_line
+from obrs._tables import text_table
+from obrs.errors import ObrsError
+
+from .harness import reproduce
+
+__all__ = ["difference", "main", "without_times"]
+
+FILE = Path(__file__).with_name("results") / "check.json"
+TIMES = ("seconds", "cpu_seconds", "time", "sampling", "training")
+
+
+def without_times(value: Any) -> Any:
+    """Return a row, or a part of it, without what a clock says, and floats with twelve digits."""
+    if isinstance(value, dict):
+        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
+    if isinstance(value, list):
+        return [without_times(inner) for inner in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
+def difference(expected: Any, found: Any) -> float:
+    """Return the largest difference of two rows, relative to the largest number beside it; inf if they are not alike.
+
+    Example:
+        >>> difference({"a": [1.0, 200.0]}, {"a": [1.0, 200.0002]})  # doctest: +ELLIPSIS
+        9.99...e-07
+    """
+    if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
+        return max((difference(expected[key], found[key]) for key in expected), default=0.0)
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        numbers = [abs(x) for x in (*expected, *found) if _is_number(x)]
+        scale = max(numbers, default=0.0)
+        pairs = zip(expected, found, strict=True)
+        return max((_between(a, b, scale) for a, b in pairs), default=0.0)
+    if isinstance(expected, dict | list):
+        return inf
+    return _between(expected, found, 0.0)
+
+
+def _between(a: Any, b: Any, scale: float) -> float:
+    if _is_number(a) and _is_number(b):
+        scale = max(scale, abs(a), abs(b))
+        return abs(a - b) / scale if scale and isfinite(scale) else 0.0 if a == b else inf
+    if isinstance(a, dict | list):
+        return difference(a, b) if type(a) is type(b) else inf
+    return 0.0 if a == b else inf
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what is asked for, print how far its rows are from those of 0.2, and return 1 if one is too far."""
+    parser = argparse.ArgumentParser(prog="python -m paper.check")
+    parser.add_argument("runs", nargs="*", help="NAME or NAME/PRESET; all by default")
+    parser.add_argument("--tolerance", type=float, default=1e-9)
+    known = parser.parse_args(argv)
+    expected = json.loads(FILE.read_text())
+    wanted = {run: rows for run, rows in expected.items() if not known.runs or {run, run.split("/")[0]} & {*known.runs}}
+    lines, failed = [], not wanted
+    for run, rows in wanted.items():
+        begun = perf_counter()
+        try:
+            found = [without_times(row) for row in reproduce(*run.split("/")).rows]
+        except ObrsError as error:
+            lines.append([run, len(rows), one_line(error), ""])
+            continue
+        off = difference(rows, found)
+        failed |= not off <= known.tolerance
+        lines.append([run, len(rows), "equal" if off == 0 else f"{off:.1e}", f"{perf_counter() - begun:.1f}"])
+    print(text_table(["experiment", "rows", "largest difference", "s"], lines))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""25 Gaussians: what each method draws from one under-trained GAN, panel by panel.
+
+The GAN, the ratio and the constants are those of Table 2; the paper shows five of the methods.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from obrs._inputs import check_budget, check_count
+
+from .gan25_settings import SMOKE, Settings
+from .record import Record, numbers
+from .style import LOOKS, PALETTE, canvas, caption
+
+__all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
+
+PAPER = {
+    "figure": "in Appendix D.2, the first",
+    "shows": ("model", "obrs", "drs", "mhgan", "dot", "dgflow"),
+    "proposals": 6500,
+    "n": 2500,
+}
+PANELS = (
+    *("target", "model", "obrs", "drs", "mhgan", "dot", "dgflow"),
+    *("exact", "obrs_refit", "topk", "latent_rs", "ddls"),
+)
+_FRAME = 2.1  # half the side of a panel
+
+
+@dataclass(frozen=True)
+class Config(Settings):
+    """What to draw; the other fields are of the GAN, see `Settings`.
+
+    Args:
+        n: Samples in a panel, and of its scores.
+        budget: Generator calls per sample.
+    """
+
+    n: int = 2500
+    budget: float = 2.6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_budget(self.budget)
+        check_count(self.n, "n")
+
+
+PRESETS = {"smoke": Config(n=200, **SMOKE), "default": Config()}
+
+
+def run(config: Config, rows: Record) -> None:
+    """Draw once with every method."""
+    from .gan25 import SIGMA, TARGET, score
+    from .rivals import METHODS, prepared
+
+    if all(name in rows for name in PANELS):
+        return
+    ready = prepared(Settings.of(config), rows.progress)
+    for name, _ in rows.todo(dict.fromkeys(PANELS)):
+        if name == "target":
+            x, calls = TARGET.sample(config.n, seed=config.seed + 1), 0
+        else:
+            sampler, model = METHODS[name](ready, config.budget)
+            kept = sampler(model, config.n, seed=config.seed, progress=False)
+            x, calls = np.asarray(kept.x, dtype=np.float64), kept.calls.generator
+        distance = np.sqrt(np.square(x[:, None] - TARGET.means).sum(axis=2).min(axis=1))
+        points = {"x": np.round(x[:, 0], 3), "y": np.round(x[:, 1], 3), "good": (distance <= 4 * SIGMA).astype(int)}
+        rows.add(name, score(x) | {"g": calls / config.n} | points)
+
+
+def table(record: Record) -> str:
+    """Return the scores of the panels."""
+    lines = [f"{'':24}{'precision %':>12}{'recall %':>10}{'KL':>8}{'calls of G per sample':>24}"]
+    for name in PANELS:
+        row = record[name]
+        lines.append(
+            f"{LOOKS[name].label:24}{100 * row['precision']:12.1f}{100 * row['recall']:10.1f}{row['kl']:8.3f}"
+            f"{row['g']:24.2f}"
+        )
+    return "\n".join(lines)
+
+
+def figure(record: Record) -> Any:
+    """Draw a panel per method: its colour for samples at a mode, orange for those that are not."""
+    drawn = canvas(9, 7.4)
+    for axes, name in zip(drawn.subplots(3, 4).flat, PANELS, strict=True):
+        row, style = record[name], LOOKS[name]
+        x, y, good = numbers(row["x"]), numbers(row["y"]), numbers(row["good"]) == 1
+        bad = LOOKS["model"].colour
+        axes.scatter(x[~good], y[~good], s=3, color=bad, alpha=0.5, linewidths=0, rasterized=True)
+        # of yellow and orange, hits and misses could not be told apart
+        colour = PALETTE["ash"] if name in ("topk", "model") else style.colour
+        axes.scatter(x[good], y[good], s=3, color=colour, alpha=0.6, linewidths=0, rasterized=True)
+        axes.set(xlim=(-_FRAME, _FRAME), ylim=(-_FRAME, _FRAME), aspect="equal", xticks=[], yticks=[])
+        axes.set_title(style.label, fontsize=10.5)
+        under = f"{100 * row['precision']:.0f} %, KL {row['kl']:.2f}" if name != "target" else "100 %, KL 0"
+        axes.set_xlabel(under, fontsize=9.5)
+        for side in axes.spines.values():
+            side.set(visible=True, color="0.8")
+    caption(
+        drawn,
+        record.experiment,
+        f"{record.config['n']} samples each, at {record.config['budget']:g} generator calls per sample where a method "
+        "has a budget; DOT, DGflow and DDLS take three steps. Orange: further than four standard deviations from every "
+        "mode. Below each panel: share of the others, and KL to the target.",
+    )
+    return drawn

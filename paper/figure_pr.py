@@ -1,0 +1,135 @@
+"""Appendix A: how precision and recall are read, of a model with high recall and of one with high precision.
+
+At slope λ the precision α is the area under min(λp, q) and the recall β that under min(p, q/λ). The paper gives no
+constants. Here the target has two equal bumps. The first model covers both and has almost half of its mass elsewhere;
+the second covers almost only one.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from obrs.errors import InputError
+
+from .line import Pair, grid, mixture, thin
+from .record import Record, numbers
+from .style import PALETTE, canvas, caption, look, tidy
+
+__all__ = ["MODELS", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
+
+TARGET = ((0.5, -2.0, 0.7), (0.5, 1.5, 0.7))  # weight, mean, standard deviation
+MODELS = {
+    "high recall": ((0.28, -2.0, 0.8), (0.28, 1.5, 0.8), (0.44, 5.5, 0.8)),
+    "high precision": ((0.93, -2.0, 0.75), (0.07, 1.5, 0.75)),
+}
+PAPER = {
+    "figures": "A.1 to A.5",
+    "high recall": "decent recall, poor precision: almost half the weight of the model does not cover P",
+    "high precision": "poor recall, decent precision: the model covers almost only half the weight of P",
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to compute.
+
+    Args:
+        low: The low slope λ, where the curve has its highest recall.
+        high: The high slope, where it has its highest precision.
+        points: Points of the grid.
+    """
+
+    low: float = 0.5
+    high: float = 2.0
+    points: int = 6001
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low < self.high:
+            raise InputError(f"the slopes must be above 0, low below high, got {self.low} and {self.high}")
+
+
+PRESETS = {"smoke": Config(points=801), "default": Config()}
+
+
+def run(config: Config, rows: Record) -> None:
+    """Compute curves and areas of both models."""
+    x = grid(-6.0, 10.0, config.points)
+    for name, parts in rows.todo(MODELS):
+        pair = Pair.of(mixture(TARGET), mixture(parts), x)
+        curve = pair.profile().curve(points=129)
+        slopes = np.asarray([config.low, config.high])
+        areas = {
+            "lam": slopes,
+            "precision": [_area(pair, lam, 1.0) for lam in slopes],
+            "recall": [_area(pair, 1.0, 1 / lam) for lam in slopes],
+        }
+        shown = {"x": thin(pair.x, 401), "p": thin(pair.p, 401), "q": thin(pair.q, 401)}
+        rows.add(name, areas | shown | {"curve": {"precision": curve.precision, "recall": curve.recall}})
+
+
+def _area(pair: Pair, of_target: float, of_model: float) -> float:
+    return float(np.sum(np.minimum(of_target * pair.p, of_model * pair.q)) * pair.step)
+
+
+def table(record: Record) -> str:
+    """Return precision and recall of both models at both slopes."""
+    lines = [f"{'model':16}{'lambda':>6}  precision  recall"]
+    for row in record.rows:
+        for lam, alpha, beta in zip(row["lam"], row["precision"], row["recall"], strict=True):
+            lines.append(f"{row['row']:16}{lam:6g}  {alpha:9.3f}  {beta:6.3f}")
+    return "\n".join(lines)
+
+
+def figure(record: Record) -> Any:
+    """Draw, for each model, its curve and the four areas."""
+    drawn = canvas(9, 9.6)
+    for part, row in zip(drawn.subfigures(2, 1), record.rows, strict=True):
+        cells = part.add_gridspec(2, 3, width_ratios=[1.15, 1, 1])
+        part.suptitle(f"A model with {row['row']}", fontweight="bold", fontsize=12)
+        _curve(part.add_subplot(cells[:, 0]), row)
+        for column, letter in ((1, "A"), (2, "B")):
+            _areas(part, cells, row, column, letter)
+    caption(
+        drawn,
+        record.experiment,
+        "At slope λ the upper shaded area is the precision α, the lower one the recall β = α/λ. A low λ reads the end "
+        "of the curve where recall is highest (A), a high one that where precision is (B).",
+    )
+    return drawn
+
+
+_PRECISION, _RECALL = PALETTE["orange"], PALETTE["sky"]
+
+
+def _curve(axes: Any, row: dict[str, Any]) -> None:
+    recall, precision = numbers(row["curve"]["recall"]), numbers(row["curve"]["precision"])
+    axes.fill_between(recall, precision, color="0.93")
+    axes.plot(recall, precision, color=look("model").colour)
+    for letter, lam, alpha, beta in zip("AB", row["lam"], row["precision"], row["recall"], strict=True):
+        axes.plot([0, beta], [alpha, alpha], color=_PRECISION, lw=2.5)
+        axes.plot([beta, beta], [0, alpha], color=_RECALL, lw=2.5)
+        axes.plot(beta, alpha, "o", color="black", zorder=5)
+        axes.annotate(f"{letter}: λ = {lam:g}", (beta, alpha), xytext=(6, 6), textcoords="offset points")
+    axes.set(xlabel="recall β", ylabel="precision α", xlim=(0, 1.25), ylim=(0, 1.12), xticks=np.linspace(0, 1, 6))
+    axes.set_title("PR curve of the model")
+    tidy(axes, None)
+
+
+def _areas(part: Any, cells: Any, row: dict[str, Any], column: int, letter: str) -> None:
+    index = column - 1
+    x, p, q, lam = numbers(row["x"]), numbers(row["p"]), numbers(row["q"]), row["lam"][index]
+    upper, lower = part.add_subplot(cells[0, column]), part.add_subplot(cells[1, column])
+    for axes, target, model, names, colour, title in (
+        (upper, lam * p, q, ("λp", "q"), _PRECISION, f"{letter}: α = {row['precision'][index]:.2f}"),
+        (lower, p, q / lam, ("p", "q/λ"), _RECALL, f"{letter}: β = {row['recall'][index]:.2f}"),
+    ):
+        axes.fill_between(x, np.minimum(target, model), color=colour, alpha=0.75, lw=0)
+        axes.plot(x, target, color=look("target").colour, lw=1.5, label=names[0])
+        axes.plot(x, model, color=look("model").colour, lw=1.5, label=names[1])
+        axes.set(yticks=[], xlim=(-5, 8), xticks=range(-4, 9, 2), ylim=(0, 1.35 * max(target.max(), model.max())))
+        axes.set_title(title)
+        tidy(axes, None)
+        axes.legend(loc="upper center", ncols=2)
+    upper.tick_params(labelbottom=False)
+    lower.set_xlabel("x")

@@ -1,0 +1,205 @@
+"""Figure 3: the loss after rejection against one parameter of the model, and its local minima.
+
+Target and model are mixtures of ten equal Gaussians in a row, with variances 0.3 and 0.4; the parameter θ is the
+distance between neighbours in the model. The paper does not give that distance in the target. Here it is 2.5, and the
+minima are also counted for 2 and 3. In the paper's example and in two of ours their number never grows with the budget.
+That is not a theorem: in the third one it does.
+
+A run of equal losses counts as one minimum: once K exceeds M, exact rejection leaves nothing, whatever θ.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from obrs._inputs import check_budget, check_count
+from obrs.errors import InputError
+
+from .line import Numbers, Pair, grid, mixture
+from .record import Record, numbers
+from .style import budget_colours, canvas, caption, look, tidy
+from .toys import Mixture
+
+__all__ = ["PAPER", "PRESETS", "Config", "figure", "minima", "run", "table"]
+
+PAPER = {
+    "figure": "3",
+    "components": 10,
+    "variance": {"target": 0.3, "model": 0.4},
+    "budgets": (1.0, 1.5, 2.0, 5.0),
+    "claim": "as the budget increases, the number of local minima decreases",
+}
+_COMPONENTS, _TARGET_VARIANCE, _MODEL_VARIANCE = 10, 0.3, 0.4
+_FLAT = 1e-7  # losses closer than this are equal: a plateau; the quadrature is good to about 1e-8
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to compute.
+
+    Args:
+        budgets: Proposals per kept sample.
+        separation: Distance between neighbours in the target.
+        others: Further separations for which the minima are counted.
+        thetas: Values of θ, from 0 to three times the separation.
+        points: Points of the grid that densities are summed on.
+        shown: The budget of the densities in the lower panels.
+    """
+
+    budgets: tuple[float, ...] = (1.0, 1.5, 2.0, 5.0)
+    separation: float = 2.5
+    others: tuple[float, ...] = (2.0, 3.0)
+    thetas: int = 601
+    points: int = 4001
+    shown: float = 2.0
+
+    def __post_init__(self) -> None:
+        for k in (*self.budgets, self.shown):
+            check_budget(k)
+        check_count(self.thetas, "thetas")
+        if not self.budgets or list(self.budgets) != sorted(self.budgets):
+            raise InputError(f"budgets must be in rising order, got {self.budgets}")
+        if not all(s > 0 for s in (self.separation, *self.others)):
+            raise InputError(f"separations must be above 0, got {self.separation} and {self.others}")
+
+
+PRESETS = {"smoke": Config(others=(), thetas=121, points=1501), "default": Config()}
+
+
+def run(config: Config, rows: Record) -> None:
+    """Compute the loss for each θ and budget, the minima, and the densities at four θ."""
+    separations = (config.separation, *config.others)
+    for name, separation in rows.todo({f"separation {s:g}": s for s in separations}):
+        rows.add(name, _landscape(config, separation))
+    loss = rows[f"separation {config.separation:g}"]
+    for name, theta in rows.todo({f"densities {letter}": at for letter, at in _shown(config, loss).items()}):
+        pair = _pair(config.separation, theta, grid(-30.0, 30.0, 2 * config.points - 1))
+        rows.add(name, {"theta": theta} | pair.shown(config.shown, within=7))
+
+
+def _pair(separation: float, theta: float, x: Numbers) -> Pair:
+    """Return the pair on a grid: two rows of ten Gaussians."""
+    places = np.arange(_COMPONENTS) - (_COMPONENTS - 1) / 2
+
+    def ten(distance: float, variance: float) -> Mixture:
+        return mixture(tuple((1.0, float(distance * place), variance**0.5) for place in places))
+
+    return Pair.of(ten(separation, _TARGET_VARIANCE), ten(theta, _MODEL_VARIANCE), x)
+
+
+def _landscape(config: Config, separation: float) -> dict[str, Any]:
+    theta = np.linspace(0, 3 * separation, config.thetas)
+    reach = 4.5 * theta[-1] + 6
+    x = grid(-reach, reach, config.points)
+    profiles = [_pair(separation, at, x).profile() for at in theta]
+    loss = np.asarray([[profile.divergence("gan", k) for profile in profiles] for k in config.budgets])
+    found = [minima(theta, row) for row in loss]
+    return {
+        "separation": separation,
+        "theta": theta,
+        "loss": loss,
+        "count": [len(per_budget) for per_budget in found],
+        "minima": found,
+    }
+
+
+def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str, float]]:
+    """Find the local minima inside a range; neighbours that are equal make one together.
+
+    Args:
+        theta: Where the loss is known, ascending.
+        loss: The loss there.
+        flat: Differences up to this count as 0.
+
+    Returns:
+        For each minimum where it begins and ends, and its loss.
+
+    Example:
+        >>> found = minima(np.arange(7.0), np.asarray([3.0, 1.0, 2.0, 0.0, 0.0, 5.0, 4.0]))
+        >>> [(place["low"], place["high"]) for place in found]
+        [(1.0, 1.0), (3.0, 4.0)]
+    """
+    step = np.diff(loss)
+    signs = np.where(np.abs(step) <= flat, 0, np.sign(step))
+    moves = np.flatnonzero(signs)  # between two moves there is a plateau, or nothing
+    return [
+        {"low": float(theta[a + 1]), "high": float(theta[b]), "loss": float(loss[a + 1])}
+        for a, b in pairwise(moves)
+        if signs[a] < 0 < signs[b]
+    ]
+
+
+def _shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
+    """Choose four θ for the densities: half the distance in the target, and minima of the first budget."""
+    places = [place["low"] for place in row["minima"][0]] or [config.separation]
+    best = min(range(len(places)), key=lambda at: abs(places[at] - config.separation))
+    around = [config.separation / 2, *places[max(best - 1, 0) : best + 2]]
+    return dict(zip("ABCD", sorted(around), strict=False))
+
+
+def table(record: Record) -> str:
+    """Return the number of local minima for each budget."""
+    budgets = record.config["budgets"]
+    lines = [f"{'local minima':16}" + "".join(f"{f'K = {k:g}':>9}" for k in budgets)]
+    for row in record.rows:
+        if "count" in row:
+            lines.append(f"{row['row']:16}" + "".join(f"{count:9d}" for count in row["count"]))
+    lines.append("the paper: their number decreases with K")
+    return "\n".join(lines)
+
+
+def figure(record: Record) -> Any:
+    """Draw the losses with their minima, and densities at four θ."""
+    row = record[f"separation {record.config['separation']:g}"]
+    panels = [found for found in record.rows if found["row"].startswith("densities")]
+    drawn = canvas(9, 7.2)
+    cells = drawn.add_gridspec(2, len(panels), height_ratios=[1.7, 1])
+    top = drawn.add_subplot(cells[0, :])
+    _losses(top, record, row)
+    for at, found in enumerate(panels):
+        letter = found["row"][-1]
+        top.axvline(found["theta"], color="0.8", lw=1, zorder=0)
+        top.annotate(
+            letter, (found["theta"], 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", weight="bold"
+        )
+        axes = drawn.add_subplot(cells[1, at])
+        axes.fill_between(found["x"], found["p"], color="0.85", label=look("target").label)
+        axes.plot(found["x"], found["q"], color=look("model").colour, lw=1.4, label=look("model").label)
+        axes.plot(found["x"], found["kept"], color=look("obrs").colour, lw=1.6, label="kept")
+        axes.set(yticks=[], xlim=(-7, 7), xlabel="x", title=f"{letter}: θ = {found['theta']:.2f}")
+        axes.set_ylim(0, 1.15 * max(max(found[key]) for key in ("p", "q", "kept")))
+        tidy(axes, None)
+    handles, labels = drawn.axes[1].get_legend_handles_labels()
+    top.add_artist(
+        top.legend(
+            handles, labels, loc="upper right", ncols=3, title=f"densities below, K = {record.config['shown']:g}"
+        )
+    )
+    lines = [line for line in top.lines if line.get_label().startswith("K")]
+    top.legend(handles=lines, loc="lower right", title="loss")
+    caption(
+        drawn,
+        record.experiment,
+        "Above: the GAN divergence between the target and what OBRS keeps, against the distance θ between neighbours "
+        "of the model; dots and thick bars are local minima. Below: densities, each scaled to its panel.",
+    )
+    return drawn
+
+
+def _losses(axes: Any, record: Record, row: dict[str, Any]) -> None:
+    budgets, theta = record.config["budgets"], numbers(row["theta"])
+    for k, colour, loss, found in zip(budgets, budget_colours(budgets), row["loss"], row["minima"], strict=True):
+        number = f"{len(found)} local {'minimum' if len(found) == 1 else 'minima'}"
+        axes.plot(theta, loss, color=colour, label=f"K = {k:g}: {number}")
+        for place in found:
+            ends = [place["low"], place["high"]]
+            axes.plot(ends, [place["loss"]] * 2, color=colour, lw=5, marker="o", ms=6, solid_capstyle="butt")
+    axes.set(
+        xlabel="θ, distance between neighbours in the model",
+        ylabel="GAN divergence after OBRS",
+        xlim=(theta[0], theta[-1]),
+        ylim=(-0.03, 1.12),
+    )
+    tidy(axes, None)

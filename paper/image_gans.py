@@ -1,0 +1,207 @@
+"""The generators of the image experiments: conditional hinge GANs, and plain ones, each trained on a part of the data.
+
+`python -m paper.image_gans fashion_mnist 0 FOLDER` trains one again, and writes two files, of the generator
+and of the critic. Both are committed; of `mnist_plain` and `digits_plain`, the GANs of the landscape, the generator is.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from obrs._inputs import check_count
+from obrs._names import lookup
+from obrs._program import run_program
+from obrs.draws import normals, uniforms
+from obrs.errors import InputError
+from obrs.fitting.tensors import fill_module, read_tensors
+from obrs.models.registry import build
+from obrs.training.config import TrainConfig
+from obrs.training.loop import train
+
+from . import named  # noqa: F401  # networks and data by name
+from .data.images import PICTURES, load
+from .nets import write_weights
+
+__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
+
+HOME = Path(__file__).parent / "weights"
+# How many training images each part gets, in this order. The real images of every measurement are the test set.
+PARTS = {
+    "digits": {"generator": 700, "ratio": 400, "features": 200, "judge": 200},
+    "fashion_mnist": {"generator": 30_000, "ratio": 14_000, "features": 8_000, "judge": 8_000},
+    "mnist": {"generator": 40_000, "ratio": 12_000, "features": 8_000},
+    "cifar10": {"generator": 40_000, "ratio": 5_000, "features": 2_500, "judge": 2_500},
+    "celeba": {"generator": 150_000, "ratio": 20_000, "features": 6_000, "judge": 6_000},
+    "imagenet": {"generator": 1_230_000, "ratio": 30_000, "features": 10_000, "judge": 10_000},
+}
+_HINGE = TrainConfig(
+    network="conv",
+    classes=True,
+    latent=64,
+    generator_width=32,
+    critic_width=32,
+    spectral_norm=True,
+    generator_loss="hinge",
+    two_heads=True,
+    batch_size=64,
+    generator_lr=2e-4,
+    critic_lr=4e-4,
+    ema_decay=0.999,
+    ema_start=500,
+    steps=5_000,
+    save_every=1_000,
+)
+# Three linear layers in each network, as in the landscape of the paper, which says no more about them.
+_PLAIN = TrainConfig(
+    network="mlp",
+    latent=64,
+    generator_width=256,
+    critic_width=256,
+    layers=2,
+    activation="leaky_relu",
+    generator_loss="non_saturating",
+    batch_size=128,
+    generator_lr=2e-4,
+    critic_lr=2e-4,
+    ema_decay=0.999,
+    ema_start=2_000,
+    steps=20_000,
+    save_every=1_000,
+)
+_NARROW = replace(_PLAIN, latent=16, generator_width=64, critic_width=64, steps=8_000)
+SETTINGS = {
+    "digits": replace(_HINGE, data="digits"),
+    "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
+    "mnist_plain": replace(_PLAIN, data="mnist"),
+    "digits_plain": replace(_NARROW, data="digits"),
+}
+"""How each generator is trained, by name; the digits are also for the smoke presets."""
+
+
+class Labelled(NamedTuple):
+    """Images in [-1, 1], shape `(n, channels, height, width)`, and their classes, None if there are none."""
+
+    x: Any
+    label: Any
+
+
+@dataclass(frozen=True, eq=False)
+class ImageGan:
+    """A trained generator: the moving average of its weights, with the critic that it was trained against.
+
+    Args:
+        generator: Maps latents and labels to images.
+        critic: Two outputs per image and label: hinge score and log-ratio of the raw generator.
+        classes: Number of labels, each proposed equally often; None if the networks take no label.
+    """
+
+    generator: Any
+    critic: Any
+    classes: int | None
+
+    def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
+        """Return the images with these ids and their labels, 0 for all if there are none."""
+        with torch.no_grad():
+            like = next(self.generator.parameters())
+            label = torch.from_numpy((uniforms(ids, seed=seed) * (self.classes or 1)).astype(np.int64))
+            z = normals(ids, self.generator.latent, seed=seed, like=like.detach())
+            made = self.generator(z, label.to(like.device)) if self.classes else self.generator(z)
+            return made.cpu(), label
+
+
+@cache
+def parts(name: str, home: str = "") -> dict[str, Labelled]:
+    """Return the disjoint parts of a data set: generator, ratio, features, judge and test.
+
+    Args:
+        name: A key of `PARTS`; with a `home` the name of a file there.
+        home: A folder with NAME.npz, which holds `train` and `test`, images in [-1, 1], and maybe `train_labels` and
+            `test_labels`. They are cut as Fashion-MNIST is. For `celeba` and `imagenet` also one with their pictures.
+    """
+    path = Path(home) / f"{name}.npz"
+    if home and (path.is_file() or name not in PICTURES):
+        return _cut(_own(path), PARTS["fashion_mnist"])
+    sizes = lookup(PARTS, name, "data set of the image experiments")
+    try:
+        images = load(name, folder=home or None)
+    except InputError as error:
+        raise InputError(f"{_missing(path)}; or else pictures: {error}" if home else str(error)) from None
+    wanted = ("train", "train_labels", "test", "test_labels") if images.classes > 1 else ("train", "test")
+    return _cut({key: getattr(images, key) for key in wanted}, sizes)
+
+
+def _own(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(_missing(path))
+    with np.load(path) as file:
+        found = {key: file[key] for key in file.files}
+    for key in ("train", "test"):
+        if key not in found or found[key].ndim != 4:
+            got = f"shape {found[key].shape}" if key in found else f"only {', '.join(found) or 'nothing'}"
+            raise InputError(f"{path} must hold {key}, images of shape (n, channels, height, width), got {got}")
+    return found
+
+
+def _missing(path: Path) -> str:
+    return f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)"
+
+
+def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Labelled]:
+    """Cut the training images into parts, in proportion to `sizes`."""
+    count, labels = len(images["train"]), images.get("train_labels")
+    ends = (np.cumsum([0, *sizes.values()]) * count) // sum(sizes.values())
+    cut = {
+        part: Labelled(images["train"][low:high], None if labels is None else labels[low:high])
+        for part, low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
+    }
+    cut |= {"test": Labelled(images["test"], images.get("test_labels"))}
+    # bytes on the disk stay there for the generator; of the others there are few
+    return {part: one if part == "generator" else Labelled(np.asarray(one.x), one.label) for part, one in cut.items()}
+
+
+def train_gan(name: str, seed: int, out: Path) -> Path:
+    """Train one generator, resumable in `out`, write its networks there, and return that folder."""
+    config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
+    mine, run = parts(config.data)["generator"], out / f"{name}-{seed}"
+    labels = mine.label if config.classes else None
+    done = train(config, data=mine.x, labels=labels, out=run, resume=(run / "config.json").exists())
+    assert done.ema is not None, "the settings have a moving average"
+    for part, network in (("generator", done.ema), ("critic", done.critic)):
+        facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}
+        path, command = out / f"{name}-{seed}-{part}.safetensors", f"python -m paper.image_gans {name} {seed} FOLDER"
+        write_weights(path, network, facts, command)
+    return out
+
+
+def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
+    """Return a generator that is committed, or is in the folder `home`, with its critic, in evaluation mode."""
+    generator, critic = (_load(part, name, seed, home) for part in ("generator", "critic"))
+    return ImageGan(generator, critic, generator.classes)
+
+
+def load_generator(name: str, seed: int = 0, home: str = "") -> Any:
+    """Return a generator as `load_gan` does, without a critic."""
+    return _load("generator", name, seed, home)
+
+
+def _load(part: str, name: str, seed: int, home: str) -> Any:
+    folder = Path(home) if home else HOME
+    path = folder / f"{name}-{seed}-{part}.safetensors"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in folder.glob(f"*-{part}.safetensors"))) or "none"
+        where = f" in {folder}; examples/biggan-pretrained.py makes them from checkpoints" if home else ""
+        raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}{where}")
+    tensors, facts = read_tensors(path, f"a {part} of the image experiments")
+    network = build(facts["spec"]).eval().requires_grad_(False)
+    fill_module(network, tensors, part, path)
+    return network
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(train_gan, (str, int, Path), "python -m paper.image_gans NAME SEED FOLDER"))

@@ -1,0 +1,266 @@
+"""The tables about rollouts, from log-ratios, gradients and rewards: pure functions of arrays.
+
+A pool of rollouts is taken for the truth: its self-normalised average is what a batch of 64 estimates, with all 64 or
+with fewer. Errors are those of the gradient, relative to its length, over many batches of the pool.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from obrs import inclusion_probability, rollout, select, token_rate
+from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
+
+__all__ = ["Pool", "advantages", "gradient_table", "tilt_table", "token_row"]
+
+Floats = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, Any]
+
+_Z = 1.96  # standard errors of an interval of 95 %
+
+
+class Pool(NamedTuple):
+    """All rollouts of one kind; rows are completions.
+
+    Attributes:
+        logp_train, logp_rollout: Log-probs, shape `(N, T)`.
+        mask: Which of them are tokens of a completion.
+        slope: Gradient of each log-prob, shape `(N, d)`.
+        prompt: Number of the prompt of each.
+    """
+
+    logp_train: Floats
+    logp_rollout: Floats
+    mask: Floats
+    slope: Floats
+    prompt: Ints
+
+    @property
+    def log_ratio(self) -> Floats:
+        """The log-ratio of each completion."""
+        gap = np.where(self.mask, self.logp_train - self.logp_rollout, 0.0)
+        return np.asarray(np.sum(gap, axis=1, dtype=np.float64))
+
+
+def advantages(reward: Floats, prompt: Ints) -> Floats:
+    """Return rewards minus the mean of their prompt.
+
+    Example:
+        >>> advantages(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]))
+        array([-1.,  1.,  0.])
+    """
+    return np.asarray(reward - (np.bincount(prompt, reward) / np.bincount(prompt))[prompt])
+
+
+def gradient_table(
+    pool: Pool, reward: Floats, *, batch: int, keep: tuple[int, ...], batches: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Return by method how far the gradient of a batch is from that of the pool.
+
+    Returns:
+        For each method: `trained`, the mean share of the batch with a backward pass; `error`, the root of the mean
+        squared error over the length of the true gradient, with its interval `low` to `high`; `bias`, of the mean;
+        `empty`, the share of batches of which nothing is left; they take no step. For those that keep n, `better` is
+        the difference of squared errors to a random n, with its interval.
+    """
+    import torch
+
+    x, f = pool.log_ratio, pool.slope * advantages(reward, pool.prompt)[:, None]
+    share = np.exp(x - x.max())
+    truth = share @ f / share.sum()
+    size = float(np.sqrt(truth @ truth))
+    mean = x / np.maximum(pool.mask.sum(axis=1), 1)
+    found: dict[str, list[tuple[float, Floats]]] = {}
+    tensors = [torch.from_numpy(np.asarray(a)) for a in (pool.logp_train, pool.logp_rollout, pool.mask)]
+
+    def add(method: str, at: Ints, weight: Floats, whole: float | None = None) -> None:
+        """Keep the estimate; weights are divided by their sum, or are complete if `whole` is 1."""
+        total = weight.sum() if whole is None else whole
+        estimate = weight @ f[at] / total if total > 0 else np.zeros_like(truth)
+        found.setdefault(method, []).append((np.count_nonzero(weight) / batch, estimate))
+
+    for number in range(batches):
+        at = select(np.zeros(len(x)), batch, seed=seed + number, design="systematic")
+        r = np.exp(x[at] - x[at].max())
+        true_r = np.exp(x[at])
+        add("no correction", at, np.ones(batch))
+        add(f"all {batch}", at, r)
+        for n in keep:
+            pick = rollout(*(a[at] for a in tensors), keep=n, ids=at, seed=seed + number)
+            some = pick.index.numpy()
+            add(f"OBRS {n}", at[some], pick.weight.double().numpy(), 1.0)
+            some = select(np.zeros(batch), n, seed=seed + batches + number)
+            add(f"random {n}", at[some], r[some])
+            add(f"random {n}, unbiased", at[some], r[some] * (batch / n / r.sum()), 1.0)
+        add(f"truncate at {VERL_TRUNCATE:g}", at, np.minimum(true_r, VERL_TRUNCATE))
+        add(f"drop above {TRL_MASK:g}", at, true_r * (true_r <= TRL_MASK))
+        low, high = np.log(VERL_BAND)
+        add(f"band {VERL_BAND[0]:g} to {VERL_BAND[1]:g}", at, ((mean[at] >= low) & (mean[at] <= high)).astype(float))
+    table = {method: _judged(estimates, truth, size) for method, estimates in found.items()}
+    for n in keep:
+        squares = [_squares(found[f"{name} {n}"], truth, size) for name in ("OBRS", "random")]
+        table[f"OBRS {n}"]["better"] = _interval(squares[1] - squares[0])
+    return table
+
+
+def _squares(estimates: list[tuple[float, Floats]], truth: Floats, size: float) -> Floats:
+    return np.array([np.sum((estimate - truth) ** 2) for _, estimate in estimates]) / size**2
+
+
+def _judged(estimates: list[tuple[float, Floats]], truth: Floats, size: float) -> dict[str, Any]:
+    mean, low, high = _interval(_squares(estimates, truth, size))
+    gap = np.mean([estimate for _, estimate in estimates], axis=0) - truth
+    return {
+        "trained": float(np.mean([trained for trained, _ in estimates])),
+        "error": float(np.sqrt(mean)),
+        "low": float(np.sqrt(max(low, 0.0))),
+        "high": float(np.sqrt(high)),
+        "bias": float(np.sqrt(gap @ gap) / size),
+        "empty": float(np.mean([trained == 0 for trained, _ in estimates])),
+    }
+
+
+def _interval(values: Floats) -> list[float]:
+    """Return mean, low and high of an interval of 95 %."""
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    return [mean, mean - _Z * error, mean + _Z * error]
+
+
+def token_row(top_rollout: Floats, top_train: Floats, overlap: Floats, pool: Pool) -> dict[str, float]:
+    """Return how well stored log-probs bracket the rate of tokens at c = 1, against sums over the whole vocabulary."""
+    import torch
+
+    q, p, log_q, log_p = map(torch.from_numpy, (top_rollout, top_train, pool.logp_rollout, pool.logp_train))
+    rate = token_rate(q, p, 0.0, sampled=(log_q, log_p))
+    here = pool.mask
+    gap = (rate.estimate.numpy() - overlap)[here]
+    return {
+        "stored": top_rollout.shape[-1],
+        "rate": float(overlap[here].mean()),
+        "low": float(rate.low.numpy()[here].mean()),
+        "high": float(rate.high.numpy()[here].mean()),
+        "width": float(rate.width.numpy()[here].mean()),
+        "widest": float(rate.width.numpy()[here].max()),
+        "inside": float(np.mean(((rate.low.numpy() <= overlap + 1e-4) & (overlap <= rate.high.numpy() + 1e-4))[here])),
+        "estimate_bias": float(gap.mean()),
+        "estimate_error": float(gap.std(ddof=1) / np.sqrt(gap.size)),
+    }
+
+
+def tilt_table(
+    reward: Floats, prompt: Ints, *, group: int, keep: int, draws: int, seed: int, kls: tuple[float, ...]
+) -> dict[str, dict[str, Any]]:
+    """Return by method the reward and the KL of what it keeps, and the gap to the best reward at that KL.
+
+    A group of completions of a prompt is drawn from its pool many times, and `keep` of it are kept. The law of the
+    kept is averaged over the groups, exactly but for the choice of the groups: KL and reward are those of this law
+    against the pool. One temperature serves all prompts; OBRS and multinomial resampling have the one at which
+    their mean KL is that of best-of-n, and for the curve those of `kls`.
+
+    Returns:
+        For each method: `reward`, `kl`, `best` (the largest mean reward at the KL of each prompt), `gap`, `copies`
+        (share of the kept that are kept already). For OBRS and multinomial resampling at the KL of best-of-n also
+        `smaller`: the gap of best-of-n minus theirs, with its interval over prompts.
+    """
+    pools = [reward[prompt == number] for number in range(prompt.max() + 1)]
+    rows = [_groups_of(len(r), group, draws, seed + number) for number, r in enumerate(pools)]
+    of_n = group // keep
+
+    def laws(method: Any) -> list[Floats]:
+        """Return the law of the kept in every pool."""
+        return [
+            np.bincount(at.reshape(-1), method(r[at]).reshape(-1), len(r)) / len(at)
+            for r, at in zip(pools, rows, strict=True)
+        ]
+
+    def tilted(method: Any, kl: float) -> tuple[list[Floats], float]:
+        """Return the laws of a method at the temperature that gives this KL, and the temperature."""
+        low, high = -6.0, 6.0  # of log beta; KL falls with it
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            now = laws(partial(method, beta=float(np.exp(middle))))
+            low, high = (middle, high) if np.mean([_kl(law) for law in now]) > kl else (low, middle)
+        return now, float(np.exp(middle))
+
+    table = {
+        "random": _of_laws(laws(lambda x: np.full(x.shape, 1 / group)), pools),
+        f"top {keep} of {group}": _of_laws(laws(lambda x: _top(x, keep)), pools),
+        f"best of {of_n}": _of_laws(laws(lambda x: _best_of(x, of_n)), pools),
+    }
+    best_of = table[f"best of {of_n}"]
+    methods = {"OBRS": lambda x, beta: _kept(x, keep, beta), "multinomial": _resampled}
+    for name, method in methods.items():
+        for kl in (best_of["kl"], *kls):
+            now, beta = tilted(method, kl)
+            row = _of_laws(now, pools) | {"beta": beta}
+            if name == "multinomial":
+                row["copies"] = float(np.mean([_copies(r[at], beta, keep) for r, at in zip(pools, rows, strict=True)]))
+            if kl == best_of["kl"]:
+                gaps = np.subtract(best_of["gaps"], row["gaps"])
+                mean, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+                row["smaller"] = [mean, mean - 2.07 * error, mean + 2.07 * error]  # t of 23 degrees of freedom
+            table[f"{name}, KL {kl:.2f}"] = row
+    return table
+
+
+def _groups_of(size: int, group: int, draws: int, seed: int) -> Ints:
+    """Return `draws` sets of `group` different numbers below `size`."""
+    return np.argsort(np.random.default_rng(seed).random((draws, size)), axis=1)[:, :group]
+
+
+def _kept(x: Floats, keep: int, beta: float) -> Floats:
+    """Return pi / n of every row, as `obrs.tilt` has it."""
+    groups = np.repeat(np.arange(len(x)), x.shape[1])
+    pi = inclusion_probability(((x - x.max(axis=1, keepdims=True)) / beta).reshape(-1), keep, groups=groups)
+    return np.asarray(pi).reshape(x.shape) / keep
+
+
+def _resampled(x: Floats, beta: float) -> Floats:
+    r = np.exp((x - x.max(axis=1, keepdims=True)) / beta)
+    return np.asarray(r / r.sum(axis=1, keepdims=True))
+
+
+def _copies(x: Floats, beta: float, keep: int) -> float:
+    """Return the expected share of independent draws that were drawn already."""
+    p = _resampled(x, beta)
+    return float(1 - np.mean(np.sum(1 - (1 - p) ** keep, axis=1)) / keep)
+
+
+def _top(x: Floats, keep: int) -> Floats:
+    """Return the law of the best `keep` of each row; what ties at the border shares what is left."""
+    border = -np.sort(-x, axis=1)[:, keep - 1 : keep]
+    above, at = x > border, x == border
+    left = (keep - above.sum(axis=1, keepdims=True)) / at.sum(axis=1, keepdims=True)
+    return np.asarray((above + at * left) / keep)
+
+
+def _best_of(x: Floats, n: int) -> Floats:
+    """Return the law of the best of every n neighbours; those that tie share."""
+    parts = x.reshape(len(x), -1, n)
+    best = parts == parts.max(axis=2, keepdims=True)
+    return np.asarray((best / best.sum(axis=2, keepdims=True)).reshape(x.shape) / parts.shape[1])
+
+
+def _kl(law: Floats) -> float:
+    """Return KL(law ‖ equal shares)."""
+    some = law > 0
+    return float(np.sum(law[some] * np.log(law[some] * len(law))))
+
+
+def _frontier(r: Floats, kl: float) -> float:
+    """Return the largest mean reward of a law with this KL to equal shares: that of exp(R / beta)."""
+    low, high = -12.0, 12.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        law = _resampled(r[None], float(np.exp(middle)))[0]
+        low, high = (middle, high) if _kl(law) > kl else (low, middle)
+    return float(law @ r)
+
+
+def _of_laws(laws: list[Floats], pools: list[Floats]) -> dict[str, Any]:
+    rewards, kls = [float(law @ r) for law, r in zip(laws, pools, strict=True)], [_kl(law) for law in laws]
+    best = [_frontier(r, kl) for r, kl in zip(pools, kls, strict=True)]
+    gaps = [b - now for b, now in zip(best, rewards, strict=True)]
+    means = {"reward": rewards, "kl": kls, "best": best, "gap": gaps}
+    return {name: float(np.mean(values)) for name, values in means.items()} | {"copies": 0.0, "gaps": gaps}

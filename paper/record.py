@@ -1,0 +1,154 @@
+"""What a run leaves: one JSON, complete on disk after every row, from which its table and its picture are made."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from obrs import __version__
+from obrs._files import replacing
+from obrs._progress import bar
+from obrs._rank import rank
+from obrs.errors import InputError
+
+__all__ = ["Record", "load", "numbers", "plain"]
+
+Item = TypeVar("Item")
+Numbers = np.ndarray[Any, Any]
+_LIBRARIES = ("numpy", "scipy", "torch", "sklearn", "zuko", "transformers", "matplotlib")
+_PACKAGES = {"sklearn": "scikit-learn"}
+_KEPT = ("experiment", "preset", "config", "rows", "versions", "seconds")
+
+
+class Record:
+    """One run: what was asked for, and the rows found so far, each on disk before the next one starts.
+
+    A run that was stopped finds the rows it had and makes only the missing ones. So a row must depend on the
+    configuration and its own name alone. Of many processes each makes all rows, and the first one writes.
+
+    Args:
+        experiment: The name in `EXPERIMENTS`.
+        preset: The preset that the run started from; `config` says what was changed in it.
+        config: Every field of the experiment's `Config`, as JSON has it.
+        rows: Dicts of plain numbers, strings and lists, each with its `"row"`, a unique name.
+        versions: Versions of Python and of the libraries that were in use.
+        seconds: Time it took, without interruptions.
+        path: Where the unfinished record is kept; None keeps it in memory.
+        progress: True, False, or None for a bar on terminals.
+
+    Example:
+        >>> record = Record("demo", "smoke", {}, [{"row": "K = 1", "loss": 2.0}])
+        >>> for name, budget in record.todo({"K = 1": 1.0, "K = 2": 2.0}):
+        ...     record.add(name, {"loss": np.float64(2 / budget)})
+        >>> record["K = 2"]
+        {'row': 'K = 2', 'loss': 1.0}
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        preset: str,
+        config: Mapping[str, Any],
+        rows: Any = (),
+        versions: Any = (),
+        seconds: float = 0.0,
+        *,
+        path: Path | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.experiment, self.preset, self.config, self.rows = experiment, preset, dict(config), list(rows)
+        self.versions, self.seconds = dict(versions), seconds
+        self.path, self.progress = path, False if rank() else progress
+        self._now = perf_counter()
+
+    def __getitem__(self, row: str) -> dict[str, Any]:
+        for found in self.rows:
+            if found["row"] == row:
+                return dict(found)
+        raise InputError(f"the record of {self.experiment} has no row {row!r}; run it again")
+
+    def __contains__(self, row: object) -> bool:
+        return any(found["row"] == row for found in self.rows)
+
+    def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
+        """Go through the items whose row is missing, with a bar."""
+        with bar(self.experiment, len(items), self.progress) as tell:
+            for done, (row, item) in enumerate(items.items()):
+                tell(done, row)
+                if row not in self:
+                    yield row, item
+            tell(len(items))
+
+    def add(self, row: str, values: Mapping[str, Any]) -> None:
+        """Keep a row; NumPy's numbers and arrays become plain ones, arrays with seven digits."""
+        if row in self:
+            raise InputError(f"{self.experiment} has made row {row!r} twice")
+        self.rows.append({"row": row} | {str(key): plain(value) for key, value in values.items()})
+        if self.path is not None:
+            self.save(self.path)
+
+    def save(self, path: Path) -> None:
+        """Write the JSON, one row per line; a file that was there is replaced in one step, or not at all."""
+        then, self._now = self._now, perf_counter()
+        self.seconds, self.versions = round(self.seconds + self._now - then, 2), versions()
+        if rank() == 0:
+            with replacing(path) as file:
+                file.write(self.to_json().encode())
+
+    def to_json(self) -> str:
+        """Return the JSON that `save` writes."""
+        rows = ",\n".join("    " + json.dumps(row, allow_nan=False, ensure_ascii=False) for row in self.rows)
+        facts = {key: None if key == "rows" else getattr(self, key) for key in _KEPT}
+        head = json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
+        return head.replace('"rows": null', f'"rows": [\n{rows}\n  ]' if rows else '"rows": []', 1) + "\n"
+
+
+def load(path: str | os.PathLike[str]) -> Record:
+    """Read a record that was saved."""
+    try:
+        content = json.loads(Path(path).read_text())
+        return Record(**{key: content.pop(key) for key in _KEPT}, **content)
+    except (ValueError, TypeError, KeyError, AttributeError):  # no JSON, no text, no dict, or other fields
+        raise InputError(f"{path} is not the record of an experiment; `python -m paper` writes them") from None
+
+
+def numbers(values: Any) -> Numbers:
+    """Return a list of a row as floats; what JSON cannot hold (NaN, infinity) is NaN."""
+    return np.asarray(values, dtype=np.float64)
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold: arrays as lists with seven digits, numbers in full, no NaN, no infinity.
+
+    Example:
+        >>> plain({"x": np.asarray([1 / 3, np.nan]), "n": np.int64(3)})
+        {'x': [0.3333333, None], 'n': 3}
+    """
+    if isinstance(value, np.ndarray):
+        return _rounded(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return plain(float(f"{value:.7g}") if isinstance(value, float) else value)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that are loaded."""
+    found = {"python": ".".join(map(str, sys.version_info[:3])), "obrs": __version__}
+    return found | {_PACKAGES.get(m, m): version(_PACKAGES.get(m, m)) for m in _LIBRARIES if m in sys.modules}

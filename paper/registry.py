@@ -1,0 +1,84 @@
+"""Every experiment by name: what it is in the paper, and on what it is run here."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from obrs._names import lookup
+from obrs.errors import MissingLibraryError
+
+__all__ = ["EXPERIMENTS", "Entry", "experiment"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An experiment as `python -m paper list` shows it.
+
+    Args:
+        label: The figure, table or section of the paper; "" for what goes beyond it.
+        on: What it is run on where data, model or protocol are not the paper's; "" where all three are.
+        time: How long the default preset takes on one core.
+    """
+
+    label: str
+    on: str
+    time: str
+
+    @property
+    def source(self) -> str:
+        """Say what of the paper this is: the thing itself, its setting on something else, or nothing of it."""
+        if not self.label:
+            return "beyond the paper"
+        return f"setting of {self.label}, on {self.on}" if self.on else f"{self.label}, reproduced"
+
+
+EXPERIMENTS = {
+    "figure-landscape": Entry("Figure 1", "a GAN of digits, filter-normalised directions", "30 min"),
+    "figure-1d": Entry("Figure 2", "", "1 s"),
+    "figure-smooth": Entry("Figure 3", "", "5 s"),
+    "figure-optimal-g": Entry("Figure 4", "", "10 s"),
+    "table-2": Entry("Table 2", "", "80 s"),
+    "figure-pretrained": Entry("Figure 5", "GANs of Fashion-MNIST", "20 min"),
+    "table-diffusion": Entry("Table 3", "small EDMs of Fashion-MNIST", "15 min"),
+    "figure-training": Entry("Figure 6", "small GANs of Fashion-MNIST", "50 min"),
+    "table-finetune": Entry("Table 4", "GANs of Fashion-MNIST", "25 min"),
+    "tw-obrs": Entry("Section 5.3", "25 Gaussians", "70 min"),
+    "flows": Entry("Section 6", "flows in the plane", "90 s"),
+    "figure-pr": Entry("Appendix A", "", "1 s"),
+    "theory": Entry("Theorems 3.1 to 3.3, Appendices B and C", "", "10 s"),
+    "figure-25-samples": Entry("Appendix D.2", "the GAN of our Table 2", "30 s"),
+    "figure-time": Entry("Appendix D.2", "the GAN of our Table 2", "5 min"),
+    "figure-obrs-vs-drs": Entry("Appendix D.2", "five known densities", "40 s"),
+    "figure-frequency": Entry("Appendix D.3", "small GANs of Fashion-MNIST", "25 min"),
+    "figure-when-training-pays": Entry("", "known densities", "2 min"),
+    "ratio-evidence": Entry("", "GANs of digits and clothes, a VAE of clothes", "30 min"),
+    "figure-transport": Entry("", "a WGAN-GP of 25 Gaussians", "2 min"),
+    "language": Entry("", "SmolLM2-135M", "80 min"),
+}
+"""Experiments by name, in the paper's order; what goes beyond it comes last."""
+
+
+def experiment(name: str) -> Any:
+    """Import the module of an experiment: `Config`, `PRESETS`, `PAPER`, `run`, `figure`, `table`.
+
+    Example:
+        >>> experiment("figure-pr").PAPER["figures"]
+        'A.1 to A.5'
+        >>> experiment("figure-rp")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        obrs.errors.UnknownNameError: unknown experiment 'figure-rp'; did you mean 'figure-pr'? there are: ...
+    """
+    lookup(EXPERIMENTS, name, "experiment")
+    try:
+        return import_module(f"{__package__}.{name.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in ("obrs", "paper"):
+            raise
+        raise MissingLibraryError(f"{name} needs {error.name}: pip install -e '.[torch,cli]' --group paper") from error
+
+
+def first_line(name: str) -> str:
+    """Return what an experiment shows, in a line: the first of its module, which is not imported for it."""
+    with Path(__file__).with_name(f"{name.replace('-', '_')}.py").open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"')

@@ -1,0 +1,218 @@
+"""Every method of the 25-Gaussian experiments on one GAN, at the constants its authors published.
+
+Those that follow a gradient also with a step that is tuned to this GAN.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, sqrt
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from obrs import SAMPLERS, Model, Samples
+from obrs._inputs import check_budget
+from obrs.ratios.calibration import Isotonic
+from obrs.ratios.refit import Network, refit
+from obrs.sampling.chains import MHGAN
+from obrs.sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_latent_weights_to_ratio
+from obrs.sampling.refine import DOT, lipschitz
+from obrs.sampling.samples import Calls, unjudged
+
+from .gan25 import ExactRatio, Gan, one_thread, score, trained
+from .gan25_settings import STEP_SIZES, Settings
+
+__all__ = ["METHODS", "TUNABLE", "Prepared", "bare", "generations", "prepared", "published_projection", "tuned"]
+
+_FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A GAN and what its rivals fit once before they sample.
+
+    Args:
+        gan: The GAN, with the log-ratio of its critic.
+        refitted: A log-ratio that a new network was fitted to, with sines and cosines as inputs.
+        log_loss: Held-out log-loss of the refitted one.
+        calibrated: The critic's log-ratio, calibrated on points that it has not seen.
+        exact: The exact log-ratio.
+        weights: Weights of latents for LatentRS, fitted to the critic's log-ratio.
+        steepness: Lipschitz constant of the log-ratio, for DOT.
+    """
+
+    gan: Gan
+    refitted: Any
+    log_loss: float
+    calibrated: Any
+    exact: ExactRatio
+    weights: LatentWeights
+    steepness: float
+
+
+@cache
+@one_thread()
+def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
+    """Train the GAN and fit what the methods need; once in a process for the same settings.
+
+    Example:
+        >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> sampler, model = METHODS["obrs"](ready, 2.0)
+        >>> len(sampler(model, 50))
+        50
+    """
+    gan, seed = trained(settings, progress), settings.seed
+    ratio = refit(
+        gan.real, gan.propose(seed + _FRESH), Network(), steps=settings.refit_steps, seed=seed, progress=progress
+    )
+    with torch.no_grad():
+        fake = gan.propose(seed + 2 * _FRESH)(np.arange(len(gan.held_out)))
+        isotonic = Isotonic.fit(gan.log_ratio(gan.held_out), gan.log_ratio(fake))
+    return Prepared(
+        gan,
+        ratio,
+        ratio.report.log_loss,
+        lambda x: isotonic(gan.log_ratio(x)),
+        ExactRatio.of(gan.generator, settings.exact_samples),
+        fit_latent_weights_to_ratio(gan.model(), steps=settings.weight_steps, width=128, seed=seed, progress=progress),
+        lipschitz(gan.model(), seed=seed),
+    )
+
+
+def bare(model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
+    """Return the first n samples of the model: the sampler that all others are compared with.
+
+    Example:
+        >>> bare(Model(lambda z: z, lambda x: x[:, 0], dim=2), 5).calls
+        Calls(generator=5, critic=0, generator_gradient=0, critic_gradient=0)
+    """
+    begun, ids, calls = perf_counter(), np.arange(n), Calls(generator=n)
+    with torch.no_grad():
+        x = model.propose(ids, seed=seed)
+    return unjudged(x, ids, calls=calls, seconds=perf_counter() - begun)
+
+
+def published_projection(gradient: Any, z: Any) -> Any:
+    """Subtract (g.z) z / sqrt(dim), as DOT's published code does: `DOT(space="latent", project=published_projection)`.
+
+    A projection would divide by |z|^2. With this one latents diverge; no experiment uses it.
+
+    Example:
+        >>> z = torch.ones(1, 4)
+        >>> published_projection(z, z)
+        tensor([[-1., -1., -1., -1.]])
+    """
+    return gradient - (gradient * z).sum(1, keepdim=True) * z / sqrt(z.shape[1])
+
+
+def _steps(budget: float) -> int:
+    return ceil(check_budget(budget))
+
+
+def _named(name: str) -> Callable[[Prepared, float], tuple[Any, Model]]:
+    """Return a sampler of the registry, set to the budget, on the critic's log-ratio."""
+    return lambda ready, budget: (SAMPLERS[name].at_budget(budget), ready.gan.model())
+
+
+def _with_steps(steps: int) -> Callable[[Prepared, float], tuple[Any, Model]]:
+    """Return MH-GAN with so many steps, whatever the budget."""
+    return lambda ready, budget: (MHGAN(steps), ready.gan.model())
+
+
+METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
+    "model": lambda ready, budget: (bare, ready.gan.model()),
+    "obrs": _named("obrs"),
+    "drs": _named("drs"),
+    "mhgan": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model()),
+    "dot": lambda ready, budget: (DOT(steps=_steps(budget), k_eff=ready.steepness), ready.gan.model()),
+    "dgflow": _named("dgflow"),
+    "exact": _named("exact"),
+    "ddls": _named("ddls"),
+    "latent_rs": lambda ready, budget: (LatentRS(ready.weights), ready.gan.model()),
+    "latent_obrs": lambda ready, budget: (BudgetedLatentRS(budget, ready.weights), ready.gan.model()),
+    "topk": _named("topk"),
+    "sir": _named("sir"),
+    "obrs_pool": _named("obrs_pool"),
+    "obrs_refit": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.refitted)),
+    "obrs_exact": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.exact)),
+    "mhgan_own": lambda ready, budget: (MHGAN(_steps(budget), start="fake"), ready.gan.model()),
+    **{f"mhgan_{steps}": _with_steps(steps) for steps in (5, 10, 50)},
+    "mhgan_calibrated": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model(ready.calibrated)),
+    "mhgan_discarding": lambda ready, budget: (
+        MHGAN(max(2, int(budget)), discard_unmoved=True),
+        ready.gan.model(),
+    ),
+}
+"""Methods by name: from what was prepared and a budget to a sampler, and the model it works on."""
+
+TUNABLE = {"dot": "lr", "dgflow": "step", "ddls": "step"}
+"""Methods that follow a gradient, and the name of the size of their step."""
+
+
+@one_thread()
+def tuned(name: str, ready: Prepared, budget: float, n: int, many: int, *, seed: int = 0) -> tuple[Any, dict[str, Any]]:
+    """Choose the step of a method: of `STEP_SIZES`, the one whose samples are closest to the target.
+
+    It is judged by what the table shows, the KL of n samples at the same budget, as a mean of many draws. Their latents
+    are of other seeds than those of any sample that is shown.
+
+    Args:
+        name: A key of `TUNABLE`.
+        ready, budget: As for `METHODS`.
+        n, many: Samples in a draw, and draws for each size.
+        seed: The seed of the GAN.
+
+    Returns:
+        The sampler, and `step`, its size, with `grid`, the KL of every size in the order of `STEP_SIZES`.
+
+    Example:
+        >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
+        >>> sampler, found = tuned("dgflow", ready, 2.0, 50, 1)
+        >>> sampler.steps, sampler.step == found["step"], len(found["grid"])
+        (2, True, 10)
+    """
+    sampler, model = METHODS[name](ready, budget)
+    tries = [replace(sampler, **{TUNABLE[name]: size}) for size in STEP_SIZES]
+    seeds = [seed + 3 * _FRESH + i for i in range(many)]
+    grid = [float(np.mean([score(one(model, n, seed=s, progress=False).x)["kl"] for s in seeds])) for one in tries]
+    best = int(np.argmin(grid))
+    return tries[best], {"step": STEP_SIZES[best], "grid": grid}
+
+
+@one_thread()
+def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0) -> dict[str, Any]:
+    """Draw many times; return mean and standard deviation of every column.
+
+    Columns: those of `score`, calls up to the last sample kept, calls executed, shares and numbers of proposals, and
+    time. Time is processor time with one thread, as a multiple of the time of the bare model. That is measured before
+    each draw, so that a busy machine slows both.
+
+    Example:
+        >>> found = generations(bare, Model(lambda z: z, lambda x: x[:, 0], dim=2), 200, 3)
+        >>> found["g"], found["generations"]
+        ((200.0, 0.0), 3)
+    """
+    found, taken, of_bare = [], [], []
+    sampler(model, n, seed=seed, progress=False)  # warm
+    for i in range(many):
+        bare(model, n, seed=seed + i)  # the scores of the last draw have emptied the caches
+        begun = process_time()
+        bare(model, n, seed=seed + i)
+        of_bare.append(process_time() - begun)
+        begun = process_time()
+        kept = sampler(model, n, seed=seed + i, progress=False)
+        taken.append(process_time() - begun)
+        calls = {"g": kept.calls.generator, "d": kept.calls.critic}
+        calls |= {"g_executed": kept.executed_calls.generator, "d_executed": kept.executed_calls.critic}
+        copies = {"repeated": 1 - len(np.unique(kept.ids)) / n, "tried": kept.proposed / n}
+        found.append(score(kept.x) | calls | copies)
+    columns = {key: [float(one[key]) for one in found] for key in found[0]}
+    columns["time"] = [seconds / float(np.median(of_bare)) for seconds in taken]
+    return {"generations": many} | {key: _mean_sd(values) for key, values in columns.items()}
+
+
+def _mean_sd(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

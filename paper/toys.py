@@ -1,0 +1,246 @@
+"""Distributions with exact densities: mixtures of Gaussians, and the two-dimensional toys built from them.
+
+`sample` is a function of its seed. `log_prob` takes NumPy arrays and torch tensors and returns the same kind. An exact
+log-ratio is the difference of two of them, and torch can differentiate it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log, pi
+from typing import Any, Protocol
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from obrs._inputs import check_count, is_number
+from obrs.errors import InputError
+from obrs.types import Array
+
+__all__ = ["TOYS", "Checkerboard", "Density", "Mixture", "grid25", "ring", "swiss_roll", "two_moons"]
+
+_BLOCK = 2**21  # (point, component) pairs at a time: 16 MB of float64
+
+
+class Density(Protocol):
+    """A distribution that can be sampled and whose density is known.
+
+    Attributes:
+        dim: Dimension.
+    """
+
+    @property
+    def dim(self) -> int: ...
+
+    def sample(self, n: int, *, seed: int = 0) -> Array: ...
+
+    def log_prob(self, x: Array) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A mixture of isotropic Gaussians.
+
+    Args:
+        means: Shape `(components, dim)`.
+        sigma: Standard deviation, one for all or one per component; kept as shape `(components,)`.
+        weights: One per component, in any scale; equal if None.
+
+    Example:
+        >>> mixture = Mixture([[-1.0], [2.0]], sigma=[0.5, 1.0], weights=[1, 3])
+        >>> mixture.sample(1000, seed=1).shape
+        (1000, 1)
+        >>> mixture.log_prob(np.zeros((2, 1))).round(4)
+        array([-2.6958, -2.6958])
+    """
+
+    means: Array
+    sigma: Array
+    weights: Array = None
+
+    def __post_init__(self) -> None:
+        means = np.array(self.means, dtype=np.float64)
+        if means.ndim != 2 or 0 in means.shape:
+            raise InputError(f"means must have shape (components, dim), got {means.shape}")
+        sigma = _per_component(self.sigma, len(means), "sigma")
+        weights = _per_component(1.0 if self.weights is None else self.weights, len(means), "weights")
+        if not np.isfinite(means).all():
+            raise InputError(f"means must be finite, {np.count_nonzero(~np.isfinite(means))} of {means.size} are not")
+        if not (sigma > 0).all():
+            raise InputError(f"sigma must be above 0, the smallest is {sigma.min():g}")
+        if not (weights >= 0).all() or not weights.sum() > 0:
+            raise InputError(f"weights must be at least 0 and not all 0, the smallest is {weights.min():g}")
+        for name, values in {"means": means, "sigma": sigma, "weights": weights / weights.sum()}.items():
+            values.flags.writeable = False
+            object.__setattr__(self, name, values)
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the points."""
+        return int(self.means.shape[1])
+
+    def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
+        """Draw n points, shape `(n, dim)`, float64."""
+        generator = np.random.default_rng(seed)
+        which = generator.choice(len(self.means), size=check_count(n, "n"), p=self.weights)
+        return np.asarray(self.means[which] + self.sigma[which, None] * generator.standard_normal((n, self.dim)))
+
+    def log_prob(self, x: Array) -> Array:
+        """Return the log-density at points of shape `(..., dim)`, shape `(...)`, in the library and dtype of x."""
+        x, shape = _points(x, self.dim)
+        xp = array_namespace(x)
+        rows = max(1, _BLOCK // len(self.means))
+        blocks = [self._log_prob(x[at : at + rows, :]) for at in range(0, max(1, x.shape[0]), rows)]
+        return xp.reshape(blocks[0] if len(blocks) == 1 else xp.concat(blocks), shape)
+
+    def _log_prob(self, x: Array) -> Array:
+        xp = array_namespace(x)
+        means, sigma = (
+            xp.asarray(values.copy(), dtype=x.dtype, device=device(x)) for values in (self.means, self.sigma)
+        )
+        # one axis after the other: a difference of squares would lose digits, a third axis memory
+        square = sum(((x[:, k, None] - means[None, :, k]) / sigma) ** 2 for k in range(self.dim))
+        with np.errstate(divide="ignore"):
+            constant = np.log(self.weights) - self.dim * (np.log(self.sigma) + 0.5 * log(2 * pi))
+        terms = xp.asarray(constant, dtype=x.dtype, device=device(x)) - 0.5 * square
+        top = xp.max(terms, axis=1, keepdims=True)
+        return top[:, 0] + xp.log(xp.sum(xp.exp(terms - top), axis=1))
+
+    def standardised(self) -> "Mixture":
+        """Return the mixture moved and scaled to mean 0 and variance 1.
+
+        All axes have the same scale, so that the Gaussians stay round. Where the axes differ in variance, as in
+        `two_moons`, the average variance becomes 1.
+
+        Example:
+            >>> target = grid25().standardised()
+            >>> print(f"{target.sigma[0]:.5f}")
+            0.03533
+        """
+        centre = self.weights @ self.means
+        variance = self.weights @ ((self.means - centre) ** 2 + self.sigma[:, None] ** 2)
+        scale = np.sqrt(variance.mean())
+        return Mixture((self.means - centre) / scale, self.sigma / scale, self.weights)
+
+
+@dataclass(frozen=True)
+class Checkerboard:
+    """Uniform on every other square of a board of `cells` by `cells` squares of side 1, centred at 0.
+
+    Args:
+        cells: Squares per side, an even number.
+
+    Example:
+        >>> board = Checkerboard()
+        >>> board.log_prob(np.array([[0.5, 0.5], [0.5, -0.5], [9.0, 9.0]]))
+        array([-2.07944154,        -inf,        -inf])
+    """
+
+    cells: int = 4
+
+    def __post_init__(self) -> None:
+        if check_count(self.cells, "cells") % 2:
+            raise InputError(f"cells must be even, got {self.cells}")
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the points: 2."""
+        return 2
+
+    def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
+        """Draw n points, shape `(n, 2)`, float64."""
+        generator = np.random.default_rng(seed)
+        row = generator.integers(self.cells, size=check_count(n, "n"))
+        column = 2 * generator.integers(self.cells // 2, size=n) + row % 2
+        return np.stack([row, column], axis=1) + generator.uniform(size=(n, 2)) - self.cells / 2
+
+    def log_prob(self, x: Array) -> Array:
+        """Return the log-density at points of shape `(..., 2)`, shape `(...)`; -inf off the squares."""
+        x, shape = _points(x, 2)
+        xp = array_namespace(x)
+        row, column = (xp.floor(x[:, k] + self.cells / 2) for k in range(2))
+        inside = (row >= 0) & (row < self.cells) & (column >= 0) & (column < self.cells) & ((row + column) % 2 == 0)
+        level = -log(self.cells**2 / 2)
+        return xp.reshape(xp.where(inside, xp.full_like(row, level), xp.full_like(row, -xp.inf)), shape)
+
+
+def grid25() -> Mixture:
+    """Return 25 Gaussians on the grid {-2, ..., 2}², with standard deviation 0.05.
+
+    Example:
+        >>> grid25().means.shape
+        (25, 2)
+
+    References:
+        | Discriminator Rejection Sampling (Azadi et al., 2019)
+        | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
+    """
+    line = np.arange(-2.0, 3.0)
+    return Mixture(np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2), 0.05)
+
+
+def ring(modes: int = 8, *, radius: float = 2.0, sigma: float = 0.02) -> Mixture:
+    """Return Gaussians at equal distances on a circle.
+
+    Example:
+        >>> ring(4).means.round(1) + 0.0
+        array([[ 2.,  0.],
+               [ 0.,  2.],
+               [-2.,  0.],
+               [ 0., -2.]])
+    """
+    angle = 2 * pi * np.arange(check_count(modes, "modes")) / modes
+    return Mixture(radius * np.stack([np.cos(angle), np.sin(angle)], axis=1), sigma)
+
+
+def two_moons(*, sigma: float = 0.1) -> Mixture:
+    """Return two interleaved half circles of radius 1, as 200 Gaussians along them.
+
+    Example:
+        >>> len(two_moons().means)
+        200
+    """
+    angle = pi * (np.arange(100) + 0.5) / 100
+    moon = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return Mixture(np.concatenate([moon, [1.0, 0.5] - moon]), sigma)
+
+
+def swiss_roll(*, sigma: float = 0.05) -> Mixture:
+    """Return a spiral of one and a half turns, as 400 Gaussians along it, inside the square [-2, 2]².
+
+    Example:
+        >>> len(swiss_roll().means)
+        400
+    """
+    angle = 1.5 * pi * (1 + 2 * (np.arange(400) + 0.5) / 400)
+    return Mixture((angle * np.stack([np.cos(angle), np.sin(angle)])).T / 7.5, sigma)
+
+
+TOYS: dict[str, Callable[[], Density]] = {
+    "grid25": grid25,
+    "ring8": ring,
+    "two_moons": two_moons,
+    "swiss_roll": swiss_roll,
+    "checkerboard": Checkerboard,
+}
+"""Two-dimensional targets by name; call one to get it."""
+
+
+def _per_component(values: Any, components: int, name: str) -> "np.ndarray[Any, Any]":
+    """Return one finite number per component."""
+    array = np.full(components, float(values)) if is_number(values) else np.array(values, dtype=np.float64)
+    if array.shape != (components,):
+        raise InputError(f"{name} must be one number or one per component, {components}, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite, {np.count_nonzero(~np.isfinite(array))} of {components} are not")
+    return array
+
+
+def _points(x: Any, dim: int) -> tuple[Array, tuple[int, ...]]:
+    """Return points as shape `(n, dim)` and floats, and the shape that their densities have."""
+    x = x if hasattr(x, "dtype") else np.asarray(x, dtype=np.float64)
+    if x.ndim < 1 or x.shape[-1] != dim:
+        raise InputError(f"x must have shape (n, {dim}), got {tuple(x.shape)}")
+    xp = array_namespace(x)
+    x = x if xp.isdtype(x.dtype, "real floating") else xp.astype(x, xp.float64)
+    shape = tuple(x.shape[:-1])
+    return xp.reshape(x, (-1, dim)), shape
