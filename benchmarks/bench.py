@@ -2,7 +2,7 @@
 
     python benchmarks/bench.py [NAME …]
 
-Each writes `results/bench-NAME.json`.
+Each writes `benchmarks/results/NAME.json`. Some measure models of `paper`, the package at the top of the repository.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))  # where `paper` is
 BENCHMARKS = {path.stem: path for path in sorted(HERE.glob("*.py")) if path.stem != "bench"}
 
 
@@ -105,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     for name in names:
         print(f"== {name}", flush=True)
-        out = HERE.parent / "results" / f"bench-{name}.json"
+        out = HERE / "results" / f"{name}.json"
         if code := subprocess.run([sys.executable, BENCHMARKS[name], "--out", out], check=False).returncode:
             return code
     return 0

@@ -23,9 +23,9 @@ from bench import options, write
 from evidence import digits, gaussians
 from evidence.contest import Case, Contestant, contestants, judge, summary
 
-from obrs.experiments import gan25
-from obrs.experiments.gan25_settings import Settings
 from obrs.ratios.refit import FineTune, Head, Network, critic_features
+from paper import gan25
+from paper.gan25_settings import Settings
 
 BUDGETS = (1.5, 2.6, 5.0)
 

@@ -1,8 +1,8 @@
 """Measure what it costs to keep a quarter of a folder that is larger than memory.
 
-    python benchmarks/scale.py [--out results/bench-scale.json] [--rows 1000000 20000000] [--only pilot sketch]
-    python benchmarks/scale.py --ray 20000000 --out results/bench-scale.json
-    python benchmarks/scale.py --plot results/bench-scale.json
+    python benchmarks/scale.py [--out benchmarks/results/scale.json] [--rows 1000000 20000000] [--only pilot sketch]
+    python benchmarks/scale.py --ray 20000000 --out benchmarks/results/scale.json
+    python benchmarks/scale.py --plot benchmarks/results/scale.json
 
 Every contestant runs in a process of its own, with one thread. What counts is the CPU time of that process and the
 most memory it had; the clock on the wall is not looked at, so that other work on the machine matters little. All read

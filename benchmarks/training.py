@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from bench import options, write
 
+import paper.named  # noqa: F401  # the networks of images
 from obrs.training import TrainConfig, loop, train
 from obrs.training.step import generator_step, objective
 

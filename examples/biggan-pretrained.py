@@ -1,20 +1,22 @@
 """A public BigGAN checkpoint in, what every acceptance rate buys out: with a ratio on features, and the critic's own.
 
-    python examples/biggan-pretrained.py G_ema.pth D.pth --data celeba --home faces
+    PYTHONPATH=. python examples/biggan-pretrained.py G_ema.pth D.pth --data celeba --home faces
 
-The checkpoints are in the layout of github.com/ajbrock/BigGAN-PyTorch, `.pth` or better `.safetensors`. The folder
-`home` has the pictures of CelebA or ImageNet, or DATA.npz with `train` and `test`, images in [-1, 1]. Other options are
-fields of the experiment: `--pool 2000 --judged 2000 --second efficientnet_lite0` is smaller than the paper.
+Run it from the repository: the networks and the experiment are those of its package `paper`. The checkpoints are in the
+layout of github.com/ajbrock/BigGAN-PyTorch, `.pth` or better `.safetensors`. The folder `home` has the pictures of
+CelebA or ImageNet, or DATA.npz with `train` and `test`, images in [-1, 1]. Other options are fields of the experiment:
+`--pool 2000 --judged 2000 --second efficientnet_lite0` is smaller than the paper.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from obrs import experiments
 from obrs.errors import ObrsError
 from obrs.fitting.tensors import write_tensors
-from obrs.models.biggan import BigGanGenerator, load
+from paper import figure_pretrained
+from paper.harness import run_files
+from paper.nets.biggan import BigGanGenerator, load
 
 
 def convert(generator: str, critic: str, data: str, home: Path) -> int:
@@ -42,9 +44,9 @@ def main() -> None:
     ratios, constants = ("own,tuned,outputs", "global,class") if classes > 1 else ("own,tuned,gradients", "global")
     changes = {"generators": f"{known.data}-0", "home": str(known.home), "ratios": ratios, "constants": constants}
     changes |= {name.removeprefix("--"): value for name, value in zip(others[::2], others[1::2], strict=True)}
-    record, picture = experiments.reproduce_files("figure-pretrained", "paper", changes, out=known.out)
-    print(experiments.render(experiments.load(record)))
-    print(f"result: {record}\npicture: {picture}")
+    record = run_files("figure-pretrained", "paper", changes, out=known.out)
+    print(figure_pretrained.table(record))
+    print(f"result: {known.out}/figure-pretrained.json\npicture: {known.out}/figure-pretrained.png")
 
 
 if __name__ == "__main__":

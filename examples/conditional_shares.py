@@ -1,8 +1,8 @@
 """A conditional GAN: kept digits as frequent as real ones, whatever the ratio thinks of each class.
 
-Run:  python examples/conditional_shares.py
+Run from the repository, whose package `paper` has the GAN:  PYTHONPATH=. python examples/conditional_shares.py
 
-The GAN of 8x8 digits comes with the package. Its ratio is fitted on features of a small classifier. With one constant
+The GAN makes digits of 8x8 pixels. Its ratio is fitted on features of a small classifier. With one constant
 for all, classes that are easy to tell from real nearly vanish. With `shares=` they are kept as often as they are in the
 data, at the same price. Generator, features, ratio and judge were trained on different images, and the distance is that
 between features of the test images and of what is kept, as the judge sees them.
@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 import obrs
-from obrs.data.images import load
-from obrs.experiments.image_gans import load_gan, parts
 from obrs.metrics import frechet
 from obrs.models.classifier import fit_classifier
 from obrs.ratios.refit import Network, classifier_features, refit
+from paper.data.images import load
+from paper.image_gans import load_gan, parts
 
 BUDGET, N = 4, 2_000
 

@@ -7,12 +7,13 @@ Bayes, p(x | four) / p(x) is proportional to p(four | x), so log p(four | x) is 
 trained on other images, judges what is kept: 1 in 8, where about 1 in 8 images is a four.
 """
 
+import numpy as np
 import torch
 from diffusers import DDIMPipeline, DDIMScheduler, UNet2DModel
+from sklearn.datasets import load_digits
 
 import obrs
 from obrs.adapters import from_pipeline
-from obrs.data.images import load
 from obrs.models.classifier import fit_classifier
 
 DIGIT, BUDGET, N = 4, 8, 32
@@ -40,13 +41,15 @@ def train(images, steps=120, batch=32):
 
 
 def main():
-    digits = load("digits")
-    propose = from_pipeline(train(torch.from_numpy(digits.train)), arguments={"num_inference_steps": 8}, batch_size=128)
-    scorer = fit_classifier(digits.train[:750], digits.train_labels[:750], epochs=10)
-    judge = fit_classifier(digits.train[750:], digits.train_labels[750:], epochs=10, seed=1)
+    digits, order = load_digits(), np.random.default_rng(0).permutation(1797)
+    images, labels = (digits.images[order, None] / 8 - 1).astype(np.float32), digits.target[order]
+    pipe = train(torch.from_numpy(images[:1500]))
+    propose = from_pipeline(pipe, arguments={"num_inference_steps": 8}, batch_size=128)
+    scorer = fit_classifier(images[:750], labels[:750], epochs=10)
+    judge = fit_classifier(images[750:1500], labels[750:1500], epochs=10, seed=1)
 
     kept = obrs.sample(propose, lambda x: scorer(x).log_softmax(1)[:, DIGIT], N, budget=BUDGET)
-    print(f"the judge is right about {100 * judge.accuracy(digits.test, digits.test_labels):.0f} % of the test images")
+    print(f"the judge is right about {100 * judge.accuracy(images[1500:], labels[1500:]):.0f} % of the test images")
     for name, x in (("proposed", propose(range(10**6, 10**6 + 128))), (f"kept, 1 in {1 / kept.rate:.0f}", kept.x)):
         print(f"{name:12} {100 * float((judge.predict(x) == DIGIT).float().mean()):3.0f} % of {len(x)} are fours")
 

@@ -6,12 +6,11 @@ python examples/finetune.py 20 20 20   # fewer steps: of the GAN, of the critic 
 
 import sys
 
+import numpy as np
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid, softplus
 
 from obrs.budget import solve_cut
-from obrs.data.mixtures import grid25
-from obrs.metrics.grid import mode_cells
 from obrs.models.fourier import FourierCritic
 from obrs.models.mlp import mlp_critic, mlp_generator
 from obrs.training.losses import critic_loss, generator_loss
@@ -19,8 +18,10 @@ from obrs.training.losses import critic_loss, generator_loss
 BUDGET, BATCH = 2, 256
 first, alone, last = map(int, sys.argv[1:4] or (3000, 300, 2000))
 torch.manual_seed(0)
-target = grid25().standardised()
-data = torch.as_tensor(target.sample(100_000, seed=0), dtype=torch.float32)
+rng = np.random.default_rng(0)
+modes = np.stack(np.meshgrid(np.arange(-2, 3), np.arange(-2, 3)), axis=-1).reshape(25, 2)
+data = modes[rng.integers(25, size=1_000_000)] + 0.05 * rng.normal(size=(1_000_000, 2))
+data = torch.as_tensor(data / data.std(axis=0), dtype=torch.float32)
 
 
 def real():
@@ -46,20 +47,22 @@ def descend(optimiser, loss):
 
 
 def left(generator, budget):
-    """The GAN divergence that the best ratio leaves at a budget, on cells of known mass."""
+    """The GAN divergence that the best ratio leaves at a budget, between shares of small square cells."""
     with torch.no_grad():
-        x = generator(torch.randn(100_000, 2)).double().numpy()
-    cells = mode_cells(target.means, sigma=float(target.sigma[0]))
-    q = torch.bincount(torch.as_tensor(cells.of(x)), minlength=len(cells.masses)).double() / len(x)
-    p, q = torch.as_tensor(cells.masses)[q > 0], q[q > 0]
-    cut = solve_cut((p / q).log(), budget, weights=q)
-    kept = q * (cut.log_a((p / q).log()) - cut.log_rate).exp()
-    return float((kept * generator_f(p / kept)).sum())
+        p, q = shares(data), shares(generator(torch.randn(len(data), 2)))
+    p, q = p[q > 0], q[q > 0]
+    log_ratio = (p / q).clamp(min=1e-9).log()
+    cut = solve_cut(log_ratio, budget, weights=q)
+    kept = q * (cut.log_a(log_ratio) - cut.log_rate).exp()
+    log_u = (p / kept).clamp(min=1e-9).log()
+    return float(2 * np.log(2) + (p * logsigmoid(log_u) + kept * logsigmoid(-log_u)).sum())
 
 
-def generator_f(u):
-    """The f of the GAN divergence."""
-    return u * u.log() - (u + 1) * (u + 1).log() + 2 * torch.log(torch.tensor(2.0))
+def shares(x, side=0.05, most=3.0):
+    """The share of each cell; what lies outside counts to the outermost."""
+    row, column = (x.double().clamp(-most, most - 1e-9) + most).div(side).long().T
+    cells = round(2 * most / side)
+    return torch.bincount(cells * row + column, minlength=cells**2).double() / len(x)
 
 
 # The GAN that you have: the usual loss, and a critic that is then thrown away

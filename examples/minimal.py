@@ -1,6 +1,7 @@
 """OBRS on two known mixtures: how close a model gets to its target for K proposals per kept sample.
 
-Run:  python examples/minimal.py            (writes out/minimal.json and out/minimal.png)
+Run:  python examples/minimal.py            (writes out/minimal.json and out/minimal.png; what the docs show:
+      python examples/minimal.py --out examples/results)
 
 Target P: two narrow bumps. Model Q: two wide ones, so r = p/q is bounded and everything can be computed
 by quadrature as well as by sampling. Expect KL(P||Q) = 0.505 before, 0.065 after at K = 2, and 0 from K = M = 3.87 on.
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import obrs
-from obrs.looks import figure, look, styled
+from obrs.looks import LOOKS, figure, styled
 
 TARGET = [(0.55, -1.4, 0.40), (0.45, 1.3, 0.50)]  # weight, mean, standard deviation
 MODEL = [(0.40, -0.9, 1.00), (0.60, 1.6, 1.10)]
@@ -83,7 +84,7 @@ def draw(path, budget=2.0):
         "drs": obrs.DRS.fit(log_ratio(propose(np.arange(200_000))), budget),
         "obrs": obrs.Budgeted.fit(x, budget, **masses),
     }
-    drawn, model, ours = figure(10, 7), look("model").colour, look("obrs").colour
+    drawn, model, ours = figure(10, 7), LOOKS["model"].colour, LOOKS["obrs"].colour
     densities, acceptances, curves, scaling = drawn.subplots(2, 2).flat
 
     densities.fill_between(GRID, p, color="0.85", label="target P")
@@ -93,14 +94,14 @@ def draw(path, budget=2.0):
     kept = fresh[obrs.accept(rules["obrs"](log_ratio(fresh)), ids, seed=3)]
     densities.hist(kept, bins=120, range=(-5, 6), density=True, color=ours, alpha=0.25, label="kept samples")
     for name, rule in rules.items():
-        line = {"color": look(name).colour, "ls": look(name).line}
+        line = {"color": LOOKS[name].colour, "ls": LOOKS[name].line}
         after = q * np.exp(rule(x))
         after /= np.trapezoid(after, GRID)
         if name != "exact":
-            densities.plot(GRID, after, label=f"kept by {look(name).label}", **line)
-        acceptances.plot(GRID, np.exp(rule(x)), label=look(name).label, **line)
+            densities.plot(GRID, after, label=f"kept by {LOOKS[name].label}", **line)
+        acceptances.plot(GRID, np.exp(rule(x)), label=LOOKS[name].label, **line)
         alpha, beta = precision_recall(after)
-        curves.plot(beta, alpha, label=look(name).label, **line)
+        curves.plot(beta, alpha, label=LOOKS[name].label, **line)
     densities.set(title=f"densities, 1 in {budget:g} kept", xlim=(-5, 6), xlabel="x", ylabel="density")
     acceptances.set(title="acceptance functions", xlim=(-5, 6), xlabel="x", ylabel="a(x)")
 

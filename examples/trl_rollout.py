@@ -1,6 +1,6 @@
 """GRPO on a budget of backward passes, for TRL: train on `keep` of every batch, weighted so that nothing is biased.
 
-Needs: the extra `language` (trl, transformers). `BudgetedGRPO` takes what `GRPOTrainer` takes, and `keep`:
+Needs: `pip install trl`. `BudgetedGRPO` takes what `GRPOTrainer` takes, and `keep`:
 
     args = GRPOConfig(..., loss_type="dr_grpo", vllm_importance_sampling_correction=False)  # not corrected twice
     BudgetedGRPO(model, reward_funcs, args=args, train_dataset=data, keep=0.25).train()

@@ -8,6 +8,7 @@ python tools/report.py --picture  # draw the picture, with Playwright and the Ch
 import argparse
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import obrs
 from obrs.html.template import fill
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))  # where `paper` is
 PAGE = ROOT / "docs/guide/report-example.html"
-PICTURE = ROOT / "results/report.png"
+PICTURE = ROOT / "docs/guide/report.png"
+TEMPLATE = ROOT / "src/obrs/html/report.html"
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _PIECES = re.compile(
     r"<h1>(?P<title>.*?)</h1>.*?<p class=\"quiet\">(?P<about>.*?)</p>.*?usual budgets:</p>(?P<plan>.*?)</noscript>"
@@ -29,24 +32,24 @@ _PIECES = re.compile(
 
 def make(path, seed=100):
     """Write the page: 10 000 proposals of the GAN, a ratio fitted on features, and test images for the doctor."""
-    from obrs.experiments.image_gans import load_gan, parts
-    from obrs.metrics.features import FEATURES
-    from obrs.ratios.refit import Head, refit
+    from obrs.ratios.refit import Network, classifier_features, refit
+    from paper.image_gans import load_gan, parts
 
-    gan, data, see = load_gan("fashion_mnist", 0), parts("fashion_mnist"), FEATURES["fashion_classifier"]
+    gan, data = load_gan("fashion_mnist", 0), parts("fashion_mnist")
 
     def drawn(start, n, block=500):
         batches = [gan.propose(np.arange(i, i + block), seed=seed) for i in range(start, start + n, block)]
         return [np.concatenate([part.numpy() for part in each]) for each in zip(*batches, strict=True)]
 
-    fitted = refit(see(data["ratio"].x[:12_000]), see(drawn(10**6, 12_000)[0]), Head(lambda x: x), steps=1000)
+    method, features = Network(width=96, waves=0), classifier_features(*data["features"])
+    fitted = refit(data["ratio"].x, drawn(10**6, 14_000)[0], method, features=features, steps=800, batch_size=256)
     pool, labels = drawn(0, 10_000)
     obrs.report(
-        np.asarray(fitted(see(pool))),
+        np.asarray(fitted(pool)),
         out=path,
         samples=pool,
         groups=[CLASSES[label] for label in labels],
-        real=np.asarray(fitted(see(data["test"].x))),
+        real=np.asarray(fitted(data["test"].x)),
         n=2500,
         title="A small GAN of clothes: what each budget buys",
     )
@@ -55,7 +58,7 @@ def make(path, seed=100):
 def refilled(page):
     """Return a page with its own numbers and images in the template as it is now."""
     pieces = _PIECES.search(page).groupdict()
-    return fill("report.html", text={}, html=pieces)
+    return fill(TEMPLATE, text={}, html=pieces)
 
 
 def picture(page, path, budget=8):

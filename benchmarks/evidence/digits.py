@@ -11,12 +11,13 @@ import torch
 from torch.nn.functional import softmax
 
 import obrs
-from obrs.data.images import load
-from obrs.experiments.gan25 import gan_step
 from obrs.fitting.seeds import own_noise
-from obrs.metrics.modes import jensen_shannon
 from obrs.models.classifier import fit_classifier
-from obrs.models.conv import ConvCritic, ConvGenerator
+from obrs.models.conv import ConvCritic
+from paper.data.images import load
+from paper.gan25 import gan_step
+from paper.modes import jensen_shannon
+from paper.nets.conv import ConvGenerator
 
 CONFIDENT = 0.95
 LATENT = 32

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import obrs
-from obrs.experiments import gan25
+from paper import gan25
 
 
 def check_density(exact, generator, *, n=20_000):
