@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before libraries read it; runs are compared bit by bit
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the package `paper` is
 
 import numpy as np
 
@@ -106,7 +107,7 @@ class Kind:
 
     Args:
         prepare: Writes what the run reads into an empty folder.
-        command: The arguments of `obrs`, as they are the next time; or a function that does the work itself.
+        command: `obrs` or `paper` with arguments, as they are the next time; or a function that does the work itself.
         check: Raises unless all that is visible in the folder is whole.
         result: What runs in two folders must agree on; None as long as there is none.
         clear: Removes what a finished run has left, so that it begins again.
@@ -162,7 +163,7 @@ def prepare_train(folder: Path) -> None:
 
 def train_command(folder: Path) -> list[str]:
     again = any((folder / "run" / "checkpoints").glob("step-*.safetensors")) if (folder / "run").exists() else False
-    return ["train", "run.toml", "--out", "run", *(["--resume"] if again else [])]
+    return ["paper", "train", "run.toml", "--out", "run", *(["--resume"] if again else [])]
 
 
 def train_result(folder: Path) -> object:
@@ -221,14 +222,14 @@ KINDS = {
     ),
     "reproduce": Kind(
         lambda folder: None,
-        lambda folder: ["reproduce", EXPERIMENT, "--preset", "smoke"],
+        lambda folder: ["paper", EXPERIMENT, "--preset", "smoke"],
         check_files,
         record_result,
         lambda folder: shutil.rmtree(folder / "out"),
     ),
     "select": Kind(
         prepare_select,
-        lambda folder: ["select", "scores/", "--id", "id", "-n", "40000", "-o", "kept/"],
+        lambda folder: ["obrs", "select", "scores/", "--id", "id", "-n", "40000", "-o", "kept/"],
         check_files,
         folder_content,
         lambda folder: shutil.rmtree(folder / "kept"),
@@ -251,7 +252,7 @@ def start(kind: Kind, folder: Path) -> int:
         os.dup2(log, 1)
         os.dup2(log, 2)
         command = kind.command(folder)
-        code = main_of_obrs(command) if isinstance(command, list) else command()
+        code = main_of(*command) if isinstance(command, list) else command()
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -259,10 +260,8 @@ def start(kind: Kind, folder: Path) -> int:
         os._exit(code)
 
 
-def main_of_obrs(arguments: list[str]) -> int:
-    from obrs.cli.app import main
-
-    return main(arguments)
+def main_of(package: str, *arguments: str) -> int:
+    return import_module({"obrs": "obrs.cli.app", "paper": "paper.__main__"}[package]).main(list(arguments))
 
 
 def has_ended(pid: int, folder: Path) -> bool:
@@ -367,8 +366,8 @@ SHARES = {"train": 0.3, "reproduce": 0.2, "refit": 0.2, "select": 0.2, "ray": 0.
 
 
 PRELOADED = {
-    "train": ("obrs.training.loop", "accelerate"),
-    "reproduce": ("obrs.experiments.figure_smooth", "matplotlib.pyplot"),
+    "train": ("paper.train", "paper.named", "obrs.training.loop", "accelerate"),
+    "reproduce": ("paper.figure_smooth", "matplotlib.pyplot"),
     "select": ("obrs.engines.files", "pyarrow.parquet"),
     "refit": ("obrs.ratios.refit", "obrs.ratios.methods"),
 }

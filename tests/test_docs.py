@@ -149,7 +149,14 @@ def site(tmp_path_factory):
 
 def test_site_builds_without_a_warning(site):
     assert (site / "index.html").is_file()
-    assert (site / "repo" / "results" / "minimal.png").is_file()
+    assert (site / "repo" / "examples" / "results" / "minimal.png").is_file()
+
+
+def test_site_has_the_tables_of_experiments_and_the_map_of_the_code(site):
+    assert "no correction" in (site / "evidence" / "language.html").read_text()
+    page = (site / "map.html").read_text()
+    assert "<code>budget.py</code>" in page
+    assert "<code>table_2.py</code>" in page
 
 
 def test_site_needs_nothing_from_the_network(site):

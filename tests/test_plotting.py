@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from obrs import SAMPLERS, Profile, diagnose, evaluate, plot_profile
-from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
-from obrs.looks import LOOKS, budget_colours, look
+from obrs import Profile, diagnose, evaluate, plot_profile
+from obrs.errors import BudgetError, InputError, InputTypeError
+from obrs.looks import LOOKS, budget_colours
 from obrs.ratios.plotting import plot_diagnosis
 
 pytest.importorskip("matplotlib")
@@ -72,20 +72,12 @@ def test_importing_the_module_does_not_load_matplotlib():
 
 def test_colours_come_from_one_place():
     root = Path(__file__).parents[1]
-    code = [path for room in ("src", "examples", "benchmarks", "tools") for path in (root / room).rglob("*.py")]
+    code = [
+        path for room in ("src", "paper", "examples", "benchmarks", "tools") for path in (root / room).rglob("*.py")
+    ]
     own = {str(path): found for path in code if (found := re.findall(r"[\"']#[0-9a-fA-F]{6}[\"']", path.read_text()))}
-    named = {name: found for name, found in own.items() if not name.endswith("obrs/looks.py")}
-    assert not named, "take colours from obrs.looks"
-
-
-def test_every_sampler_has_a_look_of_its_own():
-    assert set(SAMPLERS) <= set(LOOKS)
-    assert len({(own.colour, own.line, own.marker) for own in LOOKS.values()}) == len(LOOKS)
-
-
-def test_a_method_without_a_look_gets_the_nearest_name():
-    with pytest.raises(UnknownNameError, match="unknown method 'mh-gan'; did you mean 'mhgan'"):
-        look("mh-gan")
+    named = {name: found for name, found in own.items() if not name.endswith(("obrs/looks.py", "paper/style.py"))}
+    assert not named, "take colours from obrs.looks, or from paper.style"
 
 
 @pytest.mark.parametrize("budgets", [[1, 1.5, 2, 5], [5, 1.5, 1, 2], [2, 8], [8, 2], [4, 2, 4]])

@@ -12,8 +12,8 @@ import obrs
 from obrs import bounds, solve_log_c
 from obrs.divergences import DIVERGENCES, pr
 from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
-from obrs.experiments.theory import printed_kl_bound
 from obrs.profile import Profile
+from paper.theory import printed_kl_bound
 
 EVERY = {
     **DIVERGENCES,

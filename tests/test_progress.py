@@ -1,5 +1,7 @@
 """The bar of long work: on a terminal, in a notebook, and nowhere else."""
 
+import io
+import re
 import sys
 from types import SimpleNamespace
 
@@ -61,3 +63,38 @@ def test_a_shell_on_a_terminal_is_no_notebook(published, monkeypatch, capsys):
     obrs.sample(lambda ids: obrs.normals(ids, 1, seed=0), lambda x: np.zeros(len(x)), 10, budget=2)
     assert not published
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("title", "total", "note"),
+    [
+        ("training", 6000, "critic -0.00234  generator -1.37  rate 0.883  c 0.892  M 1.13"),
+        ("training", 1_000_000, "critic -0.00234  generator -1.37  rate 0.883  c 0.892  M 1.13"),
+        ("fitting", 2000, "loss 0.693"),
+        ("figure-optimal-g", 400, ""),
+    ],
+)
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_bar_shows_step_and_time_and_cuts_the_note(title, total, note, width):
+    from rich.console import Console
+
+    shown = _progress._rich_bar()
+    shown.update(shown.add_task(title, total=total, note=""), completed=total // 2, note=note)
+    console = Console(width=width, file=io.StringIO())
+    console.print(shown.make_tasks_table(shown.tasks))
+    (line,) = console.file.getvalue().splitlines()
+    assert len(line) <= width
+    found = re.fullmatch(rf"{title} ━+[ ━╸╺]* +{total // 2}/{total} -:--:-- (.*?)(…?) *", line)
+    assert found, line
+    assert note.startswith(found[1])
+    assert found[1] == note or (found[2] and len(line) == width), "cut only where it must be"
+
+
+def test_a_note_is_not_read_as_markup():
+    from rich.console import Console
+
+    shown = _progress._rich_bar()
+    shown.add_task("sampling", total=2, note="[red] 1 of 2")
+    console = Console(width=80, file=io.StringIO())
+    console.print(shown.make_tasks_table(shown.tasks))
+    assert "[red] 1 of 2" in console.file.getvalue()

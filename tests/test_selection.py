@@ -548,7 +548,7 @@ def test_the_selection_of_a_seed_never_changes():
 def test_the_page_shows_the_numbers_on_file():
     root = Path(__file__).parents[1]
     page = (root / "docs" / "evidence" / "selection.md").read_text()
-    for row in json.loads((root / "results" / "bench-selection.json").read_text())["rows"]:
+    for row in json.loads((root / "benchmarks" / "results" / "selection.json").read_text())["rows"]:
         keys = ("error", "error_by_noise", "kl", "tv", "repeats", "rmse", "rmse_weighted")
         cells = [f"{row[k]:.3f}" if row[k] is not None else "∞" if k == "kl" else "–" for k in keys]
         assert " | ".join([f"| {row['spread']:g}", str(row["n"]), row["method"], *cells]) + " |" in page

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import obrs
-from obrs.experiments.image_gans import load_gan
+from paper.image_gans import load_gan
 
 
 def test_images_of_a_generator_with_labels_do_not_depend_on_the_batch():

@@ -315,8 +315,8 @@ def test_samples_of_a_run_stay_as_the_rule_decides(show, tmp_path):
 
 
 def test_page_of_a_record_opens(show, tmp_path):
-    from obrs.experiments import page as page_of
-    from obrs.experiments import reproduce
+    from paper.harness import page as page_of
+    from paper.harness import reproduce
 
     (tmp_path / "record.html").write_text(page_of(reproduce("figure-pr", "smoke")))
     page = show(tmp_path / "record.html")

@@ -277,7 +277,7 @@ def test_wrong_sources_and_targets_are_one_clear_line(scores, tmp_path):
 
 def test_missing_pillow_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(MissingLibraryError, match=r"pip install 'obrs\[report\]'"):
+    with pytest.raises(MissingLibraryError, match=r"pip install 'obrs\[cli\]'"):
         show(np.zeros((2, 8, 8), dtype=np.uint8), [0], 2)
 
 
@@ -379,15 +379,3 @@ def test_page_of_the_docs_is_made_with_the_template_as_it_is():
     page = tool.PAGE.read_text()
     assert tool.refilled(page) == page, "run python tools/report.py --template --picture"
     assert len(page) < 200_000
-
-
-def test_records_make_pages(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "figure-pr", "--preset", "smoke", "--high", "2.5", "--report"]) == 0
-    assert capsys.readouterr().out.strip().endswith("page: out/figure-pr.html")
-    page = Path("out/figure-pr.html").read_text()
-    outline = Outline(page)
-    assert outline.open == []
-    assert "script" not in outline.tags
-    assert all(address.startswith("data:") for address in outline.addresses)
-    assert "obrs reproduce figure-pr --preset smoke --high 2.5 --report" in page

@@ -267,7 +267,7 @@ def test_images_of_two_sizes_are_one_line():
 
 
 def test_images_and_files(tmp_path, monkeypatch):
-    from obrs.data.images import load
+    from paper.data.images import load
 
     monkeypatch.setenv("OBRS_DATA", str(tmp_path / "cache"))
     digits = load("digits")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from obrs.data.images import load
 from obrs.errors import InputError, InputTypeError, MissingLibraryError
 from obrs.metrics import features as room
 from obrs.metrics.features import FEATURES, Extractor, extract
+from paper.data.images import load
 
 DIGITS = load("digits")
 HERE = [name for name in FEATURES if name != "inception_v3"]
@@ -60,14 +60,6 @@ def right_by_the_nearest(f, labelled=40):
 def test_gradients_tell_digits_apart_better_than_pixels():
     pixels = right_by_the_nearest(lambda x: x.reshape(len(x), -1))
     assert right_by_the_nearest(FEATURES["gradients"]) > pixels + 2 * np.sqrt(0.25 / 297)
-
-
-def test_classifier_of_clothes_has_its_facts():
-    from obrs.fitting.tensors import read_facts
-
-    facts = read_facts(room._CLASSIFIER, "the classifier")
-    assert facts["test accuracy"] > 0.88
-    assert room._CLASSIFIER.stat().st_size < 2_000_000
 
 
 def test_lite0_has_the_weights_it_should(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from obrs.data.pixels import to_floats
+from obrs._pictures import to_floats
 from obrs.errors import InputError, InputTypeError
 from obrs.metrics.images import read_array, read_images
 from obrs.metrics.rows import row_hashes

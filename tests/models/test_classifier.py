@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from obrs.data.images import load
 from obrs.errors import InputError, InputTypeError
 from obrs.models.classifier import fit_classifier, small_classifier
+from paper.data.images import load
 
 
 @pytest.fixture(scope="module")

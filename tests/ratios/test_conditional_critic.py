@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import obrs
-from obrs.data.images import load
 from obrs.errors import InputError
 from obrs.ratios.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.ratios.doctor import diagnose
 from obrs.training.config import TrainConfig
 from obrs.training.loop import train
+from paper.data.images import load
 
 pytest.importorskip("sklearn")
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import obrs
-from obrs.data.images import load
 from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.metrics.features import FEATURES
 from obrs.models.classifier import small_classifier
@@ -18,6 +17,7 @@ from obrs.models.mlp import mlp, mlp_critic
 from obrs.ratios.features import Features, classifier_features, critic_features
 from obrs.ratios.methods import FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
+from paper.data.images import load
 
 SHIFT = np.array([1.0, -0.5])
 QUICK = {"steps": 60, "batch_size": 128}

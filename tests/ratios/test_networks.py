@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 import obrs
-from obrs.data.images import load
 from obrs.errors import InputError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_critic
 from obrs.ratios.evidence import losses, mean_of_means
 from obrs.ratios.methods import FineTune, Network, _standardise
 from obrs.ratios.refit import load_ratio, refit
+from paper.data.images import load
 
 SHIFT = np.array([1.0, -0.5])
 

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import obrs
-from obrs.data.mixtures import Mixture, grid25
 from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
@@ -21,6 +20,7 @@ from obrs.ratios.features import critic_features
 from obrs.ratios.methods import FineTune, Head, Network
 from obrs.ratios.refit import METHODS, load_ratio, refit
 from obrs.ratios.task import logistic_loss
+from paper.toys import Mixture, grid25
 
 SHIFT = np.array([1.0, -0.5])
 

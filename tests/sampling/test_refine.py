@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
-from obrs.experiments.rivals import published_projection
 from obrs.sampling import refine
 from obrs.sampling.model import Model
 from obrs.sampling.refine import DDLS, DOT, DGflow, lipschitz
 from obrs.sampling.samples import Calls
+from paper.rivals import published_projection
 
 torch = pytest.importorskip("torch")
 

@@ -230,8 +230,8 @@ for call in (lambda: obrs.train, lambda: obrs.refit([0.0], lambda ids: ids)):
         print(error)
 """
     assert without("torch", code).splitlines() == [
-        "train needs torch: pip install 'obrs[training]'",
-        "refit needs torch: pip install 'obrs[ratios]'",
+        "train needs torch: pip install 'obrs[torch]'",
+        "refit needs torch: pip install 'obrs[torch]'",
     ]
     assert issubclass(MissingLibraryError, ImportError)
 

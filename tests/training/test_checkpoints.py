@@ -9,13 +9,13 @@ import torch
 from small_run import SMALL
 from torch import nn
 
-from obrs.cli import main
 from obrs.errors import InputError
 from obrs.fitting import tensors
 from obrs.training import checkpoints
 from obrs.training.journal import Journal
 from obrs.training.loop import train
 from obrs.training.trained import load_trained
+from paper.__main__ import main
 
 SMALL = replace(SMALL, steps=2, batch_size=8, data_size=64, generator_width=8, critic_width=8)
 needs_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
@@ -65,7 +65,9 @@ def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(tmp_path):
 def test_training_on_a_full_disk_ends_with_one_line(tmp_path, capsys, path, line):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / path).symlink_to("/dev/full")
-    (tmp_path / "run.toml").write_text("generator_loss = 'dual'\nsteps = 2\nbatch_size = 8\ndata_size = 64")
+    (tmp_path / "run.toml").write_text(
+        "data = 'grid25'\ngenerator_loss = 'dual'\nsteps = 2\nbatch_size = 8\ndata_size = 64"
+    )
     assert main(["train", str(tmp_path / "run.toml"), "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert line in said.lower()

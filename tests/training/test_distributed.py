@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -51,6 +52,7 @@ import sys
 import atexit, os, torch
 from pathlib import Path
 from safetensors.torch import save_file
+import paper.named
 from obrs.training import read_config, train
 
 @atexit.register  # what is registered first comes last
@@ -83,7 +85,8 @@ def folder(tmp_path_factory):
         settings(folder, name).save(folder / f"{name}.json")
     (folder / "script.py").write_text(SCRIPT)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(root)}
     done = subprocess.run(
         [*launch, str(folder / "script.py"), str(folder)], capture_output=True, text=True, env=environment, check=False
     )

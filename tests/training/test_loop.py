@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +32,9 @@ from obrs.training.losses import GENERATOR_LOSSES, generator_loss, gradient_pena
 from obrs.training.networks import build_networks
 from obrs.training.trained import load_trained
 from obrs.training.watch import NotFiniteError
+from paper.__main__ import main
+
+ROOT = Path(__file__).parents[2]
 
 
 def points(n=64, seed=0):
@@ -353,6 +357,7 @@ def test_the_model_of_a_run_makes_its_samples(network):
 
 
 CHECKED = """
+data = "grid25"
 steps = 60
 batch_size = 32
 data_size = 100
@@ -371,9 +376,9 @@ log_every = 5
 
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
     (tmp_path / "run.toml").write_text(CHECKED)
-    command = [sys.executable, "-m", "obrs", "train", "run.toml", "--out"]
-    options = {"cwd": tmp_path, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.PIPE, "text": True}
-    options["stdout"] = subprocess.PIPE
+    command = [sys.executable, "-m", "paper", "train", "run.toml", "--out"]
+    inside = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    options = {"cwd": tmp_path, "env": inside, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
     child = subprocess.Popen([*command, "killed", "--steps", "100000"], **options)
     deadline = time.monotonic() + 300
@@ -443,8 +448,6 @@ def test_the_labels_are_part_of_the_data():
 
 
 def test_the_command_does_not_go_on_without_the_data(tmp_path, capsys):
-    from obrs.cli import main
-
     train(SMALL, data=points(), out=tmp_path)
     assert main(["train", str(tmp_path / "config.json"), "--out", str(tmp_path), "--resume"]) == 2
     said = capsys.readouterr().err
@@ -491,33 +494,31 @@ def test_the_bar_shows_losses_rate_c_and_m():
 
 
 def test_the_command_says_where_the_run_is_and_what_to_do_next(tmp_path, capsys, monkeypatch):
-    from obrs.cli import main
-
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text("generator_loss = 'dual'\nsteps = 2\nbatch_size = 8\ndata_size = 64")
+    (tmp_path / "small.toml").write_text(
+        "data = 'grid25'\ngenerator_loss = 'dual'\nsteps = 2\nbatch_size = 8\ndata_size = 64"
+    )
     assert main(["train", "small.toml", "--budget", "4"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "trained 2 steps: runs/small"
     assert "run.log_ratio, 1000, budget=4" in said[2]
     assert load_trained("runs/small").config.budget == 4
     command = said[3].removeprefix("train it on:  ")
-    assert command == "obrs train runs/small/config.json --out runs/small --resume --steps 4"
-    assert main(shlex.split(command)[1:]) == 0
+    assert command == "python -m paper train runs/small/config.json --out runs/small --resume --steps 4"
+    assert main(shlex.split(command)[3:]) == 0
     assert load_trained("runs/small").log[-1]["step"] == 4
     assert main(["train", "runs/small/config.json", "--resume", "--steps", "6"]) == 0
     assert load_trained("runs/small").log[-1]["step"] == 6
     assert main(["train", "small.toml", "--generator-loss", "hinge", "--out", "an other"]) == 0
     said = capsys.readouterr().out
     assert "train with --two-heads" in said
-    assert "obrs train 'an other/config.json' --out 'an other' --resume" in said
+    assert "python -m paper train 'an other/config.json' --out 'an other' --resume" in said
 
 
 @pytest.mark.parametrize(("presses", "kept"), [(1, 4), (2, 3)])
 def test_ctrl_c_saves_first_unless_pressed_twice_and_the_run_goes_on_from_there(
     tmp_path, capsys, monkeypatch, presses, kept
 ):
-    from obrs.cli import main
-
     calls = []
 
     def interrupted(*arguments):
@@ -528,7 +529,9 @@ def test_ctrl_c_saves_first_unless_pressed_twice_and_the_run_goes_on_from_there(
         average(*arguments)
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.toml").write_text("steps = 6\nbatch_size = 8\ndata_size = 64\nsave_every = 3\nema_decay = 0.5")
+    (tmp_path / "run.toml").write_text(
+        "data = 'grid25'\nsteps = 6\nbatch_size = 8\ndata_size = 64\nsave_every = 3\nema_decay = 0.5"
+    )
     with monkeypatch.context() as patch:
         patch.setattr("obrs.training.loop.average", interrupted)
         assert main(["train", "run.toml", "--out", "run"]) == 130
@@ -615,7 +618,7 @@ def test_no_labels_at_all_is_not_called_a_wrong_dtype(labels):
 
 def test_images_that_are_not_here_come_with_both_commands(tmp_path, monkeypatch):
     monkeypatch.setenv("OBRS_DATA", str(tmp_path))
-    both = "run `obrs data fetch mnist`, or `obrs data fetch mnist --folder DIR` if you have it"
+    both = "run `python -m paper fetch mnist`, or `python -m paper fetch mnist --folder DIR` if you have it"
     with pytest.raises(InputError, match=f"mnist is not in {re.escape(str(tmp_path))}: {both}"):
         train(replace(SMALL, data="mnist"))
 

@@ -18,8 +18,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import obrs
-from obrs.cli import main
-from obrs.cli.fields import read_fields
 from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
 from obrs.fitting.tensors import fingerprint
 from obrs.training import checkpoints
@@ -30,6 +28,7 @@ from obrs.training.loop import train
 from obrs.training.networks import build_stages
 from obrs.training.schedule import plan
 from obrs.training.trained import load_trained
+from paper.__main__ import main, read_fields
 
 ROOT = Path(__file__).parents[2]
 SMALL = replace(SMALL, critic_lr=1e-3)
@@ -263,6 +262,7 @@ def test_a_checkpoint_is_loaded_with_the_critic_and_the_losses_of_its_stage(whol
 
 KILLED = """
 import os, signal, sys
+import paper.named
 from obrs.training import checkpoints, loop, read_config
 
 save = checkpoints.save
@@ -280,7 +280,8 @@ loop.train(read_config("config.json"), out="run")
 def test_a_process_that_is_killed_at_a_border_goes_on_to_the_same_bits(whole, tmp_path):
     run, folder = whole
     run.config.save(tmp_path / "config.json")
-    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
+    inside = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=inside, check=False)
     assert done.returncode == -signal.SIGKILL
     assert checkpoints.latest(tmp_path / "run").name == "step-00000006.safetensors"
     assert main(["train", str(tmp_path / "config.json"), "--out", str(tmp_path / "run"), "--resume"]) == 0
@@ -344,6 +345,7 @@ def test_a_new_critic_in_the_first_stage_takes_the_generator_alone_from_another_
 # The file and the command line
 
 TOML = """
+data = "grid25"
 ema_decay = 0
 critic_lr = 1e-3
 batch_size = 8
@@ -372,7 +374,7 @@ def test_the_command_runs_the_stages_of_a_file(tmp_path, monkeypatch, capsys):
     assert said[3].endswith("--resume --stage.2.steps 6")
     run = load_trained("runs/run")
     assert [stage.budget for stage in run.config.stages] == [3, 3]
-    assert main(said[3].split()[4:]) == 0
+    assert main(said[3].split()[6:]) == 0
     assert load_trained("runs/run").log[-1]["step"] == 9
 
 
@@ -465,9 +467,9 @@ def test_a_critic_loss_of_another_divergence_is_said_in_one_line():
 def test_ctrl_c_in_two_processes_saves_once_and_both_go_on_to_the_same_bits(tmp_path):
     config = replace(STAGED, stage=({**STAGED.stage[0], "steps": 100_000}, *STAGED.stage[1:]), log_every=5)
     config.save(tmp_path / "config.json")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "obrs"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "paper"]
     command = [*launch, "train", "config.json", "--out", "run"]
-    inside = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    inside = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
     child = subprocess.Popen(
         command, cwd=tmp_path, env=inside, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

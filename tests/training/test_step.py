@@ -18,7 +18,9 @@ from obrs.training.processes import Processes, join_processes
 from obrs.training.step import Game, Player, critic_step, generator_step, objective
 from obrs.training.window import BudgetWindow
 
-SMALL = TrainConfig(batch_size=32, data_size=128, generator_width=16, critic_width=16, generator_loss="paper_raw")
+SMALL = TrainConfig(
+    data="grid25", batch_size=32, data_size=128, generator_width=16, critic_width=16, generator_loss="paper_raw"
+)
 
 
 def game(config, lr=1e-2):

@@ -1,9 +1,12 @@
 import warnings
+from pathlib import Path
 
 import pytest
 from language_model import need_language_model
 
-from obrs import experiments
+import paper
+from paper import harness
+from paper.record import load
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +21,19 @@ def smoke():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the two sets hardly overlap")  # so few steps make poor models
                 warnings.filterwarnings("ignore", "groups with fewer than")  # so few proposals
-                made[name] = experiments.reproduce(name, "smoke", progress=False)
+                made[name] = harness.reproduce(name, "smoke", progress=False)
         return made[name]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def committed():
+    """The record in paper/results, by name."""
+    return lambda name: load(Path(paper.__file__).parent / "results" / f"{name}.json")
+
+
+@pytest.fixture(params=["smoke", "committed"])
+def record_of(request):
+    """A record by name: of the smoke preset, and as it is committed."""
+    return request.getfixturevalue(request.param)

@@ -1,27 +1,13 @@
 """The experiments in which everything is known: what their records must say, by routes of our own."""
 
-import dataclasses
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from obrs import experiments
-from obrs.errors import ObrsError
-from obrs.experiments import figure_1d, figure_optimal_g, figure_pr, figure_smooth, numbers
-from obrs.experiments.line import Pair, grid, mixture, proposal, thin
-
-pytest.importorskip("scipy")
-pytest.importorskip("matplotlib")
-
-RESULTS = Path(__file__).parents[2] / "results"
-
-
-@pytest.fixture(params=["smoke", "committed"])
-def record_of(request, smoke):
-    """A record by name: of the smoke preset, and as it is in results/."""
-    return smoke if request.param == "smoke" else lambda name: experiments.load(RESULTS / f"{name}.json")
+from paper import check, figure_1d, figure_optimal_g, figure_pr, figure_smooth
+from paper.line import Pair, grid, mixture, proposal
+from paper.record import numbers
 
 
 def normal(x, mean, sd):
@@ -51,6 +37,10 @@ def gan(p, q, step):
     return np.sum(terms) * step
 
 
+def starting(record, word):
+    return [row for row in record.rows if row["row"].startswith(word)]
+
+
 # --- The line ---------------------------------------------------------------------------------------------------------
 
 
@@ -66,16 +56,10 @@ def test_a_proposal_draws_the_mixture():
 
 
 def test_a_pair_has_the_divergence_of_two_normals():
-    x = grid(-12, 12, 4001)
-    pair = Pair.of(mixture(((1.0, 0.0, 1.0),)), mixture(((1.0, 0.5, 1.3),)), x)
+    pair = Pair.of(mixture(((1.0, 0.0, 1.0),)), mixture(((1.0, 0.5, 1.3),)), grid(-12, 12, 4001))
     kl = np.log(1.3) + (1 + 0.25) / (2 * 1.69) - 0.5
     assert pair.profile().divergence("kl") == pytest.approx(kl, rel=1e-9)
     assert np.sum(pair.p) * pair.step == pytest.approx(1)
-
-
-def test_thinning_keeps_at_most_so_many_values():
-    for n in (1, 5, 400, 401, 402, 5000):
-        assert len(thin(np.arange(n), 401)) <= 401
 
 
 # --- Figure 2 ---------------------------------------------------------------------------------------------------------
@@ -89,10 +73,6 @@ def test_figure_1d_keeps_half_and_obrs_is_closer_than_drs_in_every_divergence(re
     for name in figure_1d.DIVERGENCES:
         assert record["exact"][name] < 1e-12
         assert record["obrs"][name] < record["drs"][name] < record["model"][name]
-
-
-def test_figure_1d_has_the_divergence_of_a_plain_sum(record_of):
-    record = record_of("figure-1d")
     x = np.linspace(-8, 8, 4001)
     p, q, step = density(figure_1d.TARGET, x), density(figure_1d.MODEL, x), x[1] - x[0]
     assert record["model"]["gan"] == pytest.approx(gan(p, q, step), rel=1e-5)
@@ -124,6 +104,10 @@ def test_figure_1d_samples_have_the_density_they_should(record_of):
 # --- Figure 3 ---------------------------------------------------------------------------------------------------------
 
 
+def gaussians(width, variance):
+    return [(1, width * (place - 4.5), np.sqrt(variance)) for place in range(10)]
+
+
 def test_figure_smooth_has_no_more_minima_the_larger_the_budget(record_of):
     row = record_of("figure-smooth")["separation 2.5"]
     assert row["count"] == [len(found) for found in row["minima"]]
@@ -131,8 +115,8 @@ def test_figure_smooth_has_no_more_minima_the_larger_the_budget(record_of):
     assert row["count"][0] > row["count"][-1]
 
 
-def test_figure_smooth_counts_of_the_default_are_those_of_the_documentation():
-    record = experiments.load(RESULTS / "figure-smooth.json")
+def test_figure_smooth_counts_of_the_default_are_those_of_the_documentation(committed):
+    record = committed("figure-smooth")
     assert record["separation 2.5"]["count"] == [6, 5, 5, 3]
     assert record["separation 2"]["count"] == [2, 2, 2, 2]
     assert record["separation 3"]["count"] == [7, 6, 7, 5], "the exception: no theorem says it cannot be"
@@ -142,29 +126,9 @@ def test_figure_smooth_counts_of_the_default_are_those_of_the_documentation():
 def test_figure_smooth_loss_is_that_of_a_plain_sum(smoke, budget, at):
     row = smoke("figure-smooth")["separation 2.5"]
     x = np.linspace(-42, 42, 12_001)
-    places = np.arange(10) - 4.5
-    theta = row["theta"][at]
-    p = density([(1, 2.5 * place, np.sqrt(0.3)) for place in places], x)
-    q = density([(1, theta * place, np.sqrt(0.4)) for place in places], x) + 1e-300
-    k = figure_smooth.PAPER["budgets"][budget]
-    kept = kept_by_obrs(p, q, x[1] - x[0], k)
+    p, q = density(gaussians(2.5, 0.3), x), density(gaussians(row["theta"][at], 0.4), x) + 1e-300
+    kept = kept_by_obrs(p, q, x[1] - x[0], figure_smooth.PAPER["budgets"][budget])
     assert row["loss"][budget][at] == pytest.approx(gan(p, kept, x[1] - x[0]), abs=2e-4)
-
-
-def test_figure_smooth_plateau_is_where_exact_rejection_is_affordable():
-    row = experiments.load(RESULTS / "figure-smooth.json")["separation 2.5"]
-    x = np.linspace(-30, 30, 20_001)
-    places = np.arange(10) - 4.5
-    p = density([(1, 2.5 * place, np.sqrt(0.3)) for place in places], x)
-    plateau = next(place for place in row["minima"][3] if place["loss"] < 1e-6)
-    step = row["theta"][1] - row["theta"][0]
-    for inside, outside in ((plateau["low"], -2), (plateau["high"], 2)):
-        largest = [
-            np.max(p / density([(1, theta * place, np.sqrt(0.4)) for place in places], x))
-            for theta in (inside, inside + outside * step)
-        ]
-        assert largest[0] < 5.05
-        assert largest[1] > 4.95
 
 
 @pytest.mark.parametrize(
@@ -185,51 +149,46 @@ def test_minima_are_counted_as_the_paper_would_by_eye(loss, found):
 # --- Figure 4 ---------------------------------------------------------------------------------------------------------
 
 
-def after_rejection(mean, sd, budget=2.0):
-    x = np.linspace(-24, 24, 8001)
-    p, q = density(figure_optimal_g.TARGET, x), normal(x, mean, sd) + 1e-300
-    return gan(p, kept_by_obrs(p, q, x[1] - x[0], budget), x[1] - x[0])
-
-
 def test_figure_optimal_g_best_model_before_sits_on_one_mode_and_the_one_after_covers_both(record_of):
     record = record_of("figure-optimal-g")
     before, after = (record[f"minima {name}"]["minima"] for name in ("before", "after"))
     assert (before[0]["mean"], before[0]["sd"]) == pytest.approx((2.0, 0.5), abs=0.01)
-    assert len(before) == 3
-    assert len(after) == 1
+    assert (len(before), len(after)) == (3, 1)
     assert after[0]["sd"] > 1.9
     assert after[0]["left"] < before[0]["left"] / 5
 
 
-def test_figure_optimal_g_minimum_is_one_by_another_route():
-    best = experiments.load(RESULTS / "figure-optimal-g.json")["minima after"]["minima"][0]
-    there = after_rejection(best["mean"], best["sd"])
+def test_figure_optimal_g_minimum_is_one_by_another_route(committed):
+    best = committed("figure-optimal-g")["minima after"]["minima"][0]
+    x = np.linspace(-24, 24, 8001)
+    p, step = density(figure_optimal_g.TARGET, x), x[1] - x[0]
+
+    def left(mean, sd):
+        return gan(p, kept_by_obrs(p, normal(x, mean, sd) + 1e-300, step, 2.0), step)
+
+    there = left(best["mean"], best["sd"])
     assert there == pytest.approx(best["loss"], abs=1e-5)
-    for step in ((0.05, 0), (-0.05, 0), (0, 0.05), (0, -0.05)):
-        assert after_rejection(best["mean"] + step[0], best["sd"] + step[1]) > there
+    for mean, sd in ((0.05, 0), (-0.05, 0), (0, 0.05), (0, -0.05)):
+        assert left(best["mean"] + mean, best["sd"] + sd) > there
 
 
-def test_figure_optimal_g_exact_loss_reaches_the_minimum_wherever_it_sees_both_modes(record_of):
+def test_figure_optimal_g_exact_loss_reaches_the_minimum_and_the_printed_one_stops_elsewhere(record_of):
     record = record_of("figure-optimal-g")
-    descents = [row for row in record.rows if row.get("mode") == "exact"]
-    assert len(descents) == record.config["starts"]
-    for row in descents:
+    of = {mode: [row for row in record.rows if row.get("mode") == mode] for mode in figure_optimal_g.MODES}
+    assert len(of["exact"]) == record.config["starts"]
+    for row in of["exact"]:
         assert figure_optimal_g._reached(record, row) == (row["start"] != [2.0, 0.6])
     blind = record["exact from 2, 0.6"]
     assert blind["end"] == pytest.approx(blind["start"]), "no sample sees the other mode, so nothing moves"
-
-
-def test_figure_optimal_g_printed_loss_stops_elsewhere_or_never(record_of):
-    record = record_of("figure-optimal-g")
     best = record["minima after"]["minima"][0]
-    for row in (row for row in record.rows if row.get("mode") == "paper_raw"):
+    for row in of["paper_raw"]:
         assert not row["escaped"]
         assert row["left"] > best["loss"] + 1e-4
     assert record["paper_raw from 1.5, 0.8"]["end"] == pytest.approx([2.0, 0.5], abs=0.02), "on one mode for good"
-    assert all(row["escaped"] for row in record.rows if row.get("mode") == "paper")
+    assert all(row["escaped"] for row in of["paper"])
 
 
-# --- Appendix A and the theory --------------------------------------------------------------------------------------
+# --- Appendix A and the theory ----------------------------------------------------------------------------------------
 
 
 def test_figure_pr_areas_are_points_of_the_curve(record_of):
@@ -238,91 +197,43 @@ def test_figure_pr_areas_are_points_of_the_curve(record_of):
     step, p = x[1] - x[0], density(figure_pr.TARGET, x)
     for name, parts in figure_pr.MODELS.items():
         row, q = record[name], density(parts, x)
+        recall, precision = numbers(row["curve"]["recall"]), numbers(row["curve"]["precision"])
+        angle = np.arctan2(precision, recall)  # rises along the curve, whose slopes λ these are
+        order = np.argsort(angle)
         for lam, alpha, beta in zip(row["lam"], row["precision"], row["recall"], strict=True):
             assert alpha == pytest.approx(np.sum(np.minimum(lam * p, q)) * step, abs=1e-5)
             assert beta == pytest.approx(alpha / lam, rel=1e-9)
-            recall, precision = numbers(row["curve"]["recall"]), numbers(row["curve"]["precision"])
-            angle = np.arctan2(precision, recall)  # rises along the curve, whose slopes λ these are
-            order = np.argsort(angle)
             assert np.interp(np.arctan(lam), angle[order], precision[order]) == pytest.approx(alpha, abs=2e-3)
-
-
-def test_figure_pr_models_are_what_they_are_called(record_of):
-    record = record_of("figure-pr")
     high_recall, high_precision = record["high recall"], record["high precision"]
-    assert max(high_recall["recall"]) > 0.95
-    assert max(high_recall["precision"]) < 0.6
-    assert max(high_precision["precision"]) > 0.95
-    assert max(high_precision["recall"]) < 0.7
+    assert max(high_recall["recall"]) > 0.95 > 0.6 > max(high_recall["precision"])
+    assert max(high_precision["precision"]) > 0.95 > 0.7 > max(high_precision["recall"])
 
 
 def test_theory_finds_every_claim_true_but_the_printed_bound(record_of):
     record = record_of("theory")
-    for row in (row for row in record.rows if row["row"].startswith("bounds")):
+    for row in starting(record, "bounds"):
         assert row["violated"]["general"] == row["violated"]["sharper"] == row["violated"]["corrected"] == 0
         assert row["violated"]["printed"] > 0.02 * row["checked"]["printed"]
-    for row in (row for row in record.rows if row["row"].startswith("curves")):
+    for row in starting(record, "curves"):
         assert row["precision"] < 1e-9
         assert row["frontier"] < 1e-9
     ball = record["ball"]
     assert ball["outside"] == ball["no_probability"] == 0
     assert ball["rate_off"] < 1e-12
-    for row in (row for row in record.rows if row["row"].startswith("optimality")):
+    for row in starting(record, "optimality"):
         assert row["obrs"]
         np.testing.assert_allclose(row["obrs"], row["solver"], atol=1e-6)
         assert np.all(np.asarray(row["closest_rival"]) >= np.asarray(row["obrs"]) - 1e-9)
 
 
-def test_theory_on_two_points_breaks_the_printed_bound_always():
-    record = experiments.load(RESULTS / "theory.json")
-    row = record["bounds, 2 points"]
+def test_theory_on_two_points_breaks_the_printed_bound_always(committed):
+    row = committed("theory")["bounds, 2 points"]
     assert row["violated"]["printed"] / row["checked"]["printed"] > 0.98
     # there the corrected one is an equality
     np.testing.assert_allclose(row["kl"]["left"], row["kl"]["corrected"], atol=1e-6)
 
 
-# --- Bad input ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "field", "value"),
-    [
-        ("figure-1d", "budget", "0.5"),
-        ("figure-1d", "budget", "9"),
-        ("figure-1d", "samples", "0"),
-        ("figure-smooth", "budgets", "2,1"),
-        ("figure-smooth", "budgets", ""),
-        ("figure-smooth", "separation", "-1"),
-        ("figure-smooth", "thetas", "0"),
-        ("figure-optimal-g", "budget", "nan"),
-        ("figure-optimal-g", "rate", "0"),
-        ("figure-pr", "low", "-1"),
-        ("theory", "sizes", "1"),
-        ("theory", "pairs", "0"),
-    ],
-)
-def test_a_configuration_that_makes_no_sense_is_refused_before_the_run(name, field, value):
-    with pytest.raises(ObrsError) as caught:
-        experiments.configure(name, "smoke", {field: value})
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["figure-1d", "figure-smooth", "figure-optimal-g", "figure-pr", "theory"])
-def test_default_presets_give_the_committed_numbers_again(name):
-    committed = experiments.load(RESULTS / f"{name}.json")
-    again = experiments.reproduce(name, "default", progress=False)
-    first, second = (dict(leaves(dataclasses.asdict(record)["rows"])) for record in (committed, again))
-    assert first.keys() == second.keys()
-    for key, value in first.items():
-        if isinstance(value, float):
-            assert second[key] == pytest.approx(value, rel=1e-3, abs=1e-3), key
-
-
-def leaves(value, path=()):
-    if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, inner in items:
-            yield from leaves(inner, (*path, key))
-    else:
-        yield path, value
+def test_default_presets_give_the_rows_of_version_0_2(name):
+    assert check.main([name, "--tolerance", "1e-6"]) == 0

@@ -1,0 +1,387 @@
+"""Experiments on images: committed models, EDM and landscapes against closed forms, and data and models of the user."""
+
+from copy import deepcopy
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import exact
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import paper
+from obrs.errors import InputError, ObrsError, UnknownNameError
+from obrs.fitting.tensors import Checkpoint, read_tensors, write_tensors
+from obrs.models.conv import ConvCritic
+from obrs.models.mlp import mlp_generator
+from paper import figure_landscape, figure_pretrained, table_diffusion
+from paper.image_diffusion import (
+    Denoiser,
+    Setting,
+    fit_denoiser,
+    heun,
+    load_diffusion,
+    noise_levels,
+    previews,
+)
+from paper.image_gans import HOME, PARTS, Labelled, load_gan, parts
+from paper.image_pools import cached_pool, make_pool, noisy_previews, outside_pool, sample_early
+from paper.landscape import Sets, direction, left, moved
+from paper.nets.conv import ConvGenerator
+from paper.record import Record, plain
+
+ROOT = Path(paper.__file__).parents[1]
+hardly = pytest.mark.filterwarnings("ignore:the two sets hardly overlap", "ignore:the classifier separates")
+
+
+def run(module, config, rows=()):
+    """Run an experiment in memory; return its record."""
+    name = module.__name__.removeprefix("paper.").replace("_", "-")
+    record = Record(name, "paper", plain(asdict(config)), rows, progress=False)
+    module.run(config, record)
+    return record
+
+
+def named_rightly(images, labels):
+    """The share of digits that the nearest real digit gives the same name."""
+    from sklearn.neighbors import KNeighborsClassifier
+
+    real = parts("digits")["judge"]
+    judge = KNeighborsClassifier(1).fit(real.x.reshape(len(real.x), -1), real.label)
+    return np.mean(judge.predict(images.reshape(len(images), -1).numpy()) == labels.numpy())
+
+
+# --- What is committed ------------------------------------------------------------------------------------------------
+
+
+def test_every_file_of_weights_is_small_in_half_precision_and_says_which_command_made_it():
+    files = sorted(HOME.glob("*.safetensors"))
+    assert len(files) > 20
+    assert max(path.stat().st_size for path in files) <= 4e6
+    assert sum(path.stat().st_size for path in files) <= 45e6
+    for path in files:
+        with safe_open(path, "pt") as file:
+            assert "command" in str(file.metadata()), path.name
+            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        assert not kinds & {"F32", "F64"}, path.name
+
+
+def test_parts_are_disjoint():
+    found = parts("digits")
+    assert {name: len(part.x) for name, part in found.items()} == {**PARTS["digits"], "test": 297}
+    assert sum(len(part.x) for part in found.values()) == 1797
+    with pytest.raises(UnknownNameError, match="unknown data set of the image experiments"):
+        parts("cifar")
+
+
+def test_a_committed_generator_makes_images_that_its_label_names():
+    gan = load_gan("digits", 0)
+    images, labels = gan.propose(np.arange(400))
+    torch.testing.assert_close(images[100:200], gan.propose(np.arange(100, 200))[0])
+    assert named_rightly(images, labels) > 0.5  # chance has 0.1
+    assert gan.critic(images, labels).shape == (400, 2)
+    with pytest.raises(InputError, match="there is no digits-9-generator; there are: digits-0-generator"):
+        load_gan("digits", 9)
+
+
+# --- Diffusion --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_diffusion("digits", 8, 0, 2500, steps=6)
+
+
+def of_gaussian(deviation):
+    """The denoiser of data that are N(0, deviation²), in closed form."""
+    return lambda x, sigma, label=None: x * deviation**2 / (deviation**2 + sigma.reshape(-1, 1, 1, 1) ** 2)
+
+
+@pytest.mark.parametrize("deviation", [0.5, 1.3])
+def test_heun_with_the_exact_denoiser_of_gaussian_data_reproduces_their_variance(deviation):
+    """The flow takes 80 z to 80 z s / sqrt(s² + 80²); the error of Heun's method falls with the square of the step."""
+    z = torch.randn(200, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    truth = z * 80 * deviation / np.sqrt(deviation**2 + 80**2)
+    errors = []
+    for steps in (18, 36, 72):
+        levels = noise_levels(steps)
+        assert (levels[0].item(), levels[-2].item(), levels[-1].item()) == (pytest.approx(80), pytest.approx(0.002), 0)
+        x = heun(of_gaussian(deviation), z, levels)
+        errors.append(float((x - truth).abs().max() / truth.abs().max()))
+    assert errors[0] < 0.1
+    assert errors[0] / errors[1] > 3
+    assert errors[1] / errors[2] > 3
+    assert x.std().item() == pytest.approx(deviation, rel=0.03)
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.5, 20.0])
+def test_the_network_sees_unit_variance_and_is_fitted_to_unit_variance(sigma):
+    """For Gaussian pixels of standard deviation 1/2 the best network is 0, and its loss is 1 at every noise level."""
+    noise = torch.Generator().manual_seed(1)
+    x, normal = (torch.randn(400, 1, 8, 8, generator=noise) for _ in range(2))
+    inputs, sigmas = [], torch.full((400,), sigma)
+
+    def zero(x, time, label):
+        inputs.append((x, time))
+        return 0 * x
+
+    loss, error = Denoiser(zero).loss(0.5 * x, sigmas, normal), 4 * np.sqrt(2 / x.numel())
+    assert loss.item() == pytest.approx(1, abs=error)
+    assert inputs[0][0].var().item() == pytest.approx(1, abs=error)
+    assert inputs[0][1][0].item() == pytest.approx(np.log(sigma) / 4)
+    torch.testing.assert_close(Denoiser(zero)(0.5 * x, sigmas), of_gaussian(0.5)(0.5 * x, sigmas))
+
+
+def test_an_image_belongs_to_its_id_and_previews_of_it_are_free(digits):
+    images, labels = digits.propose(np.arange(12))
+    again, same = digits.propose(np.array([9, 3]))
+    torch.testing.assert_close(again, images[[9, 3]], atol=1e-4, rtol=0)
+    assert torch.equal(same, labels[[9, 3]])
+    calls = []
+
+    def counted(x, sigma, label):
+        calls.append(len(x))
+        return digits.denoise(x, sigma, label)
+
+    z, label = digits.noise(np.arange(5))
+    with torch.no_grad():
+        seen = list(previews(counted, z, digits.levels, label))
+    assert len(calls) == seen[-1].evaluations == digits.evaluations == 11
+    assert [one.evaluations for one in seen] == [1, 3, 5, 7, 9, 11, 11]
+    torch.testing.assert_close(seen[-1].clean.clamp(-1, 1), images[:5], atol=1e-4, rtol=0)
+    real = parts("digits")["ratio"]
+    few = Labelled(real.x[:100], real.label[:100])
+    near, far = (np.abs(noisy_previews(digits, few, step) - few.x).mean() for step in (5, 1))
+    assert near < 0.02 < 0.2 < far, "with little noise it is the image"
+    images, labels = load_diffusion("digits", 8, 0, 2500).propose(np.arange(50))
+    assert named_rightly(images, labels) > 0.7  # chance has 0.1
+
+
+def test_early_rejection_keeps_the_images_of_the_pool_and_pays_only_for_what_went_on(digits, tmp_path):
+    pool = cached_pool(tmp_path / "pool.npz", lambda: make_pool(digits, 60, [2, 4], progress=False))
+    again = cached_pool(tmp_path / "pool.npz", lambda: pytest.fail("made again"))
+    np.testing.assert_array_equal(pool.early[4], again.early[4])
+    bright = [images.mean(axis=(1, 2, 3)) for images in (pool.early[2], pool.early[4], pool.images)]
+    cuts = [np.quantile(x, 0.3) for x in bright]
+    stays = np.cumprod([x > cut for x, cut in zip(bright, cuts, strict=True)], axis=0).astype(bool)
+    decide = lambda seen, labels, ids: seen[-1].mean(axis=(1, 2, 3)) > cuts[len(seen) - 1]  # noqa: E731
+    found = sample_early(digits, np.arange(60), [2, 4], decide)
+    np.testing.assert_array_equal(found.ids, np.flatnonzero(stays[2]))
+    np.testing.assert_allclose(found.images, pool.images[stays[2]], atol=1e-4)
+    np.testing.assert_array_equal(found.labels, pool.labels[stays[2]])
+    assert found.evaluations == 5 * 60 + 4 * stays[0].sum() + 2 * stays[1].sum()
+
+
+def test_a_model_is_trained_at_any_size_and_goes_on_where_it_was_killed(tmp_path):
+    noise = np.random.default_rng(0)
+    real = Labelled(noise.uniform(-1, 1, (40, 1, 14, 14)).astype(np.float32), noise.integers(0, 10, 40))
+    setting = Setting(width=8, batch_size=8)
+    denoise, course = fit_denoiser(real, setting, 2, 0, progress=False)
+    assert course.steps == 2
+    assert heun(denoise, torch.zeros(2, 1, 14, 14), noise_levels(2), torch.tensor([0, 9])).shape == (2, 1, 14, 14)
+    place = Checkpoint(tmp_path / "a.fit", {"seed": 0})
+
+    class Kills(Checkpoint):
+        def write(self, tensors, facts):
+            super().write(tensors, facts)
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        fit_denoiser(real, setting, 2, 0, checkpoint=Kills(place.path, place.identity), progress=False)
+    again, _ = fit_denoiser(real, setting, 2, 0, checkpoint=place, progress=False)
+    assert all(torch.equal(a, b) for a, b in zip(denoise.parameters(), again.parameters(), strict=True))
+
+
+def diffusion_of(**changes):
+    sizes = {"pool": 520, "neighbours": 100, "judged": 0, "shown": 4, "steps": 3, "epochs": 1, "rates": (0.5,)}
+    return replace(table_diffusion.PRESETS["paper"], **(sizes | {"sampler": 2, "size": 8} | changes))
+
+
+@hardly
+@pytest.mark.slow
+def test_the_papers_preset_runs_on_a_pipeline_of_diffusers_and_on_a_folder(tmp_path, digits):
+    from PIL import Image
+
+    diffusers = pytest.importorskip("diffusers")
+    real, of = parts("digits"), {"train": ("generator", "ratio", "features", "judge"), "test": ("test",)}
+    mine = {name: np.concatenate([real[part].x for part in cut]) for name, cut in of.items()}
+    mine |= {f"{name}_labels": np.concatenate([real[part].label for part in cut]) for name, cut in of.items()}
+    np.savez(tmp_path / "mine.npz", **mine)
+    blocks = {"down_block_types": ["DownBlock2D"] * 2, "up_block_types": ["UpBlock2D"] * 2}
+    shape = {"in_channels": 1, "out_channels": 1, "layers_per_block": 1, "block_out_channels": [4, 8]}
+    unet = diffusers.UNet2DModel(8, norm_num_groups=4, **shape, **blocks)
+    diffusers.DDIMPipeline(unet.eval(), diffusers.DDIMScheduler()).save_pretrained(tmp_path / "pipe")
+    config = diffusion_of(source=str(tmp_path / "pipe"), real=str(tmp_path / "mine.npz"))
+    (row,) = run(table_diffusion, config).rows
+    assert row["constant"] == "class"  # those that the classifier sees
+    assert list(row["cells"]["classifier"]) == ["model 1", "obrs 2", "drs 2"]
+    assert row["shape"] == [1, 8, 8]
+    assert "early" not in row
+
+    (tmp_path / "folder").mkdir()
+    images, _ = digits.propose(np.arange(3))
+    for number, image in enumerate(images):
+        pixels = ((image[0].numpy() + 1) * 127.5).round().astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "folder" / f"{number}.png")
+    pool = outside_pool(str(tmp_path / "folder"), 3, 10, 18, progress=False)
+    np.testing.assert_allclose(pool.images, images, atol=1 / 127)
+    with pytest.raises(InputError, match=r"has 3 images, the pool needs 4; say --pool 3"):
+        outside_pool(str(tmp_path / "folder"), 4, 10, 18, progress=False)
+
+
+# --- Landscapes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def generator():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return mlp_generator(8, (1, 28, 28), width=32, layers=2, activation="leaky_relu", output="tanh")
+
+
+def landscape_of(preset, folder, generator, images, **changes):
+    """The configuration of a generator and data of one's own, as `--home` wants them."""
+    write_tensors(folder / "own-0-generator.safetensors", generator.state_dict(), {"spec": generator.spec})
+    np.savez(folder / "own.npz", train=images[:-60], test=images[-60:])
+    return replace(figure_landscape.PRESETS[preset], generators=("own-0",), home=str(folder), **changes)
+
+
+def test_every_filter_of_a_direction_has_the_norm_of_that_filter_and_a_point_is_the_sum(generator):
+    weights = dict(generator.named_parameters())
+    found, other, again = (direction(weights, 0, axis) for axis in ("x", "y", "x"))
+    by_hand, z = deepcopy(generator), torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for name, weight in by_hand.named_parameters():
+            if weight.ndim == 1:  # biases do not move
+                assert not found[name].any()
+                continue
+            torch.testing.assert_close(found[name].norm(dim=1), weight.norm(dim=1))
+            assert torch.equal(found[name], again[name])
+            cosine = (found[name] * other[name]).sum() / found[name].norm() / other[name].norm()
+            assert abs(cosine) < 5 / weight.numel() ** 0.5
+            weight += 0.3 * found[name] - 0.2 * other[name]
+        torch.testing.assert_close(moved(generator, 0.3, -0.2, (found, other), z), by_hand(z))
+        assert torch.equal(moved(generator, 0.0, 0.0, (found, other), z), generator(z))
+
+
+def gan_left(shift, budget):
+    """Return the GAN divergence that is left between N(shift, 1) and N(0, 1), by sums over a grid."""
+    x = np.linspace(-12, 12, 20_001)
+    q, p = (np.exp(-((x - m) ** 2) / 2) for m in (0, shift))
+    q, p, log_ratio = q / q.sum(), p / p.sum(), shift * x - shift**2 / 2
+    log_c = np.inf if budget == 1 else exact.bisect_log_c(log_ratio, budget, q)
+    after = q * np.exp(np.minimum(log_ratio + log_c, 0))
+    after /= after.sum()
+    return float(2 * np.log(2) + np.sum(p * np.log(p / (p + after)) + after * np.log(after / (p + after))))
+
+
+def test_the_divergence_at_a_point_is_a_lower_bound_of_the_closed_form_and_not_a_low_one():
+    noise = torch.Generator().manual_seed(0)
+    sets = [torch.randn(4000, 4, generator=noise) for _ in range(4)]
+    for real in sets[::2]:
+        real[:, 0] += 2.0
+    budgets = (1.0, 2.0, 5.0)
+    for budget, found in zip(budgets, left(Sets(*sets), budgets, steps=100, seed=0), strict=True):
+        truth = gan_left(2.0, budget)
+        assert found.value < truth + 3 * found.standard_error
+        assert found.value > 0.93 * truth - 0.01 - 3 * found.standard_error
+        assert 0 < found.standard_error < 0.02
+    (blind,) = left(Sets(*sets), (1.0,), steps=1, seed=0)
+    assert blind.value < 0.5 * gan_left(2.0, 1.0), "of a critic that has learned nothing it is low, not wrong"
+
+
+def test_flatness_of_a_plane_and_of_a_bowl():
+    x, y = np.meshgrid(*[np.linspace(-0.5, 0.5, 101)] * 2)
+    flatness = figure_landscape.flatness
+    assert flatness(0.2 + 3 * x - 4 * y, 0.01) == pytest.approx((0.2, 0.2, 5.0, 0.0, 1), abs=1e-9)  # its lowest corner
+    bowl = flatness(x**2 + y**2, 0.01)
+    assert (bowl.minima, flatness(np.cos(4 * np.pi * x) + y**2, 0.01).minima) == (1, 2)
+    assert bowl.rise == pytest.approx(1 / 6, rel=0.03)
+    assert bowl.slope == pytest.approx(2 * 0.3826, rel=0.03)  # the mean distance from the middle of a unit square
+
+
+def test_the_committed_landscapes_are_below_the_ceiling_and_flatter_the_larger_the_budget(committed):
+    record = committed("figure-landscape")
+    for surfaces in figure_landscape._landscapes(record).values():
+        assert np.all((surfaces >= 0) & (surfaces <= figure_landscape.CEILING))
+        means = surfaces.mean(axis=(2, 3))
+        assert np.all(np.diff(means, axis=1) < 0)
+
+
+@pytest.mark.slow
+def test_the_papers_preset_makes_a_real_step_on_pixels_and_a_ceiling_is_a_loud_failure(generator, tmp_path):
+    noise = np.random.default_rng(0)
+    images = noise.uniform(-1, 1, (1300, 1, 28, 28)).astype(np.float32)
+    sizes = {"cells": 3, "samples": 260, "steps": 1, "thorough": 1, "shown": 4}
+    record = run(figure_landscape, landscape_of("paper", tmp_path, generator, images, **sizes))
+    lines = [f"own-0, directions 0, line {line}" for line in (0, 1, 2, "again")]
+    assert [row["row"] for row in record.rows] == ["own-0, middle", *lines, "own-0, sheet"]
+    assert np.shape(record[lines[0]]["left"]) == (1, 3, 3)
+    assert "pixels" in figure_landscape.table(record)
+    parts.cache_clear()
+    images = np.sign(images)  # black and white; the generator is grey
+    images[:, :, :14] = np.sign(noise.normal(size=(1300, 1, 1, 1)))
+    said = r"^own-0 itself has a divergence of 1\.3\d+ on 4 components, at the ceiling 1\.386: .* train it"
+    with pytest.raises(ObrsError, match=said):
+        run(figure_landscape, landscape_of("smoke", tmp_path, generator, images, steps=150))
+
+
+# --- GANs of the user -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a GAN of colour images without labels, and with data."""
+    folder = tmp_path_factory.mktemp("home")
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        made = ConvGenerator(8, size=16, channels=3, width=4)
+        networks = {"generator": made, "critic": ConvCritic(size=16, channels=3, width=4, heads=2)}
+        images = torch.tanh(2 * made(torch.randn(1300, 8))).numpy()
+    for name, network in networks.items():
+        write_tensors(folder / f"celeba-0-{name}.safetensors", network.state_dict(), {"spec": network.spec})
+    np.savez(folder / "celeba.npz", train=images[:1200], test=images[1200:])
+    return folder
+
+
+def pretrained_of(home, **changes):
+    sizes = {"pool": 80, "neighbours": 80, "judged": 80, "kept": 40, "shown": 6, "fakes": 300, "steps": 3}
+    sizes |= {"rates": (0.5,), "second": "efficientnet_lite0"}
+    return replace(figure_pretrained.PRESETS["paper"], home=str(home), **sizes | changes)
+
+
+@hardly
+@pytest.mark.slow
+def test_the_papers_preset_runs_on_a_gan_and_images_of_the_user(home):
+    record = run(figure_pretrained, pretrained_of(home))
+    (row,) = record.rows
+    assert list(row["ratios"]) == ["own", "tuned", "gradients"]
+    cells = row["ratios"]["tuned"]["cells"]
+    assert {constant: list(judges) for constant, judges in cells.items()} == {"global": ["efficientnet_lite0"]}
+    assert list(cells["global"]["efficientnet_lite0"]) == ["model 1", "obrs 2", "drs 2"]
+    assert row["drawn"]["0.5"][2] == pytest.approx(0.5, abs=0.2)
+    assert row["shape"] == [3, 16, 16]
+    assert figure_pretrained.figure(record).axes
+
+
+def test_models_and_data_that_do_not_fit_are_one_line(home, generator, tmp_path, monkeypatch):
+    np.savez(tmp_path / "flat.npz", train=np.zeros((4, 5)), test=np.zeros((4, 5)))
+    tensors, facts = read_tensors(home / "celeba-0-generator.safetensors", "it")
+    write_tensors(tmp_path / "odd-0-generator.safetensors", tensors | {next(iter(tensors)): torch.zeros(7)}, facts)
+    monkeypatch.setenv("OBRS_DATA", str(tmp_path / "cache"))
+    parts.cache_clear()
+    small = landscape_of("smoke", tmp_path, generator, np.zeros((400, 1, 14, 14), dtype=np.float32))
+    for make, line in (
+        (lambda: parts("celeba", str(tmp_path)), r"there is no .*celeba.npz; it must hold train and test"),
+        (lambda: parts("flat", str(tmp_path)), r"flat.npz must hold train, images of shape .*, got shape \(4, 5\)"),
+        (lambda: load_gan("faces", 0, str(home)), r"there is no faces-0-generator; there are: celeba-0-generator in "),
+        (lambda: load_gan("odd", 0, str(tmp_path)), next(iter(tensors))),
+        (lambda: run(figure_landscape, small), r"own-0 must be .* of shape \[1, 14, 14\].*of \[1, 28, 28\]"),
+        (lambda: parts("mnist"), "run `python -m paper fetch mnist`"),
+        (lambda: load_diffusion("digits", 8, 7, 9), "there is no digits-8-7-9-diffusion; there are: digits-8-0-2500"),
+        (lambda: diffusion_of(early=("1",)), "a pipeline or a folder shows no previews"),
+    ):
+        with pytest.raises(InputError, match=line) as caught:
+            make()
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,118 @@
+"""The evidence on language models: its tables by other routes, and with the real model in the slow tests."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from language_model import need_language_model
+
+import paper
+from paper import language_tables as tables
+from paper.language import TOPICS, question
+
+ROOT = Path(paper.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Rollouts with a known law: log-ratios of sd 1, gradients that depend on them."""
+    rng = np.random.default_rng(0)
+    mask = np.arange(6) < rng.integers(1, 7, size=(240, 1))
+    sampled = -rng.exponential(size=(240, 6))
+    train = sampled + 0.6 * rng.normal(size=(240, 6))
+    slope = rng.normal(size=(240, 5)) + rng.normal(size=5)
+    return tables.Pool(train, sampled, mask, slope, np.arange(240) % 6)
+
+
+def test_gradients_of_a_whole_batch_of_obrs_and_of_rows_at_random_are_judged_rightly(pool):
+    reward = np.cos(np.arange(240)) + pool.slope[:, 0]
+    table = tables.gradient_table(pool, reward, batch=32, keep=(8,), batches=120, seed=0)
+    assert table["all 32"]["trained"] == table["no correction"]["trained"] == table["truncate at 2"]["trained"] == 1
+    assert table["OBRS 8"]["trained"] == table["random 8"]["trained"] == 0.25
+    assert all(row["low"] <= row["error"] <= row["high"] for row in table.values())
+    assert table["all 32"]["error"] < table["OBRS 8"]["error"] < table["random 8"]["error"]
+    assert table["OBRS 8"]["better"][1] > 0
+    assert table["band 0.999 to 1.001"]["empty"] > 0.5
+    # by fresh batches and plain sums; the interval of one holds the other
+    f, r = pool.slope * tables.advantages(reward, pool.prompt)[:, None], np.exp(pool.log_ratio)
+    truth = np.average(f, axis=0, weights=r)
+    rng, errors = np.random.default_rng(1), []
+    for _ in range(800):
+        at = rng.permutation(240)[:32]
+        errors.append(np.sum((np.average(f[at], axis=0, weights=r[at]) - truth) ** 2) / np.sum(truth**2))
+    assert table["all 32"]["low"] < math.sqrt(np.mean(errors)) < table["all 32"]["high"]
+
+
+def test_tilts_meet_their_kl_and_none_beats_the_best_law():
+    reward = np.random.default_rng(2).normal(size=6 * 24)
+    table = tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
+    kl = table["best of 4"]["kl"]
+    for name in ("OBRS", "multinomial"):
+        assert table[f"{name}, KL {kl:.2f}"]["kl"] == pytest.approx(kl, abs=1e-6)
+        assert table[f"{name}, KL 0.30"]["kl"] == pytest.approx(0.3, abs=1e-6)
+    assert all(row["gap"] > -1e-9 for row in table.values())
+    assert table["top 2 of 8"]["reward"] > table["best of 4"]["reward"] > table["random"]["reward"]
+    assert all((row["copies"] > 0) == name.startswith("multinomial") for name, row in table.items())
+
+
+def test_laws_are_those_of_brute_force():
+    x = np.array([[0.3, 0.9, 0.9, -1.0]])
+    assert tables._top(x, 2).tolist() == [[0, 0.5, 0.5, 0]]
+    assert tables._top(np.array([[1.0, 1.0, 1.0, 0.0]]), 2)[0] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+    assert tables._best_of(x, 2).tolist() == [[0, 0.5, 0.5, 0]]
+    p = tables._resampled(x, 0.7)[0]
+    copies = [p[a] * p[b] * p[c] * (3 - len({a, b, c})) / 3 for a, b, c in itertools.product(range(4), repeat=3)]
+    assert tables._copies(x, 0.7, 3) == pytest.approx(sum(copies))
+
+
+def test_stored_log_probs_bracket_what_the_vocabulary_says(pool):
+    rng = np.random.default_rng(3)
+    p, q = (torch.log_softmax(torch.tensor(rng.normal(size=(240, 6, 9))), dim=-1) for _ in range(2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        token = torch.distributions.Categorical(logits=q).sample()
+    logs = [x.gather(2, token[..., None])[..., 0].numpy() for x in (p, q)]
+    top, ids = q.topk(3, dim=-1)
+    overlap = torch.minimum(p, q).exp().sum(dim=-1).numpy()
+    here = pool._replace(logp_train=logs[0], logp_rollout=logs[1])
+    row = tables.token_row(top.numpy(), p.gather(2, ids).numpy(), overlap, here)
+    assert row["inside"] == 1
+    assert row["low"] < row["rate"] < row["high"]
+    assert abs(row["estimate_bias"]) < 4 * row["estimate_error"]
+
+
+@pytest.mark.slow
+def test_the_two_halves_of_the_real_model_make_the_whole():
+    need_language_model()
+    from transformers import AutoModelForCausalLM
+
+    from paper.smollm import complete, folder, load_policy, log_probs, read_again, rounded, slopes
+
+    torch.set_num_threads(1)
+    policy = load_policy()
+    asked = [question(topic) for topic in TOPICS[:2]] + [question("a very old and very long story")]
+    made = complete(policy, asked, 2, 5, ids=range(6), seed=0, temperature=1.2)
+    whole = AutoModelForCausalLM.from_pretrained(folder(), dtype=torch.float32)
+    for row, text in enumerate(asked):
+        tokens = torch.cat([policy.prompt(text), made.tokens[2 * row : 2 * row + 1]], dim=1)
+        with torch.no_grad():
+            logits = whole(tokens).logits[0, -6:-1]
+        for logs, temperature in ((made.logp_train, 1.0), (made.logp_rollout, 1.2)):
+            expected = torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[0, -5:, None])[:, 0]
+            assert torch.allclose(logs[2 * row], expected, atol=1e-4)
+    logp, slope = slopes(policy, made)
+    assert torch.allclose(logp, made.logp_train, atol=1e-4)
+    gain = policy.head.model.norm.weight.requires_grad_(True)
+    total = (log_probs(policy, made) * made.mask).sum(dim=1)
+    by_autograd = torch.autograd.grad(total[5], gain)[0]
+    assert torch.allclose(by_autograd, slope[5], atol=1e-3 * float(slope[5].abs().max()))
+    gain.requires_grad_(False)
+    many, few = (complete(policy, asked[:1], len(ids), 4, ids=ids, seed=3) for ids in (range(6), [4, 1]))
+    assert few.tokens.equal(many.tokens[[4, 1]]), "a completion depends on seed and id alone"
+    made = complete(rounded(policy), asked[:1], 8, 6, ids=range(8), seed=0)
+    logp, _ = slopes(policy, read_again(policy, made, asked[0]))
+    log_ratio = ((logp - made.logp_rollout) * made.mask).sum(dim=1)
+    assert 0.005 < float(log_ratio.std()) < 1.5, "rounded weights are close and not equal"

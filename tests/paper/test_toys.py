@@ -1,0 +1,116 @@
+"""Toy densities: what is sampled follows the density, and the density is exact."""
+
+import numpy as np
+import pytest
+import torch
+
+from obrs.errors import InputError
+from paper.toys import TOYS, Checkerboard, Mixture, grid25, ring, swiss_roll, two_moons
+
+# a target, the half width of a square that holds all of it, and a grid that sums it without error: a sum over a grid
+# as fine as the standard deviation integrates Gaussians to 1e-8, squares it integrates exactly
+GRIDS = {
+    "grid25": (3.0, 0.05),
+    "ring8": (2.2, 0.02),
+    "two_moons": (3.0, 0.1),
+    "swiss_roll": (2.5, 0.05),
+    "checkerboard": (2.5, 0.1),
+}
+each_toy = pytest.mark.parametrize("name", TOYS)
+
+
+@each_toy
+def test_the_density_integrates_to_one_and_samples_fall_where_it_says(name):
+    half, step = GRIDS[name]
+    line = np.arange(-half + step / 2, half, step)
+    x, area = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1), step**2
+    toy, n, cells = TOYS[name](), 20_000, 10
+    log_p = toy.log_prob(x)
+    mass = np.exp(log_p) * area
+    assert np.sum(mass) == pytest.approx(1, abs=1e-6)
+
+    drawn = toy.sample(n, seed=1)
+    seen = toy.log_prob(drawn)
+    entropy = np.sum(mass[mass > 0] * log_p[mass > 0])
+    assert seen.mean() == pytest.approx(entropy, abs=4 * seen.std() / n**0.5 + 1e-6)
+
+    where = np.clip(((x + half) / (2 * half) * cells).astype(int), 0, cells - 1)
+    expected = np.zeros((cells, cells))
+    np.add.at(expected, (where[..., 0], where[..., 1]), n * mass)
+    counts, *_ = np.histogram2d(*drawn.T, bins=cells, range=[(-half, half)] * 2)
+    often = expected > 20
+    freedom = often.sum() - 1
+    assert np.sum((counts - expected)[often] ** 2 / expected[often]) < freedom + 4 * (2 * freedom) ** 0.5
+    assert counts[expected < 1e-9].sum() == 0
+
+
+@each_toy
+def test_the_seed_decides_the_samples_and_torch_answers_as_numpy_does(name):
+    toy = TOYS[name]()
+    x = toy.sample(60, seed=3)
+    np.testing.assert_array_equal(x, TOYS[name]().sample(60, seed=3))
+    assert not np.isin(x, toy.sample(60, seed=4)).any()
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
+        here = torch.as_tensor(x, dtype=dtype)
+        found = toy.log_prob(here)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.numpy(), toy.log_prob(here.double().numpy()), rtol=0, atol=tolerance)
+    np.testing.assert_array_equal(toy.log_prob(x.reshape(20, 3, 2)), toy.log_prob(x).reshape(20, 3))
+    assert toy.log_prob(x[:0]).shape == (0,)
+    with pytest.raises(InputError, match=r"x must have shape \(n, 2\), got \(6, 3\)"):
+        toy.log_prob(np.zeros((6, 3)))
+    with pytest.raises(InputError, match="n must be a whole number of at least 1, got 0"):
+        toy.sample(0)
+
+
+def test_log_prob_is_that_of_scipy_in_any_dimension():
+    from scipy.special import logsumexp
+    from scipy.stats import multivariate_normal
+
+    rng = np.random.default_rng(0)
+    sigma, weights = np.array([0.1, 0.5, 1.0, 2.0]), np.array([1.0, 2.0, 3.0, 4.0])
+    for dim in (1, 3):
+        means, x = rng.normal(size=(4, dim)), 2 * rng.normal(size=(200, dim))
+        terms = [multivariate_normal(m, s**2 * np.eye(dim)).logpdf(x) for m, s in zip(means, sigma, strict=True)]
+        expected = logsumexp(np.stack(terms, axis=1) + np.log(weights / 10), axis=1)
+        np.testing.assert_allclose(Mixture(means, sigma, weights).log_prob(x), expected, rtol=1e-12)
+
+
+def test_the_log_density_is_smooth_finite_far_away_and_blind_to_components_without_weight():
+    mixture = Mixture([[-1.0, 0.0], [1.0, 0.5]], [0.5, 0.7], [1, 2])
+    x = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(mixture.log_prob, (x,))
+    for dtype in (np.float32, np.float64):
+        found = grid25().log_prob(np.array([[1e4, -1e4]], dtype=dtype))
+        assert found[0] == pytest.approx(-2 * 9998**2 / (2 * 0.05**2), rel=1e-5)
+    with_it, line = Mixture([[0.0], [3.0]], 1.0, [1, 0]), np.linspace(-5, 5, 11)[:, None]
+    np.testing.assert_allclose(with_it.log_prob(line), Mixture([[0.0]], 1.0).log_prob(line), rtol=1e-14)
+    assert np.abs(with_it.sample(1000)).max() < 6
+
+
+@pytest.mark.parametrize("make", [grid25, ring, two_moons, swiss_roll])
+def test_standardised_has_mean_0_and_variance_1(make):
+    raw, mixture, n = make(), make().standardised(), 20_000
+    x = mixture.sample(n, seed=1)
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=4 * x.std() / n**0.5)
+    assert (x**2).mean() == pytest.approx(1, abs=4 * (x**2).std(axis=0).max() / n**0.5)
+    scale = raw.sigma[0] / mixture.sigma[0]  # the density of a moved and scaled variable
+    centre = raw.means[0] - scale * mixture.means[0]
+    np.testing.assert_allclose(mixture.log_prob(x[:100]), raw.log_prob(scale * x[:100] + centre) + 2 * np.log(scale))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.0, 1.0], 1.0), r"means must have shape \(components, dim\), got \(2,\)"),
+        (([[np.nan]], 1.0), "means must be finite, 1 of 1 are not"),
+        (([[0.0]], 0.0), "sigma must be above 0, the smallest is 0"),
+        (([[0.0]], [1.0, 2.0]), r"sigma must be one number or one per component, 1, got shape \(2,\)"),
+        (([[0.0], [1.0]], 1.0, [1, -1]), "weights must be at least 0 and not all 0, the smallest is -1"),
+    ],
+)
+def test_what_is_no_mixture_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Mixture(*arguments)
+    with pytest.raises(InputError, match="cells must be even, got 3"):
+        Checkerboard(3)

@@ -1,0 +1,324 @@
+"""Training in the experiments: fleets, what is compared with what, the paper's presets, BigGANs in the one loop."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import paper
+from obrs import Profile
+from obrs.budget import solve_cut
+from obrs.errors import InputError
+from obrs.fitting.averaging import average
+from obrs.training.config import TrainConfig, read_config
+from obrs.training.loop import train
+from obrs.training.schedule import plan
+from obrs.training.step import objective
+from paper import figure_frequency, figure_training, figure_when_training_pays, fleet, harness, table_finetune, tw_obrs
+from paper.data.pixels import Pixels
+from paper.fleet import train_fleet
+from paper.image_training import BIGGAN, CELEBA, compared, training
+from paper.nets.biggan import BigGanCritic, BigGanGenerator
+from paper.record import Record
+
+ROOT = Path(paper.__file__).parents[1]
+
+# --- Fleets -----------------------------------------------------------------------------------------------------------
+
+# So few steps that roundings do not grow: later a ReLU or the sign of a small gradient turns them into steps of Adam.
+FEW = tw_obrs.Config(steps=(4, 2, 2), warm_up=(0, 1, 1), batches=(32, 64, 64), batch_size=32)
+
+
+@pytest.mark.parametrize(
+    ("mode", "setting"),
+    [("non_saturating", "weak"), ("dual_waves", "strong_more"), ("paper_raw", "weak"), ("staged_exact", "strong_more")],
+)
+def test_a_fleet_trains_as_its_runs_would_alone(mode, setting):
+    configs = [replace(tw_obrs.settings(FEW, setting, mode, seed), data_size=500) for seed in (3, 4)]
+    for config, together in zip(configs, train_fleet(configs), strict=True):
+        alone = train(config, progress=False)
+        for name in ("generator", "critic", "ema"):
+            for a, b in zip(getattr(alone, name).parameters(), getattr(together, name).parameters(), strict=True):
+                torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
+        x, same = (run.propose(range(50), network="ema") for run in (alone, together))
+        torch.testing.assert_close(x, same, rtol=0, atol=1e-4)
+
+
+def test_a_run_that_diverges_leaves_the_others_alone(monkeypatch):
+    calm = replace(tw_obrs.settings(FEW, "weak", "dual", 0), data_size=500)
+    (alone,) = train_fleet([calm])
+
+    def spoilt(batches, *when, real=fleet._Batches.real):
+        x, labels = real(batches, *when)
+        x[1:] = torch.nan
+        return x, labels
+
+    monkeypatch.setattr(fleet._Batches, "real", spoilt)
+    together = train_fleet([calm, replace(calm, seed=1)])
+    assert not together[1].propose(range(20)).isfinite().any()
+    torch.testing.assert_close(together[0].propose(range(20)), alone.propose(range(20)))
+
+
+def test_what_a_fleet_cannot_train_is_refused():
+    plain = TrainConfig(data="grid25", generator_loss="dual", steps=1, data_size=100)
+    with pytest.raises(InputError, match="differ in their seed alone"):
+        train_fleet([plain, replace(plain, budget=3)])
+    with pytest.raises(InputError, match="at least one run"):
+        train_fleet([])
+    for field in ({"network": "conv"}, {"constant_every": 2}, {"r1": 0.1}, {"two_heads": True}):
+        with pytest.raises(InputError, match="a fleet has"):
+            train_fleet([replace(plain, **field)])
+
+
+# --- 25 Gaussians -----------------------------------------------------------------------------------------------------
+
+
+def row(mode, seed, divergence=None):
+    """A run that left this divergence, or one that collapsed."""
+    head = {"row": f"weak, {mode}, seed {seed}", "setting": "weak", "mode": mode, "seed": seed}
+    if divergence is None:
+        return head | {"collapsed": True, "why": "the generator went to infinity"}
+    found = {"divergence": divergence, "high_quality": 1 - divergence, "modes": 25}
+    return head | found | {"before": found, "collapsed": False}
+
+
+def record_of(modes):
+    rows = [row(mode, seed, left) for mode, runs in modes.items() for seed, left in enumerate(runs)]
+    return Record("tw-obrs", "smoke", {"settings": ["weak"], "modes": list(modes), "budget": 2.0}, rows)
+
+
+def test_means_and_gains_are_over_all_seeds_and_seed_by_seed():
+    made = record_of({"non_saturating": (0.5, 0.9, 0.7), "exact": (0.4, 0.7, 0.8)})
+    assert [line["divergence"] for line in tw_obrs.summary(made)] == [
+        (pytest.approx(0.7), pytest.approx(0.2)),
+        (pytest.approx(1.9 / 3), pytest.approx(np.std([0.4, 0.7, 0.8], ddof=1))),
+    ]
+    error = np.std([0.1, 0.2, -0.1], ddof=1) / np.sqrt(3)
+    assert tw_obrs.gain(made, "weak", "exact", over="non_saturating") == pytest.approx((0.2 / 3, error, 2, 3))
+    assert tw_obrs.gain(made, "weak", "exact", over="dual") is None
+    assert "+0.067 ± 0.088  2/3" in tw_obrs.table(made)
+    mean, error, gain, of_gain, seeds = compared({0: 1.0, 1: 2.0, 5: 9.0}, {0: 2.0, 1: 5.0})
+    assert (mean, gain, of_gain, seeds) == (4.0, 2.0, pytest.approx(1.0), 2)
+    assert error == pytest.approx(((9 + 4 + 25) / 2 / 3) ** 0.5)
+
+
+def test_a_run_that_went_to_infinity_counts_as_the_worst_there_is():
+    made = record_of({"exact": (None, 0.4)})
+    (line,) = tw_obrs.summary(made)
+    assert line["divergence"][0] == pytest.approx((2 * np.log(2) + 0.4) / 2)
+    assert line["modes"][0] == 12.5
+    assert "1 of 2" in tw_obrs.table(made)
+    axes = tw_obrs.figure(made).axes
+    crosses = [len(line.get_xdata()) for one in axes for line in one.lines if line.get_marker() == "X"]
+    assert sum(crosses) == 2, "one in each panel"
+
+
+def test_three_stages_are_compared_with_the_best_of_one_stage_and_with_plain_stages(committed):
+    left = {"dual": (0.5, 0.7), "paper_raw": (0.6, 0.8), "staged_dual": (0.35, 0.4), "staged_exact": (0.3, 0.2)}
+    assert tw_obrs.verdict(record_of(left), "weak") == [
+        "  three stages, exact, over plain, f-GAN dual, the best of one stage:",
+        "    +0.350 ± 0.150  2/2 with the fitted ratio",
+        "  three stages, exact, over three stages, dual:",
+        "    +0.125 ± 0.075  2/2 with the fitted ratio",
+    ]
+    runs = {line["setting"]: line["runs"] for line in tw_obrs.summary(committed("tw-obrs"))}
+    assert runs == {"strong": 10, "weak": 10, "strong_more": 5}
+
+
+def test_the_exact_ratio_leaves_what_a_sum_over_the_cells_says():
+    """Two cells, by hand: q = (1/2, 1/2), p = (3/4, 1/4), K = 1.25 keeps all of the first and 3/5 of the second."""
+    kept = np.array([0.5, 0.3]) / 0.8
+    expected = sum(p * np.log(p / (p + q)) + q * np.log(q / (p + q)) for p, q in zip((0.75, 0.25), kept, strict=True))
+    found = tw_obrs._divergence_on_cells(np.array([0.75, 0.25]), np.array([50, 50]), 1.25)
+    assert found == pytest.approx(expected + 2 * np.log(2))
+
+
+# --- What is compared sees the same number of samples -----------------------------------------------------------------
+
+
+def seen(settings):
+    stages = plan(settings)
+    by_generator = sum(stage.config.steps * stage.config.batch_size for stage in stages)
+    return by_generator, stages[-1].seen_before(stages[-1].last)
+
+
+def test_all_ways_to_train_see_the_same_number_of_samples():
+    for config in tw_obrs.PRESETS.values():
+        assert {seen(tw_obrs.settings(config, "strong", mode, 10)) for mode in config.modes} == {config.samples()}
+    for config in (figure_training.PRESETS["smoke"], figure_training.Config(data="digits")):
+        assert len({seen(figure_training.settings(config, kind, 0)) for kind in figure_training.KINDS}) == 1
+    own, new = (table_finetune.settings(table_finetune.Config(data="digits"), kind, 0) for kind in ("hinge", "exact"))
+    assert (own.two_heads, new.two_heads, own.warm_up, new.warm_up) == (True, False, 200, 200)
+    assert plan(own)[0].last == plan(new)[0].last
+
+
+def test_the_stages_are_those_of_the_example_and_of_the_recipe():
+    ours = tw_obrs.settings(tw_obrs.Config(), "strong", "staged_exact", 0)
+    assert ours.stages == read_config(ROOT / "examples/train-in-stages.toml").stages
+    recipe = TrainConfig(data="grid25", budget=2, steps=6100, seed=3).stages
+    assert tw_obrs.settings(tw_obrs.Config(), "strong", "staged_exact", 3).stages == recipe
+    weak = tw_obrs.settings(tw_obrs.Config(), "weak", "staged_exact", 0)
+    assert [stage.generator_loss for stage in weak.stages] == ["paper_raw", "dual", "exact"]
+    assert tw_obrs.settings(tw_obrs.Config(), "strong_more", "staged_exact", 0).budget == 5
+
+
+def test_without_rejection_the_loss_is_the_mean_of_f():
+    """The paper's code keeps K = 2 there, and descends E[2 f(r/2)]."""
+    config = figure_training.settings(figure_training.Config(data="digits"), "without", 0).stages[0]
+    assert config.budget == 1
+    log_r = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64)
+    r = log_r.exp()
+    loss = objective(config).of_generator(log_r, solve_cut(log_r, config.budget))
+    assert float(loss) == pytest.approx(float((r * log_r - (r + 1) * torch.log(r + 1)).mean()))
+
+
+# --- When training pays -----------------------------------------------------------------------------------------------
+
+PAYS = figure_when_training_pays
+
+
+@pytest.mark.parametrize("name", PAYS.CASES)
+def test_the_objective_is_what_a_profile_says_and_its_gradient_that_of_finite_differences(name):
+    case = PAYS.CASES[name]
+    x, log_p = PAYS.target(case, 401)
+    theta = PAYS._start(case, 2, np.random.default_rng(2))
+    log_q = PAYS._log_share(torch.as_tensor(theta), case, torch.as_tensor(x)).numpy()
+    profile = Profile(log_p - log_q, np.exp(log_q), normalise=False)
+    for budget in (1.0, 1.7, 3.0, 1e4):
+        value, gradient = PAYS.objective(theta, case, x, log_p, budget)
+        assert value == pytest.approx(profile.divergence("gan", budget), abs=1e-9)
+        ends = [
+            [PAYS.objective(theta + h * e, case, x, log_p, budget)[0] for h in (1e-5, -1e-5)]
+            for e in np.eye(len(theta))
+        ]
+        np.testing.assert_allclose(gradient, [(up - down) / 2e-5 for up, down in ends], atol=1e-8)
+    if name == "junk":  # while junk uses up the budget, nothing but a constant depends on K
+        left = [profile.divergence("kl", budget) + np.log(budget) for budget in (1.0, 1.3, 1.9)]
+        np.testing.assert_allclose(left, left[0], atol=2e-3)
+
+
+def test_the_best_model_for_the_budget_is_never_worse_than_that_for_1(committed):
+    record = committed("figure-when-training-pays")
+    for found in record.rows:
+        assert min(found["gain"]) >= found["gain"][0] == 0
+        assert np.all(np.diff(found["for_1"]) <= 1e-9), "a larger budget leaves less"
+        assert np.all(np.diff(found["for_k"]) <= 1e-9)
+    for m in (1, 2, 3):  # two minimisations of one thing, from other starts: neither has missed the minimum
+        junk, plain = record[f"junk, {m} Gaussians"], record[f"line, {m} Gaussians"]
+        assert junk["for_k"][junk["budgets"].index(2.0)] == pytest.approx(plain["for_k"][0], abs=1e-3)
+
+
+# --- BigGANs ----------------------------------------------------------------------------------------------------------
+
+TINY = TrainConfig(
+    network="biggan",
+    classes=True,
+    latent=8,
+    generator_width=2,
+    critic_width=2,
+    spectral_norm=True,
+    two_heads=True,
+    generator_loss="paper_raw",
+    ema_decay=0.9,
+    ema_start=1,
+    steps=2,
+    batch_size=4,
+)
+
+
+def images(n=16, size=32, classes=4):
+    """Images as bytes, each of a colour of its class."""
+    rng = np.random.default_rng(0)
+    labels = np.append(np.arange(classes), rng.integers(classes, size=n - classes))
+    noise = rng.integers(60, size=(n, 3, size, size))
+    return Pixels((noise + 40 * labels[:, None, None, None] % 190).astype(np.uint8)), labels
+
+
+def test_bytes_train_as_their_numbers_do_and_a_sample_belongs_to_its_id():
+    x, labels = images()
+    run, same = (train(TINY, data=data, labels=labels) for data in (x, np.asarray(x)))
+    torch.testing.assert_close(run.generator.state_dict(), same.generator.state_dict(), rtol=0, atol=0)
+    ids = np.array([7, 3, 11, 5])
+    for network in ("generator", "ema"):
+        whole, of = run.propose(ids, network=network)
+        alone, label = run.propose(ids[2:3], network=network)
+        torch.testing.assert_close(alone[0], whole[2], rtol=1e-4, atol=1e-5)
+        assert label[0] == of[2]
+    mean, now = run.ema, run.generator
+    expected = {
+        name: (0.9 * old + 0.1 * new) if name.endswith(("running_mean", "running_var")) else new.clone()
+        for (name, old), new in zip(mean.named_buffers(), now.buffers(), strict=True)
+    }
+    average(mean, now, 0.9)
+    torch.testing.assert_close(dict(mean.named_buffers()), expected)
+
+
+def test_presets_are_the_papers_with_its_slips_mended():
+    cifar = figure_training.PRESETS["paper"]
+    assert (cifar.data, cifar.width, cifar.batch_size, cifar.critic_steps) == ("cifar10", 64, 50, 4)
+    assert (cifar.generator_lr, cifar.critic_lr, cifar.budget, cifar.ema_start) == (2e-5, 2e-5, 2.0, 1000)
+    assert figure_frequency.PRESETS["paper"].data == "cifar10"
+    faces = table_finetune.PRESETS["paper"]
+    assert (faces.data, faces.width, faces.batch_size, faces.budget) == ("celeba", 32, 128, 2.0)
+    assert (faces.generator_lr, faces.critic_lr) == (1e-6, 4e-6)
+    assert (CELEBA["generator_lr"], CELEBA["critic_lr"]) == (1e-4, 4e-4)
+    many = table_finetune.PRESETS["imagenet"]
+    assert (many.width, many.latent, many.batch_size, many.critic_steps, many.generator_lr) == (96, 120, 2048, 2, 1e-5)
+    assert BIGGAN["imagenet"]["parts"] == 16  # of 128 each
+    example = asdict(read_config(ROOT / "examples" / "biggan-cifar10.toml"))
+    wanted = training(cifar, 0) | {"generator_loss": "paper_raw", "data": "cifar10"}
+    assert {key: example[key] for key in wanted} == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hinge", "without", "with", "frequency", "faces", "imagenet"])
+def test_a_step_of_a_preset_of_the_paper(kind, tmp_path):
+    if kind == "faces":
+        settings = table_finetune.settings(table_finetune.PRESETS["paper"], "exact", 0, classes=None)
+        networks = {
+            "generator": BigGanGenerator(128, size=64, width=32),
+            "critic": BigGanCritic(size=64, width=32, heads=2),
+        }
+        data, labels = images(20, 64, 1)[0], None
+    elif kind == "imagenet":
+        config = replace(table_finetune.PRESETS["imagenet"], alone=0)
+        settings = replace(table_finetune.settings(config, "paper_raw", 0, classes=1000), ema_decay=0.0)
+        assert (settings.parts, settings.precision, settings.hierarchical) == (16, "bf16", True)
+        networks, (data, labels) = {}, images(1000, 128, 1000)
+    else:
+        data, labels = images(24, 32, 10)
+        cut = {"train": np.asarray(data)[:20], "test": np.asarray(data)[20:]}
+        np.savez(tmp_path / "cifar10.npz", **cut, train_labels=labels[:20], test_labels=labels[20:])
+        module = figure_frequency if kind == "frequency" else figure_training
+        config = replace(module.PRESETS["paper"], home=str(tmp_path))
+        settings = module.settings(config, 100 if kind == "frequency" else kind, 0)
+        assert (settings.network, settings.two_heads, settings.initial) == ("biggan", True, "normal")
+        networks = {}
+    few = {"steps": 1, "warm_up": min(settings.warm_up, 1), "batch_size": 4, "parts": min(settings.parts, 2)}
+    run = train(replace(settings, **few), data=data, labels=labels, **networks)
+    assert run.log[-1]["step"] == 1 + few["warm_up"]
+    assert run.log_ratio(run.propose(range(2))).isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["figure-training", "table-finetune"])
+def test_two_processes_find_what_one_does_and_the_first_writes_it(tmp_path, name):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "paper"]
+    command = [*launch, name, "--preset", "smoke", "--out", str(tmp_path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("result: ") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.{kind}" for kind in ("json", "md", "png")]
+    together = json.loads((tmp_path / f"{name}.json").read_text())["rows"]
+    alone = harness.reproduce(name, "smoke").rows
+    assert [found["row"] for found in together] == [expected["row"] for expected in alone]
+    for found, expected in zip(together, alone, strict=True):
+        for key in ("before", "after"):
+            assert found[key] == pytest.approx(expected[key], rel=1e-4)
