@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from obrs._files import cache_folder, replacing
-from obrs._program import exit_code, one_line
-from obrs._rank import rank
-from obrs._tables import text_table
+from obrs._progress import rank
+from obrs._text import exit_code, one_line, text_table
 from obrs.errors import InputError, Interrupted, ObrsError
 
 from . import harness

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from obrs._arrays import as_floats, host_view
-from obrs._inputs import check_count, check_positive, is_number
-from obrs._names import lookup
+from obrs._checks import check_count, check_positive, is_number
+from obrs._text import lookup
 from obrs.errors import InputError
 from obrs.metrics._inputs import as_masses, as_weights, effective_size, own_pairs, points
 from obrs.types import Array

@@ -16,8 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from obrs._program import one_line
-from obrs._tables import text_table
+from obrs._text import one_line, text_table
 from obrs.errors import ObrsError
 
 from .harness import reproduce

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, Unbudgeted, sample
-from obrs._inputs import check_budget, check_count
+from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
 from obrs.types import Rule
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_budget, check_count
+from obrs._checks import check_budget, check_count
 
 from .gan25_settings import SMOKE, Settings
 from .record import Record, numbers

@@ -8,7 +8,7 @@ preset `paper` trains BigGANs on CIFAR-10.
 from dataclasses import dataclass
 from typing import Any
 
-from obrs._inputs import check_count
+from obrs._checks import check_count
 from obrs.errors import InputError
 
 from .image_training import CIFAR, SMALL, ImageTraining, compared, finals, jobs

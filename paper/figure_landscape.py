@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from obrs._inputs import check_budget, check_count
+from obrs._checks import check_budget, check_count
 from obrs.errors import InputError, ObrsError
 
 from .image_sheet import as_text, draw_sheet
@@ -240,8 +240,8 @@ def _line(config: Config, generator: str, pair: int, y: float, *, again: int = 0
 
 def _sheets(config: Config, generator: str, surface: Floats) -> dict[str, Any]:
     """Return images of the generator and of the worst point of its first landscape, and which are kept."""
-    from obrs.acceptance import Budgeted
     from obrs.draws import accept
+    from obrs.rules import Budgeted
 
     from .landscape import fit_ratio
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, Profile
-from obrs._inputs import check_count
-from obrs._names import lookup
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.errors import InputError
 from obrs.types import Rule
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_budget, check_count
+from obrs._checks import check_budget, check_count
 from obrs._progress import bar
 from obrs.errors import InputError
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from obrs._names import lookup
+from obrs._text import lookup
 from obrs.errors import InputError
 
 from .image_names import CONSTANTS, JUDGES, RATIOS

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_budget, check_count
+from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
 
 from .line import Numbers, Pair, grid, mixture

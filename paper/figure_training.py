@@ -17,8 +17,8 @@ alone, the others end with steps in which it takes one more.
 from dataclasses import dataclass
 from typing import Any
 
-from obrs._inputs import check_count
-from obrs._names import lookup
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.errors import InputError
 
 from .image_training import CIFAR, SMALL, ImageTraining, finals, jobs, judged_table

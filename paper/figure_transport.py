@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_budget, check_count
+from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
 
 from .record import Record, numbers

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_count
-from obrs._names import lookup
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.budget import solve_cut
 from obrs.errors import InputError
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, normals, sample
-from obrs._inputs import check_budget, check_count
-from obrs._names import lookup
+from obrs._checks import check_budget, check_count
+from obrs._text import lookup
 
 from .record import Record
 from .style import TARGETS, canvas, caption, look, tidy

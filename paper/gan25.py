@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import softplus
 
 from obrs import Model
-from obrs._inputs import check_count
+from obrs._checks import check_count
 from obrs._progress import bar
 from obrs.fitting.loop import descend
 from obrs.fitting.seeds import own_noise

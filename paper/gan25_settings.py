@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from obrs._inputs import check_count
+from obrs._checks import check_count
 from obrs.errors import InputError
 
 __all__ = ["SMOKE", "STEP_SIZES", "Settings"]

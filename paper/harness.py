@@ -12,9 +12,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from obrs import __version__
-from obrs._names import lookup
-from obrs._rank import rank
-from obrs._tables import html_table
+from obrs._progress import rank
+from obrs._text import html_table, lookup
 from obrs.errors import InputError, Interrupted, UnknownNameError
 from obrs.html.template import fill
 

@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from obrs._inputs import check_count
-from obrs._names import lookup
-from obrs._program import run_program
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
 from obrs.fitting.loop import Course, fit_best
@@ -33,6 +32,7 @@ from obrs.models.registry import build
 
 from .image_gans import HOME, Labelled, parts
 from .nets import write_weights
+from .program import run_program
 
 __all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "fit_denoiser", "heun", "is_trained"]
 __all__ += ["load_diffusion", "noise_levels", "previews", "shrunk", "train_diffusion"]

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from obrs._inputs import check_count
-from obrs._names import lookup
-from obrs._program import run_program
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
 from obrs.fitting.tensors import fill_module, read_tensors
@@ -27,6 +26,7 @@ from obrs.training.loop import train
 from . import named  # noqa: F401  # networks and data by name
 from .data.images import PICTURES, load
 from .nets import write_weights
+from .program import run_program
 
 __all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
 

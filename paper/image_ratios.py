@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from obrs.acceptance import Budgeted, Grouped
 from obrs.draws import accept, normals
 from obrs.errors import BudgetError, InputError
 from obrs.fitting.seeds import derived, own_noise
+from obrs.groups import Grouped
 from obrs.metrics.features import extract
 from obrs.metrics.frechet_distance import frechet_curve
 from obrs.metrics.nearest_neighbours import Neighbourhood
@@ -29,6 +29,7 @@ from obrs.models.classifier import fit_classifier, small_classifier
 from obrs.models.mlp import mlp
 from obrs.ratios.methods import FineTune, Network
 from obrs.ratios.refit import refit
+from obrs.rules import Budgeted
 
 from .image_gans import ImageGan, Labelled, load_gan, parts
 from .image_names import CONSTANTS, RATIOS

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_budget, check_count
-from obrs._tables import text_table
+from obrs._checks import check_budget, check_count
+from obrs._text import text_table
 
 from .record import Record
 

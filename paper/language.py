@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from obrs._checks import check_count, check_positive
 from obrs._files import cache_folder
-from obrs._inputs import check_count, check_positive
 from obrs._progress import bar
 from obrs.errors import InputError, MissingLibraryError
 from obrs.fitting.tensors import Checkpoint

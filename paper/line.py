@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from obrs._inputs import check_count
-from obrs.acceptance import DRS, Budgeted
+from obrs._checks import check_count
 from obrs.draws import normals
 from obrs.errors import InputError
 from obrs.profile import Profile
+from obrs.rules import DRS, Budgeted
 from obrs.types import Array, Proposal, Rule
 
 from .toys import Mixture

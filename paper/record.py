@@ -14,8 +14,7 @@ import numpy as np
 
 from obrs import __version__
 from obrs._files import replacing
-from obrs._progress import bar
-from obrs._rank import rank
+from obrs._progress import bar, rank
 from obrs.errors import InputError
 
 __all__ = ["Record", "load", "numbers", "plain"]

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from obrs._names import lookup
+from obrs._text import lookup
 from obrs.errors import MissingLibraryError
 
 __all__ = ["EXPERIMENTS", "Entry", "experiment"]

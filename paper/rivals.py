@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from obrs import SAMPLERS, Model, Samples
-from obrs._inputs import check_budget
+from obrs._checks import check_budget
 from obrs.ratios.calibration import Isotonic
 from obrs.ratios.refit import Network, refit
 from obrs.sampling.chains import MHGAN

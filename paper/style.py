@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from obrs import looks
-from obrs._names import lookup
+from obrs._text import lookup
 from obrs.looks import Look, budget_colours, styled
 from obrs.looks import figure as canvas
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from obrs._names import lookup
+from obrs._text import lookup
 from obrs.errors import InputError
 
 from .image_names import JUDGES

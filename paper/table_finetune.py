@@ -17,8 +17,8 @@ have 4e-6 for the critic, and so has the preset. The preset `imagenet` does the 
 from dataclasses import dataclass
 from typing import Any
 
-from obrs._inputs import check_count
-from obrs._names import lookup
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.errors import InputError
 
 from .image_training import BIGGAN, CELEBA, IMAGENET, SMALL, ImageTraining, finals, jobs, judged_table

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from obrs import DIVERGENCES, Profile
-from obrs._inputs import check_count
+from obrs._checks import check_count
 from obrs.bounds import general_bound, kl_bound, log_moment
 from obrs.errors import InputError
 

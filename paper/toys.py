@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from obrs._inputs import check_count, is_number
+from obrs._checks import check_count, is_number
 from obrs.errors import InputError
 from obrs.types import Array
 

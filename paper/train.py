@@ -4,7 +4,7 @@ from pathlib import Path
 from shlex import quote
 
 from obrs._files import check_folder, check_not_input
-from obrs._rank import rank, world_size
+from obrs._progress import rank, world_size
 from obrs.errors import InputError
 
 __all__ = ["train"]

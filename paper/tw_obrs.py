@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from obrs import Budgeted, accept
-from obrs._inputs import check_budget, check_count
-from obrs._names import lookup
+from obrs._checks import check_budget, check_count
+from obrs._text import lookup
 from obrs.budget import solve_cut
 from obrs.errors import InputError, ObrsError
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import obrs
-from obrs.acceptance import RULES, from_json, to_json
 from obrs.errors import ObrsError
+from obrs.rules import RULES, from_json, to_json
 
 pytestmark = pytest.mark.filterwarnings("error")
 relaxed = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
@@ -89,13 +89,6 @@ def test_solve_log_c(log_ratio, budget, weights, axis):
 def test_solve_log_c_by_groups(log_ratio, budget, groups):
     log_c = answers(obrs.solve_log_c, log_ratio, budget, groups=groups)
     assert log_c is None or not np.any(np.isnan(values(log_c)))
-
-
-@relaxed
-@given(things(), things() | st.sampled_from([0.0, np.inf, -np.inf, np.nan]), WEIGHTS, st.sampled_from([None, 0, -1, 5]))
-def test_acceptance_rate(log_ratio, log_c, weights, axis):
-    rate = answers(obrs.acceptance_rate, log_ratio, log_c, weights=weights, axis=axis)
-    assert rate is None or np.all((values(rate) >= 0) & (values(rate) <= 1 + 1e-6))
 
 
 @relaxed

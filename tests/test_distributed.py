@@ -91,9 +91,9 @@ CASES = {
     "ties": {"x": np.round(NORMAL)},
     "all equal": {"x": np.full(40_000, 0.7)},
     "shifted": {"x": NORMAL - 2000},
-    "spread over a million": {"x": NORMAL * 1e6},
-    "spread with weights": {"x": NORMAL * 1e6, "weights": RNG.exponential(size=40_000)},
-    "outlier": {"x": np.append(NORMAL, [-1e7])},
+    "spread": {"x": NORMAL * 1e5},
+    "spread with weights": {"x": NORMAL * 1e5, "weights": RNG.exponential(size=40_000)},
+    "outlier": {"x": np.append(NORMAL, [-1e6])},
 }
 
 
@@ -157,7 +157,7 @@ def test_the_gradient_is_that_of_one_process(folder, budget, weighted):
 @pytest.mark.parametrize("count", [2, 3])
 def test_what_is_wrong_in_one_process_is_said_in_all(results, count):
     for found in results[:count]:
-        assert f"log_ratio has 1 NaN among {5 * count} values" in found[f"nan {count}"]
+        assert f"log_ratio has 1 NaN or +inf or beyond 1e+06 among {5 * count} values" in found[f"nan {count}"]
         assert "only 25 % of the proposals have r > 0" in found[f"out of reach {count}"]
         assert "leave out axis and groups" in found[f"groups {count}"]
         assert "at least one value" in found[f"no rows {count}"]

@@ -7,9 +7,9 @@ import pytest
 from scipy import optimize, stats
 
 from obrs import Budgeted, Grouped, Profile
-from obrs._groups import any_labels, sizes_of
-from obrs.acceptance import from_json, to_json
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError
+from obrs.groups import any_labels, sizes_of
+from obrs.rules import from_json, to_json
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.choice(["ant", "bee", "cat"], p=[0.5, 0.3, 0.2], size=3000)

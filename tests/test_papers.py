@@ -25,7 +25,7 @@ CITED = sorted(set(citations()))
 
 def test_citations_are_found():
     assert len(CITED) > 80
-    assert ("Verine", "2024", "acceptance.py") in CITED
+    assert ("Verine", "2024", "rules.py") in CITED
 
 
 @pytest.mark.parametrize(("who", "year", "where"), CITED, ids=lambda value: value)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obrs import selection
-from obrs.acceptance import Budgeted
 from obrs.draws import accept, priority_key
 from obrs.errors import InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
+from obrs.rules import Budgeted
 from obrs.selection import DESIGNS, _Pool, inclusion_probability, select
 
 RNG = np.random.default_rng(0)
@@ -33,9 +33,8 @@ SPANS = {
     "with zeros": np.where(np.arange(60) % 3 == 0, -np.inf, RNG.normal(0, 2, 60)),
     "equal": np.full(60, -3.7),
     "two blocks": np.repeat([0.0, -50.0], 30),
-    "beyond exp": RNG.normal(0, 1e5, 60) + 1e7,
-    "at the limit of rounding": 1e16 + 2.0 * RNG.integers(0, 3, 60),
-    "beyond rounding": np.repeat([1e300, -1e300, 1e17, 1e17 + 16], 15),
+    "beyond exp": RNG.normal(0, 1e4, 60) + 5e5,
+    "at the border": np.repeat([1e6, -1e6, 0.0], 20),
 }
 
 
@@ -348,12 +347,6 @@ class TestPriority:
         more, fewer = sorted((set(chosen.tolist()), set(accepted.tolist())), key=len, reverse=True)
         assert fewer <= more
         assert len(more) - len(fewer) < 5 * np.sqrt(25_000)
-
-    def test_at_a_tie_the_smallest_ids_are_taken(self):
-        ids = np.array([5, 3, 9, 1, 7])
-        chosen = select(np.full(5, 1e17), 2, design="priority", ids=ids)  # no uniform is seen beside that
-        key = priority_key(np.full(5, 1e17), ids)
-        assert set(ids[chosen]) == set(ids[np.lexsort((ids, key))[:2]])
 
     @pytest.mark.parametrize("whole", [True, False])
     def test_units_fall_short_of_the_target_by_less_than_one_row(self, whole):

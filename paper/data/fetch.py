@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from obrs._files import cache_folder
-from obrs._names import lookup
 from obrs._progress import bar
+from obrs._text import lookup
 from obrs.errors import InputError, ObrsError
 
 from . import idx

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from obrs._checks import check_count
 from obrs._files import cache_folder
-from obrs._inputs import check_count
-from obrs._names import lookup
 from obrs._pictures import read_picture, to_floats
+from obrs._text import lookup
 from obrs.errors import InputError, MissingLibraryError
 
 from . import idx

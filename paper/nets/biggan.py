@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrize import register_parametrization
 
-from obrs._inputs import check_count
-from obrs._names import lookup
+from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.errors import InputError, MissingLibraryError
 from obrs.models.labels import check_label, class_count
 from obrs.types import Array

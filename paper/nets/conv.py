@@ -6,7 +6,7 @@ No batch norm: what a network makes of a latent depends on that latent alone, on
 import torch
 from torch import nn
 
-from obrs._inputs import check_count
+from obrs._checks import check_count
 from obrs.models.conv import group_norm, pyramid
 from obrs.models.labels import check_label, class_count
 from obrs.types import Array

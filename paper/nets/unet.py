@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from obrs._inputs import check_count
+from obrs._checks import check_count
 from obrs.errors import InputError
 from obrs.models.labels import check_label, class_count
 from obrs.types import Array

@@ -5,15 +5,16 @@ __version__ = "0.2.0"
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .acceptance import DRS, Budgeted, Grouped, Unbudgeted
-from .budget import acceptance_rate, solve_log_c
+from .budget import solve_log_c
 from .divergences import DIVERGENCES, FDivergence, pr
 from .draws import accept, normals, uniforms
 from .estimate import Estimate
 from .goals import budget_for
 from .group_plan import plan_groups
+from .groups import Grouped
 from .plotting import plot_profile
 from .profile import Profile
+from .rules import DRS, Budgeted, Unbudgeted
 from .sampling.model import Model
 from .sampling.proposals import proposal
 from .sampling.rejection import sample, sample_pool, sample_proposals
@@ -49,7 +50,6 @@ __all__ = [
     "SketchCut",
     "Unbudgeted",
     "accept",
-    "acceptance_rate",
     "budget_for",
     "collect",
     "compare",

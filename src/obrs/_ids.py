@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .draws import scrambled
+
 __all__ = ["cell_ids", "text_ids"]
 
 Ints = np.ndarray[Any, Any]
@@ -51,8 +53,5 @@ def text_ids(cells: Any) -> Ints:
 
 
 def _mixed(x: Ints) -> Ints:
-    """Scramble 64 bits, one to one: the finaliser of SplitMix64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
+    """Scramble 64 bits, one to one."""
+    return np.asarray(scrambled(x.view(np.int64)).view(np.uint64))

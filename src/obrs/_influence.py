@@ -19,6 +19,7 @@ import numpy as np
 from ._prefix import Prefix
 from .budget import Cut
 from .divergences import FDivergence
+from .root import brent
 
 __all__ = ["Influence", "Strata", "Uncertainty", "precision_interval", "strata_of", "tail_index"]
 
@@ -209,10 +210,9 @@ def precision_interval(strata: Strata, recall: float, normalised: bool) -> tuple
         k = int(np.argmax(at_ratios >= z))
         piece = [float(x) for x in pieces[:, k]]
         below, above = (float(ratio[k - 1]) if k else 0.0), float(ratio[k])
-        for _ in range(40):
-            middle = (below + above) / 2
-            below, above = (middle, above) if errors_above(middle, piece) < z else (below, middle)
-        return above
+        if errors_above(below, piece) >= z or errors_above(above, piece) <= z:
+            return below if errors_above(below, piece) >= z else above
+        return brent(lambda t: errors_above(t, piece) - z, below, above)
 
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.divide(recall, [t_at(_Z), t_at(-_Z)])

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import root
-from ._groups import groups_of
 from .draws import Purpose, words
 from .draws import as_ids as whole_numbers
 from .errors import InputError, InputTypeError, RatioError
+from .groups import groups_of
+from .root import solve_pool
 from .selection import inclusion_probability
 
 __all__ = ["as_ids", "pick_sequences", "pick_tokens", "quotas", "token_count"]
@@ -177,19 +177,19 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
     """
     x, key = log_ratio.detach().cpu().numpy(), ids.cpu().numpy()
     _check(x, "tokens")
-    found = root.of_rows(x.reshape(1, -1), None, np.array([n / x.size]))
-    have = round(float(found.reached[0]) * x.size)
-    if found.reached[0] < 1 and have < n:
+    have = int(np.count_nonzero(x > -np.inf))
+    if have < n:
         if not have:
             raise InputError(f"nothing can be kept: none of {x.size} tokens is unmasked and has r > 0; leave them out")
         raise InputError(f"cannot keep {n} of {x.size} tokens: only {have} are unmasked and have r > 0; keep fewer")
+    log_c = solve_pool(x.reshape(-1), None, float(n))
     random = words(key, range(2), seed=seed, purpose=Purpose.ROLLOUT)
     shift = int(np.add.reduce(random[:, _START]) >> np.uint64(64 - _BITS))
     rows, step = np.argsort(random[:, _ORDER], kind="stable"), max(1, _BLOCK // x.shape[1])
     blocks = [rows[i : i + step] for i in range(0, len(rows), step)]
 
     def probabilities(at: Ints) -> Floats:
-        a: Floats = np.exp(np.minimum(x[at] + found.log_c, 0.0))
+        a: Floats = np.exp(np.minimum(x[at] + log_c, 0.0))
         return a
 
     kept = np.zeros(x.shape, bool)
@@ -206,7 +206,7 @@ def pick_tokens(log_ratio: torch.Tensor, n: int, ids: torch.Tensor, seed: int) -
             seen += len(here)
         kept[at] = _marked(width, passed).reshape(len(at), -1)
         passed += int(width.sum())
-    return _to(np.flatnonzero(kept), log_ratio), torch.tensor(float(found.log_c[0]), dtype=torch.float64)
+    return _to(np.flatnonzero(kept), log_ratio), torch.tensor(log_c, dtype=torch.float64)
 
 
 def _check(x: Floats, what: str) -> None:

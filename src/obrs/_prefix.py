@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .root import largest, slack_of
+from .root import slack_of
 
 __all__ = ["SEPARABLE", "Prefix"]
 
@@ -96,7 +96,9 @@ class Prefix:
         log_sums, above = self.log_sum_below[at], self.mass_above[at]
         origin = float(np.min(log_sums, where=share - above > slack * share, initial=np.inf))
         with np.errstate(over="ignore"):
-            return float(np.log(largest(np.exp(log_sums - origin), above, share, slack))) - origin
+            lacking = share - above
+            counts = lacking > slack * share
+            return float(np.log(np.max(lacking[counts] / np.exp(log_sums - origin)[counts], initial=0.0))) - origin
 
     def _log_sum_below(self) -> Floats:
         """Return log of the sums of w r over [:j] for j = 0 … n, exact over any range.

@@ -1,5 +1,6 @@
 """A progress bar for long work: on a terminal and in a notebook, and only there."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from time import monotonic
 from typing import Any, Protocol
 from uuid import uuid4
 
-__all__ = ["Report", "Tell", "bar", "reporting"]
+__all__ = ["Report", "Tell", "bar", "rank", "reporting", "world_size"]
 
 _PAUSE = 0.3  # seconds between two lines in a notebook; what takes less has none
 
@@ -136,3 +137,22 @@ def _rich_bar() -> Any:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+_RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+def rank() -> int:
+    """Return the number of this process, from 0 on, as torchrun and accelerate count them; 0 if it is alone."""
+    return _number(_RANKS) if world_size() > 1 else 0
+
+
+def world_size() -> int:
+    """Return how many processes there are."""
+    return max(_number(_SIZES), 1)
+
+
+def _number(names: tuple[str, ...]) -> int:
+    """Return the first of these variables that is set to a number; 0 if none is."""
+    return next((int(text) for name in names if (text := os.environ.get(name, "")).isdecimal()), 0)

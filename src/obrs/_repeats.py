@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .draws import scrambled
+
 __all__ = ["MOST", "Repeats"]
 
 Ints = np.ndarray[Any, Any]
@@ -86,7 +88,4 @@ class Repeats(NamedTuple):
 
 def _hash(ids: Ints) -> Ints:
     """Scramble ids, for nothing but to choose a share of them; their uniforms must not decide that."""
-    word = ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    word ^= word >> np.uint64(32)
-    word *= np.uint64(0xD6E8FEB86659FD93)
-    return word
+    return np.asarray(scrambled(ids).view(np.uint64))

@@ -4,15 +4,13 @@
 with probability min(c r, 1) is the best use of K for every f-divergence at once.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, log, prod
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_torch_array
 
-from . import distributed, root
 from ._arrays import (
     as_floats,
     detached,
@@ -25,31 +23,29 @@ from ._arrays import (
     wants_gradient,
     widest,
 )
-from ._inputs import (
+from ._checks import (
+    LIMIT,
     as_budgets,
-    as_constant,
     as_groups,
     as_log_ratio,
     as_rows,
     as_weights,
     bad_ratios,
     bad_weights,
-    broadcast,
     check_budget,
     check_ratios,
-    is_number,
+    count_bad,
+    ends,
     out_of_reach,
     remaining_shape,
 )
-from .distributed import Shards
 from .errors import InputError, InputTypeError
-from .root import Root
+from .root import reduced, slack_of, solve_groups, solve_pool, solve_rows, solve_shards
 from .types import Array
 
-__all__ = ["Cut", "acceptance_rate", "solve_cut", "solve_log_c"]
+__all__ = ["Cut", "solve_cut", "solve_log_c"]
 
-_TILE = 1 << 16
-_FEW = 1 << 13  # log-ratios of a batch, for which calls cost more than work
+Floats = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -123,8 +119,8 @@ def solve_log_c(
     float32, and the budget is met to about 1e-6. Elsewhere sums are in float64 whatever the input.
 
     Args:
-        log_ratio: `log p(x) - log q(x)` of proposals from the model; any shape. -inf means r = 0. Half precision
-            is widened to float32.
+        log_ratio: `log p(x) - log q(x)` of proposals from the model; any shape. -inf means r = 0; other numbers are
+            at most 1e6 from 0. Half precision is widened to float32.
         budget: Proposals per kept sample, at least 1; with `axis` or `groups` also an array, one for each problem.
         weights: Masses of the proposals (a finite model, a vocabulary, importance weights), broadcast against
             `log_ratio`. They need not sum to 1; where one is 0 its log-ratio is ignored, even NaN.
@@ -133,8 +129,8 @@ def solve_log_c(
         check: Refuse NaN, +inf and budgets out of reach. On an accelerator this costs the one synchronisation of
             the call; without it NaN accepts nothing, +inf everything, and a budget out of reach all that has r > 0.
         process_group: A process group of torch.distributed, such as `torch.distributed.group.WORLD`: each process
-            gives its own log-ratios (and weights), as many as it has, and all get the c of all of them. Exact, by one
-            reduction of a histogram and one exchange of the bin that c lies in. One problem: no `axis`, no `groups`.
+            gives its own log-ratios (and weights), as many as it has, and all get the c of all of them, exactly. One
+            problem: no `axis`, no `groups`.
 
     Returns:
         A scalar array, or one of the remaining shape (`axis`) or of shape `(G,)` (`groups`), in the backend, dtype
@@ -151,22 +147,17 @@ def solve_log_c(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.1
         | Variational Rejection Sampling (Grover et al., 2018)
     """
-    if is_number(budget):
-        check_budget(budget)
     if process_group is not None:
         if axis is not None or groups is not None:
             raise InputError("process_group solves one problem over all shards; leave out axis and groups")
-        return _log_c_of_shards(log_ratio, check_budget(budget), weights, check, process_group)
+        return _over_shards(log_ratio, check_budget(budget), weights, check, process_group)[0]
     x = as_log_ratio(log_ratio)
-    w = as_weights(weights, x)
-    problems, shape = _laid_out(x, axis, groups)
-    share = 1 / as_budgets(budget, shape)
-    x, w = problems.flat(x), None if w is None else problems.flat(w)
-    found, log_c = _solve(x, w, share, problems, check)
+    problems = _Problems.of(x, as_weights(weights, x), axis, groups)
+    share = 1 / as_budgets(budget, problems.shape)
+    log_c, top = problems.solve(share, check)
     if wants_gradient(x):
-        log_c = log_c + _zero_with_gradient(x, w, found, share, problems)
-    xp = namespace(x)
-    return xp.reshape(xp.astype(log_c, x.dtype, copy=False), shape)
+        log_c = problems.with_gradient(log_c, top)
+    return namespace(x).reshape(_beside(log_c, x), problems.shape)
 
 
 def solve_cut(
@@ -187,196 +178,175 @@ def solve_cut(
         >>> round(float(np.exp(cut.log_c)), 6), round(float(np.exp(cut.log_rate)), 6)
         (0.25, 0.375)
     """
-    share = 1 / check_budget(budget)
     if process_group is not None:
-        x, _, shards = _shards(log_ratio, share, weights, check, process_group)
-        log_c = _constant_of(shards, share)
-        kept = log(min(share, shards.reached)) if shards.reached > 0 else -inf
-        return Cut(like(log_c, x), like(shards.log_mean if log_c == -shards.top else kept, x))
-    x = as_log_ratio(log_ratio)
-    w = as_weights(weights, x)
-    x = detached(x)
-    values, masses = (None, None) if on_accelerator(x) else (host_view(x), None if w is None else host_view(w))
-    if values is None or (w is not None and masses is None):
-        return _cut_on_device(as_rows(x, None), None if w is None else as_rows(w, None), share, check)
-    if masses is None and share < 1 and values.size <= _FEW:
-        value = np.sort(values, axis=None).astype(np.float64, copy=False)
-        if (quick := root.of_batch(value, share)) is not None:
-            log_c, log_least = quick[0], -value.item(-1)
-            log_rate = log(share)
-            if log_c <= log_least:  # exact rejection: more than 1/K is kept
-                log_c, log_rate = log_least, quick[1]
-            return Cut(like(log_c, x), like(log_rate, x))
-    values, masses = values.reshape(1, -1), None if masses is None else masses.reshape(1, -1)
-    found = _on_host(values, masses, share, _ONE, check)
-    reached, log_least = found.reached.item(0), -found.top.item(0)
-    log_c = float(_constant(found, share, floored=True)[0])
-    log_rate = log(min(share, reached)) if reached > 0 else -inf  # unchecked, a budget may be out of reach
-    if log_c == log_least:  # exact rejection: more than 1/K is kept
-        log_rate = log(_mean_on_host(values, np.array([[log_c]]), masses, check)[0])
-    return Cut(like(log_c, x), like(log_rate, x))
-
-
-def _shards(log_ratio: Any, share: float, weights: Any, check: bool, group: Any) -> tuple[Array, Array | None, Shards]:
-    """Solve over the shards of all processes; what is wrong with one of them is raised in all."""
-    x = as_floats(log_ratio, "log_ratio")
-    w = as_weights(weights, x)
-    values, masses = host_view(detached(x)), None if w is None else host_view(w)
-    if values is None or (w is not None and masses is None):
-        raise InputTypeError("process_group cannot be used inside jax.jit")
-    flat = values.reshape(-1).astype(np.float64)
-    mass = None if masses is None else masses.reshape(-1).astype(np.float64)
-    found = distributed.of_shards(flat, mass, share, group)
-    if not found.mass:
-        raise InputError(
-            "weights must not all be 0" if found.size else "log_ratio must have at least one value, in all"
-        )
-    if check and found.bad:
-        raise bad_ratios(found.bad, found.size, found.nans)
-    slack = root.slack_of(found.size, w is not None)
-    if check and (found.reached < share * (1 - slack) or not found.reached):
-        raise out_of_reach(share, found.reached)
-    return x, w, found
-
-
-def _constant_of(found: Shards, share: float) -> float:
-    """Return log c of all shards, with its floor."""
-    return inf if share == 1 else max(found.log_c, -found.top) if found.top > -inf else found.log_c
-
-
-def _log_c_of_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group: Any) -> Array:
-    share = 1 / budget
-    x, w, found = _shards(log_ratio, share, weights, check, group)
-    log_c = like(_constant_of(found, share), x)
-    if not wants_gradient(x):
-        return log_c
+        log_c, log_rate = _over_shards(log_ratio, check_budget(budget), weights, check, process_group)
+        return Cut(detached(log_c), log_rate)
+    x = detached(as_log_ratio(log_ratio))
+    problems, share = _Problems.of(x, as_weights(weights, x), None, None), 1 / check_budget(budget)
+    log_c, top = problems.solve(share, check)
+    if isinstance(log_c, np.ndarray):
+        c = log_c.item(0)
+        return Cut(like(c, x), like(log(share) if c > -top.item(0) else problems.log_mean(top).item(0), x))
     xp = namespace(x)
-    one = np.ones(1)
-    of_all = Root(found.log_c * one, found.reached * one, found.top * one, found.mass * one)
-
-    def over_all(terms: Array) -> Array:  # the sum over all shards, with the gradient of this one
-        mine = xp.reshape(xp.sum(terms), (1,))
-        return mine + (distributed.total(mine, group) - detached(mine))
-
-    problems = replace(_ONE, sum=over_all)
-    flat = problems.flat(x)
-    zero = _zero_with_gradient(flat, None if w is None else problems.flat(w), of_all, share, problems)
-    return log_c + xp.reshape(xp.astype(zero, x.dtype, copy=False), ())
-
-
-def _cut_on_device(x: Array, w: Array | None, share: float, check: bool) -> Cut:
-    found, log_c = _on_device(x, w, share, check)
-    xp = namespace(x)
-    accepted, _ = _mean_on_device(x, log_c[:, None], w)
-    kept = xp.where(found.reached < share, found.reached, share)
-    log_rate = xp.log(xp.where(log_c == -found.top, accepted, kept))
-    return Cut(*(xp.astype(v, x.dtype, copy=False)[0] for v in (log_c, log_rate)))
-
-
-def acceptance_rate(
-    log_ratio: Array,
-    log_c: Array,
-    *,
-    weights: Array | None = None,
-    axis: int | None = None,
-    check: bool = True,
-) -> Array:
-    """Return the share of proposals that `min(c r, 1)` accepts, E[min(c r, 1)]; differentiable.
-
-    Args:
-        log_ratio: Log-ratios of proposals from the model.
-        log_c: The constant: a number, or an array that broadcasts against `log_ratio`; with `axis`, one of the
-            remaining shape, as `solve_log_c` returns it.
-        weights: Masses of the proposals, as in `solve_log_c`.
-        axis: Average along this axis only.
-        check: Refuse NaN and +inf log-ratios; otherwise NaN accepts nothing and +inf everything.
-
-    Example:
-        >>> round(float(acceptance_rate([0.0, -1.0], log_c=0.0)), 4)
-        0.6839
-    """
-    x = as_log_ratio(log_ratio)
-    xp = namespace(x)
-    shape = remaining_shape(x, axis)
-    c = as_constant(log_c, x, axis)
-    c = xp.reshape(c, (-1, 1)) if axis is not None and c.ndim else as_rows(broadcast(c, x, "log_c"), axis)
-    w = as_weights(weights, x)
-    x, w = as_rows(x, axis), None if w is None else as_rows(w, axis)
-    elsewhere = on_accelerator(x) or wants_gradient(x) or wants_gradient(c)
-    values, constants = (None, None) if elsewhere else (host_view(x), host_view(c))
-    if values is None or constants is None:
-        mean, bad = _mean_on_device(x, c, w)
-        count = host_view(bad) if check else None
-        if count is not None and count.any():
-            raise bad_ratios(int(count), x.shape[0] * x.shape[1])
-    else:
-        mean = like(_mean_on_host(values, constants, None if w is None else host_view(w), check), x)
-    return xp.reshape(xp.astype(mean, x.dtype, copy=False), shape)
+    log_rate = xp.where(log_c > -top, log(share), problems.log_mean(top))  # at the floor, exact rejection keeps more
+    return Cut(*(_beside(v, x)[0] for v in (log_c, log_rate)))
 
 
 @dataclass(frozen=True)
 class _Problems:
-    """How many problems are laid out in one array, and what the solver asks of such a layout.
+    """Problems that are solved at once: rows, of which one may be all there is, or groups.
 
-    Attributes:
-        name: What one problem is called in an error.
-        flat: Lays an array out, as rows `(problems, n)` or flat `(n,)`.
-        solve: (values, masses, shares) in NumPy -> `Root`.
-        spread: (one number per problem, x) -> an array that broadcasts against x.
-        sum: x -> its sum over each problem; differentiable.
-        count: How many problems.
-        anywhere: Whether they can also be solved on an accelerator and inside `jax.jit`.
-        floored: Whether c is at least 1/max r.
+    Args:
+        x: Log-ratios, `(problems, n)`, or `(n,)` with groups.
+        w: Masses of the same shape, or None for 1 each.
+        group: The number of each log-ratio's group, or None.
+        shape: Of the answer.
     """
 
-    name: str
-    flat: Callable[[Array], Array]
-    solve: Callable[[Any, Any, Any], Root]
-    spread: Callable[[Any, Array], Array]
-    sum: Callable[[Array], Array]
-    count: int
-    anywhere: bool
-    floored: bool
+    x: Array
+    w: Array | None
+    group: Floats | None
+    shape: tuple[int, ...]
 
+    @classmethod
+    def of(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
+        """Lay log-ratios out by an axis, by groups, or as one problem."""
+        if groups is None:
+            return cls(as_rows(x, axis), None if w is None else as_rows(w, axis), None, remaining_shape(x, axis))
+        if axis is not None:
+            raise InputError("give axis or groups, not both")
+        group, count = as_groups(groups, x)
+        xp = namespace(x)
+        return cls(xp.reshape(x, (-1,)), None if w is None else xp.reshape(w, (-1,)), group, (count,))
 
-def _rows(axis: int | None, count: int) -> _Problems:
-    return _Problems(
-        name="row",
-        flat=lambda x: as_rows(x, axis),
-        solve=root.of_rows,
-        spread=lambda v, x: _beside(v, x)[:, None],
-        sum=root.total,
-        count=count,
-        anywhere=True,
-        floored=True,
-    )
+    def solve(self, share: Any, check: bool) -> tuple[Array, Array]:
+        """Return log c and the largest log-ratio of each problem: NumPy, or on the device of the log-ratios.
 
+        Of groups the latter is +inf: they are never floored.
+        """
+        x, w = (None, None) if on_accelerator(self.x) else (host_view(self.x), self.w)
+        masses = None if w is None else host_view(w)
+        if x is None or (w is not None and masses is None):
+            return self._solve_on_device(share, check)
+        x, masses, target, highest = self._checked(x, masses, share, check)
+        if self.group is not None:
+            return _at_one(solve_groups(x, masses, self.group, target), share), np.full(len(target), inf)
+        if len(x) > 1:
+            log_c = solve_rows(x, masses, target)
+            top = np.max(x if masses is None else np.where(masses > 0, x, -inf), axis=1)
+        else:
+            x, m = x[0], None if masses is None else masses[0]
+            log_c = np.array([solve_pool(x, m, target if masses is None else target.item(0))])
+            top = np.array([highest if m is None else x[m > 0].max()], dtype=np.float64)
+        return _at_one(np.maximum(log_c, -top), share), top  # beyond M exact rejection costs less than the budget
 
-def _groups(group: Any, count: int) -> _Problems:
-    return _Problems(
-        name="group",
-        flat=lambda x: namespace(x).reshape(x, (-1,)),
-        solve=lambda values, masses, share: root.of_groups(values, masses, group, share),
-        spread=lambda v, x: like(v[group], x),
-        sum=lambda x: segment_sum(x, group, count),
-        count=count,
-        anywhere=False,
-        floored=False,
-    )
+    def _checked(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Any, Any, Any, float]:
+        """Return log-ratios, masses over the largest, the mass to accept, the largest of all; raise what is wrong."""
+        lowest, highest = ends(x)
+        if not (lowest >= -LIMIT and highest <= LIMIT):  # false for NaN, too
+            x = _inside(x, masses, check)
+            highest = float(x.max())
+        masses = None if masses is None else masses / (float(masses.max()) or 1.0)
+        mass = self._mass(x, masses)
+        if masses is not None and not np.all(mass > 0):
+            raise InputError(f"weights must not all be 0{self._where(mass <= 0)}")
+        if check and not (lowest > -inf and masses is None):
+            reached = self._mass(x, x > -inf if masses is None else masses * (x > -inf)) / mass
+            short = (reached < share * (1 - slack_of(x.shape[-1], masses is not None))) | (reached == 0)
+            if np.any(short):
+                first = int(np.argmax(short))
+                asked, found = (float(np.broadcast_to(v, short.shape)[first]) for v in (share, reached))
+                raise out_of_reach(asked, found, self._where(short))
+        return x, masses, share * mass, highest
 
+    def _mass(self, values: Floats, masses: Floats | None) -> Any:
+        """Return the mass of each problem."""
+        if self.group is not None:
+            return np.bincount(self.group, masses, self.shape[0]).astype(np.float64)
+        return float(values.shape[1]) if masses is None else np.sum(masses, axis=1, dtype=np.float64)
 
-_ONE = _rows(None, 1)
+    def _solve_on_device(self, share: Any, check: bool) -> tuple[Array, Array]:
+        """Solve where the array lives; one synchronisation if `check` looks at what was found."""
+        if self.group is not None:
+            raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
+        xp = namespace(self.x)
+        x = detached(xp.astype(self.x, widest(xp), copy=False))
+        share = like(share, x) if isinstance(share, np.ndarray) else share
+        values = xp.where(x > -inf, xp.where(x > LIMIT, LIMIT, xp.where(x < -LIMIT, -LIMIT, x)), -inf)  # NaN: r = 0
+        bad = count_bad(x, self.w)
+        if self.w is None:
+            masses, mass, possible = None, float(x.shape[1]), xp.astype(values > -inf, x.dtype)
+        else:
+            masses = detached(xp.astype(self.w, x.dtype, copy=False))
+            masses = masses / xp.max(masses)
+            values = xp.where(masses > 0, values, -inf)
+            mass, possible = xp.sum(masses, axis=1), xp.where(values > -inf, masses, 0.0)
+        if check:
+            wrong = xp.sum(xp.astype(xp.zeros_like(x) if masses is None else ~(masses >= 0), x.dtype))
+            reached = xp.sum(possible, axis=1) / mass
+            facts = host_view(xp.concat([xp.stack([xp.astype(bad, x.dtype), wrong]), xp.reshape(reached, (-1,))]))
+            if facts is not None:  # else inside jit or vmap
+                self._raise_what_is_wrong(facts, host_view(share) if hasattr(share, "shape") else share)
+        top = xp.max(values, axis=1)
+        log_c = solve_rows(values, masses, share * mass)
+        log_c = xp.where(log_c > -top, log_c, xp.where(top > -inf, -top, log_c))
+        return xp.where(share + 0 * log_c == 1, inf, log_c) if hasattr(share, "shape") else _at_one(log_c, share), top
 
+    def _raise_what_is_wrong(self, facts: Floats, share: Any) -> None:
+        size = self.x.shape[0] * self.x.shape[1]
+        bad, wrong, reached = facts[0], facts[1], facts[2:]
+        if bad:
+            raise bad_ratios(int(bad), size)
+        if wrong or np.isnan(reached).any():
+            raise bad_weights(int(wrong), size) if wrong else InputError("weights must not all be 0")
+        short = reached < share * (1 - 8 * float(np.finfo(facts.dtype).eps) * self.x.shape[1] ** 0.5)
+        if short.any():
+            first = int(np.argmax(short))
+            raise out_of_reach(float(np.broadcast_to(share, reached.shape)[first]), float(reached[first]))
 
-def _laid_out(x: Array, axis: int | None, groups: Array | None) -> tuple[_Problems, tuple[int, ...]]:
-    """Return the layout that `axis` or `groups` asks for, and the shape of the result."""
-    if groups is None:
-        shape = remaining_shape(x, axis)
-        return _ONE if axis is None else _rows(axis, prod(shape)), shape
-    if axis is not None:
-        raise InputError("give axis or groups, not both")
-    group, count = as_groups(groups, x)
-    return _groups(group, count), (count,)
+    def _where(self, wrong: Any) -> str:
+        name = "group" if self.group is not None else "row"
+        return "" if prod(self.shape) == 1 else f" in {name} {int(np.argmax(wrong))}"
+
+    def log_mean(self, top: Array) -> Array:
+        """Return log E[r / max r], the log of the rate of exact rejection; of rows, where `top` lives."""
+        xp = namespace(top)
+        x, w = (v if v is None or not isinstance(top, np.ndarray) else host_view(v) for v in (self.x, self.w))
+        ratios = xp.exp(xp.astype(x, top.dtype, copy=False) - xp.where(top > -inf, top, 0.0)[:, None])
+        if w is None:
+            return xp.log(xp.mean(ratios, axis=1))
+        w = xp.astype(w, top.dtype, copy=False)
+        return xp.log(xp.sum(xp.where(w > 0, ratios, 0.0) * w, axis=1) / xp.sum(w, axis=1))
+
+    def spread(self, v: Array) -> Array:
+        """Return one number per problem as an array that broadcasts against x, in its dtype."""
+        xp = namespace(self.x)
+        v = xp.astype(v, self.x.dtype, copy=False)
+        return v[:, None] if self.group is None else like(np.asarray(host_view(v))[self.group], self.x)
+
+    def sum(self, terms: Array) -> Array:
+        """Sum over each problem; differentiable."""
+        if self.group is None:
+            return namespace(terms).sum(terms, axis=1)
+        return segment_sum(terms, self.group, self.shape[0])
+
+    def with_gradient(self, log_c: Array, top: Array) -> Array:
+        """Return log c with its gradient: that of minus a log-sum-exp over the free ones, a < 1.
+
+        At c = 1/max r it is that over the largest alone, and at K = 1 there is none. A zero with a gradient is added,
+        so asking for one never changes the value.
+        """
+        xp, x = namespace(self.x), self.x
+        log_c, top = (like(v, x, dtype=widest(xp)) if isinstance(v, np.ndarray) else v for v in (log_c, top))
+        floored = self.spread(xp.astype(log_c <= -top, log_c.dtype)) > 0
+        still, edge = detached(x), self.spread(xp.where(log_c < inf, -log_c, -2 * LIMIT))  # at K = 1 none is free
+        free = xp.where(floored, still >= edge, still < edge) & (still > -inf)
+        terms = xp.where(free, xp.exp(xp.where(free, x - edge, 0.0)), 0.0)
+        if self.w is not None:
+            terms = xp.where(self.w > 0, terms * xp.where(floored, 1.0, self.w), 0.0)
+        sums = self.sum(terms)
+        lse = xp.log(xp.where(sums > 0, sums, 1.0))
+        return log_c + xp.astype(detached(lse) - lse, log_c.dtype, copy=False)
 
 
 def _beside(v: Any, x: Array) -> Array:
@@ -384,143 +354,62 @@ def _beside(v: Any, x: Array) -> Array:
     return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
 
 
-def _solve(x: Array, w: Array | None, share: Any, problems: _Problems, check: bool) -> tuple[Root, Array]:
-    """Return the roots, and log c where `x` lives."""
-    if problems.anywhere and on_accelerator(x):
-        return _on_device(x, w, share, check)
-    values, masses = host_view(x), None if w is None else host_view(w)
-    if values is not None and (w is None or masses is not None):
-        found = _on_host(values, masses, share, problems, check)
-        return found, like(_constant(found, share, problems.floored), x)
-    if problems.anywhere:  # inside jit or vmap
-        return _on_device(x, w, share, check)
-    raise InputTypeError("groups cannot be solved inside jax.jit; solve outside it, or use axis")
-
-
-def _on_host(values: Any, masses: Any, share: Any, problems: _Problems, check: bool) -> Root:
-    """Solve in NumPy memory; raise if `check` finds log-ratios that are no numbers or a budget out of reach."""
-    shares = np.broadcast_to(np.float64(share), (problems.count,))
-    found = problems.solve(values, masses, shares)
-    if not found.mass.all():
-        raise InputError(f"weights must not all be 0{_where(found.mass == 0, problems)}")
-    if not found.top.max() < inf:  # +inf, or NaN
-        if check:
-            check_ratios(values, masses)
-        finite = np.where(np.isnan(values), -inf, np.minimum(values, np.finfo(values.dtype).max))
-        found = problems.solve(finite, masses, shares)
+def _inside(values: Floats, masses: Floats | None, check: bool) -> Floats:
+    """Refuse log-ratios that are none, or unchecked take NaN as r = 0, and what is too far from 0 as the limit."""
     if check:
-        slack = root.slack_of(values.shape[-1], masses is not None)
-        short = (found.reached < share * (1 - slack)) | (found.reached == 0)
-        if short.any():
-            first = int(np.argmax(short))
-            raise out_of_reach(float(shares[first]), float(found.reached[first]), _where(short, problems))
-    return found
+        check_ratios(values, masses)
+    near = np.clip(np.where(np.isnan(values), -inf, values), -LIMIT, LIMIT)
+    return np.asarray(np.where(values > -inf, near, -inf).astype(values.dtype))
 
 
-def _on_device(x: Array, w: Array | None, share: Any, check: bool) -> tuple[Root, Array]:
-    """Solve where the array lives; one synchronisation if `check` looks at what was found."""
-    xp = namespace(x)
+def _at_one(log_c: Any, share: Any) -> Any:
+    """Return +inf at budget 1: whatever has r > 0 is kept."""
     if isinstance(share, np.ndarray):
-        share = like(share, x, dtype=widest(xp))
-    found, facts = root.on_device(x, w, share), None
-    if check:
-        no_number = (xp.isnan(x) | (x == inf)) & (True if w is None else w > 0)
-        wrong = [no_number, no_number & False if w is None else ~(w >= 0) | (w == inf)]
-        counts = (xp.astype(xp.sum(xp.astype(mask, xp.int32)), found.reached.dtype) for mask in wrong)
-        facts = host_view(xp.stack([xp.min(found.reached / share), *counts]))
-    if facts is not None:  # else inside jit or vmap
-        if facts[2]:
-            raise bad_weights(int(facts[2]), x.shape[0] * x.shape[1])
-        if facts[1]:
-            raise bad_ratios(int(facts[1]), x.shape[0] * x.shape[1])
-        if not facts[0] >= 0:
-            raise InputError("weights must not all be 0")
-        slack = 8 * float(np.finfo(facts.dtype).eps) * x.shape[-1] ** 0.5
-        if facts[0] < 1 - slack:
-            worst = int(xp.argmin(found.reached / share))
-            raise out_of_reach(float((found.reached * 0 + share)[worst]), float(found.reached[worst]))
-    return found, _constant(found, share, floored=True)
+        return np.where(share == 1, inf, log_c)
+    return namespace(log_c).full_like(log_c, inf) if share == 1 else log_c
 
 
-def _constant(found: Root, share: Any, floored: bool) -> Any:
-    """Return log c, +inf at budget 1; floored, at least -log max r: beyond, exact rejection costs less."""
-    xp = namespace(found.log_c)
-    least = xp.where(found.top > -inf, -found.top, -inf)
-    log_c = xp.maximum(found.log_c, least) if floored else found.log_c
-    if is_number(share):
-        return xp.full_like(log_c, inf) if share == 1 else log_c
-    return xp.where(share == 1, inf, log_c)
+def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group: Any) -> tuple[Array, Array]:
+    """Return log c and log Z over the log-ratios of all processes; what is wrong with one of them is raised in all."""
+    x = as_floats(log_ratio, "log_ratio")
+    w, share = as_weights(weights, x), 1 / budget
+    values, masses = host_view(detached(x)), None if w is None else host_view(w)
+    if values is None or (w is not None and masses is None):
+        raise InputTypeError("process_group cannot be used inside jax.jit")
+    flat = values.reshape(-1).astype(np.float64)
+    mass = None if masses is None else masses.reshape(-1).astype(np.float64)
+    bad = count_bad(flat, mass)
+    flat = _inside(flat, mass, check=False)
+    top, most = reduced([flat.max(initial=-inf), 1.0 if mass is None else mass.max(initial=0.0)], group, largest=True)
+    mass = None if mass is None else mass / (most or 1.0)
+    flat = flat if mass is None else np.where(mass > 0, flat, -inf)
+    each = np.ones(len(flat)) if mass is None else mass
+    relative = each @ np.exp(flat - (top if top > -inf else 0.0))
+    facts = [len(flat), bad, each.sum(), each @ (flat > -inf), relative, mass is not None, 1]
+    size, bad, whole, possible, sum_relative, weighted, processes = reduced(facts, group)
+    if weighted not in (0, processes):
+        raise InputTypeError(f"weights must be given in all processes or in none, got them in {int(weighted)}")
+    if not whole:
+        raise InputError("weights must not all be 0" if size else "log_ratio must have at least one value, in all")
+    if check and bad:
+        raise bad_ratios(int(bad), int(size))
+    if check and (possible < share * whole * (1 - slack_of(int(size), w is not None)) or not possible):
+        raise out_of_reach(share, possible / whole)
+    log_c = inf if share == 1 else max(solve_shards(flat, mass, share, group), -top)
+    log_rate = log(share) if log_c > -top else log(sum_relative / whole)
+    found = np.array([log_c])
+    if wants_gradient(x):
+        problems = _Shards(as_rows(x, None), None if w is None else as_rows(w, None), None, (), group)
+        found = problems.with_gradient(found, np.array([top]))
+    return _beside(found, x)[0], like(log_rate, x)
 
 
-def _zero_with_gradient(x: Array, w: Array | None, found: Root, share: Any, problems: _Problems) -> Array:
-    """Return 0 with the gradient of log c: that of a constant minus a log-sum-exp over {a < 1}.
+@dataclass(frozen=True)
+class _Shards(_Problems):
+    """One problem over all processes: sums are of all, with the gradient of this one."""
 
-    So asking for a gradient never changes the value.
-    """
-    xp = namespace(x)
-    if w is not None:
-        x = xp.where(w > 0, x, -inf)
-    few = namespace(found.top)
-    # At c = 1/max r log c is minus the maximum: a log-sum-exp over the largest alone. At K = 1 it is constant.
-    floored = (found.log_c < -found.top) & problems.floored
-    if isinstance(share, np.ndarray) and not isinstance(found.top, np.ndarray):
-        share = like(share, found.top)
-    low = few.where(floored, found.top, few.where(found.top * 0 + share < 1, -inf, inf))
-    high = few.where(floored, inf, -found.log_c)
-    still = detached(x)
-    free = (still >= problems.spread(low, x)) & (still < problems.spread(high, x)) & (still > -inf)
-    centre = problems.spread(few.where(floored, found.top, -found.log_c), x)
-    terms = xp.where(free, xp.exp(xp.where(free, x - centre, 0.0)), 0.0)
-    if w is not None:
-        alone = problems.spread(few.astype(floored, found.top.dtype), x) > 0
-        terms = xp.where(alone, terms, terms * w)
-    sums = problems.sum(terms)
-    lse = xp.log(xp.where(sums > 0, sums, 1.0))
-    return detached(lse) - lse
+    process_group: Any
 
-
-def _mean_on_host(x: Any, log_c: Any, weights: Any, check: bool) -> Any:
-    """Average min(c r, 1) over each row, in float64, a tile at a time."""
-    rows, n = x.shape
-    if weights is not None:
-        weights = root.in_range(weights, np.max(weights, axis=1, keepdims=True))
-    sums, masses = np.zeros(rows), np.zeros(rows)
-    height = max(1, _TILE // n)
-    for top in range(0, rows, height):
-        at = slice(top, top + height)
-        for left in range(0, n, _TILE):
-            to = slice(left, left + _TILE)
-            tile = x[at, to].astype(np.float64)
-            c = log_c[at if len(log_c) > 1 else slice(None), to if log_c.shape[1] > 1 else slice(None)]
-            w = None if weights is None else weights[at, to]
-            lowest, largest = tile.min(), tile.max()
-            odd = not (lowest > -inf and largest < inf)  # NaN, too
-            if check and odd:
-                check_ratios(tile, w)
-            with np.errstate(invalid="ignore", over="ignore"):  # -inf + inf: r = 0 is not accepted at c = inf either
-                accepted = np.exp(np.minimum(tile + c, 0.0))
-            if odd:
-                accepted[~(tile > -inf)] = 0.0
-                accepted[tile == inf] = 1.0
-            sums[at] += np.sum(accepted, axis=1) if w is None else np.sum(accepted * w, axis=1, dtype=np.float64)
-            masses[at] += tile.shape[1] if w is None else np.sum(w, axis=1, dtype=np.float64)
-    if not masses.all():
-        raise InputError("weights must not all be 0")
-    return sums / masses
-
-
-def _mean_on_device(x: Array, log_c: Array, weights: Array | None) -> tuple[Array, Array]:
-    """Average min(c r, 1) over each row in array-API operations, differentiably; count what is no number."""
-    xp = namespace(x)
-    wide = widest(xp)
-    x, log_c = xp.astype(x, wide, copy=False), xp.astype(log_c, wide, copy=False)
-    w = xp.ones_like(x) if weights is None else root.relative_masses(xp.astype(weights, wide, copy=False))
-    bad = xp.sum(xp.astype((xp.isnan(x) | (x == inf)) & (w > 0), xp.int32))
-    possible = x > -inf
-    log_a = xp.where(possible, x, 0.0) + xp.where(possible, log_c, 0.0)
-    a = xp.where(possible, xp.exp(xp.where(log_a < 0, log_a, 0.0)), 0.0)
-    return root.total(a * w) / root.total(w), bad
-
-
-def _where(wrong: Any, problems: _Problems) -> str:
-    return "" if problems.count == 1 else f" in {problems.name} {int(np.argmax(wrong))}"
+    def sum(self, terms: Array) -> Array:
+        mine = super().sum(terms)
+        return mine + like(np.array(reduced(host_view(mine), self.process_group)), mine) - detached(mine)

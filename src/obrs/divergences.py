@@ -20,12 +20,11 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ._arrays import as_floats
-from ._names import unknown_name
-from ._stable import log1m_exp, softplus
+from ._text import unknown_name
 from .errors import DivergenceError, InputError, InputTypeError
 from .types import Array
 
-__all__ = ["DIVERGENCES", "FDivergence", "divergence", "pr"]
+__all__ = ["DIVERGENCES", "FDivergence", "divergence", "log1m_exp", "pr", "softplus"]
 
 Fn = Callable[[Any], Array]
 Formula = Callable[[Any, Array], Array]  # (namespace, float array) -> array
@@ -300,3 +299,21 @@ def pr(lam: float) -> FDivergence:
         log_ratio=_no_log_ratio(name, f"1/{lam}"),
         f_star_of_f_prime=step(top - 1, top),
     )
+
+
+# Each chooses with `where` twice, for the argument and for the result: a branch that is not taken must still be finite,
+# or its derivative, 0 * inf, poisons the gradients of torch and JAX.
+
+
+def softplus(xp: Any, x: Array) -> Array:
+    """Return `log(1 + e^x)`."""
+    large = x > 40.0  # log(1 + u) is log u to the last bit
+    below = xp.where(large, 0.0, x)
+    return xp.where(large, x, xp.logaddexp(below, xp.zeros_like(below)))
+
+
+def log1m_exp(xp: Any, t: Array) -> Array:
+    """Return `log(1 - e^t)` for negative `t`."""
+    near = t > -log(2)
+    above, below = xp.where(near, t, -1.0), xp.where(near, -1.0, t)
+    return xp.where(near, xp.log(-xp.expm1(above)), xp.log1p(-xp.exp(below)))

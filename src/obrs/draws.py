@@ -32,6 +32,7 @@ __all__ = [
     "normal_columns",
     "normals",
     "priority_key",
+    "scrambled",
     "uniform_columns",
     "uniforms",
     "words",
@@ -297,6 +298,11 @@ def _mix(words: Array, scratch: Array = None, *, last: bool = True) -> Array:
     if last:
         words ^= _shifted(words, _LAST_SHIFT, scratch)
     return words
+
+
+def scrambled(words: Array) -> Array:
+    """Return 64-bit integers of NumPy scrambled, one to one: SplitMix64."""
+    return _mix(words + np.int64(_GAMMA))
 
 
 def _shifted(words: Array, by: int, out: Array) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._inputs import check_confidence
+from ._checks import check_confidence
 
 __all__ = ["Estimate"]
 

@@ -5,14 +5,15 @@ smallest K that reaches a goal is found by bisection, to the last bit of K.
 """
 
 from collections.abc import Callable
-from math import inf, sqrt
+from math import exp, inf, log
 from sys import float_info
 from typing import Any, NamedTuple
 
-from ._inputs import is_number
+from ._checks import is_number
 from .divergences import DIVERGENCES
 from .errors import BudgetError, InputError, InputTypeError
 from .profile import Profile
+from .root import brent
 
 __all__ = ["GOALS", "budget_for"]
 
@@ -145,12 +146,10 @@ def _smallest(profile: Profile, key: str, wanted: float, recall: float) -> float
         raise _out_of_reach(profile, key, wanted, best)
     if wanted == best and key != "precision":  # it is reached at M and not before
         return most
-    low, high = least, most
-    while low < (middle := sqrt(low) * sqrt(high)) < high:
-        low, high = (low, middle) if met(middle) else (middle, high)
-    while low < (middle := low + (high - low) / 2) < high:  # roots are rounded: the last bits by halves
-        low, high = (low, middle) if met(middle) else (middle, high)
-    return high
+    at = exp(brent(lambda log_k: goal.of(profile, exp(log_k), recall) - wanted, log(least), log(most)))
+    while not met(at):  # the root is rounded
+        at = min(at * (1 + 1e-15), most)
+    return at
 
 
 def _out_of_reach(profile: Profile, key: str, wanted: float, best: float) -> BudgetError:

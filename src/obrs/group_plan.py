@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from ._arrays import host_view
-from ._groups import Groups, any_labels, groups_of
-from ._inputs import as_log_ratio, check_count, check_ratios
-from ._tables import html_table, plan_table, text_table
-from .acceptance import Grouped
+from ._checks import as_log_ratio, check_count, check_ratios
+from ._text import html_table, plan_table, text_table
 from .budget import Cut
 from .divergences import divergence
 from .errors import InputTypeError
+from .groups import Grouped, Groups, any_labels, groups_of
 from .types import Array
 
 __all__ = ["GroupPlan", "plan_groups"]

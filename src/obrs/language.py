@@ -22,10 +22,11 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._arrays import as_floats, host_view, like
-from ._groups import groups_of
-from ._inputs import check_count, check_positive, check_seed, is_number
-from ._names import lookup
+from ._checks import LIMIT, check_count, check_positive, check_seed, is_number
+from ._text import lookup
 from .errors import BudgetError, InputError, InputTypeError, MissingLibraryError, RatioError
+from .groups import groups_of
+from .root import brent
 from .selection import inclusion_probability, select
 from .types import Array
 
@@ -576,7 +577,7 @@ def _tilted(reward: Floats, groups: Ints, beta: float) -> Floats:
     if beta == inf:
         return np.where(possible, 0.0, -inf)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a beta below all floats is 0
-        below = np.maximum((reward - top[groups]) / beta, -_LARGEST)
+        below = np.maximum((reward - top[groups]) / beta, -LIMIT)
     return np.where(possible, np.where(below < 0, below, 0.0), -inf)
 
 
@@ -600,30 +601,13 @@ def _best(reward: Floats, groups: Ints, kl: float) -> float:
 
 
 def _falling_root(f: Any, goal: float, scale: float) -> float:
-    """Return the beta at which f(log beta), which falls to 0, meets the goal; the least one if f is below it anywhere.
-
-    Regula falsi with the halving of Illinois: a dozen calls.
-    """
+    """Return the beta at which f(log beta), which falls to 0, meets the goal; the least one if f is always below it."""
     if goal <= 0 or scale == 0:
         return inf
-    low, high = log(scale) - 28.0, log(scale) + 20.0  # from the best n alone to all alike
-    at_low, at_high = f(low) - goal, f(high) - goal
-    if at_low <= 0:
-        return _exp(low)
-    if at_high >= 0:
-        return _exp(high)
-    for _ in range(200):
-        middle = (low * at_high - high * at_low) / (at_high - at_low)
-        if not low < middle < high:
-            middle = 0.5 * (low + high)
-        at = f(middle) - goal
-        if abs(at) < 1e-12 * max(goal, 1.0) or high - low < 1e-14 * (abs(low) + abs(high)):
-            break
-        if at > 0:
-            low, at_low, at_high = middle, at, at_high / 2
-        else:
-            high, at_high, at_low = middle, at, at_low / 2
-    return _exp(middle)
+    low, high = log(scale) - log(LIMIT), log(scale) + 20.0  # from the best n alone to all alike
+    if f(low) <= goal or f(high) >= goal:
+        return _exp(low if f(low) <= goal else high)
+    return _exp(brent(lambda log_beta: f(log_beta) - goal, low, high))
 
 
 def _exp(x: float) -> float:

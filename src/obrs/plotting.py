@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._inputs import check_budget
+from ._checks import check_budget
 from .errors import InputError, InputTypeError
 from .looks import LOOKS, budget_colours, styled
 from .looks import figure as new_figure

@@ -14,8 +14,7 @@ import numpy as np
 
 from . import bounds
 from ._arrays import host_view
-from ._influence import Influence, precision_interval, strata_of, tail_index
-from ._inputs import (
+from ._checks import (
     as_log_ratio,
     as_sign,
     as_weights,
@@ -25,8 +24,9 @@ from ._inputs import (
     is_number,
     out_of_reach,
 )
+from ._influence import Influence, precision_interval, strata_of, tail_index
 from ._prefix import SEPARABLE, Prefix
-from ._tables import html_table, paragraph, plan_table, text_table
+from ._text import html_table, paragraph, plan_table, text_table
 from .budget import Cut
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import InputError, InputTypeError

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ._checks import check_budget, check_count
 from ._files import check_not_input, replacing
 from ._formats import (
     ABSENT,
@@ -36,10 +37,9 @@ from ._formats import (
     row_place,
     typed,
 )
-from ._groups import counts_of, shares_of, sizes_of
 from ._ids import cell_ids
-from ._inputs import check_budget, check_count
 from .errors import InputError, ObrsError
+from .groups import counts_of, shares_of, sizes_of
 from .selection import inclusion_probability, select
 
 __all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "ids", "keep", "labels", "numbers", "read_table"]

@@ -23,12 +23,12 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._arrays import as_floats, host_view, like
-from ._groups import Groups, counts_of, groups_of, shares_of, sizes_of
-from ._inputs import as_log_ratio, as_sign, check_ratios
-from ._names import lookup
+from ._checks import as_log_ratio, as_sign, check_ratios
+from ._text import lookup
 from .draws import Purpose, as_ids, priority_key, uniform_columns, words
 from .errors import InputError, InputTypeError
-from .root import of_groups, of_rows
+from .groups import Groups, counts_of, groups_of, shares_of, sizes_of
+from .root import solve_groups, solve_pool
 from .types import Array
 
 __all__ = ["DESIGNS", "inclusion_probability", "select", "smallest"]
@@ -326,16 +326,16 @@ def _solve(values: Floats, wanted: _Wanted, cost: Floats | None = None) -> Float
     available = _available(values, wanted, cost)
     positive &= _spread(n > 0, group)
 
-    whole = total(np.ones(values.size))  # of a group of which none is wanted, the solver is asked for some
-    share = np.minimum(np.where(n > 0, n, whole) / np.where(whole > 0, whole, 1.0), 1.0)
+    mass, unit = (None, 1.0) if cost is None else (cost / cost.max(), float(cost.max()))
+    target = np.where(n > 0, n, total(np.ones(values.size))) / unit  # of a group of which none is wanted, any will do
     if wanted.groups is None:
-        found = of_rows(values[None], None if cost is None else cost[None], share)
+        log_c = np.array([solve_pool(values, mass, float(target[0]))])
     else:
-        found = of_groups(values, cost, wanted.groups.code, share)
+        log_c = solve_groups(values, mass, wanted.groups.code, target)
     # The solver says who is saturated, up to the rounding of log c, by 1 where log-ratios are of the order of 1e16.
     # The others share what is left in proportion to r, summed anew relative to their largest, since pi must sum to n.
     # Who would get more than 1 is saturated, too.
-    sure = -found.log_c + 4 * np.spacing(np.abs(found.log_c))
+    sure = -log_c + 4 * np.spacing(np.abs(log_c))
     free = positive & (values < _spread(sure, group)) & _spread(available > n, group)
     while True:
         need = n - total(positive & ~free)

@@ -49,7 +49,7 @@ def residual_weight(weight: Array, rule: Rule, batch: Any = None) -> Array:
         batch: The batch, if the rule needs one.
 
     Example:
-        >>> from obrs.acceptance import Budgeted
+        >>> from obrs.rules import Budgeted
         >>> residual_weight([4.0, -1.0, 0.5, -0.5], Budgeted.fit(split([4.0, -1.0, 0.5, -0.5])[0], budget=2))
         array([ 4., -2.,  2., -2.])
     """

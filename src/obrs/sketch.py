@@ -39,12 +39,12 @@ import numpy as np
 from . import _bins
 from ._arrays import as_floats, host_values, host_view
 from ._bins import Bins, Far
-from ._inputs import check_budget, check_count, check_positive, check_ratios, check_seed, out_of_reach
+from ._checks import check_budget, check_count, check_positive, check_ratios, check_seed, out_of_reach
 from ._repeats import Repeats
 from .draws import as_ids, priority_key
 from .errors import BracketError, InputError, InputTypeError
 from .profile import Plan, Profile
-from .root import Outside, of_interval, slack_of
+from .root import slack_of, solve_interval
 from .types import Array
 
 __all__ = ["MEMORY", "Judged", "Open", "Sketch", "SketchCut", "seed_for"]
@@ -627,10 +627,7 @@ def _finer(bins: Bins, low: float, high: float) -> int:
 def _solved(cut: SketchCut, value: Floats, mass: Floats | None) -> SketchCut:
     """Return the cut with the exact c, from all log-ratios in its interval."""
     low, high, above, below = cut.at
-    beneath = cut.mass - above - (len(value) if mass is None else float(mass.sum()))
-    one = np.ones(1)
-    outside = Outside(low * one, high * one, above * one, below * one, beneath * one, cut.top * one, cut.rows)
-    log_c = max(of_interval(value, mass, cut.target / cut.mass, outside), cut.floor)
+    log_c = max(solve_interval(below, above, value, mass, low, high, cut.target), cut.floor)
     cut = replace(cut, crossing=0, log_c_low=log_c, log_c_high=log_c)
     return cut if cut.exactly else replace(cut, sure=log_c, never=log_c)
 

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from ._arrays import host_view, like
-from ._groups import any_labels, codes_of, groups_of
-from ._inputs import as_log_ratio, check_budget, check_ratios, is_number
+from ._checks import as_log_ratio, check_budget, check_ratios, is_number
 from .budget import solve_log_c
 from .divergences import divergence as named
 from .errors import BudgetError, InputError, InputTypeError
+from .groups import any_labels, codes_of, groups_of
 from .types import Array
 
 __all__ = ["Stages", "plan_stages"]

@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 
 import obrs
-from obrs.acceptance import from_json, to_json
 from obrs.goals import GOALS
 from obrs.metrics.jackknife import LEAST_GROUPS, Jackknife
+from obrs.rules import from_json, to_json
 from obrs.sampling.averages import ESTIMATORS, STOPS, Run
 from obrs.sampling.samples import Samples
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import obrs
-from obrs.acceptance import from_json, to_json
 from obrs.draws import priority_key
+from obrs.rules import from_json, to_json
 from obrs.selection import DESIGNS
 from obrs.signed import residual_weight, split
 

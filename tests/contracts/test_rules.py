@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from obrs.acceptance import DRS, RULES, Budgeted, Grouped, Unbudgeted, from_json, to_json
 from obrs.errors import InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
+from obrs.groups import Grouped
+from obrs.rules import DRS, RULES, Budgeted, Unbudgeted, from_json, to_json
 
 LOG_RATIO = np.random.default_rng(0).normal(size=400) * 2
 FITTED = {

@@ -24,7 +24,7 @@ from obrs.draws import priority_key
 from obrs.engines import files, looking, rows
 from obrs.engines.rows import read_batches
 from obrs.errors import InputError, MissingLibraryError
-from obrs.root import of_rows
+from obrs.root import solve_pool
 
 N = 20_000
 RNG = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_the_rows_are_those_of_select_in_every_format(tmp_path, kind):
     done = files.select(pool, 5000, id="id", out=tmp_path / "kept", seed=3)
     np.testing.assert_array_equal(np.sort(read_kept(tmp_path / "kept")), chosen(5000, seed=3))
     assert (done.rows, done.kept, done.way) == (N, 5000, "pilot" if kind == "parquet" else "sketch")
-    assert done.log_c == pytest.approx(of_rows(LOG_RATIO[None], None, np.array([0.25])).log_c[0], abs=1e-12)
+    assert done.log_c == pytest.approx(solve_pool(LOG_RATIO, None, 0.25 * N), abs=1e-12)
 
 
 @pytest.mark.parametrize("order", ["shuffled", "sorted", "one file"])
@@ -208,7 +208,7 @@ def test_groups_have_constants_of_their_own(pool, tmp_path, asked, expected):
     np.testing.assert_array_equal(np.sort(read_kept(tmp_path / "kept")), chosen(expected, groups=GROUP))
     for name, count in expected.items():
         if count:
-            own = of_rows(LOG_RATIO[name == GROUP][None], None, np.array([count / np.sum(name == GROUP)])).log_c[0]
+            own = solve_pool(LOG_RATIO[name == GROUP], None, float(count))
             assert done.log_c[name] == pytest.approx(own, abs=1e-12)
 
 
@@ -522,7 +522,7 @@ def test_a_second_score_needs_a_second_seed_and_the_same_score_the_same(tmp_path
         assert (tmp_path / f"again {kind}" / f"at-the-cut1.{kind}").exists(), "the file of that name stays what it was"
         nested = files.select(tmp_path / kind, N // 8, id="id", out=tmp_path / f"nested {kind}")
         assert (nested.kept, nested.way) == (N // 8, "keys"), "by the same score fewer rows are those of one selection"
-        assert nested.log_c == pytest.approx(of_rows(first[None], None, np.array([1 / 8])).log_c[0], abs=0.1)
+        assert nested.log_c == pytest.approx(solve_pool(first, None, len(first) / 8), abs=0.1)
         expected = select(first, N // 8, design="priority")
         np.testing.assert_array_equal(np.sort(read_kept(tmp_path / f"nested {kind}")), expected)
         shutil.rmtree(tmp_path / "s")
@@ -538,7 +538,7 @@ def test_log_c_of_rows_selected_twice_by_one_score_is_that_of_both_selections(po
         assert key[n - 1] <= twice.log_c <= key[n], "of all rows, those with a smaller key were kept"
     other = files.select(tmp_path / "kept", n, id="id", out=tmp_path / "other", seed=1)
     kept = LOG_RATIO[np.isin(IDS, read_kept(tmp_path / "kept"))]
-    assert other.log_c == pytest.approx(of_rows(kept[None], None, np.array([n / 5000])).log_c[0], abs=1e-12)
+    assert other.log_c == pytest.approx(solve_pool(kept, None, float(n)), abs=1e-12)
 
 
 # The command line

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from scipy import optimize
 
-import obrs
-from obrs.budget import Cut
+from obrs.budget import solve_cut
 from obrs.training.losses import generator_loss
 
 LOG_2 = np.log(2.0)
@@ -105,9 +104,7 @@ def loss_gradient(terms, model, budget, target=TARGET):
     x = (means + sds * torch.tensor(NODES)).reshape(-1)
     masses = torch.tensor(np.outer(model.masses, MASSES).reshape(-1))
     log_ratio = target.log_density(x) - model.log_density(x)
-    log_c = obrs.solve_log_c(log_ratio.detach(), budget, weights=masses)
-    rate = obrs.acceptance_rate(log_ratio.detach(), log_c, weights=masses)
-    rejection = Cut(log_c, rate.log())
+    rejection = solve_cut(log_ratio, budget, weights=masses)
     loss = (masses * terms(log_ratio, rejection, rejection.log_u(log_ratio))).sum()
     return torch.autograd.grad(loss, parameters)[0].numpy()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import is_number
+from .._checks import is_number
 from ..errors import InputError, InputTypeError
 from ..metrics.images import ImageSet, image_files, read_images
 from ..ratios.critics import MEANINGS, to_log_ratio

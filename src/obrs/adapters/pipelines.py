@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count
+from .._checks import check_count
 from ..draws import Purpose, words
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..metrics.images import read_images

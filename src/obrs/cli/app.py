@@ -19,8 +19,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
-from .._program import exit_code, one_line
-from .._rank import rank
+from .._progress import rank
+from .._text import exit_code, one_line
 from ..errors import InputError, ObrsError
 
 __all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]

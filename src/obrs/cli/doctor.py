@@ -5,8 +5,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from .._checks import check_budget
 from .._files import check_not_input, check_out
-from .._inputs import check_budget
 from ..errors import InputError, ObrsError
 from .app import Command, app
 from .columns import (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from .._json import finite
-from .._tables import text_table
+from .._text import finite, text_table
 from ..errors import InputError
 from .columns import Numbers, about, header_of, short
 

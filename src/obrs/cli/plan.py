@@ -12,11 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from .._checks import check_budget
 from .._files import check_not_input, check_out
-from .._inputs import check_budget
-from .._json import finite
-from .._names import unknown_name
-from .._tables import plan_table, text_table
+from .._text import finite, plan_table, text_table, unknown_name
 from ..errors import InputError
 from .app import Command, app, complain
 from .columns import (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from .._checks import check_budget
 from .._files import check_not_input
-from .._inputs import check_budget
 from ..errors import InputError
 from .app import Command, app
 from .columns import (

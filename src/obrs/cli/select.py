@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from .._checks import check_budget
 from .._files import check_not_input, check_out
-from .._inputs import check_budget
 from ..errors import InputError
 from .app import Command, app
 from .columns import (

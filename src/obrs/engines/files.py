@@ -24,8 +24,8 @@ try:
 except ImportError as error:
     raise MissingLibraryError("obrs.files needs pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
+from .._checks import check_budget, check_count
 from .._files import check_not_input
-from .._inputs import check_budget, check_count
 from ..draws import priority_key
 from ..profile import Plan
 from ..sketch import Open, Sketch, SketchCut

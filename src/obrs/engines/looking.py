@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._bins import Far
-from .._groups import counts_of, shares_of, sizes_of
-from .._inputs import check_count
+from .._checks import check_count
 from .._progress import bar
 from ..draws import priority_key
 from ..errors import InputError, ObrsError
+from ..groups import counts_of, shares_of, sizes_of
 from ..sketch import Sketch, SketchCut
 from .rows import Numbers, Source, group_count, pick_groups, read_batches, row_count
 from .scored import Reading, Scored, as_scored

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._inputs import bad_ratios, check_budget, check_count
+from .._checks import bad_ratios, check_budget, check_count
 from .._progress import reporting
-from ..acceptance import Budgeted
 from ..errors import BracketError, ExhaustedError, InputError, InputTypeError, MissingLibraryError
 from ..profile import Plan
+from ..rules import Budgeted
 from ..sampling.model import Model
 from ..sampling.pilot import PILOT, Course
 from ..sampling.proposals import Proposals, move, score_proposals

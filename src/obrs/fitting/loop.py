@@ -7,7 +7,7 @@ from math import cos, inf, isfinite, pi
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from .._inputs import check_count
+from .._checks import check_count
 from .._progress import bar
 from ..errors import InputError
 from .averaging import average_weights, copy_buffers

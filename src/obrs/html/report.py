@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view
-from .._groups import groups_of
-from .._inputs import as_log_ratio, check_budget, check_count, check_ratios, is_number
+from .._checks import as_log_ratio, check_budget, check_count, check_ratios, is_number
 from ..draws import Purpose, uniform_columns
 from ..errors import InputError, InputTypeError
+from ..groups import groups_of
 from ..profile import Profile
 from ..ratios.doctor import Diagnosis, diagnose
 from ..sampling.samples import Samples

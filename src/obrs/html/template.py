@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._files import replacing
-from .._json import each_float
+from .._text import each_float
 from ..errors import InputError, InputTypeError
 
 __all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]

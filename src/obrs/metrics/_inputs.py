@@ -7,7 +7,7 @@ import numpy as np
 from array_api_compat import is_numpy_array, is_torch_array
 
 from .._arrays import as_floats, detached, host_view, namespace, on_one_device
-from .._inputs import as_labels
+from .._checks import as_labels
 from ..errors import InputError
 from ..types import Array
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_floats, host_view
-from .._inputs import check_count, check_positive
+from .._checks import check_count, check_positive
 from ..errors import InputError
 from ..types import Array
 from ._inputs import as_masses, effective_size, own_pairs

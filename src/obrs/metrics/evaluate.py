@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_values
-from .._inputs import check_confidence, check_count, check_seed
-from .._names import lookup
+from .._checks import check_confidence, check_count, check_seed
+from .._text import lookup
 from ..errors import InputError
 from ._inputs import both_features
 from .features import FEATURES, extract

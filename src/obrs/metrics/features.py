@@ -16,8 +16,8 @@ from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like, namespace
 from .._files import cache_folder, replacing
-from .._names import lookup
 from .._progress import bar
+from .._text import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..types import Array
 from .images import channels_first, read_images

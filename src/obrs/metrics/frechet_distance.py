@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view, namespace
-from .._inputs import check_seed
+from .._checks import check_seed
 from ..errors import InputError
 from ..types import Array
 from ._inputs import as_masses, both_features, effective_size, own_pairs

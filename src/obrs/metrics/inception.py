@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count
+from .._checks import check_count
 from ..errors import InputError
 from ._inputs import as_weights, effective_size, own_pairs, points
 

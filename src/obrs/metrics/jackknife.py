@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_confidence, check_count
+from .._checks import check_confidence, check_count
 from ..errors import InputError
 from ..estimate import Estimate
 

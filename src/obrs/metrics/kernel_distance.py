@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import host_view, like, namespace, widest
-from .._inputs import check_positive
+from .._checks import check_positive
 from ..errors import InputError
 from ..types import Array
 from ._inputs import as_masses, both_features, effective_size, own_pairs

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count, check_seed
+from .._checks import check_count, check_seed
 from ..errors import InputError
 from ..selection import select
 from ..types import Array

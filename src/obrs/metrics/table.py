@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import replacing
-from .._json import finite
-from .._names import lookup
-from .._tables import html_table, text_table
+from .._text import finite, html_table, lookup, text_table
 from ..errors import InputError
 from ..estimate import Estimate
 from ..looks import LOOKS, styled

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view
-from .._groups import any_labels, groups_of, shares_of
-from .._inputs import as_log_ratio, check_budget, check_ratios
-from .._names import lookup
-from ..acceptance import DRS, Budgeted, Grouped
+from .._checks import as_log_ratio, check_budget, check_ratios
+from .._text import lookup
 from ..errors import BudgetError, InputError
+from ..groups import Grouped, any_labels, groups_of, shares_of
+from ..rules import DRS, Budgeted
 from .paired import Paired
 
 __all__ = ["POOL_RULES", "Weightings", "weightings"]

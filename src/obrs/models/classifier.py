@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._inputs import check_count
+from .._checks import check_count
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import fit
 from ..fitting.seeds import own_noise

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
-from .._inputs import check_count
+from .._checks import check_count
 from ..errors import InputError
 from ..types import Array
 from .labels import check_label, class_count

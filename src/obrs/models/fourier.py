@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._inputs import check_count
+from .._checks import check_count
 from ..errors import InputError
 from .mlp import mlp
 

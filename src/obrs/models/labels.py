@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .._inputs import check_count
+from .._checks import check_count
 from ..errors import InputTypeError
 
 __all__ = ["check_label", "class_count"]

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
-from .._inputs import check_count
-from .._names import lookup
+from .._checks import check_count
+from .._text import lookup
 from ..errors import InputError
 
 __all__ = ["ACTIVATIONS", "OUTPUTS", "mlp", "mlp_critic", "mlp_generator"]

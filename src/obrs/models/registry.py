@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from .._names import lookup
+from .._text import lookup
 from ..errors import InputError
 
 __all__ = ["NETWORKS", "build"]

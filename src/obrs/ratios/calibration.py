@@ -20,9 +20,9 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from .._arrays import as_floats, like, widest
-from .._inputs import check_count, is_number
-from .._names import lookup
-from .._stable import softplus
+from .._checks import check_count, is_number
+from .._text import lookup
+from ..divergences import softplus
 from ..errors import InputError, InputTypeError, MissingLibraryError, RatioError
 from ..types import Array
 from .evidence import Floats, Pair, losses, mean_of_means, score_pair

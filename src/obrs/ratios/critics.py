@@ -20,8 +20,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
 from .._arrays import as_floats, host_view, like, on_one_device
-from .._inputs import as_labels, is_number
-from .._names import lookup
+from .._checks import as_labels, is_number
+from .._text import lookup
 from ..divergences import FDivergence
 from ..divergences import divergence as divergence_of
 from ..errors import DivergenceError, InputError, InputTypeError, RatioError

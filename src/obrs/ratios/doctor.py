@@ -33,10 +33,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._inputs import check_budget
-from .._json import finite
-from .._names import lookup
-from .._tables import html_table, paragraph
+from .._checks import check_budget
+from .._text import finite, html_table, lookup, paragraph
 from ..bounds import room
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..profile import Profile

@@ -14,7 +14,7 @@ from typing import Any
 from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view
-from .._names import lookup
+from .._text import lookup
 from ..errors import InputError, InputTypeError
 from ..fitting.seeds import own_noise
 from ..fitting.tensors import fill_module, under

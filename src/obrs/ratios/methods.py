@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
-from .._inputs import check_count, check_positive
-from .._names import lookup
+from .._checks import check_count, check_positive
+from .._text import lookup
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import Course
 from .labelled import (

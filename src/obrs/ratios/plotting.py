@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._names import unknown_name
+from .._text import unknown_name
 from ..budget import Cut
 from ..errors import InputTypeError
 from ..looks import LOOKS, PALETTE, styled

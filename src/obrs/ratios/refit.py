@@ -17,7 +17,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like
-from .._names import lookup
+from .._text import lookup
 from ..bounds import room
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..fitting.tensors import first_difference, read_tensors, write_tensors

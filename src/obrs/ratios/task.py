@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
 
 from .._arrays import host_view
-from .._inputs import check_count, check_seed, is_number
+from .._checks import check_count, check_seed, is_number
 from ..errors import InputError, InputTypeError
 from ..fitting.batches import Shuffled
 from ..fitting.loop import Course, fit_best

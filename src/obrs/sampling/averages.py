@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._inputs import check_confidence
-from .._names import lookup
+from .._checks import check_confidence
+from .._text import lookup
 from ..errors import InputError
 from ..estimate import Estimate
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import host_view, like
-from .._inputs import check_budget, check_count, is_number, out_of_reach
+from .._checks import check_budget, check_count, is_number, out_of_reach
 from .._progress import Report, reporting
 from ..draws import Purpose, uniform_columns
 from ..errors import InputError

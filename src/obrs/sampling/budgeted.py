@@ -7,8 +7,8 @@ from math import ceil
 from operator import itemgetter
 from typing import Any
 
-from ..acceptance import DRS, Unbudgeted
 from ..errors import InputError
+from ..rules import DRS, Unbudgeted
 from ..types import LogRatio, Proposal
 from .model import Model
 from .rejection import sample, sample_pool, sample_with

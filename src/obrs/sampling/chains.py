@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._inputs import check_budget, check_count
-from .._names import unknown_name
+from .._checks import check_budget, check_count
 from .._progress import Report, reporting
+from .._text import unknown_name
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError
 from .model import Model

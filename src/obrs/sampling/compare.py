@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .._groups import any_labels
-from .._inputs import check_budget
-from .._names import lookup
-from .._tables import html_table, text_table
+from .._checks import check_budget
+from .._text import html_table, lookup, text_table
 from ..errors import InputError, InputTypeError
+from ..groups import any_labels
 from .model import Model
 from .proposals import no_grad, take
 from .registry import SAMPLERS, Sampler

@@ -25,12 +25,12 @@ except ImportError as error:
     raise MissingLibraryError("obrs.sampling.lars needs torch: pip install 'obrs[torch]'") from error
 
 from .._arrays import host_view
-from .._inputs import check_budget, check_count, is_number
-from ..acceptance import Budgeted
-from ..budget import Cut, acceptance_rate, solve_log_c
+from .._checks import check_budget, check_count, is_number
+from ..budget import Cut, solve_log_c
 from ..draws import accept, normals
 from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
+from ..rules import Budgeted
 from ..types import Array
 from .streams import collect, stream
 
@@ -227,7 +227,7 @@ class BudgetedBase(_FilteredNormal):
     def _solve(self, n: int) -> Cut:
         log_w = self._fresh_scores(n)
         log_c = solve_log_c(log_w, self.budget)
-        log_rate = torch.log(acceptance_rate(log_w, log_c))
+        log_rate = torch.log(torch.exp(Cut(log_c, None).log_a(log_w)).double().mean()).to(log_c)
         self.log_c.copy_(log_c.detach())
         self.log_rate.copy_(log_rate.detach())
         return Cut(log_c, log_rate)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._inputs import check_budget, check_count, check_positive, is_number
+from .._checks import check_budget, check_count, check_positive, is_number
 from .._progress import Report, bar, reporting
-from ..acceptance import Budgeted
 from ..errors import InputError, InputTypeError
 from ..fitting.loop import descend, fit
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from ..fitting.seeds import own_noise
+from ..rules import Budgeted
 from ..types import Array
 from .model import Model
 from .proposals import concatenate, no_grad, score_batch, warn_of_train_mode

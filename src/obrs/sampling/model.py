@@ -8,7 +8,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from .._arrays import as_floats, host_view, like, namespace
-from .._inputs import check_count, is_number
+from .._checks import check_count, is_number
 from ..draws import normals, uniforms
 from ..errors import InputError, InputTypeError
 from ..types import Array

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._groups import Groups, groups_of
-from .._inputs import check_budget, check_count, is_number
+from .._checks import check_budget, check_count, is_number
 from .._progress import Report
-from ..acceptance import Budgeted, Grouped
 from ..errors import InputError, InputTypeError
+from ..groups import Grouped, Groups, groups_of
+from ..rules import Budgeted
 from ..types import LogRatio, Proposal, Rule
 from .proposals import NOTHING, Proposals, join_proposals, label_batch, score_proposals
 from .samples import Samples, stopped

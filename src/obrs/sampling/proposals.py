@@ -17,7 +17,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
 from .._arrays import as_floats, host_view, like
-from .._inputs import check_ratios
+from .._checks import check_ratios
 from ..errors import InputError, InputTypeError
 from ..types import LogRatio, Proposal
 

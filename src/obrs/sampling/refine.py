@@ -18,9 +18,9 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .._arrays import detached, host_view
-from .._inputs import check_budget, check_positive, is_number
-from .._names import unknown_name
+from .._checks import check_budget, check_positive, is_number
 from .._progress import reporting
+from .._text import unknown_name
 from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError
 from .model import Model

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .._groups import groups_of
-from .._inputs import check_count, is_number
+from .._checks import check_count, is_number
 from .._progress import reporting
 from ..draws import Purpose, words
 from ..errors import InputError
+from ..groups import groups_of
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
 from .pilot import PILOT, Course, Fit, LabelsOf, make_pilot, make_proposals, number_of, salvaged, warn_of_thin_groups

@@ -12,11 +12,11 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
+from .._checks import is_number
 from .._files import replacing
-from .._inputs import is_number
-from .._tables import html_table
-from ..acceptance import RULES, from_json, to_json
+from .._text import html_table
 from ..errors import InputError, InputTypeError, ObrsError
+from ..rules import RULES, from_json, to_json
 from .averages import Run, average, merged
 from .packing import pack, unpack
 from .proposals import Batch, concatenate, leaves, move, take

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._inputs import check_count, check_positive
+from .._checks import check_count, check_positive
 from .._progress import Report
 from ..draws import Purpose, uniform_columns
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted

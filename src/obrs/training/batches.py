@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._inputs import as_labels
-from .._names import lookup
+from .._checks import as_labels
+from .._text import lookup
 from ..errors import InputError, InputTypeError
 from ..fitting.batches import Shuffled
 from ..fitting.seeds import keyed

@@ -13,9 +13,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from .._checks import check_budget
 from .._files import replacing
-from .._inputs import check_budget
-from .._names import lookup
+from .._text import lookup
 from ..divergences import DIVERGENCES
 from ..errors import InputError, InputTypeError, MissingLibraryError, ObrsError, UnknownNameError
 from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, MAX_LOG_RATIO

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._files import replacing
-from ..budget import Cut, acceptance_rate, solve_log_c
+from ..budget import Cut, solve_log_c
 from ..errors import MissingLibraryError
 
 __all__ = ["Journal", "Row", "at_budget", "note", "read_log"]
@@ -93,7 +93,7 @@ def at_budget(log_ratio: Tensor, budget: float, cut: Cut | None) -> dict[str, fl
     log_mean = float(torch.logsumexp(x.double(), 0)) - log(len(x))
     values = {
         "log_c": float(log_c),
-        "rate": float(acceptance_rate(x, log_c, check=False)),
+        "rate": float(torch.exp(Cut(log_c, None).log_a(x)).nan_to_num(0.0).double().mean()),
         "m": exp(min(float(x.max()) - log_mean, 700.0)),
     }
     return {name: value if isfinite(value) else None for name, value in values.items()}

@@ -39,8 +39,8 @@ from typing import Any
 import torch
 from torch.nn.functional import logsigmoid, softplus
 
-from .._inputs import check_positive
-from .._names import lookup
+from .._checks import check_positive
+from .._text import lookup
 from ..budget import Cut
 from ..divergences import DIVERGENCES, FDivergence, divergence
 from ..errors import DivergenceError, InputError

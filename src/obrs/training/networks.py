@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._names import lookup
+from .._text import lookup
 from ..errors import InputError
 from ..fitting.seeds import derived, own_noise
 from ..models.conv import ConvCritic

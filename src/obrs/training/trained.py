@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._names import lookup
+from .._text import lookup
 from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.tensors import fill_module, under

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._inputs import check_budget, check_count
+from .._checks import check_budget, check_count
 from ..budget import Cut, solve_cut
 from ..errors import InputError, InputTypeError
 

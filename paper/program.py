@@ -1,29 +1,12 @@
-"""A program ends in one line on standard error and an exit code, and not in a traceback."""
+"""A program of its own, such as one that trains a model: it ends in one line and an exit code, not in a traceback."""
 
 import sys
 from collections.abc import Callable, Sequence
 
-from .errors import ObrsError
+from obrs._text import exit_code, one_line
+from obrs.errors import ObrsError
 
-__all__ = ["exit_code", "one_line", "run_program"]
-
-
-def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line.
-
-    Example:
-        >>> one_line(FileNotFoundError(2, "No such file or directory", "a.csv"))
-        'a.csv: no such file or directory'
-    """
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
-    return " ".join(text.split())
-
-
-def exit_code(error: BaseException) -> int:
-    """Return 1 for a failure of the machine, 2 for a mistake in what was asked for."""
-    return 1 if isinstance(error, OSError | MemoryError) else 2
+__all__ = ["run_program"]
 
 
 def run_program(work: Callable[..., object], kinds: Sequence[Callable[[str], object]], usage: str) -> int:

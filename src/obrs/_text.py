@@ -1,10 +1,80 @@
-"""Tables, in one style: as aligned text, and as plain HTML for notebooks, escaped and without scripts."""
+"""What people read: errors for unknown names, errors in one line, numbers for JSON, tables as text and as HTML."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from html import escape
-from typing import Any
+from math import isfinite
+from typing import Any, TypeVar
 
-__all__ = ["html_table", "paragraph", "plan_table", "text_table"]
+from .errors import UnknownNameError
+
+__all__ = ["each_float", "exit_code", "finite", "html_table", "lookup", "one_line", "paragraph", "plan_table"]
+__all__ += ["text_table", "unknown_name"]
+
+T = TypeVar("T")
+
+
+def lookup(registry: Mapping[str, T], name: str, what: str) -> T:
+    """Return the entry of a registry.
+
+    Example:
+        >>> lookup({"relu": 1, "tanh": 2}, "rleu", "activation")
+        Traceback (most recent call last):
+        obrs.errors.UnknownNameError: unknown activation 'rleu'; did you mean 'relu'? there are: relu, tanh
+    """
+    try:
+        return registry[name]
+    except (KeyError, TypeError):
+        raise unknown_name(name, registry, what) from None
+
+
+def unknown_name(name: object, among: Collection[str], what: str, or_else: str = "") -> UnknownNameError:
+    """Return the error for a name that is not among those that are known; `or_else` says what else would do."""
+    near = get_close_matches(str(name), among, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return UnknownNameError(f"unknown {what} {name!r:.60}; {hint}there are: {', '.join(among)}{or_else}")
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, on one line.
+
+    Example:
+        >>> one_line(FileNotFoundError(2, "No such file or directory", "a.csv"))
+        'a.csv: no such file or directory'
+    """
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
+    return " ".join(text.split())
+
+
+def exit_code(error: BaseException) -> int:
+    """Return 1 for a failure of the machine, 2 for a mistake in what was asked for."""
+    return 1 if isinstance(error, OSError | MemoryError) else 2
+
+
+def finite(x: Any) -> Any:
+    """Return values with None for NaN and infinity, for which JSON has no number; tuples become lists.
+
+    Example:
+        >>> finite({"kl": float("inf"), "left": (1.0, float("nan"))})
+        {'kl': None, 'left': [1.0, None]}
+    """
+    return each_float(x, lambda value: value if isfinite(value) else None)
+
+
+def each_float(x: Any, change: Callable[[float], Any]) -> Any:
+    """Return values with each float changed, in mappings and lists as deep as they go; tuples become lists.
+
+    Example:
+        >>> each_float({"kl": [0.25, 1], "name": "obrs"}, lambda value: 100 * value)
+        {'kl': [25.0, 1], 'name': 'obrs'}
+    """
+    if isinstance(x, Mapping):
+        return {key: each_float(value, change) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [each_float(value, change) for value in x]
+    return change(x) if isinstance(x, float) else x
 
 
 def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int = 1, gap: int = 2) -> str:

@@ -5,15 +5,14 @@ from operator import index
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from ._arrays import as_floats, host_values, host_view, like, on_accelerator, on_one_device, widest
+from ._arrays import as_floats, host_values, host_view, like, namespace, on_accelerator, on_one_device
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
 __all__ = [
+    "LIMIT",
     "as_budgets",
-    "as_constant",
     "as_groups",
     "as_labels",
     "as_log_ratio",
@@ -29,11 +28,18 @@ __all__ = [
     "check_positive",
     "check_ratios",
     "check_seed",
+    "count_bad",
+    "ends",
     "is_number",
     "out_of_reach",
     "remaining_shape",
     "rounded_up",
 ]
+
+LIMIT = 1e6
+"""How far from 0 a log-ratio may be; -inf, r = 0, is one as well. Those of long sequences reach 1e4."""
+BEYOND = f"beyond {LIMIT:g}"
+_TILE = 1 << 16
 
 
 def check_budget(budget: Any) -> float:
@@ -138,22 +144,9 @@ def as_weights(weights: Any, x: Array) -> Array | None:
     return broadcast(w, x, "weights")
 
 
-def as_constant(log_c: Any, x: Array, axis: int | None) -> Array:
-    """Return log c where `x` lives: with an axis a number or of the shape that is left, else to be broadcast."""
-    c = as_floats(log_c, "log_c")
-    c = _beside(c, x, "log_c", dtype=widest(array_namespace(x)))
-    values = None if on_accelerator(c) else host_view(c)
-    if values is not None and np.isnan(values).any():
-        raise InputError(f"log_c must be a number, {np.count_nonzero(np.isnan(values))} of {values.size} are NaN")
-    shape = remaining_shape(x, axis)
-    if axis is not None and c.ndim and tuple(c.shape) != shape:
-        raise InputError(f"log_c must have shape {shape}, that of log_ratio without axis, got {tuple(c.shape)}")
-    return c
-
-
 def _beside(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
     """Move NumPy numbers to the library of `x`; refuse to mix two libraries or two devices."""
-    if array_namespace(a) is not array_namespace(x) and isinstance(a, np.ndarray):
+    if namespace(a) is not namespace(x) and isinstance(a, np.ndarray):
         return like(a, x, dtype=dtype)
     on_one_device(x, a, "log_ratio", name)
     return a
@@ -162,7 +155,7 @@ def _beside(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
 def broadcast(a: Array, x: Array, name: str) -> Array:
     """Broadcast `a` to the shape of `x`."""
     try:
-        return array_namespace(a).broadcast_to(a, tuple(x.shape))
+        return namespace(a).broadcast_to(a, tuple(x.shape))
     except Exception as error:  # each library raises its own
         raise InputError(
             f"{name} must broadcast to the shape of log_ratio {tuple(x.shape)}, got {tuple(a.shape)}"
@@ -171,7 +164,7 @@ def broadcast(a: Array, x: Array, name: str) -> Array:
 
 def as_rows(x: Array, axis: int | None) -> Array:
     """Lay `x` out as (problems, values): a view wherever there are one or two axes."""
-    xp = array_namespace(x)
+    xp = namespace(x)
     if axis is None:
         return xp.reshape(x, (1, -1))
     x = xp.moveaxis(x, _axis(axis, x), -1)
@@ -236,19 +229,36 @@ def as_sign(sign: Any, values: Any) -> Any:
 
 
 def check_ratios(values: Any, masses: Any = None) -> None:
-    """Raise if a log-ratio that weighs anything is NaN or +inf."""
-    if values.max() < np.inf:  # false for NaN, too: one pass where all is well
+    """Raise if a log-ratio that weighs anything is neither -inf nor a number of at most `LIMIT`."""
+    lowest, highest = ends(values)
+    if lowest >= -LIMIT and highest <= LIMIT:  # false for NaN, too
         return
-    bad = np.isnan(values) | (values == np.inf)
-    if masses is not None:
-        bad &= masses > 0
-    if count := np.count_nonzero(bad):
-        raise bad_ratios(int(count), values.size, int(np.count_nonzero(np.isnan(values[bad]))))
+    if count := int(count_bad(values, masses)):
+        some = values if masses is None else values[masses > 0]
+        nan, high = (int(np.count_nonzero(wrong)) for wrong in (np.isnan(some), some == np.inf))
+        kinds = {"NaN": nan, "+inf": high, BEYOND: count - nan - high}
+        raise bad_ratios(count, values.size, " or ".join(kind for kind, found in kinds.items() if found))
 
 
-def bad_ratios(count: int, size: int, nans: int | None = None) -> RatioError:
-    """Return the error for log-ratios that are not numbers."""
-    kind = "NaN" if nans == count else "+inf" if nans == 0 else "NaN or +inf"
+def ends(values: Any) -> tuple[float, float]:
+    """Return the smallest and the largest of some numbers in NumPy memory, which is passed over once; NaN if one is."""
+    if values.size <= _TILE:
+        return float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+    flat = values.reshape(-1)
+    tiles = [flat[start : start + _TILE] for start in range(0, flat.size, _TILE)]
+    both = np.array([(tile.min(), tile.max()) for tile in tiles])  # the second look finds a tile in the cache
+    return float(both[:, 0].min()), float(both[:, 1].max())
+
+
+def count_bad(x: Array, masses: Any = None) -> Any:
+    """Count the log-ratios that are none: NaN, +inf, or more than `LIMIT` from 0; where a mass is 0 none counts."""
+    xp = namespace(x)
+    bad = ~((x <= LIMIT) & ((x >= -LIMIT) | (x == -xp.inf)))
+    return xp.sum(xp.astype(bad if masses is None else bad & (masses > 0), xp.int32))
+
+
+def bad_ratios(count: int, size: int, kind: str = f"NaN or +inf or {BEYOND}") -> RatioError:
+    """Return the error for log-ratios that are none."""
     return RatioError(f"log_ratio has {count} {kind} among {size} values; check the critic before sampling")
 
 
