@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from obrs._text import one_line, text_table
-from obrs.errors import ObrsError
+from obrs.errors import MissingLibraryError, ObrsError
 
 from .harness import reproduce
 
@@ -82,6 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             found = [without_times(row) for row in reproduce(*run.split("/")).rows]
         except ObrsError as error:
+            failed |= not isinstance(error, MissingLibraryError)
             lines.append([run, len(rows), one_line(error), ""])
             continue
         off = difference(rows, found)

@@ -45,7 +45,7 @@ def train(config: Path, changes: dict[str, str | None], out: Path | None = None,
     stages = f" in {len(wanted.stages)} stages" if len(wanted.stages) > 1 else ""
     processes = f" in {world} processes" if world > 1 else ""
     print(f"trained {run.log[-1]['step']} steps{stages}{processes}: {folder}")
-    print(f'load it:      from obrs.training import load_trained; run = load_trained("{folder}")')
+    print(f'load it:      import paper.named; from obrs.training import load_trained; run = load_trained("{folder}")')
     if "rate" in run.log[-1]:
         print(f"sample it:    obrs.sample(run.propose, run.log_ratio, 1000, budget={last.budget:g})")
     else:

@@ -1,5 +1,7 @@
 """The solver: exact, on every backend, at every edge."""
 
+from functools import partial
+
 import exact
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 import obrs.budget as budget_module
 from obrs import root, solve_log_c
+from obrs.budget import solve_cut
 from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
 
 EPS = np.finfo(np.float64).eps
@@ -234,6 +237,22 @@ def test_unchecked_nan_accepts_nothing_and_infinity_everything(xp):
     log_c = solve_log_c(log_ratio, 2, check=False)
     assert exact.rate(np.array([0.0, -np.inf, 1e6, 1.0]), log_c) == pytest.approx(0.5)
     assert float(solve_log_c(xp.asarray(np.array([0.0, -np.inf])), 1.5, check=False)) >= 0
+
+
+def test_a_cut_that_is_not_checked_has_the_rate_of_what_it_keeps():
+    unchecked = partial(solve_cut, check=False)
+    assert float(unchecked([0.0, 1.0, np.nan], 100).log_rate) == pytest.approx(np.log((1 + np.exp(-1)) / 3))
+    assert float(unchecked([0.0, 1.0, np.inf], 100).log_rate) == pytest.approx(np.log(1 / 3))
+    for log_ratio in (np.r_[np.zeros(30), np.full(90, -np.inf)], np.r_[np.zeros(10_000), np.full(30_000, -np.inf)]):
+        cut = unchecked(log_ratio, 2)
+        assert (float(cut.log_c), float(cut.log_rate)) == (np.inf, pytest.approx(np.log(1 / 4)))
+    assert float(unchecked(np.full(4, -np.inf), 3).log_rate) == -np.inf
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_cut_does_not_depend_on_the_scale_of_the_weights(scale):
+    cut = solve_cut(np.log([4.0, 1.0, 0.5, 0.5]), 100, weights=np.full(4, scale))
+    assert np.exp([float(cut.log_c), float(cut.log_rate)]) == pytest.approx([0.25, 0.375])
 
 
 def test_half_precision_and_integers_are_widened(xp):

@@ -26,11 +26,13 @@ def routes(x, w, share):
     rows = root.solve_rows(x[None], None if w is None else w[None], share * mass)
     twice = np.tile(x, 2) - np.repeat([0.0, 30.0], len(x)), None if w is None else np.tile(w, 2)
     groups = root.solve_groups(*twice, np.repeat([0, 1], len(x)), np.full(2, share * mass))
-    inside = root._outside(x, w, -5.0, 5.0)
+    interval = root.condensed(*root._parted(x, w, -5.0, 5.0), -5.0, 5.0)
     yield rows[0]
     yield groups[0]
     yield groups[1] - 30.0
-    if -5.0 <= -(found := root.solve_interval(*inside, -5.0, 5.0, share * mass)) < 5.0:
+    with np.errstate(all="ignore"):
+        found = root.solve_sorted(*interval, share * mass)[0]
+    if -5.0 <= -found < 5.0:
         yield found
 
 
@@ -107,6 +109,15 @@ def test_a_long_pool_of_one_or_two_values_is_solved(x, weighted):
     assert log_c == 0.0 if not x.any() else exact.rate(x, log_c, w) == pytest.approx(0.6, rel=1e-12)
 
 
+def test_ratios_of_zero_weight_are_ignored_in_a_long_pool():
+    x, w = np.random.default_rng(0).normal(size=20_000), np.ones(20_000)
+    w[0], x[0] = 0.0, 1000.0
+    assert float(solve_log_c(x, 100, weights=w)) == pytest.approx(float(solve_log_c(x[1:], 100)), abs=1e-12)
+    x, w = 100 * np.random.default_rng(1).standard_cauchy(50_000), np.arange(50_000) % 2.0
+    x = np.clip(x, -1e6, 1e6)
+    assert exact.rate(x, solve_log_c(x, 100, weights=w), w) == pytest.approx(0.01, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("f", "low", "high"),
     [
@@ -119,6 +130,14 @@ def test_brent_finds_what_scipy_finds(f, low, high):
     optimize = pytest.importorskip("scipy.optimize")
     calls = []
     found = root.brent(lambda x: calls.append(x) or f(x), low, high)
-    assert f(found) == 0 or found == pytest.approx(optimize.brentq(f, low, high, xtol=1e-300), abs=1e-12, rel=1e-12)
-    assert len(calls) < 120
+    assert found == pytest.approx(optimize.brentq(f, low, high, xtol=1e-300), abs=1e-12, rel=1e-12)
+    assert len(calls) < 60
+
+
+def test_brent_ends_at_a_root_of_0_and_refuses_what_it_does_not_bracket():
+    calls = []
+    assert abs(root.brent(lambda x: calls.append(x) or x**3, -1.0, 2.0)) < 1e-6
+    assert len(calls) < 300
     assert root.brent(lambda x: x, 0.0, 1.0) == 0.0
+    with pytest.raises(AssertionError, match="no root is bracketed"):
+        root.brent(lambda x: x, 1.0, 2.0)

@@ -271,10 +271,9 @@ def out_of_reach(share: float, reached: float, where: str = "") -> BudgetError:
     """Return the error for a budget that asks to keep more than has r > 0."""
     if reached <= 0:
         return BudgetError(f"no proposal has r > 0{where}: nothing can be accepted; check the critic")
-    feasible = rounded_up(1 / max(reached, 1e-300))
-    remedy = f"the smallest feasible budget is {feasible:g}" if reached >= 1e-300 else "no budget is feasible"
     return BudgetError(
-        f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; {remedy}"
+        f"budget {1 / share:g} cannot be met{where}: only {100 * reached:.3g} % of the proposals have r > 0; "
+        f"the smallest feasible budget is {rounded_up(1 / reached):g}"
     )
 
 

@@ -40,7 +40,7 @@ from ._checks import (
     remaining_shape,
 )
 from .errors import InputError, InputTypeError
-from .root import reduced, slack_of, solve_groups, solve_pool, solve_rows, solve_shards
+from .root import ascending, reduced, slack_of, solve_groups, solve_pool, solve_rows, solve_sorted
 from .types import Array
 
 __all__ = ["Cut", "solve_cut", "solve_log_c"]
@@ -157,7 +157,7 @@ def solve_log_c(
     log_c, top = problems.solve(share, check)
     if wants_gradient(x):
         log_c = problems.with_gradient(log_c, top)
-    return namespace(x).reshape(_beside(log_c, x), problems.shape)
+    return namespace(x).reshape(_in_kind_of(log_c, x), problems.shape)
 
 
 def solve_cut(
@@ -186,10 +186,10 @@ def solve_cut(
     log_c, top = problems.solve(share, check)
     if isinstance(log_c, np.ndarray):
         c = log_c.item(0)
-        return Cut(like(c, x), like(log(share) if c > -top.item(0) else problems.log_mean(top).item(0), x))
+        return Cut(like(c, x), like(log(share) if -top.item(0) < c < inf else problems.log_rate(log_c, top).item(0), x))
     xp = namespace(x)
-    log_rate = xp.where(log_c > -top, log(share), problems.log_mean(top))  # at the floor, exact rejection keeps more
-    return Cut(*(_beside(v, x)[0] for v in (log_c, log_rate)))
+    usual = (log_c > -top) & (log_c < inf)
+    return Cut(*(_in_kind_of(v, x)[0] for v in (log_c, xp.where(usual, log(share), problems.log_rate(log_c, top)))))
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class _Problems:
 
     Args:
         x: Log-ratios, `(problems, n)`, or `(n,)` with groups.
-        w: Masses of the same shape, or None for 1 each.
+        w: Masses of the same shape over the largest, or None for 1 each.
         group: The number of each log-ratio's group, or None.
         shape: Of the answer.
     """
@@ -211,12 +211,15 @@ class _Problems:
     @classmethod
     def of(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
         """Lay log-ratios out by an axis, by groups, or as one problem."""
+        xp = namespace(x)
+        if w is not None:
+            most = xp.max(w)
+            w = w / xp.where(most > 0, most, xp.ones_like(most))
         if groups is None:
             return cls(as_rows(x, axis), None if w is None else as_rows(w, axis), None, remaining_shape(x, axis))
         if axis is not None:
             raise InputError("give axis or groups, not both")
         group, count = as_groups(groups, x)
-        xp = namespace(x)
         return cls(xp.reshape(x, (-1,)), None if w is None else xp.reshape(w, (-1,)), group, (count,))
 
     def solve(self, share: Any, check: bool) -> tuple[Array, Array]:
@@ -230,23 +233,27 @@ class _Problems:
             return self._solve_on_device(share, check)
         x, masses, target, highest = self._checked(x, masses, share, check)
         if self.group is not None:
-            return _at_one(solve_groups(x, masses, self.group, target), share), np.full(len(target), inf)
+            top = np.full(len(target), inf)
+            return _with_ends(solve_groups(x, masses, self.group, target), top, share), top
         if len(x) > 1:
             log_c = solve_rows(x, masses, target)
-            top = np.max(x if masses is None else np.where(masses > 0, x, -inf), axis=1)
+            top = np.max(x, axis=1)
         else:
             x, m = x[0], None if masses is None else masses[0]
             log_c = np.array([solve_pool(x, m, target if masses is None else target.item(0))])
-            top = np.array([highest if m is None else x[m > 0].max()], dtype=np.float64)
-        return _at_one(np.maximum(log_c, -top), share), top  # beyond M exact rejection costs less than the budget
+            top = np.array([highest if m is None else x.max()], dtype=np.float64)
+        return _with_ends(log_c, top, share), top
 
     def _checked(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Any, Any, Any, float]:
         """Return log-ratios, masses over the largest, the mass to accept, the largest of all; raise what is wrong."""
         lowest, highest = ends(x)
         if not (lowest >= -LIMIT and highest <= LIMIT):  # false for NaN, too
-            x = _inside(x, masses, check)
+            if check:
+                check_ratios(x, masses)
+            x = _cleaned(x)
             highest = float(x.max())
-        masses = None if masses is None else masses / (float(masses.max()) or 1.0)
+        if masses is not None:
+            x = np.where(masses > 0, x, -inf)
         mass = self._mass(x, masses)
         if masses is not None and not np.all(mass > 0):
             raise InputError(f"weights must not all be 0{self._where(mass <= 0)}")
@@ -272,13 +279,11 @@ class _Problems:
         xp = namespace(self.x)
         x = detached(xp.astype(self.x, widest(xp), copy=False))
         share = like(share, x) if isinstance(share, np.ndarray) else share
-        values = xp.where(x > -inf, xp.where(x > LIMIT, LIMIT, xp.where(x < -LIMIT, -LIMIT, x)), -inf)  # NaN: r = 0
-        bad = count_bad(x, self.w)
+        values, bad = _cleaned(x), count_bad(x, self.w)
         if self.w is None:
             masses, mass, possible = None, float(x.shape[1]), xp.astype(values > -inf, x.dtype)
         else:
             masses = detached(xp.astype(self.w, x.dtype, copy=False))
-            masses = masses / xp.max(masses)
             values = xp.where(masses > 0, values, -inf)
             mass, possible = xp.sum(masses, axis=1), xp.where(values > -inf, masses, 0.0)
         if check:
@@ -288,9 +293,10 @@ class _Problems:
             if facts is not None:  # else inside jit or vmap
                 self._raise_what_is_wrong(facts, host_view(share) if hasattr(share, "shape") else share)
         top = xp.max(values, axis=1)
-        log_c = solve_rows(values, masses, share * mass)
-        log_c = xp.where(log_c > -top, log_c, xp.where(top > -inf, -top, log_c))
-        return xp.where(share + 0 * log_c == 1, inf, log_c) if hasattr(share, "shape") else _at_one(log_c, share), top
+        target = share * mass
+        with np.errstate(all="ignore"):
+            log_c = solve_sorted(*ascending(values, masses), target[:, None] if hasattr(target, "shape") else target)
+        return _with_ends(log_c, top, share), top
 
     def _raise_what_is_wrong(self, facts: Floats, share: Any) -> None:
         size = self.x.shape[0] * self.x.shape[1]
@@ -299,7 +305,8 @@ class _Problems:
             raise bad_ratios(int(bad), size)
         if wrong or np.isnan(reached).any():
             raise bad_weights(int(wrong), size) if wrong else InputError("weights must not all be 0")
-        short = reached < share * (1 - 8 * float(np.finfo(facts.dtype).eps) * self.x.shape[1] ** 0.5)
+        slack = slack_of(self.x.shape[1], self.w is not None, float(np.finfo(facts.dtype).eps))
+        short = (reached < share * (1 - slack)) | (reached == 0)
         if short.any():
             first = int(np.argmax(short))
             raise out_of_reach(float(np.broadcast_to(share, reached.shape)[first]), float(reached[first]))
@@ -308,15 +315,16 @@ class _Problems:
         name = "group" if self.group is not None else "row"
         return "" if prod(self.shape) == 1 else f" in {name} {int(np.argmax(wrong))}"
 
-    def log_mean(self, top: Array) -> Array:
-        """Return log E[r / max r], the log of the rate of exact rejection; of rows, where `top` lives."""
+    def log_rate(self, log_c: Array, top: Array) -> Array:
+        """Return log E[a] of rows at an end of c: 1/max r is exact rejection, inf keeps whatever has r > 0."""
         xp = namespace(top)
         x, w = (v if v is None or not isinstance(top, np.ndarray) else host_view(v) for v in (self.x, self.w))
-        ratios = xp.exp(xp.astype(x, top.dtype, copy=False) - xp.where(top > -inf, top, 0.0)[:, None])
-        if w is None:
-            return xp.log(xp.mean(ratios, axis=1))
-        w = xp.astype(w, top.dtype, copy=False)
-        return xp.log(xp.sum(xp.where(w > 0, ratios, 0.0) * w, axis=1) / xp.sum(w, axis=1))
+        x = _cleaned(xp.astype(x, top.dtype, copy=False))
+        w = xp.ones_like(x) if w is None else xp.astype(w, top.dtype, copy=False)
+        c = xp.where(log_c < inf, log_c, 2 * LIMIT)[:, None]
+        a = xp.where((x > -inf) & (w > 0), xp.exp(xp.where(x + c < 0, x + c, 0.0)), 0.0)
+        with np.errstate(divide="ignore"):
+            return xp.log(xp.sum(a * w, axis=1) / xp.sum(w, axis=1))
 
     def spread(self, v: Array) -> Array:
         """Return one number per problem as an array that broadcasts against x, in its dtype."""
@@ -349,28 +357,29 @@ class _Problems:
         return log_c + xp.astype(detached(lse) - lse, log_c.dtype, copy=False)
 
 
-def _beside(v: Any, x: Array) -> Array:
+def _in_kind_of(v: Any, x: Array) -> Array:
     """Return one number per problem in the library and dtype of `x`; they may be there already."""
     return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
 
 
-def _inside(values: Floats, masses: Floats | None, check: bool) -> Floats:
-    """Refuse log-ratios that are none, or unchecked take NaN as r = 0, and what is too far from 0 as the limit."""
-    if check:
-        check_ratios(values, masses)
-    near = np.clip(np.where(np.isnan(values), -inf, values), -LIMIT, LIMIT)
-    return np.asarray(np.where(values > -inf, near, -inf).astype(values.dtype))
+def _cleaned(x: Array) -> Array:
+    """Take NaN as r = 0, and what is too far from 0 as the limit: what is not checked is solved all the same."""
+    xp = namespace(x)
+    return xp.where(x > -inf, xp.where(x > LIMIT, LIMIT, xp.where(x < -LIMIT, -LIMIT, x)), -inf)
 
 
-def _at_one(log_c: Any, share: Any) -> Any:
-    """Return +inf at budget 1: whatever has r > 0 is kept."""
-    if isinstance(share, np.ndarray):
-        return np.where(share == 1, inf, log_c)
-    return namespace(log_c).full_like(log_c, inf) if share == 1 else log_c
+def _with_ends(log_c: Any, top: Any, share: Any) -> Any:
+    """Return log c, at least 1/max r, where rejection is exact; +inf at K = 1, and where K is out of reach."""
+    xp = namespace(log_c)
+    log_c = xp.where(log_c > -top, log_c, -top)
+    return xp.where((log_c > 2 * LIMIT) | (xp.zeros_like(log_c) + share == 1), inf, log_c)
 
 
 def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group: Any) -> tuple[Array, Array]:
-    """Return log c and log Z over the log-ratios of all processes; what is wrong with one of them is raised in all."""
+    """Return log c and log Z over the log-ratios of all processes.
+
+    Log-ratios that are none, no rows, and a budget out of reach are raised in all of them, wherever they are.
+    """
     x = as_floats(log_ratio, "log_ratio")
     w, share = as_weights(weights, x), 1 / budget
     values, masses = host_view(detached(x)), None if w is None else host_view(w)
@@ -379,7 +388,7 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     flat = values.reshape(-1).astype(np.float64)
     mass = None if masses is None else masses.reshape(-1).astype(np.float64)
     bad = count_bad(flat, mass)
-    flat = _inside(flat, mass, check=False)
+    flat = _cleaned(flat)
     top, most = reduced([flat.max(initial=-inf), 1.0 if mass is None else mass.max(initial=0.0)], group, largest=True)
     mass = None if mass is None else mass / (most or 1.0)
     flat = flat if mass is None else np.where(mass > 0, flat, -inf)
@@ -395,13 +404,14 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
         raise bad_ratios(int(bad), int(size))
     if check and (possible < share * whole * (1 - slack_of(int(size), w is not None)) or not possible):
         raise out_of_reach(share, possible / whole)
-    log_c = inf if share == 1 else max(solve_shards(flat, mass, share, group), -top)
-    log_rate = log(share) if log_c > -top else log(sum_relative / whole)
-    found = np.array([log_c])
+    log_c = solve_pool(flat, mass, share * whole, group) if possible else inf
+    found = _with_ends(np.array([log_c]), np.array([top]), share)
+    kept = share if -top < found[0] < inf else sum_relative / whole if found[0] < inf else possible / whole
+    log_rate = log(kept) if kept else -inf
     if wants_gradient(x):
         problems = _Shards(as_rows(x, None), None if w is None else as_rows(w, None), None, (), group)
         found = problems.with_gradient(found, np.array([top]))
-    return _beside(found, x)[0], like(log_rate, x)
+    return namespace(x).reshape(_in_kind_of(found, x), ()), like(log_rate, x)
 
 
 @dataclass(frozen=True)

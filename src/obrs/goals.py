@@ -1,7 +1,7 @@
 """Budgets in other words: the smallest K that reaches a divergence, an effective sample size or another goal.
 
 Everything a profile says gets better with the budget, from the model itself at K = 1 to the target at K = M, so the
-smallest K that reaches a goal is found by bisection, to the last bit of K.
+smallest K that reaches a goal is a root.
 """
 
 from collections.abc import Callable
@@ -147,9 +147,9 @@ def _smallest(profile: Profile, key: str, wanted: float, recall: float) -> float
     if wanted == best and key != "precision":  # it is reached at M and not before
         return most
     at = exp(brent(lambda log_k: goal.of(profile, exp(log_k), recall) - wanted, log(least), log(most)))
-    while not met(at):  # the root is rounded
-        at = min(at * (1 + 1e-15), most)
-    return at
+    while at < most and not met(at):  # the root is rounded
+        at *= 1 + 1e-15
+    return min(at, most)
 
 
 def _out_of_reach(profile: Profile, key: str, wanted: float, best: float) -> BudgetError:

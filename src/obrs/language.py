@@ -601,13 +601,16 @@ def _best(reward: Floats, groups: Ints, kl: float) -> float:
 
 
 def _falling_root(f: Any, goal: float, scale: float) -> float:
-    """Return the beta at which f(log beta), which falls to 0, meets the goal; the least one if f is always below it."""
+    """Return the beta at which f(log beta), which falls to 0, meets the goal; the least one if f is always below it.
+
+    The least beta is a millionth of the scale: rewards that are nearer to each other cannot be told apart.
+    """
     if goal <= 0 or scale == 0:
         return inf
     low, high = log(scale) - log(LIMIT), log(scale) + 20.0  # from the best n alone to all alike
-    if f(low) <= goal or f(high) >= goal:
-        return _exp(low if f(low) <= goal else high)
-    return _exp(brent(lambda log_beta: f(log_beta) - goal, low, high))
+    if f(low) <= goal:
+        return _exp(low)
+    return _exp(high if f(high) >= goal else brent(lambda log_beta: f(log_beta) - goal, low, high))
 
 
 def _exp(x: float) -> float:

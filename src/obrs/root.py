@@ -6,7 +6,7 @@ one j they are equal: at the root, the first j have c r < 1 and are *free*, and 
     c = max over j of (target - mass after j) / (sum of m r over the first j),
 
 and no search is needed: that is `solve_sorted`. The other functions bring a problem into its form. Log-ratios are -inf
-or numbers of at most `LIMIT`, masses are at most 1 or counts; nothing here looks at what the door has checked.
+or numbers of at most 1e6, masses are at most 1; nothing here looks at what the door has checked.
 """
 
 import sys
@@ -20,12 +20,12 @@ from ._arrays import detached, namespace, widest
 from .errors import MissingLibraryError
 from .types import Array
 
-__all__ = ["brent", "slack_of", "solve_groups", "solve_interval", "solve_pool", "solve_rows", "solve_shards"]
-__all__ += ["reduced", "solve_sorted"]
+__all__ = ["ascending", "brent", "condensed", "reduced", "slack_of", "solve_groups", "solve_pool", "solve_rows"]
+__all__ += ["solve_sorted"]
 
 Floats = np.ndarray[Any, Any]
 
-_BLOCK = 1 << 20  # numbers that are sorted and summed at a time: bounds the memory of many rows
+_BLOCK = 1 << 20  # numbers of many rows that are sorted and summed at a time: bounds their memory
 _TILE = 1 << 16  # numbers per step of a pass: a few such buffers stay in a core's cache
 _FEW = 1 << 14  # a pool of so many is sorted; a larger one is first bracketed
 _ZERO = -1e30  # stands for log 0: far below every log-ratio, and differences stay finite in float32
@@ -102,13 +102,14 @@ def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
     target = xp.reshape(target, (-1, 1)) if getattr(target, "ndim", 0) else target
     if isinstance(values, np.ndarray) and len(values) > (step := max(1, _BLOCK // n)):
         at = [slice(i, i + step) for i in range(0, len(values), step)]
-        goals = np.broadcast_to(target, (len(values), 1))
-        return np.concatenate([solve_rows(values[i], None if masses is None else masses[i], goals[i, 0]) for i in at])
+        goals = [target[i, 0] for i in at] if getattr(target, "ndim", 0) else [target] * len(at)
+        parts = zip(at, goals, strict=True)
+        return np.concatenate([solve_rows(values[i], None if masses is None else masses[i], g) for i, g in parts])
     with np.errstate(all="ignore"):  # what overflows has quotient 0
-        return solve_sorted(*_ascending(detached(values), None if masses is None else detached(masses)), target)
+        return solve_sorted(*ascending(detached(values), None if masses is None else detached(masses)), target)
 
 
-def _ascending(values: Array, masses: Array | None) -> tuple[Array, Array | None]:
+def ascending(values: Array, masses: Array | None) -> tuple[Array, Array | None]:
     """Sort rows, in float64 where there is such; r = 0, and what weighs nothing, becomes a number far below."""
     xp = namespace(values)
     if masses is None:
@@ -145,121 +146,88 @@ def solve_groups(values: Floats, masses: Floats | None, group: Floats, target: F
         x = np.where(filled, values[index], -inf)
         m = None if masses is None else np.where(filled, masses[index], 0.0)
         with np.errstate(all="ignore"):
-            log_c[rows] = solve_sorted(*_ascending(x, m), target[rows, None])
+            log_c[rows] = solve_sorted(*ascending(x, m), target[rows, None])
     return log_c
 
 
-def solve_pool(values: Floats, masses: Floats | None, target: float) -> float:
-    """Return log c of one pool in NumPy memory, shape `(n,)`; masses are at most 1, or None for 1 each.
+def solve_pool(values: Floats, masses: Floats | None, target: float, group: Any = None) -> float:
+    """Return log c of one pool in NumPy memory, shape `(n,)`, or of the pools of many processes together.
 
     A large pool is touched once: a subsample gives an interval that holds -log c almost surely, one pass sums what lies
     outside, and only what lies inside is sorted. If the interval missed, it is opened on the side where -log c must be:
-    luck changes the time, never the result.
+    luck changes the time, never the result. Over many processes sums are reduced and the inside is gathered, so that
+    the number of exchanges does not depend on that of the rows; few are gathered whole.
+
+    Args:
+        values: Log-ratios; -inf is r = 0. With a group, those of this process, of which there may be none.
+        masses: At most 1, or None for 1 each: in all processes or in none.
+        target: Mass to accept, of all.
+        group: A process group of torch.distributed.
 
     Example:
         >>> round(solve_pool(np.log([4.0, 1.0, 0.5, 0.5]), None, 2.0), 6)
         -0.693147
     """
-    n = len(values)
-    if n <= _FEW:
-        with np.errstate(all="ignore"):
-            return float(solve_sorted(*_ascending(values[None], None if masses is None else masses[None]), target)[0])
-    at, mass = _places(n, _sample_size(n)), n if masses is None else float(masses.sum(dtype=np.float64))
-    sample, weight = values[at], None if masses is None else masses[at]
-    return _solve_inside(sample, weight, target / mass, target, lambda low, high: _outside(values, masses, low, high))
+    size, mass = len(values), len(values) if masses is None else float(masses.sum(dtype=np.float64))
+    n, mass = (size, mass) if group is None else reduced([size, mass], group)
+    sample, weight = values, masses
+    if n > _FEW:
+        at = _places(size, ceil(2 * n ** (2 / 3) * size / n))
+        sample, weight = values[at], None if masses is None else masses[at]
+    if group is not None:
+        sample, weight = _gathered(sample, weight, group)
+    with np.errstate(all="ignore"):
+        rows = ascending(sample[None], None if weight is None else weight[None])
+        if n <= _FEW:
+            return float(solve_sorted(*rows, target)[0])
+        low, high = _bracket(*rows, target / mass)
+        log_c = float(solve_sorted(*condensed(*_parted(values, masses, low, high, group), low, high), target)[0])
+        if not low <= -log_c < high:
+            low, high = (-inf, low) if -log_c < low else (high, inf)
+            log_c = float(solve_sorted(*condensed(*_parted(values, masses, low, high, group), low, high), target)[0])
+    return log_c
 
 
-def solve_shards(values: Floats, masses: Floats | None, share: float, group: Any) -> float:
-    """Return log c over the log-ratios of all processes of torch.distributed, the same in each of them.
-
-    As `solve_pool`, with sums that are reduced over all processes and an inside that is gathered; few are gathered
-    whole. The number of exchanges does not depend on that of the rows.
-
-    Args:
-        values: The log-ratios of this process, shape `(n,)`; there may be none.
-        masses: Their masses, or None for 1 each: in all processes or in none.
-        share: Share of the mass to accept.
-        group: A process group.
-    """
-    size, mass = reduced([len(values), len(values) if masses is None else masses.sum(dtype=np.float64)], group)
-    if size <= _FEW:
-        value, weight = gathered(values, masses, group)
-        return float(solve_rows(value[None], weight[None], share * mass)[0])
-
-    def outside(low: float, high: float) -> tuple[float, float, Floats, Floats | None]:
-        below, above, inside, weight = _outside(values, masses, low, high)
-        tied, at = np.unique(inside, return_inverse=True)  # scores of few values: each once, with its mass
-        value, mass = gathered(tied, np.bincount(at, weight, len(tied)), group)
-        below, above = reduced([below, above], group)
-        return below, above, value, mass
-
-    at = _places(len(values), ceil(_sample_size(int(size)) * len(values) / size))
-    sample, weight = gathered(values[at], None if masses is None else masses[at], group)
-    return _solve_inside(sample, weight, share, share * mass, outside)
-
-
-Outside = Callable[[float, float], tuple[float, float, Floats, Floats | None]]
-
-
-def _solve_inside(sample: Floats, weight: Floats | None, share: float, target: float, outside: Outside) -> float:
-    """Solve for the interval that a sample suggests, and again beside it if -log c lies there."""
-    low, high = _bracket(sample, weight, share)
-    log_c = solve_interval(*outside(low, high), low, high, target)
-    if low <= -log_c < high:
-        return log_c
-    low, high = (-inf, low) if -log_c < low else (high, inf)
-    return solve_interval(*outside(low, high), low, high, target)
-
-
-def solve_interval(
-    below: float, above: float, value: Floats, mass: Floats | None, low: float, high: float, target: float
-) -> float:
-    """Return log c of a pool of which only what lies in `[low, high)` is at hand.
+def condensed(
+    below: float, above: float, value: Floats, mass: Floats | None, low: float, high: float
+) -> tuple[Floats, Floats]:
+    """Return values and masses, ascending, that have the root of a pool if -log c lies in `[low, high)`.
 
     What lies below acts as one log-ratio at the low end, and what lies above, which is saturated, as one at the high
-    end. The answer is right if -log c lies in the interval; otherwise it lies outside, too, on the right side.
+    end. If -log c lies outside, so does that of the answer, on the right side.
 
     Args:
         below: Sum of m exp(l - low) over l < low.
         above: Mass from `high` on.
         value, mass: The log-ratios in the interval, and their masses, or None for 1 each.
         low, high: Its ends.
-        target: Mass to accept.
     """
     order = None if mass is None else np.argsort(value)
     value = np.sort(value) if order is None else value[order]
     mass = np.ones(len(value)) if mass is None else mass[order]
     values = np.concatenate([[max(low, _ZERO)], value, [high] if above else []])
-    masses = np.concatenate([[below], mass, [above] if above else []])
-    with np.errstate(all="ignore"):
-        return float(solve_sorted(values[None], masses[None], target)[0])
+    return values[None], np.concatenate([[below], mass, [above] if above else []])[None]
 
 
-def _bracket(sample: Floats, weight: Floats | None, share: float) -> tuple[float, float]:
-    """Guess an interval for -log c from a subsample, four standard errors to each side."""
-    whole = float(len(sample) if weight is None else weight.sum())
-    size = whole if weight is None else whole**2 / float(weight @ weight)  # as many equal ones would tell as much
+def _bracket(values: Floats, masses: Floats | None, share: float) -> tuple[float, float]:
+    """Guess an interval for -log c from a sample in ascending order, four standard errors to each side."""
+    whole = float(values.size if masses is None else masses.sum())
+    size = whole if masses is None else whole**2 / float(np.sum(masses**2))  # as many equal ones would tell as much
     error = 4 * (share * (1 - share) / size) ** 0.5 + 4 / size
-    rows, masses = _ascending(sample[None], None if weight is None else weight[None])
-    with np.errstate(all="ignore"):
-        low, high = (-float(solve_sorted(rows, masses, part * whole)[0]) for part in (share + error, share - error))
-    kind = sample.dtype.type  # ends that the values can be compared with in their own precision
-    low = float(kind(low)) if share + error < 1 and low > _ZERO else -inf
-    high = float(kind(high)) if share > error and high > _ZERO else inf
+    low, high = (-float(solve_sorted(values, masses, part * whole)[0]) for part in (share + error, share - error))
+    low = float(np.float32(low)) if share + error < 1 and low > _ZERO else -inf  # values may be compared in float32
+    high = float(np.float32(high)) if share > error and high > _ZERO else inf
     return low, high if high > low else inf
-
-
-def _sample_size(n: int) -> int:
-    return int(2 * n ** (2 / 3))
 
 
 def _places(n: int, size: int) -> Floats:
     """Return one place from each of `size` equal strata: as random as needed, and read in order."""
-    return ((np.arange(size) + np.random.default_rng(n).random(size)) / max(size, 1) * n).astype(np.intp)
+    places = (np.arange(size) + np.random.default_rng(n).random(size)) / max(size, 1) * n
+    return np.minimum(places.astype(np.intp), n - 1)
 
 
-def _outside(
-    values: Floats, masses: Floats | None, low: float, high: float
+def _parted(
+    values: Floats, masses: Floats | None, low: float, high: float, group: Any = None
 ) -> tuple[float, float, Floats, Floats | None]:
     """Pass once over the values: the sum of m r / e^low below `low`, the mass from `high` on, and what lies between."""
     below, above, inside, weights = 0.0, 0.0, [np.empty(0, values.dtype)], [np.empty(0)]
@@ -283,7 +251,12 @@ def _outside(
         inside.append(tile[index])
         if masses is not None:
             weights.append(m[index])
-    return max(below, 0.0), above, np.concatenate(inside), None if masses is None else np.concatenate(weights)
+    value, weight = np.concatenate(inside), None if masses is None else np.concatenate(weights)
+    if group is None:
+        return max(below, 0.0), above, value, weight
+    tied, at = np.unique(value, return_inverse=True)  # scores of few values: each once, with its mass
+    below, above = reduced([max(below, 0.0), above], group)
+    return below, above, *_gathered(tied, np.bincount(at, weight, len(tied)), group)
 
 
 def reduced(x: Any, group: Any, *, largest: bool = False) -> list[float]:
@@ -296,7 +269,7 @@ def reduced(x: Any, group: Any, *, largest: bool = False) -> list[float]:
     return [float(value) for value in tensor.tolist()]
 
 
-def gathered(values: Floats, masses: Floats | None, group: Any) -> tuple[Floats, Floats]:
+def _gathered(values: Floats, masses: Floats | None, group: Any) -> tuple[Floats, Floats]:
     """Return the values and masses of all processes, ascending by value."""
     mine = np.stack([values, np.ones(len(values)) if masses is None else masses]).astype(np.float64)
     torch = _torch()
@@ -332,8 +305,12 @@ def brent(f: Callable[[float], float], low: float, high: float, *, tolerance: fl
     References:
         | Algorithms for Minimization without Derivatives (Brent, 1973), Chapter 4
     """
-    a, b = low, high
+    a, b, eps = low, high, float(np.finfo(float).eps)
+    least = tolerance / 2 + 1e-6 * eps * abs(high - low)  # a root at 0 has no ulp to speak of
     fa, fb = f(a), f(b)
+    assert fa == 0 or fb == 0 or (fa > 0) != (fb > 0), "no root is bracketed"
+    if fa == 0:
+        return a
     c, fc, step = a, fa, b - a
     last = step
     while fb != 0:
@@ -342,7 +319,7 @@ def brent(f: Callable[[float], float], low: float, high: float, *, tolerance: fl
             last = step
         if abs(fc) < abs(fb):
             a, b, c, fa, fb, fc = b, c, b, fb, fc, fb
-        near, half = 2 * float(np.finfo(float).eps) * abs(b) + tolerance / 2, (c - b) / 2
+        near, half = 2 * eps * abs(b) + least, (c - b) / 2
         if abs(half) <= near:
             break
         s = fb / fa if abs(last) >= near and abs(fa) > abs(fb) else None

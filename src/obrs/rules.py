@@ -260,7 +260,9 @@ def from_json(text: str) -> Any:
         if isinstance(error, InputError):
             raise
         wanted = ", ".join(f.name for f in fields(kind) if f.compare)
-        raise InputError(f"a saved {name} rule has the fields {wanted}, got {', '.join(data)}") from error
+        raise InputError(
+            f"a saved {name} rule has the fields {wanted}, got {', '.join(data)}; if version 0.2 wrote it, fit it again"
+        ) from error
 
 
 def _check_fields(rule: Any, *names: str) -> None:

@@ -44,7 +44,7 @@ from ._repeats import Repeats
 from .draws import as_ids, priority_key
 from .errors import BracketError, InputError, InputTypeError
 from .profile import Plan, Profile
-from .root import slack_of, solve_interval
+from .root import condensed, slack_of, solve_sorted
 from .types import Array
 
 __all__ = ["MEMORY", "Judged", "Open", "Sketch", "SketchCut", "seed_for"]
@@ -627,7 +627,9 @@ def _finer(bins: Bins, low: float, high: float) -> int:
 def _solved(cut: SketchCut, value: Floats, mass: Floats | None) -> SketchCut:
     """Return the cut with the exact c, from all log-ratios in its interval."""
     low, high, above, below = cut.at
-    log_c = max(solve_interval(below, above, value, mass, low, high, cut.target), cut.floor)
+    with np.errstate(all="ignore"):  # what overflows has quotient 0
+        found = solve_sorted(*condensed(below, above, value, mass, low, high), cut.target)
+    log_c = max(float(found[0]), cut.floor)
     cut = replace(cut, crossing=0, log_c_low=log_c, log_c_high=log_c)
     return cut if cut.exactly else replace(cut, sure=log_c, never=log_c)
 
