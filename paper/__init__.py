@@ -23,3 +23,9 @@ To add an experiment, say `table-9`:
 2. Add its `Entry` to `registry.py`, and its row to `README.md`. The tests then run its smoke preset.
 3. Run `python -m paper table-9 --out paper/results`, look at the picture, and commit what it wrote.
 """
+
+import sys
+from importlib.util import find_spec
+
+if find_spec("obrs") is None:
+    sys.exit("error: paper needs obrs: run `make demo` once, then `.venv/bin/python -m paper`")

@@ -4,6 +4,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,8 +20,8 @@ from .registry import EXPERIMENTS, experiment, first_line
 USAGE = """\
 python -m paper list                                   # the experiments, and how long they take
 python -m paper table-2 --preset demo --report         # run one: NAME.json, NAME.md, NAME.png, NAME.html in out/
-python -m paper figure-1d --budget 3 --out results     # --FIELD VALUE changes a field of its configuration
-python -m paper redraw                                 # NAME.md and NAME.png again, from every NAME.json of results
+python -m paper figure-1d --budget 3 --out here        # --FIELD VALUE changes a field of its configuration
+python -m paper redraw                                 # NAME.md and NAME.png again, from paper/results/NAME.json
 python -m paper fetch cifar10                          # get a data set, or take it from --folder DIR
 python -m paper train examples/train-25-gaussians.toml # a training run; --FIELD VALUE, --out DIR, --resume"""
 _NEXT = "With your own model: kept = obrs.sample(propose, log_ratio, 2500, budget=2.6), see docs/quickstart.md."
@@ -62,6 +63,9 @@ def _run(words: list[str]) -> None:
     parser.add_argument("--preset", default="default")
     parser.add_argument("--out", default="out")
     parser.add_argument("--report", action="store_true")
+    if "--help" in words or "-h" in words:
+        print(_about(words[0]))
+        return
     known, rest = parser.parse_known_args(words)
     changes = read_fields(rest)
     for field, value in changes.items():
@@ -77,6 +81,15 @@ def _run(words: list[str]) -> None:
             file.write(harness.page(record).encode())
         print(f"page: {home}.html")
     print(_NEXT)
+
+
+def _about(name: str) -> str:
+    """Return what an experiment is, its presets, and its fields with their defaults."""
+    module = experiment(name)
+    values = ((field.name.replace("_", "-"), getattr(module.Config(), field.name)) for field in fields(module.Config))
+    said = " ".join(f"--{key} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in values)
+    text = f"{EXPERIMENTS[name].source}\n{module.__doc__}\npresets: {', '.join(module.PRESETS)}\nfields: {said}"
+    return f"{text}\nalso: --preset NAME, --out FOLDER, --report for a page"
 
 
 def _list(words: list[str]) -> None:
@@ -95,7 +108,11 @@ def _redraw(words: list[str]) -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
     known = parser.parse_args(words[1:])
-    for name in known.names or [name for name in EXPERIMENTS if (known.out / f"{name}.json").exists()]:
+    names = known.names or [name for name in EXPERIMENTS if (known.out / f"{name}.json").exists()]
+    if not names:
+        raise InputError(f"{known.out} has no record of an experiment")
+    for name in names:
+        experiment(name)  # refuses what is none
         record = load(known.out / f"{name}.json")
         (known.out / f"{name}.md").write_text(harness.markdown(record))
         (known.out / f"{name}.png").write_bytes(harness.draw(record))

@@ -100,9 +100,11 @@ def run_files(
     try:
         experiment(name).run(config, record)
     except KeyboardInterrupt as error:
-        verb = "is" if len(record.rows) == 1 else "are"
-        message = f"interrupted: {_count(record)} {verb} kept, the same command goes on from there"
-        raise Interrupted(message, record) from error
+        kept = f"{_count(record)} {'is' if len(record.rows) == 1 else 'are'} kept, the same command goes on from there"
+        if not record.rows:
+            path.unlink()
+            kept = "no row is done yet, the same command starts over"
+        raise Interrupted(f"interrupted: {kept}", record) from error
     if rank() == 0:
         picture = draw(record)
         record.save(folder / f"{name}.json")  # now that the library that draws has its place among the versions
@@ -123,7 +125,11 @@ def draw(record: Record) -> bytes:
     module, picture = experiment(record.experiment), io.BytesIO()
     try:
         with styled():
-            module.figure(record).savefig(picture, format="png", metadata={"Software": None})
+            drawn = module.figure(record)
+            if record.preset == "smoke":
+                words = f"A smoke run, too small to say anything.\n{drawn.get_supxlabel()}"
+                drawn.supxlabel(words, x=0.01, ha="left", fontsize=9)
+            drawn.savefig(picture, format="png", metadata={"Software": None})
     except (KeyError, IndexError) as error:
         raise InputError(f"the record of {record.experiment} lacks {error}; run it again") from error
     return picture.getvalue()

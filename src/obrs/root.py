@@ -113,11 +113,11 @@ def ascending(values: Array, masses: Array | None) -> tuple[Array, Array | None]
     """Sort rows, in float64 where there is such; r = 0, and what weighs nothing, becomes a number far below."""
     xp = namespace(values)
     if masses is None:
-        values = xp.astype(xp.sort(values, axis=-1), widest(xp), copy=False)
+        values = xp.astype(xp.sort(values, axis=-1, stable=False), widest(xp), copy=False)
         return xp.where(values > _ZERO, values, _ZERO), None
     values = xp.astype(xp.where(masses > 0, values, -inf), widest(xp), copy=False)
     values = xp.where(values > _ZERO, values, _ZERO)
-    order = xp.argsort(values, axis=-1)
+    order = xp.argsort(values, axis=-1, stable=False)
     masses = xp.take_along_axis(masses, order, axis=-1)
     return xp.take_along_axis(values, order, axis=-1), xp.astype(masses, values.dtype, copy=False)
 
