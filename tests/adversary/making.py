@@ -15,6 +15,7 @@ except ImportError:
 
 FLOATS = ("float64", "float64", "float64", "float32", "float16", "longdouble")
 INTEGERS = ("int64", "int64", "int32", "int8", "uint8", "uint64")
+LIMIT = 1e6  # how far from 0 a log-ratio may be
 EXTREME = (0.0, -0.0, 1e-320, 5e-324, 700.0, -750.0, 5000.0, -5000.0, 1e30, -1e30, 1e308, -1e308)
 NO_NUMBERS = (np.nan, np.inf, -np.inf)
 SEEDS = (0, 1, 7, 2**63, 2**64 - 1)
@@ -117,10 +118,12 @@ class Maker:
         return self.integers(n) if self.chance(0.15) else self.floats(n)
 
     def log_ratio(self, n):
-        """Log-ratios: some r = 0, and in a wild case some NaN or +inf; or integers, which have neither."""
+        """Log-ratios up to the border of what is one, with r = 0; in a wild case beyond it, or NaN; or integers."""
         x = self.scores(n)
         if x.dtype.kind != "f":
             return x
+        if not self.wild and x.dtype.itemsize > 2:
+            x = np.clip(x, x.dtype.type(-LIMIT), x.dtype.type(LIMIT))
         if self.chance(0.3):
             x = np.where(self.rng.random(n) < self.one(0.1, 0.6), x.dtype.type(-np.inf), x)
         if self.wild and self.chance(0.1):

@@ -142,3 +142,10 @@ def test_fitting_inside_jit_says_so():
     for fit in (lambda x: Budgeted.fit(x, 2), Unbudgeted.fit, lambda x: DRS.fit(x, 2)):
         with pytest.raises(InputTypeError, match=r"fitted outside jax.jit"):
             jax.jit(lambda x, fit=fit: fit(x) and x)(jax.numpy.zeros(3))
+
+
+def test_a_budgeted_rule_of_version_0_2_loads_and_what_does_not_load_names_it():
+    saved = '{"rule": "budgeted", "log_c": -1.5, "budget": 2.0, "rate": 0.5}'
+    assert from_json(saved) == Budgeted(-1.5, 2.0, 0.5)
+    with pytest.raises(InputError, match=r"got log_c, axis; if version 0\.2 wrote it, fit it again$"):
+        from_json('{"rule": "budgeted", "log_c": -1.5, "axis": 1}')
