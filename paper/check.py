@@ -2,8 +2,8 @@
 
 `paper/results/check.json` has the rows of 0.2 (commit 01f09f9), run once in a worktree of it with the weights of
 `paper/weights`: the default presets of what takes seconds, the smoke presets of all. Columns of time are left out.
-Numbers must agree to 1e-9 of the largest in their list, on one thread. What is trained or descends amplifies the last bit
-of a sum, and so has a tolerance of its own in `NOISE`; another processor may need `--tolerance 1e-6` for the rest.
+Numbers must agree to 1e-9 of the largest in their list, on one thread. What is trained or descends amplifies the last
+bit of a sum, and so has a tolerance of its own in `NOISE`; another processor may need `--tolerance 1e-6` for the rest.
 
     python -m paper.check                          # all of it; exit code 1 if a row differs
     python -m paper.check table-2/smoke theory     # some of it
