@@ -210,8 +210,9 @@ def precision_interval(strata: Strata, recall: float, normalised: bool) -> tuple
         k = int(np.argmax(at_ratios >= z))
         piece = [float(x) for x in pieces[:, k]]
         below, above = (float(ratio[k - 1]) if k else 0.0), float(ratio[k])
-        if errors_above(below, piece) >= z or errors_above(above, piece) <= z:
-            return below if errors_above(below, piece) >= z else above
+        low_errors, high_errors = errors_above(below, piece), errors_above(above, piece)
+        if not low_errors < z < high_errors:  # NaN, too, where ratios are beyond the range of floats
+            return below if low_errors >= z else above
         return brent(lambda t: errors_above(t, piece) - z, below, above)
 
     with np.errstate(divide="ignore", invalid="ignore"):
