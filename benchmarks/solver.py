@@ -21,7 +21,7 @@ BUDGET = 2.6
 
 
 def dichotomy(ratio, budget, tolerance=1e-6):
-    """The paper's Algorithm A.1: bisect c on [1e-10, 1e10] until the mean acceptance is within the tolerance.
+    """The paper's Algorithm B.1: bisect c on [1e-10, 1e10] until the mean acceptance is within the tolerance.
 
     It is written as printed but for two repairs: the loss is a mean rather than a sum, and the loop ends when
     the interval cannot shrink, because as printed it may never end.

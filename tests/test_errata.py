@@ -374,7 +374,7 @@ def test_erratum_6_constant_depends_on_the_distributions_and_not_on_the_budget_a
     assert of_the_paper.max() / of_the_paper.min() > 5
 
 
-# --- 7. Algorithm A.1 ----------------------------------------------------------------------------------------------
+# --- 7. Algorithm B.1 ----------------------------------------------------------------------------------------------
 
 
 def dichotomy(r, budget, reduce=np.mean, eps=1e-4, limit=10_000):

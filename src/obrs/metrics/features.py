@@ -134,8 +134,7 @@ def gradients(x: Tensor) -> Tensor:
 
     No label, no training and no download: every constant is in this function. Images are resized to 32x32; in each of
     4x4 cells the strength of the gradient is averaged for 8 directions, and a square root is taken; the mean of each
-    channel and cell follows. The guide "What did the budget buy?" shows how much better than pixels they tell classes
-    apart, measured by `tools/features.py`.
+    channel and cell follows.
 
     References:
         | Histograms of Oriented Gradients for Human Detection (Dalal & Triggs, 2005)
