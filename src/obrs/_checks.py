@@ -133,14 +133,18 @@ def as_log_ratio(log_ratio: Any) -> Array:
     return x
 
 
-def as_weights(weights: Any, x: Array) -> Array | None:
-    """Return the weights where `x` lives, broadcast to its shape."""
+def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | None:
+    """Return the weights where `x` lives, broadcast to its shape; relative ones are over the largest of them."""
     if weights is None:
         return None
     w = _beside(as_floats(weights, "weights"), x, "weights")
     values = None if on_accelerator(w) else host_view(w)
     if values is not None and values.size and not (values.min() >= 0 and values.max() < np.inf):
         raise bad_weights(int(np.count_nonzero(~(values >= 0) | np.isinf(values))), values.size)
+    if relative and 0 not in w.shape:  # before they are broadcast: no copy for each row
+        xp = namespace(w)
+        most = xp.max(w)
+        w = w / xp.where(most > 0, most, xp.ones_like(most))
     return broadcast(w, x, "weights")
 
 

@@ -152,7 +152,7 @@ def solve_log_c(
             raise InputError("process_group solves one problem over all shards; leave out axis and groups")
         return _over_shards(log_ratio, check_budget(budget), weights, check, process_group)[0]
     x = as_log_ratio(log_ratio)
-    problems = _Problems.of(x, as_weights(weights, x), axis, groups)
+    problems = _Problems.of(x, as_weights(weights, x, relative=True), axis, groups)
     share = 1 / as_budgets(budget, problems.shape)
     log_c, top = problems.solve(share, check)
     if wants_gradient(x):
@@ -182,7 +182,7 @@ def solve_cut(
         log_c, log_rate = _over_shards(log_ratio, check_budget(budget), weights, check, process_group)
         return Cut(detached(log_c), log_rate)
     x = detached(as_log_ratio(log_ratio))
-    problems, share = _Problems.of(x, as_weights(weights, x), None, None), 1 / check_budget(budget)
+    problems, share = _Problems.of(x, as_weights(weights, x, relative=True), None, None), 1 / check_budget(budget)
     log_c, top = problems.solve(share, check)
     if isinstance(log_c, np.ndarray):
         c = log_c.item(0)
@@ -211,15 +211,12 @@ class _Problems:
     @classmethod
     def of(cls, x: Array, w: Array | None, axis: int | None, groups: Array | None) -> "_Problems":
         """Lay log-ratios out by an axis, by groups, or as one problem."""
-        xp = namespace(x)
-        if w is not None:
-            most = xp.max(w)
-            w = w / xp.where(most > 0, most, xp.ones_like(most))
         if groups is None:
             return cls(as_rows(x, axis), None if w is None else as_rows(w, axis), None, remaining_shape(x, axis))
         if axis is not None:
             raise InputError("give axis or groups, not both")
         group, count = as_groups(groups, x)
+        xp = namespace(x)
         return cls(xp.reshape(x, (-1,)), None if w is None else xp.reshape(w, (-1,)), group, (count,))
 
     def solve(self, share: Any, check: bool) -> tuple[Array, Array]:
@@ -252,12 +249,12 @@ class _Problems:
                 check_ratios(x, masses)
             x = _cleaned(x)
             highest = float(x.max())
-        if masses is not None:
+        if masses is not None and not masses.all():
             x = np.where(masses > 0, x, -inf)
         mass = self._mass(x, masses)
         if masses is not None and not np.all(mass > 0):
             raise InputError(f"weights must not all be 0{self._where(mass <= 0)}")
-        if check and not (lowest > -inf and masses is None):
+        if check and not lowest > -inf:
             reached = self._mass(x, x > -inf if masses is None else masses * (x > -inf)) / mass
             short = (reached < share * (1 - slack_of(x.shape[-1], masses is not None))) | (reached == 0)
             if np.any(short):
