@@ -228,7 +228,7 @@ class _Problems:
         masses = None if w is None else host_view(w)
         if x is None or (w is not None and masses is None):
             return self._solve_on_device(share, check)
-        x, masses, target, highest = self._checked(x, masses, share, check)
+        x, target, highest = self._checked(x, masses, share, check)
         if self.group is not None:
             top = np.full(len(target), inf)
             return _with_ends(solve_groups(x, masses, self.group, target), top, share), top
@@ -237,12 +237,12 @@ class _Problems:
             top = np.max(x, axis=1)
         else:
             x, m = x[0], None if masses is None else masses[0]
-            log_c = np.array([solve_pool(x, m, target if masses is None else target.item(0))])
+            log_c = np.array([solve_pool(x, m, float(np.max(target)))])
             top = np.array([highest if m is None else x.max()], dtype=np.float64)
         return _with_ends(log_c, top, share), top
 
-    def _checked(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Any, Any, Any, float]:
-        """Return log-ratios, masses over the largest, the mass to accept, the largest of all; raise what is wrong."""
+    def _checked(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Floats, Any, float]:
+        """Return log-ratios, the mass to accept of each problem, and the largest of all; raise what is wrong."""
         lowest, highest = ends(x)
         if not (lowest >= -LIMIT and highest <= LIMIT):  # false for NaN, too
             if check:
@@ -261,7 +261,7 @@ class _Problems:
                 first = int(np.argmax(short))
                 asked, found = (float(np.broadcast_to(v, short.shape)[first]) for v in (share, reached))
                 raise out_of_reach(asked, found, self._where(short))
-        return x, masses, share * mass, highest
+        return x, share * mass, highest
 
     def _mass(self, values: Floats, masses: Floats | None) -> Any:
         """Return the mass of each problem."""
