@@ -19,7 +19,7 @@ ROOMS = [
     ["_checks", "draws", "divergences", "bounds", "root", "_bins"],
     ["_repeats", "_ids", "budget", "fitting", "estimate"],
     ["_prefix", "_confidence", "models"],
-    ["_influence", "rules"],
+    ["_influence", "rules", "critics"],
     ["groups"],
     ["profile", "selection", "group_plan"],
     ["goals", "signed", "sketch", "stages", "_pick"],

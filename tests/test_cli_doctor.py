@@ -91,7 +91,7 @@ def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, c
 def test_outputs_of_a_critic_without_a_ratio_are_unfit_as_told(scores, capsys, option):
     code, out, _ = run(capsys, "real.csv", "fake.csv", option, "--budget", 2.6)
     assert code == 0
-    assert out == f"{diagnose(*scores, 2.6, meaning=option[2:])}\n"
+    assert out == f"{diagnose(*scores, 2.6, kind=option[2:])}\n"
     assert out.startswith("UNFIT")
 
 

@@ -147,9 +147,9 @@ MUTANTS = [Mutant(*row) for row in (
      "        if not turn:", "        if turn:",
      "engines/test_sql.py::test_duckdb_keeps_the_same_ids"),
     # ratios
-    ("the prior with the wrong sign", "ratios/critics.py",
-     "log_prior = np.log(real) - np.log(fake)", "log_prior = np.log(fake) - np.log(real)",
-     "ratios/test_critics.py::test_a_classifier_on_unequal_numbers_has_the_prior_taken_out"),
+    ("the prior with the wrong sign", "critics.py",
+     "return x - log(check_positive", "return x + log(check_positive",
+     "test_critics.py::test_a_classifier_on_unequal_numbers_has_the_prior_taken_out"),
     ("the doctor takes 1/r for r", "ratios/evidence.py",
      "logit = scores + log(n / m)", "logit = log(n / m) - scores",
      "ratios/test_doctor.py::test_reliability_counts_what_it_says"),

@@ -49,7 +49,7 @@ Numbers = np.ndarray[Any, Any]
 Wrong = tuple[int | None, str]  # a row, if it is one row's fault, and what is wrong
 
 KINDS = ("log_ratio", "logit", "probability", "reward")
-"""What a column of scores may hold: keys of `obrs.ratios.critics.MEANINGS`. A column of this name needs no option."""
+"""What a column of scores may hold: keys of `obrs.critics.KINDS`. A column of this name needs no option."""
 _NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?)$"  # a cell of a csv that is one, and not +inf
 _NOTHING = ("", "na", "n/a", "nan", "null", "none")  # cells of a csv that say: no number here
 

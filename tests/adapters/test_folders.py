@@ -73,9 +73,9 @@ def test_scores_come_from_a_file(path, tmp_path, suffix):
 def test_scores_become_log_ratios(path, tmp_path):
     table = tmp_path / "scores.csv"
     table.write_text("name,aesthetic\n" + "".join(f"{name},{score}\n" for name, score in scores_of().items()))
-    folder = from_folder(path, table, file="name", column="aesthetic", meaning="reward", beta=0.5)
+    folder = from_folder(path, table, file="name", column="aesthetic", kind="reward", beta=0.5)
     np.testing.assert_array_equal(folder.scores, [0, 2, 4, 6])
-    half = from_folder(path, dict.fromkeys(NAMES, 0.5), meaning="probability")
+    half = from_folder(path, dict.fromkeys(NAMES, 0.5), kind="probability")
     np.testing.assert_array_equal(half.scores, np.zeros(4))
 
 
@@ -102,7 +102,7 @@ def test_scores_that_do_not_fit_are_one_line(path):
     ("text", "message"),
     [
         ("file,a,b\na.png,1,2\n", "has no single column of scores; say column=, one of file, a, b"),
-        ("file,quality\na.png,1\n", "what does column 'quality' mean[?] say meaning=, one of log_ratio, logit"),
+        ("file,quality\na.png,1\n", "what does column 'quality' hold[?] say kind=, one of log_ratio, logit"),
         ("image,logit\na.png,1\n", "has no column 'file'"),
         ("file,logit\na.png,1\na.png,2\n", "has more than one score for a.png"),
     ],

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import obrs
+from obrs.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.errors import InputError
-from obrs.ratios.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.ratios.doctor import diagnose
 from obrs.training.config import TrainConfig
 from obrs.training.loop import train
@@ -45,7 +45,7 @@ def test_the_repair_of_a_conditional_hinge_critic_runs_as_written(digits, run):
     x, y = torch.as_tensor(digits.train[700:]), torch.as_tensor(digits.train_labels[700:])
     with torch.no_grad():
         scores = run.critic(x, y), run.critic(*run.propose(range(800)))
-    found = diagnose(*scores, budget=4, meaning="hinge")
+    found = diagnose(*scores, budget=4, kind="hinge")
     assert (found.verdict, found.repair) == ("unfit", FINE_TUNE)
     assert any(FROM_SCRATCH in note for note in found.notes)
 

@@ -141,7 +141,7 @@ def test_every_repair_runs_as_printed(found, monkeypatch):
     names = dict(zip(("log_ratio_real", "log_ratio_fake"), normals(), strict=True), budget=K, logit=scores[0])
     names |= {"obrs": obrs, "real": torch.zeros(9, 2), "propose": None, "critic": torch.nn.Linear(2, 1)}
     kinds = set()
-    for diagnosis in (*found.values(), diagnose(*scores, K), diagnose(*normals(), K, meaning="wgan")):
+    for diagnosis in (*found.values(), diagnose(*scores, K), diagnose(*normals(), K, kind="wgan")):
         if diagnosis.repair:
             result = eval(diagnosis.repair, dict(names))
             kinds.add(type(result[2] if isinstance(result, tuple) else result).__name__)
@@ -283,8 +283,8 @@ def test_a_hinge_critic_short_of_its_optimum_is_unfit_if_one_says_what_it_is(hin
     with torch.no_grad():
         scores = early(real), early(fake)
     assert diagnose(*scores, K).verdict == "repairable", "it does not look like one"
-    for meaning in ("hinge", "wgan", "lsgan"):
-        diagnosis = diagnose(*scores, K, meaning=meaning)
+    for kind in ("hinge", "wgan", "lsgan"):
+        diagnosis = diagnose(*scores, K, kind=kind)
         assert diagnosis.verdict == "unfit"
         assert "is no log-ratio" in diagnosis.reason
         assert diagnosis.repair == "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
@@ -296,24 +296,24 @@ def test_a_log_ratio_of_two_values_is_no_hinge_critic_if_one_says_what_it_is():
     share = 1 / (1 + np.exp(-1 / 3))  # the exact log-ratio is 1/3 or -1/3
     scores = tuple(np.where(rng.random(N) < p, 1.0, -1.0) for p in (share, 1 - share))
     assert "hinge" in diagnose(*scores, K).reason, "as it looks"
-    for meaning in ("log_ratio", "logit"):
-        diagnosis = diagnose(*scores, K, meaning=meaning)
+    for kind in ("log_ratio", "logit"):
+        diagnosis = diagnose(*scores, K, kind=kind)
         assert diagnosis.verdict == "repairable"
         assert diagnosis.calibration.slope == pytest.approx(1 / 3, abs=4 * 0.02)
-        assert any("say so with meaning='hinge'" in note for note in diagnosis.notes)
+        assert any("say so with kind='hinge'" in note for note in diagnosis.notes)
 
 
 @pytest.mark.parametrize(
-    ("meaning", "error", "words"),
+    ("kind", "error", "words"),
     [
         ("hing", UnknownNameError, "did you mean 'hinge'"),
-        ("probability", InputError, "needs log-ratios, got meaning='probability'; convert the scores with"),
-        (3, UnknownNameError, "unknown meaning of scores 3"),
+        ("probability", InputError, "needs log-ratios, got kind='probability'; convert the scores with"),
+        (3, UnknownNameError, "unknown kind of scores 3"),
     ],
 )
-def test_a_meaning_that_is_none_is_one_line(meaning, error, words):
+def test_a_kind_that_does_not_exist_is_one_line(kind, error, words):
     with pytest.raises(error, match=words):
-        diagnose(*normals(200, 200), K, meaning=meaning)
+        diagnose(*normals(200, 200), K, kind=kind)
 
 
 # What matters at a budget

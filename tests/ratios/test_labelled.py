@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import obrs
+from obrs.critics import wrap_critic
 from obrs.errors import InputError, InputTypeError
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp
-from obrs.ratios.critics import as_log_ratio
 from obrs.ratios.features import critic_features
 from obrs.ratios.labelled import form_of, needs_label, takes_label
 from obrs.ratios.methods import FineTune, Head, Network
@@ -194,12 +194,8 @@ class TestForms:
         x, label = (torch.as_tensor(part) for part in real_samples(4))
         net = critic().double()
         expected = net(x, label)[:, 0]
-        ratio = as_log_ratio(net)
-        for batch in ((x, label), (x, label, x), {"y": label, "pixels": x}):
-            assert torch.equal(ratio(batch), expected)
-        plain = mlp((1, 1)).double()
-        assert torch.equal(as_log_ratio(plain)((x, label)), plain(x)[:, 0])
-        assert torch.equal(as_log_ratio(lambda batch: net(*batch))((x, label)), expected)
+        assert torch.equal(wrap_critic(net)((x, label)), expected)
+        assert torch.equal(wrap_critic(lambda batch: net(batch["x"], batch["y"]))({"x": x, "y": label}), expected)
 
     def test_who_takes_labels(self):
         class Flag(nn.Module):

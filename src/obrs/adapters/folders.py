@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .._checks import is_number
+from ..critics import KINDS, to_log_ratio
 from ..errors import InputError, InputTypeError
 from ..metrics.images import ImageSet, image_files, read_images
-from ..ratios.critics import MEANINGS, to_log_ratio
 
 __all__ = ["ScoredFolder", "from_folder"]
 
@@ -72,7 +72,7 @@ def from_folder(
     *,
     file: str = "file",
     column: str | None = None,
-    meaning: str | None = None,
+    kind: str | None = None,
     beta: float | None = None,
 ) -> ScoredFolder:
     """Return the images of a folder with their log-ratios, as a finite pool of proposals.
@@ -83,8 +83,8 @@ def from_folder(
             parquet).
         file: The column of names in a file of scores.
         column: The column of scores; None for the only choice.
-        meaning: What a score means, a key of `obrs.ratios.critics.MEANINGS`. None takes the numbers of a dict for
-            log-ratios, and those of a file for what their column is called.
+        kind: What a score is, a key of `obrs.critics.KINDS`. None takes the numbers of a dict for log-ratios, and those
+            of a file for what their column is called.
         beta: The temperature of a "reward".
 
     Example:
@@ -100,9 +100,9 @@ def from_folder(
     home = Path(path).expanduser()
     files = image_files(home)
     if isinstance(scores, Mapping):
-        found, source, meaning = dict(scores), "scores", meaning or "log_ratio"
+        found, source, kind = dict(scores), "scores", kind or "log_ratio"
     elif isinstance(scores, str | os.PathLike):
-        found, meaning = _from_table(scores, file, column, meaning)
+        found, kind = _from_table(scores, file, column, kind)
         source = os.fspath(scores)
     else:
         raise InputTypeError(f"scores must be a dict of names and scores, or a file, got {type(scores).__name__}")
@@ -116,28 +116,28 @@ def from_folder(
         if count := int(np.count_nonzero(wrong)):
             first = names[int(np.argmax(wrong))]
             raise InputError(f"{source} has the score {what} for {count} of {len(names)} images, the first is {first}")
-    return ScoredFolder(home, tuple(files), to_log_ratio(values, meaning, beta=beta))
+    return ScoredFolder(home, tuple(files), to_log_ratio(values, kind, beta=beta))
 
 
 def _from_table(
-    path: str | os.PathLike[str], file: str, column: str | None, meaning: str | None
+    path: str | os.PathLike[str], file: str, column: str | None, kind: str | None
 ) -> tuple[dict[str, float], str]:
-    """Return the scores of a file by name, and what they mean."""
+    """Return the scores of a file by name, and their kind."""
     from .. import scores
 
     table = scores.read_table(path)
-    column = column or scores.score_column(table, meaning)
+    column = column or scores.score_column(table, kind)
     if column is None:
         raise InputError(f"{table.name} has no single column of scores; say column=, one of {', '.join(table.columns)}")
-    if meaning is None and column not in scores.KINDS:
-        raise InputError(f"{table.name}: what does column {column!r} mean? say meaning=, one of {', '.join(MEANINGS)}")
+    if kind is None and column not in scores.KINDS:
+        raise InputError(f"{table.name}: what does column {column!r} hold? say kind=, one of {', '.join(KINDS)}")
     codes, names = scores.labels(table, file)
     if len(names) < len(codes):
         twice = str(names[int(np.argmax(np.bincount(codes)))])
         raise InputError(f"{table.name} has more than one score for {twice}; keep one of them")
     values = scores.column(table, column)
     found = {str(names[code]): float(value) for code, value in zip(codes, values, strict=True)}
-    return found, meaning or column
+    return found, kind or column
 
 
 def _check_names(names: list[str], found: Mapping[str, float], home: Path, source: str) -> None:

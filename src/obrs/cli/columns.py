@@ -1,13 +1,13 @@
 """What the commands on files of scores share: their options, and how a column becomes log-ratios."""
 
 import os
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
+from .. import critics
 from ..errors import InputError, ObrsError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows withou
 
 
 def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbers:
-    """Turn scores into log-ratios (for rewards up to a constant); a warning is one line on standard error.
+    """Turn scores into log-ratios (for rewards up to a constant).
 
     Args:
         scores: Numbers, none of them NaN or +inf.
@@ -80,22 +80,11 @@ def to_log_ratio(scores: Numbers, kind: str, beta: float | None = None) -> Numbe
 
     Example:
         >>> to_log_ratio(np.asarray([1.0, 3.0]), "reward", beta=0.5)
-        array([-4.,  0.])
+        array([2., 6.])
     """
-    from ..ratios.critics import from_reward
-    from ..ratios.critics import to_log_ratio as convert
-
     if (kind == "reward") != (beta is not None):
         raise InputError("a reward needs --beta, its temperature" if beta is None else "--beta is for rewards only")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if kind == "reward":  # the highest becomes 0, so that what overflows has r = 0
-            values = from_reward(scores, beta or 0.0, baseline=max(float(scores.max()), -1e300))
-        else:
-            values = convert(scores, kind)
-    for warning in caught:
-        typer.echo(f"warning: {warning.message}", err=True)
-    return np.asarray(values)
+    return np.asarray(critics.to_log_ratio(scores, kind, beta=beta))
 
 
 def kind_of(**options: bool) -> str | None:
@@ -197,12 +186,9 @@ def log_ratios(
 
 def check_scores(table: "Table", name: str, values: Numbers, kind: str) -> None:
     """Raise if there is nothing to choose by, and warn in one line of scores that hardly are of this kind."""
-    from ..ratios.critics import check_spread, doubt
-
     where = f"{table.name}, column {name!r}"
-    about(where, lambda: check_spread(values))
-    if why := doubt(values, kind):
-        typer.echo(f"warning: {where} read as {kind}: {why}", err=True)
+    if doubt := about(where, lambda: critics.check_scores(values, kind)):
+        typer.echo(f"warning: {where} read as {kind}: {doubt}", err=True)
 
 
 def signed_weights(table: "Table", name: str, column: str | None, kind: str | None) -> tuple[Numbers, Numbers]:

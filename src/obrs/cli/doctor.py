@@ -70,12 +70,12 @@ def doctor(
     ratios = {"log_ratio": log_ratio, "logit": logit, "probability": probability}
     given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
     kind = "log_ratio" if given in _CRITICS else given
-    meaning = given if given in _CRITICS else "log_ratio" if given else None
+    said = given if given in _CRITICS else "log_ratio" if given else None
     own = [header_of(file, header, format) for file in (real, fake)]
     own = own if any(one is not None for one in own) else [header, header]  # of neither: that is refused
     values = [_read(file, format, column, kind, one) for file, one in zip((real, fake), own, strict=True)]
     try:
-        found = diagnose(values[0], values[1], budget, meaning=meaning, seed=seed)
+        found = diagnose(values[0], values[1], budget, kind=said, seed=seed)
     except ObrsError as error:
         raise InputError(f"{real}, {fake}: {error}") from error
     if plot is not None:
@@ -98,10 +98,10 @@ def _read(file: str, format: str | None, column: str | None, kind: str | None, h
         raise InputError(f"{table.name}: a reward has no real samples to check it with; the doctor needs log-ratios")
     name = find_column(table, column, kind)
     values = scores.numbers(table, name)
-    meaning = find_kind(table, name, kind)
-    infinite = (values == np.inf) | ((values == 1) if meaning == "probability" else False)  # the logit of 1 is +inf
+    kind = find_kind(table, name, kind)
+    infinite = (values == np.inf) | ((values == 1) if kind == "probability" else False)  # the logit of 1 is +inf
     fine = ~(infinite | np.isnan(values))
     log_ratio = np.where(infinite, np.inf, np.nan)
     if fine.any():
-        log_ratio[fine] = about(table, lambda: to_log_ratio(values[fine], meaning))
+        log_ratio[fine] = about(table, lambda: to_log_ratio(values[fine], kind))
     return log_ratio

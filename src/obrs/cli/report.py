@@ -12,6 +12,7 @@ import typer
 
 from .._checks import check_budget
 from .._files import check_not_input
+from ..critics import check_scores
 from ..errors import InputError
 from .app import Command, app
 from .columns import (
@@ -80,7 +81,6 @@ def report(
     from .. import scores
     from ..html.report import make_page, of_log_ratio
     from ..html.template import page_path, write_page
-    from ..ratios.critics import doubt
 
     target = page_path(out)
     if budget is not None:
@@ -96,8 +96,8 @@ def report(
     source = replace(about(table, lambda: of_log_ratio(values, items, seed)), scaled=kind != "reward")
     checked = None if real is None else _real(real, name, kind, header)
     facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
-    if why := doubt(values, kind):
-        facts.append(f"warning: {why}")
+    if doubt := check_scores(values, kind):
+        facts.append(f"warning: {doubt}")
     if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
     page = about(
@@ -171,9 +171,9 @@ def _code(
     named = "" if header is None else f", header={header}"
     read = f"obrs.scores.column(obrs.scores.read_table({file!r}{named}), {name!r})"
     if kind != "log_ratio":
-        read = f'obrs.ratios.critics.to_log_ratio({read}, "{kind}"{"" if beta is None else f", beta={beta!r}"})'
+        read = f'obrs.critics.to_log_ratio({read}, "{kind}"{"" if beta is None else f", beta={beta!r}"})'
     python = [
-        f"import numpy as np, obrs, obrs.ratios.critics, obrs.scores\nlog_ratio = {read}\n"
+        f"import numpy as np, obrs, obrs.critics, obrs.scores\nlog_ratio = {read}\n"
         "kept = np.flatnonzero(obrs.accept(obrs.Budgeted.fit(log_ratio, ",
         f")(log_ratio), np.arange(len(log_ratio)), seed={seed}))",
     ]

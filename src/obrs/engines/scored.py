@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from .. import critics
 from ..errors import InputError, ObrsError
 from ..scores import KINDS, Table, labels, numbers
 from .rows import Batch, Numbers, Source, read_batches, row_ids
@@ -114,22 +114,23 @@ def check_scores(sources: Sequence[Source], reading: Reading) -> None:
 
     Files are read until two scores differ, which the first rows do unless something is wrong.
     """
-    from ..ratios.critics import doubt
+    where, scores = f"{sources[0].path}, column {reading.column!r}", np.empty(0)
+    for more in _read_scores(sources, reading):
+        scores = np.concatenate([scores[:2], more[~_is_bad(more)]])  # two stand for all that are the same so far
+        if np.any(scores != scores[:1]):
+            break
+    try:
+        doubt = critics.check_scores(scores, reading.kind)
+    except ObrsError as error:
+        raise InputError(f"{where}: {error}") from error
+    if doubt:
+        warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
 
-    where, rows, first = f"{sources[0].path}, column {reading.column!r}", 0, 0.0
+
+def _read_scores(sources: Sequence[Source], reading: Reading) -> Iterator[Numbers]:
     for source in sources:
         for batch in read_batches(source, [reading.column], whole=False):
-            scores = numbers(Table(batch.columns, source.path, source.format, batch.where), reading.column)
-            scores = scores[~_is_bad(scores)]
-            if not rows and len(scores):
-                first = float(scores[0])
-                if why := doubt(scores, reading.kind):
-                    warnings.warn(f"{where} read as {reading.kind}: {why}", stacklevel=4)
-            if np.any(scores != first):
-                return
-            rows += len(scores)
-    if rows > 1 and isfinite(first):
-        raise InputError(f"{where}: all {rows} scores are {first:g}: there is nothing to choose by")
+            yield numbers(Table(batch.columns, source.path, source.format, batch.where), reading.column)
 
 
 def _is_bad(scores: Numbers) -> Numbers:
@@ -141,8 +142,7 @@ def _is_bad(scores: Numbers) -> Numbers:
 def _bad_scores(source: Source, reading: Reading, first: str) -> InputError:
     """Count what is bad in the whole file."""
     rows = bad = 0
-    for batch in read_batches(source, [reading.column], whole=False):
-        scores = numbers(Table(batch.columns, source.path, source.format, batch.where), reading.column)
+    for scores in _read_scores([source], reading):
         rows, bad = rows + len(scores), bad + int(np.count_nonzero(_is_bad(scores)))
     where = f"{source.path}, {first}, column {reading.column!r}"
     return InputError(
@@ -153,12 +153,8 @@ def _bad_scores(source: Source, reading: Reading, first: str) -> InputError:
 def _log_ratio(scores: Numbers, reading: Reading, source: Source) -> Numbers:
     if reading.kind in ("log_ratio", "logit"):
         return scores
-    from ..ratios.critics import from_reward, to_log_ratio
-
     try:
-        if reading.beta is not None:
-            return np.asarray(from_reward(scores, reading.beta))
-        return np.asarray(to_log_ratio(scores, reading.kind))
+        return np.asarray(critics.to_log_ratio(scores, reading.kind, beta=reading.beta))
     except ObrsError as error:
         raise InputError(f"{source.path}, column {reading.column!r}: {error}") from error
 

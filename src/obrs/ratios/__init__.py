@@ -1,1 +1,5 @@
 """From a critic to a log-ratio one may trust."""
+
+from .. import critics
+
+__all__ = ["critics"]

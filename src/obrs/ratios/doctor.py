@@ -16,7 +16,7 @@ The checks and their thresholds:
 * A repairable ratio is *fit* at this budget if the repair would change less than the same 5 % there. There is one
   exception: a ratio that is wrong by a constant factor stays repairable, although no budget depends on the constant.
 * Hinge, Wasserstein and least-squares critics have no log-ratio. Only the caller knows which critic made the scores and
-  can say so with `meaning`. Without `meaning` there are two guesses. The optimum of a hinge critic is sign(p - q), so
+  can say so with `kind`. Without `kind` there are two guesses. The optimum of a hinge critic is sign(p - q), so
   its outputs pile up at -1 and +1: about half of the scores in these two piles are taken for that. And a score of many
   values, of which a tenth share the largest or the smallest one, was clipped or saturated. Within a pile nothing tells
   r apart. The guesses can be wrong: a log-ratio with two values may look the same, and a hinge critic that was not
@@ -36,12 +36,12 @@ import numpy as np
 from .._checks import check_budget
 from .._text import finite, html_table, lookup, paragraph
 from ..bounds import room
+from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..profile import Profile
 from ..types import Array
 from .at_budget import AtBudget
 from .calibration import CALIBRATIONS, Shift, cross_fitted
-from .critics import FINE_TUNE, FROM_SCRATCH, MEANINGS, doubt
 from .evidence import (
     ERRORS,
     TOLERATED,
@@ -68,7 +68,7 @@ _PILES_NOTED = 0.32  # share of scores in the piles; a normal score has at most 
 _PILES_HINGE = 0.45  # trained hinge critics have 0.48 to 0.97
 _FOLDS = 5
 _FITTED = 100_000  # scores of each kind are enough to fit a map and to check it
-_RATIOS = ("log_ratio", "logit")  # meanings of scores that are log-ratios as they are
+_RATIOS = ("log_ratio", "logit")  # kinds of scores that are log-ratios as they are
 _TURNED = "obrs.diagnose(-log_ratio_real, -log_ratio_fake, budget)"
 _LOGITS = "obrs.ratios.critics.from_logit(logit)"
 _NO_PROMISE = ("unfit", "untestable")  # verdicts on ratios that nobody should believe
@@ -211,7 +211,7 @@ class Diagnosis:
 
 
 def diagnose(
-    log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, meaning: str | None = None, seed: int = 0
+    log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, kind: str | None = None, seed: int = 0
 ) -> Diagnosis:
     """Tell whether a log-ratio is good enough to reject with at this budget.
 
@@ -219,7 +219,7 @@ def diagnose(
         log_ratio_real: Log-ratios of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.
         log_ratio_fake: Log-ratios of fresh samples of the model, likewise.
         budget: Proposals per kept sample.
-        meaning: What the scores are, if you know it. With "log_ratio" or "logit" they are never taken for the output
+        kind: What the scores are, if you know it. With "log_ratio" or "logit" they are never taken for the output
             of a hinge critic. "hinge", "wgan" and "lsgan" are outputs of critics that have no log-ratio: the verdict
             is "unfit", however good they look.
         seed: Decides the folds in which repairs are tried.
@@ -241,7 +241,7 @@ def diagnose(
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
     """
     k = check_budget(budget)
-    lost = _lost(meaning)
+    lost = _lost(kind)
     scores = known_scores(log_ratio_real, "log_ratio_real"), known_scores(log_ratio_fake, "log_ratio_fake")
     scores, repeated = _once(scores)
     health = _health(*scores)._replace(repeated=repeated)
@@ -250,7 +250,7 @@ def diagnose(
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
-    verdict = _verdict(raw, health, evidence, rng, lost=lost, guess=meaning is None)
+    verdict = _verdict(raw, health, evidence, rng, lost=lost, guess=kind is None)
     at_budget = AtBudget.of(raw, profile, k, verdict.reference or raw, rng, repair=verdict.calibration)
     repaired = verdict.reference if verdict.calibration is not None else None
     verdict = _relaxed(verdict, at_budget.harmless)
@@ -287,15 +287,15 @@ def diagnose(
     return replace(found, notes=_notes(found))
 
 
-def _lost(meaning: str | None) -> str:
-    """Return why scores with this meaning have no log-ratio, "" if they are one; refuse scores to convert first."""
-    if meaning is None:
+def _lost(kind: str | None) -> str:
+    """Return why scores of this kind have no log-ratio, "" if they are one; refuse scores to convert first."""
+    if kind is None or kind in _RATIOS:
         return ""
-    lost = lookup(MEANINGS, meaning, "meaning of scores").lost
-    if not lost and meaning not in _RATIOS:
-        call = f"obrs.ratios.critics.to_log_ratio(scores, {meaning!r}, ...)"
-        raise InputError(f"diagnose needs log-ratios, got meaning={meaning!r}; convert the scores with {call}")
-    return lost
+    reason = lookup({**KINDS, **WITHOUT_RATIO}, kind, "kind of scores")
+    if kind in KINDS:
+        call = f"obrs.ratios.critics.to_log_ratio(scores, {kind!r}, ...)"
+        raise InputError(f"diagnose needs log-ratios, got kind={kind!r}; convert the scores with {call}")
+    return str(reason)
 
 
 def _health(real: Floats, fake: Floats) -> Health:
@@ -540,7 +540,7 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
         notes.append("the rule at this budget needs no repair; weights, the profile and larger budgets do")
     if found.verdict in ("repairable", "unfit") and health.piled > _PILES_NOTED and "hinge" not in found.reason:
         share = f"{100 * health.piled:.0f} % of the scores lie near -1 and +1"
-        notes.append(f"{share}: if a hinge critic made them, say so with meaning='hinge' (--hinge)")
+        notes.append(f"{share}: if a hinge critic made them, say so with kind='hinge' (--hinge)")
     if found.repair == FINE_TUNE:
         notes.append(f"if that is unfit, as spectral normalisation may make it, start from scratch: {FROM_SCRATCH}")
     for (real, fake), end in ((health.at_top, "largest"), (health.at_bottom, "smallest")):
@@ -549,8 +549,9 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
             notes.append(f"saturated: {shares} share the {end} value")
     if health.plus_inf[0]:
         notes.append(f"{health.plus_inf[0]} real scores are +inf, which says that the model never goes there")
-    if found.verdict != "fit" and (why := doubt(np.concatenate(found.raw), "log_ratio")):
-        notes.append(why)
+    both = np.concatenate(found.raw)
+    if found.verdict != "fit" and both.min() < both.max() and (doubt := check_scores(both, "log_ratio")):
+        notes.append(doubt)
     return tuple(notes)
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from .._text import lookup
+from ..critics import FINE_TUNE
 from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.tensors import fill_module, under
-from ..ratios.critics import FINE_TUNE
 from ..sampling.model import Model
 from . import checkpoints
 from .config import TrainConfig, read_config
