@@ -92,8 +92,8 @@ _LATER = {
     "token_rate": ".language",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "data", "experiments", "html", "language", "metrics", "models", "ratios", "training")
-_ENGINES = ("files", "ray")  # the same verbs where the rows do not fit
+_ROOMS = ("adapters", "files", "html", "language", "metrics", "models", "ratios", "scores", "training")
+_ENGINES = ("ray",)  # the same verbs where the rows do not fit
 
 
 def __getattr__(name: str) -> Any:

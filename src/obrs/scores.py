@@ -1,486 +1,613 @@
-"""A file of scores: read its rows, find the column of scores, choose the rows to keep, write them.
+"""Files of scores: find them, read the columns that matter in batches, write rows with all their columns.
 
-The extension says the format: .csv, .tsv, .jsonl, .parquet, .npy or .npz, all but .parquet also as .gz or .zst; `-` is
-standard input or output. What is not asked for stays as it is: the cells of a csv stay text, and a jsonl row keeps its
-keys and its nesting.
+Parquet, CSV and JSON lines go batch by batch through pyarrow, NumPy files are read whole. Cells of a csv stay the text
+that they are, and lines of a jsonl the bytes. Text may be packed as .gz or .zst, and `-` is standard input.
 """
 
-import difflib
+import atexit
+import csv
+import glob
+import hashlib
 import io
+import json
 import os
+import re
+import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import floor, inf
+import tempfile
+import zipfile
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+from math import inf
 from pathlib import Path
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from ._checks import check_budget, check_count
-from ._files import check_not_input, replacing
-from ._formats import (
-    ABSENT,
-    DELIMITED,
-    FORMATS,
-    TEXT,
-    UNFIT,
-    Columns,
-    Where,
-    decoded,
-    divided_by,
-    is_number_text,
-    row_place,
-    typed,
-)
-from ._ids import cell_ids
-from .errors import InputError, ObrsError
-from .groups import counts_of, shares_of, sizes_of
-from .selection import inclusion_probability, select
+from ._files import replacing
+from .draws import scrambled
+from .errors import InputError, InputTypeError, MissingLibraryError
 
-__all__ = ["FORMATS", "KINDS", "Table", "column", "format_of", "ids", "keep", "labels", "numbers", "read_table"]
-__all__ += ["score_column", "select_quotas", "take", "without_bad", "write_table"]
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv as arrow_csv
+    from pyarrow import json as arrow_json
+    from pyarrow import parquet
+except ImportError as error:
+    raise MissingLibraryError("files of scores need pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
-Numbers = np.ndarray[Any, Any]
-Wrong = tuple[int | None, str]  # a row, if it is one row's fault, and what is wrong
+__all__ = ["FORMATS", "Batch", "Paths", "Source", "find_sources", "format_of", "read_columns"]
 
-KINDS = ("log_ratio", "logit", "probability", "reward")
-"""What a column of scores may hold: keys of `obrs.critics.KINDS`. A column of this name needs no option."""
-_NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?)$"  # a cell of a csv that is one, and not +inf
-_NOTHING = ("", "na", "n/a", "nan", "null", "none")  # cells of a csv that say: no number here
+Array = np.ndarray[Any, Any]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Write = Callable[["Batch", Array, Mapping[str, Array]], None]
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "npy", "npz")
+"""The formats that are read, by extension."""
+
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+_ROWS = 1 << 16  # rows of a batch
+_BLOCK = 1 << 23  # bytes of text that are parsed at once
+_GROUP = 1 << 17  # rows of a row group that is written
+_NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?)$"
+_EMPTY = ("", "na", "n/a", "nan", "null", "none")  # cells that say: no number here
+_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
+_TEXT = (pa.string(), pa.large_string())
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows with named columns, and where they come from.
+class Batch:
+    """Some rows of a file.
 
     Args:
-        columns: Arrays of one length by name, of pyarrow or NumPy.
-        name: The file, for messages.
-        format: A key of `FORMATS`; in a csv the columns are text.
-        where: From a row, counted from 0, to its place in the file: "line 7" of a text, "row 6" of anything else.
-        delimiter: Between the cells of a csv, if it was said.
-        header: Whether the first line of a csv names its columns; without one it is written without one, too.
+        source: The file; of rows of several files the first.
+        columns: Those that were asked for, arrays of pyarrow by name.
+        first: How many rows of the file come before these.
+        rows: The rows with all columns, as the source writes them.
     """
 
-    columns: Columns
-    name: str
-    format: str
-    where: Where = row_place
-    delimiter: str | None = None
-    header: bool = True
+    source: "Source"
+    columns: dict[str, Any]
+    first: int = 0
+    rows: Any = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.columns:
-            names = list(self.columns)
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
-            hint = divided_by(names) or hint
-            raise InputError(f"{self.name} has no column {name!r}; {hint}")
-        return self.columns[name]
+    def error(self, row: int | None, name: str, what: str) -> InputError:
+        """Return the error for a cell, or for a column if `row` is None."""
+        place = "" if row is None else f", row {self.first + row + 1}"
+        return InputError(f"{self.source.shown}{place}, column {name!r}: {what}")
 
-    def numeric(self) -> list[str]:
-        """Return the columns that begin with a number, or with nothing at all."""
-        return [name for name, cells in self.columns.items() if _numbers(cells[:1], name)[1] is None]
+    def numbers(self, name: str, *, skip_bad: bool = False) -> Array:
+        """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
+        cells = self.columns[name]
+        if cells.type in _TEXT:
+            cells = self._parse_numbers(pc.utf8_trim_whitespace(cells), name, skip_bad)
+        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
+            raise self.error(None, name, f"numbers are expected, got {cells.type}")
+        cells = cells.cast(pa.float64())
+        values = _values(cells.fill_null(np.nan) if cells.null_count else cells, np.float64)
+        bad = ~(values < inf)  # NaN, too
+        if not bad.any():
+            return values
+        if not skip_bad:
+            what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
+            raise self.error(int(np.argmax(bad)), name, f"{what}; check what scored them, or skip them (skip_bad)")
+        return np.where(bad, np.nan, values)
+
+    def _parse_numbers(self, cells: Any, name: str, skip_bad: bool) -> Any:
+        try:
+            return cells.cast(pa.float64())
+        except pa.ArrowInvalid:  # some are empty, begin with a plus, or are no numbers
+            number = pc.match_substring_regex(cells, _NUMBER, ignore_case=True)
+        known = pc.or_(number, pc.is_in(pc.utf8_lower(cells), pa.array(_EMPTY, cells.type)))
+        wrong = _flags(pc.invert(known))
+        if wrong.any() and not skip_bad:
+            row = int(np.argmax(wrong))
+            raise self.error(row, name, f"{cells[row].as_py()!r:.60} is not a number")
+        return pc.if_else(number, pc.utf8_ltrim(cells, "+"), pa.scalar(None, cells.type)).cast(pa.float64())
+
+    def ids(self, name: str | None) -> Array:
+        """Return ids of 64 bits, from a column of integers or text, or else from the file and the number of the row.
+
+        An integer is its own id, also in text if it is written as one writes it: `7`, not `007`. Other text has an id
+        that depends on its bytes alone. So has the name of a file, and row j of the file has that plus j.
+        """
+        if name is None:
+            start = int.from_bytes(hashlib.blake2b(self.source.name.encode(), digest_size=8).digest(), "little")
+            rows = np.arange(self.first, self.first + len(self), dtype=np.uint64)
+            return (rows + np.uint64(start)).view(np.int64)
+        cells = self.columns[name]
+        if cells.null_count:
+            raise self.error(int(np.argmax(_flags(cells.is_null()))), name, "no id")
+        if pa.types.is_integer(cells.type):
+            wide = pa.uint64() if pa.types.is_unsigned_integer(cells.type) else pa.int64()
+            return _values(cells.cast(wide), np.int64)
+        if cells.type not in _TEXT:
+            raise self.error(None, name, f"ids must be integers or text, got {cells.type}")
+        is_integer = pc.match_substring_regex(cells, _INTEGER)
+        integers = _values(cells.filter(is_integer).cast(pa.int64()), np.int64)
+        if len(integers) == len(cells):
+            return integers
+        ids = _hash_text(cells)
+        ids[_flags(is_integer)] = integers
+        return ids
+
+    def labels(self, name: str) -> tuple[Array, list[str]]:
+        """Return the group of each row as a number from 0, and what the groups are called, in no order."""
+        coded = self.columns[name].dictionary_encode()
+        if pa.types.is_floating(coded.dictionary.type) or pa.types.is_nested(coded.dictionary.type):
+            raise self.error(None, name, f"labels must be text or integers, got {coded.dictionary.type}")
+        codes = _values(coded.indices.fill_null(-1).cast(pa.int64()), np.int64)
+        labels = [str(label) for label in coded.dictionary.to_pylist()]
+        empty = (codes < 0) | (codes == (labels.index("") if "" in labels else -1))
+        if empty.any():
+            raise self.error(int(np.argmax(empty)), name, "no label")
+        return codes, labels
 
 
-def read_table(
-    path: str | os.PathLike[str],
-    format: str | None = None,
-    *,
-    only: Callable[[Table], Collection[str]] | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-) -> Table:
-    """Read a file of scores, or standard input if `path` is `-`.
+def _hash_text(cells: Any) -> Array:
+    """Return 64 bits of each text: the sum of its bytes times odd numbers that depend on their place, scrambled.
+
+    Two texts of n in all have one id with probability n² / 2**65, so that a billion of them may have a pair.
+    """
+    cells = cells.cast(pa.large_string())
+    _, offsets, data = cells.buffers()
+    ends = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
+    ends = ends - ends[0]
+    length = np.diff(ends)
+    position = np.arange(len(text)) - np.repeat(ends[:-1], length)
+    weight = scrambled(np.arange(int(length.max(initial=0)) + 1)).view(np.uint64) | np.uint64(1)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((text + np.uint64(1)) * weight[position])])
+    return np.asarray(scrambled((sums[ends[1:]] - sums[ends[:-1]]).view(np.int64)))
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """A file of rows.
 
     Args:
-        path: The file.
-        format: A key of `FORMATS`, for a file whose extension says nothing. Without one, standard input is jsonl if it
-            starts with `{`, and csv otherwise.
-        only: From the first row to the columns to read, of a csv, tsv or parquet; all by default.
-        delimiter: Between the cells of a csv; a comma by default, and a tab in a tsv.
-        header: Whether the first line of a csv or tsv names the columns, which are called 0, 1, … otherwise. By default
-            it must, and a number among the names is refused, as the line may be a row.
+        path: Where it is.
+        name: What it is called wherever it lies: its path below the folder that was asked for, or its last part.
+        format: One of `FORMATS`.
+        delimiter: Between the cells of a csv.
+        header: Whether the first line of a csv names the columns, which are called 0, 1, … otherwise. By default it
+            must, and a number among the names is refused, as the line may be a row.
     """
-    path = os.fspath(path)
-    name = "standard input" if path == "-" else path
-    if path != "-" and not os.path.isfile(path) and (os.path.isdir(path) or not os.path.exists(path)):
-        raise InputError(f"{name} is missing or not a file")
-    format = None if path == "-" and format is None else format_of(path, format)
-    # a parquet file has its columns apart, and is read from where it lies
-    data: Any = path if format == "parquet" and path != "-" and os.path.getsize(path) else _read_bytes(path)
-    if isinstance(data, bytes) and not data.strip(b"\xef\xbb\xbf \t\r\n"):
-        raise InputError(f"{name} is empty")
-    format = format or ("jsonl" if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "csv")
-    choose = None if only is None else lambda first: only(Table(first, name, format))
-    read: Any = FORMATS[format][0]
-    if delimiter is not None:
-        read = partial(read, delimiter=_check_delimiter(delimiter, format))
-    if header is not None and format not in DELIMITED:
-        raise InputError(f"a header is for csv and tsv, and {format} has none")
-    if format in DELIMITED:
-        read = partial(read, header=header)
-    try:
-        columns, where = read(data, name, choose)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text") from error
-    lengths = {key: len(cells) for key, cells in columns.items()}
-    if len(set(lengths.values())) > 1:
-        sizes = ", ".join(f"{key} {size}" for key, size in lengths.items())
-        raise InputError(f"{name} must have one row per score in every array, got lengths {sizes}")
-    if not any(lengths.values()):
-        raise InputError(f"{name} has no rows")
-    return Table(columns, name, format, where, delimiter, header is not False)
+
+    path: str
+    name: str
+    format: str
+    delimiter: str = ","
+    header: bool | None = None
+
+    @abstractmethod
+    def columns(self) -> list[str]:
+        """Return the names of the columns; those of a jsonl are its first row's."""
+
+    @abstractmethod
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        """Yield columns, and rows in the form that `_writer` takes."""
+
+    @contextmanager
+    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+        """Yield the function of `write`."""
+        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
+        yield
+
+    @property
+    def shown(self) -> str:
+        """What messages call the file."""
+        return "standard input" if self.name == "-" else self.path
+
+    def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
+        """Read these columns batch by batch; with `rows`, what `write` needs as well."""
+        self.check_columns(names)
+        first = 0
+        with self._reading():
+            for columns, whole in self._read([*dict.fromkeys(names)], rows):
+                yield (batch := Batch(self, {name: _plain(c) for name, c in columns.items()}, first, whole))
+                first += len(batch)
+
+    @contextmanager
+    def write(self, path: str | os.PathLike[str], extra: Sequence[str] = ()) -> Iterator[Write]:
+        """Write rows to a file of this kind, which appears once it is whole.
+
+        Yields:
+            A function of a batch with its rows, a mask of those to write, and the columns `extra` of numbers to add.
+        """
+        for name in sorted({*self.columns()} & {*extra}):
+            raise InputError(f"{self.shown} has a column {name!r} already; rename it first")
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        codec = _CODECS.get(Path(path).suffix.lower())
+        with replacing(path) as file, self._writer(file if codec is None else _Packed(file, codec), extra) as write:
+            yield write
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Raise unless each of these columns is there, and there once."""
+        known = self.columns()
+        for name in names:
+            if (count := Counter(known)[name]) != 1:
+                near = get_close_matches(name, known, n=1)
+                hint = _divided(known) or (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}")
+                raise InputError(f"{self.shown} has {'two columns' if count else 'no column'} {name!r}; {hint}")
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[Any]:
+        with pa.OSFile(self.path, "rb") as raw:
+            codec = _CODECS.get(Path(self.path).suffix.lower())
+            yield raw if codec is None else pa.CompressedInputStream(raw, codec)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Name this file in whatever goes wrong while it is read."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise InputError(f"{self.shown} is missing or has vanished") from error
+        except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno is not None):
+                raise
+            why = "it is not UTF-8 text" if "UTF8" in str(error) else " ".join(str(error).split())[:160]
+            raise InputError(f"{self.shown} cannot be read as {self.format}: {why}") from error
 
 
-def _check_delimiter(delimiter: str, format: str) -> str:
-    if format not in DELIMITED:
-        raise InputError(f"a delimiter is for csv and tsv, and {format} has none")
-    if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
-        raise InputError(f"a delimiter is one character, got {delimiter!r}")
-    return delimiter
+class ParquetSource(Source):
+    """A Parquet file; its pages are checked where they have checksums."""
+
+    def _open(self) -> Any:
+        return parquet.ParquetFile(self.path, page_checksum_verification=True, buffer_size=1 << 20, pre_buffer=False)
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        with self._reading():
+            return list(self._open().schema_arrow.names)
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        for part in self._open().iter_batches(_ROWS, columns=None if rows else names, use_threads=False):
+            yield {name: part.column(name) for name in names}, part
+
+    @contextmanager
+    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+        """Write row groups of a good size, compressed as the source is."""
+        like = self._open()
+        codec = like.metadata.row_group(0).column(0).compression if like.num_row_groups else "snappy"
+        schema = like.schema_arrow
+        for name in extra:
+            schema = schema.append(pa.field(name, pa.float64()))
+        codec = codec.lower().replace("uncompressed", "none")
+        with parquet.ParquetWriter(file, schema, compression=codec, write_page_checksum=True) as out:
+            waiting: list[Any] = []
+
+            def flush() -> None:
+                whole = pa.Table.from_batches(waiting, schema)
+                out.write_table(whole, row_group_size=max(1, len(whole)))
+                waiting.clear()
+
+            def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
+                kept = batch.rows.filter(_as_mask(mask))
+                arrays = [*kept.columns, *(pa.array(columns[name]) for name in extra)]
+                waiting.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
+                    flush()
+
+            yield write
+            flush()
 
 
-def _read_bytes(path: str) -> bytes:
-    if path == "-":
-        return sys.stdin.buffer.read()
-    data = Path(path).read_bytes()
-    if (codec := _codec(path)) is None:
-        return data
-    try:
-        return bytes(pa.CompressedInputStream(pa.BufferReader(data), codec).read())
-    except OSError as error:
-        raise InputError(f"{path} cannot be unpacked as {codec}; is it whole?") from error
+class CsvSource(Source):
+    """A csv or tsv, all of whose cells are text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
+
+    @contextmanager
+    def _open(self, **convert: Any) -> Iterator[Any]:
+        numbered = self.header is False
+        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, autogenerate_column_names=numbered)
+        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        with self._unpacked() as stream:
+            yield arrow_csv.open_csv(stream, read, parse, arrow_csv.ConvertOptions(**convert))
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        if not os.path.getsize(self.path):
+            raise InputError(f"{self.shown} is empty")
+        with self._reading(), self._open() as reader:
+            names: list[str] = reader.schema.names
+        if self.header is False:
+            return [str(i) for i in range(len(names))]
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise InputError(f"{self.shown} has two columns named {name!r}; rename one")
+            if self.header is None and _is_number(name):
+                raise InputError(
+                    f"{self.shown}, line 1 must name the columns, and {name.strip()!r:.60} is a number; if that line "
+                    "is a row, give --no-header (header=False), and if it is a name, --header (header=True)"
+                )
+        return names
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        with self._unpacked() as stream:  # pyarrow would lose the rows after an open quote in silence
+            if sum(block.count(b'"') for block in iter(lambda: stream.read(_BLOCK), b"")) % 2:
+                raise InputError(f"{self.shown}: a quote is never closed, or stands inside a cell")
+        known = self.columns()
+        inner = {name: f"f{name}" if self.header is False else name for name in known}  # as pyarrow calls them
+        types = dict.fromkeys([inner[name] for name in (known if rows else names)], pa.large_string())
+        with self._open(include_columns=[*types], column_types=types) as reader:
+            for part in reader:
+                if len(part):
+                    yield {name: part.column(inner[name]) for name in names}, part
+
+    @contextmanager
+    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+        def put(rows: Any) -> None:
+            text = io.StringIO(newline="")
+            csv.writer(text, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
+            file.write(text.getvalue().encode())
+
+        def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
+            cells = [column.to_pylist() for column in batch.rows.filter(_as_mask(mask)).columns]
+            put(zip(*cells, *(columns[name].tolist() for name in extra), strict=True))
+
+        put([] if self.header is False else [[*self.columns(), *extra]])
+        yield write
 
 
-def _codec(path: str) -> str | None:
-    """Return how a file is packed, by its last extension."""
-    return {".gz": "gzip", ".zst": "zstd"}.get(Path(path).suffix.lower())
+class JsonSource(Source):
+    """A jsonl, whose lines are written as they were: rows keep their keys and nesting."""
 
+    def _lines(self) -> Iterator[Any]:
+        """Yield batches of lines that are not blank; JSON has no raw control characters, so none is divided."""
+        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, column_names=["line"])
+        parse = arrow_csv.ParseOptions(delimiter="\x01", quote_char=False)
+        convert = arrow_csv.ConvertOptions(column_types={"line": pa.large_string()})
+        with self._unpacked() as stream:
+            for part in arrow_csv.open_csv(stream, read, parse, convert):
+                lines = part.column("line")
+                yield lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
 
-def write_table(path: str | os.PathLike[str], table: Table, format: str | None = None) -> None:
-    """Write all rows or nothing: the file appears, or changes, once it is whole and on disk.
+    def _first_row(self) -> dict[str, Any]:
+        if not os.path.getsize(self.path):
+            raise InputError(f"{self.shown} is empty")
+        return self._parse_row(next(self._lines())[0].as_py(), 0)
 
-    `format` is a key of `FORMATS`, where no extension says it; what goes to standard output (`-`) keeps the format of
-    the table if that is text, and is csv otherwise. The file that the table was read from is not overwritten.
-    """
-    path = os.fspath(path)
-    if path == "-" and format is None:
-        format = table.format if table.format in (*DELIMITED, "jsonl") else "csv"
-    format = format_of(path, format)
-    columns = table.columns
-    if table.format in DELIMITED and format not in DELIMITED:
-        columns = {key: typed(cells) for key, cells in columns.items()}
-    write: Any = FORMATS[format][1]
-    if format == "csv" and table.delimiter is not None:
-        write = partial(write, delimiter=table.delimiter)
-    if format in DELIMITED:
-        write = partial(write, header=table.header)
-    if path == "-":
-        return write(columns, sys.stdout.buffer)  # type: ignore[no-any-return]
-    check_not_input(path, table.name)
-    codec = _codec(path)
-    with replacing(path) as file:
-        if codec is None:
-            write(columns, file)
-        else:
-            plain = io.BytesIO()
-            write(columns, plain)
-            file.write(pa.Codec(codec).compress(plain.getvalue(), asbytes=True))
+    def columns(self) -> list[str]:
+        """Return the keys of the first row."""
+        with self._reading():
+            return list(self._first_row())
 
-
-def without_bad(table: Table, name: str) -> tuple[Table, int]:
-    """Return the rows whose score is a number below +inf, and how many are left out.
-
-    Example:
-        >>> table = Table({"logit": np.array([1.0, np.nan, -np.inf, np.inf])}, "scores.npz", "npz")
-        >>> rows, bad = without_bad(table, "logit")
-        >>> rows["logit"], bad
-        (array([  1., -inf]), 2)
-    """
-    cells = table[name]
-    values, wrong = _numbers(cells, name)
-    if wrong is None:
-        fine = ~np.isnan(values) & (values < inf)
-    elif wrong[0] is None:
-        raise _error(table, name, wrong)
-    elif isinstance(cells, np.ndarray) and cells.dtype.kind == "O":
-        fine = np.array([_numbers(cells[i : i + 1], name)[1] is None for i in range(len(cells))])
-        fine[fine] = _numbers(cells[fine], name)[0] < inf  # and not NaN
-    else:
-        fine = pc.match_substring_regex(pc.utf8_trim_whitespace(decoded(cells, name)), _NUMBER, ignore_case=True)
-        fine = fine.fill_null(False).to_numpy(zero_copy_only=False)
-    if not fine.any():
-        raise InputError(f"{table.name}, column {name!r}: none of {len(fine)} rows has a number")
-    at, where = np.flatnonzero(fine), table.where
-    kept = replace(take(table, at), where=lambda row: where(int(at[row])))
-    return kept, len(fine) - len(at)
-
-
-def column(table: Table, name: str, *, advice: str | None = None) -> Numbers:
-    """Return a column as float64 numbers; -inf is one, but an empty cell, NaN or +inf is an error that says where.
-
-    `advice` is what the error says to do about such rows.
-    """
-    values = numbers(table, name)
-    for bad, what in ((np.isnan(values), "empty or NaN"), (values == np.inf, "+inf")):
-        if count := int(np.count_nonzero(bad)):
-            share = f"{what}, as in {count} of {len(values)} rows; {advice or 'drop them, or check what scored them'}"
-            raise _error(table, name, (int(np.argmax(bad)), share))
-    return values
-
-
-def score_column(table: Table, kind: str | None = None) -> str | None:
-    """Return the column of scores if there is only one choice, else None.
-
-    The choice is, in this order: the column named `kind`; the only one that has a name of `KINDS` or is named `score`;
-    the only column of numbers; the only column.
-    """
-    columns = list(table.columns)
-    named = [key for key in (*KINDS, "score") if key in columns]
-    choices = ([kind] if kind in columns else [], named, table.numeric(), columns)
-    return next((str(choice[0]) for choice in choices if len(choice) == 1), None)
-
-
-def numbers(table: Table, name: str) -> Numbers:
-    """Return a column as float64, NaN where a cell is empty; anything else is an error that says where."""
-    values, wrong = _numbers(table[name], name)
-    if wrong is not None:
-        raise _error(table, name, wrong)
-    return values
-
-
-def labels(table: Table, name: str | Sequence[str]) -> tuple[Numbers, list[Any]]:
-    """Return the group of each row as a number from 0, in the order of the sorted labels, and what they are called.
-
-    Text that shows integers is sorted as integers, so that every format has one order, that of `obrs.select`. Groups by
-    several columns are called by all their labels, with a slash between them.
-    """
-    if not isinstance(name, str):
-        if len(name) == 1:
-            return labels(table, name[0])
-        parts = [labels(table, part) for part in name]
-        code = np.zeros(len(table), np.int64)
-        for codes, names in parts:
-            code = code * len(names) + codes
-        present, code = np.unique(code, return_inverse=True)
-        called: list[list[str]] = [[] for _ in present]
-        for _, names in reversed(parts):
-            present, here = np.divmod(present, len(names))
-            called = [[str(names[i]), *rest] for i, rest in zip(here.tolist(), called, strict=True)]
-        return code.astype(np.int64), ["/".join(words) for words in called]
-    cells = table[name]
-    try:
-        coded = decoded(cells, name).dictionary_encode()
-    except (InputError, *UNFIT) as error:
-        raise _error(table, name, (None, "labels must be all text or all integers")) from error
-    names = coded.dictionary.to_pylist()
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    empty = np.isin(codes, [-1, *(i for i, key in enumerate(names) if key == "" or key != key)])
-    if count := int(np.count_nonzero(empty)):
-        raise _error(table, name, (int(np.argmax(empty)), f"no label, as in {count} of {len(codes)} rows"))
-    known = typed(coded.dictionary) if coded.dictionary.type in TEXT else coded.dictionary
-    shown = known.to_pylist()
-    order = sorted(range(len(names)), key=lambda i: shown[i])
-    return np.argsort(order)[codes], [names[i] for i in order]
-
-
-def ids(table: Table, name: str) -> Numbers:
-    """Return a column of integers or text as ids of 64 bits.
-
-    An integer is its own id, also in text if it is written as one writes it: `7`, not `007`. Other text has an id that
-    depends on its bytes alone.
-    """
-    cells = decoded(table[name], name)
-    if cells.null_count:
-        raise _error(table, name, (int(np.argmax(cells.is_null().to_numpy(zero_copy_only=False))), "no id"))
-    if cells.type not in TEXT and not pa.types.is_integer(cells.type):
-        raise _error(table, name, (None, f"ids must be integers or text, got {cells.type}"))
-    return cell_ids(cells)
-
-
-def take(table: Table, indices: Numbers, extra: Columns | None = None) -> Table:
-    """Return the rows at `indices`, in the order of the table, and beside them the columns of `extra`."""
-    for key in sorted(table.columns.keys() & (extra or {})):
-        raise InputError(f"{table.name} has a column {key!r} already; rename it first")
-    mask = np.zeros(len(table), bool)
-    mask[indices] = True  # pyarrow applies a mask chunk by chunk; for indices it would join all text in one buffer
-    kept = {key: c[mask] if isinstance(c, np.ndarray) else c.filter(pa.array(mask)) for key, c in table.columns.items()}
-    return replace(table, columns={**kept, **(extra or {})}, where=row_place)
-
-
-def keep(
-    table: Table,
-    log_ratio: Numbers,
-    *,
-    n: int | Mapping[Any, int] | None = None,
-    budget: float | None = None,
-    group: str | Sequence[str] | None = None,
-    shares: Mapping[Any, float] | None = None,
-    seed: int = 0,
-    design: str = "pivotal",
-    sign: Numbers | None = None,
-    ids: Numbers | None = None,
-    cost: Numbers | None = None,
-) -> Table:
-    """Return exactly n rows, or 1 in `budget`, each chosen with probability min(c r, 1).
-
-    Two columns are added: `inclusion_probability`, and `weight` = r / inclusion probability, with mean 1 over the kept
-    rows of each group: between groups the scale of r may mean nothing. For events with weights w of either sign, whose
-    scale is their meaning, it is `residual_weight` = w / inclusion probability instead.
-
-    Args:
-        table: The rows.
-        log_ratio: Their log-ratios.
-        n: How many rows to keep, of each group if any, or by label; with `shares` in all.
-        budget: Keep 1 row in K instead: of N rows, or of N rows of a group, floor(N / K).
-        group: The column of classes or prompts, or several; each group gets its own constant.
-        shares: The shares of the groups among the kept rows, by label; they are divided by their sum.
-        seed, design: As for `obrs.select`.
-        sign: The signs of event weights; `log_ratio` is log|w| then.
-        ids, cost: As for `obrs.select`; both are for the design `priority`. With a cost, n and 1 in K are in units.
-    """
-    if (n is None) == (budget is None):
-        raise InputError("say how many rows to keep: either n or budget")
-    codes, names = (np.zeros(len(log_ratio), np.int64), [""]) if group is None else labels(table, group)
-    sizes = np.bincount(codes, cost)
-    for what, given in (("shares", shares is not None), ("n by label", isinstance(n, Mapping))):
-        if given and group is None:
-            raise InputError(f"{what} needs to know the class of each row; name the column of classes")
-    try:
-        if shares is not None:
-            total = n if budget is None else floor(sizes.sum() / check_budget(budget) * (1 + 1e-12))
-            quota = sizes_of(check_count(total, "n"), shares_of(dict(shares), tuple(names)))
-        elif isinstance(n, Mapping):
-            quota = counts_of(n, tuple(names))
-        elif budget is None:
-            quota = np.full(len(sizes), n)
-        else:  # 6500 / 2.6 is 2500, whichever way the division was rounded
-            quota = np.floor(sizes / check_budget(budget) * (1 + 1e-12)).astype(np.int64)
-    except ObrsError as error:
-        raise InputError(f"{table.name}: {error}") from error
-    called = group if group is None or isinstance(group, str) else ", ".join(group)
-    prefixes = ["" if group is None else f"{called} {key!r}: " for key in names]
-    if cost is None:
-        _check_quotas(table, log_ratio, codes, quota, prefixes, least=0 if shares or isinstance(n, Mapping) else 1)
-    try:
-        more = {"ids": ids, "cost": cost} if ids is not None or cost is not None else {}
-        kept, pi = select_quotas(log_ratio, codes, quota, seed=seed, design=design, sign=sign, **more)
-    except ObrsError as error:
-        raise InputError(f"{table.name}: {error}") from error
-    if sign is not None:
-        left = sign[kept] * np.exp(log_ratio[kept]) / pi[kept]
-        return take(table, kept, {"residual_weight": left, "inclusion_probability": pi[kept]})
-    weight = _weights(log_ratio[kept], pi[kept], codes[kept])
-    return take(table, kept, {"weight": weight, "inclusion_probability": pi[kept]})
-
-
-def select_quotas(
-    log_ratio: Numbers,
-    groups: Numbers,
-    quota: Numbers,
-    *,
-    seed: int = 0,
-    design: str = "pivotal",
-    sign: Numbers | None = None,
-    ids: Numbers | None = None,
-    cost: Numbers | None = None,
-) -> tuple[Numbers, Numbers]:
-    """Choose `quota[g]` candidates of each group g, numbered from 0; one group is one pool, for any design.
-
-    Returns:
-        The chosen, ascending, and the inclusion probability of every candidate.
-
-    Example:
-        >>> kept, pi = select_quotas(np.log([4.0, 1.0, 2.0, 2.0]), np.array([0, 0, 1, 1]), np.array([1, 2]))
-        >>> kept, pi
-        (array([0, 2, 3]), array([0.8, 0.2, 1. , 1. ]))
-    """
-    n, within = (quota, groups) if len(quota) > 1 else (int(quota[0]), None)
-    kept = select(log_ratio, n, seed=seed, design=design, ids=ids, groups=within, cost=cost, sign=sign)
-    return kept, inclusion_probability(log_ratio, n, groups=within, cost=cost)
-
-
-def _check_quotas(
-    table: Table, log_ratio: Numbers, codes: Numbers, quota: Numbers, prefixes: list[str], *, least: int
-) -> None:
-    """Raise unless every group keeps at least so many rows and has enough rows with r > 0."""
-    sizes, possible = np.bincount(codes), np.bincount(codes, weights=log_ratio > -inf).astype(np.int64)
-    for wrong in np.flatnonzero((quota < least) | (quota > possible))[:1]:
-        want, have, size = quota[wrong], possible[wrong], sizes[wrong]
-        if want < least:
-            what = f"nothing would be kept of {size} rows; lower the budget"
-        elif want > size:
-            what = f"cannot keep {want} of {size} rows"
-        else:
-            what = f"cannot keep {want} rows, only {have} of {size} have r > 0"
-        raise InputError(f"{table.name}: {prefixes[wrong]}{what}")
-
-
-def _weights(log_ratio: Numbers, pi: Numbers, codes: Numbers) -> Numbers:
-    """Return r / pi, with mean 1 over the rows of each group."""
-    log_weight = log_ratio - np.log(pi)
-    top = np.full(codes.max(initial=0) + 1, -inf)
-    np.maximum.at(top, codes, log_weight)
-    weight = np.exp(log_weight - top[codes])
-    mean = np.bincount(codes, weights=weight) / np.maximum(np.bincount(codes), 1)
-    return np.asarray(weight / mean[codes])
-
-
-def _numbers(cells: Any, name: str) -> tuple[Numbers, Wrong | None]:
-    """Return float64, NaN where there is nothing; or the first thing that is wrong."""
-    if isinstance(cells, np.ndarray):
-        if cells.ndim != 1 or cells.dtype.kind not in "OUiuf":
-            return np.empty(0), (None, f"expected one number per row, got {cells.dtype} of shape {cells.shape}")
-        if cells.dtype.kind == "O":
-            strange = set(map(type, cells)) - {int, float, type(None), type(ABSENT)}
-            for row in (i for i, cell in enumerate(cells) if strange and type(cell) in strange):
-                return np.empty(0), (row, f"{short(cells[row])} is not a number")
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        types = {str: pa.large_string(), int: pa.int64(), bool: pa.bool_()}
+        first, before = self._first_row(), 0
+        schema = pa.schema([(name, types.get(type(first.get(name)), pa.float64())) for name in names])
+        for lines in self._lines():
+            data = "\n".join(lines.to_pylist()).encode()
+            read = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+            parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
             try:
-                cells = np.asarray([None if cell is ABSENT else cell for cell in cells], dtype=np.float64)
-            except OverflowError:
-                row = next(i for i, cell in enumerate(cells) if isinstance(cell, int) and abs(cell) > 1e308)
-                return np.empty(0), (row, f"{short(cells[row])} is too large for a number")
-        if cells.dtype.kind in "iuf":
-            return cells.astype(np.float64), None
-    array = decoded(cells, name)
-    if array.type not in TEXT:
-        if not any(test(array.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
-            return np.empty(0), (None, f"expected numbers, got {array.type}")
-        return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)), None
-    text = pc.utf8_trim_whitespace(array)
-    nothing = pc.is_in(pc.utf8_lower(text), pa.array(_NOTHING, text.type))
-    text = pc.if_else(nothing, pa.scalar(None, text.type), text)
-    try:
-        return np.asarray(text.cast(pa.float64()).to_numpy(zero_copy_only=False)), None
-    except pa.ArrowInvalid:
-        row = next(i for i, cell in enumerate(text.to_pylist()) if cell is not None and not is_number_text(cell))
-        return np.empty(0), (row, f"{short(text[row].as_py())} is not a number")
+                table = arrow_json.read_json(pa.py_buffer(data), read, parse)
+            except pa.ArrowInvalid:  # cells unlike those of the first row, NaN, or a mistake, which is named here
+                every = [self._parse_row(line, before + i) for i, line in enumerate(lines.to_pylist())]
+                table = pa.table({name: _as_column([row.get(name) for row in every]) for name in names})
+            if len(table) != len(lines):
+                raise InputError(f"{self.shown} has two objects on one line after row {before}")
+            yield {name: table.column(name) for name in names}, lines
+            before += len(lines)
+
+    def _parse_row(self, line: str, number: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)
+            what = "it is nested too deeply" if deep else str(error).split(":")[0].lower()
+            raise InputError(f"{self.shown}, row {number + 1} is not JSON: {what}") from error
+        if type(row) is not dict:
+            raise InputError(f"{self.shown}, row {number + 1} is not a JSON object")
+        return row
+
+    @contextmanager
+    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+        def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
+            lines = [line.rstrip() for line in batch.rows.filter(_as_mask(mask)).to_pylist()]
+            if extra:
+                cells = zip(*(columns[name].tolist() for name in extra), strict=True)
+                ends = [json.dumps(dict(zip(extra, row, strict=True)))[1:] for row in cells]
+                lines = [f"{line[:-1]}, {end}" for line, end in zip(lines, ends, strict=True)]
+            file.write("".join(f"{line}\n" for line in lines).encode())
+
+        yield write
 
 
-def _error(table: Table, name: str, wrong: Wrong) -> InputError:
-    row, what = wrong
-    if table.format in DELIMITED and what.endswith("is not a number") and (hint := divided_by(list(table.columns))):
-        what = f"{what}; {hint}"
-    return InputError(f"{table.name}{'' if row is None else ', ' + table.where(row)}, column {name!r}: {what}")
+class ArraySource(Source):
+    """An npz of arrays with one row per sample, or an npy of one axis, of rows and columns, or of records."""
+
+    def _load(self) -> dict[str, Array]:
+        with self._reading():
+            loaded = np.load(self.path, allow_pickle=False)
+            if not isinstance(loaded, np.ndarray):
+                with loaded:
+                    return {key: loaded[key] for key in loaded.files}
+        if loaded.dtype.names:
+            return {key: loaded[key] for key in loaded.dtype.names}
+        return {Path(self.path).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}
+
+    def columns(self) -> list[str]:
+        """Return the names of the arrays of one axis."""
+        return [name for name, array in self._load().items() if array.ndim == 1]
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        table = pa.table({name: array for name, array in self._load().items() if name in names})
+        for part in table.to_batches(_ROWS):
+            yield {name: part.column(name) for name in names}, None
+
+
+_SOURCES: dict[str, type[Source]] = {
+    "csv": CsvSource,
+    "tsv": CsvSource,
+    "jsonl": JsonSource,
+    "parquet": ParquetSource,
+    "npy": ArraySource,
+    "npz": ArraySource,
+}
+
+
+class _Packed:
+    """A file that packs what is written to it, part by part."""
+
+    def __init__(self, file: Any, codec: str) -> None:
+        self.file, self.codec = file, pa.Codec(codec)
+
+    def write(self, data: bytes) -> None:
+        self.file.write(self.codec.compress(data, asbytes=True))
+
+
+def find_sources(
+    where: Paths, *, format: str | None = None, delimiter: str | None = None, header: bool | None = None
+) -> list[Source]:
+    """Return the files of a folder and those below it, of a glob, or of a list, sorted by name.
+
+    Files of a folder that begin with a dot or an underscore, or whose extension is none of ours, are left out.
+
+    Args:
+        where: The folder, the glob, one file, `-`, or a list of files.
+        format: Of files whose extension says nothing; it does not overrule one that does.
+        delimiter: Between the cells of a csv; a comma by default, and a tab for .tsv.
+        header: As for `Source`.
+
+    Example:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("b.csv", "a.tsv.gz", "notes.txt"):
+        ...     _ = (folder / name).write_text("id,log_ratio")
+        >>> [(s.name, s.format, s.delimiter) for s in find_sources(folder)]
+        [('a.tsv.gz', 'tsv', '\\t'), ('b.csv', 'csv', ',')]
+    """
+    if format is not None and format not in FORMATS:
+        raise InputError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
+    if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
+        raise InputError(f"a delimiter is one character, got {delimiter!r}")
+    if isinstance(where, str | os.PathLike) and os.path.isdir(where):
+        inside = sorted(os.path.join(root, name) for root, _, files in os.walk(where) for name in files)
+        names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside}
+        hidden = re.compile(r"(^|/)[._]")
+        names = {p: name for p, name in names.items() if (_known_format(p) or format) and not hidden.search(name)}
+    else:
+        try:
+            paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
+        except TypeError as error:
+            raise InputTypeError(f"files must be a folder, a glob or a list of paths, got {where!r:.60}") from error
+        found = [p for path in paths for p in ([path] if os.path.exists(path) else sorted(glob.glob(path)) or [path])]
+        names = {path: os.path.basename(path) for path in found}
+    if not names:
+        raise InputError(f"{where} has no files of scores; their extensions are {', '.join(FORMATS)}")
+    sources = sorted((_source(*item, format, delimiter, header) for item in names.items()), key=lambda s: s.name)
+    for one, two in pairwise(sources):
+        if one.name == two.name:
+            raise InputError(f"{one.path} and {two.path} have one name; give the folder that both are in")
+        if type(one) is not type(two):
+            raise InputError(f"files must be of one format, got {one.path} and {two.path}")
+    return sources
+
+
+def _source(path: str, name: str, format: str | None, delimiter: str | None, header: bool | None) -> Source:
+    if path == "-":
+        path, format = _spool_stdin(format)
+    elif not os.path.exists(path) or os.path.isdir(path):
+        raise InputError(f"{path} is missing or not a file")
+    known = format_of(path, format)
+    for what, given in (("delimiter", delimiter), ("header", header)):
+        if given is not None and _SOURCES[known] is not CsvSource:
+            raise InputError(f"{path}: a {what} is for csv and tsv, and {known} has none")
+    if _SOURCES[known] in (ParquetSource, ArraySource) and Path(path).suffix.lower() in _CODECS:
+        raise InputError(f"{path}: only text is read packed; unpack it first")
+    return _SOURCES[known](path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
+
+
+def _spool_stdin(format: str | None) -> tuple[str, str]:
+    """Copy standard input to a file that is removed at exit, since it is read more than once."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "scores")
+    with open(path, "wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with open(path, "rb") as file:
+        start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+    return path, format or ("jsonl" if start.startswith(b"{") else "csv")
 
 
 def format_of(path: str, format: str | None = None) -> str:
-    """Return the key of `FORMATS` that the extension says, or where it says nothing, the one that is asked for."""
-    if format is not None and format not in FORMATS:
-        raise InputError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
-    inner = path if _codec(path) is None else str(Path(path).with_suffix(""))
-    known = Path(inner).suffix[1:].lower()
-    if known in FORMATS:
-        return known
-    if format is None:
-        raise InputError(f"{path}: unknown extension {Path(inner).suffix!r}; choose from {', '.join(FORMATS)}")
-    return format
+    """Return the one of `FORMATS` that the extension says or, where it says nothing, the one that is asked for."""
+    known = _known_format(path) or format
+    if known is None:
+        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
+    return known
+
+
+def _known_format(path: str) -> str | None:
+    inner = Path(path).with_suffix("") if Path(path).suffix.lower() in _CODECS else Path(path)
+    known = inner.suffix[1:].lower().replace("ndjson", "jsonl")
+    return known if known in FORMATS else None
+
+
+def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
+    """Return columns of files as one batch in memory."""
+    parts = [batch.columns for source in sources for batch in source.batches(names)]
+    if not parts:
+        raise InputError(f"{sources[0].shown} has no rows")
+    columns = {}
+    for name in names:
+        cells = [part[name] for part in parts]
+        if len({array.type for array in cells}) > 1:  # of a jsonl
+            wide = pa.large_string() if any(array.type in _TEXT for array in cells) else pa.float64()
+            cells = [array.cast(wide) for array in cells]
+        columns[name] = _plain(pa.chunked_array(cells))
+    return Batch(sources[0], columns)
+
+
+def _plain(cells: Any) -> Any:
+    """Return one array without a dictionary."""
+    cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+
+
+def _values(cells: Any, dtype: type) -> Array:
+    """Return numbers of pyarrow, none of them null; its own `to_numpy` would import pandas where that is installed."""
+    return np.frombuffer(cells.buffers()[1] or b"", dtype)[cells.offset : cells.offset + len(cells)]
+
+
+def _flags(cells: Any) -> Array:
+    return _values(pc.coalesce(cells, False).cast(pa.int8()), np.int8).astype(bool)
+
+
+def _as_mask(mask: Array) -> Any:
+    """Return a mask for pyarrow; `pa.array` would import pandas, too."""
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
+
+
+def _as_column(cells: list[Any]) -> Any:
+    """Return values of JSON as a column of one type, or else of text."""
+    try:
+        return pa.array(cells)
+    except (pa.ArrowException, OverflowError):
+        text = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
+        return pa.array(text, pa.large_string())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _divided(names: Sequence[str]) -> str:
+    """Return what to do about a csv whose only column looks like several, or ""."""
+    marks = [mark for mark in ";\t|" if len(names) == 1 and mark in names[0]]
+    return f"is it divided by {marks[0]!r}? then give the delimiter {marks[0]!r}" if marks else ""

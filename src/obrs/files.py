@@ -1,0 +1,672 @@
+"""Exactly n rows of files that may be larger than memory, with all their columns; and what each budget buys.
+
+The rows are those of `obrs.select(..., design="priority", ids=...)`: the n smallest keys log u(id) - log r, which do
+not depend on how the rows are spread over files. One or two looks at the columns that decide find where to cut, and one
+more pass writes the rows before the cut (`_keys`). Memory does not grow with the rows.
+"""
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from ._checks import check_budget, check_count, check_seed
+from ._files import check_not_input, check_out, replacing
+from ._keys import Cut, Look, RatioCounts, Sample
+from ._progress import bar
+from .critics import check_scores, to_log_ratio
+from .draws import priority_key
+from .errors import InputError
+from .groups import counts_of, shares_of, sizes_of
+from .profile import Plan, Profile
+from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
+
+__all__ = [
+    "KINDS",
+    "MANIFEST",
+    "Profiles",
+    "Reading",
+    "Selected",
+    "Sizes",
+    "load_profiles",
+    "plan",
+    "read",
+    "read_rows",
+    "select",
+]
+
+Array = np.ndarray[Any, Any]
+
+KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
+"""What a column of scores may hold; a column with one of these names needs no `kind`."""
+MANIFEST = "_manifest.json"
+"""The file beside the kept rows: what was asked for, and where each group was cut."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which columns decide, and what they mean.
+
+    Args:
+        column: The scores.
+        kind: What they are, one of `KINDS`; a weight may have either sign, and r is its size.
+        beta: The temperature of a reward.
+        id: The ids, or None for the name of the file and the number of the row.
+        cost: What a row costs, or None for 1.
+        group: The labels, or None for one pool.
+        skip_bad: Leave out rows whose score is no number, instead of stopping.
+    """
+
+    column: str
+    kind: str
+    beta: float | None = None
+    id: str | None = None
+    cost: str | None = None
+    group: str | None = None
+    skip_bad: bool = False
+
+    @classmethod
+    def find(cls, sources: Sequence[Source], column: str | None, kind: str | None, **more: Any) -> "Reading":
+        """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
+        known, where = sources[0].columns(), sources[0].shown
+        if column is None:
+            named = [name for name in known if name in (*KINDS, "score")]
+            choices = ([name for name in known if name == (kind or "log_ratio")], named, known)
+            column = next((choice[0] for choice in choices if len(choice) == 1), None)
+        if column is None:
+            raise InputError(f"{where}: which column has the scores? column is one of {', '.join(known)}")
+        kind = kind or (column if column in KINDS else None)
+        if kind not in KINDS:
+            raise InputError(f"{where}: what is column {column!r}? kind is one of {', '.join(KINDS)}, got {kind}")
+        if (kind == "reward") != (more.get("beta") is not None):
+            raise InputError("beta, the temperature, belongs to kind='reward': give both, or neither")
+        reading = cls(column, kind, **more)
+        for source in sources:
+            source.check_columns(reading.names)
+        return reading
+
+    @property
+    def names(self) -> list[str]:
+        """The columns to read."""
+        return [name for name in (self.column, self.id, self.cost, self.group) if name is not None]
+
+    def log_ratio(self, batch: Batch, scores: Array) -> Array:
+        """Return the log-ratios of scores."""
+        if self.kind == "weight":
+            with np.errstate(divide="ignore"):
+                return np.log(np.abs(scores))
+        try:
+            return np.asarray(to_log_ratio(scores, self.kind, beta=self.beta))
+        except InputError as error:
+            raise batch.error(None, self.column, str(error)) from error
+
+    def costs(self, batch: Batch) -> Array | None:
+        """Return what rows cost."""
+        if self.cost is None:
+            return None
+        cost = batch.numbers(self.cost)
+        wrong = ~((cost >= 0) & (cost < 2**32) & (cost == np.floor(cost)))
+        if wrong.any():
+            raise batch.error(int(np.argmax(wrong)), self.cost, "a cost is a whole number, such as tokens")
+        return cost.astype(np.int64)
+
+
+class Rows(NamedTuple):
+    """What decides on the rows of a batch that have a score.
+
+    Attributes:
+        batch: The batch.
+        good: Which of its rows have a score; what follows is of these.
+        score, log_ratio, key, id: One each per row.
+        place: How many rows of all files come before a row.
+        group, cost: None for one pool, and for a cost of 1.
+    """
+
+    batch: Batch
+    good: Array
+    score: Array
+    log_ratio: Array
+    key: Array
+    id: Array
+    place: Array
+    group: Array | None
+    cost: Array | None
+
+    def count_in(self, look: Look) -> None:
+        """Count the rows with r > 0 in a look."""
+        columns = (self.key, self.id, self.place, self.group, self.cost)
+        some = self.key < inf
+        look.add(*columns if some.all() else (c if c is None else c[some] for c in columns))  # type: ignore[arg-type]
+
+    def sums(self, groups: int, mask: Any = True) -> Array:
+        """Return what the rows of a mask cost, by group."""
+        units = np.broadcast_to(mask, self.key.shape) * (1 if self.cost is None else self.cost)
+        return (
+            np.array([units.sum()]) if self.group is None else np.bincount(self.group, units, groups).astype(np.int64)
+        )
+
+
+def read_rows(
+    sources: Iterable[Source], reading: Reading, labels: dict[str, int], seed: int, before: int = 0, rows: bool = False
+) -> Iterator[Rows]:
+    """Read what decides, batch by batch.
+
+    Args:
+        sources, reading: The files, and their columns.
+        labels: The number of each group; a label that is new gets the next one.
+        seed: Of the uniforms in the keys.
+        before: How many rows come before these.
+        rows: Whether the rows will be written.
+    """
+    for source in sources:
+        for batch in source.batches(reading.names, rows=rows):
+            score, group = batch.numbers(reading.column, skip_bad=reading.skip_bad), None
+            if reading.group is not None:
+                codes, names = batch.labels(reading.group)
+                group = np.array([labels.setdefault(name, len(labels)) for name in names], np.int64)[codes]
+            place = np.arange(before, before + len(batch))
+            columns: Any = (score, batch.ids(reading.id), place, group, reading.costs(batch))
+            good = ~np.isnan(score)
+            if not good.all():
+                columns = (column if column is None else column[good] for column in columns)
+            score, id, place, group, cost = columns
+            log_ratio = reading.log_ratio(batch, score)
+            key = priority_key(log_ratio, id, seed=seed)
+            yield Rows(batch, good, score, log_ratio, key, id, place, group, cost)
+            before += len(batch)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What `select` has written.
+
+    Args:
+        out: The folder, or the file.
+        rows: Rows that were read; those without a score are not counted.
+        kept: Rows that were kept.
+        threshold: The key of the first row that was not kept, by label if there are groups: a row was kept with
+            probability min(r exp(threshold), 1), and max(log r, -threshold) is its log-weight.
+        bad: Rows that were left out because they have no score.
+        units: What the kept rows cost, if they have a cost.
+        new: Whether this call wrote them; if not, they were there already.
+    """
+
+    out: Path
+    rows: int
+    kept: int
+    threshold: float | dict[str, float]
+    bad: int = 0
+    units: int | None = None
+    new: bool = True
+
+    def __len__(self) -> int:
+        return self.kept
+
+    def __repr__(self) -> str:
+        each = list(self.threshold.values()) if isinstance(self.threshold, dict) else [self.threshold]
+        ends = f"{each[0]:.4g}" if len(each) == 1 else f"{min(each):.4g} to {max(each):.4g} in {len(each)} groups"
+        more = [f"{getattr(self, name):,} {name}" for name in ("bad", "units") if getattr(self, name)]
+        rows = ", ".join([f"{self.kept:,} of {self.rows:,} rows", *more])
+        return f"Selected({rows}, threshold {ends}; {'in' if self.new else 'already in'} {self.out})"
+
+
+def select(
+    where: Paths,
+    n: int | Mapping[str, int] | None = None,
+    *,
+    out: str | os.PathLike[str],
+    budget: float | None = None,
+    column: str | None = None,
+    kind: str | None = None,
+    beta: float | None = None,
+    id: str | None = None,
+    cost: str | None = None,
+    group: str | None = None,
+    shares: Mapping[str, float] | str | None = None,
+    at_most: bool = False,
+    weights: bool = False,
+    seed: int = 0,
+    skip_bad: bool = False,
+    repeats: bool = False,
+    format: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    progress: bool | None = None,
+) -> Selected:
+    """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
+
+    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it. A run
+    that was killed or failed goes on with the files that are not done if it is started again.
+
+    Args:
+        where: A folder, a glob, a file or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
+        n: Rows to keep; with `cost` units, with `group` of each group or by label, with `shares` in all.
+        out: The folder to make, or for a single file a file. It must not lie inside the folder that is read.
+        budget: Keep 1 row in K instead: of N rows floor(N / K), of N units as many.
+        column: The scores; by default the only column that can be meant.
+        kind: What they are, one of `KINDS`; by default what the column is called.
+        beta: The temperature of a reward.
+        id: The column of ids, integers or text: the same ids and seed keep the same rows, however they are spread over
+            files. By default the name of a file, below the folder that is given, and the number of a row in it.
+        cost: The column of what rows cost, whole numbers such as tokens: n is then in units, and taking stops at the
+            first row that does not fit.
+        group: The column of labels; each group has its own threshold.
+        shares: The shares of the groups among the kept rows, by label, or "equal".
+        at_most: Keep all rows of a group that has too few, instead of stopping.
+        weights: Add the columns `inclusion_probability` and `log_weight`: with these weights, sums over the kept rows
+            are without bias sums over all rows with weights r. For a kind of weight also `sign`.
+        seed: Integer with `0 <= seed < 2**64`. Rows that were selected before, by another score, need another seed.
+        skip_bad: Leave out rows whose score is empty, NaN or +inf, and count them, instead of stopping.
+        repeats: Allow ids that are repeated. Rows of one id share their uniform.
+        format, delimiter, header: Of files whose extension says nothing; between the cells of a csv; whether its first
+            line names the columns, which are called 0, 1, … otherwise.
+        progress: True or False; None shows a bar on a terminal.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "scores").mkdir()
+        >>> rows = [f"{i},{i % 7}\\n" for i in range(700)]
+        >>> _ = (folder / "scores" / "a.csv").write_text("id,log_ratio\\n" + "".join(rows))
+        >>> done = select(folder / "scores", 70, id="id", out=folder / "kept")
+        >>> done.rows, done.kept, sorted(os.listdir(done.out))
+        (700, 70, ['_manifest.json', 'a.csv'])
+    """
+    if (n is None) == (budget is None):
+        raise InputError("say how many rows to keep: either n or budget")
+    if group is None and (shares is not None or isinstance(n, Mapping)):
+        raise InputError("shares, and n by label, need to know the label of each row: give group")
+    sources = find_sources(where, format=format, delimiter=delimiter, header=header)
+    reading = Reading.find(sources, column, kind, beta=beta, id=id, cost=cost, group=group, skip_bad=skip_bad)
+    check_not_input(out, *([where] if isinstance(where, str | os.PathLike) else where))
+    sizes, target = Sizes(n, budget, shares, at_most), Path(out)
+    question = (sources, reading, sizes, check_seed(seed), repeats, progress)
+    sign = ("sign",) if reading.kind == "weight" else ()
+    extra = ("inclusion_probability", "log_weight", *sign) if weights else ()
+    if len(sources) == 1 and target.suffix and not os.fspath(out).endswith(("/", os.sep)) and not target.is_dir():
+        if format_of(os.fspath(out)) != sources[0].format:
+            raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
+        check_out(out)
+        found = _find(*question)
+        found.write(sources[0], target, extra)
+        return found.report(target, [replace(sources[0], path=os.fspath(out))])
+    with _hold(target) as work:
+        found = _find(*question)
+        asked = {**asdict(reading), **asdict(sizes), "seed": seed, "weights": weights, "header": header}
+        manifest = json.loads(json.dumps({**asked, **found.facts()}))
+        new = not _is_same(target, manifest, f"{out} has the result of another run", "choose another folder")
+        if new:
+            hint = f"finish that one first, or delete {work}"
+            if not _is_same(work, manifest, f"{out} has an unfinished run", hint):
+                with replacing(work / MANIFEST) as file:
+                    file.write((json.dumps(manifest, indent=2) + "\n").encode())
+            with bar("writing", len(sources), progress) as tell:
+                for number, source in enumerate(sources):
+                    if not (work / source.name).exists():
+                        found.write(source, work / source.name, extra)
+                    tell(number + 1)
+            if target.is_dir():
+                target.rmdir()  # it is empty
+            os.replace(work, target)
+        written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
+        return replace(found.report(target, written), new=new)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much to keep: `n`, or 1 in `budget`; of each group, or in all with `shares` of the groups."""
+
+    n: Any
+    budget: float | None = None
+    shares: Mapping[str, float] | str | None = None
+    at_most: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.n is None or isinstance(self.n, Mapping)):
+            check_count(self.n, "n")
+        if self.budget is not None:
+            check_budget(self.budget)
+        if isinstance(self.shares, str) and self.shares != "equal":
+            raise InputError(f"shares is a number for each label, or 'equal', got {self.shares!r}")
+
+    @property
+    def known(self) -> int | None:
+        """What is wanted of each group, if that does not depend on the others or on their sizes."""
+        return None if isinstance(self.n, Mapping) or self.shares is not None else self.n
+
+    def divide(self, labels: list[str], total: Array, available: Array) -> Array:
+        """Return what to keep of each group, given what it has in all, and what it has with r > 0."""
+        are_integers = all(label.removeprefix("-").isdecimal() for label in labels)
+        order = sorted(range(len(labels)), key=lambda i: int(labels[i]) if are_integers else labels[i])
+        names, need = tuple(labels[i] for i in order), np.empty(len(labels), np.int64)
+        if self.shares is not None:
+            n = self.n if self.budget is None else int(total.sum() // self.budget)
+            shares = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else _by_text(self.shares)
+            need[order] = sizes_of(n, shares_of(shares, names))
+        elif self.budget is not None:
+            need[:] = total // self.budget
+        else:
+            need[order] = counts_of(_by_text(self.n), names) if isinstance(self.n, Mapping) else self.n
+        for short in np.flatnonzero(need > available)[:1]:
+            if not self.at_most:
+                where = f" of group {labels[short]!r}" if labels[short] else ""
+                few = f"of {total[short]} only {available[short]} have r > 0"
+                raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or for at_most")
+        return np.minimum(need, available)
+
+
+def _by_text(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(label): value for label, value in values.items()}
+
+
+class _Survey:
+    """What a first look at files learns beside the keys.
+
+    Attributes:
+        rows, bad: Rows with and without a score.
+        inputs: Size, time of the last change and checksum of the scores of each file, by its name.
+        before: How many rows come before each file.
+        sample: Ids and scores of some rows.
+    """
+
+    def __init__(self) -> None:
+        self.rows = self.bad = 0
+        self.inputs: dict[str, list[int]] = {}
+        self.before: dict[str, int] = {}
+        self.sample, self.ends = Sample(), [inf, -inf]
+
+    def read(
+        self, sources: list[Source], reading: Reading, labels: dict[str, int], seed: int, progress: bool | None
+    ) -> Iterator[Rows]:
+        """Read what decides, batch by batch."""
+        with bar("looking", len(sources), progress) as tell:
+            for number, source in enumerate(sources):
+                facts, checksum, self.before[source.name] = os.stat(source.path), 0, self.rows + self.bad
+                for part in read_rows([source], reading, labels, seed, self.rows + self.bad):
+                    yield part
+                    low, high = part.score.min(initial=inf), part.score.max(initial=-inf)
+                    self.ends = [min(self.ends[0], low), max(self.ends[1], high)]
+                    self.sample.add(part.id, part.score)
+                    self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
+                    checksum = crc32(np.ascontiguousarray(part.score), checksum)
+                    tell(number, f"{self.rows + self.bad:,} rows")
+                self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum]
+
+    def check(self, sources: list[Source], reading: Reading, repeats: bool) -> None:
+        """Raise if scores are all alike or ids are repeated, and warn of scores that are hardly of their kind."""
+        ids, scores = self.sample.columns[1:]
+        where = f"{sources[0].shown}, column {reading.column!r}"
+        if not self.rows:
+            raise InputError(f"{where}: no row has a score")
+        try:
+            doubt = check_scores(np.append(scores, self.ends), reading.kind)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        if doubt:
+            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
+        unique, times = np.unique(ids, return_counts=True)
+        if repeats or len(unique) == len(ids):
+            return
+        again, places = unique[np.argmax(times)], []
+        for source in sources:
+            for batch in source.batches([str(reading.id)]):
+                rows = np.flatnonzero(batch.ids(reading.id) == again)
+                places += [f"row {batch.first + row + 1} of {source.shown}" for row in rows.tolist()]
+        share = f"about {100 * (1 - len(unique) / len(ids)):.2g} % of the rows have the id of another"
+        raise InputError(f"{share}, as {' and '.join(places[:2])}; make ids unique, or allow repeats")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Where to cut files.
+
+    Args:
+        reading, seed: What was looked at.
+        labels: The number of each group.
+        survey: What the first look learned.
+        cut: Where each group is cut.
+        kept: How much is kept: rows, or units if rows have a cost.
+        places: The places of the rows that are kept, if they are few.
+    """
+
+    reading: Reading
+    seed: int
+    labels: dict[str, int]
+    survey: _Survey
+    cut: Cut
+    kept: int
+    places: Array | None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest says of the rows."""
+        ends = zip(*(column.tolist() for column in self.cut), strict=True)
+        cuts = {
+            label: [None if key == inf else key, *rest] for label, (key, *rest) in zip(self.labels, ends, strict=True)
+        }
+        return {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
+
+    def report(self, out: Path, written: list[Source]) -> Selected:
+        """Return what was written."""
+        keys = dict(zip(self.labels, self.cut.key.tolist(), strict=True))
+        kept, units, cost = self.kept, None, self.reading.cost
+        if cost is not None:  # how many rows it took is known from what was written
+            parts = [batch.numbers(cost) for source in written for batch in source.batches([cost])]
+            kept, units = sum(map(len, parts)), int(sum(part.sum() for part in parts))
+        threshold = keys if self.reading.group else keys[""]
+        return Selected(out, self.survey.rows, kept, threshold, self.survey.bad, units)
+
+    def write(self, source: Source, path: Path, extra: Sequence[str]) -> None:
+        """Write the rows of a file that are kept."""
+        size, changed, _ = self.survey.inputs[source.name]
+        with source.write(path, extra) as write:
+            for batch, mask, columns in self._kept_rows(source, self.survey.before[source.name], bool(extra)):
+                if mask.any():
+                    write(batch, mask, columns)
+            facts = os.stat(source.path)
+            if (facts.st_size, facts.st_mtime_ns) != (size, changed):
+                raise InputError(f"{source.shown} has changed since it was looked at; start again")
+
+    def _kept_rows(self, source: Source, before: int, weights: bool) -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
+        """Yield the batches of a file with the rows to keep, and their weights if they are wanted."""
+        if self.places is not None and not weights:  # no key needs to be computed again
+            for batch in source.batches([self.reading.column], rows=True):
+                first, last = np.searchsorted(self.places, [before, before + len(batch)])
+                mask = np.zeros(len(batch), bool)
+                mask[self.places[first:last] - before] = True
+                yield batch, mask, {}
+                before += len(batch)
+            return
+        for part in read_rows([source], self.reading, self.labels, self.seed, before, rows=True):
+            keep = self.cut.keeps(part.key, part.id, part.place, part.group)
+            mask = part.good.copy()
+            mask[mask] = keep
+            yield part.batch, mask, self._weights(part, keep)
+
+    def _weights(self, part: Rows, keep: Array) -> dict[str, Array]:
+        threshold = self.cut.key[0 if part.group is None else part.group[keep]]
+        log_ratio = part.log_ratio[keep]
+        return {
+            "inclusion_probability": np.exp(np.minimum(log_ratio + threshold, 0.0)),
+            "log_weight": np.maximum(log_ratio, -threshold),
+            "sign": np.sign(part.score[keep]),
+        }
+
+
+def _find(
+    sources: list[Source], reading: Reading, sizes: Sizes, seed: int, repeats: bool, progress: bool | None
+) -> _Found:
+    """Find where to cut, in as many looks as it takes: one if the rows that matter are few, nearly always two."""
+    labels: dict[str, int] = {} if reading.group else {"": 0}
+    survey, look = _Survey(), Look(most=sizes.known)
+    total, available = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for part in survey.read(sources, reading, labels, seed, progress):
+        part.count_in(look)
+        total, available = (np.pad(x, (0, max(len(labels) - len(x), 0))) for x in (total, available))
+        total += part.sums(len(total))
+        available += part.sums(len(total), part.key < inf)
+    survey.check(sources, reading, repeats)
+    need = sizes.divide(list(labels), total, available)
+    kept, need = int(need.sum()), np.pad(need, (0, len(look.low) - len(need)))
+    while look.held is None:
+        look, need = look.narrow(need)
+        for part in read_rows(sources, reading, labels, seed):
+            part.count_in(look)
+    cut, places = look.cut(need)
+    cut = Cut(*(column[: len(labels)] for column in cut))
+    return _Found(reading, seed, labels, survey, cut, kept, places if len(places) == kept else None)
+
+
+@contextmanager
+def _hold(out: Path) -> Iterator[Path]:
+    """Hold the hidden folder beside `out` in which its files are written; it stays if some are whole."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; the rows of several files go to a folder")
+    if out.is_dir() and not (out / MANIFEST).exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty; choose a folder that is empty or not there")
+    work = out.with_name(f".{out.name}.obrs")
+    check_out(work / MANIFEST if work.exists() else work)
+    work.mkdir(exist_ok=True)
+    handle = os.open(work, os.O_RDONLY)
+    try:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with the process, however that ends
+        for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
+            half.unlink()
+        yield work
+    except BlockingIOError as error:
+        raise InputError(f"another run is writing {out} at the moment") from error
+    except (OSError, KeyboardInterrupt) as error:
+        done = _count_files(work)
+        goes_on = f"; {done} files are whole, and the same command goes on with the rest" if done else ""
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"stopped{goes_on}") from error
+        raise OSError(error.errno, f"{error.strerror}{goes_on}", error.filename) from error
+    finally:
+        os.close(handle)
+        if work.exists() and not _count_files(work):
+            shutil.rmtree(work)
+
+
+def _count_files(work: Path) -> int:
+    return sum(path.is_file() and path.name != MANIFEST for path in work.rglob("*"))
+
+
+def _is_same(folder: Path, manifest: Mapping[str, Any], what: str, hint: str) -> bool:
+    """Tell whether a folder has this manifest; raise if it has another."""
+    if not (folder / MANIFEST).exists():
+        return False
+    before = json.loads((folder / MANIFEST).read_bytes())
+    for key in [key for key in manifest if before.get(key) != manifest[key]]:
+        old, new = before.get(key), manifest[key]
+        if key == "inputs":
+            name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
+            raise InputError(f"{what}: {name} has changed since; {hint}")
+        raise InputError(f"{what}: {key} was {old!r:.60} and is {new!r:.60} now; {hint}")
+    return True
+
+
+def read(
+    where: Paths, *, column: str | None = None, kind: str | None = None, beta: float | None = None, **options: Any
+) -> Array:
+    """Return the log-ratios of a file, a glob or a folder of scores, in memory.
+
+    Args:
+        where, column, kind, beta: As for `select`; npy and npz are read, too.
+        options: As for `select`: format, delimiter, header.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "scores.csv")
+        >>> _ = path.write_text("id,logit\\n1,0.5\\n2,-1.5\\n")
+        >>> read(path)
+        array([ 0.5, -1.5])
+    """
+    sources = find_sources(where, **options)
+    reading = Reading.find(sources, column, kind, beta=beta)
+    batch = read_columns(sources, [reading.column])
+    return reading.log_ratio(batch, batch.numbers(reading.column))
+
+
+class Profiles(NamedTuple):
+    """Profiles of files.
+
+    Attributes:
+        reading: Which column has the scores.
+        rows, bad: Rows with and without a score.
+        whole: Of all rows, counted in cells of 1/256 nat if they are more than 2**18.
+        sample: Of 2**17 to 2**18 rows, or of all if they are fewer.
+    """
+
+    reading: Reading
+    rows: int
+    bad: int
+    whole: Profile
+    sample: Profile
+
+    def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
+        """Return what each budget buys: numbers of all rows, with intervals as wide as those of the sample."""
+        plan = self.sample.plan(budgets, n=n, recall=recall)
+        whole = self.whole.plan([row["budget"] for row in plan], n=n, recall=recall)
+        for row, exact in zip(plan, whole if self.whole is not self.sample else plan, strict=True):
+            for key in [key for key in row if f"{key}_low" in row]:
+                shift = exact[key] - row[key]
+                row[key], row[f"{key}_low"] = exact[key], row[f"{key}_low"] + shift
+                row[f"{key}_high"] += shift
+            row["proposals"] = exact["proposals"]
+        return plan
+
+
+def load_profiles(
+    where: Paths,
+    *,
+    column: str | None = None,
+    kind: str | None = None,
+    beta: float | None = None,
+    skip_bad: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> Profiles:
+    """Look at all rows of files once, however many there are; arguments as for `plan`."""
+    sources = find_sources(where, **options)
+    reading = Reading.find(sources, column, kind, beta=beta, skip_bad=skip_bad)
+    survey, counts = _Survey(), RatioCounts()
+    for part in survey.read(sources, reading, {}, 0, progress):
+        counts.add(part.log_ratio)
+    survey.check(sources, reading, repeats=True)
+    sample = Profile(reading.log_ratio(part.batch, survey.sample.columns[2]))
+    whole = sample if survey.sample.complete else Profile(counts.log_ratios(), counts.counts)
+    return Profiles(reading, survey.rows, survey.bad, whole, sample)
+
+
+def plan(
+    where: Paths, budgets: Iterable[float] = (1.5, 2.0, 4.0, 8.0), *, n: int | None = None, **options: Any
+) -> Plan:
+    """Show what each budget buys on files that may be larger than memory; only the scores are read.
+
+    The numbers are of all rows, counted in cells of 1/256 nat if they are more than 2**18, which changes KL by less
+    than 1e-5. The intervals are those of a sample of 2**17 to 2**18 rows, so they are wider than need be.
+
+    Args:
+        where: As for `select`; npy and npz are read, too.
+        budgets, n: As for `Profile.plan`.
+        options: As for `select`: column, kind, beta, skip_bad, format, delimiter, header, progress.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.csv").write_text("log_ratio\\n" + "\\n".join(str(i % 7) for i in range(700)))
+        >>> [round(row["rate"], 3) for row in plan(folder, [2, 4], progress=False)]
+        [0.5, 0.25]
+    """
+    return load_profiles(where, **options).plan(budgets, n=n)
