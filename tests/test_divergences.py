@@ -126,7 +126,7 @@ def test_precision_is_min_lambda_1_minus_the_pr_divergence(lam):
 def test_divergence_takes_a_name_or_a_record():
     assert divergence("kl") is DIVERGENCES["kl"]
     assert divergence(record := pr(2)) is record
-    with pytest.raises(UnknownNameError, match="^unknown divergence 'kld'; did you mean 'kl'[?] there are: kl, rkl"):
+    with pytest.raises(UnknownNameError, match=r"^unknown divergence 'kld'; did you mean 'kl'\? there are: kl, rkl"):
         divergence("kld")
     with pytest.raises(InputTypeError, match=r"name in DIVERGENCES or an FDivergence, got float"):
         divergence(2.0)
