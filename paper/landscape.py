@@ -163,5 +163,5 @@ def left(sets: Sets, budgets: Sequence[float], *, steps: int, seed: int) -> list
     out = []
     for budget in budgets:
         bound = lower_bound("gan", scores, profile.log_c(budget), scores)
-        out.append(Left(bound.value, (bound.high - bound.value) / 1.96, profile.divergence("gan", budget)))
+        out.append(Left(bound.value, bound.standard_error, profile.divergence("gan", budget)))
     return out

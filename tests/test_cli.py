@@ -747,7 +747,7 @@ MISTAKES = [
     (["select", "scores.csv", "-o", "k", "-n", "1"], f"k: unknown extension ''; {EXTENSIONS}"),
     (
         ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--seed", "-1"],
-        re.compile("^error: scores.csv: seed must be at"),
+        re.compile("^error: scores.csv: seed must be a whole number"),
     ),
     (
         ["select", "scores.csv", "-o", "k.csv", "-n", "1", "--design", "x"],

@@ -117,7 +117,7 @@ def test_labels_of_a_jax_array_must_be_known():
     labels = np.array([6, 4])
     inside = jax.jit(lambda x: rule(x, labels))(jax.numpy.zeros(2))
     np.testing.assert_allclose(inside, rule(np.zeros(2), labels), atol=1e-6)
-    with pytest.raises(InputTypeError, match="must be known when the function is traced"):
+    with pytest.raises(InputTypeError, match="must be known"):
         jax.jit(lambda x, labels: rule(x, labels))(jax.numpy.zeros(2), labels)
 
 

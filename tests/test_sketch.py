@@ -346,7 +346,7 @@ class TestBadInput:
             (RatioError, "1 .inf among 2", lambda: Sketch().add([0.0, inf])),
             (InputError, "one axis", lambda: Sketch().add([[0.0]])),
             (InputError, "one shape, got", lambda: Sketch().add([0.0, 1.0], [1])),
-            (InputTypeError, "plain integers", lambda: Sketch().add([0.0], [0.5])),
+            (InputTypeError, "ids must be integers", lambda: Sketch().add([0.0], [0.5])),
             (InputError, "one seed, got 1 after 0", lambda: Sketch().add([0.0]).add([0.0], seed=1)),
             (InputError, "one seed", lambda: Sketch().add([0.0]).merge(Sketch().add([0.0], seed=1))),
             (InputTypeError, "merge takes sketches, got list", lambda: Sketch().merge([1])),

@@ -26,6 +26,7 @@ __all__ = [
     "host_values",
     "host_view",
     "is_traced",
+    "known_values",
     "like",
     "namespace",
     "on_accelerator",
@@ -146,6 +147,17 @@ def host_values(x: Any) -> "np.ndarray[Any, Any] | None":
         array([1, 2])
     """
     return host_view(x) if is_array_api_obj(x) else np.asarray(x)
+
+
+def known_values(x: Any, name: str) -> "np.ndarray[Any, Any]":
+    """Return the values of an array or a list in NumPy memory; raise where they cannot be looked at."""
+    try:
+        values = host_values(x)
+    except (TypeError, ValueError) as error:  # of a list that is no array, and of dtypes that NumPy does not have
+        raise InputTypeError(f"{name} must be an array of numbers, got {type(x).__name__}") from error
+    if values is None:
+        raise InputTypeError(f"{name} must be known, not traced; pass NumPy arrays, or call this outside jit and vmap")
+    return values
 
 
 def like(value: Any, x: Array, *, dtype: Any = None) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, host_values, host_view, like, namespace, on_accelerator, on_one_device
+from ._arrays import as_floats, host_view, known_values, like, namespace, on_accelerator, on_one_device
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
@@ -62,10 +62,7 @@ def as_budgets(budget: Any, shape: tuple[int, ...]) -> Any:
     values = as_floats(budget, "budget")
     if tuple(values.shape) != shape:
         raise InputError(f"budget must be a number or an array of shape {shape}, one for each, got {_short(budget)}")
-    known = host_view(values)
-    if known is None:
-        raise InputTypeError("budget must be known when the function is traced; pass it as a NumPy array")
-    budgets = known.reshape(-1).astype(np.float64)
+    budgets = known_values(values, "budget").reshape(-1).astype(np.float64)
     for wrong in budgets[~((budgets >= 1) & (budgets < np.inf))][:1]:
         check_budget(float(wrong))
     return budgets
@@ -190,12 +187,7 @@ def _axis(axis: Any, x: Array) -> int:
 
 def as_labels(labels: Any, name: str = "groups") -> Any:
     """Return integer labels as a NumPy array, whatever library they come from."""
-    try:
-        values = host_values(labels)
-    except Exception as error:
-        raise InputTypeError(f"{name} must be integer labels, got {type(labels).__name__}") from error
-    if values is None:
-        raise InputTypeError(f"{name} must be known when the function is traced; pass them as a NumPy array")
+    values = known_values(labels, name)
     if values.dtype.kind not in "iu":
         raise InputTypeError(f"{name} must be integer labels, got dtype {values.dtype}")
     return values
@@ -221,10 +213,7 @@ def as_groups(groups: Any, x: Array) -> tuple[Any, int]:
 
 def as_sign(sign: Any, values: Any) -> Any:
     """Return +1 or -1 beside each log-ratio, as NumPy floats; 0 only where r = 0, as `np.sign` has it."""
-    x = as_floats(sign, "sign")
-    given = host_view(x)
-    if given is None:
-        raise InputTypeError("sign must be known when the function is traced; pass it as a NumPy array")
+    given = known_values(as_floats(sign, "sign"), "sign")
     if given.shape != values.shape:
         raise InputError(f"sign must have the shape of log_ratio {values.shape}, got {given.shape}")
     if count := np.count_nonzero((np.abs(given) != 1) & ((given != 0) | (values > -np.inf))):

@@ -227,8 +227,8 @@ def to_log_ratio(
         array([2., 6.])
         >>> to_log_ratio([1.0, -1.0], "hinge")
         Traceback (most recent call last):
-        obrs.errors.InputError: the output of a hinge critic is no log-ratio: its optimum is the sign of p - q, whatever \
-their ratio; make it one with obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))
+        obrs.errors.InputError: the output of a hinge critic is no log-ratio: its optimum is the sign of p - q, \
+whatever their ratio; make it one with obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))
     """
     formula: Any = lookup({**KINDS, **WITHOUT_RATIO}, kind, "kind of scores")
     if kind in WITHOUT_RATIO:

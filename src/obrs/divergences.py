@@ -12,16 +12,16 @@ References:
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Context, Decimal
-from math import inf, isfinite, log
+from math import inf, log
 from typing import Any, NoReturn
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ._arrays import as_floats
+from ._checks import check_positive
 from ._text import unknown_name
-from .errors import DivergenceError, InputError, InputTypeError
+from .errors import DivergenceError, InputTypeError
 from .types import Array
 
 __all__ = ["DIVERGENCES", "FDivergence", "divergence", "log1m_exp", "pr", "softplus"]
@@ -104,12 +104,6 @@ def _unless(outside: Callable[[Array], Array], value: float, formula: Formula) -
     return pieces
 
 
-def _log_split(value: float) -> tuple[float, float]:
-    """Return `log value` as a float and what that rounds off, which counts where `log u + log value` is 0."""
-    exact = (digits := Context(prec=60)).ln(Decimal(value))
-    return float(exact), float(digits.subtract(exact, Decimal(float(exact))))
-
-
 def _u_log_u(xp: Any, x: Array) -> Array:
     x = xp.where(x == -inf, 0.0, x)  # u log u is 0 at both
     return xp.exp(x) * x
@@ -117,24 +111,8 @@ def _u_log_u(xp: Any, x: Array) -> Array:
 
 def _gan_f(xp: Any, x: Array) -> Array:
     """Return `u log u - (u + 1) log(u + 1) + 2 log 2`, which as written cancels from log u = 36 on."""
-    far = xp.abs(x) >= 1.0
     clipped = xp.clip(x, min=-1000.0, max=40.0)  # e^x log(1 + e^-x) is 0 below, 1 above
-    tails = 2 * log(2) - softplus(xp, x) - xp.exp(clipped) * softplus(xp, -clipped)
-    # Around 0 the same sum is a symmetric part of order x², without constants to cancel, and a tilt.
-    near = xp.where(far, 0.0, x)
-    d = xp.tanh(near / 2)
-    symmetric = (1 + xp.exp(near)) / 2 * (d * near + xp.log1p(-d * d))
-    return xp.where(far, tails, symmetric - xp.expm1(near) * log(2))
-
-
-_LOG_3 = _log_split(3.0)
-
-
-def _gan_f_star_of_f_prime(xp: Any, x: Array) -> Array:
-    """Return `log(1 + u) - 2 log 2`, to full relative accuracy also around its zero at u = 3."""
-    y = (x - _LOG_3[0]) - _LOG_3[1]
-    far = xp.abs(y) >= 1.0
-    return xp.where(far, softplus(xp, x) - 2 * log(2), xp.log1p(0.75 * xp.expm1(xp.where(far, 0.0, y))))
+    return 2 * log(2) - softplus(xp, x) - xp.exp(clipped) * softplus(xp, -clipped)
 
 
 def _half_sign(xp: Any, x: Array) -> Array:
@@ -162,7 +140,7 @@ _GAN = _record(
     conjugate=_unless(lambda t: t >= 0, inf, lambda xp, t: -log1m_exp(xp, t) - 2 * log(2)),
     critic=lambda xp, x: -softplus(xp, -x),
     log_ratio=_unless(lambda t: t >= 0, inf, lambda xp, t: t - log1m_exp(xp, t)),
-    f_star_of_f_prime=_gan_f_star_of_f_prime,
+    f_star_of_f_prime=lambda xp, x: softplus(xp, x) - 2 * log(2),
 )
 
 _ALL = (
@@ -241,16 +219,6 @@ def divergence(key_or_record: str | FDivergence) -> FDivergence:
     )
 
 
-def _finite(value: Any, expected: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor of many numbers
-        raise InputTypeError(f"{expected}, got {type(value).__name__}") from error
-    if not isfinite(number):
-        raise InputError(f"{expected}, got {number}")
-    return number
-
-
 def pr(lam: float) -> FDivergence:
     """Make the precision-recall divergence `f(u) = max(lam u, 1) - max(lam, 1)`.
 
@@ -266,30 +234,19 @@ def pr(lam: float) -> FDivergence:
     References:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.3
     """
-    lam = _finite(lam, expected := "lam must be a finite number above 0")
-    if lam <= 0:
-        raise InputError(f"{expected}, got {lam}")
-    top = max(lam, 1.0)
-    high, low = _log_split(lam)
+    lam = check_positive(lam, "lam")
+    top, edge = max(lam, 1.0), -log(lam)  # lam u is above 1 where log u is above the edge
 
     def f(xp: Any, x: Array) -> Array:
-        y = (x + high) + low  # log(lam u)
-        flat = y <= 0
-        # Of the two ways to write the rising part, each is exact where it crosses zero.
-        rise = lam * xp.expm1(xp.where(flat, 0.0, x)) if lam >= 1 else xp.expm1(xp.where(flat, 0.0, y))
-        return xp.where(flat, 1 - top, rise)
+        flat = x <= edge
+        return xp.where(flat, 1 - top, lam * xp.expm1(xp.where(flat, 0.0, x)) + (lam - top))
 
     def step(below: float, above: float) -> Formula:
-        def formula(xp: Any, x: Array) -> Array:
-            y = (x + high) + low
-            return xp.where(y > 0, above, xp.where(y <= 0, below, y))
-
-        return formula
+        return lambda xp, x: xp.where(x > edge, above, xp.where(x <= edge, below, x))
 
     def conjugate(xp: Any, t: Array) -> Array:
-        edge = xp.full_like(t, lam)  # rounded like the critic, which must not lie beyond it
-        inner = xp.clip(xp.where(t > edge, 0.0, t), min=0.0) / lam + (top - 1)
-        return xp.where(t > edge, inf, inner)
+        beyond = t > xp.full_like(t, lam)  # rounded like the critic, which must not lie beyond it
+        return xp.where(beyond, inf, xp.clip(xp.where(beyond, 0.0, t), min=0.0) / lam + (top - 1))
 
     return _record(
         name := f"pr({lam})",
@@ -299,10 +256,6 @@ def pr(lam: float) -> FDivergence:
         log_ratio=_no_log_ratio(name, f"1/{lam}"),
         f_star_of_f_prime=step(top - 1, top),
     )
-
-
-# Each chooses with `where` twice, for the argument and for the result: a branch that is not taken must still be finite,
-# or its derivative, 0 * inf, poisons the gradients of torch and JAX.
 
 
 def softplus(xp: Any, x: Array) -> Array:

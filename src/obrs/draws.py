@@ -18,25 +18,15 @@ from math import pi, prod
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_torch_array
+from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
 
 from . import _arrays
+from ._checks import check_count, check_seed
 from .errors import InputError, InputTypeError
 from .types import Array
 
-__all__ = [
-    "Purpose",
-    "accept",
-    "as_ids",
-    "mixer",
-    "normal_columns",
-    "normals",
-    "priority_key",
-    "scrambled",
-    "uniform_columns",
-    "uniforms",
-    "words",
-]
+__all__ = ["Purpose", "accept", "as_ids", "mixer", "normal_columns", "normals", "priority_key", "scrambled"]
+__all__ += ["uniform_columns", "uniforms", "words"]
 
 
 class Purpose(IntEnum):
@@ -55,7 +45,6 @@ _STEPS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LAST_SHIFT = 31
 _BITS = {4: 24, 8: 53}  # of the fraction of a float of so many bytes
 _BLOCK, _TORCH_BLOCK = 1 << 15, 1 << 22  # words at a time: to stay in cache, to keep an accelerator busy
-_TRACED = "{} must be known, got a JAX tracer; {} outside jit and vmap, or inside them with jax.random"
 _HOST_DEVICES = ("cpu", "mps")  # torch devices served from NumPy; mps has no float64 to compute in
 
 
@@ -77,21 +66,13 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
         >>> accept([-0.7, -0.3, 0.0, -1.0], ids=[0, 1, 2, 3])
         array([False,  True,  True,  True])
     """
-    log_a = _arrays.as_floats(log_a, "log_a")
-    native = is_torch_array(log_a) and log_a.device.type not in _HOST_DEVICES
-    values: Array = log_a.double() if native else _arrays.host_view(log_a)
-    if values is None:
-        if _arrays.is_traced(log_a):
-            raise InputTypeError(_TRACED.format("log_a", "decide"))
-        raise InputTypeError("log_a must be known, got a tensor inside torch.vmap or its like; decide outside of it")
-    place = {"like": log_a if native else None, "dtype": "float64"}
-    u = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, **place)[..., 0]
-    _check_shapes(log_a, u)
-    if native:
-        return u < values.exp()
+    x = _arrays.as_floats(log_a, "log_a")
+    if _in_torch(x):
+        return _accept_uniforms(ids, seed, x, "log_a") < x.double().exp()
+    values = _arrays.known_values(x, "log_a")
     with np.errstate(over="ignore"):  # above 0 is as sure as 0
-        kept = u < np.exp(values.astype(np.float64))
-    return _arrays.like(kept, log_a, dtype=array_namespace(log_a).bool)
+        kept = _accept_uniforms(ids, seed, values, "log_a") < np.exp(values.astype(np.float64))
+    return _arrays.like(kept, x, dtype=array_namespace(x).bool)
 
 
 def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
@@ -116,13 +97,8 @@ def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
         | Sequential Poisson Sampling (Ohlsson, 1998)
         | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
     """
-    x = _arrays.as_floats(log_ratio, "log_ratio")
-    values: Array = _arrays.host_view(x)
-    if values is None:
-        raise InputTypeError("log_ratio must be known, got a tracer; compute keys outside jax.jit")
-    key: Array = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[..., 0]
-    if values.shape != key.shape:
-        raise InputError(f"log_ratio and ids must have one shape, got {values.shape} and {key.shape}")
+    values = _arrays.known_values(_arrays.as_floats(log_ratio, "log_ratio"), "log_ratio")
+    key = _accept_uniforms(ids, seed, values, "log_ratio")
     with np.errstate(divide="ignore"):  # a uniform may be 0: such a row comes first
         np.log(key, out=key)
     with np.errstate(invalid="ignore"):  # log 0 - log 0
@@ -131,9 +107,12 @@ def priority_key(log_ratio: Any, ids: Any, *, seed: int = 0) -> Array:
     return key
 
 
-def _check_shapes(log_a: Array, u: Array) -> None:
-    if tuple(log_a.shape) != tuple(u.shape):
-        raise InputError(f"log_a and ids must have one shape, got {tuple(log_a.shape)} and {tuple(u.shape)}")
+def _accept_uniforms(ids: Any, seed: int, x: Array, name: str) -> Array:
+    """Return the uniform, in float64, by which acceptance decides on each id, where `x` lives and of its shape."""
+    u = uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT, like=x, dtype="float64")[..., 0]
+    if tuple(u.shape) != tuple(x.shape):
+        raise InputError(f"{name} and ids must have one shape, got {tuple(x.shape)} and {tuple(u.shape)}")
+    return u
 
 
 def uniforms(ids: Any, dim: int | None = None, *, seed: int, like: Any = None, dtype: Any = None) -> Array:
@@ -147,8 +126,8 @@ def uniforms(ids: Any, dim: int | None = None, *, seed: int, like: Any = None, d
         dim: Numbers for each id, at least 0; the first columns do not depend on it. None for one, without an axis.
         seed: Integer with `0 <= seed < 2**64`.
         like: Where the result goes: None for NumPy, an array for its library, device and floating dtype (float32 for
-            half precision), or a device; a string names a device of torch.
-        dtype: float32 or float64, of the backend, of NumPy or as a string; by default that of `like`.
+            half precision), or a device of torch.
+        dtype: float32 or float64, as a string or of an array library; by default that of `like`.
 
     Returns:
         Array of the shape of `ids`, with one more axis if there is a `dim`; float64 unless `like` or `dtype` says
@@ -160,7 +139,7 @@ def uniforms(ids: Any, dim: int | None = None, *, seed: int, like: Any = None, d
         >>> uniforms([0, 1, 2], 2, seed=0).shape
         (3, 2)
     """
-    tail = () if dim is None else (_check_dim(dim),)
+    tail = () if dim is None else (check_count(dim, "dim", least=0),)
     return _deliver(_fill_uniforms, ids, _keys(range(*tail or (1,)), seed, Purpose.UNIFORM), tail, like, dtype)
 
 
@@ -182,7 +161,8 @@ def normals(ids: Any, dim: int, *, seed: int, like: Any = None, dtype: Any = Non
         array([[ 0.2804,  1.0392, -0.2001],
                [ 1.8478, -0.974 , -1.5574]])
     """
-    return normal_columns(ids, range(_check_dim(dim)), seed=seed, purpose=Purpose.LATENT, like=like, dtype=dtype)
+    columns = range(check_count(dim, "dim", least=0))
+    return normal_columns(ids, columns, seed=seed, purpose=Purpose.LATENT, like=like, dtype=dtype)
 
 
 def words(ids: Any, columns: range, *, seed: int, purpose: Purpose) -> Array:
@@ -211,16 +191,6 @@ def mixer(seed: int, purpose: Purpose) -> tuple[int, int, tuple[tuple[int, int],
 
     A word is `mix(id + first)`, then `^ second`, then `mix` and `^ >> last`, in 64 bits that wrap around. A mix does,
     for each step (shift, factor), `^ >> shift` and `* factor`. All numbers are unsigned.
-
-    Example:
-        >>> first, second, steps, last = mixer(0, Purpose.ACCEPT)
-        >>> word = 7 + first
-        >>> for turn in range(2):
-        ...     for by, factor in steps:
-        ...         word = ((word % 2**64) ^ ((word % 2**64) >> by)) * factor % 2**64
-        ...     word ^= second if turn == 0 else word >> last
-        >>> word == int(words([7], range(1), seed=0, purpose=Purpose.ACCEPT)[0, 0])
-        True
     """
     first, second = (int(key) % 2**64 for key in _keys(range(1), seed, purpose)[:, 0])
     return first, second, tuple((by, factor % 2**64) for by, factor in _STEPS), _LAST_SHIFT
@@ -230,7 +200,7 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
     """Let `fill(ids, keys, out)` compute in NumPy, or in torch on an accelerator, and hand `out` over."""
     target = _prototype(like)
     name = _dtype_name(target, dtype)
-    native = is_torch_array(target) and target.device.type not in _HOST_DEVICES
+    native = _in_torch(target)
     xp, device = (sys.modules["torch"], target.device) if native else (np, "cpu")
     if not (native and is_torch_array(ids) and ids.device == device and ids.dtype == xp.int64):
         ids = xp.tensor(as_ids(ids), device=device) if native else as_ids(ids)
@@ -257,9 +227,7 @@ def _fill_normals(ids: Array, keys: Array, out: Array) -> None:
 
 def _keys(columns: range, seed: int, purpose: Purpose) -> Array:
     """Return the first and second key of each column, shape `(2, columns)`."""
-    if not 0 <= (seed := _integer(seed, "seed")) < 2**64:
-        raise InputError(f"seed must be at least 0 and below 2**64, got {seed}")
-    return _derived_keys(columns, seed, purpose)
+    return _derived_keys(columns, check_seed(seed), purpose)
 
 
 @lru_cache(maxsize=64)  # streams ask for the same few keys batch after batch
@@ -320,66 +288,46 @@ def _to_uniforms(words: Array, out: Array) -> Array:
     return out
 
 
+def _in_torch(x: Array) -> bool:
+    """Tell whether to compute in torch, where `x` lives, and not in NumPy."""
+    return is_torch_array(x) and x.device.type not in _HOST_DEVICES
+
+
 def _prototype(like: Any) -> Array:
-    """Return an array that lives where `like` says; a device becomes an empty array there."""
-    like = np.empty(0) if like is None else like
-    if is_array_api_obj(like) and not isinstance(like, type):
+    """Return an array that lives where `like` says; a device of torch becomes an empty tensor there."""
+    if like is None:
+        return np.empty(0)
+    if is_array_api_obj(like):
         return like
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    torch = sys.modules.get("torch")
     try:
         if torch and isinstance(like, str | torch.device):
             return torch.empty(0, device=like)
-        if jax and isinstance(like, jax.Device):
-            return jax.numpy.empty(0, device=like)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"like must be a device that torch can use here, got {str(like)!r}") from error
-    got = repr(like) if isinstance(like, str) else type(like).__name__
-    raise InputTypeError(f"like must be None, an array, or a device of torch or JAX once imported, got {got}")
+    raise InputTypeError(f"like must be None, an array, or a device of torch once it is imported, got {like!r:.60}")
 
 
 def _dtype_name(target: Array, dtype: Any) -> str:
-    """Return "float32" or "float64", as asked for or else as suits `target`."""
-    xp, name = array_namespace(target), getattr(target.dtype, "name", str(target.dtype))
-    poor = xp.result_type(float) == np.float32 if is_jax_array(target) else "mps" in str(target.device)
-    if dtype is not None:
-        known = {n: (n, np.dtype(n), getattr(np, n), getattr(xp, n)) for n in ("float32", "float64")}
-        match = [n for n in known if any(type(dtype) is type(own) and dtype == own for own in known[n])]
-        if not match:
-            got = repr(dtype).splitlines()[0]
-            raise InputTypeError(f"dtype must be float32 or float64 of NumPy or the backend, got {got}")
-        name = match[0]
-    elif "float" not in name:
-        return "float32" if poor else "float64"
-    if poor and "float64" in name:
-        raise InputTypeError("float64 needs jax_enable_x64, or a device that has it; or pass dtype='float32'")
-    return "float64" if any(wide in name for wide in ("float64", "float96", "float128")) else "float32"
+    """Return "float32" or "float64", as asked for or else as suits `target`: the widest there is for integers."""
+    widest = "float64" if "float64" in str(_arrays.widest(array_namespace(target))) else "float32"
+    if dtype is None:
+        own = str(target.dtype)
+        return "float32" if "float32" in own or "float16" in own else widest
+    name = next((known for known in ("float32", "float64") if known in str(dtype)), None)
+    if name is None:
+        raise InputTypeError(f"dtype must be float32 or float64, got {dtype!r:.60}")
+    if (name, widest) == ("float64", "float32"):
+        raise InputTypeError("float64 needs jax_enable_x64; or pass dtype='float32'")
+    return name
 
 
 def as_ids(ids: Any) -> Array:
     """Return `ids` as NumPy int64, those from 2**63 on in two's complement; without a copy if possible."""
-    if _arrays.is_traced(ids):
-        raise InputTypeError(_TRACED.format("ids", "draw"))
-    try:
-        if is_array_api_obj(ids) and not isinstance(ids, type):
-            host: Array = _arrays.host_view(ids)
-        else:
-            host = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids)
-            host = host if host.size else host.astype(np.int64)  # NumPy takes [] for floats
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputTypeError(f"ids must be an array of integers, got {type(ids).__name__}") from error
-    if host.dtype.kind not in "iu" or isinstance(ids, np.ma.MaskedArray):
-        raise InputTypeError(f"ids must be plain integers, got {type(ids).__name__} of {host.dtype}")
+    quick = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else ids
+    host = _arrays.known_values(quick, "ids")
+    if not host.size and host.dtype == np.float64:  # what NumPy takes [] for
+        host = host.astype(np.int64)
+    if host.dtype.kind not in "iu":
+        raise InputTypeError(f"ids must be integers, got {type(ids).__name__} of {host.dtype}")
     return host.astype(f"{host.dtype.kind}8", copy=False).view(np.int64)
-
-
-def _integer(value: Any, name: str) -> int:
-    if isinstance(value, bool | np.timedelta64) or not isinstance(value, int | np.integer):
-        got = repr(value) if isinstance(value, bool | float | str) else type(value).__name__
-        raise InputTypeError(f"{name} must be an integer, got {got}")
-    return int(value)
-
-
-def _check_dim(dim: Any) -> int:
-    if (dim := _integer(dim, "dim")) < 0:
-        raise InputError(f"dim must be at least 0, got {dim}")
-    return int(dim)

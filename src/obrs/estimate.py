@@ -1,6 +1,7 @@
 """A number with its error: the record that every average and every metric with an interval returns."""
 
 from dataclasses import dataclass
+from math import inf, nan
 from statistics import NormalDist
 from typing import Any
 
@@ -18,7 +19,7 @@ class Estimate:
     Args:
         value: The number.
         low, high: Ends of an interval that contains the truth with the confidence that was asked for.
-        standard_error: Of the value.
+        standard_error: Of the value; NaN where the interval has no such form.
 
     Example:
         >>> print(Estimate(2.0, 1.8, 2.2, 0.1))
@@ -28,7 +29,7 @@ class Estimate:
     value: Any
     low: Any
     high: Any
-    standard_error: Any
+    standard_error: Any = nan
 
     @classmethod
     def around(cls, value: Any, standard_error: Any, confidence: float = 0.95) -> "Estimate":
@@ -40,6 +41,16 @@ class Estimate:
         """
         reach = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2) * standard_error
         return cls(value, value - reach, value + reach, standard_error)
+
+    def clip(self, least: float = -inf, most: float = inf) -> "Estimate":
+        """Return the same with value and ends within limits that are known, such as 0 and 1 for a share.
+
+        Example:
+            >>> print(Estimate.around(0.1, 0.1).clip(least=0.0))
+            0.1 (0 to 0.296)
+        """
+        value, low, high = (min(max(end, least), most) for end in (self.value, self.low, self.high))
+        return Estimate(value, low, high, self.standard_error)
 
     def __str__(self) -> str:
         if np.ndim(self.value) == 0:

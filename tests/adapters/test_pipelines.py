@@ -134,7 +134,7 @@ def test_bad_input_is_one_line():
         ({"pipe": painter}, InputError, r"function takes no 'batch_size'; give it conditions=\[...\]"),
         ({"pipe": lambda batch_size: 1}, InputError, "function takes no 'generator'"),
         ({"batch_size": 0}, InputError, "batch_size must be a whole number of at least 1, got 0"),
-        ({"seed": -1}, InputError, "seed must be at least 0"),
+        ({"seed": -1}, InputError, "seed must be a whole number"),
     ]
     for options, kind, message in cases:
         with pytest.raises(kind, match=message) as caught:

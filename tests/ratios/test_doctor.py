@@ -454,8 +454,8 @@ def test_area_under_the_curve_is_that_of_all_pairs():
     area, z = area_under_curve(real, fake)
     assert area.value == pytest.approx(pairs)
     exact = (1 + erf(1 / 2)) / 2  # of two normals 1 apart: Phi(1 / sqrt(2))
-    areas = np.array([area_under_curve(*map(np.sort, normals(400, 300, seed=s)))[0] for s in range(200)])
-    covered = np.mean((areas[:, 1] < exact) & (exact < areas[:, 2]))
+    areas = [area_under_curve(*map(np.sort, normals(400, 300, seed=s)))[0] for s in range(200)]
+    covered = np.mean([area.low < exact < area.high for area in areas])
     assert abs(covered - 0.95) < 4 * sqrt(0.95 * 0.05 / 200)
     assert z > 0
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..budget import Cut
 from ..divergences import FDivergence, divergence
+from ..estimate import Estimate
 from ..profile import Profile
-from .evidence import ERRORS, TOLERATED, Floats, Interval, Pair, reliability
+from .evidence import ERRORS, TOLERATED, Floats, Pair, reliability
 
 __all__ = ["LEFT", "AtBudget", "Left", "binned_log_ratio", "kept_profile", "lower_bound", "removed_terms"]
 
@@ -37,8 +38,8 @@ class Left(NamedTuple):
         unreliable: Whether the tail of the ratios is too heavy for the promise and its interval.
     """
 
-    promised: Interval | None
-    at_least: Interval
+    promised: Estimate | None
+    at_least: Estimate
     unreliable: bool = False
 
 
@@ -65,15 +66,15 @@ class AtBudget:
     """
 
     log_c: float
-    rate: Interval
+    rate: Estimate
     sure_real: float
     sure_fake: float
-    ess: Interval
+    ess: Estimate
     error: float
     off: bool
     misjudged: float
-    removed: Interval
-    removed_repaired: Interval | None
+    removed: Estimate
+    removed_repaired: Estimate | None
     left: dict[str, Left]
     harmless: bool
 
@@ -111,8 +112,8 @@ class AtBudget:
         if repair is not None:
             after = removed_terms(reference, repaired_log_c, budget)
             with np.errstate(invalid="ignore"):
-                gain, error = _difference((after[0] - before[0], after[1] - before[1]))
-            harmless = harmless and not gain > max(ERRORS * error, TOLERATED * log(budget))
+                gain = _difference((after[0] - before[0], after[1] - before[1]))
+            harmless = harmless and not gain.value > max(ERRORS * gain.standard_error, TOLERATED * log(budget))
         binned = binned_log_ratio(sample, rng)
         promises = row if repair is None else kept_profile(sample[1], log_c, reference[1]).plan([1.0])[0]
         left = {}
@@ -130,8 +131,8 @@ class AtBudget:
             error=nan if curve is None else curve.error_of_log_ratio,
             off=curve is not None and curve.off,
             misjudged=misjudged,
-            removed=Interval.of(*_difference(before)),
-            removed_repaired=None if after is None else Interval.of(*_difference(after)),
+            removed=_difference(before),
+            removed_repaired=None if after is None else _difference(after),
             left=left,
             harmless=harmless,
         )
@@ -224,7 +225,7 @@ def _cuts(real: Floats, fake: Floats) -> Floats:
     return np.asarray(cuts)
 
 
-def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Interval:
+def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Estimate:
     """Return a lower bound of a divergence between target and kept samples, with the interval of the bound.
 
     Args:
@@ -240,11 +241,11 @@ def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Inter
         >>> 0 < bound.low < bound.value < 0.38
         True
     """
-    return _bounded(*_difference(_terms(divergence(key), scores, log_c, calibrated)))
+    return _difference(_terms(divergence(key), scores, log_c, calibrated)).clip(least=0.0)
 
 
-def _interval(row: dict[str, Any], key: str) -> Interval:
-    return Interval(row[key], row[f"{key}_low"], row[f"{key}_high"])
+def _interval(row: dict[str, Any], key: str) -> Estimate:
+    return Estimate(row[key], row[f"{key}_low"], row[f"{key}_high"])
 
 
 def _log_kept(log_ratio: Floats, log_c: float) -> Floats:
@@ -281,13 +282,8 @@ def _terms(div: FDivergence, rule_on: Pair, log_c: float, calibrated: Pair) -> P
     return gain, cost
 
 
-def _difference(terms: Pair) -> tuple[float, float]:
-    """Return the mean of the first minus that of the second, and its standard error."""
+def _difference(terms: Pair) -> Estimate:
+    """Return the mean of the first minus that of the second."""
     value = float(np.mean(terms[0])) - float(np.mean(terms[1]))
-    if not isfinite(value):
-        return value, nan
-    return value, sqrt(sum(float(np.var(x)) / len(x) for x in terms))
-
-
-def _bounded(value: float, error: float) -> Interval:
-    return Interval(*(max(x, 0.0) for x in Interval.of(value, error)))  # a divergence is not below 0
+    error = sqrt(sum(float(np.var(x)) / len(x) for x in terms)) if isfinite(value) else nan
+    return Estimate.around(value, error)

@@ -485,8 +485,8 @@ def cross_fitted(kind: Any, real: Floats, fake: Floats, split: Pair) -> Pair:
 def _row(name: str, loss: Pair | None, best: Pair, note: str) -> CalibrationRow:
     if loss is None:
         return CalibrationRow(name, inf, inf, inf, 0.0, note)
-    excess = mean_of_means(loss[0] - best[0], loss[1] - best[1])
-    return CalibrationRow(name, *mean_of_means(*loss), *excess)
+    own, excess = mean_of_means(*loss), mean_of_means(loss[0] - best[0], loss[1] - best[1])
+    return CalibrationRow(name, own.value, own.standard_error, excess.value, excess.standard_error)
 
 
 def to_json(calibration: Calibration) -> str:

@@ -38,6 +38,7 @@ from .._text import finite, html_table, lookup, paragraph
 from ..bounds import room
 from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
 from ..errors import InputError, MissingLibraryError, RatioError
+from ..estimate import Estimate
 from ..profile import Profile
 from ..types import Array
 from .at_budget import AtBudget
@@ -47,7 +48,6 @@ from .evidence import (
     TOLERATED,
     Evidence,
     Floats,
-    Interval,
     Mean,
     Pair,
     Reliability,
@@ -151,12 +151,12 @@ class Diagnosis:
     mean_inverse: Mean
     mean_repaired: Mean
     reliability: Reliability
-    auc: Interval
-    log_loss: Interval
+    auc: Estimate
+    log_loss: Estimate
     max_budget: float
     max_growth: float
     ess: float
-    missing_support: Interval | None
+    missing_support: Estimate | None
     above_all_fakes: float
     at_budget: AtBudget
     calibration: Any
@@ -493,11 +493,11 @@ def _fold_by_fold(name: str, scores: Pair, rng: np.random.Generator) -> tuple[An
         return None
 
 
-def _reason(verdict: _Verdict, missing: Interval | None, at: AtBudget) -> str:
+def _reason(verdict: _Verdict, missing: Estimate | None, at: AtBudget) -> str:
     """Return the reason, with all that would contradict the verdict further down the page."""
     reason = verdict.reason
     if missing is not None:
-        share, low, high = (100 * x for x in missing)
+        share, low, high = (100 * x for x in (missing.value, missing.low, missing.high))
         where = "of the target lies where the model never goes"
         return f"{reason}; missing support: {share:.1f} % ({low:.1f} to {high:.1f} %) {where}"
     withheld = [key for key, left in at.left.items() if left.promised is None]
@@ -588,14 +588,14 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
             _RATIO,
             "AUC",
             d.auc,
-            _if(_is_clear(0.5 - d.auc.value, d.auc.high - d.auc.value)),
+            _if(0.5 - d.auc.value > ERRORS * d.auc.standard_error),
             "0.5: cannot tell real from fake",
         ),
         _row(
             _RATIO,
             "log-loss",
             d.log_loss,
-            _if(_is_clear(d.log_loss.value - log(2), d.log_loss.value - d.log_loss.low)),
+            _if(d.log_loss.value - log(2) > ERRORS * d.log_loss.standard_error),
             "0.693 is that of a coin",
         ),
         _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
@@ -610,15 +610,8 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
         _row(_BUDGET, "misjudged", at.misjudged, doubt(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
     ]
     most = f"of KL, of at most {log(d.budget):.3f} = log K"
-    rows.append(
-        _row(
-            _LEFT,
-            "kl, removed",
-            at.removed,
-            _if(_is_clear(-at.removed.value, at.removed.high - at.removed.value)),
-            most,
-        )
-    )
+    raised = -at.removed.value > ERRORS * at.removed.standard_error
+    rows.append(_row(_LEFT, "kl, removed", at.removed, _if(raised), most))
     if at.removed_repaired is not None:
         rows.append(_row(_LEFT, "kl, repaired", at.removed_repaired, "", "removed, with the repair"))
     source = "profile of the fakes" if d.repaired is None else "fakes, calibrated"
@@ -634,18 +627,14 @@ def _rows(d: Diagnosis) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(about: str, name: str, value: float | Interval, mark: str, says: str) -> dict[str, Any]:
-    estimate = value if isinstance(value, Interval) else Interval(value, nan, nan)
-    return {"about": about, "name": name, **estimate._asdict(), "mark": mark, "says": says}
+def _row(about: str, name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
+    found = value if isinstance(value, Estimate) else Estimate(value, nan, nan)
+    numbers = {"value": found.value, "low": found.low, "high": found.high}
+    return {"about": about, "name": name, **numbers, "mark": mark, "says": says}
 
 
 def _if(wrong: bool) -> str:
     return "!" if wrong else ""
-
-
-def _is_clear(gap: float, half: float) -> bool:
-    """Whether a gap has as many standard errors as a verdict needs; the half of an interval of 95 % has 1.96."""
-    return gap > half * ERRORS / 1.96
 
 
 def _mean(name: str, mean: Mean, says: str) -> dict[str, Any]:

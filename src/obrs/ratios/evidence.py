@@ -15,14 +15,15 @@ References:
 
 from dataclasses import dataclass
 from math import exp, inf, isfinite, log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .._arrays import as_floats, host_view
+from .._arrays import as_floats, known_values
 from .._influence import Uncertainty, tail_index
 from .._prefix import Prefix
-from ..errors import InputError, InputTypeError, RatioError
+from ..errors import InputError, RatioError
+from ..estimate import Estimate
 from ..types import Array
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
     "TOLERATED",
     "Evidence",
     "Floats",
-    "Interval",
-    "LogLoss",
     "Mean",
     "Pair",
     "Reliability",
@@ -59,13 +58,6 @@ _BINS = 20
 _PER_BIN = 50  # scores of the smaller set, for each bin
 _STRAY = 3.0  # added to the variance of a bin: one sample where none was expected is no discovery
 _RESTS_ON = 5.0  # samples that decide a standard error, as in `Profile.plan`
-
-
-class LogLoss(NamedTuple):
-    """A mean log-loss in nats and its standard error; a classifier that knows nothing has log 2 = 0.693."""
-
-    value: float
-    standard_error: float
 
 
 def score_pair(log_ratio_real: Array, log_ratio_fake: Array, *, least: int = 1, what: str = "this") -> Pair:
@@ -117,10 +109,7 @@ def known_scores(scores: Array, name: str) -> Floats:
         raise InputError(f"{name} must have one axis, got shape {tuple(x.shape)}")
     if x.shape[0] == 0:
         raise InputError(f"{name} is empty; scores of both real and fake samples are needed")
-    values = host_view(x)
-    if values is None:
-        raise InputTypeError(f"{name} must be known numbers: call this outside jax.jit and torch.vmap")
-    return values.reshape(-1).astype(np.float64)
+    return known_values(x, name).reshape(-1).astype(np.float64)
 
 
 def losses(log_ratio_real: Floats, log_ratio_fake: Floats) -> Pair:
@@ -128,7 +117,7 @@ def losses(log_ratio_real: Floats, log_ratio_fake: Floats) -> Pair:
     return np.logaddexp(0.0, -log_ratio_real), np.logaddexp(0.0, log_ratio_fake)
 
 
-def log_loss(log_ratio_real: Array, log_ratio_fake: Array) -> LogLoss:
+def log_loss(log_ratio_real: Array, log_ratio_fake: Array) -> Estimate:
     """Return the mean log-loss of a log-ratio as a classifier of real against fake, each kind with weight one half.
 
     No log-ratio has a lower one than the true log-ratio; log 2 minus its loss is the Jensen-Shannon divergence.
@@ -138,29 +127,16 @@ def log_loss(log_ratio_real: Array, log_ratio_fake: Array) -> LogLoss:
         log_ratio_fake: Log-ratios of fake samples.
 
     Example:
-        >>> log_loss([0.0, 0.0], [0.0, 0.0, 0.0])
-        LogLoss(value=0.6931471805599453, standard_error=0.0)
+        >>> print(log_loss([0.0, 0.0], [0.0, 0.0, 0.0]))
+        0.6931 (0.6931 to 0.6931)
     """
     return mean_of_means(*losses(*score_pair(log_ratio_real, log_ratio_fake)))
 
 
-def mean_of_means(real: Floats, fake: Floats) -> LogLoss:
-    """Return the mean of the two means, and its standard error."""
+def mean_of_means(real: Floats, fake: Floats) -> Estimate:
+    """Return the mean of the two means."""
     error = float(np.sqrt(real.var() / len(real) + fake.var() / len(fake))) / 2
-    return LogLoss(float(real.mean() + fake.mean()) / 2, error)
-
-
-class Interval(NamedTuple):
-    """A number and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, error: float) -> "Interval":
-        """Return the 95 % interval of a nearly normal estimate with this standard error."""
-        return cls(value, value - 1.96 * error, value + 1.96 * error)
+    return Estimate.around(float(real.mean() + fake.mean()) / 2, error)
 
 
 @dataclass(frozen=True)
@@ -174,7 +150,7 @@ class Mean:
         trusted: Whether a mean below 1 can be believed: the variance exists, and more than a few samples decide it.
     """
 
-    estimate: Interval
+    estimate: Estimate
     z: float
     tail_index: float
     trusted: bool
@@ -195,7 +171,7 @@ def mean_of_exp(log_values: Floats) -> Mean:
     """
     top = float(np.max(log_values))
     if not isfinite(top):
-        return Mean(Interval(exp(top), exp(top), exp(top)), top, 0.0, top < 0)
+        return Mean(Estimate(exp(top), exp(top), exp(top)), top, 0.0, top < 0)
     n = len(log_values)
     scaled = np.exp(log_values - top)  # the largest is 1: nothing overflows
     mean = float(np.mean(scaled))
@@ -205,19 +181,20 @@ def mean_of_exp(log_values: Floats) -> Mean:
     excess = mean - (exp(-top) if top > -700 else inf)
     if square <= (8 * np.finfo(float).eps * mean) ** 2 / n:
         z = 0.0 if abs(excess) <= 1e-9 * mean else excess * inf
-        return Mean(_scaled(Interval(mean, mean, mean), top), z, index, True)
+        return Mean(_scaled(top, mean, mean, mean), z, index, True)
     unit = influence / sqrt(square)
     error = Uncertainty(sqrt(square), float(np.sum(unit**3)), 1 / float(np.sum(unit**4)))
     z = min(max(excess / error.deviation, -1e6), 1e6)
     # Hall's transformation: monotone in z, and normal to the second order
     z = z + error.skewness * (2 * z**2 + 1) / 6 + error.skewness**2 * z**3 / 27
     trusted = index > 2 and error.proposals >= _RESTS_ON
-    return Mean(_scaled(Interval(mean, *error.interval(mean)), top), z, index, trusted)
+    return Mean(_scaled(top, mean, *error.interval(mean)), z, index, trusted)
 
 
-def _scaled(estimate: Interval, log_unit: float) -> Interval:
+def _scaled(log_unit: float, *numbers: float) -> Estimate:
+    """Return value, low and high times their unit."""
     with np.errstate(over="ignore"):
-        return Interval(*(float(np.exp(log_unit + log(x))) if x > 0 else 0.0 for x in estimate))
+        return Estimate(*(float(np.exp(log_unit + log(x))) if x > 0 else 0.0 for x in numbers))
 
 
 @dataclass(frozen=True)
@@ -369,7 +346,7 @@ def _as_normal(square: float, freedom: int) -> float:
     return (float(np.cbrt(square / freedom)) - (1 - spread)) / sqrt(spread)
 
 
-def area_under_curve(real: Floats, fake: Floats) -> tuple[Interval, float]:
+def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     """Return the probability that a real sample scores above a fake one, ties counting half, and its z against 1/2.
 
     Args:
@@ -384,8 +361,7 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Interval, float]:
     area = float(np.mean(below))
     error = sqrt(float(np.var(below)) / len(real) + float(np.var(above)) / len(fake))
     z = (area - 0.5) / error if error > 0 else (0.0 if area == 0.5 else (area - 0.5) * inf)
-    low, high = area - 1.96 * error, area + 1.96 * error
-    return Interval(area, max(low, 0.0), min(high, 1.0)), z
+    return Estimate.around(area, error).clip(0.0, 1.0), z
 
 
 def among_the_others(real: Floats, fake: Floats) -> int:
@@ -410,9 +386,9 @@ class Evidence:
     mean_ratio: Mean
     mean_inverse: Mean
     curve: Reliability
-    auc: Interval
+    auc: Estimate
     auc_z: float
-    log_loss: Interval
+    log_loss: Estimate
     overlap: int
 
     @classmethod
@@ -426,7 +402,6 @@ class Evidence:
         real, fake = np.sort(scores[0]), np.sort(scores[1])
         curve = reliability(*scores, by=by)
         assert curve is not None
-        loss = log_loss(finite_top(real, fake), fake)
         area, area_z = area_under_curve(real, fake)
         return cls(
             mean_ratio=mean_of_exp(fake),
@@ -434,7 +409,7 @@ class Evidence:
             curve=curve,
             auc=area,
             auc_z=area_z,
-            log_loss=Interval.of(*loss),
+            log_loss=log_loss(finite_top(real, fake), fake),
             overlap=among_the_others(real, fake),
         )
 
@@ -452,12 +427,13 @@ class Evidence:
         """Whether the log-ratios tell real from fake, and have a lower log-loss than chance."""
         return self.auc_z > ERRORS and log(2) - self.log_loss.value > _INFORMATION
 
-    def missing_support(self) -> Interval | None:
+    def missing_support(self) -> Estimate | None:
         """Return 1 - E_Q[r] if it is above 0 by 3 standard errors, and larger than the error of the ratio."""
-        value, low, high = self.mean_ratio.estimate
-        if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or 1 - value <= self.curve.error_of_log_ratio:
+        mean = self.mean_ratio.estimate
+        missing = 1 - mean.value
+        if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or missing <= self.curve.error_of_log_ratio:
             return None
-        return Interval(*(min(max(1 - x, 0.0), 1.0) for x in (value, high, low)))
+        return Estimate(missing, 1 - mean.high, 1 - mean.low).clip(0.0, 1.0)
 
 
 def finite_top(real: Floats, fake: Floats) -> Floats:

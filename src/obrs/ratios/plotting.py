@@ -155,11 +155,11 @@ def _draw_left(axes: Any, d: Diagnosis, key: str) -> None:
     if after is not None:
         repaired = [after.divergence(key, k) for k in grid]
         axes.plot(grid, repaired, color=_REPAIRED, ls="--", label="promised after the repair")
-    value, low, high = left.at_least
-    if np.isfinite(value):
-        error = [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+    least = left.at_least
+    if np.isfinite(least.value):
+        error = [[max(least.value - least.low, 0.0)], [max(least.high - least.value, 0.0)]]
         label = "at least, by held-out samples"
-        axes.errorbar([d.budget], [value], error, fmt="o", color=_RAW, ms=6, capsize=3, label=label)
+        axes.errorbar([d.budget], [least.value], error, fmt="o", color=_RAW, ms=6, capsize=3, label=label)
     axes.axvline(d.budget, color=_CUT, lw=1)
     axes.set(title=f"{key} between target and kept samples", xlabel="K, proposals per kept sample")
     axes.set(ylabel=f"{key} left", ylim=(0, max(axes.get_ylim()[1], 0.01)))

@@ -20,6 +20,7 @@ from .._arrays import host_view, like
 from .._text import lookup
 from ..bounds import room
 from ..errors import InputError, InputTypeError, MissingLibraryError
+from ..estimate import Estimate
 from ..fitting.tensors import first_difference, read_tensors, write_tensors
 from ..metrics.rows import row_hashes
 from ..sampling.proposals import warn_of_train_mode
@@ -140,12 +141,12 @@ def refit(
     task = replace(task, identity=task.identity | {"method": _description(chosen)})
     scorer, course, fakes = chosen.fit(task)
     held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
-    loss, loss_error = mean_of_means(*losses(*held_out_scores))
-    trouble = _trouble(loss, loss_error)
+    loss = mean_of_means(*losses(*held_out_scores))
+    trouble = _trouble(loss)
     report = FitReport(
         method=type(chosen).__name__,
-        log_loss=loss,
-        standard_error=loss_error,
+        log_loss=loss.value,
+        standard_error=loss.standard_error,
         steps=course.steps,
         seconds=course.seconds,
         stopped=course.stopped,
@@ -231,12 +232,13 @@ class FitReport:
         return "\n".join(filter(None, [line, self.room(*_USUAL), self.trouble]))
 
 
-def _trouble(log_loss: float, standard_error: float) -> str | None:
+def _trouble(log_loss: Estimate) -> str | None:
     """Return in one line why a fit with this held-out loss should not be trusted, or None."""
-    if log_loss < _HARDLY:
-        return (_SATURATION if log_loss < _SATURATED else _HARDLY_MEET).format(loss=log_loss)
-    if log_loss > log(2) + 3 * standard_error:
-        return f"held-out log-loss {log_loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
+    loss = log_loss.value
+    if loss < _HARDLY:
+        return (_SATURATION if loss < _SATURATED else _HARDLY_MEET).format(loss=loss)
+    if loss > log(2) + 3 * log_loss.standard_error:
+        return f"held-out log-loss {loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
     return None
 
 
