@@ -20,8 +20,8 @@ import numpy as np
 
 from obrs import DIVERGENCES, Profile
 from obrs._checks import check_count
-from obrs.bounds import general_bound, kl_bound, log_moment
 from obrs.errors import InputError
+from obrs.root import brent
 
 from .record import Record, numbers
 from .style import PALETTE, canvas, caption, look, tidy
@@ -131,9 +131,26 @@ def printed_kl_bound(log_ratio: Numbers, mass: Numbers, budget: float) -> float:
         0.1524
     """
     top = float(np.max(log_ratio))
-    b = min(log(budget) / top, 1.0) if top > 0 else 1.0
-    kl = float(np.sum(mass * np.exp(log_ratio) * log_ratio))
-    return (1 - b) * kl + log_moment(log_ratio, mass, b)
+    return _geometric_bound(log_ratio, mass, min(log(budget) / top, 1.0) if top > 0 else 1.0)
+
+
+def _corrected_kl_bound(log_ratio: Numbers, mass: Numbers, budget: float) -> float:
+    """Return the KL bound with the largest b for which p_b stays below K q."""
+    top = float(np.max(log_ratio))
+    if log(budget) >= top:
+        return 0.0
+    b = brent(lambda b: b * top - _log_moment(log_ratio, mass, b) - log(budget), 0.0, 1.0)
+    return max(_geometric_bound(log_ratio, mass, b), 0.0)
+
+
+def _geometric_bound(log_ratio: Numbers, mass: Numbers, b: float) -> float:
+    """Return KL(P‖P_b), p_b = p^b q^(1-b) / E_Q[r^b]: (1 - b) (KL - R_b), R_b the Rényi divergence of order b."""
+    return (1 - b) * float(mass @ (np.exp(log_ratio) * log_ratio)) + _log_moment(log_ratio, mass, b)
+
+
+def _log_moment(log_ratio: Numbers, mass: Numbers, b: float) -> float:
+    """Return log E_Q[r^b]."""
+    return log(float(mass @ np.exp(b * log_ratio)))
 
 
 def _bounds(cases: list[_Case]) -> dict[str, Any]:
@@ -144,11 +161,11 @@ def _bounds(cases: list[_Case]) -> dict[str, Any]:
         m = profile.max_budget
         for name in BOUNDED:
             before, left = profile.divergence(name), profile.divergence(name, k)
-            bounds = {"general": before * (1 - min(1.0, (k - 1) / m)), "sharper": general_bound(before, k, m)}
+            bounds = {"general": before * (1 - min(1.0, (k - 1) / m)), "sharper": before * (1 - (k - 1) / (m - 1))}
             if name == "kl":
                 log_ratio = np.log(case.p / case.q)
                 bounds["printed"] = printed_kl_bound(log_ratio, case.q, k)
-                bounds["corrected"] = kl_bound(log_ratio, case.q, k)
+                bounds["corrected"] = _corrected_kl_bound(log_ratio, case.q, k)
                 for key, value in ({"left": left} | bounds).items():
                     if key in shown:
                         shown[key].append(value)

@@ -11,7 +11,7 @@ import numpy as np
 import obrs
 
 accept, uniforms, normals, select = obrs.accept, obrs.uniforms, obrs.normals, obrs.select
-profile, budget_for, model = obrs.Profile, obrs.budget_for, obrs.Model
+profile, budget_for, model = obrs.Profile, obrs.Profile.budget_for, obrs.Model
 DESIGNS = ("pivotal", "systematic", "priority")
 DIVERGENCES = ("kl", "rkl", "gan", "js", "tv", "chi2", "neyman", "hellinger")
 OF_RATIO = tuple(name for name in DIVERGENCES if name != "tv")  # the critic of tv says no ratio

@@ -135,7 +135,7 @@ def test_groups_of_any_kind(log_ratio, budget, groups, shares, confidence):
     log_a = rule(log_ratio, groups) if not isinstance(groups, tuple | dict) else None
     if log_a is not None:
         assert np.all(values(log_a) <= 0)
-    answers(obrs.plan_groups, log_ratio, [budget], groups, shares=shares)
+    answers(lambda: obrs.Profile(log_ratio).plan([budget], groups=groups, shares=shares))
 
 
 @brief

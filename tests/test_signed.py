@@ -10,7 +10,7 @@ from scipy.integrate import dblquad
 from scipy.optimize import minimize
 
 import obrs
-from obrs import Budgeted, Profile, accept, budget_for, select, signed, unweight
+from obrs import Budgeted, Profile, accept, select, signed, unweight
 from obrs.errors import InputError, InputTypeError, ObrsError
 from obrs.selection import inclusion_probability
 
@@ -195,7 +195,7 @@ class TestUnweight:
     def test_truncation_is_that_of_the_profile(self, events):
         log_ratio, sign = signed.split(events[0])
         profile = Profile(log_ratio, sign=sign)
-        n = int(len(sign) / budget_for(profile, truncated=0.01))
+        n = int(len(sign) / profile.budget_for(truncated=0.01))
         kept = unweight(events[0], n)
         assert kept.truncated == pytest.approx(profile.truncated(len(sign) / n), rel=1e-9)
         assert kept.truncated <= 0.01 < unweight(events[0], n + 1).truncated

@@ -9,10 +9,7 @@ from .budget import solve_log_c
 from .divergences import DIVERGENCES, FDivergence, pr
 from .draws import accept, normals, uniforms
 from .estimate import Estimate
-from .goals import budget_for
-from .group_plan import plan_groups
 from .groups import Grouped
-from .plotting import plot_profile
 from .profile import Profile
 from .rules import DRS, Budgeted, Unbudgeted
 from .sampling.model import Model
@@ -50,15 +47,12 @@ __all__ = [
     "SketchCut",
     "Unbudgeted",
     "accept",
-    "budget_for",
     "collect",
     "compare",
     "diagnose",
     "evaluate",
     "inclusion_probability",
     "normals",
-    "plan_groups",
-    "plot_profile",
     "pr",
     "proposal",
     "refit",

@@ -1,196 +1,121 @@
-"""Log-ratios sorted once, with running sums: every question about a threshold is then a binary search."""
+"""Log-ratios sorted once, with running sums: a budget is one call of the solver, and what it leaves is one sum.
 
-from collections.abc import Callable
-from functools import cached_property
-from math import log
+After rejection the ratio of target to kept is u = r Z/a: the constant Z/c where a < 1, and r Z where a = 1. So a
+divergence is a sum over the saturated proposals and one closed term for the free ones.
+"""
+
+from math import exp, inf, log
 from typing import Any
 
 import numpy as np
 
-from .root import slack_of
+from .budget import Cut
+from .divergences import FDivergence, divergence
+from .root import slack_of, solve_sorted
 
-__all__ = ["SEPARABLE", "Prefix"]
+__all__ = ["Prefix"]
 
 Floats = np.ndarray[Any, Any]
 
-_SPAN = 500.0  # exp of this is far inside the range of a float
-_FARTHEST = 1e300  # below the largest log-ratio: a difference of two finite numbers may be infinite
-
 
 class Prefix:
-    """Sorted log-ratios l of r over its mean, with masses w that sum to 1; those with r = 0 are only counted.
-
-    A position j splits them: the proposals j, j+1, … are above, the others below.
+    """Sorted log-ratios of r over its mean, with masses w that sum to 1; those with r = 0 are kept apart.
 
     Args:
-        log_ratio: Log-ratios, 1-D float64, on any scale; at least one with mass is finite.
-        mass: Their masses, which sum to 1; none if all have the same.
+        log_ratio: Log-ratios, 1-D float64, of which at least one is finite.
+        mass: Their masses, which sum to 1; None if all have the same.
+        normalise: Whether E[r] is taken to be 1. If not, what E[r] lacks of 1 lies where the model never goes.
 
     Attributes:
-        log_mean: log E[r] as given, which is taken off the values.
-        value, ratio: log r and r over the mean, ascending.
+        value, ratio, mass: log r and r over the mean of r, ascending, and their masses.
+        zeros: The masses of the proposals with r = 0.
+        mass_above: Sums of w over `[j:]`, for j = 0 … n; the first is the share of the proposals with r > 0.
+        sum_below: Sums of w r over `[:j]`, for j = 0 … n.
+        log_mean: log E[r] as given.
+        offset: What to add to `value` to have log r itself: 0 if r is normalised, else `log_mean`.
+        missing: The mass of the target where the model never goes.
     """
 
-    def __init__(self, log_ratio: Floats, mass: Floats | None = None) -> None:
+    def __init__(self, log_ratio: Floats, mass: Floats | None = None, normalise: bool = True) -> None:
         count = len(log_ratio)
         if mass is None:
             value = np.sort(log_ratio)  # ten times as fast as the order, which only masses need
         else:
             order = np.argsort(log_ratio, kind="stable")
             value, mass = log_ratio[order], mass[order]
-        first = int(np.searchsorted(value, -np.inf, side="right"))
-        above = np.arange(count - first, -1.0, -1.0) / count
-        self.even = mass is None
-        self.impossible = first / count if mass is None else float(np.sum(mass[:first]))
-        self.impossible_masses = np.full(first, 1 / count) if mass is None else mass[:first]
-        self.mass = np.full(count - first, 1 / count) if mass is None else mass[first:]
-        self.mass_above = above if mass is None else _sum_above(self.mass)
-        with np.errstate(over="ignore"):
-            below_top = np.maximum(value[first:] - value[-1], -_FARTHEST)
-        ratio = np.exp(below_top)
-        mean = float(np.sum(self.mass * ratio))
-        self.log_mean = float(value[-1]) + float(np.log(mean))
-        self.value, self.ratio = below_top - np.log(mean), ratio / mean
-        self.log_sum_below = self._log_sum_below()
-        self._sums: dict[str, Floats] = {}
+        first = int(np.searchsorted(value, -inf, side="right"))
+        self.count, self.even = count, mass is None
+        self.zeros, self.mass = np.split(np.full(count, 1 / count) if mass is None else mass, [first])
+        ratio = np.exp(value[first:] - value[-1])
+        mean = float(self.mass @ ratio)
+        self.value, self.ratio = value[first:] - value[-1] - log(mean), ratio / mean
+        self.mass_above = np.zeros(count - first + 1)
+        if mass is None:
+            self.mass_above[:] = np.arange(count - first, -1.0, -1.0) / count
+        else:
+            self.mass_above[-2::-1] = np.cumsum(self.mass[::-1])
+        self.sum_below = np.zeros(count - first + 1)
+        np.cumsum(self.mass * self.ratio, out=self.sum_below[1:])
+        self.log_mean = float(value[-1]) + log(mean)
+        self.normalised = normalise or self.log_mean > 0
+        self.offset = 0.0 if self.normalised else self.log_mean
+        lacking = 1 - exp(self.offset)
+        self.missing = lacking if lacking > 8 * np.finfo(float).eps * count**0.5 else 0.0
+        self._cuts: dict[float, Cut] = {}
 
-    @cached_property
-    def share(self) -> Floats:
-        """The masses under the target, w r; no larger than 1 where r itself may leave the range of a float."""
-        share: Floats = self.mass * self.ratio
-        if not self.even and self.value[-1] > _SPAN:
-            with np.errstate(divide="ignore"):
-                share = np.exp(self.value + np.log(self.mass))
-        return share
-
-    @cached_property
-    def alpha_at(self) -> Floats:
-        """E[min(c r, 1)] with the threshold 1/c at each value: the mass above, and c times the sum below. It falls."""
-        with np.errstate(over="ignore"):
-            alpha: Floats = self.mass_above[:-1] + np.exp(self.log_sum_below[:-1] - self.value)
-        return alpha
-
-    @cached_property
-    def recall_at(self) -> Floats:
-        """Recall with the threshold at each value. It rises."""
-        recall: Floats = self.alpha_at * self.ratio
-        return recall
-
-    def position(self, threshold: Any) -> Any:
-        """Return how many lie below each threshold."""
-        return np.searchsorted(self.value, threshold, side="left")
-
-    def sum_above(self, name: str, position: Any) -> Any:
-        """Return the sum of w term over what lies above each position, for a term in `_TERMS`."""
-        if name not in self._sums:
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._sums[name] = _sum_above(_TERMS[name](self))
-        return self._sums[name][position]
-
-    def log_c(self, share: float) -> float:
-        """Return log c with E[min(c r, 1)] = share, not floored at 1/max r."""
-        # alpha_at tells where the largest quotient is, up to rounding: look at its neighbours, too
-        near = int(np.searchsorted(-self.alpha_at, -share, side="right"))
-        at = slice(max(near - 2, 1), max(near, 1) + 3)
+    def reaches(self, budget: float) -> bool:
+        """Whether as many proposals as a budget keeps have r > 0; a budget of 1 keeps also those with r = 0."""
         slack = slack_of(len(self.value), not self.even)
-        log_sums, above = self.log_sum_below[at], self.mass_above[at]
-        origin = float(np.min(log_sums, where=share - above > slack * share, initial=np.inf))
-        with np.errstate(over="ignore"):
-            lacking = share - above
-            counts = lacking > slack * share
-            return float(np.log(np.max(lacking[counts] / np.exp(log_sums - origin)[counts], initial=0.0))) - origin
+        return budget == 1 or bool(self.mass_above[0] >= (1 - slack) / budget)
 
-    def _log_sum_below(self) -> Floats:
-        """Return log of the sums of w r over [:j] for j = 0 … n, exact over any range.
+    def cut(self, budget: float) -> Cut:
+        """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M = max r / E[r]."""
+        if budget not in self._cuts:
+            self._cuts[budget] = self._solve(budget)
+        return self._cuts[budget]
 
-        Stretches in which l rises by less than `_SPAN` are summed relative to their start.
+    def _solve(self, budget: float) -> Cut:
+        if budget == 1:
+            return Cut(inf, 0.0)
+        masses, total = (None, float(self.count)) if self.even else (self.mass[None], 1.0)
+        with np.errstate(all="ignore"):  # far above 1/c exponentials overflow, and their quotient is 0
+            log_c = float(solve_sorted(self.value[None], masses, total / budget)[0])
+        exact = -float(self.value[-1])
+        return Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
+
+    def free(self, cut: Cut) -> int:
+        """Return how many are free: those before have a = c r, those from there on a = 1."""
+        return int(np.searchsorted(self.value, -cut.log_c))
+
+    def left(self, div: FDivergence, cut: Cut) -> float:
+        """Return D_f(P||kept)."""
+        elsewhere = self.missing * float(div.critic(inf)) if self.missing else 0.0
+        return max(self._sum(div, cut, self.offset) + elsewhere, 0.0)  # below 0 only by rounding
+
+    def spread(self, cut: Cut) -> float:
+        """Return the variance of the weights that are left over their squared mean, which does not depend on E[r]."""
+        return max(self._sum(divergence("chi2"), cut, 0.0), 0.0)
+
+    def _sum(self, div: FDivergence, cut: Cut, offset: float) -> float:
+        """Return the mean of f(u) over what is kept, with r over its mean times e^offset."""
+        free, rate, log_z = self.free(cut), exp(cut.log_rate), cut.log_rate + offset
+        total = float(self.mass[free:] @ div.f(self.value[free:] + log_z))
+        if free:
+            total += max(rate - float(self.mass_above[free]), 0.0) * float(div.f(log_z - cut.log_c))
+        elif cut.log_c == inf and len(self.zeros):
+            total += float(np.sum(self.zeros)) * float(div.f(-inf))
+        return total / rate
+
+    def at_slope(self, slope: Floats) -> tuple[Floats, Floats]:
+        """Return the mass of r >= 1/slope, and the sum of w r over the others, for each slope."""
+        with np.errstate(divide="ignore"):
+            position = np.searchsorted(self.value, -np.log(slope))
+        return self.mass_above[position], self.sum_below[position]
+
+    def threshold_at(self, recall: float) -> float:
+        """Return the smallest t with E[min(r, t)] = recall, which is the inverse of the slope with this recall.
+
+        E[min(r, t)] is the smallest of `sum_below + mass_above t` over all positions, so t is the largest quotient.
         """
-        logs = np.full(len(self.value) + 1, -np.inf)
-        if self.value[-1] - self.value[0] < _SPAN:
-            np.log(np.cumsum(self.share), out=logs[1:])
-            return logs
-        start, carry = 0, -np.inf
-        while start < len(self.value):
-            origin = self.value[start]
-            stop = int(np.searchsorted(self.value, origin + _SPAN, side="right"))
-            running = np.cumsum(self.mass[start:stop] * np.exp(self.value[start:stop] - origin))
-            logs[start + 1 : stop + 1] = origin + np.log(np.exp(carry - origin) + running)
-            start, carry = stop, logs[stop]
-        return logs
-
-
-# What is summed, times w. The square of r goes by w r, which is at most 1: r² alone may overflow where w r² does not.
-_TERMS: dict[str, Callable[[Prefix], Floats]] = {
-    "r": lambda p: p.share,
-    "r log r": lambda p: p.share * p.value,
-    "log r": lambda p: p.mass * p.value,
-    "r²": lambda p: p.share * p.ratio,
-    "1/r": lambda p: p.mass * np.exp(-p.value),
-    "√r": lambda p: p.mass * np.exp(p.value / 2),
-}
-
-
-def _sum_above(terms: Floats) -> Floats:
-    """Return the sums over terms[j:] for j = 0 … n."""
-    sums = np.zeros(len(terms) + 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.cumsum(terms[::-1], out=sums[-2::-1])
-    return sums
-
-
-# Sums of w f(r Z) over the saturated, from running sums of powers of r.
-
-
-def _kl(p: Prefix, j: int, log_z: float) -> float:
-    return float(np.exp(log_z) * (p.sum_above("r log r", j) + log_z * p.sum_above("r", j)))
-
-
-def _rkl(p: Prefix, j: int, log_z: float) -> float:
-    return float(-p.sum_above("log r", j) - log_z * p.mass_above[j])
-
-
-def _js(p: Prefix, j: int, log_z: float) -> float:
-    z = np.exp(log_z)
-    log_sum = np.log(1 + z * p.ratio[j:]) if np.isfinite(p.ratio[-1]) else np.logaddexp(0.0, p.value[j:] + log_z)
-    mixed = p.mass[j:] @ log_sum + z * (p.share[j:] @ log_sum)
-    return float(_kl(p, j, log_z) - mixed + 2 * log(2) * p.mass_above[j]) / 2
-
-
-def _gan(p: Prefix, j: int, log_z: float) -> float:
-    return 2 * _js(p, j, log_z)
-
-
-def _tv(p: Prefix, j: int, log_z: float) -> float:
-    k = max(j, int(p.position(-log_z)))  # from here on r Z >= 1
-
-    def excess(i: int) -> Any:  # sum of w (r Z - 1)
-        return np.exp(log_z) * p.sum_above("r", i) - p.mass_above[i]
-
-    return float(2 * excess(k) - excess(j)) / 2
-
-
-def _chi2(p: Prefix, j: int, log_z: float) -> float:
-    z = np.exp(log_z)
-    return float(z * (z * p.sum_above("r²", j)) - 2 * z * p.sum_above("r", j) + p.mass_above[j])
-
-
-def _neyman(p: Prefix, j: int, log_z: float) -> float:
-    z = np.exp(log_z)
-    return float(z * p.sum_above("r", j) - 2 * p.mass_above[j] + p.sum_above("1/r", j) / z)
-
-
-def _hellinger(p: Prefix, j: int, log_z: float) -> float:
-    z = np.exp(log_z)
-    return float(z * p.sum_above("r", j) - 2 * np.sqrt(z) * p.sum_above("√r", j) + p.mass_above[j])
-
-
-SEPARABLE: dict[str, Callable[[Prefix, int, float], float]] = {
-    "kl": _kl,
-    "rkl": _rkl,
-    "gan": _gan,
-    "js": _js,
-    "tv": _tv,
-    "chi2": _chi2,
-    "neyman": _neyman,
-    "hellinger": _hellinger,
-}
+        quotients = (recall - self.sum_below[:-1]) / self.mass_above[:-1]
+        return float(min(np.max(quotients), self.ratio[-1]))

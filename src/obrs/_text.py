@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from .errors import UnknownNameError
 
-__all__ = ["each_float", "exit_code", "finite", "html_table", "lookup", "one_line", "paragraph", "plan_table"]
-__all__ += ["text_table", "unknown_name"]
+__all__ = ["each_float", "exit_code", "finite", "html_table", "lookup", "one_line", "paragraph", "text_table"]
+__all__ += ["unknown_name"]
 
 T = TypeVar("T")
 
@@ -100,22 +100,6 @@ def text_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int 
             ]
             lines.append((gap * " ").join(placed).rstrip())
     return "\n".join(lines)
-
-
-def plan_table(
-    plan: Iterable[Mapping[str, Any]], titles: Iterable[str], cells: Iterable[Sequence[str]]
-) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of a plan: the budget, cells with these titles, and what n samples cost if n is known.
-
-    Example:
-        >>> plan_table([{"budget": 2.0, "proposals": 5000}], ["kl"], [["0.1"]])
-        (['budget', 'kl', 'proposals'], [['2', '0.1', '5,000']])
-    """
-    rows, has_cost = [], False
-    for row, line in zip(plan, cells, strict=True):
-        has_cost = row["proposals"] is not None
-        rows.append([f"{row['budget']:g}", *line, *([f"{row['proposals']:,.0f}"] if has_cost else [])])
-    return ["budget", *titles, *(["proposals"] if has_cost else [])], rows
 
 
 def paragraph(text: Any, *, strong: str = "") -> str:

@@ -4,7 +4,7 @@ A Monte Carlo event generator at next-to-leading order makes events with weights
 over events, in all or in a bin, are what is wanted. Unweighting keeps event i with probability min(c |w_i|, 1) and
 leaves it the weight w_i / probability = sign_i max(|w_i|, 1/c): every sum stays the same on average, and all events
 weigh the same but for those above 1/c. So r = |w|, and the rest of the library applies: `Profile(log_ratio, sign=sign)`
-says what a budget buys, `budget_for(profile, truncated=…)` finds one, `select(…, sign=sign)` keeps exactly n.
+says what a budget buys, its `budget_for(truncated=…)` finds one, `select(…, sign=sign)` keeps exactly n.
 
 Of all probabilities pi that sum to n, these are also the ones with the least `sum w² (1/pi - 1)`, the variance of the
 total if each event is decided on its own.

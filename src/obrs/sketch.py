@@ -292,9 +292,8 @@ class Sketch:
         """
         number = None if n is None else check_count(n, "n")
         profile, error = self.profile(), min(self.width, _WIDEST) ** 2 / 4
-        plan = Plan(_row(profile, check_budget(k), number, recall, error) for k in budgets)
-        plan.note = f"Of bins {self.width:.2g} wide: divergences are low by at most {error:.1g}, or that share of them."
-        return plan
+        note = f"Of bins {self.width:.2g} wide: divergences are low by at most {error:.1g}, or that share of them."
+        return Plan((_row(profile, check_budget(k), number, recall, error) for k in budgets), [note])
 
     def to_json(self) -> str:
         """Return the sketch as JSON; `Sketch.from_json` reads it."""

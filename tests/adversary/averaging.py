@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 
 import obrs
-from obrs.goals import GOALS
 from obrs.metrics.jackknife import LEAST_GROUPS, Jackknife
+from obrs.profile import GOALS
 from obrs.rules import from_json, to_json
 from obrs.sampling.averages import ESTIMATORS, STOPS, Run
 from obrs.sampling.samples import Samples
@@ -172,15 +172,18 @@ def smallest_budget(make):
     key = make.one(*GOALS)
     goal = make.arg(make.one(0.0, 1e-12, 1e-3, 0.05, 0.5, 0.9, 1.0, 3.0), *NO_SHARES, *NO_ARRAYS[:4])
     recall = make.arg(0.9, *NO_SHARES)
-    budget = make.answer(obrs.budget_for, make.arg(profile, None, x), **{key: goal}, recall=recall)
+    budget = make.answer(profile.budget_for, **{key: goal}, recall=recall)
     if budget is None:
         return
     assert 1 <= budget < np.inf
 
     def gap(k):
         """By how much the goal is missed."""
-        found = GOALS[key].of(profile, k, recall)
-        return found - goal if GOALS[key].falls else goal - found
+        if key == "precision":
+            return goal - profile.precision_at(recall, k)
+        if key == "ess":
+            return goal - profile.ess(k)
+        return (profile.truncated(k) if key == "truncated" else profile.divergence(key, k)) - goal
 
     assert gap(budget) <= 1e-9
     least = max(1.0, 1 / profile.possible)

@@ -70,7 +70,8 @@ def shares_of_what_is_kept(make):
     groups = make.labels(len(x))
     given, budget = shares(make, groups), make.budget()
     rule = make.answer(obrs.Grouped.fit, x := make.array(x), budget, groups, shares=given)
-    plan = make.answer(obrs.plan_groups, x, [budget, budget], groups, shares=given, n=make.arg(7, *NO_COUNTS))
+    n = make.arg(7, *NO_COUNTS)
+    plan = make.answer(lambda: obrs.Profile(x).plan([budget, budget], n=n, groups=groups, shares=given))
     if rule is None:
         return
     code, a = as_array(groups), np.exp(host(rule(host(x), groups)))

@@ -360,7 +360,7 @@ def test_notebooks_show_small_tables_without_scripts(scores):
         obrs.diagnose(scores + 1, scores, 2),
         obrs.compare(["obrs"], model, 50, budget=2),
         obrs.evaluate(real=real, fake=real + 0.3, log_ratio=scores[:300], budgets=[1, 2]),
-        obrs.plan_groups(scores, [2], np.arange(2000) % 2),
+        obrs.Profile(scores).plan([2], groups=np.arange(2000) % 2),
     ]
     for thing in things:
         drawn = thing._repr_html_()

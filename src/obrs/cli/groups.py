@@ -12,7 +12,7 @@ from ..errors import InputError
 from .columns import Numbers, about, header_of, short
 
 if TYPE_CHECKING:
-    from ..group_plan import GroupPlan
+    from ..profile import Plan
     from ..scores import Table
 
 __all__ = [
@@ -118,28 +118,23 @@ def grouped_rows(
     group: list[str],
     shares: dict[Any, float] | None,
     n: int | None,
-) -> "GroupPlan":
+) -> "Plan":
     """Return the plan of a file with groups."""
     from .. import scores
-    from ..group_plan import plan_groups
+    from ..profile import Profile
 
     codes, names = scores.labels(table, group)
     groups = np.asarray(names)[codes]
-    plan: GroupPlan = about(table, lambda: plan_groups(values, budgets, groups, shares=shares, n=n))
+    plan: Plan = about(table, lambda: Profile(values).plan(budgets, n=n, groups=groups, shares=shares))
     return plan
 
 
-def drawn_groups(rows: "GroupPlan", title: str, as_json: bool) -> str:
+def drawn_groups(rows: "Plan", title: str, as_json: bool) -> str:
     """Draw a plan with groups: what each budget buys, and below it the budget of each group, marked where exact."""
     if as_json:
         plain = [{**row, "groups": [group._asdict() for group in row["groups"]]} for row in rows]
         return json.dumps(finite(plain), indent=2)
 
-    has_cost = rows[0]["proposals"] is not None
-    bought = []
-    for row in rows:
-        cost = [f"{row['proposals']:,.0f}"] if has_cost else []
-        bought.append([f"{row['budget']:.4g}", *(short(row[key]) for key in SHOWN), *cost])
     by_group = []
     lines = list(zip(*(row["groups"] for row in rows), strict=True))
     for line in lines[:_MOST]:
@@ -153,7 +148,7 @@ def drawn_groups(rows: "GroupPlan", title: str, as_json: bool) -> str:
     parts = [
         title,
         "",
-        text_table(["budget", *SHOWN.values(), *(["proposals"] if has_cost else [])], bought, left=0),
+        text_table(*rows.table(SHOWN, lambda row, key: short(row[key])), left=0),
         "",
         "below, for each group: M, from which on rejection is exact, and its budget",
         "",

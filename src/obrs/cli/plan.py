@@ -14,7 +14,7 @@ import typer
 
 from .._checks import check_budget
 from .._files import check_not_input, check_out
-from .._text import finite, plan_table, text_table, unknown_name
+from .._text import finite, text_table, unknown_name
 from ..errors import InputError
 from .app import Command, app, complain
 from .columns import (
@@ -88,8 +88,7 @@ def plan(
 ) -> None:
     """Show what each budget buys, and what it costs."""
     from .. import scores
-    from ..goals import budget_for
-    from ..profile import Profile
+    from ..profile import Plan, Profile, removable_kl
 
     asked = [_goal(text) for text in goals or []]
     budgets = ("" if asked else _USUAL) if budgets is None else budgets
@@ -103,7 +102,7 @@ def plan(
 
     def show(where: Any, pool: Any, profile: Profile, head: Iterable[str], drawn: Callable[[Any], str]) -> None:
         """Plan a pool, whose lines come before the table; they are made only if they are printed."""
-        reached = about(where, lambda: [budget_for(profile, **goal, recall=recall) for goal in asked])
+        reached = about(where, lambda: [profile.budget_for(**goal, recall=recall) for goal in asked])
         rows = about(where, lambda: pool.plan(sorted({*wanted, *reached}), n=n, recall=recall))
         _picture(plot, profile, wanted or reached)
         if as_json:
@@ -135,7 +134,7 @@ def plan(
         def of_all_rows(rows: Any) -> str:
             plain = [row | {f"{key}_{end}": row[key] for key in _SHOWN for end in ("low", "high")} for row in rows]
             note = f"of all rows, so there is no sampling error; precision is at recall {recall:g}"
-            return _drawn(plain, sketch.rows, profile.max_budget, [note, rows.note])
+            return _drawn(Plan(plain), sketch.rows, profile.max_budget, [note, *rows.notes])
 
         show(title, sketch, profile, of_folder(), of_all_rows)
         return
@@ -181,7 +180,9 @@ def plan(
             yield _mean_ratio(profile.log_mean_ratio, values, masses)
 
     def of_sample(rows: Any) -> str:
-        notes = [f"low–high is a 95 % interval; precision is at recall {recall:g}", rows.room if sign is None else ""]
+        notes = [f"low–high is a 95 % interval; precision is at recall {recall:g}"]
+        if sign is None:
+            notes.append(removable_kl(profile.divergence("kl"), [row["budget"] for row in rows]))
         return _drawn(rows, len(values), profile.max_budget, notes)
 
     show(table, profile, profile, of_table(), of_sample)
@@ -219,19 +220,17 @@ def _picture(path: str | None, profile: Any, budgets: list[float]) -> None:
     """Draw the profile, with as many budgets as a picture can show."""
     if path is None:
         return
-    from ..plotting import plot_profile
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # matplotlib's word for a machine that is slow at the moment
-            plot_profile(profile, budgets[:6]).savefig(path, dpi=150)
+            profile.plot(budgets[:6]).savefig(path, dpi=150)
     except ValueError as error:  # matplotlib's word for an extension that it does not know
         raise InputError(f"--plot {path}: {error}") from error
 
 
 def _goal(text: str) -> dict[str, Any]:
     """Read `kl=0.05`."""
-    from ..goals import GOALS
+    from ..profile import GOALS
 
     key, equals, value = text.partition("=")
     if key not in GOALS:
@@ -263,12 +262,11 @@ def _mean_ratio(log_mean: float, values: Numbers, masses: Numbers | None) -> str
     return f"{mean}: the mean ratio, 1 if it is calibrated"
 
 
-def _drawn(rows: list[dict[str, Any]], count: int, most: float, about_rows: list[str]) -> str:
+def _drawn(rows: Any, count: int, most: float, about_rows: list[str]) -> str:
     """Draw the plan: intervals beside the values if the terminal is wide enough, else in one or two lines below."""
 
     def table(between: str, to: str, gap: int) -> str:
-        cells = [[_cell(row, key, between, to) for key in _SHOWN] for row in rows]
-        return text_table(*plan_table(rows, _SHOWN.values(), cells), left=0, gap=gap)
+        return text_table(*rows.table(_SHOWN, lambda row, key: _cell(row, key, between, to)), left=0, gap=gap)
 
     drawn = [table(*how) for how in ((" ", "–", 2), ("\n", "–", 2), ("\n", "–", 1), ("\n", "–\n", 2), ("\n", "–\n", 1))]
     room = get_terminal_size().columns

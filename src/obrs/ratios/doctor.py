@@ -35,11 +35,10 @@ import numpy as np
 
 from .._checks import check_budget
 from .._text import finite, html_table, lookup, paragraph
-from ..bounds import room
 from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..estimate import Estimate
-from ..profile import Profile
+from ..profile import Profile, removable_kl
 from ..types import Array
 from .at_budget import AtBudget
 from .calibration import CALIBRATIONS, Shift, cross_fitted
@@ -527,7 +526,7 @@ def _notes(found: Diagnosis) -> tuple[str, ...]:
         notes.append(f"a log-loss of {found.log_loss.value:.2g}: the two hardly overlap in what the ratio sees")
         notes.append(_WHAT_TO_DO)
     if found.verdict != "unfit" and (log_r := _finite_mean((found.repaired or found.raw)[0])) > log(found.budget):
-        notes.append(room(log_r, [found.budget]))
+        notes.append(removable_kl(log_r, [found.budget]))
     slope = getattr(found.calibration, "slope", 1.0)
     if slope < _NOISY:
         notes.append(

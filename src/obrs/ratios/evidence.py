@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_floats, known_values
-from .._influence import Uncertainty, tail_index
-from .._prefix import Prefix
+from .._influence import skewed_interval, tail_index
 from ..errors import InputError, RatioError
 from ..estimate import Estimate
 from ..types import Array
@@ -177,18 +176,18 @@ def mean_of_exp(log_values: Floats) -> Mean:
     mean = float(np.mean(scaled))
     influence = (scaled - mean) / n
     square = float(np.sum(influence**2))
-    index, _ = tail_index(Prefix(log_values))
+    index, _ = tail_index(np.sort(log_values[log_values > -inf]))
     excess = mean - (exp(-top) if top > -700 else inf)
     if square <= (8 * np.finfo(float).eps * mean) ** 2 / n:
         z = 0.0 if abs(excess) <= 1e-9 * mean else excess * inf
         return Mean(_scaled(top, mean, mean, mean), z, index, True)
     unit = influence / sqrt(square)
-    error = Uncertainty(sqrt(square), float(np.sum(unit**3)), 1 / float(np.sum(unit**4)))
-    z = min(max(excess / error.deviation, -1e6), 1e6)
+    error, skewness = sqrt(square), float(np.sum(unit**3))
+    z = min(max(excess / error, -1e6), 1e6)
     # Hall's transformation: monotone in z, and normal to the second order
-    z = z + error.skewness * (2 * z**2 + 1) / 6 + error.skewness**2 * z**3 / 27
-    trusted = index > 2 and error.proposals >= _RESTS_ON
-    return Mean(_scaled(top, mean, *error.interval(mean)), z, index, trusted)
+    z = z + skewness * (2 * z**2 + 1) / 6 + skewness**2 * z**3 / 27
+    trusted = index > 2 and 1 / float(np.sum(unit**4)) >= _RESTS_ON
+    return Mean(_scaled(top, mean, *skewed_interval(mean, error, skewness)), z, index, trusted)
 
 
 def _scaled(log_unit: float, *numbers: float) -> Estimate:

@@ -18,11 +18,11 @@ from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like
 from .._text import lookup
-from ..bounds import room
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..estimate import Estimate
 from ..fitting.tensors import first_difference, read_tensors, write_tensors
 from ..metrics.rows import row_hashes
+from ..profile import removable_kl
 from ..sampling.proposals import warn_of_train_mode
 from ..types import Array
 from .evidence import losses, mean_of_means
@@ -224,7 +224,7 @@ class FitReport:
 
     def room(self, *budgets: float) -> str:
         """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
-        return room(self.nats, budgets)
+        return removable_kl(self.nats, budgets)
 
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
