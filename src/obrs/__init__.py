@@ -17,14 +17,13 @@ from .sampling.proposals import proposal
 from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
 from .sampling.streams import collect, stream
-from .selection import inclusion_probability, select
-from .signed import unweight
+from .selection import inclusion_probability, select, unweight
 from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
     from .engines.sql import sql
     from .html.report import report
-    from .language import rollout, tilt, token_rate
+    from .language import rollout, tilt
     from .metrics.evaluate import evaluate
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
@@ -66,7 +65,6 @@ __all__ = [
     "sql",
     "stream",
     "tilt",
-    "token_rate",
     "train",
     "uniforms",
     "unweight",
@@ -83,7 +81,6 @@ _LATER = {
     "rollout": ".language",
     "sql": ".engines.sql",
     "tilt": ".language",
-    "token_rate": ".language",
     "train": ".training.loop",
 }
 _ROOMS = ("adapters", "files", "html", "language", "metrics", "models", "ratios", "scores", "training")

@@ -193,12 +193,16 @@ def check_scores(table: "Table", name: str, values: Numbers, kind: str) -> None:
 
 def signed_weights(table: "Table", name: str, column: str | None, kind: str | None) -> tuple[Numbers, Numbers]:
     """Return log|w| and the sign of a column of event weights, which stands instead of scores."""
-    from .. import scores, signed
+    from .. import scores
 
     if column is not None or kind is not None:
         raise InputError("event weights stand instead of scores: give --event-weight alone")
-    values = scores.column(table, name, advice=SKIP)
-    return about(table, lambda: signed.split(values))  # type: ignore[no-any-return]
+    weight = scores.column(table, name, advice=SKIP)
+    if bad := np.count_nonzero(np.isinf(weight)):
+        what = f"weight must be finite, {bad} of {weight.size} are not"
+        raise InputError(f"{table.name}: {what}; drop such events, or look at them")
+    with np.errstate(divide="ignore"):  # w = 0 is never kept
+        return np.log(np.abs(weight)), np.sign(weight)
 
 
 def about(table: "Table | str", compute: Callable[[], Any]) -> Any:
