@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
+from .._arrays import known_values
 from .._checks import as_log_ratio, check_budget, check_count, check_ratios, is_number
 from ..draws import Purpose, uniform_columns
 from ..errors import InputError, InputTypeError
@@ -190,10 +190,7 @@ def _source(source: Any, samples: Any, seed: int) -> Source:
         return _of_samples(samples, samples.x, seed, source)
     if isinstance(source, str | os.PathLike):
         raise InputTypeError(f"report takes log-ratios, a Profile or Samples, got a path; try `obrs report {source}`")
-    values = host_view(as_log_ratio(source))
-    if values is None:
-        raise InputTypeError("a report is written outside jax.jit: it looks at the log-ratios")
-    values = values.reshape(-1).astype(np.float64)
+    values = known_values(as_log_ratio(source), "log_ratio").reshape(-1).astype(np.float64)
     return of_log_ratio(values, samples, seed)
 
 
