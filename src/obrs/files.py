@@ -9,9 +9,11 @@ import json
 import os
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +21,13 @@ from zlib import crc32
 
 import numpy as np
 
-from ._checks import check_budget, check_count, check_seed
+from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import check_not_input, check_out, replacing
 from ._keys import Cut, Look, RatioCounts, Sample
 from ._progress import bar
 from .critics import check_scores, to_log_ratio
 from .draws import priority_key
-from .errors import InputError
+from .errors import InputError, ObrsError
 from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
@@ -83,12 +85,14 @@ class Reading:
             choices = ([name for name in known if name == (kind or "log_ratio")], named, known)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
-            raise InputError(f"{where}: which column has the scores? column is one of {', '.join(known)}")
+            raise InputError(f"{where}: which column has the scores? --column (column=) is one of {', '.join(known)}")
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
-            raise InputError(f"{where}: what is column {column!r}? kind is one of {', '.join(KINDS)}, got {kind}")
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS[:-1])
+            hint = f"say one of {flags} (kind=)" if kind is None else f"kind is one of {', '.join(KINDS)}, got {kind!r}"
+            raise InputError(f"{where}: what are the numbers in column {column!r}? {hint}")
         if (kind == "reward") != (more.get("beta") is not None):
-            raise InputError("beta, the temperature, belongs to kind='reward': give both, or neither")
+            raise InputError("a reward needs --beta (beta=), its temperature, and no other kind of score has one")
         reading = cls(column, kind, **more)
         for source in sources:
             source.check_columns(reading.names)
@@ -101,13 +105,14 @@ class Reading:
 
     def log_ratio(self, batch: Batch, scores: Array) -> Array:
         """Return the log-ratios of scores."""
-        if self.kind == "weight":
-            with np.errstate(divide="ignore"):
-                return np.log(np.abs(scores))
         try:
-            return np.asarray(to_log_ratio(scores, self.kind, beta=self.beta))
-        except InputError as error:
+            with np.errstate(divide="ignore"):
+                is_weight = self.kind == "weight"
+                log_ratio = np.log(np.abs(scores)) if is_weight else to_log_ratio(scores, self.kind, beta=self.beta)
+            check_ratios(log_ratio)
+        except ObrsError as error:
             raise batch.error(None, self.column, str(error)) from error
+        return np.asarray(log_ratio)
 
     def costs(self, batch: Batch) -> Array | None:
         """Return what rows cost."""
@@ -145,7 +150,7 @@ class Rows(NamedTuple):
         """Count the rows with r > 0 in a look."""
         columns = (self.key, self.id, self.place, self.group, self.cost)
         some = self.key < inf
-        look.add(*columns if some.all() else (c if c is None else c[some] for c in columns))  # type: ignore[arg-type]
+        look.add(*columns if some.all() else (c if c is None else c[some] for c in columns))
 
     def sums(self, groups: int, mask: Any = True) -> Array:
         """Return what the rows of a mask cost, by group."""
@@ -260,7 +265,8 @@ def select(
         cost: The column of what rows cost, whole numbers such as tokens: n is then in units, and taking stops at the
             first row that does not fit.
         group: The column of labels; each group has its own threshold.
-        shares: The shares of the groups among the kept rows, by label, or "equal".
+        shares: The shares of the groups among the kept rows, by label, or "equal". Of a `Counter` of real labels, a
+            label that it does not have has share 0.
         at_most: Keep all rows of a group that has too few, instead of stopping.
         weights: Add the columns `inclusion_probability` and `log_weight`: with these weights, sums over the kept rows
             are without bias sums over all rows with weights r. For a kind of weight also `sign`.
@@ -287,7 +293,8 @@ def select(
         raise InputError("shares, and n by label, need to know the label of each row: give group")
     sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     reading = Reading.find(sources, column, kind, beta=beta, id=id, cost=cost, group=group, skip_bad=skip_bad)
-    check_not_input(out, *([where] if isinstance(where, str | os.PathLike) else where))
+    roots = [where] if isinstance(where, str | os.PathLike) else where
+    check_not_input(out, *roots, *(source.path for source in sources))
     sizes, target = Sizes(n, budget, shares, at_most), Path(out)
     question = (sources, reading, sizes, check_seed(seed), repeats, progress)
     sign = ("sign",) if reading.kind == "weight" else ()
@@ -301,7 +308,7 @@ def select(
         return found.report(target, [replace(sources[0], path=os.fspath(out))])
     with _hold(target) as work:
         found = _find(*question)
-        asked = {**asdict(reading), **asdict(sizes), "seed": seed, "weights": weights, "header": header}
+        asked = {**vars(reading), **vars(sizes), "seed": seed, "weights": weights, "header": header}
         manifest = json.loads(json.dumps({**asked, **found.facts()}))
         new = not _is_same(target, manifest, f"{out} has the result of another run", "choose another folder")
         if new:
@@ -327,7 +334,7 @@ class Sizes:
 
     n: Any
     budget: float | None = None
-    shares: Mapping[str, float] | str | None = None
+    shares: Any = None
     at_most: bool = False
 
     def __post_init__(self) -> None:
@@ -351,6 +358,8 @@ class Sizes:
         if self.shares is not None:
             n = self.n if self.budget is None else int(total.sum() // self.budget)
             shares = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else _by_text(self.shares)
+            if isinstance(self.shares, Counter):  # of real samples: what they do not have is not kept
+                shares = {**dict.fromkeys(names, 0), **shares}
             need[order] = sizes_of(n, shares_of(shares, names))
         elif self.budget is not None:
             need[:] = total // self.budget
@@ -360,7 +369,9 @@ class Sizes:
             if not self.at_most:
                 where = f" of group {labels[short]!r}" if labels[short] else ""
                 few = f"of {total[short]} only {available[short]} have r > 0"
-                raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or for at_most")
+                raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or --at-most (at_most=True)")
+        if not np.any(np.minimum(need, available)):
+            raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
         return np.minimum(need, available)
 
 
@@ -397,7 +408,7 @@ class _Survey:
                     self.ends = [min(self.ends[0], low), max(self.ends[1], high)]
                     self.sample.add(part.id, part.score)
                     self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
-                    checksum = crc32(np.ascontiguousarray(part.score), checksum)
+                    checksum = crc32(np.ascontiguousarray(part.score).data, checksum)
                     tell(number, f"{self.rows + self.bad:,} rows")
                 self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum]
 
@@ -422,7 +433,7 @@ class _Survey:
                 rows = np.flatnonzero(batch.ids(reading.id) == again)
                 places += [f"row {batch.first + row + 1} of {source.shown}" for row in rows.tolist()]
         share = f"about {100 * (1 - len(unique) / len(ids)):.2g} % of the rows have the id of another"
-        raise InputError(f"{share}, as {' and '.join(places[:2])}; make ids unique, or allow repeats")
+        raise InputError(f"{share}, as {' and '.join(places[:2])}; make ids unique, or give --repeats (repeats=True)")
 
 
 @dataclass(frozen=True)
@@ -452,7 +463,8 @@ class _Found:
         cuts = {
             label: [None if key == inf else key, *rest] for label, (key, *rest) in zip(self.labels, ends, strict=True)
         }
-        return {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
+        facts = {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
+        return {"version": version("obrs"), **facts}
 
     def report(self, out: Path, written: list[Source]) -> Selected:
         """Return what was written."""
@@ -567,7 +579,7 @@ def _is_same(folder: Path, manifest: Mapping[str, Any], what: str, hint: str) ->
     if not (folder / MANIFEST).exists():
         return False
     before = json.loads((folder / MANIFEST).read_bytes())
-    for key in [key for key in manifest if before.get(key) != manifest[key]]:
+    for key in [key for key in manifest if before.get(key) != manifest[key] and key != "version"]:
         old, new = before.get(key), manifest[key]
         if key == "inputs":
             name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
@@ -615,14 +627,14 @@ class Profiles(NamedTuple):
     sample: Profile
 
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
-        """Return what each budget buys: numbers of all rows, with intervals as wide as those of the sample."""
+        """Return what each budget buys: numbers of all rows, with the intervals of the sample."""
         plan = self.sample.plan(budgets, n=n, recall=recall)
-        whole = self.whole.plan([row["budget"] for row in plan], n=n, recall=recall)
-        for row, exact in zip(plan, whole if self.whole is not self.sample else plan, strict=True):
+        if self.whole is self.sample:
+            return plan
+        for row, exact in zip(plan, self.whole.plan([row["budget"] for row in plan], n=n, recall=recall), strict=True):
             for key in [key for key in row if f"{key}_low" in row]:
-                shift = exact[key] - row[key]
-                row[key], row[f"{key}_low"] = exact[key], row[f"{key}_low"] + shift
-                row[f"{key}_high"] += shift
+                ends = min(row[f"{key}_low"], exact[key]), max(row[f"{key}_high"], exact[key])
+                row[key], row[f"{key}_low"], row[f"{key}_high"] = exact[key], *ends
             row["proposals"] = exact["proposals"]
         return plan
 

@@ -19,9 +19,10 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -58,6 +59,7 @@ _GROUP = 1 << 17  # rows of a row group that is written
 _NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?)$"
 _EMPTY = ("", "na", "n/a", "nan", "null", "none")  # cells that say: no number here
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
+_STDIN = "standard input"
 _TEXT = (pa.string(), pa.large_string())
 
 
@@ -87,20 +89,27 @@ class Batch:
 
     def numbers(self, name: str, *, skip_bad: bool = False) -> Array:
         """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
+        values = self.floats(name, skip_bad=skip_bad)
+        bad = ~(values < inf)  # NaN, too
+        if not bad.any():
+            return values
+        if not skip_bad:
+            what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
+            todo = (
+                "check what scored them; `obrs plan` and `obrs select` leave them out with --skip-bad (skip_bad=True)"
+            )
+            raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}")
+        return np.where(bad, np.nan, values)
+
+    def floats(self, name: str, *, skip_bad: bool = False) -> Array:
+        """Return a column as float64, NaN where a cell is empty; other text is an error, or if skipped NaN."""
         cells = self.columns[name]
         if cells.type in _TEXT:
             cells = self._parse_numbers(pc.utf8_trim_whitespace(cells), name, skip_bad)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
             raise self.error(None, name, f"numbers are expected, got {cells.type}")
         cells = cells.cast(pa.float64())
-        values = _values(cells.fill_null(np.nan) if cells.null_count else cells, np.float64)
-        bad = ~(values < inf)  # NaN, too
-        if not bad.any():
-            return values
-        if not skip_bad:
-            what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
-            raise self.error(int(np.argmax(bad)), name, f"{what}; check what scored them, or skip them (skip_bad)")
-        return np.where(bad, np.nan, values)
+        return _values(cells.fill_null(np.nan) if cells.null_count else cells, np.float64)
 
     def _parse_numbers(self, cells: Any, name: str, skip_bad: bool) -> Any:
         try:
@@ -197,16 +206,14 @@ class Source(ABC):
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         """Yield columns, and rows in the form that `_writer` takes."""
 
-    @contextmanager
-    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+    @abstractmethod
+    def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
         """Yield the function of `write`."""
-        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
-        yield
 
     @property
     def shown(self) -> str:
         """What messages call the file."""
-        return "standard input" if self.name == "-" else self.path
+        return _STDIN if os.path.basename(self.path) == _STDIN else self.path
 
     def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
         """Read these columns batch by batch; with `rows`, what `write` needs as well."""
@@ -232,13 +239,17 @@ class Source(ABC):
             yield write
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Raise unless each of these columns is there, and there once."""
+        """Raise unless these columns are there, and no two have one name."""
         known = self.columns()
-        for name in names:
-            if (count := Counter(known)[name]) != 1:
-                near = get_close_matches(name, known, n=1)
-                hint = _divided(known) or (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}")
-                raise InputError(f"{self.shown} has {'two columns' if count else 'no column'} {name!r}; {hint}")
+        for name, times in Counter(known).items():
+            if times > 1:
+                raise InputError(f"{self.shown} has two columns named {name!r}; rename one")
+        for name in [name for name in names if name not in known]:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+            for mark in [mark for mark in ";\t|" if len(known) == 1 and mark in known[0]]:
+                hint = f"is it divided by {mark!r}? then give --delimiter {mark!r} (delimiter=)"
+            raise InputError(f"{self.shown} has no column {name!r}; {hint}")
 
     @contextmanager
     def _unpacked(self) -> Iterator[Any]:
@@ -322,9 +333,7 @@ class CsvSource(Source):
             names: list[str] = reader.schema.names
         if self.header is False:
             return [str(i) for i in range(len(names))]
-        for name, times in Counter(names).items():
-            if times > 1:
-                raise InputError(f"{self.shown} has two columns named {name!r}; rename one")
+        for name in names:
             if self.header is None and _is_number(name):
                 raise InputError(
                     f"{self.shown}, line 1 must name the columns, and {name.strip()!r:.60} is a number; if that line "
@@ -446,6 +455,9 @@ class ArraySource(Source):
         for part in table.to_batches(_ROWS):
             yield {name: part.column(name) for name in names}, None
 
+    def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
+        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
+
 
 _SOURCES: dict[str, type[Source]] = {
     "csv": CsvSource,
@@ -495,7 +507,7 @@ def find_sources(
         inside = sorted(os.path.join(root, name) for root, _, files in os.walk(where) for name in files)
         names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside}
         hidden = re.compile(r"(^|/)[._]")
-        names = {p: name for p, name in names.items() if (_known_format(p) or format) and not hidden.search(name)}
+        names = {p: name for p, name in names.items() if format_of(p, format) and not hidden.search(name)}
     else:
         try:
             paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
@@ -516,10 +528,15 @@ def find_sources(
 
 def _source(path: str, name: str, format: str | None, delimiter: str | None, header: bool | None) -> Source:
     if path == "-":
-        path, format = _spool_stdin(format)
-    elif not os.path.exists(path) or os.path.isdir(path):
+        path = _spool(sys.stdin.buffer)
+        with open(path, "rb") as file:
+            start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+        format = format or ("jsonl" if start.startswith(b"{") else "csv")
+        name = f"stdin.{format}"
+    elif not os.path.isfile(path):
         raise InputError(f"{path} is missing or not a file")
-    known = format_of(path, format)
+    if (known := format_of(path, format)) is None:
+        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
     for what, given in (("delimiter", delimiter), ("header", header)):
         if given is not None and _SOURCES[known] is not CsvSource:
             raise InputError(f"{path}: a {what} is for csv and tsv, and {known} has none")
@@ -528,30 +545,22 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None, hea
     return _SOURCES[known](path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
 
 
-def _spool_stdin(format: str | None) -> tuple[str, str]:
+@cache
+def _spool(stream: Any) -> str:
     """Copy standard input to a file that is removed at exit, since it is read more than once."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = os.path.join(folder, "scores")
+    path = os.path.join(folder, _STDIN)
     with open(path, "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    with open(path, "rb") as file:
-        start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
-    return path, format or ("jsonl" if start.startswith(b"{") else "csv")
+        shutil.copyfileobj(stream, file)
+    return path
 
 
-def format_of(path: str, format: str | None = None) -> str:
+def format_of(path: str, format: str | None = None) -> str | None:
     """Return the one of `FORMATS` that the extension says or, where it says nothing, the one that is asked for."""
-    known = _known_format(path) or format
-    if known is None:
-        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
-    return known
-
-
-def _known_format(path: str) -> str | None:
     inner = Path(path).with_suffix("") if Path(path).suffix.lower() in _CODECS else Path(path)
     known = inner.suffix[1:].lower().replace("ndjson", "jsonl")
-    return known if known in FORMATS else None
+    return known if known in FORMATS else format
 
 
 def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
@@ -605,9 +614,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _divided(names: Sequence[str]) -> str:
-    """Return what to do about a csv whose only column looks like several, or ""."""
-    marks = [mark for mark in ";\t|" if len(names) == 1 and mark in names[0]]
-    return f"is it divided by {marks[0]!r}? then give the delimiter {marks[0]!r}" if marks else ""
