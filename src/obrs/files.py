@@ -50,8 +50,11 @@ Array = np.ndarray[Any, Any]
 
 KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
 """What a column of scores may hold; a column with one of these names needs no `kind`."""
-MANIFEST = "_manifest.json"
-"""The file beside the kept rows: what was asked for, and where each group was cut."""
+MANIFEST = ".manifest.json"
+"""What is added to the name of a folder of kept rows for the file beside it that says how they were chosen.
+
+Inside the folder, Polars and `datasets` would take it for a file of rows.
+"""
 
 
 @dataclass(frozen=True)
@@ -249,8 +252,9 @@ def select(
 ) -> Selected:
     """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
 
-    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it. A run
-    that was killed or failed goes on with the files that are not done if it is started again.
+    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it, and
+    beside it a file `….manifest.json` that says how the rows were chosen. A run that was killed or failed goes on with
+    the files that are not done if it is started again.
 
     Args:
         where: A folder, a glob, a file or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
@@ -285,7 +289,7 @@ def select(
         >>> _ = (folder / "scores" / "a.csv").write_text("id,log_ratio\\n" + "".join(rows))
         >>> done = select(folder / "scores", 70, id="id", out=folder / "kept")
         >>> done.rows, done.kept, sorted(os.listdir(done.out))
-        (700, 70, ['_manifest.json', 'a.csv'])
+        (700, 70, ['a.csv'])
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
@@ -310,12 +314,15 @@ def select(
         found = _find(*question)
         asked = {**vars(reading), **vars(sizes), "seed": seed, "weights": weights, "header": header}
         manifest = json.loads(json.dumps({**asked, **found.facts()}))
-        new = not _is_same(target, manifest, f"{out} has the result of another run", "choose another folder")
-        if new:
-            hint = f"finish that one first, or delete {work}"
-            if not _is_same(work, manifest, f"{out} has an unfinished run", hint):
-                with replacing(work / MANIFEST) as file:
-                    file.write((json.dumps(manifest, indent=2) + "\n").encode())
+        beside, inside = Path(f"{target}{MANIFEST}"), work / MANIFEST
+        new = not (target.is_dir() and any(target.iterdir()))
+        if not new:
+            _compare(beside, manifest, f"{out} has the result of another run", "choose another folder")
+        else:
+            if inside.exists():
+                hint = f"finish that one first, or delete {work}"
+                _compare(inside, manifest, f"{out} has an unfinished run", hint)
+            _write_json(inside, manifest)
             with bar("writing", len(sources), progress) as tell:
                 for number, source in enumerate(sources):
                     if not (work / source.name).exists():
@@ -323,7 +330,9 @@ def select(
                     tell(number + 1)
             if target.is_dir():
                 target.rmdir()  # it is empty
+            _write_json(beside, manifest)
             os.replace(work, target)
+        (target / MANIFEST).unlink(missing_ok=True)
         written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
         return replace(found.report(target, written), new=new)
 
@@ -542,7 +551,7 @@ def _hold(out: Path) -> Iterator[Path]:
     """Hold the hidden folder beside `out` in which its files are written; it stays if some are whole."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; the rows of several files go to a folder")
-    if out.is_dir() and not (out / MANIFEST).exists() and any(out.iterdir()):
+    if out.is_dir() and not os.path.exists(f"{out}{MANIFEST}") and any(out.iterdir()):
         raise InputError(f"{out} is not empty; choose a folder that is empty or not there")
     work = out.with_name(f".{out.name}.obrs")
     check_out(work / MANIFEST if work.exists() else work)
@@ -559,11 +568,10 @@ def _hold(out: Path) -> Iterator[Path]:
     except BlockingIOError as error:
         raise InputError(f"another run is writing {out} at the moment") from error
     except (OSError, KeyboardInterrupt) as error:
-        done = _count_files(work)
-        goes_on = f"; {done} files are whole, and the same command goes on with the rest" if done else ""
+        goes_on = f"{_count_files(work)} files are whole, and the same command goes on with the rest"
         if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"stopped{goes_on}") from error
-        raise OSError(error.errno, f"{error.strerror}{goes_on}", error.filename) from error
+            raise KeyboardInterrupt(f"stopped; {goes_on}") from error
+        raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
     finally:
         os.close(handle)
         if work.exists() and not _count_files(work):
@@ -574,18 +582,20 @@ def _count_files(work: Path) -> int:
     return sum(path.is_file() and path.name != MANIFEST for path in work.rglob("*"))
 
 
-def _is_same(folder: Path, manifest: Mapping[str, Any], what: str, hint: str) -> bool:
-    """Tell whether a folder has this manifest; raise if it has another."""
-    if not (folder / MANIFEST).exists():
-        return False
-    before = json.loads((folder / MANIFEST).read_bytes())
+def _write_json(path: Path, content: Any) -> None:
+    with replacing(path) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+
+
+def _compare(path: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
+    """Raise if a file has another manifest."""
+    before = json.loads(path.read_bytes())
     for key in [key for key in manifest if before.get(key) != manifest[key] and key != "version"]:
         old, new = before.get(key), manifest[key]
         if key == "inputs":
             name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
             raise InputError(f"{what}: {name} has changed since; {hint}")
         raise InputError(f"{what}: {key} was {old!r:.60} and is {new!r:.60} now; {hint}")
-    return True
 
 
 def read(
