@@ -365,13 +365,13 @@ class Sizes:
         order = sorted(range(len(labels)), key=lambda i: int(labels[i]) if are_integers else labels[i])
         names, need = tuple(labels[i] for i in order), np.empty(len(labels), np.int64)
         if self.shares is not None:
-            n = self.n if self.budget is None else int(total.sum() // self.budget)
+            n = self.n if self.budget is None else int(total.sum() / self.budget)
             shares = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else _by_text(self.shares)
             if isinstance(self.shares, Counter):  # of real samples: what they do not have is not kept
                 shares = {**dict.fromkeys(names, 0), **shares}
             need[order] = sizes_of(n, shares_of(shares, names))
         elif self.budget is not None:
-            need[:] = total // self.budget
+            need[:] = total / self.budget  # rounded down
         else:
             need[order] = counts_of(_by_text(self.n), names) if isinstance(self.n, Mapping) else self.n
         for short in np.flatnonzero(need > available)[:1]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -105,7 +105,7 @@ class Batch:
         """Return a column as float64, NaN where a cell is empty; other text is an error, or if skipped NaN."""
         cells = self.columns[name]
         if cells.type in _TEXT:
-            cells = self._parse_numbers(pc.utf8_trim_whitespace(cells), name, skip_bad)
+            cells = self._parse_numbers(cells, name, skip_bad)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
             raise self.error(None, name, f"numbers are expected, got {cells.type}")
         cells = cells.cast(pa.float64())
@@ -114,7 +114,8 @@ class Batch:
     def _parse_numbers(self, cells: Any, name: str, skip_bad: bool) -> Any:
         try:
             return cells.cast(pa.float64())
-        except pa.ArrowInvalid:  # some are empty, begin with a plus, or are no numbers
+        except pa.ArrowInvalid:  # some are empty, have spaces or a plus before them, or are no numbers
+            cells = pc.utf8_trim_whitespace(cells)
             number = pc.match_substring_regex(cells, _NUMBER, ignore_case=True)
         known = pc.or_(number, pc.is_in(pc.utf8_lower(cells), pa.array(_EMPTY, cells.type)))
         wrong = _flags(pc.invert(known))
@@ -267,7 +268,9 @@ class Source(ABC):
         except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             if isinstance(error, InputError):
                 raise
-            why = "it is not UTF-8 text" if "UTF8" in str(error) else " ".join(str(error).split())[:160]
+            why = " ".join(str(error).split())[:160]
+            for word, plain in (("utf", "it is not UTF-8 text"), ("empty csv", "it is empty")):
+                why = plain if word in why.lower() else why
             raise InputError(f"{self.shown} cannot be read as {self.format}: {why}") from error
 
 
@@ -304,9 +307,7 @@ class ParquetSource(Source):
                 waiting.clear()
 
             def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-                kept = batch.rows.filter(_as_mask(mask))
-                arrays = [*kept.columns, *(pa.array(columns[name]) for name in extra)]
-                waiting.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                waiting.append(_extend(batch.rows.filter(_as_mask(mask)), columns, extra))
                 if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
                     flush()
 
@@ -318,18 +319,16 @@ class CsvSource(Source):
     """A csv or tsv, all of whose cells are text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
 
     @contextmanager
-    def _open(self, **convert: Any) -> Iterator[Any]:
+    def _open(self, parts: int = 1, **convert: Any) -> Iterator[Any]:
         numbered = self.header is False
-        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, autogenerate_column_names=numbered)
+        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK // parts, autogenerate_column_names=numbered)
         parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
         with self._unpacked() as stream:
             yield arrow_csv.open_csv(stream, read, parse, arrow_csv.ConvertOptions(**convert))
 
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        if not os.path.getsize(self.path):
-            raise InputError(f"{self.shown} is empty")
-        with self._reading(), self._open() as reader:
+    @cached_property
+    def _names(self) -> list[str]:
+        with self._reading(), self._open(8) as reader:
             names: list[str] = reader.schema.names
         if self.header is False:
             return [str(i) for i in range(len(names))]
@@ -340,6 +339,10 @@ class CsvSource(Source):
                     "is a row, give --no-header (header=False), and if it is a name, --header (header=True)"
                 )
         return names
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return self._names
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         with self._unpacked() as stream:  # pyarrow would lose the rows after an open quote in silence
@@ -355,14 +358,21 @@ class CsvSource(Source):
 
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+        plain = arrow_csv.WriteOptions(include_header=False, delimiter=self.delimiter, quoting_style="none")
+
         def put(rows: Any) -> None:
             text = io.StringIO(newline="")
             csv.writer(text, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
             file.write(text.getvalue().encode())
 
         def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-            cells = [column.to_pylist() for column in batch.rows.filter(_as_mask(mask)).columns]
-            put(zip(*cells, *(columns[name].tolist() for name in extra), strict=True))
+            rows = _extend(batch.rows.filter(_as_mask(mask)), columns, extra)
+            sink = pa.BufferOutputStream()
+            try:
+                arrow_csv.write_csv(rows, sink, plain)
+                file.write(sink.getvalue())
+            except pa.ArrowInvalid:  # some cells need quotes
+                put(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
         put([] if self.header is False else [[*self.columns(), *extra]])
         yield write
@@ -379,12 +389,15 @@ class JsonSource(Source):
         with self._unpacked() as stream:
             for part in arrow_csv.open_csv(stream, read, parse, convert):
                 lines = part.column("line")
-                yield lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
+                lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
+                if len(lines):
+                    yield lines
 
     def _first_row(self) -> dict[str, Any]:
-        if not os.path.getsize(self.path):
+        lines = next(self._lines(), None)
+        if lines is None:
             raise InputError(f"{self.shown} is empty")
-        return self._parse_row(next(self._lines())[0].as_py(), 0)
+        return self._parse_row(lines[0].as_py(), 0)
 
     def columns(self) -> list[str]:
         """Return the keys of the first row."""
@@ -437,11 +450,10 @@ class ArraySource(Source):
     """An npz of arrays with one row per sample, or an npy of one axis, of rows and columns, or of records."""
 
     def _load(self) -> dict[str, Array]:
-        with self._reading():
-            loaded = np.load(self.path, allow_pickle=False)
+        with self._reading(), open(self.path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
             if not isinstance(loaded, np.ndarray):
-                with loaded:
-                    return {key: loaded[key] for key in loaded.files}
+                return {key: loaded[key] for key in loaded.files}
         if loaded.dtype.names:
             return {key: loaded[key] for key in loaded.dtype.names}
         return {Path(self.path).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}
@@ -591,6 +603,14 @@ def _values(cells: Any, dtype: type) -> Array:
 
 def _flags(cells: Any) -> Array:
     return _values(pc.coalesce(cells, False).cast(pa.int8()), np.int8).astype(bool)
+
+
+def _extend(rows: Any, columns: Mapping[str, Array], extra: Sequence[str]) -> Any:
+    """Return a record batch with more columns of numbers."""
+    more = {name: pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(columns[name])]) for name in extra}
+    for name, cells in more.items():
+        rows = rows.append_column(name, cells)
+    return rows
 
 
 def _as_mask(mask: Array) -> Any:

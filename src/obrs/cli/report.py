@@ -153,7 +153,7 @@ def _code(file: str, format: str, reading: Any, seed: int, options: dict[str, An
     given = ", ".join(f"{key}={value!r}" for key, value in python.items())
     select = [
         f"import obrs\nlog_ratio = obrs.files.read({file!r}, {given})\n"
-        "kept = obrs.select(log_ratio, int(len(log_ratio) // ",
+        "kept = obrs.select(log_ratio, int(len(log_ratio) / ",
         f"), seed={seed})",
     ]
     return [*blocks, ("Python: as many rows, by the same probabilities", select)]

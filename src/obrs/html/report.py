@@ -233,7 +233,7 @@ def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = 
 def _cuts(source: Source, budgets: list[float]) -> list[float]:
     """Return the key of the first row that is not kept at each budget, infinite where all are."""
     key = np.sort(np.append([] if source.key is None else source.key, np.inf))
-    return [float(key[min(int((len(key) - 1) // k), len(key) - 1)]) for k in budgets]
+    return [float(key[int((len(key) - 1) / k)]) for k in budgets]
 
 
 def _shown(source: Source, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
