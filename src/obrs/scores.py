@@ -346,7 +346,7 @@ def keep(
         shares: The shares of the groups among the kept rows, by label; they are divided by their sum.
         seed, design: As for `obrs.select`.
         sign: The signs of event weights; `log_ratio` is log|w| then.
-        ids, cost: As for `obrs.select`; both are for the design `priority`. With a cost, n and 1 in K are in units.
+        ids, cost: As for `obrs.select`; a cost is for the design `priority`, and n and 1 in K are then in units.
     """
     if (n is None) == (budget is None):
         raise InputError("say how many rows to keep: either n or budget")
