@@ -213,11 +213,9 @@ def test_a_profile_is_taken_outside_jit():
         jax.jit(lambda x: Profile(x).ess())(jax.numpy.zeros(2))
 
 
-def test_a_profile_prints_in_two_lines():
+def test_a_profile_prints_in_a_line_and_shows_a_plan():
     profile = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
-    assert repr(profile) == "Profile(4 log-ratios, M = 1.6, log E[r] = 0)"
-    assert str(profile).splitlines()[0] == repr(profile)
-    assert f"{profile.divergence('kl', 1.5):.4g} at K = 1.5" in str(profile)
+    assert repr(profile) == str(profile) == "Profile(4 log-ratios, M = 1.6, log E[r] = 0)"
     assert "<table>" in profile._repr_html_()
 
 

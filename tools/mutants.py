@@ -107,7 +107,7 @@ MUTANTS = [Mutant(*row) for row in (
      "(k - 1) / (m - 1))", "(k - 1) / m)",
      "test_profile.py::test_bounds_hold_and_are_tight_at_both_ends"),
     ("what is free has the mass of what is saturated", "_prefix.py",
-     "max(rate - float(self.mass_above[free]), 0.0)", "float(self.mass_above[free])",
+     "max(1 - float(self.mass_above[free]) / rate, 0.0)", "float(self.mass_above[free]) / rate",
      "test_profile.py::test_divergence_left_is_that_of_what_is_kept"),
     ("a goal that is missed by an ulp", "profile.py",
      "while lacking(root) > 0:", "while False:",

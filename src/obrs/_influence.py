@@ -209,15 +209,14 @@ class Pilot:
         self.precision_low, self.precision_high = min(low for low, _ in ends), max(high for _, high in ends)
 
     @np.errstate(all="ignore")  # what is too large to be summed is infinite
-    def row(self, budget: float, net: float, net_error: float) -> dict[str, Any]:
+    def row(self, budget: float, cut: Cut, net: float, net_error: float) -> dict[str, Any]:
         """Return the columns of a plan at a budget, each with its interval, and which should not be believed."""
-        cut = self.prefix.cut(budget)
         rate = exp(cut.log_rate)
         found = {"rate": (rate, *self.strata.interval(rate, _acceptance(self.strata, cut)))}
         found |= {key: self._divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")}
         value, low, high = found["tv"]
         found["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
-        value, low, high = (1 / (1 + max(x, 0.0)) for x in self._divergence("spread", budget))
+        value, low, high = (1 / (1 + max(x, 0.0)) for x in self._divergence("chi2", budget, over_mean=True))
         found["ess"] = value, high, low
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
         found["precision"] = self.precision / rate, self.precision_low / rate, self.precision_high * budget
@@ -232,21 +231,14 @@ class Pilot:
             row[name] *= share**2
         return row | {"unreliable": " ".join(key for key in found if key in doubtful)}
 
-    def _divergence(self, key: str, budget: float) -> tuple[float, float, float]:
-        """Return a divergence left, or the spread of the weights that are left, with its interval.
-
-        The interval is from the spread of the sample, and from what the unseen could change.
-        """
-        beyond = self.with_square if key in ("chi2", "spread") else self.with_mean
-        samples = (self.prefix, self.base, self.with_top, beyond)
-        if key == "spread":  # chi2 of r over its mean
-            div, offset, normalised = divergence("chi2"), 0.0, True
-            value, base, *others = (p.spread(p.cut(budget)) for p in samples)
-        else:
-            div, offset, normalised = divergence(key), self.prefix.offset, self.prefix.normalised
-            value, base, *others = (p.left(div, p.cut(budget)) for p in samples)
-        influence = _divergence_influence(self.strata, self.prefix.cut(budget), div, offset, normalised)
-        low, high = self.strata.interval(value, influence)
+    def _divergence(self, key: str, budget: float, over_mean: bool = False) -> tuple[float, float, float]:
+        """Return a divergence left, with its interval: from the spread of the sample, and what the unseen could do."""
+        div, prefix = divergence(key), self.prefix
+        beyond = self.with_square if key == "chi2" else self.with_mean
+        samples = (prefix, self.base, self.with_top, beyond)
+        value, base, *others = (p.left(div, p.cut(budget), over_mean) for p in samples)
+        about = (0.0, True) if over_mean else (prefix.offset, prefix.normalised)
+        low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div, *about))
         changes = [0.0, *(other - base for other in others if isfinite(other))]
         return value, low + min(changes), high + max(changes)
 
