@@ -107,10 +107,10 @@ class Strata(NamedTuple):
         if not np.all(np.isfinite(influence)):
             return -inf, inf
         moved = influence - float(self.mass @ influence)
-        error = sqrt(float(self.square @ moved**2))
+        error = float(np.linalg.norm(np.sqrt(self.square) * moved))  # not moved**2, which may overflow
         if error == 0 or error == inf:
             return value - error, value + error
-        return skewed_interval(value, error, float(self.cube @ (moved / error) ** 3))
+        return skewed_interval(value, error, float(np.sum((np.cbrt(self.cube) * moved / error) ** 3)))
 
 
 def _edges(n: int) -> Floats:
@@ -156,8 +156,8 @@ def _precision_interval(strata: Strata, recall: float, normalised: bool) -> tupl
     if normalised:
         ratio /= float(strata.mass @ ratio)
 
-    terms = (strata.mass, strata.mass * ratio, *(strata.square * ratio**k for k in range(3)))
-    mass, share, *below = (np.append(0.0, np.cumsum(term)) for term in terms)
+    squares = strata.square, strata.square * ratio, (np.sqrt(strata.square) * ratio) ** 2
+    mass, share, *below = (np.append(0.0, np.cumsum(x)) for x in (strata.mass, strata.mass * ratio, *squares))
 
     def errors_above(t: Any) -> Any:
         """Return by how many standard errors the recall of t is above what is asked."""
@@ -176,7 +176,8 @@ def _precision_interval(strata: Strata, recall: float, normalised: bool) -> tupl
     def threshold(z: float) -> float:
         k = int(np.argmax(errors >= z))  # they need not rise everywhere: the first crossing counts
         start, stop = float(ratio[k - 1]) if k else 0.0, float(ratio[k])
-        return stop if errors_above(stop) <= z else brent(lambda t: float(errors_above(t)) - z, start, stop)
+        inside = errors_above(start) < z < errors_above(stop)
+        return brent(lambda t: float(errors_above(t)) - z, start, stop) if inside else stop
 
     return recall / threshold(_Z), recall / threshold(-_Z)
 
@@ -189,6 +190,7 @@ class Pilot:
         recall, precision: A recall, of r over its mean, and the precision there, before rejection.
     """
 
+    @np.errstate(all="ignore")  # what is too large to be summed is infinite
     def __init__(self, prefix: Prefix, recall: float, precision: float) -> None:
         self.prefix, self.strata, self.precision = prefix, Strata.divide(prefix), precision
         least = tail_index(prefix.value, prefix.mass)[1]
@@ -208,10 +210,10 @@ class Pilot:
         ends = [_precision_interval(s, recall, prefix.normalised) for s in samples[:2]]
         self.precision_low, self.precision_high = min(low for low, _ in ends), max(high for _, high in ends)
 
-    @np.errstate(all="ignore")  # what is too large to be summed is infinite
+    @np.errstate(all="ignore")
     def row(self, budget: float, cut: Cut, net: float, net_error: float) -> dict[str, Any]:
         """Return the columns of a plan at a budget, each with its interval, and which should not be believed."""
-        rate = exp(cut.log_rate)
+        rate = self.prefix.rate(budget)
         found = {"rate": (rate, *self.strata.interval(rate, _acceptance(self.strata, cut)))}
         found |= {key: self._divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")}
         value, low, high = found["tv"]

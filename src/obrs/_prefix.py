@@ -81,6 +81,10 @@ class Prefix:
         exact = -float(self.value[-1])
         return Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
 
+    def rate(self, budget: float) -> float:
+        """Return the share that is kept."""
+        return max(1 / budget, min(1 / float(self.ratio[-1]), 1.0))
+
     def free(self, cut: Cut) -> int:
         """Return how many are free: those before have a = c r, those from there on a = 1."""
         return int(np.searchsorted(self.value, -cut.log_c))

@@ -31,6 +31,7 @@ Row = dict[str, Any]
 
 GOALS = (*DIVERGENCES, "ess", "truncated", "precision")
 """The goals of `Profile.budget_for`."""
+_NOTHING = 1e-300  # beside a weight of 1: without such weights M is a float
 _COLUMNS = {key: key for key in ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")}
 
 
@@ -111,7 +112,7 @@ class Profile:
         >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
         >>> p.max_budget, round(p.divergence("kl"), 4), round(p.divergence("kl", budget=1.4), 4)
         (1.6, 0.1064, 0.0054)
-        >>> round(p.rate(2.0), 4)
+        >>> p.rate(2.0)
         0.625
         >>> Profile(np.log([0.4, 0.8, 1.2, 1.6]), sign=[1, 1, -1, 1]).net
         0.4
@@ -134,8 +135,8 @@ class Profile:
         if mass is not None:
             if not mass.any():
                 raise InputError("weights must not all be 0")
-            signs = None if signs is None else signs[mass > 0]
-            values, mass = values[mass > 0], mass[mass > 0] / mass.sum()
+            some = mass > _NOTHING
+            values, mass, signs = values[some], mass[some] / mass[some].sum(), None if signs is None else signs[some]
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
         self._given, self._prefix = given, Prefix(values, mass, normalise)
@@ -212,7 +213,8 @@ class Profile:
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
-        return exp(self._cut(budget).log_rate)
+        self._cut(budget)  # it must be one that can be met
+        return self._prefix.rate(float(budget))
 
     def ess(self, budget: float = 1.0) -> float:
         """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1].
@@ -229,7 +231,7 @@ class Profile:
 
         Example:
             >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
-            >>> round(p.truncated(1.25), 4), p.truncated(1.6)
+            >>> round(p.truncated(1.25), 4), round(p.truncated(1.6), 4)
             (0.2, 0.0)
         """
         cut, prefix = self._cut(budget), self._prefix
@@ -256,8 +258,8 @@ class Profile:
         """
         if not self.normalised:
             raise InputError("bounds are between probability measures; use Profile(..., normalise=True)")
-        div, k, m, prefix = divergence(key_or_record), float(budget), self.max_budget, self._prefix
-        self._cut(budget)  # it must be one that can be met
+        div, k, m, prefix = divergence(key_or_record), check_budget(budget), self.max_budget, self._prefix
+        self._cut(k)  # it must be one that can be met
         if k >= m:
             return 0.0
         bound = self.divergence(div) * (1 - (k - 1) / (m - 1))
@@ -314,8 +316,8 @@ class Profile:
 
         Example:
             >>> rows = Profile(np.random.default_rng(0).normal(size=10_000) / 2).plan([1, 2], n=100)
-            >>> round(rows[1]["kl"], 3), round(rows[1]["proposals"]), rows[1]["unreliable"]
-            (0.005, 200, '')
+            >>> round(rows[1]["kl"], 3), rows[1]["proposals"], rows[1]["unreliable"]
+            (0.005, 200.0, '')
             >>> profile, groups = Profile(np.log([2.0, 1.0, 0.6, 0.4])), ["cat", "cat", "dog", "dog"]
             >>> (equal_rates,) = profile.plan([2], groups=groups)
             >>> (real_shares,) = profile.plan([2], groups=groups, shares={"cat": 3, "dog": 1})
@@ -326,7 +328,8 @@ class Profile:
         if isinstance(budgets, str | bytes | Mapping) or not isinstance(budgets, Iterable):
             raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
         if groups is None and shares is None:
-            pilot, wanted = Pilot(self._prefix, float(recall) / self._mean, self._precision(recall)), list(budgets)
+            precision, wanted = self._precision(recall), list(budgets)
+            pilot = Pilot(self._prefix, float(recall) / self._mean, precision)
             rows = [pilot.row(check_budget(k), self._cut(k), self.net, self._net_error) for k in wanted]
             note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
             plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
