@@ -185,9 +185,9 @@ def test_draws(ids, seed, dim):
 
 
 @relaxed
-@given(things(), WEIGHTS, budgets, st.booleans(), st.sampled_from([0.9, 1.0, 0.0, "r", None]))
-def test_profiles(log_ratio, weights, budget, normalise, recall):
-    profile = answers(obrs.Profile, log_ratio, weights, normalise=normalise)
+@given(things(), WEIGHTS, budgets, st.sampled_from([0.9, 1.0, 0.0, "r", None]))
+def test_profiles(log_ratio, weights, budget, recall):
+    profile = answers(obrs.Profile, log_ratio, weights)
     if profile is None:
         return
     plan = answers(profile.plan, [budget], recall=recall)

@@ -126,36 +126,31 @@ def _acceptance(strata: Strata, cut: Cut) -> Floats:
     return np.exp(cut.log_a(strata.value)) if cut.log_c < inf else np.ones(len(strata.value))
 
 
-def _divergence_influence(strata: Strata, cut: Cut, div: FDivergence, offset: float, normalised: bool) -> Floats:
-    """Return the influence of each stratum on the divergence left, for r over its mean times e^offset."""
-    a, rate, log_z = _acceptance(strata, cut), exp(cut.log_rate), cut.log_rate + offset
-    log_free = log_z - cut.log_c  # log u wherever a < 1
-    log_u = np.maximum(strata.value + log_z, log_free)
+def _divergence_influence(strata: Strata, cut: Cut, div: FDivergence) -> Floats:
+    """Return the influence of each stratum on the divergence left."""
+    a, rate = _acceptance(strata, cut), exp(cut.log_rate)
+    log_free = cut.log_rate - cut.log_c  # log u wherever a < 1
+    log_u = np.maximum(strata.value + cut.log_rate, log_free)
     influence = f = div.f(log_u)
     if cut.log_c < inf:
         f_free, pull = float(div.f(log_free)), float(div.f_star_of_f_prime(log_free))
         influence = f - f_free + (f_free + pull) * a
-    if normalised:
-        slope = f + div.f_star_of_f_prime(log_u)  # u f'(u), also where u is 0 and f' infinite
-        tilt = float(np.sum(strata.mass * a * slope)) / rate
-    else:  # what the sample holds of the target is not missing elsewhere
-        tilt = float(div.critic(inf)) * exp(offset)
+    slope = f + div.f_star_of_f_prime(log_u)  # u f'(u), also where u is 0 and f' infinite
+    tilt = float(np.sum(strata.mass * a * slope)) / rate
     return np.asarray(influence / rate - tilt * np.exp(strata.value))
 
 
-def _precision_interval(strata: Strata, recall: float, normalised: bool) -> tuple[float, float]:
-    """Return a 95 % interval for the precision before rejection at a recall, of r over its mean.
+def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
+    """Return a 95 % interval for the precision before rejection at a recall.
 
-    The precision is recall/t, where t solves E[min(r, t)] = recall, with E[r] = 1 if r is normalised. It is anything
-    but linear in the sample when much of the target rests on few proposals. So the interval takes every t whose recall
-    is within 1.96 of its standard errors.
+    The precision is recall/t, where t solves E[min(r, t)] = recall with E[r] = 1. It is anything but linear in the
+    sample when much of the target rests on few proposals. So the interval takes every t whose recall is within 1.96 of
+    its standard errors.
     """
     if recall >= 1:  # decided by the largest ratio alone
         return 0.0, inf
     ratio = np.exp(strata.value)
-    if normalised:
-        ratio /= float(strata.mass @ ratio)
-
+    ratio /= float(strata.mass @ ratio)
     squares = strata.square, strata.square * ratio, (np.sqrt(strata.square) * ratio) ** 2
     mass, share, *below = (np.append(0.0, np.cumsum(x)) for x in (strata.mass, strata.mass * ratio, *squares))
 
@@ -163,8 +158,7 @@ def _precision_interval(strata: Strata, recall: float, normalised: bool) -> tupl
         """Return by how many standard errors the recall of t is above what is asked."""
         k = np.searchsorted(ratio, t)
         rest = 1 - mass[k]
-        # the influence is min(r, t) - a - b r
-        a, b = (rest * t, share[k]) if normalised else (rest * t + share[k], 0.0)
+        a, b = rest * t, share[k]  # the influence is min(r, t) - a - b r
         (low0, high0), (low1, high1), (low2, high2) = ((sums[k], sums[-1] - sums[k]) for sums in below)
         free = (1 - b) ** 2 * low2 - 2 * (1 - b) * a * low1 + a**2 * low0
         saturated = (t - a) ** 2 * high0 - 2 * (t - a) * b * high1 + b**2 * high2
@@ -187,7 +181,7 @@ class Pilot:
 
     Args:
         prefix: The log-ratios.
-        recall, precision: A recall, of r over its mean, and the precision there, before rejection.
+        recall, precision: A recall, and the precision there before rejection.
     """
 
     @np.errstate(all="ignore")  # what is too large to be summed is infinite
@@ -204,10 +198,10 @@ class Pilot:
         square = top + (log(outer / (outer - 2.25)) / 2 if 2.25 < outer < inf else 0.0)
         samples = [self.strata, *(self.strata.add(x, unseen) for x in (top, mean, square))]
         self.base, self.with_top, self.with_mean, self.with_square = (
-            Prefix(s.value + prefix.log_mean, s.mass / np.sum(s.mass), prefix.normalised) for s in samples
+            Prefix(s.value, s.mass / np.sum(s.mass)) for s in samples
         )
         self.unseen = unseen * exp(mean)  # its mass under the target
-        ends = [_precision_interval(s, recall, prefix.normalised) for s in samples[:2]]
+        ends = [_precision_interval(s, recall) for s in samples[:2]]
         self.precision_low, self.precision_high = min(low for low, _ in ends), max(high for _, high in ends)
 
     @np.errstate(all="ignore")
@@ -218,7 +212,7 @@ class Pilot:
         found |= {key: self._divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")}
         value, low, high = found["tv"]
         found["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
-        value, low, high = (1 / (1 + max(x, 0.0)) for x in self._divergence("chi2", budget, over_mean=True))
+        value, low, high = (1 / (1 + max(x, 0.0)) for x in found["chi2"])
         found["ess"] = value, high, low
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
         found["precision"] = self.precision / rate, self.precision_low / rate, self.precision_high * budget
@@ -233,14 +227,13 @@ class Pilot:
             row[name] *= share**2
         return row | {"unreliable": " ".join(key for key in found if key in doubtful)}
 
-    def _divergence(self, key: str, budget: float, over_mean: bool = False) -> tuple[float, float, float]:
+    def _divergence(self, key: str, budget: float) -> tuple[float, float, float]:
         """Return a divergence left, with its interval: from the spread of the sample, and what the unseen could do."""
         div, prefix = divergence(key), self.prefix
         beyond = self.with_square if key == "chi2" else self.with_mean
         samples = (prefix, self.base, self.with_top, beyond)
-        value, base, *others = (p.left(div, p.cut(budget), over_mean) for p in samples)
-        about = (0.0, True) if over_mean else (prefix.offset, prefix.normalised)
-        low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div, *about))
+        value, base, *others = (p.left(div, p.cut(budget)) for p in samples)
+        low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div))
         changes = [0.0, *(other - base for other in others if isfinite(other))]
         return value, low + min(changes), high + max(changes)
 

@@ -24,7 +24,6 @@ class Prefix:
     Args:
         log_ratio: Log-ratios, 1-D float64, of which at least one is finite.
         mass: Their masses, which sum to 1; None if all have the same.
-        normalise: Whether E[r] is taken to be 1. If not, what E[r] lacks of 1 lies where the model never goes.
 
     Attributes:
         value, ratio, mass: log r and r over the mean of r, ascending, and their masses.
@@ -32,11 +31,9 @@ class Prefix:
         mass_above: Sums of w over `[j:]`, for j = 0 … n; the first is the share of the proposals with r > 0.
         sum_below: Sums of w r over `[:j]`, for j = 0 … n.
         log_mean: log E[r] as given.
-        offset: What to add to `value` to have log r itself: 0 if r is normalised, else `log_mean`.
-        missing: The mass of the target where the model never goes.
     """
 
-    def __init__(self, log_ratio: Floats, mass: Floats | None = None, normalise: bool = True) -> None:
+    def __init__(self, log_ratio: Floats, mass: Floats | None = None) -> None:
         count = len(log_ratio)
         if mass is None:
             value = np.sort(log_ratio)  # ten times as fast as the order, which only masses need
@@ -55,10 +52,6 @@ class Prefix:
             self.mass_above = np.append(np.cumsum(self.mass[::-1])[::-1], 0.0)
         self.sum_below = np.append(0.0, np.cumsum(self.mass * self.ratio))
         self.log_mean = float(value[-1]) + log(mean)
-        self.normalised = normalise or self.log_mean > 0
-        self.offset = 0.0 if self.normalised else self.log_mean
-        lacking = 1 - exp(self.offset)
-        self.missing = lacking if lacking > 8 * np.finfo(float).eps * count**0.5 else 0.0
         self._cuts: dict[float, Cut] = {}
 
     def reaches(self, budget: float) -> bool:
@@ -89,17 +82,14 @@ class Prefix:
         """Return how many are free: those before have a = c r, those from there on a = 1."""
         return int(np.searchsorted(self.value, -cut.log_c))
 
-    def left(self, div: FDivergence, cut: Cut, over_mean: bool = False) -> float:
-        """Return D_f(P||kept); over the mean of r, as if E[r] were 1."""
+    def left(self, div: FDivergence, cut: Cut) -> float:
+        """Return D_f(P||kept)."""
         free, rate = self.free(cut), exp(cut.log_rate)
-        log_z = cut.log_rate + (0.0 if over_mean else self.offset)
-        total = float(self.mass[free:] @ div.f(self.value[free:] + log_z)) / rate
+        total = float(self.mass[free:] @ div.f(self.value[free:] + cut.log_rate)) / rate
         if free:
-            total += max(1 - float(self.mass_above[free]) / rate, 0.0) * float(div.f(log_z - cut.log_c))
+            total += max(1 - float(self.mass_above[free]) / rate, 0.0) * float(div.f(cut.log_rate - cut.log_c))
         elif cut.log_c == inf and len(self.zeros):
             total += float(np.sum(self.zeros)) * float(div.f(-inf))
-        if self.missing and not over_mean:
-            total += self.missing * float(div.critic(inf))
         return max(total, 0.0)  # below 0 only by rounding
 
     def threshold_at(self, recall: float) -> float:

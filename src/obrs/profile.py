@@ -94,17 +94,13 @@ class Profile:
         log_ratio: Log-ratios of proposals from the model, any shape; -inf means r = 0. A plan with groups reads the
             array again: do not change it before.
         weights: Masses of the proposals, as in `solve_log_c`; `plan` takes them as importance weights of a sample.
-        normalise: Divide r by its mean, which is kept as `log_mean_ratio`. If not, E_Q[r] < 1 is taken at its word:
-            1 - E_Q[r] of the target lies where the model never goes, which caps the recall and adds
-            f'(inf) (1 - E_Q[r]) to each divergence. E_Q[r] > 1, which no two distributions have, is divided out.
         sign: +1 or -1 beside each log-ratio, for events with weights of both signs: r is |w|. The effective sample
             size is then that of the net sum, which cancellation makes smaller. Nothing else depends on it.
 
     Attributes:
         size: How many log-ratios there are, without those of weight 0.
         possible: Share of the proposals with r > 0; budgets below 1 over it cannot be met.
-        log_mean_ratio: log E_Q[r] as given. Far from 0 the ratio is not calibrated, or misses modes.
-        normalised: Whether r is divided by its mean.
+        log_mean_ratio: log E_Q[r], by which r is divided. Far from 0 the ratio is not calibrated, or misses modes.
         max_budget: M = max r / E_Q[r], beyond which rejection is exact. Of a sample, it is the largest of a sample.
         net: E_Q[sign r] / E_Q[r], what cancellation leaves: 1 - 2f, f the negative share of |w|; 1 without signs.
 
@@ -121,9 +117,7 @@ class Profile:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3
     """
 
-    def __init__(
-        self, log_ratio: Array, weights: Array | None = None, *, normalise: bool = True, sign: Array | None = None
-    ) -> None:
+    def __init__(self, log_ratio: Array, weights: Array | None = None, *, sign: Array | None = None) -> None:
         x = as_log_ratio(log_ratio)
         w = as_weights(weights, x, relative=True)
         given, masses = host_view(x), None if w is None else host_view(w)
@@ -139,11 +133,9 @@ class Profile:
             values, mass, signs = values[some], mass[some] / mass[some].sum(), None if signs is None else signs[some]
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
-        self._given, self._prefix = given, Prefix(values, mass, normalise)
-        self._mean = exp(self._prefix.offset)
+        self._given, self._prefix = given, Prefix(values, mass)
         self.size, self.possible = self._prefix.count, float(self._prefix.mass_above[0])
-        self.log_mean_ratio, self.normalised = self._prefix.log_mean, self._prefix.normalised
-        self.max_budget = float(self._prefix.ratio[-1])
+        self.log_mean_ratio, self.max_budget = self._prefix.log_mean, float(self._prefix.ratio[-1])
         self.net, self._net_error = (1.0, 0.0) if signs is None else _net(signs, values, mass)
 
     @property
@@ -159,11 +151,11 @@ class Profile:
     def beta(self, lam: Array) -> Any:
         """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope."""
         slope, above, below = self._at_slope(lam)
-        return _plain((below + np.divide(above, slope, where=above > 0, out=np.zeros_like(slope))) * self._mean)
+        return _plain(below + np.divide(above, slope, where=above > 0, out=np.zeros_like(slope)))
 
     def _at_slope(self, lam: Any) -> tuple[Floats, Floats, Floats]:
-        """Return slopes for r over its mean, the mass of r >= 1/slope, and the sum of r over the others."""
-        slope = np.asarray(host_view(as_floats(lam, "lam")), np.float64) * self._mean
+        """Return slopes, the mass of r >= 1/slope, and the sum of r over the others."""
+        slope = np.asarray(host_view(as_floats(lam, "lam")), np.float64)
         if not np.all(slope >= 0):
             raise InputError("lam must be at least 0, a slope precision/recall")
         with np.errstate(divide="ignore"):
@@ -221,7 +213,7 @@ class Profile:
 
         With signs the numerator is the square of the net mean, E_Q[sign r]²: no budget lifts it above `net`².
         """
-        return self.net**2 / (1 + self._prefix.left(DIVERGENCES["chi2"], self._cut(budget), over_mean=True))
+        return self.net**2 / (1 + self.divergence("chi2", budget))
 
     def truncated(self, budget: float = 1.0) -> float:
         """Return the share of the mass in weights above one: E_Q[(r - 1/c)+] / E_Q[r].
@@ -256,8 +248,6 @@ class Profile:
         References:
             | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
         """
-        if not self.normalised:
-            raise InputError("bounds are between probability measures; use Profile(..., normalise=True)")
         div, k, m, prefix = divergence(key_or_record), check_budget(budget), self.max_budget, self._prefix
         self._cut(k)  # it must be one that can be met
         if k >= m:
@@ -276,15 +266,14 @@ class Profile:
         return min(bound, max((1 - b) * self.divergence(div) + log_moment(b), 0.0))
 
     def precision_at(self, recall: float, budget: float = 1.0) -> float:
-        """Return the precision after rejection at a recall in (0, E_Q[r]]."""
+        """Return the precision after rejection at a recall in (0, 1]."""
         return min(self._precision(recall) / self.rate(budget), 1.0)
 
     def _precision(self, recall: float) -> float:
         """Return the precision of the model at a recall."""
-        if not is_number(recall) or not 0 < float(recall) <= self._mean * (1 + 1e-15):
-            raise InputError(f"recall must be above 0 and at most E_Q[r] = {self._mean:.6g}, got {recall!r}")
-        share = float(recall) / self._mean
-        return share / self._prefix.threshold_at(share)
+        if not is_number(recall) or not 0 < float(recall) <= 1:
+            raise InputError(f"recall must be above 0 and at most 1, got {recall!r}")
+        return float(recall) / self._prefix.threshold_at(float(recall))
 
     def plan(
         self,
@@ -329,7 +318,7 @@ class Profile:
             raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
         if groups is None and shares is None:
             precision, wanted = self._precision(recall), list(budgets)
-            pilot = Pilot(self._prefix, float(recall) / self._mean, precision)
+            pilot = Pilot(self._prefix, float(recall), precision)
             rows = [pilot.row(check_budget(k), self._cut(k), self.net, self._net_error) for k in wanted]
             note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
             plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
@@ -342,8 +331,8 @@ class Profile:
 
     def _fit_groups(self, budgets: Iterable[Any], groups: Any, shares: Any) -> tuple[list[Grouped], Any]:
         """Return a rule for each budget, and the labels, flat."""
-        if groups is None or not (self._prefix.even and self.normalised and self._net_error == 0):
-            raise InputError("shares need groups, and groups log-ratios without weights, signs and normalise=False")
+        if groups is None or not (self._prefix.even and self._net_error == 0):
+            raise InputError("shares need groups, and groups log-ratios without weights and signs")
         groups_of(labels := any_labels(groups), self._given.shape)  # checks the shape
         values, labels = self._given.reshape(-1), labels.reshape(-1)
         return [Grouped.fit(values, budget, labels, shares=shares) for budget in budgets], labels
@@ -453,7 +442,7 @@ class Profile:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the line, and a plan of the usual budgets that can be met."""
         usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if self._prefix.reaches(k)]
-        return f"{paragraph(repr(self))}\n{self.plan(usual, recall=0.9 * self._mean)._repr_html_()}"
+        return f"{paragraph(repr(self))}\n{self.plan(usual)._repr_html_()}"
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:

@@ -253,7 +253,7 @@ class Sketch:
             below = [np.exp(np.minimum(self.bins.upper + end, 0.0)) for end in (cut.sure, cut.never)]
         return replace(cut, undecided=int(np.sum(self.bins.rows * (below[1] - below[0]))))
 
-    def profile(self, *, normalise: bool = True) -> Profile:
+    def profile(self) -> Profile:
         """Return the profile of the pool, each bin taken for as many rows of its mean ratio.
 
         What an f-divergence loses by that is what ratios differ within a bin of width w: KL, reverse KL and JS at most
@@ -276,7 +276,6 @@ class Sketch:
         return Profile(
             np.append(value, -inf),
             np.append(self.bins.mass, self.mass - self.possible).astype(np.float64),
-            normalise=normalise,
         )
 
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:

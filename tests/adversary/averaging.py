@@ -166,7 +166,7 @@ def smallest_budget(make):
     weights = make.one(None, None, "some")
     x = make.log_ratio(make.size())
     weights = None if weights is None else make.weights(len(x))
-    profile = make.answer(obrs.Profile, make.array(x), weights, normalise=make.chance(0.8))
+    profile = make.answer(obrs.Profile, make.array(x), weights)
     if profile is None:
         return
     key = make.one(*GOALS)

@@ -216,7 +216,7 @@ def profile_with_signs(make):
     x = make.log_ratio(n)
     sign = make.arg(np.where(make.rng.random(n) < 0.3, -1.0, 1.0), np.zeros(n), [1], "s", np.full(n, np.nan))
     weights = make.arg(None, make.weights(n), p=0.5)
-    profile = make.answer(obrs.Profile, x := make.array(x), weights, sign=sign, normalise=make.chance(0.8))
+    profile = make.answer(obrs.Profile, x := make.array(x), weights, sign=sign)
     if profile is None:
         return
     assert -1 - 1e-9 <= profile.net <= 1 + 1e-9

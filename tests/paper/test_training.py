@@ -189,7 +189,7 @@ def test_the_objective_is_what_a_profile_says_and_its_gradient_that_of_finite_di
     x, log_p = PAYS.target(case, 401)
     theta = PAYS._start(case, 2, np.random.default_rng(2))
     log_q = PAYS._log_share(torch.as_tensor(theta), case, torch.as_tensor(x)).numpy()
-    profile = Profile(log_p - log_q, np.exp(log_q), normalise=False)
+    profile = Profile(log_p - log_q, np.exp(log_q))
     for budget in (1.0, 1.7, 3.0, 1e4):
         value, gradient = PAYS.objective(theta, case, x, log_p, budget)
         assert value == pytest.approx(profile.divergence("gan", budget), abs=1e-9)
