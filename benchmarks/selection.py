@@ -8,7 +8,7 @@ r_i on the pool and kept_i proportional to how often i is kept (in closed form, 
 probabilities for Gumbel top-k):
 
 - error: mean |frequency - pi| over mean pi, and the noise that alone explains of it at so many repetitions;
-- kl, tv: divergence left between p and kept, by `obrs.DIVERGENCES`; kl is infinite where kept is 0 and p is not;
+- kl, tv: divergence left between p and kept, by `obrs.divergences.DIVERGENCES`; kl is infinite where kept is 0 and p is not;
 - distinct: different candidates per selection over n; repeats: share of the selection that repeats another;
 - rmse: of the plain average of log r over the selection against its mean under p, in standard deviations;
 - weighted: the same for the average with weights r/pi, which a selection with known pi allows.
@@ -118,7 +118,7 @@ def left(p: Floats, kept: Floats, key: str) -> float | None:
     if key == "kl" and np.any((kept == 0) & (p > 0)):
         return None
     seen = kept > 0
-    inside = np.sum(kept[seen] * obrs.DIVERGENCES[key].f(np.log(p[seen] / kept[seen])))
+    inside = np.sum(kept[seen] * obrs.divergences.DIVERGENCES[key].f(np.log(p[seen] / kept[seen])))
     return max(0.0, float(inside) + (0.5 * p[~seen].sum() if key == "tv" else 0.0))  # f(u)/u of tv tends to 1/2
 
 

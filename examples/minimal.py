@@ -42,7 +42,7 @@ def left(rule, name):
     p, q = density(TARGET, GRID), density(MODEL, GRID)
     kept = q * np.exp(rule(log_ratio(GRID)))
     kept /= np.trapezoid(kept, GRID)
-    return float(np.trapezoid(kept * obrs.DIVERGENCES[name].f(np.log(p) - np.log(kept)), GRID))
+    return float(np.trapezoid(kept * obrs.divergences.DIVERGENCES[name].f(np.log(p) - np.log(kept)), GRID))
 
 
 def table(budgets, n=100_000):
@@ -80,8 +80,8 @@ def draw(path, budget=2.0):
     p, q, x = density(TARGET, GRID), density(MODEL, GRID), log_ratio(GRID)
     masses = {"weights": q}
     rules = {
-        "exact": obrs.Unbudgeted.fit(x),
-        "drs": obrs.DRS.fit(log_ratio(propose(np.arange(200_000))), budget),
+        "exact": obrs.rules.Unbudgeted.fit(x),
+        "drs": obrs.rules.DRS.fit(log_ratio(propose(np.arange(200_000))), budget),
         "obrs": obrs.Budgeted.fit(x, budget, **masses),
     }
     drawn, model, ours = figure(10, 7), LOOKS["model"].colour, LOOKS["obrs"].colour

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from obrs import Budgeted, Unbudgeted, sample
+from obrs import Budgeted, sample
+from obrs.rules import Unbudgeted
 from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
 from obrs.types import Rule

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from obrs import inclusion_probability, rollout, select
+from obrs import rollout, select
+from obrs.selection import inclusion_probability
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
 
 __all__ = ["Pool", "advantages", "gradient_table", "tilt_table", "token_rate", "token_row"]

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from obrs import DIVERGENCES, Profile
+from obrs import Profile
+from obrs.divergences import DIVERGENCES
 from obrs._checks import check_count
 from obrs.errors import InputError
 from obrs.root import brent

@@ -143,7 +143,7 @@ def test_groups_of_any_kind(log_ratio, budget, groups, shares, confidence):
 def test_selection_by_groups_of_any_kind(log_ratio, n, groups, shares):
     chosen = answers(obrs.select, log_ratio, n, groups=groups, shares=shares)
     if chosen is not None:
-        pi = values(obrs.inclusion_probability(log_ratio, n, groups=groups, shares=shares))
+        pi = values(obrs.selection.inclusion_probability(log_ratio, n, groups=groups, shares=shares))
         assert len(chosen) == pytest.approx(pi.sum(), rel=1e-5)
 
 
@@ -155,9 +155,9 @@ def values_or_none(x):
 
 
 @relaxed
-@given(st.sampled_from(sorted(obrs.DIVERGENCES)), things())
+@given(st.sampled_from(sorted(obrs.divergences.DIVERGENCES)), things())
 def test_divergences(name, log_u):
-    divergence = obrs.DIVERGENCES[name]
+    divergence = obrs.divergences.DIVERGENCES[name]
     for function in (
         divergence.f,
         divergence.conjugate,
@@ -217,4 +217,4 @@ def test_saved_rules(text):
 @relaxed
 @given(st.sampled_from([0, 0.5, 4, np.inf, -1, np.nan, "x", None, [1.0]]))
 def test_parameters(value):
-    answers(obrs.pr, value)
+    answers(obrs.divergences.pr, value)

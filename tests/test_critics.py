@@ -39,14 +39,14 @@ def test_a_classifier_on_unequal_numbers_has_the_prior_taken_out():
         from_logit(logit, n_real=3000)
 
 
-@pytest.mark.parametrize("name", [name for name in obrs.DIVERGENCES if name != "tv"])
+@pytest.mark.parametrize("name", [name for name in obrs.divergences.DIVERGENCES if name != "tv"])
 def test_the_critic_of_each_divergence_gives_its_ratio_back(name, xp):
-    optimum = obrs.DIVERGENCES[name].critic(xp.asarray(TRUTH))
+    optimum = obrs.divergences.DIVERGENCES[name].critic(xp.asarray(TRUTH))
     np.testing.assert_allclose(np.asarray(from_critic(optimum, name)), TRUTH, rtol=1e-7, atol=1e-9)
 
 
 def test_a_critic_that_only_tells_sides_has_no_ratio():
-    for divergence in ("tv", obrs.pr(2)):
+    for divergence in ("tv", obrs.divergences.pr(2)):
         with pytest.raises(DivergenceError, match=r"has no log_ratio: .*obrs\.refit\(.*FineTune\(critic\)\)$"):
             from_critic([0.5], divergence)
 

@@ -70,7 +70,7 @@ class TestRollout:
             x, keep = np.where(batch[2], batch[0] - batch[1], -np.inf).reshape(-1), 50
         elif level == "group":
             keep = 3
-        pi = obrs.inclusion_probability(x, keep, groups=options.get("groups"))
+        pi = obrs.selection.inclusion_probability(x, keep, groups=options.get("groups"))
         counts = np.zeros(len(x))
         for seed in range(2000):
             counts[obrs.rollout(*batch, keep=keep, seed=seed, **options).index] += 1
@@ -89,7 +89,7 @@ class TestRollout:
 
     def test_weights_are_ratios_over_probabilities(self, batch, log_ratio):
         pick = obrs.rollout(*batch, keep=12)
-        pi, r = obrs.inclusion_probability(log_ratio, 12), np.exp(log_ratio)
+        pi, r = obrs.selection.inclusion_probability(log_ratio, 12), np.exp(log_ratio)
         np.testing.assert_allclose(pick.weight, (r / pi / r.sum())[pick.index], rtol=1e-12)
         np.testing.assert_allclose(obrs.rollout(*batch, keep=1.0).weight, r / r.sum(), rtol=1e-12)
         root = np.exp(log_ratio / batch[2].sum(axis=1))
@@ -102,7 +102,7 @@ class TestRollout:
         for keep in (7, 100_001):
             pick = obrs.rollout(x, np.zeros(shape), np.ones(shape), keep=keep, level="token")
             assert len(pick) == int(pick.mask.sum()) == keep
-            pi = obrs.inclusion_probability(x.reshape(-1).astype(np.float64), keep)
+            pi = obrs.selection.inclusion_probability(x.reshape(-1).astype(np.float64), keep)
             assert pick.mask.reshape(-1)[pi == 1].all()
             share = np.exp(x.reshape(-1), dtype=np.float64)
             share /= share.sum()
@@ -221,7 +221,7 @@ class TestTilt:
     def test_the_kept_law_has_the_kl_that_was_asked_for(self, rewards, kl):
         reward, groups = rewards
         pick = obrs.tilt(reward, groups=groups, keep=3, kl=kl)
-        pi = obrs.inclusion_probability(reward / pick.metrics["beta"], 3, groups=groups)
+        pi = obrs.selection.inclusion_probability(reward / pick.metrics["beta"], 3, groups=groups)
         spent = [np.sum(pi[groups == g] / 3 * np.log(pi[groups == g] / 3 * 12)) for g in range(5)]
         assert np.mean(spent) == pytest.approx(kl, abs=1e-9)
         assert pick.metrics["kl"] == pytest.approx(kl, abs=1e-9)
@@ -317,7 +317,7 @@ class TestSelectByReward:
         reward, groups = np.array([row["reward"] for row in rows]), [row["prompt_id"] for row in rows]
         pick = obrs.tilt(reward, groups=groups, keep=4, kl=0.5)
         assert [row["text"] for row in kept] == [rows[i]["text"] for i in pick.index]
-        pi = obrs.inclusion_probability(reward / pick.metrics["beta"], 4, groups=groups)
+        pi = obrs.selection.inclusion_probability(reward / pick.metrics["beta"], 4, groups=groups)
         np.testing.assert_allclose([row["inclusion_probability"] for row in kept], pi[pick.index], rtol=1e-9)
         assert f"(1 in 4), beta {pick.metrics['beta']:.4g}, KL 0.5: " in capsys.readouterr().err
 

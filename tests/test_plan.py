@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from obrs import DIVERGENCES, Grouped, Profile
+from obrs import Grouped, Profile
+from obrs.divergences import DIVERGENCES
 from obrs.errors import BudgetError, InputError, InputTypeError
 
 LOG_RATIO = np.random.default_rng(0).normal(size=3000)

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from obrs import DRS, Budgeted, Grouped, Unbudgeted, _confidence, solve_log_c
+from obrs import Budgeted, Grouped, _confidence, solve_log_c
 from obrs._confidence import confident_budget
 from obrs.errors import BudgetError, InputError
+from obrs.rules import DRS, Unbudgeted
 
 LOG_RATIO = np.random.default_rng(1).normal(size=2000) * 1.5
 

@@ -105,7 +105,7 @@ class TestEveryPool:
             assert cut.exactly
             expected = select(x, n, seed=5, design="priority", ids=ids)
             np.testing.assert_array_equal(kept_of(cut, parts), ids[expected])
-            pi = obrs.inclusion_probability(x.astype(np.float64), n)
+            pi = obrs.selection.inclusion_probability(x.astype(np.float64), n)
             free = (pi > 1e-300) & (pi < 1) & (np.abs(x) < 1e15)  # beyond, log c is no longer told from log c + 1
             with np.errstate(over="ignore"):
                 np.testing.assert_allclose(np.log(pi[free]), x[free].astype(float) + cut.log_c, rtol=1e-12, atol=1e-9)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from obrs import DIVERGENCES, Profile, solve_log_c
+from obrs import Profile, solve_log_c
+from obrs.divergences import DIVERGENCES
 
 STATES, VALUES, BUDGETS = 10, 4, (1.3, 2.0, 3.5)
 

@@ -6,18 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .budget import solve_log_c
-from .divergences import DIVERGENCES, FDivergence, pr
 from .draws import accept, normals, uniforms
-from .estimate import Estimate
 from .groups import Grouped
 from .profile import Profile
-from .rules import DRS, Budgeted, Unbudgeted
+from .rules import Budgeted
 from .sampling.model import Model
 from .sampling.proposals import proposal
 from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
 from .sampling.streams import collect, stream
-from .selection import inclusion_probability, select, unweight
+from .selection import select, unweight
 from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
@@ -32,27 +30,20 @@ if TYPE_CHECKING:
     from .training.loop import train
 
 __all__ = [
-    "DIVERGENCES",
-    "DRS",
     "SAMPLERS",
     "Budgeted",
-    "Estimate",
-    "FDivergence",
     "Grouped",
     "Model",
     "Profile",
     "Samples",
     "Sketch",
     "SketchCut",
-    "Unbudgeted",
     "accept",
     "collect",
     "compare",
     "diagnose",
     "evaluate",
-    "inclusion_probability",
     "normals",
-    "pr",
     "proposal",
     "refit",
     "report",
@@ -83,7 +74,10 @@ _LATER = {
     "tilt": ".language",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "files", "html", "language", "metrics", "models", "ratios", "scores", "training")
+_ROOMS = (
+    "adapters", "critics", "divergences", "files", "html", "language", "metrics", "models", "ratios", "rules", "scores",
+    "selection", "training",
+)  # fmt: skip
 _ENGINES = ("ray",)  # the same verbs where the rows do not fit
 
 

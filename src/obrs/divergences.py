@@ -24,7 +24,7 @@ from ._text import unknown_name
 from .errors import DivergenceError, InputTypeError
 from .types import Array
 
-__all__ = ["DIVERGENCES", "FDivergence", "divergence", "log1m_exp", "pr", "softplus"]
+__all__ = ["DIVERGENCES", "FDivergence", "pr"]
 
 Fn = Callable[[Any], Array]
 Formula = Callable[[Any, Array], Array]  # (namespace, float array) -> array

@@ -25,8 +25,7 @@ from ._checks import check_count, check_seed
 from .errors import InputError, InputTypeError
 from .types import Array
 
-__all__ = ["Purpose", "accept", "as_ids", "mixer", "normal_columns", "normals", "priority_key", "scrambled"]
-__all__ += ["uniform_columns", "uniforms", "words"]
+__all__ = ["accept", "normals", "priority_key", "uniforms"]
 
 
 class Purpose(IntEnum):

@@ -20,8 +20,7 @@ from .root import slack_of
 from .rules import RULES, never_nan, on_host
 from .types import Array
 
-__all__ = ["Group", "Grouped", "Groups", "any_labels", "budgets_of", "check_total", "codes_of", "counts_of"]
-__all__ += ["groups_of", "shares_of", "sizes_of"]
+__all__ = ["Group", "Grouped"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]

@@ -24,7 +24,7 @@ from .groups import Grouped, any_labels, groups_of
 from .root import brent
 from .types import Array
 
-__all__ = ["GOALS", "Curve", "Frontier", "Plan", "Profile", "removable_kl"]
+__all__ = ["Curve", "Frontier", "Plan", "Profile"]
 
 Floats = np.ndarray[Any, Any]
 Row = dict[str, Any]

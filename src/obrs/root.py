@@ -20,8 +20,7 @@ from ._arrays import detached, namespace, widest
 from .errors import MissingLibraryError
 from .types import Array
 
-__all__ = ["ascending", "brent", "condensed", "reduced", "slack_of", "solve_groups", "solve_pool", "solve_rows"]
-__all__ += ["solve_sorted", "stable_order"]
+__all__ = []
 
 Floats = np.ndarray[Any, Any]
 

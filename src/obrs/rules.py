@@ -24,7 +24,7 @@ from .errors import InputError, InputTypeError
 from .root import brent, slack_of
 from .types import Array, Rule
 
-__all__ = ["DRS", "RULES", "Budgeted", "Unbudgeted", "from_json", "never_nan", "on_host", "to_json"]
+__all__ = ["DRS", "Budgeted", "Unbudgeted", "from_json", "to_json"]
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from .groups import counts_of, groups_of, shares_of, sizes_of
 from .root import solve_groups, solve_pool, stable_order
 from .types import Array
 
-__all__ = ["DESIGNS", "Unweighted", "draw_uniforms", "inclusion_probability", "lattice", "random_order", "select"]
-__all__ += ["unweight"]
+__all__ = ["DESIGNS", "Unweighted", "inclusion_probability", "select", "unweight"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]

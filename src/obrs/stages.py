@@ -131,7 +131,7 @@ class Stages:
 
         Args:
             log_ratios: Of proposals from the model, for each stage.
-            divergence: A key of `obrs.DIVERGENCES`, or a record.
+            divergence: A key of `obrs.divergences.DIVERGENCES`, or a record.
             groups: Labels, if the stages have constants for each.
         """
         x, a = _values(log_ratios[-1]), np.exp(_values(self(log_ratios, groups), look=False))
@@ -165,7 +165,7 @@ def plan_stages(
         shares: The part of a sample's cost that is spent when each early stage decides: one number less.
         cost: What a kept sample may cost, in whole samples, at least 1.
         groups: Labels, for one constant per label.
-        divergence: What shall be least, a key of `obrs.DIVERGENCES` or a record.
+        divergence: What shall be least, a key of `obrs.divergences.DIVERGENCES` or a record.
         slack: In [0, 1): of all splits that gain at least `1 - slack` of what the best one gains over the end alone,
             the one whose early stages keep most.
 

@@ -84,7 +84,7 @@ def normal_intervals(make):
     value = make.arg(float(host(make.floats(1))[0]), *make.one((np.nan,), (np.inf,)))
     error = abs(float(host(make.floats(1))[0]))
     with np.errstate(over="ignore"):
-        found = make.answer(obrs.Estimate.around, value, error, make.confidence())
+        found = make.answer(obrs.estimate.Estimate.around, value, error, make.confidence())
     if found is not None and np.isfinite(value):
         assert found.low <= found.value <= found.high
         assert str(found)

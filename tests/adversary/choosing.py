@@ -141,7 +141,7 @@ def exactly_n(make):
     x, chosen = host(x), host(chosen).astype(int)
     assert np.all(np.diff(chosen) > 0)
     assert np.all(x[chosen] > -np.inf)
-    pi = host(obrs.inclusion_probability(x, n, groups=groups, shares=given))
+    pi = host(obrs.selection.inclusion_probability(x, n, groups=groups, shares=given))
     code = np.zeros(len(x), int) if groups is None else np.unique(as_array(groups), return_inverse=True)[1]
     sizes = np.bincount(code[chosen], minlength=code.max() + 1)
     for g in range(code.max() + 1):
@@ -185,7 +185,7 @@ def units_of_cost(make):
     chosen = make.answer(obrs.select, x := make.array(x), n, design="priority", cost=cost, seed=make.seed())
     if chosen is None:
         return
-    pi = make.answer(obrs.inclusion_probability, x, n, cost=cost)
+    pi = make.answer(obrs.selection.inclusion_probability, x, n, cost=cost)
     x, chosen, cost = host(x), host(chosen).astype(int), host(cost)
     spent, dearest = cost[chosen].sum(), cost[x > -np.inf].max()
     assert n - dearest * (1 + 1e-9) - 1e-9 * cost.sum() <= spent <= n + 1e-9 * cost.sum()

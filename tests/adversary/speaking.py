@@ -97,7 +97,7 @@ def rollouts(make):
         n = len(index)
         part = min(max(1, round(keep * np.count_nonzero(length))), np.count_nonzero(x > -np.inf))
         assert n == (keep if isinstance(keep, int) else part)
-        pi = host(obrs.inclusion_probability(x, n))
+        pi = host(obrs.selection.inclusion_probability(x, n))
         if normalise == "batch" and x.max() < 300:
             with np.errstate(under="ignore"):
                 r = np.exp(x - x.max())
@@ -143,7 +143,7 @@ def tilts(make):
         for g in range(code.max() + 1):
             x = values[code == g] / how["beta"]
             if np.ptp(x[x > -np.inf]) < 100:
-                check_probabilities(x, host(obrs.inclusion_probability(x, keep)), keep)
+                check_probabilities(x, host(obrs.selection.inclusion_probability(x, keep)), keep)
 
 
 def pages(make):

@@ -75,7 +75,10 @@ def test_differences_are_known_better_than_values(found):
 
 def test_values_are_those_of_the_metrics_at_the_weights_of_each_rule(found):
     real, fake, log_ratio = problem(500, 1600)
-    for row, rule in ((found.rows[2], obrs.Budgeted.fit(log_ratio, 4)), (found.rows[3], obrs.DRS.fit(log_ratio, 2))):
+    for row, rule in (
+        (found.rows[2], obrs.Budgeted.fit(log_ratio, 4)),
+        (found.rows[3], obrs.rules.DRS.fit(log_ratio, 2)),
+    ):
         given = {"real": real, "fake": fake, "weights": np.exp(rule(log_ratio))}
         near = neighbours(**given, size=400, draws=4)
         direct = {"frechet": frechet(**given, extrapolate=True).value, "frechet_plain": frechet(**given).value}

@@ -115,7 +115,7 @@ def pools(pool, n, repeats):
     x = propose(np.arange(repeats * pool))
     scores, group = log_ratio(x), np.repeat(np.arange(repeats), pool)
     index = obrs.select(scores, n, groups=group).reshape(repeats, n)
-    weight = scores - np.log(obrs.inclusion_probability(scores, n, groups=group))
+    weight = scores - np.log(obrs.selection.inclusion_probability(scores, n, groups=group))
     return [(x[at], weight[at], scores[at], Run("pool", n, pool)) for at in index]
 
 

@@ -90,7 +90,7 @@ def test_two_critics_have_the_gradient_of_the_divergence_after_rejection(name, m
 
 @pytest.mark.parametrize("name", FIVE)
 def test_two_critics_with_a_gradient_through_the_acceptance_also_move_the_rate(name):
-    value = obrs.DIVERGENCES[name].f_star_of_f_prime
+    value = obrs.divergences.DIVERGENCES[name].f_star_of_f_prime
 
     def through_a(fake, rejection, kept):
         return -(rejection.log_a(fake) - rejection.log_rate).exp() * value(kept)
@@ -306,7 +306,7 @@ def test_half_precision_is_widened(mode, name):
 def scaled(name, factor):
     """A divergence of the registry times a factor, as a user would write it."""
     of = DIVERGENCES[name]
-    return obrs.FDivergence(
+    return obrs.divergences.FDivergence(
         f"{factor:g} {name}",
         f=lambda x: factor * of.f(x),
         conjugate=lambda t: factor * of.conjugate(t / factor),
@@ -331,7 +331,7 @@ def test_losses_accept_divergences_outside_the_registry():
 def test_critic_loss_is_lowest_at_the_true_ratio_and_there_minus_the_divergence(name):
     rng = np.random.default_rng(1)
     p, q = rng.dirichlet(np.ones(7) * 3), rng.dirichlet(np.ones(7) * 3)
-    record, loss = obrs.DIVERGENCES[name], CRITIC_LOSSES[name]
+    record, loss = obrs.divergences.DIVERGENCES[name], CRITIC_LOSSES[name]
 
     def value(log_ratio):
         return (torch.tensor(p) * loss.real(log_ratio)).sum() + (torch.tensor(q) * loss.fake(log_ratio)).sum()
@@ -529,7 +529,7 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: generator_loss("exact", "hellingr"), UnknownNameError, "did you mean 'hellinger'?"),
         (lambda: generator_loss("exact", 3), InputTypeError, "a divergence must be a name in DIVERGENCES"),
         (lambda: generator_loss("exact", "tv"), DivergenceError, "tv has no log_ratio"),
-        (lambda: critic_loss(obrs.pr(2)), DivergenceError, "has no log_ratio"),
+        (lambda: critic_loss(obrs.divergences.pr(2)), DivergenceError, "has no log_ratio"),
         (lambda: critic_loss(scaled("chi2", 1e40)), DivergenceError, "outgrows float32 at ratios next to 1"),
         (lambda: critic_loss("tv"), UnknownNameError, "unknown critic loss 'tv'"),
         (lambda: generator_loss("paper_raw", "kl"), DivergenceError, "paper_raw is for gan"),

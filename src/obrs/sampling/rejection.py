@@ -213,7 +213,8 @@ def sample_with(
     The pilot is judged by the rule like all other proposals.
 
     Example:
-        >>> from obrs import Unbudgeted, normals
+        >>> from obrs import normals
+        >>> from obrs.rules import Unbudgeted
         >>> kept = sample_with(
         ...     lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: 0.5 * x, 50, Unbudgeted.fit, pilot=500
         ... )
