@@ -42,7 +42,7 @@ try:
 except ImportError as error:
     raise MissingLibraryError("files of scores need pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
-__all__ = ["FORMATS", "Batch", "Paths", "Source", "find_sources", "format_of", "read_columns"]
+__all__ = ["FORMATS", "Batch", "Paths", "Source", "TableSource", "find_sources", "format_of", "read_columns"]
 
 Array = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -444,6 +444,24 @@ class ArraySource(Source):
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         table = pa.table({name: array for name, array in self._load().items() if name in names})
         for part in table.to_batches(_ROWS):
+            yield {name: part.column(name) for name in names}, None
+
+
+@dataclass(frozen=True)
+class TableSource(Source):
+    """A table of pyarrow, such as a block of a dataset, read as if it were a file; for its columns a schema will do."""
+
+    path: str = "a block of the dataset"
+    name: str = "block"
+    format: str = "parquet"
+    table: Any = None
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(getattr(self.table, "schema", self.table).names)
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        for part in self.table.select(names).combine_chunks().to_batches(_ROWS):
             yield {name: part.column(name) for name in names}, None
 
 

@@ -91,8 +91,8 @@ def select(
     - `systematic`: candidates in random order, then every `1/pi`-th by one uniform. The fastest; high entropy only
       through the random order.
     - `priority`: the n smallest keys `log u(id) - log r`. The choice of n is part of the choice of n + 1, and each
-      part of a pool that is nowhere in memory can be looked at on its own: see `Sketch`. The probabilities are those
-      above up to 1/n or so: use another design for a pool of a few dozen.
+      part of a pool that is nowhere in memory can be looked at on its own: see `obrs.files`. The probabilities are
+      those above up to 1/n or so: use another design for a pool of a few dozen.
 
     Args:
         log_ratio: `log p(x) - log q(x)` of the candidates, shape `(N,)`; -inf means r = 0, never selected.
