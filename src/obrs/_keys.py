@@ -101,7 +101,7 @@ class Look:
         at: Any = 0 if group is None else group
         inside = (key >= self.least[at]) & (key <= self.largest[at])
         if not inside.all():
-            key, id, place, group, cost = (c if c is None else c[inside] for c in (key, id, place, group, cost))  # type: ignore[misc]
+            key, id, place, group, cost = (c if c is None else c[inside] for c in (key, id, place, group, cost))  # type: ignore[assignment, misc]
             at = 0 if group is None else group
         units: Any = 1 if cost is None else cost
         offset = order_keys(key) - self.low[at]
@@ -140,6 +140,8 @@ class Look:
     def _make_room(self, groups: int) -> None:
         """Double the number of groups; only a first look, which has the whole range of keys, meets new ones."""
         while len(self.low) < groups:
+            if self.low.any():
+                raise InputError("a group is new since the first look: rows have changed; start again")
             if self.counts.shape[1] == 2:
                 raise InputError(f"at most {len(self.low):,} groups can be told apart")
             half = self.counts.reshape(len(self.low), -1, 2).sum(axis=2)

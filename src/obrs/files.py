@@ -31,7 +31,7 @@ from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
 
 __all__ = ["KINDS", "MANIFEST", "Found", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut"]
-__all__ += ["load_profiles", "plan", "read", "read_rows", "select"]
+__all__ += ["load_profiles", "plan", "read", "read_manifest", "read_rows", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -142,7 +142,7 @@ class Rows(NamedTuple):
             return
         columns = (self.key, self.id, self.place, self.group, self.cost)
         some = self.key < inf
-        counts.add(*columns if some.all() else (c if c is None else c[some] for c in columns))  # type: ignore[arg-type]
+        counts.add(*columns if some.all() else (c if c is None else c[some] for c in columns))
 
     def sums(self, groups: int, mask: Any = True) -> Array:
         """Return what the rows of a mask cost, by group."""
@@ -428,7 +428,7 @@ class Survey:
                 facts, checksum, self.before[source.name] = os.stat(source.path), 0, self.rows + self.bad
                 for part in read_rows([source], reading, self.labels, seed, self.rows + self.bad):
                     self.add(part)
-                    checksum = crc32(memoryview(np.ascontiguousarray(part.score)), checksum)
+                    checksum = crc32(np.ascontiguousarray(part.score).data, checksum)
                     tell(number, f"{self.rows + self.bad:,} rows")
                 self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum]
 
@@ -582,7 +582,7 @@ def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tup
         look, need = look.narrow(need)
         look = count(look)
         if len(survey.labels) > len(labels):
-            raise InputError(f"group {list(survey.labels)[-1]!r} is new since the first look; start again")
+            raise InputError("a group is new since the first look: rows have changed; start again")
     cut, places = look.cut(need)
     return Cut(*(column[: len(labels)] for column in cut)), kept, places
 
@@ -624,11 +624,23 @@ def _count_files(work: Path) -> int:
     return sum(path.is_file() and path.name != MANIFEST for path in work.rglob("*"))
 
 
+def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest of a folder, or the one that is this file."""
+    path = Path(where, MANIFEST) if os.path.isdir(where) else Path(where)
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, FileNotFoundError):
+        manifest = None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("cut"), dict):
+        raise InputError(f"{path} is no manifest of a selection")
+    return manifest
+
+
 def _is_same(folder: Path, manifest: Mapping[str, Any], what: str, hint: str) -> bool:
     """Tell whether a folder has this manifest; raise if it has another."""
     if not (folder / MANIFEST).exists():
         return False
-    before = json.loads((folder / MANIFEST).read_bytes())
+    before = read_manifest(folder)
     for key in [key for key in manifest if before.get(key) != manifest[key]]:
         old, new = before.get(key), manifest[key]
         if key == "inputs":

@@ -206,5 +206,6 @@ class _Actor:
         if self.model is None:
             made = self.make_model()
             self.model = (made.propose, made.score) if isinstance(made, Model) else made
-        batch = score_proposals(*self.model, ids)
+        propose, log_ratio = self.model
+        batch = score_proposals(propose, log_ratio, ids)
         return move(batch.x, "cpu"), batch.log_ratio

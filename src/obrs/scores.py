@@ -253,7 +253,7 @@ class Source(ABC):
             yield
         except FileNotFoundError as error:
             raise InputError(f"{self.shown} is missing or has vanished") from error
-        except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
             if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno is not None):
                 raise
             why = "it is not UTF-8 text" if "UTF8" in str(error) else " ".join(str(error).split())[:160]
