@@ -84,11 +84,13 @@ class Reading:
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
         known, where = sources[0].columns(), sources[0].shown
         if column is None:
-            named = [name for name in known if name in (*KINDS, "score")]
-            choices = ([name for name in known if name == (kind or "log_ratio")], named, known)
+            free = [name for name in known if name not in (more.get("id"), more.get("cost"), more.get("group"))]
+            named = [name for name in free if name in (*KINDS, "score")]
+            choices = ([name for name in free if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
             raise InputError(f"{where}: which column has the scores? --column (column=) is one of {', '.join(known)}")
+        sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS[:-1])
@@ -428,7 +430,7 @@ class _Survey:
         if not self.rows:
             raise InputError(f"{where}: no row has a score")
         try:
-            doubt = check_scores(np.append(scores, self.ends), reading.kind)
+            doubt = check_scores(scores if self.sample.complete else np.append(scores, self.ends), reading.kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
@@ -666,6 +668,8 @@ def load_profiles(
     for part in survey.read(sources, reading, {}, 0, progress):
         counts.add(part.log_ratio)
     survey.check(sources, reading, repeats=True)
+    if not np.any(counts.cells > -inf):
+        raise InputError(f"{sources[0].shown}, column {reading.column!r}: no row has r > 0")
     sample = Profile(reading.log_ratio(part.batch, survey.sample.columns[2]))
     whole = sample if survey.sample.complete else Profile(counts.log_ratios(), counts.counts)
     return Profiles(reading, survey.rows, survey.bad, whole, sample)
