@@ -18,10 +18,8 @@ from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
 from .sampling.streams import collect, stream
 from .selection import inclusion_probability, select, unweight
-from .sketch import Sketch, SketchCut
 
 if TYPE_CHECKING:
-    from .engines.sql import sql
     from .html.report import report
     from .language import rollout, tilt
     from .metrics.evaluate import evaluate
@@ -42,8 +40,6 @@ __all__ = [
     "Model",
     "Profile",
     "Samples",
-    "Sketch",
-    "SketchCut",
     "Unbudgeted",
     "accept",
     "collect",
@@ -62,7 +58,6 @@ __all__ = [
     "sample_proposals",
     "select",
     "solve_log_c",
-    "sql",
     "stream",
     "tilt",
     "train",
@@ -79,23 +74,19 @@ _LATER = {
     "refit": ".ratios.refit",
     "report": ".html.report",
     "rollout": ".language",
-    "sql": ".engines.sql",
     "tilt": ".language",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "files", "html", "language", "metrics", "models", "ratios", "scores", "training")
-_ENGINES = ("ray",)  # the same verbs where the rows do not fit
+_ROOMS = ("adapters", "files", "html", "language", "metrics", "models", "ratios", "ray", "scores", "sql", "training")
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name in _ENGINES:
-        return import_module(f".engines.{name}", __name__)
     if name in _LATER:
         return getattr(import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS, *_ENGINES})
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -99,18 +99,43 @@ class Look:
         if group is not None:
             self._make_room(int(group.max(initial=0)) + 1)
         at: Any = 0 if group is None else group
+        rows: Any = (key, id, place, at, 1 if cost is None else cost)
         inside = (key >= self.least[at]) & (key <= self.largest[at])
         if not inside.all():
-            key, id, place, group, cost = (c if c is None else c[inside] for c in (key, id, place, group, cost))  # type: ignore[misc]
-            at = 0 if group is None else group
-        units: Any = 1 if cost is None else cost
+            rows = [column[inside] if np.ndim(column) else column for column in rows]
+        key, _, _, at, units = rows
         offset = order_keys(key) - self.low[at]
         cell = (offset >> self.shift[at]).view(np.int64) + at * self.counts.shape[1]
         np.add.at(self.counts.reshape(-1), cell, units)
         if self.held is not None and len(key):
-            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in (key, id, place, at, units)))
+            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in rows))
             if sum(len(part[0]) for part in self.held) > _HELD:
                 self._drop()
+
+    def merge(self, other: "Look", groups: Sequence[int] | None = None) -> None:
+        """Add another look at the same cells; `groups` are the numbers that its groups have here, if these differ."""
+        groups = range(len(other.low)) if groups is None else groups
+        size = max(len(self.low), len(other.low), *(group + 1 for group in groups))
+        self._make_room(size)
+        other._make_room(size)
+        self.counts[list(groups)] += other.counts[: len(groups)]
+        if self.held is None or other.held is None:
+            self.held = None
+            return
+        self.held += [(*part[:3], np.asarray(groups)[part[3]], part[4]) for part in other.held]
+        if sum(len(part[0]) for part in self.held) > _HELD:
+            self._drop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle has: of the cells those that are not empty."""
+        flat = self.counts.reshape(-1)
+        cells = np.flatnonzero(flat)
+        return {**self.__dict__, "counts": (self.counts.shape, cells, flat[cells])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        shape, cells, counts = state["counts"]
+        self.__dict__.update(state, counts=np.zeros(shape, np.int64))
+        self.counts.reshape(-1)[cells] = counts
 
     def _make_room(self, groups: int) -> None:
         """Double the number of groups; only a first look, which has the whole range of keys, meets new ones."""
@@ -173,17 +198,26 @@ class Look:
         spent = spent[1:] - spent[np.searchsorted(of, np.arange(len(need)))][of] + before[of]
         over = spent > need[of]
         which, first = np.unique(of[over], return_index=True)
-        rows = order[np.flatnonzero(over)[first]]
+        at = np.flatnonzero(over)[first]
+        rows, before_these = order[at], order[at - 1]
+        if np.any((at > 0) & np.all([c[rows] == c[before_these] for c in (group, key, id, place)], axis=0)):
+            raise InputError(
+                "rows of one id and one score are tied for the last place; drop repeated rows, or change n"
+            )
         cut = Cut(np.full(len(need), inf), np.zeros(len(need), np.int64), np.zeros(len(need), np.int64))
         cut.key[which], cut.id[which], cut.place[which] = key[rows], id[rows], place[rows]
         return cut, np.sort(np.concatenate([place[own < cell[group]], place[order[~over]]]))
 
 
 class Sample:
-    """Rows whose id has a hash below a threshold, which falls as rows come: at most 2**18 of any number of rows."""
+    """Rows whose id has a hash below a threshold, which falls as rows come: at most 2**18 of any number of rows.
 
-    def __init__(self) -> None:
-        self.threshold = 2**64 - 1
+    Args:
+        most: How many rows at most, if less.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.threshold, self.most = 2**64 - 1, most or _SAMPLED
         self.columns: tuple[Array, ...] = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0))
 
     def add(self, id: Array, value: Array) -> None:
@@ -191,12 +225,24 @@ class Sample:
         hashed = id.view(np.uint64) * _ODD  # cheaper than to scramble, and even enough to choose a part
         chosen = np.flatnonzero(hashed <= np.uint64(self.threshold))
         if len(chosen):
-            parts = zip(self.columns, (hashed[chosen], id[chosen], value[chosen]), strict=True)
-            self.columns = tuple(map(np.concatenate, parts))
-        while len(self.columns[0]) > _SAMPLED:
-            self.threshold //= 2
-            inside = self.columns[0] <= np.uint64(self.threshold)
-            self.columns = tuple(column[inside] for column in self.columns)
+            self._append(hashed[chosen], id[chosen], value[chosen])
+        while len(self.columns[0]) > self.most:
+            self._lower(self.threshold // 2)
+
+    def merge(self, other: "Sample") -> None:
+        """Add the sample of other rows, which may have another size; the larger size remains."""
+        self.most = max(self.most, other.most)
+        self._append(*other.columns)
+        self._lower(min(self.threshold, other.threshold))
+        while len(self.columns[0]) > self.most:
+            self._lower(self.threshold // 2)
+
+    def _append(self, *columns: Array) -> None:
+        self.columns = tuple(map(np.concatenate, zip(self.columns, columns, strict=True)))
+
+    def _lower(self, threshold: int) -> None:
+        inside = self.columns[0] <= np.uint64(threshold)
+        self.threshold, self.columns = threshold, tuple(column[inside] for column in self.columns)
 
     @property
     def complete(self) -> bool:
@@ -211,16 +257,25 @@ class RatioCounts:
     """
 
     def __init__(self) -> None:
-        self.cells, self.counts, self.sums = np.zeros(0), np.zeros(0), np.zeros(0)
+        self.cells: Array = np.zeros(0)
+        self.counts: Array = np.zeros(0)
+        self.sums: Array = np.zeros(0)
 
     def add(self, log_ratio: Array) -> None:
         """Count log-ratios; those that are -inf have a cell of their own."""
         with np.errstate(invalid="ignore"):
             cell = np.floor(log_ratio / _WIDTH)
             excess = np.nan_to_num(np.exp(log_ratio - cell * _WIDTH))
-        cells, at = np.unique(np.append(self.cells, cell), return_inverse=True)
-        counts, sums = np.append(self.counts, np.ones_like(cell)), np.append(self.sums, excess)
-        self.cells, self.counts, self.sums = cells, np.bincount(at, counts), np.bincount(at, sums)
+        self._append(cell, np.ones_like(cell), excess)
+
+    def merge(self, other: "RatioCounts", groups: object = None) -> None:
+        """Add the counts of other rows; groups do not matter here."""
+        self._append(other.cells, other.counts, other.sums)
+
+    def _append(self, cells: Array, counts: Array, sums: Array) -> None:
+        self.cells, at = np.unique(np.append(self.cells, cells), return_inverse=True)
+        self.counts = np.bincount(at, np.append(self.counts, counts))
+        self.sums = np.bincount(at, np.append(self.sums, sums))
 
     def log_ratios(self) -> Array:
         """Return the log of the mean ratio of each cell."""

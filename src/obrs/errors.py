@@ -1,7 +1,6 @@
 """Errors a caller can catch; each is also the builtin it specialises."""
 
 __all__ = [
-    "BracketError",
     "BudgetError",
     "DivergenceError",
     "ExhaustedError",
@@ -21,10 +20,6 @@ class ObrsError(Exception):
 
 class BudgetError(ObrsError, ValueError):
     """The budget is not a number of proposals per kept sample, or cannot be met."""
-
-
-class BracketError(ObrsError, RuntimeError):
-    """What a cut of a sketch was not sure of lies outside its bracket; solve again with a larger `margin`."""
 
 
 class RatioError(ObrsError, ValueError):

@@ -10,9 +10,9 @@ import os
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -32,19 +32,8 @@ from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
 
-__all__ = [
-    "KINDS",
-    "MANIFEST",
-    "Profiles",
-    "Reading",
-    "Selected",
-    "Sizes",
-    "load_profiles",
-    "plan",
-    "read",
-    "read_rows",
-    "select",
-]
+__all__ = ["KINDS", "MANIFEST", "Found", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut"]
+__all__ += ["load_profiles", "plan", "read", "read_rows", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -108,7 +97,12 @@ class Reading:
         """The columns to read."""
         return [name for name in (self.column, self.id, self.cost, self.group) if name is not None]
 
-    def log_ratio(self, batch: Batch, scores: Array) -> Array:
+    def extra(self, weights: bool) -> tuple[str, ...]:
+        """Return the columns that weights add to the kept rows."""
+        sign = ("sign",) if self.kind == "weight" else ()
+        return ("inclusion_probability", "log_weight", *sign) if weights else ()
+
+    def log_ratio(self, batch: Batch | None, scores: Array) -> Array:
         """Return the log-ratios of scores."""
         try:
             with np.errstate(divide="ignore"):
@@ -116,7 +110,7 @@ class Reading:
                 log_ratio = np.log(np.abs(scores)) if is_weight else to_log_ratio(scores, self.kind, beta=self.beta)
             check_ratios(log_ratio)
         except ObrsError as error:
-            raise batch.error(None, self.column, str(error)) from error
+            raise error if batch is None else batch.error(None, self.column, str(error)) from error
         return np.asarray(log_ratio)
 
     def costs(self, batch: Batch) -> Array | None:
@@ -151,11 +145,14 @@ class Rows(NamedTuple):
     group: Array | None
     cost: Array | None
 
-    def count_in(self, look: Look) -> None:
-        """Count the rows with r > 0 in a look."""
+    def count_in(self, counts: Look | RatioCounts) -> None:
+        """Count the keys of rows with r > 0, or the log-ratios of all."""
+        if isinstance(counts, RatioCounts):
+            counts.add(self.log_ratio)
+            return
         columns = (self.key, self.id, self.place, self.group, self.cost)
         some = self.key < inf
-        look.add(*columns if some.all() else (c if c is None else c[some] for c in columns))
+        counts.add(*columns if some.all() else (c if c is None else c[some] for c in columns))
 
     def sums(self, groups: int, mask: Any = True) -> Array:
         """Return what the rows of a mask cost, by group."""
@@ -197,10 +194,10 @@ def read_rows(
 
 @dataclass(frozen=True)
 class Selected:
-    """What `select` has written.
+    """What `select` has written, or on Ray chosen.
 
     Args:
-        out: The folder, or the file.
+        out: The folder, or the file; on Ray the dataset.
         rows: Rows that were read; those without a score are not counted.
         kept: Rows that were kept.
         threshold: The key of the first row that was not kept, by label if there are groups: a row was kept with
@@ -208,25 +205,28 @@ class Selected:
         bad: Rows that were left out because they have no score.
         units: What the kept rows cost, if they have a cost.
         new: Whether this call wrote them; if not, they were there already.
+        manifest: What was asked for, and where each group was cut; `obrs.sql.condition` makes a WHERE clause of it.
     """
 
-    out: Path
+    out: Any
     rows: int
-    kept: int
+    kept: int | None
     threshold: float | dict[str, float]
     bad: int = 0
     units: int | None = None
     new: bool = True
+    manifest: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        return self.kept
+        return self.kept or 0
 
     def __repr__(self) -> str:
         each = list(self.threshold.values()) if isinstance(self.threshold, dict) else [self.threshold]
         ends = f"{each[0]:.4g}" if len(each) == 1 else f"{min(each):.4g} to {max(each):.4g} in {len(each)} groups"
         more = [f"{getattr(self, name):,} {name}" for name in ("bad", "units") if getattr(self, name)]
-        rows = ", ".join([f"{self.kept:,} of {self.rows:,} rows", *more])
-        return f"Selected({rows}, threshold {ends}; {'in' if self.new else 'already in'} {self.out})"
+        rows = ", ".join([f"{'some' if self.kept is None else f'{self.kept:,}'} of {self.rows:,} rows", *more])
+        where = f"{'in' if self.new else 'already in'} {self.out}" if isinstance(self.out, Path) else "a dataset"
+        return f"Selected({rows}, threshold {ends}; {where})"
 
 
 def select(
@@ -293,29 +293,24 @@ def select(
         >>> done.rows, done.kept, sorted(os.listdir(done.out))
         (700, 70, ['a.csv'])
     """
-    if (n is None) == (budget is None):
-        raise InputError("say how many rows to keep: either n or budget")
-    if group is None and (shares is not None or isinstance(n, Mapping)):
-        raise InputError("shares, and n by label, need to know the label of each row: give group")
+    sizes, target = Sizes(n, budget, shares, at_most).check(group), Path(out)
     sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     reading = Reading.find(sources, column, kind, beta=beta, id=id, cost=cost, group=group, skip_bad=skip_bad)
     roots = [where] if isinstance(where, str | os.PathLike) else where
     check_not_input(out, *roots, *(source.path for source in sources))
-    sizes, target = Sizes(n, budget, shares, at_most), Path(out)
     question = (sources, reading, sizes, check_seed(seed), repeats, progress)
-    sign = ("sign",) if reading.kind == "weight" else ()
-    extra = ("inclusion_probability", "log_weight", *sign) if weights else ()
+    extra = reading.extra(weights)
+    asked = {**vars(sizes), "weights": weights, "header": header}
     if len(sources) == 1 and target.suffix and not os.fspath(out).endswith(("/", os.sep)) and not target.is_dir():
         if format_of(os.fspath(out)) != sources[0].format:
             raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
         check_out(out)
         found = _find(*question)
         found.write(sources[0], target, extra)
-        return found.report(target, [replace(sources[0], path=os.fspath(out))])
+        return found.report(target, found.manifest(asked), [replace(sources[0], path=os.fspath(out))])
     with _hold(target) as work:
         found = _find(*question)
-        asked = {**vars(reading), **vars(sizes), "seed": seed, "weights": weights, "header": header}
-        manifest = json.loads(json.dumps({**asked, **found.facts()}))
+        manifest = found.manifest(asked)
         beside, inside = Path(f"{target}{MANIFEST}"), work / MANIFEST
         new = not (target.is_dir() and any(target.iterdir()))
         if not new:
@@ -336,7 +331,7 @@ def select(
             os.replace(work, target)
         (target / MANIFEST).unlink(missing_ok=True)
         written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
-        return replace(found.report(target, written), new=new)
+        return replace(found.report(target, manifest, written), new=new)
 
 
 @dataclass(frozen=True)
@@ -355,6 +350,14 @@ class Sizes:
             check_budget(self.budget)
         if isinstance(self.shares, str) and self.shares != "equal":
             raise InputError(f"shares is a number for each label, or 'equal', got {self.shares!r}")
+
+    def check(self, group: str | None) -> "Sizes":
+        """Return these sizes, unless it is not clear how many rows to keep, or of what."""
+        if (self.n is None) == (self.budget is None):
+            raise InputError("say how many rows to keep: either n or budget")
+        if group is None and (self.shares is not None or isinstance(self.n, Mapping)):
+            raise InputError("shares, and n by label, need to know the label of each row: give group")
+        return self
 
     @property
     def known(self) -> int | None:
@@ -390,66 +393,90 @@ def _by_text(values: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(label): value for label, value in values.items()}
 
 
-class _Survey:
-    """What a first look at files learns beside the keys.
+class Survey:
+    """What a look learns of rows, added up over batches, files and workers.
+
+    Args:
+        labels: The numbers of the groups that are known.
+        counts: Where keys or log-ratios are counted.
 
     Attributes:
         rows, bad: Rows with and without a score.
+        total, available: What the rows of each group cost, and those with r > 0.
+        sample: Ids and scores of some rows.
         inputs: Size, time of the last change and checksum of the scores of each file, by its name.
         before: How many rows come before each file.
-        sample: Ids and scores of some rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, labels: dict[str, int], counts: Look | RatioCounts) -> None:
+        self.labels, self.counts, self.sample = labels, counts, Sample()
         self.rows = self.bad = 0
+        self.total, self.available = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.ends = [inf, -inf]
         self.inputs: dict[str, list[int]] = {}
         self.before: dict[str, int] = {}
-        self.sample, self.ends = Sample(), [inf, -inf]
 
-    def read(
-        self, sources: list[Source], reading: Reading, labels: dict[str, int], seed: int, progress: bool | None
-    ) -> Iterator[Rows]:
-        """Read what decides, batch by batch."""
+    def add(self, part: Rows) -> None:
+        """Count the rows of a batch."""
+        part.count_in(self.counts)
+        self.sample.add(part.id, part.score)
+        self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
+        self.ends = [part.score.min(initial=self.ends[0]), part.score.max(initial=self.ends[1])]
+        self._make_room()
+        self.total += part.sums(len(self.total))
+        self.available += part.sums(len(self.total), part.key < inf)
+
+    def merge(self, other: "Survey") -> None:
+        """Add what was learned of other rows, whose groups may have other numbers."""
+        groups = [self.labels.setdefault(label, len(self.labels)) for label in other.labels]
+        self.counts.merge(other.counts, groups)  # type: ignore[arg-type]
+        self.sample.merge(other.sample)
+        self.rows, self.bad = self.rows + other.rows, self.bad + other.bad
+        self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
+        self._make_room()
+        self.total[groups] += other.total[: len(groups)]
+        self.available[groups] += other.available[: len(groups)]
+
+    def _make_room(self) -> None:
+        more = max(len(self.labels) - len(self.total), 0)
+        self.total, self.available = np.pad(self.total, (0, more)), np.pad(self.available, (0, more))
+
+    def read(self, sources: list[Source], reading: Reading, seed: int, progress: bool | None) -> None:
+        """Count the rows of files."""
         with bar("looking", len(sources), progress) as tell:
             for number, source in enumerate(sources):
                 facts, checksum, self.before[source.name] = os.stat(source.path), 0, self.rows + self.bad
-                for part in read_rows([source], reading, labels, seed, self.rows + self.bad):
-                    yield part
-                    low, high = part.score.min(initial=inf), part.score.max(initial=-inf)
-                    self.ends = [min(self.ends[0], low), max(self.ends[1], high)]
-                    self.sample.add(part.id, part.score)
-                    self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
+                for part in read_rows([source], reading, self.labels, seed, self.rows + self.bad):
+                    self.add(part)
                     checksum = crc32(np.ascontiguousarray(part.score).data, checksum)
                     tell(number, f"{self.rows + self.bad:,} rows")
                 self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum]
 
-    def check(self, sources: list[Source], reading: Reading, repeats: bool) -> None:
-        """Raise if scores are all alike or ids are repeated, and warn of scores that are hardly of their kind."""
-        ids, scores = self.sample.columns[1:]
-        where = f"{sources[0].shown}, column {reading.column!r}"
+    def check(self, where: str, reading: Reading) -> None:
+        """Raise if scores are all alike, and warn if they are hardly of their kind."""
+        where = f"{where}, column {reading.column!r}"
         if not self.rows:
             raise InputError(f"{where}: no row has a score")
         try:
+            scores = self.sample.columns[2]
             doubt = check_scores(scores if self.sample.complete else np.append(scores, self.ends), reading.kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
-            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
-        unique, times = np.unique(ids, return_counts=True)
-        if repeats or len(unique) == len(ids):
-            return
-        again, places = unique[np.argmax(times)], []
-        for source in sources:
-            for batch in source.batches([str(reading.id)]):
-                rows = np.flatnonzero(batch.ids(reading.id) == again)
-                places += [f"row {batch.first + row + 1} of {source.shown}" for row in rows.tolist()]
-        share = f"about {100 * (1 - len(unique) / len(ids)):.2g} % of the rows have the id of another"
-        raise InputError(f"{share}, as {' and '.join(places[:2])}; make ids unique, or give --repeats (repeats=True)")
+            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=5)
+
+    def check_repeats(self, find_places: Callable[[int], list[str]]) -> None:
+        """Raise if rows of the sample have one id; a function of it finds where."""
+        ids, times = np.unique(self.sample.columns[1], return_counts=True)
+        if np.any(times > 1):
+            share = f"about {100 * (1 - len(ids) / times.sum()):.2g} % of the rows have the id of another"
+            places = " and ".join(find_places(int(ids[np.argmax(times)]))[:2])
+            raise InputError(f"{share}, as {places}; make ids unique, or give --repeats (repeats=True)")
 
 
 @dataclass(frozen=True)
-class _Found:
-    """Where to cut files.
+class Found:
+    """Where to cut, and what was looked at.
 
     Args:
         reading, seed: What was looked at.
@@ -463,42 +490,49 @@ class _Found:
     reading: Reading
     seed: int
     labels: dict[str, int]
-    survey: _Survey
+    survey: Survey
     cut: Cut
     kept: int
     places: Array | None
 
-    def facts(self) -> dict[str, Any]:
-        """Return what a manifest says of the rows."""
+    def manifest(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was asked for and what was found, as JSON has it."""
         ends = zip(*(column.tolist() for column in self.cut), strict=True)
         cuts = {
             label: [None if key == inf else key, *rest] for label, (key, *rest) in zip(self.labels, ends, strict=True)
         }
         facts = {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
-        return {"version": version("obrs"), **facts}
+        said = {"version": version("obrs"), **vars(self.reading), "seed": self.seed, **asked, **facts}
+        manifest: dict[str, Any] = json.loads(json.dumps(said))
+        return manifest
 
-    def report(self, out: Path, written: list[Source]) -> Selected:
-        """Return what was written."""
+    @property
+    def threshold(self) -> float | dict[str, float]:
+        """The key of the first row that is not kept, by label if there are groups."""
         keys = dict(zip(self.labels, self.cut.key.tolist(), strict=True))
-        kept, units, cost = self.kept, None, self.reading.cost
-        if cost is not None:  # how many rows it took is known from what was written
+        return keys if self.reading.group else keys[""]
+
+    def report(self, out: Any, manifest: dict[str, Any], written: list[Source] | None = None) -> Selected:
+        """Return what is kept; how many rows, if they have a cost, is known only from what was written."""
+        survey, cost = self.survey, self.reading.cost
+        kept, units = (self.kept, None) if cost is None else (None, self.kept)
+        if cost is not None and written is not None:
             parts = [batch.numbers(cost) for source in written for batch in source.batches([cost])]
             kept, units = sum(map(len, parts)), int(sum(part.sum() for part in parts))
-        threshold = keys if self.reading.group else keys[""]
-        return Selected(out, self.survey.rows, kept, threshold, self.survey.bad, units)
+        return Selected(out, survey.rows, kept, self.threshold, survey.bad, units, manifest=manifest)
 
     def write(self, source: Source, path: Path, extra: Sequence[str]) -> None:
         """Write the rows of a file that are kept."""
         size, changed, _ = self.survey.inputs[source.name]
         with source.write(path, extra) as write:
-            for batch, mask, columns in self._kept_rows(source, self.survey.before[source.name], bool(extra)):
+            for batch, mask, columns in self.kept_rows(source, self.survey.before[source.name], bool(extra)):
                 if mask.any():
                     write(batch, mask, columns)
             facts = os.stat(source.path)
             if (facts.st_size, facts.st_mtime_ns) != (size, changed):
                 raise InputError(f"{source.shown} has changed since it was looked at; start again")
 
-    def _kept_rows(self, source: Source, before: int, weights: bool) -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
+    def kept_rows(self, source: Source, before: int, weights: bool) -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
         """Yield the batches of a file with the rows to keep, and their weights if they are wanted."""
         if self.places is not None and not weights:  # no key needs to be computed again
             for batch in source.batches([self.reading.column], rows=True):
@@ -512,7 +546,7 @@ class _Found:
             keep = self.cut.keeps(part.key, part.id, part.place, part.group)
             mask = part.good.copy()
             mask[mask] = keep
-            yield part.batch, mask, self._weights(part, keep)
+            yield part.batch, mask, self._weights(part, keep) if weights else {}
 
     def _weights(self, part: Rows, keep: Array) -> dict[str, Array]:
         threshold = self.cut.key[0 if part.group is None else part.group[keep]]
@@ -526,26 +560,53 @@ class _Found:
 
 def _find(
     sources: list[Source], reading: Reading, sizes: Sizes, seed: int, repeats: bool, progress: bool | None
-) -> _Found:
-    """Find where to cut, in as many looks as it takes: one if the rows that matter are few, nearly always two."""
-    labels: dict[str, int] = {} if reading.group else {"": 0}
-    survey, look = _Survey(), Look(most=sizes.known)
-    total, available = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    for part in survey.read(sources, reading, labels, seed, progress):
-        part.count_in(look)
-        total, available = (np.pad(x, (0, max(len(labels) - len(x), 0))) for x in (total, available))
-        total += part.sums(len(total))
-        available += part.sums(len(total), part.key < inf)
-    survey.check(sources, reading, repeats)
-    need = sizes.divide(list(labels), total, available)
+) -> Found:
+    """Find where to cut files."""
+    survey = Survey({} if reading.group else {"": 0}, Look(most=sizes.known))
+    survey.read(sources, reading, seed, progress)
+    survey.check(sources[0].shown, reading)
+
+    def find_places(again: int) -> list[str]:
+        places = []
+        for source in sources:
+            for batch in source.batches([str(reading.id)]):
+                rows = np.flatnonzero(batch.ids(reading.id) == again)
+                places += [f"row {batch.first + row + 1} of {source.shown}" for row in rows.tolist()]
+        return places
+
+    def count(look: Look) -> Look:
+        for part in read_rows(sources, reading, survey.labels, seed):
+            part.count_in(look)
+        return look
+
+    if not repeats:
+        survey.check_repeats(find_places)
+    cut, kept, places = find_cut(survey, sizes, count)
+    return Found(reading, seed, survey.labels, survey, cut, kept, places if len(places) == kept else None)
+
+
+def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tuple[Cut, int, Array]:
+    """Find where to cut, in as many looks as it takes: one if the rows that matter are few, nearly always two.
+
+    Args:
+        survey: Of the first look.
+        sizes: How much to keep.
+        count: Counts all rows in a narrower look.
+
+    Returns:
+        The cut, how much is kept, and the places of the rows before it that the last look holds.
+    """
+    look, labels = survey.counts, list(survey.labels)
+    assert isinstance(look, Look)
+    need = sizes.divide(labels, survey.total, survey.available)
     kept, need = int(need.sum()), np.pad(need, (0, len(look.low) - len(need)))
     while look.held is None:
         look, need = look.narrow(need)
-        for part in read_rows(sources, reading, labels, seed):
-            part.count_in(look)
+        look = count(look)
+        if len(survey.labels) > len(labels):
+            raise InputError(f"group {list(survey.labels)[-1]!r} is new since the first look; start again")
     cut, places = look.cut(need)
-    cut = Cut(*(column[: len(labels)] for column in cut))
-    return _Found(reading, seed, labels, survey, cut, kept, places if len(places) == kept else None)
+    return Cut(*(column[: len(labels)] for column in cut)), kept, places
 
 
 @contextmanager
@@ -638,6 +699,18 @@ class Profiles(NamedTuple):
     whole: Profile
     sample: Profile
 
+    @classmethod
+    def build(cls, where: str, reading: Reading, survey: Survey) -> "Profiles":
+        """Return the profiles of rows that were looked at once."""
+        survey.check(where, reading)
+        ratios = survey.counts
+        assert isinstance(ratios, RatioCounts)
+        if not np.any(ratios.cells > -inf):
+            raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
+        sample = Profile(reading.log_ratio(None, survey.sample.columns[2]))
+        whole = sample if survey.sample.complete else Profile(ratios.log_ratios(), ratios.counts)
+        return cls(reading, survey.rows, survey.bad, whole, sample)
+
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
         """Return what each budget buys: numbers of all rows, with the intervals of the sample."""
         plan = self.sample.plan(budgets, n=n, recall=recall)
@@ -664,15 +737,9 @@ def load_profiles(
     """Look at all rows of files once, however many there are; arguments as for `plan`."""
     sources = find_sources(where, **options)
     reading = Reading.find(sources, column, kind, beta=beta, skip_bad=skip_bad)
-    survey, counts = _Survey(), RatioCounts()
-    for part in survey.read(sources, reading, {}, 0, progress):
-        counts.add(part.log_ratio)
-    survey.check(sources, reading, repeats=True)
-    if not np.any(counts.cells > -inf):
-        raise InputError(f"{sources[0].shown}, column {reading.column!r}: no row has r > 0")
-    sample = Profile(reading.log_ratio(part.batch, survey.sample.columns[2]))
-    whole = sample if survey.sample.complete else Profile(counts.log_ratios(), counts.counts)
-    return Profiles(reading, survey.rows, survey.bad, whole, sample)
+    survey = Survey({}, RatioCounts())
+    survey.read(sources, reading, 0, progress)
+    return Profiles.build(sources[0].shown, reading, survey)
 
 
 def plan(

@@ -43,7 +43,7 @@ try:
 except ImportError as error:
     raise MissingLibraryError("files of scores need pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
-__all__ = ["FORMATS", "Batch", "Paths", "Source", "find_sources", "format_of", "read_columns"]
+__all__ = ["FORMATS", "Batch", "Paths", "Source", "TableSource", "find_sources", "format_of", "read_columns"]
 
 Array = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -207,9 +207,9 @@ class Source(ABC):
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         """Yield columns, and rows in the form that `_writer` takes."""
 
-    @abstractmethod
     def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
         """Yield the function of `write`."""
+        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
 
     @property
     def shown(self) -> str:
@@ -467,8 +467,23 @@ class ArraySource(Source):
         for part in table.to_batches(_ROWS):
             yield {name: part.column(name) for name in names}, None
 
-    def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
-        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
+
+@dataclass(frozen=True)
+class TableSource(Source):
+    """A table of pyarrow, such as a block of a dataset, read as if it were a file; for its columns a schema will do."""
+
+    path: str = "a block of the dataset"
+    name: str = "block"
+    format: str = "parquet"
+    table: Any = None
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(getattr(self.table, "schema", self.table).names)
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+        for part in self.table.select(names).combine_chunks().to_batches(_ROWS):
+            yield {name: part.column(name) for name in names}, None
 
 
 _SOURCES: dict[str, type[Source]] = {

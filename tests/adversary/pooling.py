@@ -1,7 +1,8 @@
-"""Rooms of sketches, their merges, and folders of files."""
+"""Rooms of looks at rows, their merges, and folders of files."""
 
 import json
 import os
+import pickle
 import tempfile
 
 import numpy as np
@@ -9,12 +10,11 @@ import pyarrow
 from pyarrow import csv, parquet
 
 import obrs
+from obrs import files
+from obrs._keys import Look
 from obrs.draws import priority_key
-from obrs.engines import files
-from obrs.errors import BracketError
-from obrs.sketch import Sketch, SketchCut, seed_for
 
-from .making import NO_ARRAYS, NO_BUDGETS, NO_COUNTS, NO_SEEDS, close, host
+from .making import NO_COUNTS, host
 
 
 def parts_of(make, n):
@@ -23,130 +23,24 @@ def parts_of(make, n):
     return np.split(np.arange(n), at)
 
 
-def filled(make, x, ids, seed, cost):
-    sketches = []
-    for part in parts_of(make, len(x)):
-        sketch = make.answer(
-            Sketch().add,
-            make.guise(x[part]),
-            None if ids is None else ids[part],
-            seed,
-            cost=None if cost is None else cost[part],
-        )
-        if sketch is None:
-            return None
-        sketches.append(sketch)
-    merged = make.answer(sketches[0].merge, *sketches[1:])
-    if merged is None:
-        return None
-    turned = [sketches[i] for i in make.rng.permutation(len(sketches))]
-    assert turned[0].merge(*turned[1:]).to_json() == merged.to_json()
-    assert Sketch.from_json(merged.to_json()).to_json() == merged.to_json()
-    return merged
-
-
-def exact_cut(make, cut, x, ids, cost, pieces):
-    """Judge all parts and finish, with one zoom if chance wants it."""
-    if make.chance(0.3) and not cut.exact:
-        zoom = cut.zoom()
-        for part in pieces:
-            zoom = zoom.add(x[part], ids[part], cut.seed, cost=None if cost is None else cost[part])
-        cut = cut.narrow(zoom)
-    opens = [cut.judge(ids[part], x[part], cost=None if cost is None else cost[part]).open for part in pieces]
-    return cut.finish(*opens)
-
-
-def solved_and_finished(make):
-    """The cut of parts is that of all rows: the constant of `solve_log_c`, the rows of `select`."""
-    n = make.size(200)
-    x, ids, seed = make.log_ratio(n), make.ids(n), make.seed()
-    if x.dtype.kind in "iu" and np.abs(x.astype(np.float64)).max(initial=0) > 2**24:
-        x = x.astype(np.float64)  # torch and JAX hold integers as float32, in which these are others
-    ids = np.arange(n) if ids is None else ids
-    cost = make.one(None, None, make.rng.integers(0, 5, n)) if not make.wild else make.one(None, make.weights(n), [1])
-    if cost is not None and not hasattr(cost, "dtype"):
-        cost = np.asarray(cost)
-    if np.ndim(ids) != 1 or len(ids) != n or (cost is not None and len(cost) != n):
-        make.answer(Sketch().add, x, ids, seed, cost=cost)
+def looks(make):
+    """Looks at parts merge, in any order, to the cut of all rows: those of `select`."""
+    make.wild = False
+    n, seed = make.size(200), make.seed()
+    x, ids = np.clip(make.log_ratio(n).astype(np.float64), -1e6, 1e6), make.rng.permutation(n)
+    cost, key = make.one(None, make.rng.integers(0, 5, n)), priority_key(x, ids, seed=seed)
+    whole, parts = Look(), [rows[key[rows] < np.inf] for rows in parts_of(make, n)]
+    for i in make.rng.permutation(len(parts)):
+        look, rows = Look(), parts[i]
+        look.add(key[rows], ids[rows], rows, cost=None if cost is None else cost[rows])
+        whole.merge(pickle.loads(pickle.dumps(look)))
+    most = int(np.sum(key < np.inf) if cost is None else cost[key < np.inf].sum())
+    if most == 0:
         return
-    ids = np.asarray(ids)
-    sketch = filled(make, x, ids, seed, cost)
-    if sketch is None:
-        return
-    budget, wanted = (make.budget(), None) if make.chance(0.5) else (None, make.arg(make.count(1, n), *NO_COUNTS))
-    cut = make.answer(sketch.solve, budget=budget, n=wanted, margin=make.arg(6.0, 0, -1, np.nan, "m", 100.0))
-    if cut is None:
-        return
-    assert SketchCut.from_json(cut.to_json()) == cut
-    try:
-        exact = exact_cut(make, cut, x, ids, cost, parts_of(make, n))
-    except BracketError:
-        return  # repeated ids may cause it, and a small margin
-    assert SketchCut.from_json(exact.to_json()) == exact
-    decision = exact.keep(ids, x)
-    if budget is not None:
-        if cost is None:
-            log_c = float(host(obrs.solve_log_c(host(x), budget)))
-            assert exact.log_c == log_c or close(exact.log_c, log_c, rtol=1e-12, atol=1e-9)
-        key = priority_key(x, ids, seed=seed)
-        with np.errstate(over="ignore", invalid="ignore"):
-            far = np.abs(key - exact.log_c) > 1e-9 * max(1.0, abs(exact.log_c))
-        clear = far if np.isfinite(exact.log_c) else key < np.inf
-        assert np.array_equal((decision == 1)[clear], (key < exact.log_c)[clear])
-        return
-    chosen = host(obrs.select(host(x), int(wanted), design="priority", ids=ids, seed=seed, cost=cost)).astype(int)
-    kept = np.flatnonzero(decision == 1)
-    if exact.spare < 0:
-        assert np.array_equal(kept, chosen)
-    elif cost is None:
-        assert len(kept) + exact.spare == len(chosen)
-    assert make.answer(obrs.sql, exact, id=make.arg("id", 'a"b')) != ""
-
-
-def plans_of_sketches(make):
-    """The plan of a sketch is that of its rows up to the width of its bins."""
-    n = make.size(100)
-    x = make.log_ratio(n)
-    sketch = make.answer(Sketch().add, make.array(x))
-    if sketch is None or sketch.rows != n:
-        return
-    budget = make.budget()
-    plan = make.answer(sketch.plan, [budget], n=make.arg(5, *NO_COUNTS), recall=make.arg(0.9, 0, "r", np.nan, 2))
-    if plan is None:
-        return
-    assert not any(isinstance(value, float) and np.isnan(value) for value in plan[0].values())
-    assert str(plan)
-    profile = obrs.Profile(host(x))
-    if np.abs(x[np.isfinite(x)].astype(np.float64)).max(initial=0) < 20:  # the smallest integer is its own negative
-        for key in ("kl", "tv", "js"):
-            left = profile.divergence(key, budget)
-            assert close(plan[0][key], left, rtol=1e-3, atol=2e-3)
-
-
-def strange_sketches(make):
-    """Saved sketches that are broken, sketches that do not go together, arguments that are none."""
-    make.wild = True
-    good = Sketch().add([0.0, 1.0, -np.inf], [1, 2, 3], 0)
-    text = good.to_json()
-    data = json.loads(text)
-    key = make.one(*data)
-    data[key] = make.one(None, "x", [], {}, -1, 1.5, [1], {"level": 0}, True, "nan")
-    found = make.answer(
-        Sketch.from_json, make.one(json.dumps(data), text[: make.count(0, len(text))], "", "[]", "3", "{}")
-    )
-    if found is not None:
-        make.answer(found.solve, n=1)
-        make.answer(found.merge, good)
-    make.answer(good.merge, make.one(Sketch().add([0.0], seed=1), Sketch().add([0.0], cost=[1]), None, 3, Sketch()))
-    make.answer(Sketch().add, make.one(*NO_ARRAYS, [0.0]), make.one(None, [1], ["a"]), make.one(0, *NO_SEEDS))
-    make.answer(Sketch().solve, n=1)
-    make.answer(good.solve, n=make.one(1, None, *NO_COUNTS), budget=make.one(None, *NO_BUDGETS))
-    make.answer(seed_for, make.one("a", None, 3, ""), make.one(0, *NO_SEEDS))
-    cut = json.loads(good.solve(n=1).to_json())
-    cut[make.one(*cut)] = make.one(None, "x", [], -1, {}, True)
-    broken = make.answer(SketchCut.from_json, make.one(json.dumps(cut), "", "{}", "[]"))
-    if broken is not None:
-        make.answer(broken.keep, [1, 2, 3], [0.0, 1.0, -np.inf])
+    wanted = make.count(1, most)
+    _, places = whole.cut(np.array([wanted]))
+    chosen = make.answer(obrs.select, x, wanted, design="priority", ids=ids, seed=seed, cost=cost)
+    assert chosen is None or np.array_equal(places, host(chosen))
 
 
 def cells(make, x):
@@ -214,7 +108,7 @@ def folders(make):
         assert done.rows + done.bad == n
         kept = []
         for name in sorted(os.listdir(done.out)):
-            if name != "manifest.json":
+            if name != files.MANIFEST:
                 kept += read_rows(f"{done.out}/{name}")
         assert len(kept) == done.kept
         assert len(set(kept)) == len(kept)
@@ -237,5 +131,5 @@ def read_rows(path):
         return [json.loads(line)["row"] for line in file if line.strip()]
 
 
-SKETCHES = [solved_and_finished, solved_and_finished, plans_of_sketches, strange_sketches]
+LOOKS = [looks]
 FOLDERS = [folders]

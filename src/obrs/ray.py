@@ -1,0 +1,211 @@
+"""Plan and select on Ray Data, and sample with a model in each of many actors.
+
+Rows stay where they are. Each block is counted where it lies (`files.Survey`), the counts are added up in a tree of
+tasks, and the last pass is one filter. The rows that are kept do not depend on blocks, their order, or workers that die
+on the way: they are those of `obrs.files.select` and of `obrs.select(..., design="priority", ids=...)`.
+"""
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, replace
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from ._checks import check_count, check_seed
+from ._keys import Look, RatioCounts, Sample
+from .errors import InputError, InputTypeError, MissingLibraryError, ObrsError
+from .files import Found, Profiles, Reading, Selected, Sizes, Survey, find_cut, read_rows
+from .profile import Plan
+from .sampling import rejection
+from .sampling.model import Model
+from .sampling.proposals import concatenate, move, score_proposals
+from .sampling.samples import Samples
+from .scores import TableSource
+
+try:
+    import pyarrow as pa
+    import ray.data
+except ImportError as error:
+    raise MissingLibraryError("obrs.ray needs Ray: pip install 'obrs[ray]'", name="ray") from error
+
+__all__ = ["plan", "sample", "select"]
+
+_SAMPLED = 1 << 14  # rows of a block that checks look at
+_MERGED = 32  # surveys that one task adds up
+
+
+def _find_columns(dataset: Any, column: str | None = None, kind: str | None = None, **more: Any) -> Reading:
+    if not isinstance(dataset, ray.data.Dataset):
+        raise InputTypeError(f"dataset must be a ray.data.Dataset, got {type(dataset).__name__}")
+    if (schema := dataset.schema()) is None:
+        raise InputError("the dataset has no rows")
+    return Reading.find([TableSource("the dataset", table=schema)], column, kind, **more)
+
+
+def _count(dataset: Any, reading: Reading, seed: int, start: Survey) -> Any:
+    """Survey every block where it lies, and add up the surveys, in tasks if they are many."""
+
+    def look(table: Any) -> Any:
+        found: Any = deepcopy(start)
+        found.sample = Sample(_SAMPLED)
+        try:
+            for part in read_rows([TableSource(table=table)] if table.num_rows else [], reading, found.labels, seed):
+                found.add(part._replace(place=np.zeros_like(part.place)))
+        except ObrsError as error:  # one line, which Ray would bury
+            found = error
+        return pa.table({"found": [pickle.dumps(found)]})
+
+    def merge(*tables: Any) -> Any:
+        total: Any = deepcopy(start)
+        for found in map(pickle.loads, pa.concat_tables(tables).column("found").to_pylist()):
+            if isinstance(found, ObrsError):
+                total = found
+                break
+            total.merge(found)
+        return pa.table({"found": [pickle.dumps(total)]})
+
+    columns = dataset.select_columns([*dict.fromkeys(reading.names)])
+    refs = columns.map_batches(look, batch_format="pyarrow", batch_size=None, zero_copy_batch=True).to_arrow_refs()
+    while len(refs) > _MERGED:
+        refs = [ray.remote(merge).remote(*refs[i : i + _MERGED]) for i in range(0, len(refs), _MERGED)]
+    total = pickle.loads(merge(*ray.get(refs)).column("found")[0].as_py())
+    if isinstance(total, ObrsError):
+        raise total
+    return total
+
+
+def plan(
+    dataset: Any, budgets: Iterable[float] = (1.5, 2.0, 4.0, 8.0), *, n: int | None = None, **options: Any
+) -> Plan:
+    """Show what each budget buys on the rows of a `ray.data.Dataset`, from one pass over one column.
+
+    Arguments are those of `obrs.files.plan`, and `options` column, kind, beta and skip_bad.
+    """
+    reading = _find_columns(dataset, **options)
+    survey = _count(dataset, reading, 0, Survey({}, RatioCounts()))
+    return Profiles.build("the dataset", reading, survey).plan(budgets, n=n)
+
+
+def select(
+    dataset: Any,
+    n: int | Mapping[str, int] | None = None,
+    *,
+    id: str,
+    budget: float | None = None,
+    group: str | None = None,
+    shares: Mapping[str, float] | str | None = None,
+    at_most: bool = False,
+    weights: bool = False,
+    seed: int = 0,
+    repeats: bool = False,
+    **options: Any,
+) -> Selected:
+    """Keep exactly n rows of a dataset, or 1 in K: those that `obrs.files.select` would keep.
+
+    Args:
+        dataset: A `ray.data.Dataset`. It is read three times, twice by the columns that decide only; materialise one
+            that is expensive to compute first.
+        n, id, budget, group, shares, at_most, weights, seed, repeats: As for `obrs.files.select`, but that ids are
+            needed, as rows of a dataset have no place.
+        options: As for `obrs.files.select`: column, kind, beta, cost, skip_bad.
+
+    Returns:
+        A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used. With a cost, `kept`
+        is None, and `units` is the most that they may cost.
+    """
+    sizes, seed = Sizes(n, budget, shares, at_most).check(group), check_seed(seed)
+    reading = _find_columns(dataset, id=id, group=group, **options)
+    first = Look()
+    first.held = None  # rows stay where they are; a narrower look holds those that matter
+    survey = _count(dataset, reading, seed, Survey({} if group else {"": 0}, first))
+    survey.check("the dataset", reading)
+    if not repeats:
+        survey.check_repeats(lambda again: [f"id {again}"])
+
+    def count(look: Look) -> Any:
+        again = _count(dataset, reading, seed, Survey(dict(survey.labels), look))
+        survey.labels |= again.labels
+        return again.counts
+
+    cut, kept, _ = find_cut(survey, sizes, count)
+    found = Found(reading, seed, survey.labels, survey, cut, kept, None)
+    small = replace(found, survey=Survey({}, RatioCounts()))  # what goes to every worker
+
+    def keep(table: Any) -> Any:
+        if not table.num_rows:
+            return table
+        parts = list(small.kept_rows(TableSource(table=table), 0, weights))
+        rows = table.filter(pa.array(np.concatenate([mask for _, mask, _ in parts])))
+        for name in reading.extra(weights):
+            rows = rows.append_column(name, pa.array(np.concatenate([columns[name] for *_, columns in parts])))
+        return rows
+
+    out = dataset.map_batches(keep, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
+    return found.report(out, found.manifest(asdict(sizes)))
+
+
+def sample(
+    make_model: Callable[[], Any],
+    n: int,
+    *,
+    budget: Any,
+    workers: int | None = None,
+    batch_size: int = 1024,
+    actor_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Samples:
+    """Keep exactly `n` samples at `budget` proposals each, made and scored by actors: what `obrs.sample` would keep.
+
+    The samples do not depend on the number of actors. One that dies is started again, and does its batch again. All
+    proposals come to the process that calls, which judges them.
+
+    Args:
+        make_model: Called in each actor; returns `(propose, log_ratio)`, or a `Model`. Proposals must depend on ids
+            alone: draw latents with `normals(ids, …)`.
+        n, budget, options: As for `obrs.sample`.
+        workers: How many actors; by default as many as there are CPUs.
+        batch_size: Proposals that an actor makes at a time.
+        actor_options: Options of Ray for each actor, such as `{"num_gpus": 1}`.
+    """
+    size, scores = check_count(batch_size, "batch_size"), list[Any]()
+    if not ray.is_initialized():
+        ray.init()
+    count = max(int(ray.cluster_resources().get("CPU", 1)), 1) if workers is None else check_count(workers, "workers")
+    actor = ray.remote(_Actor).options(**{"max_restarts": -1, "max_task_retries": -1, **(actor_options or {})})
+    actors = [actor.remote(make_model) for _ in range(count)]
+
+    def propose(ids: Any) -> Any:
+        parts = np.split(ids, np.flatnonzero(np.diff(ids // size)) + 1)  # the same ones for any number of actors
+        promises = [actor.make.remote(part) for part, actor in zip(parts, cycle(actors), strict=False)]
+        try:
+            x, scores[:] = zip(*ray.get(promises), strict=True)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, ObrsError) else error.as_instanceof_cause()) from None
+        return concatenate(x)
+
+    options |= {"budget": budget, "batch_size": 2 * count * size}
+    try:
+        return rejection.sample(propose, lambda x: np.concatenate(scores), n, **options)  # scores come with proposals
+    finally:
+        for one in actors:
+            ray.kill(one)
+
+
+class _Actor:
+    """A model, which is made in the first task: Ray shows the errors of tasks."""
+
+    def __init__(self, make_model: Callable[[], Any]) -> None:
+        self.make_model = make_model
+        self.model: Any = None
+
+    def make(self, ids: Any) -> tuple[Any, Any]:
+        """Return the proposals with these ids, on the CPU, and their log-ratios."""
+        if self.model is None:
+            made = self.make_model()
+            self.model = (made.propose, made.score) if isinstance(made, Model) else made
+        propose, log_ratio = self.model
+        batch = score_proposals(propose, log_ratio, ids)
+        return move(batch.x, "cpu"), batch.log_ratio

@@ -1,0 +1,130 @@
+"""Where a selection was cut, as a condition of SQL: a database keeps the same rows without this library.
+
+The uniform of an id, and the id of a text, are integer arithmetic, which DuckDB computes bit by bit.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from .draws import Purpose, mixer
+from .errors import InputError
+from .files import MANIFEST, Selected
+
+__all__ = ["condition"]
+
+_BITS = f"{2**64 - 1}::UHUGEINT"
+_GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64, as in `draws`
+_RATIOS = {  # of scores, by their kind; NULL where r = 0
+    "log_ratio": "{x}",
+    "logit": "{x}",
+    "reward": "{x} / {beta}",
+    "probability": "(ln(nullif({x}, 0)) - ln(nullif(1 - {x}, 0)))",
+    "weight": "ln(nullif(abs({x}), 0))",
+}
+
+
+def condition(
+    cut: Selected | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    id: str | None = None,
+    log_ratio: str | None = None,
+    group: str | None = None,
+) -> str:
+    """Return the condition that keeps the rows of a selection, for a WHERE clause of DuckDB 1.3 or later.
+
+    Args:
+        cut: What `obrs.files.select` or `obrs.ray.select` returned; or its manifest, as a mapping, a file or the folder
+            that has it.
+        id, log_ratio, group: The columns of ids, integers or text, of scores of the kind that was selected by, and of
+            labels; by default those that were selected by.
+
+    Returns:
+        A condition, which rows without a score, and those of other groups, do not satisfy. Ids must be unique.
+        Logarithms of two libraries may differ in the last bit, which could matter for one row in 10**12 or so.
+
+    Example:
+        >>> cut = {"kind": "logit", "column": "x", "id": "i", "group": None, "seed": 0, "cut": {"": [-1.0, 7, 0]}}
+        >>> condition(cut)[-83:]
+        'exp(least("x"::DOUBLE + CASE k WHEN 7 THEN -1.000000001e0 ELSE -1.0e0 END, 0)))[1])'
+    """
+    manifest = _load(cut)
+    id, label = id or manifest["id"], group or manifest["group"]
+    if id is None:
+        raise InputError("these rows were selected without a column of ids; select them with id, or write them")
+    score = f"{_quote(log_ratio or manifest['column'])}::DOUBLE"
+    ratio = _RATIOS[manifest["kind"]].format(x=score, beta=_double(manifest.get("beta") or 1.0))
+    ends = {name: _end(*end[:2]) for name, end in manifest["cut"].items()}
+    # NaN counts as larger than infinity, and least() passes over NULL: neither may get there.
+    known = f"{ratio} > {_double(-inf)} AND {ratio} < {_double(inf)}"
+    end = ends.get("", "")
+    if label is not None:
+        labels = {f"'{name.replace(chr(39), 2 * chr(39))}'": end for name, end in ends.items()}
+        known += f" AND {_quote(label)}::VARCHAR IN ({', '.join(labels)})"
+        cases = " ".join(f"WHEN {name} THEN {end}" for name, end in labels.items())
+        end = f"CASE {_quote(label)}::VARCHAR {cases} END"
+    kept = f"{_uniform(manifest['seed'])} < exp(least({ratio} + {end}, 0))"
+    return f"({known} AND {_let('k', _word(_quote(id)), kept)})"
+
+
+def _load(cut: Any) -> Mapping[str, Any]:
+    if isinstance(cut, str | os.PathLike):
+        path = Path(cut)
+        cut = json.loads((Path(f"{path}{MANIFEST}") if path.is_dir() else path).read_text())
+    manifest = cut.manifest if isinstance(cut, Selected) else cut
+    if not isinstance(manifest, Mapping) or not {"cut", "seed", "kind", "column", "id", "group"} <= manifest.keys():
+        raise InputError(f"cut is what select returned, or its manifest, got {cut!r:.60}")
+    return manifest
+
+
+def _end(key: float | None, id: int) -> str:
+    """Return the key at which a group is cut; for the row that has it, of id k, a little less."""
+    if key is None:
+        return _double(inf)
+    return f"CASE k WHEN {id % 2**64} THEN {_double(key - 1e-9 * max(1.0, abs(key)))} ELSE {_double(key)} END"
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _double(value: float) -> str:
+    if abs(value) == inf:
+        return f"'{value}'::DOUBLE"
+    return repr(value) if "e" in repr(value) else f"{value!r}e0"
+
+
+def _let(name: str, value: str, body: str) -> str:
+    """Return the expression `body`, in which the value has a name."""
+    return f"list_transform([{value}], lambda {name}: {body})[1]"
+
+
+def _mix(word: str, steps: tuple[tuple[int, int], ...]) -> str:
+    for by, factor in steps:
+        word = _let("x", word, f"((xor(x, x >> {by})::UHUGEINT * {factor}::UHUGEINT) & {_BITS})::UBIGINT")
+    return word
+
+
+def _uniform(seed: int) -> str:
+    """Return the uniform in [0, 1) by which acceptance decides on the id k."""
+    first, second, steps, last = mixer(seed, Purpose.ACCEPT)
+    word = _mix(f"((k::UHUGEINT + {first}::UHUGEINT) & {_BITS})::UBIGINT", steps)
+    word = _mix(f"xor({word}, {second}::UBIGINT)", steps)
+    return f"{_let('x', word, f'xor(x, x >> {last}) >> 11')}::DOUBLE / {_double(2.0**53)}"
+
+
+def _word(id: str) -> str:
+    """Return the 64 bits of an id: an integer, also in text, or else the hash of `scores`."""
+    _, _, steps, last = mixer(0, Purpose.ACCEPT)
+    scramble = [_let("x", _mix(f"(({word} + {_GAMMA}) & {_BITS})::UBIGINT", steps), f"xor(x, x >> {last})")
+                for word in ("j::UHUGEINT", "s::UHUGEINT")]  # fmt: skip
+    byte = f"('0x' || substr(hex(encode({id}::VARCHAR)), 2 * j + 1, 2))::UHUGEINT"
+    term = f"((({byte} + 1) * ({scramble[0]} | 1)::UHUGEINT) & {_BITS})::UBIGINT"
+    total = f"list_sum(list_transform(range(strlen({id}::VARCHAR)), lambda j: {term}))"
+    text = _let("s", f"(coalesce({total}, 0) & {2**64 - 1}::HUGEINT)", scramble[1])
+    integer = f"(TRY_CAST({id} AS HUGEINT) & {2**64 - 1}::HUGEINT)::UBIGINT"
+    is_text = f"typeof({id}) = 'VARCHAR' AND NOT regexp_full_match({id}::VARCHAR, '0|-?[1-9][0-9]{{0,17}}')"
+    return f"CASE WHEN {is_text} THEN {text} ELSE {integer} END"

@@ -1,0 +1,74 @@
+"""DuckDB keeps the rows that the library keeps."""
+
+import numpy as np
+import pytest
+
+import obrs
+from obrs.errors import InputError
+
+pa = pytest.importorskip("pyarrow")
+duckdb = pytest.importorskip("duckdb")
+from pyarrow import parquet  # noqa: E402
+
+RNG = np.random.default_rng(0)
+N = 1_000_000
+IDS = np.concatenate([RNG.integers(-(2**63), 2**63 - 1, N - 4), [0, -1, 2**63 - 1, -(2**63)]])
+TEXT = [f"{i}" if i % 3 == 0 else f"00{i}" if i % 3 == 1 else f"dóc/{i}" for i in range(N)]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    x = RNG.normal(size=N).astype(np.float32)
+    x[::1000] = -np.inf
+    x[1::1000] = np.nan
+    labels = np.array(["a", "b'c", 'd"'])[RNG.integers(0, 3, N)]
+    columns = {"i d": IDS, "text": TEXT, "x": x, "chance": 1 / (1 + np.exp(-x)), "label": labels}
+    table = pa.table({**columns, "weight": RNG.normal(size=N), "row": np.arange(N)})
+    for part in range(4):
+        parquet.write_table(table.slice(part * N // 4, N // 4), folder / f"{part}.parquet")
+    return folder
+
+
+def kept_by_duckdb(pool, condition):
+    base = duckdb.connect(config={"threads": 1})
+    rows = base.execute(f"SELECT \"row\" FROM read_parquet('{pool}/*.parquet') WHERE {condition}").fetchnumpy()
+    return np.sort(rows["row"])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"n": N // 4, "id": "i d", "column": "x", "kind": "logit", "seed": 2**63 + 5},
+        {"n": N // 4, "id": "text", "column": "x", "kind": "logit"},
+        {"n": 1, "id": "i d", "column": "x", "kind": "reward", "beta": 0.5},
+        {"n": {"a": 10, "b'c": 100_000, 'd"': 3}, "id": "text", "column": "x", "kind": "logit", "group": "label"},
+        {"n": 2 * N, "at_most": True, "id": "i d", "column": "x", "kind": "logit"},
+        {"budget": 7, "id": "i d", "column": "chance", "kind": "probability", "group": "label"},
+        {"n": N // 8, "id": "i d", "column": "weight", "kind": "weight"},
+    ],
+    ids=["integers", "text", "one", "groups", "all", "shares", "weights"],
+)
+def test_the_same_rows_of_a_million(pool, tmp_path, asked):
+    done = obrs.files.select(pool, out=tmp_path / "kept", skip_bad=True, progress=False, **asked)
+    kept = parquet.read_table(tmp_path / "kept", columns=["row"])["row"].to_numpy()
+    assert len(kept) == len(done) > 0
+    condition = obrs.sql.condition(done)
+    np.testing.assert_array_equal(kept_by_duckdb(pool, condition), np.sort(kept))
+    for same in (done.manifest, done.out, f"{done.out}.manifest.json"):
+        assert obrs.sql.condition(same) == condition
+
+
+def test_columns_may_have_other_names(pool, tmp_path):
+    done = obrs.files.select(pool, 10, id="i d", column="weight", kind="reward", beta=1, out=tmp_path / "kept")
+    condition = obrs.sql.condition(done, id='a"b', log_ratio="x; drop")
+    assert '"a""b"' in condition
+    assert '"x; drop"' in condition
+
+
+def test_what_cannot_be_expressed_is_one_line(pool, tmp_path):
+    done = obrs.files.select(pool, 10, column="weight", kind="weight", out=tmp_path / "kept")
+    with pytest.raises(InputError, match="without a column of ids"):
+        obrs.sql.condition(done)
+    with pytest.raises(InputError, match="cut is what select returned"):
+        obrs.sql.condition({"log_c": -0.5})
