@@ -74,8 +74,8 @@ class Reading:
         known, where = sources[0].columns(), sources[0].shown
         if column is None:
             free = [name for name in known if name not in (more.get("id"), more.get("cost"), more.get("group"))]
-            named = [name for name in free if name in (*KINDS, "score")]
-            choices = ([name for name in free if name == (kind or "log_ratio")], named, free)
+            named = [name for name in known if name in (*KINDS, "score")]
+            choices = ([name for name in known if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
             raise InputError(f"{where}: which column has the scores? --column (column=) is one of {', '.join(known)}")
