@@ -140,6 +140,8 @@ class Look:
     def _make_room(self, groups: int) -> None:
         """Double the number of groups; only a first look, which has the whole range of keys, meets new ones."""
         while len(self.low) < groups:
+            if self.low.any():
+                raise InputError("a group is new since the first look: rows have changed; start again")
             if self.counts.shape[1] == 2:
                 raise InputError(f"at most {len(self.low):,} groups can be told apart")
             half = self.counts.reshape(len(self.low), -1, 2).sum(axis=2)

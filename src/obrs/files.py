@@ -33,7 +33,7 @@ from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
 
 __all__ = ["KINDS", "MANIFEST", "Found", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut"]
-__all__ += ["load_profiles", "plan", "read", "read_rows", "select"]
+__all__ += ["load_profiles", "plan", "read", "read_manifest", "read_rows", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -604,7 +604,7 @@ def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tup
         look, need = look.narrow(need)
         look = count(look)
         if len(survey.labels) > len(labels):
-            raise InputError(f"group {list(survey.labels)[-1]!r} is new since the first look; start again")
+            raise InputError("a group is new since the first look: rows have changed; start again")
     cut, places = look.cut(need)
     return Cut(*(column[: len(labels)] for column in cut)), kept, places
 
@@ -650,12 +650,25 @@ def _write_json(path: Path, content: Any) -> None:
         file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
-def _compare(path: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
-    """Raise if a file has another manifest."""
-    before = json.loads(path.read_bytes())
+def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest beside a folder, or the one that is this file."""
+    path = f"{Path(where)}{MANIFEST}" if os.path.isdir(where) else where
+    try:
+        manifest = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError, FileNotFoundError):
+        manifest = None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("cut"), dict):
+        raise InputError(f"{path} is no manifest of a selection")
+    return manifest
+
+
+def _compare(where: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
+    """Raise if there is another manifest."""
+    before = read_manifest(where)
     for key in [key for key in manifest if before.get(key) != manifest[key] and key != "version"]:
-        old, new = before.get(key), manifest[key]
-        if key == "inputs":
+        old: Any = before.get(key)
+        new = manifest[key]
+        if key == "inputs" and isinstance(old, dict):
             name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
             raise InputError(f"{what}: {name} has changed since; {hint}")
         raise InputError(f"{what}: {key} was {old!r:.60} and is {new!r:.60} now; {hint}")

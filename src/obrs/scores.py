@@ -265,7 +265,7 @@ class Source(ABC):
             yield
         except FileNotFoundError as error:
             raise InputError(f"{self.shown} is missing or has vanished") from error
-        except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
             if isinstance(error, InputError):
                 raise
             why = " ".join(str(error).split())[:160]
