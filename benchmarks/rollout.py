@@ -73,8 +73,10 @@ def held(level, rows, length):
     kept = len(choose().index)
     added = memory("VmHWM") - before
     tracemalloc.start()
-    tensor = largest_tensor(choose)
+    choose()
     arrays = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    tensor = largest_tensor(choose)
     size = sum(x.numel() * x.element_size() for x in given)
     return {"kept": kept, "largest_copy_bytes": max(tensor, arrays), "added_bytes": added, "input_bytes": size}
 

@@ -43,7 +43,7 @@ def summary(name, weight, time):
 def main():
     mass, time = events(seed=0)
     weight = sweights(mass)
-    log_ratio, sign = obrs.signed.split(weight)
+    log_ratio, sign = np.log(np.abs(weight)), np.sign(weight)
     profile = obrs.Profile(log_ratio, sign=sign)
     print(f"{np.mean(weight < 0):.0%} of the weights are negative; exact lifetime {LIFETIME}")
     summary("all", weight, time)

@@ -218,7 +218,9 @@ def kill_workers(kills: int, seed: int, rows: int, root: Path) -> dict[str, obje
             time.sleep(0.05)
         time.sleep(float(rng.uniform(0, 1)))
     assert driver.wait() == 0
-    expected = obrs.select(np.random.default_rng(0).normal(size=rows), rows // 4, design="priority", ids=np.arange(rows))
+    expected = obrs.select(
+        np.random.default_rng(0).normal(size=rows), rows // 4, design="priority", ids=np.arange(rows)
+    )
     np.testing.assert_array_equal(np.load(root / "kept.npy"), expected)
     left = len(list(root.glob("kill-*")))
     return {"kind": "ray", "kills": kills - left, "ends": 1, "seconds of a run": round(time.monotonic() - begun, 1)}

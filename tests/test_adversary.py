@@ -10,7 +10,7 @@ import pytest
 
 import obrs
 from obrs import metrics
-from obrs.errors import BudgetError, InputError, InputTypeError, RatioError
+from obrs.errors import BudgetError, InputError, InputTypeError
 from obrs.metrics.inception import inception_score
 from obrs.sampling.averages import Run
 from obrs.sampling.samples import Samples
@@ -92,14 +92,8 @@ def test_a_number_beyond_64_bits_is_refused(n):
 
 
 def test_costs_without_a_finite_sum_are_refused():
-    with pytest.raises(InputError, match="larger units"):
+    with pytest.raises(InputError, match="from 0 to 1e290"):
         obrs.select(np.zeros(3), 1, design="priority", cost=[1e308, 1e308, 1.0])
-
-
-def test_weights_of_events_may_leave_the_range_of_floats():
-    kept = obrs.unweight([1e308, -1e308, 1.0], 1)
-    assert kept.max_weight == np.inf
-    np.testing.assert_array_equal(kept.overweight, [1.0])
 
 
 def kept_with(log_weight):
@@ -218,51 +212,19 @@ def test_a_budget_that_keeps_no_row_of_a_folder_is_refused(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
-def test_tokens_that_are_not_in_the_vocabulary_are_refused():
-    q, p = torch.zeros(2, 2) - 1, torch.zeros(2, 5) - 2
-    for ids in (torch.full((2, 2), 9), torch.full((2, 2), -1), torch.zeros(2, 1, dtype=torch.int64)):
-        with pytest.raises(InputError, match="ids"):
-            obrs.token_rate(q, p, 0.0, ids=ids)
-    with pytest.raises(InputTypeError, match="whole numbers"):
-        obrs.token_rate(q, p, 0.0, ids=torch.zeros(2, 2))
-    with pytest.raises(RatioError, match="2 NaN"):
-        obrs.token_rate(q, torch.tensor([[np.nan, np.nan], [0.0, 0.0]]), 0.0)
-    with pytest.raises(InputTypeError, match="two tensors"):
-        obrs.token_rate(q, q, 0.0, sampled=(q[:, 0],))
-    with pytest.raises(InputError, match="at least one log-prob"):
-        obrs.token_rate(q[:, :0], q[:, :0], 0.0)
-    assert float(obrs.token_rate(q, q, 1e4).high.max()) <= 1 + 1e-6
-
-
 def test_sparse_log_probs_and_ids_that_are_text_are_refused():
     x = torch.zeros(3, 2)
     with pytest.raises(InputTypeError, match="dense"):
         obrs.rollout(x.to_sparse(), x, x + 1, keep=1)
-    with pytest.raises(InputError, match="ids must be 3 whole numbers"):
+    with pytest.raises(InputTypeError, match="ids must be plain integers"):
         obrs.rollout(x, x, x + 1, keep=1, ids=["a", "b", "c"])
 
 
 def test_metrics_of_a_rollout_are_numbers_where_one_sequence_is_left():
     train, mask = torch.tensor([[0.0], [-1e5]]), torch.tensor([[False], [True]])
     pick = obrs.rollout(train, torch.zeros(2, 1), mask, keep=1)
-    assert not any(torch.isnan(value) for value in pick.metrics.values())
+    assert not any(np.isnan(value) for value in pick.metrics.values())
     assert float(pick.metrics["ess"]) == pytest.approx(1)
-
-
-def test_no_rate_of_tokens_is_above_one():
-    torch = pytest.importorskip("torch")
-    stored, train = torch.tensor([[-1.0348]]), torch.tensor([[-2.8018]])
-    found = obrs.token_rate(stored, train, 2.0, top_p=0.5)
-    assert float(found.high) == 1
-    assert float(found.width) == pytest.approx(1 - float(found.low))
-
-
-def test_rewards_too_far_apart_for_a_float_are_tilted():
-    reward = np.array([0.0, 1e308, -1e308, 5.0])
-    for how in ({"kl": 0.5}, {"beta": 1.0}, {"beta": 1e-300}, {"beta": 1e300}):
-        pick = obrs.tilt(reward, keep=1, **how)
-        assert not any(np.isnan(value) for value in pick.metrics.values())
-    assert obrs.tilt(reward, keep=1, beta=1.0).index.tolist() == [1]
 
 
 def test_a_prompt_of_which_nothing_can_be_kept_is_refused_at_any_beta():

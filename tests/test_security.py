@@ -83,7 +83,7 @@ def test_brackets_without_end_are_one_line(tmp_path):
         assert "nested too deeply" in refuse(lambda name=name: obrs.files.read(f"{name}.jsonl"))
     refuse(lambda: from_json(DEEP))
     os.mkdir("kept")
-    for name in ("kept/_manifest.json", "pool.csv"):
+    for name in ("kept.manifest.json", "kept/pool.csv", "pool.csv"):
         with open(name, "w") as file:
             file.write(DEEP if "json" in name else "id,log_ratio\n1,0\n2,1\n")
     refuse(lambda: obrs.files.select(["pool.csv"], 1, id="id", out="kept/", progress=False))

@@ -55,7 +55,7 @@ def test_the_same_rows_of_a_million(pool, tmp_path, asked):
     assert len(kept) == len(done) > 0
     condition = obrs.sql.condition(done)
     np.testing.assert_array_equal(kept_by_duckdb(pool, condition), np.sort(kept))
-    for same in (done.manifest, done.out, done.out / "_manifest.json"):
+    for same in (done.manifest, done.out, f"{done.out}.manifest.json"):
         assert obrs.sql.condition(same) == condition
 
 

@@ -17,12 +17,11 @@ from .sampling.proposals import proposal
 from .sampling.rejection import sample, sample_pool, sample_proposals
 from .sampling.samples import Samples
 from .sampling.streams import collect, stream
-from .selection import inclusion_probability, select
-from .signed import unweight
+from .selection import inclusion_probability, select, unweight
 
 if TYPE_CHECKING:
     from .html.report import report
-    from .language import rollout, tilt, token_rate
+    from .language import rollout, tilt
     from .metrics.evaluate import evaluate
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
@@ -61,7 +60,6 @@ __all__ = [
     "solve_log_c",
     "stream",
     "tilt",
-    "token_rate",
     "train",
     "uniforms",
     "unweight",
@@ -77,7 +75,6 @@ _LATER = {
     "report": ".html.report",
     "rollout": ".language",
     "tilt": ".language",
-    "token_rate": ".language",
     "train": ".training.loop",
 }
 _ROOMS = ("adapters", "files", "html", "language", "metrics", "models", "ratios", "ray", "scores", "sql", "training")

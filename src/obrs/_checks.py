@@ -1,6 +1,6 @@
 """Checks at the public boundary: the right array, or one line that says what is wrong with it."""
 
-from math import isfinite, isnan
+from math import isfinite
 from operator import index
 from typing import Any
 
@@ -47,7 +47,7 @@ def check_budget(budget: Any) -> float:
     if not is_number(budget):
         raise BudgetError(f"budget must be one number of proposals per sample, got {_short(budget)}")
     k = float(budget)
-    if isnan(k) or not isfinite(k):
+    if not isfinite(k):
         raise BudgetError(f"budget must be a finite number of at least 1 proposal per sample, got {k}")
     if k < 1:
         hint = f"; did you mean budget={1 / k:g} (keep {100 * k:.3g} %)?" if k > 1e-9 else ""
@@ -101,10 +101,8 @@ def _as_whole(value: Any) -> int | None:
 
 def check_seed(seed: Any) -> int:
     """Return an integer of at least 0 and below 2**64."""
-    if isinstance(seed, bool | np.timedelta64) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, got {_short(seed)}")
-    if seed >= 2**64:
-        raise InputError(f"seed must be a whole number below 2**64, got {_short(seed)}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise InputError(f"seed must be a whole number from 0 to 2**64 - 1, got {_short(seed)}")
     return int(seed)
 
 

@@ -99,16 +99,16 @@ class Look:
         if group is not None:
             self._make_room(int(group.max(initial=0)) + 1)
         at: Any = 0 if group is None else group
+        rows: Any = (key, id, place, at, 1 if cost is None else cost)
         inside = (key >= self.least[at]) & (key <= self.largest[at])
         if not inside.all():
-            key, id, place, group, cost = (c if c is None else c[inside] for c in (key, id, place, group, cost))  # type: ignore[assignment, misc]
-            at = 0 if group is None else group
-        units: Any = 1 if cost is None else cost
+            rows = [column[inside] if np.ndim(column) else column for column in rows]
+        key, _, _, at, units = rows
         offset = order_keys(key) - self.low[at]
         cell = (offset >> self.shift[at]).view(np.int64) + at * self.counts.shape[1]
         np.add.at(self.counts.reshape(-1), cell, units)
         if self.held is not None and len(key):
-            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in (key, id, place, at, units)))
+            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in rows))
             if sum(len(part[0]) for part in self.held) > _HELD:
                 self._drop()
 
@@ -218,8 +218,8 @@ class Sample:
         most: How many rows at most, if less.
     """
 
-    def __init__(self, most: int = _SAMPLED) -> None:
-        self.threshold, self.most = 2**64 - 1, most
+    def __init__(self, most: int | None = None) -> None:
+        self.threshold, self.most = 2**64 - 1, most or _SAMPLED
         self.columns: tuple[Array, ...] = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0))
 
     def add(self, id: Array, value: Array) -> None:

@@ -9,9 +9,11 @@ import json
 import os
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +21,13 @@ from zlib import crc32
 
 import numpy as np
 
-from ._checks import check_budget, check_count, check_seed
+from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import check_not_input, check_out, replacing
 from ._keys import Cut, Look, RatioCounts, Sample
 from ._progress import bar
 from .critics import check_scores, to_log_ratio
 from .draws import priority_key
-from .errors import InputError
+from .errors import InputError, ObrsError
 from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
@@ -37,8 +39,11 @@ Array = np.ndarray[Any, Any]
 
 KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
 """What a column of scores may hold; a column with one of these names needs no `kind`."""
-MANIFEST = "_manifest.json"
-"""The file beside the kept rows: what was asked for, and where each group was cut."""
+MANIFEST = ".manifest.json"
+"""What is added to the name of a folder of kept rows for the file beside it that says how they were chosen.
+
+Inside the folder, Polars and `datasets` would take it for a file of rows.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,16 +73,20 @@ class Reading:
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
         known, where = sources[0].columns(), sources[0].shown
         if column is None:
+            free = [name for name in known if name not in (more.get("id"), more.get("cost"), more.get("group"))]
             named = [name for name in known if name in (*KINDS, "score")]
-            choices = ([name for name in known if name == (kind or "log_ratio")], named, known)
+            choices = ([name for name in known if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
-            raise InputError(f"{where}: which column has the scores? column is one of {', '.join(known)}")
+            raise InputError(f"{where}: which column has the scores? --column (column=) is one of {', '.join(known)}")
+        sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
-            raise InputError(f"{where}: what is column {column!r}? kind is one of {', '.join(KINDS)}, got {kind}")
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS[:-1])
+            hint = f"say one of {flags} (kind=)" if kind is None else f"kind is one of {', '.join(KINDS)}, got {kind!r}"
+            raise InputError(f"{where}: what are the numbers in column {column!r}? {hint}")
         if (kind == "reward") != (more.get("beta") is not None):
-            raise InputError("beta, the temperature, belongs to kind='reward': give both, or neither")
+            raise InputError("a reward needs --beta (beta=), its temperature, and no other kind of score has one")
         reading = cls(column, kind, **more)
         for source in sources:
             source.check_columns(reading.names)
@@ -95,13 +104,14 @@ class Reading:
 
     def log_ratio(self, batch: Batch | None, scores: Array) -> Array:
         """Return the log-ratios of scores."""
-        if self.kind == "weight":
-            with np.errstate(divide="ignore"):
-                return np.log(np.abs(scores))
         try:
-            return np.asarray(to_log_ratio(scores, self.kind, beta=self.beta))
-        except InputError as error:
+            with np.errstate(divide="ignore"):
+                is_weight = self.kind == "weight"
+                log_ratio = np.log(np.abs(scores)) if is_weight else to_log_ratio(scores, self.kind, beta=self.beta)
+            check_ratios(log_ratio)
+        except ObrsError as error:
             raise error if batch is None else batch.error(None, self.column, str(error)) from error
+        return np.asarray(log_ratio)
 
     def costs(self, batch: Batch) -> Array | None:
         """Return what rows cost."""
@@ -244,8 +254,9 @@ def select(
 ) -> Selected:
     """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
 
-    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it. A run
-    that was killed or failed goes on with the files that are not done if it is started again.
+    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it, and
+    beside it a file `….manifest.json` that says how the rows were chosen. A run that was killed or failed goes on with
+    the files that are not done if it is started again.
 
     Args:
         where: A folder, a glob, a file or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
@@ -260,7 +271,8 @@ def select(
         cost: The column of what rows cost, whole numbers such as tokens: n is then in units, and taking stops at the
             first row that does not fit.
         group: The column of labels; each group has its own threshold.
-        shares: The shares of the groups among the kept rows, by label, or "equal".
+        shares: The shares of the groups among the kept rows, by label, or "equal". Of a `Counter` of real labels, a
+            label that it does not have has share 0.
         at_most: Keep all rows of a group that has too few, instead of stopping.
         weights: Add the columns `inclusion_probability` and `log_weight`: with these weights, sums over the kept rows
             are without bias sums over all rows with weights r. For a kind of weight also `sign`.
@@ -279,15 +291,16 @@ def select(
         >>> _ = (folder / "scores" / "a.csv").write_text("id,log_ratio\\n" + "".join(rows))
         >>> done = select(folder / "scores", 70, id="id", out=folder / "kept")
         >>> done.rows, done.kept, sorted(os.listdir(done.out))
-        (700, 70, ['_manifest.json', 'a.csv'])
+        (700, 70, ['a.csv'])
     """
     sizes, target = Sizes(n, budget, shares, at_most).check(group), Path(out)
     sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     reading = Reading.find(sources, column, kind, beta=beta, id=id, cost=cost, group=group, skip_bad=skip_bad)
-    check_not_input(out, *([where] if isinstance(where, str | os.PathLike) else where))
+    roots = [where] if isinstance(where, str | os.PathLike) else where
+    check_not_input(out, *roots, *(source.path for source in sources))
     question = (sources, reading, sizes, check_seed(seed), repeats, progress)
     extra = reading.extra(weights)
-    asked = {**asdict(sizes), "weights": weights, "header": header}
+    asked = {**vars(sizes), "weights": weights, "header": header}
     if len(sources) == 1 and target.suffix and not os.fspath(out).endswith(("/", os.sep)) and not target.is_dir():
         if format_of(os.fspath(out)) != sources[0].format:
             raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
@@ -298,12 +311,15 @@ def select(
     with _hold(target) as work:
         found = _find(*question)
         manifest = found.manifest(asked)
-        new = not _is_same(target, manifest, f"{out} has the result of another run", "choose another folder")
-        if new:
-            hint = f"finish that one first, or delete {work}"
-            if not _is_same(work, manifest, f"{out} has an unfinished run", hint):
-                with replacing(work / MANIFEST) as file:
-                    file.write((json.dumps(manifest, indent=2) + "\n").encode())
+        beside, inside = Path(f"{target}{MANIFEST}"), work / MANIFEST
+        new = not (target.is_dir() and any(target.iterdir()))
+        if not new:
+            _compare(beside, manifest, f"{out} has the result of another run", "choose another folder")
+        else:
+            if inside.exists():
+                hint = f"finish that one first, or delete {work}"
+                _compare(inside, manifest, f"{out} has an unfinished run", hint)
+            _write_json(inside, manifest)
             with bar("writing", len(sources), progress) as tell:
                 for number, source in enumerate(sources):
                     if not (work / source.name).exists():
@@ -311,7 +327,9 @@ def select(
                     tell(number + 1)
             if target.is_dir():
                 target.rmdir()  # it is empty
+            _write_json(beside, manifest)
             os.replace(work, target)
+        (target / MANIFEST).unlink(missing_ok=True)
         written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
         return replace(found.report(target, manifest, written), new=new)
 
@@ -322,7 +340,7 @@ class Sizes:
 
     n: Any
     budget: float | None = None
-    shares: Mapping[str, float] | str | None = None
+    shares: Any = None
     at_most: bool = False
 
     def __post_init__(self) -> None:
@@ -352,18 +370,20 @@ class Sizes:
         order = sorted(range(len(labels)), key=lambda i: int(labels[i]) if are_integers else labels[i])
         names, need = tuple(labels[i] for i in order), np.empty(len(labels), np.int64)
         if self.shares is not None:
-            n = self.n if self.budget is None else int(total.sum() // self.budget)
+            n = self.n if self.budget is None else int(total.sum() / self.budget)
             shares = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else _by_text(self.shares)
+            if isinstance(self.shares, Counter):  # of real samples: what they do not have is not kept
+                shares = {**dict.fromkeys(names, 0), **shares}
             need[order] = sizes_of(n, shares_of(shares, names))
         elif self.budget is not None:
-            need[:] = total // self.budget
+            need[:] = total / self.budget  # rounded down
         else:
             need[order] = counts_of(_by_text(self.n), names) if isinstance(self.n, Mapping) else self.n
         for short in np.flatnonzero(need > available)[:1]:
             if not self.at_most:
                 where = f" of group {labels[short]!r}" if labels[short] else ""
                 few = f"of {total[short]} only {available[short]} have r > 0"
-                raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or for at_most")
+                raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or --at-most (at_most=True)")
         if not np.any(np.minimum(need, available)):
             raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
         return np.minimum(need, available)
@@ -438,7 +458,8 @@ class Survey:
         if not self.rows:
             raise InputError(f"{where}: no row has a score")
         try:
-            doubt = check_scores(np.append(self.sample.columns[2], self.ends), reading.kind)
+            scores = self.sample.columns[2]
+            doubt = check_scores(scores if self.sample.complete else np.append(scores, self.ends), reading.kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
@@ -450,7 +471,7 @@ class Survey:
         if np.any(times > 1):
             share = f"about {100 * (1 - len(ids) / times.sum()):.2g} % of the rows have the id of another"
             places = " and ".join(find_places(int(ids[np.argmax(times)]))[:2])
-            raise InputError(f"{share}, as {places}; make ids unique, or allow repeats")
+            raise InputError(f"{share}, as {places}; make ids unique, or give --repeats (repeats=True)")
 
 
 @dataclass(frozen=True)
@@ -481,7 +502,8 @@ class Found:
             label: [None if key == inf else key, *rest] for label, (key, *rest) in zip(self.labels, ends, strict=True)
         }
         facts = {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
-        manifest: dict[str, Any] = json.loads(json.dumps({**asdict(self.reading), "seed": self.seed, **asked, **facts}))
+        said = {"version": version("obrs"), **vars(self.reading), "seed": self.seed, **asked, **facts}
+        manifest: dict[str, Any] = json.loads(json.dumps(said))
         return manifest
 
     @property
@@ -592,7 +614,7 @@ def _hold(out: Path) -> Iterator[Path]:
     """Hold the hidden folder beside `out` in which its files are written; it stays if some are whole."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; the rows of several files go to a folder")
-    if out.is_dir() and not (out / MANIFEST).exists() and any(out.iterdir()):
+    if out.is_dir() and not os.path.exists(f"{out}{MANIFEST}") and any(out.iterdir()):
         raise InputError(f"{out} is not empty; choose a folder that is empty or not there")
     work = out.with_name(f".{out.name}.obrs")
     check_out(work / MANIFEST if work.exists() else work)
@@ -609,11 +631,10 @@ def _hold(out: Path) -> Iterator[Path]:
     except BlockingIOError as error:
         raise InputError(f"another run is writing {out} at the moment") from error
     except (OSError, KeyboardInterrupt) as error:
-        done = _count_files(work)
-        goes_on = f"; {done} files are whole, and the same command goes on with the rest" if done else ""
+        goes_on = f"{_count_files(work)} files are whole, and the same command goes on with the rest"
         if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"stopped{goes_on}") from error
-        raise OSError(error.errno, f"{error.strerror}{goes_on}", error.filename) from error
+            raise KeyboardInterrupt(f"stopped; {goes_on}") from error
+        raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
     finally:
         os.close(handle)
         if work.exists() and not _count_files(work):
@@ -624,11 +645,16 @@ def _count_files(work: Path) -> int:
     return sum(path.is_file() and path.name != MANIFEST for path in work.rglob("*"))
 
 
+def _write_json(path: Path, content: Any) -> None:
+    with replacing(path) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+
+
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the manifest of a folder, or the one that is this file."""
-    path = Path(where, MANIFEST) if os.path.isdir(where) else Path(where)
+    """Return the manifest beside a folder, or the one that is this file."""
+    path = f"{Path(where)}{MANIFEST}" if os.path.isdir(where) else where
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError, FileNotFoundError):
         manifest = None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("cut"), dict):
@@ -636,18 +662,16 @@ def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _is_same(folder: Path, manifest: Mapping[str, Any], what: str, hint: str) -> bool:
-    """Tell whether a folder has this manifest; raise if it has another."""
-    if not (folder / MANIFEST).exists():
-        return False
-    before = read_manifest(folder)
-    for key in [key for key in manifest if before.get(key) != manifest[key]]:
-        old, new = before.get(key), manifest[key]
-        if key == "inputs":
+def _compare(where: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
+    """Raise if there is another manifest."""
+    before = read_manifest(where)
+    for key in [key for key in manifest if before.get(key) != manifest[key] and key != "version"]:
+        old: Any = before.get(key)
+        new = manifest[key]
+        if key == "inputs" and isinstance(old, dict):
             name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
             raise InputError(f"{what}: {name} has changed since; {hint}")
         raise InputError(f"{what}: {key} was {old!r:.60} and is {new!r:.60} now; {hint}")
-    return True
 
 
 def read(
@@ -694,19 +718,21 @@ class Profiles(NamedTuple):
         survey.check(where, reading)
         ratios = survey.counts
         assert isinstance(ratios, RatioCounts)
+        if not np.any(ratios.cells > -inf):
+            raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
         sample = Profile(reading.log_ratio(None, survey.sample.columns[2]))
         whole = sample if survey.sample.complete else Profile(ratios.log_ratios(), ratios.counts)
         return cls(reading, survey.rows, survey.bad, whole, sample)
 
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
-        """Return what each budget buys: numbers of all rows, with intervals as wide as those of the sample."""
+        """Return what each budget buys: numbers of all rows, with the intervals of the sample."""
         plan = self.sample.plan(budgets, n=n, recall=recall)
-        whole = self.whole.plan([row["budget"] for row in plan], n=n, recall=recall)
-        for row, exact in zip(plan, whole if self.whole is not self.sample else plan, strict=True):
+        if self.whole is self.sample:
+            return plan
+        for row, exact in zip(plan, self.whole.plan([row["budget"] for row in plan], n=n, recall=recall), strict=True):
             for key in [key for key in row if f"{key}_low" in row]:
-                shift = exact[key] - row[key]
-                row[key], row[f"{key}_low"] = exact[key], row[f"{key}_low"] + shift
-                row[f"{key}_high"] += shift
+                ends = min(row[f"{key}_low"], exact[key]), max(row[f"{key}_high"], exact[key])
+                row[key], row[f"{key}_low"], row[f"{key}_high"] = exact[key], *ends
             row["proposals"] = exact["proposals"]
         return plan
 

@@ -87,12 +87,12 @@ def groups_of(groups: Any, shape: tuple[int, ...]) -> Groups:
     values = any_labels(groups)
     if tuple(values.shape) != tuple(shape):
         raise InputError(f"groups must have the shape of log_ratio {tuple(shape)}, got {tuple(values.shape)}")
-    if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < values.size:  # counting beats sorting
-        code = values.reshape(-1).astype(np.intp, copy=False)
+    if values.dtype.kind in "iu" and int(values.max()) - (least := int(values.min())) < values.size:
+        code = values.reshape(-1).astype(np.intp) - values.min().astype(np.intp)  # counting beats sorting
         sizes = np.bincount(code)
         present = np.flatnonzero(sizes)
         code = code if len(present) == len(sizes) else (np.cumsum(sizes > 0) - 1)[code]
-        return Groups(tuple(present.tolist()), code, sizes[present])
+        return Groups(tuple(least + number for number in present.tolist()), code, sizes[present])
     try:
         known, code = np.unique(values.reshape(-1), return_inverse=True)
     except TypeError as error:

@@ -1,12 +1,12 @@
-"""Language models: rollouts on a budget of backward passes, top-k log-probs, rewards on a budget of KL.
+"""Language models: rollouts on a budget of backward passes, and completions chosen by reward on a budget of KL.
 
-Rollouts are sampled from one law q (an engine that is quantised, stale, or another program) and used to train
-another, p. The ratio of a sequence is r = p/q. Truncated importance sampling weighs by min(r, C) = C min(r/C, 1), which
-is what OBRS with c = 1/C keeps on average: here a budget takes the place of the threshold C, and what is not kept
-needs no backward pass.
+Rollouts are sampled from one law q (an engine that is quantised, stale, or another program) and used to train another,
+p. The ratio of a sequence is r = p/q. Truncated importance sampling weighs by min(r, C) = C min(r/C, 1), which is what
+OBRS with c = 1/C keeps on average: here a budget takes the place of the threshold C, and what is not kept needs no
+backward pass.
 
-The functions of log-probs are pure functions of torch tensors; torch is imported when they are called. `tilt` takes
-arrays of any library.
+Arrays of NumPy, torch or another library come in, and arrays of that library go out. What is kept is decided in NumPy,
+in float64.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
@@ -14,26 +14,24 @@ References:
     | Truncated Importance Sampling (Ionides, 2008)
 """
 
-from collections.abc import Sequence
-from math import exp, inf, isfinite, log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log
+from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from ._arrays import as_floats, host_view, like
-from ._checks import LIMIT, check_count, check_positive, check_seed, is_number
+from ._arrays import as_floats, detached, host_view, like, namespace, on_one_device
+from ._checks import LIMIT, check_count, check_positive, count_bad, is_number
 from ._text import lookup
-from .errors import BudgetError, InputError, InputTypeError, MissingLibraryError, RatioError
+from .draws import as_ids
+from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .groups import groups_of
-from .root import brent
-from .selection import inclusion_probability, select
+from .root import brent, solve_pool
+from .selection import draw_uniforms, inclusion_probability, lattice, random_order, select
 from .types import Array
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["Pick", "TokenRate", "rollout", "tilt", "tilted_log_ratio", "token_rate"]
+__all__ = ["Pick", "rollout", "tilt", "tilted_log_ratio"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -46,34 +44,44 @@ VERL_BAND = (0.999, 1.001)  # rollout_rs="seq_mean_k1", the preset rollout_rs_th
 LEVELS = ("sequence", "group", "token")
 RATIOS = ("product", "geometric")
 NORMALISE = ("batch", "none")
-_BLOCK = 1 << 18  # tokens at a time: bounds what is kept in between
-_LARGEST = 1e300  # difference of two rewards over beta; it must stay a float
+_BLOCK = 1 << 16  # numbers at a time
+_SURE = 1e-6  # a token whose pi is so near to 1 is always kept
+_LARGEST = 1e290  # of a reward, so that differences and temperatures are floats
 
 
-class Pick(NamedTuple):
-    """What is kept.
+@dataclass(frozen=True)
+class Pick:
+    """What is kept; `len()` is how many.
 
-    Attributes:
+    Args:
         index: Positions of the kept, ascending: rows, or for tokens positions in the flattened batch.
         mask: True for what is kept; `(B, T)` for rollouts, `(N,)` for rewards.
-        weight: One per kept one, in the order of `index`; without gradient.
-        metrics: Numbers by name, each an array without axes.
+        log_weight: Log of the weight of each kept one, in the order of `index`; without gradient.
+        metrics: Numbers by name.
     """
 
     index: Array
     mask: Array
-    weight: Array
-    metrics: dict[str, Array]
+    log_weight: Array
+    metrics: dict[str, float]
+
+    @property
+    def weight(self) -> Array:
+        """The weights: a sum over the kept with them estimates the average over all."""
+        return namespace(self.log_weight).exp(self.log_weight)
+
+    def __len__(self) -> int:
+        return len(self.index)
 
     def __repr__(self) -> str:
-        found = ", ".join(f"{name} {float(value):.4g}" for name, value in self.metrics.items())
-        return f"Pick({len(self.index)} kept, mask of shape {tuple(self.mask.shape)}\n     {found})"
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        return f"Pick({len(self)} kept, mask of shape {tuple(self.mask.shape)}\n     {numbers})"
 
 
 def rollout(
-    logp_train: "torch.Tensor",
-    logp_rollout: "torch.Tensor",
-    mask: "torch.Tensor",
+    logp_train: Array,
+    logp_rollout: Array,
+    mask: Array,
     *,
     keep: float | int,
     level: str = "sequence",
@@ -90,7 +98,8 @@ def rollout(
     advantages are computed before the selection, from all rollouts, and the loss is a sum, not a mean: what is not
     kept must not be in its denominator.
 
-    Sampling is systematic, in a random order: the probabilities are exact, and who has pi = 1 is always kept.
+    Sequences are chosen by `select` with the design "systematic"; tokens by the same design, with the sequences in
+    random order. The probabilities are exact, and who has pi = 1 is always kept.
 
     Args:
         logp_train: Log-probs of the sampled tokens under the policy that is trained, shape `(B, T)`. Its gradient is
@@ -106,7 +115,7 @@ def rollout(
             share) of every group. "token" keeps tokens, with the ratio of each token alone: the law that is corrected
             is that of the next token given the text so far; that the text so far was sampled from q is not corrected.
         groups: The prompt of each row, for level "group": labels of any kind, shape `(B,)`.
-        ids: A number for each row, by default its position. The kept set is a pure function of the log-probs, the
+        ids: An integer for each row, by default its position. The kept set is a pure function of the log-probs, the
             seed and the ids: rows in another order with their ids are kept or not as before.
         seed: Integer with `0 <= seed < 2**64`; give each step its own.
         normalise: "batch" as above, or "none": `w = r / pi / B`, which is also unbiased over batches if p and q are
@@ -116,323 +125,213 @@ def rollout(
             for those who want what geometric masks want, and has no meaning for tokens.
 
     Returns:
-        The `Pick`. Its metrics: `rate` (kept, of those with a token), `C` (the threshold of truncated importance
-        sampling that keeps as many on average; for groups the median), `ess` (effective sample size per kept one, with
-        the weights), `tv` and `kl` (left between the batch as p has it and the kept without weights), and of
-        frameworks' defaults on this batch: `trl_dropped`, `verl_truncated`, `verl_band_dropped`, shares of sequences.
+        The `Pick`, with arrays of the library and on the device of `logp_train`. Its metrics: `rate` (kept, of those
+        with a token), `C` (the threshold of truncated importance sampling that keeps as many on average; for groups
+        the median), `ess` (effective sample size per kept one, with the weights), `tv` and `kl` (left between the batch
+        as p has it and the kept without weights), and of frameworks' defaults on this batch: `trl_dropped`,
+        `verl_truncated`, `verl_band_dropped`, shares of sequences.
 
     Raises:
-        RatioError: A ratio is NaN or infinite.
+        RatioError: A ratio is NaN or +inf, or its log is beyond 1e6.
         InputError: Fewer have a token and r > 0 than the number that is to be kept, or none at all.
 
     Example:
-        >>> import torch
-        >>> logp_rollout = -torch.ones(4, 3)
-        >>> logp_train = logp_rollout + torch.tensor([[1.0], [0.0], [0.0], [-1.0]])
-        >>> pick = rollout(logp_train, logp_rollout, torch.ones(4, 3), keep=2)
-        >>> pick.index, pick.weight
-        (tensor([0, 1]), tensor([0.9074, 0.0926]))
-        >>> round(float(pick.metrics["rate"]), 3)
+        >>> logp_rollout = -np.ones((4, 3))
+        >>> logp_train = logp_rollout + np.array([[1.0], [0.0], [0.0], [-1.0]])
+        >>> pick = rollout(logp_train, logp_rollout, np.ones((4, 3)), keep=2)
+        >>> pick.index, pick.weight.round(4)
+        (array([0, 1]), array([0.9074, 0.0926]))
+        >>> pick.metrics["rate"]
         0.5
     """
-    torch, ops = _libraries("rollout")
     for value, known, name in ((level, LEVELS, "level"), (normalise, NORMALISE, "normalise"), (ratio, RATIOS, "ratio")):
         lookup(dict.fromkeys(known), value, name)
     if (level == "group") != (groups is not None):
         raise InputError("groups belong to level='group': give both, or neither")
     if level == "token" and ratio == "geometric":
         raise InputError("ratio='geometric' is for sequences; a token has one ratio")
-    train, sampled, mask = _check_tensors(logp_train, logp_rollout, mask)
-    key, seed = ops.as_ids(ids, len(mask)), check_seed(seed)
-
-    log_r, length = _sequence_ratios(train, sampled, mask)
-    if level == "token":
-        narrow = torch.promote_types(train.dtype, torch.float32)
-        x, code, size = (train.to(narrow) - sampled.to(narrow)).float(), None, length.sum()
-        x.masked_fill_(~mask, -inf)
-        count = ops.token_count(keep, size, x)
-        index, log_c = ops.pick_tokens(x, count, key, seed)
-        x, log_c = x.flatten(), log_c.to(log_r)
-        chosen, blocks = _accepted(x[index].to(log_c), log_c), (_accepted(part, log_c) for part in x.split(_BLOCK))
-        kept = torch.zeros_like(mask).flatten().index_fill_(0, index, True).reshape(mask.shape)
+    train, sampled, mask = _check_batch(logp_train, logp_rollout, mask)
+    log_r, length, tokens = _log_ratios(train, sampled, mask, with_tokens=level == "token")
+    has_token = length > 0
+    if tokens is not None:
+        x, group, size = tokens.reshape(-1), None, int(length.sum())
+        quota = _quotas(keep, np.array([size]), np.array([np.count_nonzero(x > -inf)]), ["tokens"])
+        kept, thresholds = _choose_tokens(tokens, int(quota[0]), ids, seed)
     else:
-        per_token = length.clamp(min=1) if ratio == "geometric" else 1
-        x, size = torch.where(length > 0, log_r / per_token, -inf), (length > 0).sum()
-        code, quota = ops.quotas(keep, groups, x, length > 0)
-        index, pi = ops.pick_sequences(x, code, quota, key, seed)
-        chosen, blocks, count = pi[index], pi.split(_BLOCK), quota.sum()
-        kept = mask & torch.zeros_like(mask[:, 0]).index_fill(0, index, True)[:, None]
+        x, size = np.where(has_token, log_r, -inf), int(has_token.sum())
+        if ratio == "geometric":
+            x = x / np.maximum(length, 1)
+        labels, group, _ = groups_of(np.zeros(len(x), int) if groups is None else groups, x.shape)
+        names = ["sequences"] if groups is None else [f"sequences of group {label!r}" for label in labels]
+        quota = _quotas(keep, np.bincount(group, has_token), np.bincount(group, x > -inf), names)
+        kept, thresholds = _choose_sequences(x, group, quota, ids, seed)
 
-    top = x.max()
-    total = sum(torch.exp(part - top).sum(dtype=log_r.dtype) for part in x.split(_BLOCK))
-    weight = torch.exp((x[index] - top).to(log_r.dtype)) / chosen
-    weight = weight / total if normalise == "batch" else weight * (top.to(log_r.dtype).exp() / size)
-    metrics = {"rate": count / size} | _left(x, blocks, top, total, count, code) | _defaults(log_r, length)
-    return Pick(index, kept, weight.to(torch.promote_types(train.dtype, torch.float32)), metrics)
-
-
-def _libraries(name: str) -> tuple[Any, Any]:
-    try:
-        import torch
-
-        from . import _pick
-    except ModuleNotFoundError as error:
-        raise MissingLibraryError(f"{name} needs torch: pip install 'obrs[torch]'") from error
-    return torch, _pick
+    index, n = np.flatnonzero(kept), int(quota.sum())
+    log_total, left = _divergences(x, group, thresholds, n)
+    threshold = thresholds[0] if group is None else thresholds[group[index]]
+    log_weight = np.maximum(x[index], threshold) - (log_total if normalise == "batch" else log(size))  # log(r / pi)
+    metrics = {"rate": n / size} | left | _framework_defaults(log_r[has_token], length[has_token])
+    xp, home = namespace(train), as_floats(train[:0], "logp_train")
+    mask = mask & like(kept.reshape(len(log_r), -1), train, dtype=xp.bool)
+    return Pick(like(index, train, dtype=xp.int64), mask, like(log_weight, home), metrics)
 
 
-def _check_tensors(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Any, Any, Any]:
+def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, Array, Array]:
     """Return both log-probs without gradient, and the mask as booleans."""
-    import torch
-
-    given = {"logp_train": logp_train, "logp_rollout": logp_rollout, "mask": mask}
-    for name, x in given.items():
-        if not isinstance(x, torch.Tensor):
-            raise InputTypeError(f"{name} must be a tensor of torch, got {type(x).__name__}")
-        if x.layout != torch.strided:
-            raise InputTypeError(f"{name} must be a dense tensor, got {x.layout}; call .to_dense() first")
-        if x.ndim != 2 or x.shape != logp_train.shape:
-            shapes = ", ".join(f"{key} {tuple(a.shape)}" for key, a in given.items() if hasattr(a, "shape"))
-            raise InputError(f"log-probs and mask must have one shape (sequences, tokens), got {shapes}")
-        if name != "mask" and not x.is_floating_point():
-            raise InputTypeError(f"{name} must be log-probs, got {x.dtype}")
-        if x.device != logp_train.device:
-            raise InputError(f"{name} must be on the device of logp_train {logp_train.device}, got {x.device}")
-    if logp_train.numel() == 0:
-        raise InputError(f"a batch must have a sequence and a token, got shape {tuple(logp_train.shape)}")
-    return logp_train.detach(), logp_rollout.detach(), mask if mask.dtype == torch.bool else mask != 0
+    batch = [detached(x) if hasattr(x, "ndim") else np.asarray(x) for x in (logp_train, logp_rollout, mask)]
+    if any(getattr(x, "is_sparse", False) for x in batch):
+        raise InputTypeError("log-probs and mask must be dense tensors; call .to_dense() first")
+    shapes = [tuple(x.shape) for x in batch]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
+        text = ", ".join(str(shape) for shape in shapes)
+        raise InputError(f"log-probs and mask must have one shape (sequences, tokens), and at least one, got {text}")
+    train, sampled, mask = batch
+    on_one_device(train, sampled, "logp_train", "logp_rollout")
+    on_one_device(train, mask, "logp_train", "mask")
+    return train, sampled, mask if mask.dtype == namespace(mask).bool else mask != 0
 
 
-def _sequence_ratios(train: Any, sampled: Any, mask: Any) -> tuple[Any, Any]:
-    """Return log r of every sequence, in float64 where there is one, and the number of its tokens."""
-    import torch
+def _log_ratios(train: Array, sampled: Array, mask: Array, *, with_tokens: bool) -> tuple[Floats, Ints, Floats | None]:
+    """Return log r of every sequence, the number of its tokens and, if asked for, log r of every token.
 
-    narrow = torch.promote_types(train.dtype, torch.float32)
-    wide = torch.float32 if train.device.type == "mps" else torch.float64
-    rows = max(1, _BLOCK // train.shape[1])
-    parts = zip(train.split(rows), sampled.split(rows), mask.split(rows), strict=True)
-    found = [
-        (torch.where(m, a.to(narrow) - b.to(narrow), 0.0).sum(dim=1, dtype=wide), m.sum(dim=1)) for a, b, m in parts
-    ]
-    sums, lengths = zip(*found, strict=True)
-    return torch.cat(sums), torch.cat(lengths)
-
-
-def _accepted(x: Any, log_c: Any) -> Any:
-    """Return pi = min(c r, 1) in the dtype of x; log c may be large, so it is added in its own."""
-    return (x.to(log_c.dtype) + log_c).clamp(max=0.0).to(x.dtype).exp()
-
-
-def _left(x: Any, blocks: Any, top: Any, total: Any, count: Any, code: Any) -> dict[str, Any]:
-    """Return what is left between the batch, weighted by r, and the kept: kept i has the share pi_i / count.
-
-    The probabilities pi come in blocks, which for tokens are made one by one.
-    ESS per kept one is (sum r)^2 / (n sum r^2 / pi); TV is half of sum |r / sum r - pi / n|; KL is from the target.
+    Blocks of rows are brought to NumPy one by one, so that nothing is as large as the batch but the last of these. It
+    has -inf where the mask is 0.
     """
-    import torch
-
-    second, nats, variation, least = 0.0, 0.0, 0.0, []
-    for l, p in zip(x.split(_BLOCK), blocks, strict=True):
-        r = torch.exp(l - top)
-        threshold = torch.where(p > 0, l - p.log(), inf)  # log(r / pi) = max(log r, -log c)
-        possible = torch.where(p > 0, threshold, top)  # where r = 0 anything finite
-        second = second + (r * torch.exp(possible - top)).sum(dtype=total.dtype)
-        nats = nats + (r * possible).sum(dtype=total.dtype)
-        variation = variation + (r / total.to(r.dtype) - p / count).abs().sum(dtype=total.dtype)
-        least.append(threshold if code is not None else threshold.min()[None])
-    log_c = -torch.cat(least).min()
-    if code is not None:
-        lowest = torch.full_like(x, inf).scatter_reduce(0, code.to(x.device), torch.cat(least), "amin")
-        log_c = -torch.nanmedian(torch.where(lowest < inf, lowest, torch.nan))
-    return {
-        "C": torch.exp(-log_c),
-        "ess": total**2 / (count * second),
-        "tv": 0.5 * variation,
-        "kl": torch.clamp(nats / total - torch.log(total / count) - top, min=0.0),
-    }
+    rows, width = train.shape
+    log_r, length, tokens, bad = np.empty(rows), np.empty(rows, np.int64), None, 0
+    for at in _blocks(rows, width):
+        a, b, m = (_on_host(x[at]) for x in (train, sampled, mask))
+        with np.errstate(invalid="ignore"):  # what is NaN is counted
+            gap = np.where(m, a - b, 0.0)
+            log_r[at], length[at] = gap.sum(axis=1, dtype=np.float64), m.sum(axis=1)
+        if with_tokens:
+            tokens = np.empty((rows, width), gap.dtype) if tokens is None else tokens
+            tokens[at] = np.where(m, gap, -inf)
+        bad += int(count_bad(gap if with_tokens else log_r[at]))
+    if bad:
+        what = "tokens" if with_tokens else "sequences"
+        raise RatioError(
+            f"logp_train - logp_rollout is NaN, +inf or beyond {LIMIT:g} for {bad} {what}; "
+            "a sampled token cannot have logp_rollout = -inf, and log-probs that are not known must be masked"
+        )
+    return log_r, length, tokens
 
 
-def _defaults(log_r: Any, length: Any) -> dict[str, Any]:
-    """Return the shares of sequences that the defaults of frameworks drop or truncate."""
-    some = length > 0
-    mean, (low, high) = log_r / length.clamp(min=1), VERL_BAND
-    found = {
-        "trl_dropped": log_r > log(TRL_MASK),
-        "verl_truncated": log_r > log(VERL_TRUNCATE),
-        "verl_band_dropped": (mean < log(low)) | (mean > log(high)),
-    }
-    return {name: (some & hit).sum() / some.sum() for name, hit in found.items()}
+def _blocks(rows: int, width: int = 1) -> list[slice]:
+    """Return rows in blocks of about so many numbers as stay in a core's cache."""
+    step = max(1, _BLOCK // width)
+    return [slice(i, i + step) for i in range(0, rows, step)]
 
 
-class TokenRate(NamedTuple):
-    """What is known of `Z = sum min(q, c p)`, the share of tokens that OBRS keeps; arrays of one shape.
-
-    Attributes:
-        low: Z is at least this: the sum over the stored tokens.
-        high: Z is at most this.
-        width: `high - low`.
-        estimate: Unbiased for Z over sampled tokens; None if none were given.
-        missing: The least share of p on tokens that could not be sampled, because sampling was truncated. No weight and
-            no selection brings these back: it is the bias of the support, a lower bound on the TV that is left.
-    """
-
-    low: Any
-    high: Any
-    width: Any
-    estimate: Any
-    missing: Any
+def _on_host(x: Array) -> Floats:
+    values = host_view(x if x.dtype == namespace(x).bool else as_floats(x, "log-probs"))
+    if values is None:
+        raise InputTypeError("log-probs must be known; choose rollouts outside jax.jit")
+    return values
 
 
-def token_rate(
-    topk_rollout: "torch.Tensor",
-    logp_train: "torch.Tensor",
-    log_c: float,
-    *,
-    ids: "torch.Tensor | None" = None,
-    sampled: "tuple[torch.Tensor, torch.Tensor] | None" = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-) -> TokenRate:
-    """Bracket the rate at which OBRS keeps the next token, from the few log-probs that an engine returns.
+def _quotas(keep: Any, sizes: Floats, possible: Floats, names: Sequence[str]) -> Ints:
+    """Return how many to keep of each group, of which `possible` of `sizes` can be kept."""
+    is_share = isinstance(keep, float | np.floating)
+    if not is_number(keep) or not (0 < keep <= 1 if is_share else keep >= 1 and keep == int(keep)):
+        what = "a share (a float above 0 and at most 1) or a number (an int of at least 1)"
+        raise InputError(f"keep must be {what}, got {keep!r}")
+    share = np.minimum(np.maximum(np.rint(keep * sizes), 1), possible) if is_share else np.full(len(sizes), keep)
+    quotas = share.astype(np.int64)
+    for short in np.flatnonzero((quotas > possible) | (quotas.sum() == 0))[:1]:
+        few = f"only {possible[short]:.0f} have a token and r > 0"
+        raise InputError(
+            f"cannot keep {keep} of {sizes[short]:.0f} {names[short]}: {few}; leave them out, or keep fewer"
+        )
+    return quotas
 
-    Engines store the k largest log-probs of q, not the whole vocabulary. With T the stored tokens and q_k the smallest
-    stored probability, `sum over T <= Z <= sum over T + min(1 - q(T), sum outside T of min(q_k, c p))`. The last sum
-    needs log-probs of p for the whole vocabulary, which the forward pass of training has, and `ids`. Without them
-    `c (1 - p(T))` takes its place.
 
-    Args:
-        topk_rollout: The k largest log-probs of the law that was sampled, shape `(..., k)`; -inf fills what is missing.
-        logp_train: Log-probs of the trained policy: of the same tokens, shape `(..., k)`, or with `ids` of the whole
-            vocabulary, shape `(..., V)`.
-        log_c: The constant; 0 says c = 1, the rate of lossless speculative decoding.
-        ids: Which tokens are stored, shape `(..., k)`.
-        sampled: Log-probs of the sampled token under q and p, each of shape `(...)`. A sampled token that is not stored
-            has q below all that are. Then `sum over T + min(1, c p/q)` if it is not stored, and the sum alone if it
-            is, has mean Z.
-        top_k: Sampling took one of so many most likely tokens, while the stored log-probs are of the law before that;
-            they are renormalised. Not needed if the engine returns what it sampled from.
-        top_p: As `top_k`, for nucleus sampling: the smallest set of probability at least `top_p`.
+def _choose_sequences(x: Floats, group: Ints, quota: Ints, ids: Any, seed: int) -> tuple[Ints, Floats]:
+    """Choose `quota[g]` sequences of each group g; return which, and -log c of each group, +inf where none is kept."""
+    n, groups = (quota, group) if len(quota) > 1 else (int(quota[0]), None)
+    kept = np.zeros(len(x), bool)
+    kept[select(x, n, design="systematic", ids=ids, groups=groups, seed=seed)] = True
+    pi = inclusion_probability(x, n, groups=groups)
+    thresholds, some = np.full(len(quota), inf), pi > 0
+    np.minimum.at(thresholds, group[some], x[some] - np.log(pi[some]))  # log(r / pi) is least where pi < 1
+    return kept, thresholds
+
+
+def _choose_tokens(x: Floats, n: int, ids: Any, seed: int) -> tuple[Ints, Floats]:
+    """Choose n tokens of a batch, systematically: rows in random order, tokens in their order.
+
+    A row is an interval as long as the sum of its pi: which points of the lattice lie in it is known before its tokens
+    are looked at. So millions of tokens need neither random numbers nor a sort, and probabilities exist in blocks only.
 
     Returns:
-        The `TokenRate`.
-
-    Example:
-        >>> import torch
-        >>> q, p = torch.tensor([0.5, 0.3, 0.1, 0.1]).log(), torch.tensor([0.25, 0.25, 0.25, 0.25]).log()
-        >>> token_rate(q[:2], p[:2], 0.0)[:3]
-        (tensor(0.5000), tensor(0.7000), tensor(0.2000))
-        >>> round(float(torch.minimum(q, p).exp().sum()), 4)
-        0.7
+        Which tokens, shape `(rows, length)`, and -log c.
     """
-    torch, _ = _libraries("token_rate")
-    q, p = (_as_log_probs(x, name) for x, name in ((topk_rollout, "topk_rollout"), (logp_train, "logp_train")))
-    log_c = _constant(log_c)
-    if not q.ndim or not q.shape[-1]:
-        raise InputError(f"topk_rollout must have at least one log-prob along its last axis, got {tuple(q.shape)}")
-    if ids is None and q.shape != p.shape:
-        raise InputError(f"logp_train must have the shape of topk_rollout {tuple(q.shape)}, or come with ids")
-    if ids is not None:
-        ids = _as_tokens(ids, q, p)
-    stored = p if ids is None else p.gather(-1, ids)
-    support = _support(q, top_k, top_p)
-    q, least_of_q = torch.where(support.inside, q, -inf), torch.where(support.inside, q, inf).amin(dim=-1)
+    ids = np.arange(len(x)) if ids is None else as_ids(ids)
+    if ids.shape != x.shape[:1]:
+        raise InputError(f"ids must be one integer for each of {len(x)} rows, got shape {ids.shape}")
+    log_c = np.float64(solve_pool(x.reshape(-1), None, float(n)))
+    blocks = _blocks(*x.shape)
+    kept, length, free = np.zeros(x.shape, bool), np.empty(len(x)), np.empty(len(x), np.int64)
 
-    def over_stored(norm: Any) -> Any:
-        return torch.where(support.inside, torch.minimum(q - norm[..., None], stored + log_c), -inf).exp().sum(dim=-1)
+    def probabilities(rows: slice) -> tuple[Floats, Ints]:
+        """Return pi of a block of rows, and which are neither 0 nor 1."""
+        pi = np.exp(np.minimum(x[rows] + log_c, 0.0))
+        return pi, (pi > 0) & (pi < 1 - _SURE)
 
-    low = over_stored(support.most).clamp(max=1.0)
-    if ids is None:
-        outside = _exp(log_c) * (1 - torch.where(support.inside, stored, -inf).exp().sum(dim=-1)).clamp(min=0.0)
-    else:
-        every = torch.minimum(p + log_c, (least_of_q - support.least)[..., None]).exp()
-        outside = (every.sum(dim=-1) - every.gather(-1, ids).sum(dim=-1)).clamp(min=0.0)
-    high = (over_stored(support.least) + torch.minimum(support.beyond, outside)).clamp(max=1.0)  # both at their largest
-    missing = 1 - torch.where(support.inside, stored, -inf).exp().sum(dim=-1)
-    missing = torch.where(support.is_whole, missing.clamp(min=0.0), 0.0)
-    estimate = None
-    if sampled is not None:
-        if not isinstance(sampled, tuple | list) or len(sampled) != 2:
-            raise InputTypeError(f"sampled must be two tensors, log-probs under q and p, got {type(sampled).__name__}")
-        log_q, log_p = (_as_log_probs(x, "sampled") for x in sampled)
-        if not log_q.shape == log_p.shape == q.shape[:-1]:
-            got = f"{tuple(log_q.shape)} under q and {tuple(log_p.shape)} under p"
-            raise InputError(f"sampled must be two tensors of shape {tuple(q.shape[:-1])}, got {got}")
-        alone = torch.clamp(log_p + log_c - (log_q - support.most), max=0.0).exp()
-        estimate = low + torch.where(log_q < least_of_q, alone, 0.0)
-        estimate = torch.where(support.most == support.least, estimate, torch.nan)
-    return TokenRate(low, high, high - low, estimate, missing)
+    for rows in blocks:
+        pi, is_free = probabilities(rows)
+        kept[rows] = pi >= 1 - _SURE
+        length[rows], free[rows] = np.sum(pi * is_free, axis=1), np.count_nonzero(is_free, axis=1)
+    need = n - np.count_nonzero(kept)
+    scale = need / max(length.sum(), 1e-300)  # c is rounded; so the lengths sum to a whole number
+    order, start = random_order(ids, seed), 1 - draw_uniforms(1, seed)[0]
+    end = np.cumsum(length[order]) * scale
+    passed = np.clip(np.floor(end - start) + 1, 0, need).astype(np.int64)  # points of the lattice up to this end
+    passed[end >= end[-1]] = need
+    count, first = np.empty(len(x), np.int64), np.empty(len(x))
+    count[order] = np.diff(passed, prepend=0)
+    first[order] = start + (passed - count[order]) - np.concatenate([[0.0], end[:-1]])
+    for rows in blocks:
+        pi, is_free = probabilities(rows)
+        places = lattice(pi[is_free] * scale, free[rows], count[rows], first[rows])
+        kept[rows].reshape(-1)[np.flatnonzero(is_free)[places]] = True
+    return kept.reshape(-1), np.array([-log_c])
 
 
-class _Support(NamedTuple):
-    """Which stored tokens could be sampled, and what is known of the mass that all of those have before truncation."""
+def _divergences(x: Floats, group: Ints | None, thresholds: Floats, n: int) -> tuple[float, dict[str, float]]:
+    """Return log of the sum of r, and what is left between the batch, weighted by r, and the kept.
 
-    inside: Any
-    least: Any  # log of the least mass that they may have
-    most: Any  # log of the largest
-    beyond: Any  # the largest share of samples that are not stored
-    is_whole: Any  # whether all tokens that could be sampled are stored
-
-
-def _support(q: Any, top_k: int | None, top_p: float | None) -> _Support:
-    """Top-k first, then top-p of what is left of it, as engines do."""
-    import torch
-
-    mass, inside = q.exp(), q > -inf
-    whole, is_whole = torch.ones_like(mass[..., 0]), ~inside.all(dim=-1)
-    rank = q.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
-    if top_k is not None:
-        if check_count(top_k, "top_k") > q.shape[-1]:
-            raise InputError(f"top_k={top_k} needs as many stored log-probs, got {q.shape[-1]}")
-        inside, is_whole = inside & (rank < top_k), torch.ones_like(is_whole)
-        whole = torch.where(inside, mass, 0.0).sum(dim=-1)
-    goal = whole
-    if top_p is not None:
-        if not 0 < check_positive(top_p, "top_p") <= 1:
-            raise InputError(f"top_p must be a probability, got {top_p!r}")
-        goal = top_p * whole
-        upto = torch.where(inside, mass, 0.0).sort(dim=-1, descending=True).values.cumsum(dim=-1)
-        is_whole = is_whole | (upto[..., -1] >= goal)
-        inside = inside & (upto.gather(-1, rank) - mass < goal[..., None])
-    kept = torch.where(inside, mass, 0.0).sum(dim=-1)
-    if top_k is None and top_p is None:
-        return _Support(inside, torch.zeros_like(kept), torch.zeros_like(kept), (1 - kept).clamp(min=0.0), is_whole)
-    smallest = torch.where(inside, mass, inf).amin(dim=-1)
-    least = torch.where(is_whole, kept, torch.maximum(goal, kept))
-    most = torch.where(is_whole, kept, torch.minimum(whole, goal + smallest))
-    return _Support(inside, least.log(), most.log(), (1 - kept / most).clamp(min=0.0), is_whole)
+    Kept i has the share pi_i / n, and r / pi = max(r, 1/c). ESS per kept one is (sum r)² / (n sum r² / pi); TV is half
+    of sum |r / sum r - pi / n|; KL is from the target.
+    """
+    top, median = float(x.max()), float(np.median(thresholds[thresholds < inf]))
+    finite = np.minimum(thresholds, top + log(len(x)))  # where nothing is kept all r are 0: any number will do
+    total = second = nats = variation = 0.0
+    blocks = _blocks(len(x))
+    bounds = [finite[0] if group is None else finite[group[at]] for at in blocks]
+    for at, bound in zip(blocks, bounds, strict=True):
+        ratio = np.exp(x[at] - np.float64(top))
+        total += float(ratio.sum())
+        second += float(ratio @ np.maximum(ratio, np.exp(bound - top)))
+        nats += float(ratio @ np.maximum(x[at], bound))
+    for at, bound in zip(blocks, bounds, strict=True):
+        pi = np.exp(np.minimum(x[at] - bound, 0.0))
+        variation += float(np.abs(np.exp(x[at] - np.float64(top)) / total - pi / n).sum())
+    log_total = top + log(total)
+    with np.errstate(over="ignore"):
+        threshold = float(np.exp(median))
+    kl = max(nats / total - log_total + log(n), 0.0)
+    return log_total, {"C": threshold, "ess": total**2 / (n * second), "tv": variation / 2, "kl": kl}
 
 
-def _as_log_probs(x: Any, name: str) -> Any:
-    import torch
-
-    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-        raise InputTypeError(f"{name} must be a tensor of log-probs, got {getattr(x, 'dtype', type(x).__name__)}")
-    if x.layout != torch.strided:
-        raise InputTypeError(f"{name} must be a dense tensor, got {x.layout}; call .to_dense() first")
-    if bad := int((~(x < inf)).sum()):
-        raise RatioError(f"{name} has {bad} NaN or +inf among {x.numel()} log-probs")
-    return x.detach()
-
-
-def _as_tokens(ids: Any, q: Any, p: Any) -> Any:
-    """Return which tokens are stored, as numbers within the vocabulary."""
-    import torch
-
-    if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise InputTypeError(f"ids must be a tensor of whole numbers, got {getattr(ids, 'dtype', type(ids).__name__)}")
-    if ids.shape != q.shape or p.ndim != q.ndim or p.shape[:-1] != q.shape[:-1]:
-        shapes = f"{tuple(ids.shape)}, {tuple(q.shape)} and {tuple(p.shape)}"
-        raise InputError(f"ids, topk_rollout and logp_train must agree in all but the vocabulary, got {shapes}")
-    ids = ids.long()
-    if not p.shape[-1] or bool(((ids < 0) | (ids >= p.shape[-1])).any()):
-        raise InputError(f"ids must be tokens from 0 to {p.shape[-1] - 1}, the vocabulary of logp_train")
-    return ids
-
-
-def _constant(log_c: Any) -> float:
-    if not is_number(log_c) or not isfinite(float(log_c)):
-        raise InputError(f"log_c must be a finite number, got {log_c!r}")
-    return float(log_c)
+def _framework_defaults(log_r: Floats, length: Ints) -> dict[str, float]:
+    """Return the shares of sequences that the defaults of frameworks drop or truncate."""
+    mean, (low, high) = log_r / length, VERL_BAND
+    return {
+        "trl_dropped": float(np.mean(log_r > log(TRL_MASK))),
+        "verl_truncated": float(np.mean(log_r > log(VERL_TRUNCATE))),
+        "verl_band_dropped": float(np.mean((mean < log(low)) | (mean > log(high)))),
+    }
 
 
 def tilt(
@@ -474,7 +373,7 @@ def tilt(
         >>> pick = tilt(reward, groups=["a", "a", "a", "b", "b", "b"], keep=1, kl=0.3)
         >>> pick.index
         array([1, 3])
-        >>> {name: round(float(value), 3) for name, value in pick.metrics.items()}
+        >>> {name: round(value, 3) for name, value in pick.metrics.items()}
         {'beta': 0.283, 'kl': 0.3, 'reward': 0.576, 'pool': 0.4, 'best': 0.576, 'gap': 0.0}
 
     References:
@@ -486,36 +385,30 @@ def tilt(
     if values is None or values.ndim != 1 or not values.size:
         raise InputError(f"reward must be one number per completion, got shape {tuple(x.shape)}")
     values = values.astype(np.float64)
-    if bad := np.count_nonzero(~(values < inf)):
-        raise RatioError(f"reward has {bad} NaN or +inf among {values.size} values; check the scorer")
-    found = groups_of(np.zeros(len(values), np.int64) if groups is None else groups, values.shape)
-    n, code, count = check_count(keep, "keep"), found.code, len(found.labels)
+    if bad := np.count_nonzero(~((np.abs(values) <= _LARGEST) | (values == -inf))):
+        raise RatioError(f"reward has {bad} NaN, +inf or beyond {_LARGEST:g} among {values.size}; check the scorer")
     if (kl is None) == (beta is None):
         raise InputError("say how far to tilt: either kl, a budget in nats, or beta, a temperature")
+    n = check_count(keep, "keep")
+    labels, code, size = groups_of(np.zeros(len(values), np.int64) if groups is None else groups, values.shape)
     if kl is not None:
-        log_r, beta, _ = tilted_log_ratio(values, code, n, kl, found.labels)
+        log_r, beta, _ = tilted_log_ratio(values, code, n, kl, labels)
     else:
         beta = check_positive(beta, "beta")
         log_r = _tilted(values, code, beta)
-    pi = inclusion_probability(log_r, n, groups=code)
+    pi = inclusion_probability(log_r, n, groups=groups if groups is not None else code)
     index = select(log_r, n, seed=seed, groups=code)
+    prompts, finite = len(labels), np.where(values > -inf, values, 0.0)
+    spent = _kl(pi / n, size[code]) / prompts
+    kept_reward, best = float(pi @ finite / n / prompts), _best_reward(values, code, spent)
+    metrics = {"beta": beta, "kl": spent, "reward": kept_reward, "pool": float(np.sum(finite / size[code]) / prompts)}
+    metrics |= {"best": best, "gap": max(best - kept_reward, 0.0)}
+    total = np.bincount(code, np.exp(log_r))[code[index]]
+    log_weight = log_r[index] - np.log(total * prompts) - np.log(pi[index])
     mask = np.zeros(len(values), bool)
     mask[index] = True
-    share = np.exp(log_r) / np.bincount(code, np.exp(log_r))[code] / count
-    spent = _kl(pi / n, found.size[code]) / count
-    finite = np.where(pi > 0, values, 0.0)
-    law, pool = pi / n / count, np.where(values > -inf, 1 / found.size[code] / count, 0.0)
-    best = _best(values, code, spent)
-    figures = {"beta": beta, "kl": spent, "reward": law @ finite, "pool": pool @ np.where(pool > 0, values, 0.0)}
-    with np.errstate(over="ignore"):
-        figures |= {"best": best, "gap": max(best - figures["reward"], 0.0)}
-    xp = array_namespace(x)
-    return Pick(
-        like(index, x, dtype=xp.int64),
-        like(mask, x, dtype=xp.bool),
-        like((share / np.maximum(pi, 1e-300))[index], x),
-        {name: like(np.asarray(value), x) for name, value in figures.items()},
-    )
+    xp = namespace(x)
+    return Pick(like(index, x, dtype=xp.int64), like(mask, x, dtype=xp.bool), like(log_weight, x), metrics)
 
 
 def tilted_log_ratio(
@@ -541,44 +434,31 @@ def tilted_log_ratio(
     """
     if not is_number(kl) or not 0 <= float(kl) < inf:
         raise BudgetError(f"kl must be a budget of at least 0 nats, got {kl!r}")
-    count, sizes = int(groups.max()) + 1, np.bincount(groups)
-    possible = np.bincount(groups[reward > -inf], minlength=count)
+    sizes, possible = np.bincount(groups), np.bincount(groups, reward > -inf)
     for short in np.flatnonzero(possible < keep)[:1]:
         where = f" of prompt {labels[short]!r}" if len(labels) > 1 else ""
-        raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]} can be kept")
+        raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]:.0f} can be kept")
 
-    def spent(log_ratio: Floats) -> float:
-        pi = inclusion_probability(log_ratio, keep, groups=groups)
-        return _kl(pi / keep, sizes[groups]) / count
+    def spent(beta: float) -> float:
+        pi = inclusion_probability(_tilted(reward, groups, beta), keep, groups=groups)
+        return _kl(pi / keep, sizes[groups]) / len(sizes)
 
-    def at(log_beta: float) -> float:
-        return spent(_tilted(reward, groups, _exp(log_beta)))
-
-    beta = _falling_root(at, kl, _spread(reward, groups))
-    log_ratio = _tilted(reward, groups, beta)
-    return log_ratio, beta, spent(log_ratio)
-
-
-def _spread(reward: Floats, groups: Ints) -> float:
-    """Return the largest difference between two rewards of a group."""
-    finite = reward > -inf
-    top, low = np.full(groups.max() + 1, -inf), np.full(groups.max() + 1, inf)
-    np.maximum.at(top, groups[finite], reward[finite])
-    np.minimum.at(low, groups[finite], reward[finite])
-    with np.errstate(over="ignore"):
-        return min(float(np.max(top - low)), _LARGEST)
+    beta = _temperature(spent, kl, reward, groups)
+    return _tilted(reward, groups, beta), beta, spent(beta)
 
 
 def _tilted(reward: Floats, groups: Ints, beta: float) -> Floats:
-    """Return R / beta, relative to the largest of each group, so that nothing overflows."""
+    """Return R / beta, relative to the largest of each group, and at least -1e6 where it is not -inf."""
+    with np.errstate(over="ignore", invalid="ignore"):  # at an infinite beta, -inf is NaN
+        below = (reward - _largest(reward, groups)[groups]) / beta
+    return np.where(reward > -inf, np.maximum(below, -LIMIT), -inf)
+
+
+def _largest(x: Floats, groups: Ints) -> Floats:
+    """Return the largest of each group."""
     top = np.full(groups.max() + 1, -inf)
-    np.maximum.at(top, groups, reward)
-    possible = reward > -inf
-    if beta == inf:
-        return np.where(possible, 0.0, -inf)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a beta below all floats is 0
-        below = np.maximum((reward - top[groups]) / beta, -LIMIT)
-    return np.where(possible, np.where(below < 0, below, 0.0), -inf)
+    np.maximum.at(top, groups, x)
+    return top
 
 
 def _kl(law: Floats, sizes: Ints) -> float:
@@ -587,32 +467,29 @@ def _kl(law: Floats, sizes: Ints) -> float:
     return float(np.sum(law[some] * np.log(law[some] * sizes[some])))
 
 
-def _best(reward: Floats, groups: Ints, kl: float) -> float:
+def _best_reward(reward: Floats, groups: Ints, kl: float) -> float:
     """Return the largest mean reward of any law with this mean KL: that of exp(R / beta) itself."""
-    sizes, count = np.bincount(groups)[groups], groups.max() + 1
+    sizes = np.bincount(groups)
 
     def law(beta: float) -> Floats:
         r = np.exp(_tilted(reward, groups, beta))
-        return r / np.bincount(groups, r)[groups]
+        return np.asarray(r / np.bincount(groups, r)[groups])
 
-    beta = _falling_root(lambda log_beta: _kl(law(_exp(log_beta)), sizes) / count, kl, _spread(reward, groups))
-    share = law(beta) if beta < inf else 1 / sizes
-    return float(np.sum(share / count * np.where(share > 0, reward, 0.0)))
+    beta = _temperature(lambda b: _kl(law(b), sizes[groups]) / len(sizes), kl, reward, groups)
+    return float(law(beta) @ np.where(reward > -inf, reward, 0.0)) / len(sizes)
 
 
-def _falling_root(f: Any, goal: float, scale: float) -> float:
-    """Return the beta at which f(log beta), which falls to 0, meets the goal; the least one if f is always below it.
+def _temperature(spent: Callable[[float], float], kl: float, reward: Floats, groups: Ints) -> float:
+    """Return the beta at which a KL, which falls in beta, meets the budget; the least one if it is always below.
 
-    The least beta is a millionth of the scale: rewards that are nearer to each other cannot be told apart.
+    The least beta is a millionth of the largest difference of two rewards: nearer ones cannot be told apart.
     """
-    if goal <= 0 or scale == 0:
+    possible = reward > -inf
+    spread = _largest(reward, groups) + _largest(np.where(possible, -reward, -inf), groups)
+    scale = float(spread.max())
+    if kl <= 0 or scale == 0:
         return inf
     low, high = log(scale) - log(LIMIT), log(scale) + 20.0  # from the best n alone to all alike
-    if f(low) <= goal:
-        return _exp(low)
-    return _exp(high if f(high) >= goal else brent(lambda log_beta: f(log_beta) - goal, low, high))
-
-
-def _exp(x: float) -> float:
-    """Return exp of a number, or exp(709) if that is less: about the largest float, and still one."""
-    return exp(min(x, 709.0))
+    if spent(exp(low)) <= kl:
+        return exp(low)
+    return exp(high if spent(exp(high)) >= kl else brent(lambda log_beta: spent(exp(log_beta)) - kl, low, high))

@@ -21,7 +21,7 @@ from .errors import MissingLibraryError
 from .types import Array
 
 __all__ = ["ascending", "brent", "condensed", "reduced", "slack_of", "solve_groups", "solve_pool", "solve_rows"]
-__all__ += ["solve_sorted"]
+__all__ += ["solve_sorted", "stable_order"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -122,11 +122,18 @@ def ascending(values: Array, masses: Array | None) -> tuple[Array, Array | None]
     return xp.take_along_axis(values, order, axis=-1), xp.astype(masses, values.dtype, copy=False)
 
 
+def stable_order(group: Floats) -> Floats:
+    """Return the positions of numbers from 0 in their order; those of two bytes are counted, which is fast."""
+    few = group.max(initial=0) < 1 << 16
+    return np.argsort(group.astype(np.uint16) if few else group, kind="stable")
+
+
 def solve_groups(values: Floats, masses: Floats | None, group: Floats, target: Floats) -> Floats:
     """Return log c of many problems of any size: `group` says to which of `len(target)` each number belongs.
 
-    Groups are filled up to the next power of two with r = 0 and solved as rows, all of one size class at a time. No
-    running sum goes across groups: one that is 30 nats below another would lose all its digits.
+    Groups are filled up to the next power of two with r = 0 and solved as rows, all of one size class at a time; large
+    ones are pools of their own. No running sum goes across groups: one that is 30 nats below another would lose all its
+    digits.
 
     Example:
         >>> x, group = np.log([4.0, 3.0, 1.0, 1.0, 0.5, 0.5]), np.array([0, 1, 0, 1, 0, 0])
@@ -134,12 +141,15 @@ def solve_groups(values: Floats, masses: Floats | None, group: Floats, target: F
         array([0.5, 1. ])
     """
     sizes = np.bincount(group, minlength=len(target))
-    order = np.argsort(group.astype(np.uint16) if len(target) <= 1 << 16 else group, kind="stable")  # few bits: fast
+    order = stable_order(group)
     ends = np.cumsum(sizes)
     widths = 1 << np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    log_c = np.empty(len(target))
-    for width in np.unique(widths):
-        rows = np.flatnonzero(widths == width)
+    log_c, is_large = np.full(len(target), -inf), sizes > _FEW
+    for row in np.flatnonzero(is_large & (target > 0)):
+        index = order[ends[row] - sizes[row] : ends[row]]
+        log_c[row] = solve_pool(values[index], None if masses is None else masses[index], float(target[row]))
+    for width in np.unique(widths[~is_large]):
+        rows = np.flatnonzero((widths == width) & ~is_large)
         at = ends[rows, None] - np.arange(width, 0, -1)  # the last `width` places up to the end of each group
         filled = at >= (ends - sizes)[rows, None]
         index = order[np.where(filled, at, 0)]

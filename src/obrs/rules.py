@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, host_view, namespace, shifted
+from ._arrays import as_floats, known_values, namespace, shifted
 from ._checks import as_log_ratio, check_budget, check_ratios, is_number, out_of_reach
 from ._confidence import confident_budget
 from ._text import lookup
@@ -283,9 +283,7 @@ def on_host(log_ratio: Array, weights: Any = None) -> Any:
     x = as_log_ratio(log_ratio)
     if x.ndim == 2 and x.shape[1] == 1:  # compared with the uniforms of n ids it would become a square
         raise InputError(f"log_ratio must have shape ({x.shape[0]},), got {tuple(x.shape)}; use log_ratio[:, 0]")
-    values = host_view(x)
-    if values is None:
-        raise InputTypeError("a rule is fitted outside jax.jit: its constants are Python numbers")
+    values = known_values(x, "log_ratio")
     if weights is None:
         check_ratios(values)
     return values

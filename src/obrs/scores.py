@@ -19,9 +19,10 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache, cached_property
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -58,6 +59,7 @@ _GROUP = 1 << 17  # rows of a row group that is written
 _NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?)$"
 _EMPTY = ("", "na", "n/a", "nan", "null", "none")  # cells that say: no number here
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
+_STDIN = "standard input"
 _TEXT = (pa.string(), pa.large_string())
 
 
@@ -87,25 +89,33 @@ class Batch:
 
     def numbers(self, name: str, *, skip_bad: bool = False) -> Array:
         """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
-        cells = self.columns[name]
-        if cells.type in _TEXT:
-            cells = self._parse_numbers(pc.utf8_trim_whitespace(cells), name, skip_bad)
-        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
-            raise self.error(None, name, f"numbers are expected, got {cells.type}")
-        cells = cells.cast(pa.float64())
-        values = _values(cells.fill_null(np.nan) if cells.null_count else cells, np.float64)
+        values = self.floats(name, skip_bad=skip_bad)
         bad = ~(values < inf)  # NaN, too
         if not bad.any():
             return values
         if not skip_bad:
             what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
-            raise self.error(int(np.argmax(bad)), name, f"{what}; check what scored them, or skip them (skip_bad)")
+            todo = (
+                "check what scored them; `obrs plan` and `obrs select` leave them out with --skip-bad (skip_bad=True)"
+            )
+            raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}")
         return np.where(bad, np.nan, values)
+
+    def floats(self, name: str, *, skip_bad: bool = False) -> Array:
+        """Return a column as float64, NaN where a cell is empty; other text is an error, or if skipped NaN."""
+        cells = self.columns[name]
+        if cells.type in _TEXT:
+            cells = self._parse_numbers(cells, name, skip_bad)
+        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
+            raise self.error(None, name, f"numbers are expected, got {cells.type}")
+        cells = cells.cast(pa.float64())
+        return _values(cells.fill_null(np.nan) if cells.null_count else cells, np.float64)
 
     def _parse_numbers(self, cells: Any, name: str, skip_bad: bool) -> Any:
         try:
             return cells.cast(pa.float64())
-        except pa.ArrowInvalid:  # some are empty, begin with a plus, or are no numbers
+        except pa.ArrowInvalid:  # some are empty, have spaces or a plus before them, or are no numbers
+            cells = pc.utf8_trim_whitespace(cells)
             number = pc.match_substring_regex(cells, _NUMBER, ignore_case=True)
         known = pc.or_(number, pc.is_in(pc.utf8_lower(cells), pa.array(_EMPTY, cells.type)))
         wrong = _flags(pc.invert(known))
@@ -197,16 +207,14 @@ class Source(ABC):
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         """Yield columns, and rows in the form that `_writer` takes."""
 
-    @contextmanager
-    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+    def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
         """Yield the function of `write`."""
         raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
-        yield
 
     @property
     def shown(self) -> str:
         """What messages call the file."""
-        return "standard input" if self.name == "-" else self.path
+        return _STDIN if os.path.basename(self.path) == _STDIN else self.path
 
     def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
         """Read these columns batch by batch; with `rows`, what `write` needs as well."""
@@ -232,13 +240,17 @@ class Source(ABC):
             yield write
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Raise unless each of these columns is there, and there once."""
+        """Raise unless these columns are there, and no two have one name."""
         known = self.columns()
-        for name in names:
-            if (count := Counter(known)[name]) != 1:
-                near = get_close_matches(name, known, n=1)
-                hint = _divided(known) or (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}")
-                raise InputError(f"{self.shown} has {'two columns' if count else 'no column'} {name!r}; {hint}")
+        for name, times in Counter(known).items():
+            if times > 1:
+                raise InputError(f"{self.shown} has two columns named {name!r}; rename one")
+        for name in [name for name in names if name not in known]:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+            for mark in [mark for mark in ";\t|" if len(known) == 1 and mark in known[0]]:
+                hint = f"is it divided by {mark!r}? then give --delimiter {mark!r} (delimiter=)"
+            raise InputError(f"{self.shown} has no column {name!r}; {hint}")
 
     @contextmanager
     def _unpacked(self) -> Iterator[Any]:
@@ -254,9 +266,11 @@ class Source(ABC):
         except FileNotFoundError as error:
             raise InputError(f"{self.shown} is missing or has vanished") from error
         except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-            if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno is not None):
+            if isinstance(error, InputError):
                 raise
-            why = "it is not UTF-8 text" if "UTF8" in str(error) else " ".join(str(error).split())[:160]
+            why = " ".join(str(error).split())[:160]
+            for word, plain in (("utf", "it is not UTF-8 text"), ("empty csv", "it is empty")):
+                why = plain if word in why.lower() else why
             raise InputError(f"{self.shown} cannot be read as {self.format}: {why}") from error
 
 
@@ -293,9 +307,7 @@ class ParquetSource(Source):
                 waiting.clear()
 
             def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-                kept = batch.rows.filter(_as_mask(mask))
-                arrays = [*kept.columns, *(pa.array(columns[name]) for name in extra)]
-                waiting.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                waiting.append(_extend(batch.rows.filter(_as_mask(mask)), columns, extra))
                 if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
                     flush()
 
@@ -307,30 +319,30 @@ class CsvSource(Source):
     """A csv or tsv, all of whose cells are text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
 
     @contextmanager
-    def _open(self, **convert: Any) -> Iterator[Any]:
+    def _open(self, parts: int = 1, **convert: Any) -> Iterator[Any]:
         numbered = self.header is False
-        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, autogenerate_column_names=numbered)
+        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK // parts, autogenerate_column_names=numbered)
         parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
         with self._unpacked() as stream:
             yield arrow_csv.open_csv(stream, read, parse, arrow_csv.ConvertOptions(**convert))
 
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        if not os.path.getsize(self.path):
-            raise InputError(f"{self.shown} is empty")
-        with self._reading(), self._open() as reader:
+    @cached_property
+    def _names(self) -> list[str]:
+        with self._reading(), self._open(8) as reader:
             names: list[str] = reader.schema.names
         if self.header is False:
             return [str(i) for i in range(len(names))]
-        for name, times in Counter(names).items():
-            if times > 1:
-                raise InputError(f"{self.shown} has two columns named {name!r}; rename one")
+        for name in names:
             if self.header is None and _is_number(name):
                 raise InputError(
                     f"{self.shown}, line 1 must name the columns, and {name.strip()!r:.60} is a number; if that line "
                     "is a row, give --no-header (header=False), and if it is a name, --header (header=True)"
                 )
         return names
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return self._names
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         with self._unpacked() as stream:  # pyarrow would lose the rows after an open quote in silence
@@ -346,14 +358,21 @@ class CsvSource(Source):
 
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+        plain = arrow_csv.WriteOptions(include_header=False, delimiter=self.delimiter, quoting_style="none")
+
         def put(rows: Any) -> None:
             text = io.StringIO(newline="")
             csv.writer(text, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
             file.write(text.getvalue().encode())
 
         def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-            cells = [column.to_pylist() for column in batch.rows.filter(_as_mask(mask)).columns]
-            put(zip(*cells, *(columns[name].tolist() for name in extra), strict=True))
+            rows = _extend(batch.rows.filter(_as_mask(mask)), columns, extra)
+            sink = pa.BufferOutputStream()
+            try:
+                arrow_csv.write_csv(rows, sink, plain)
+                file.write(sink.getvalue())
+            except pa.ArrowInvalid:  # some cells need quotes
+                put(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
         put([] if self.header is False else [[*self.columns(), *extra]])
         yield write
@@ -370,12 +389,15 @@ class JsonSource(Source):
         with self._unpacked() as stream:
             for part in arrow_csv.open_csv(stream, read, parse, convert):
                 lines = part.column("line")
-                yield lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
+                lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
+                if len(lines):
+                    yield lines
 
     def _first_row(self) -> dict[str, Any]:
-        if not os.path.getsize(self.path):
+        lines = next(self._lines(), None)
+        if lines is None:
             raise InputError(f"{self.shown} is empty")
-        return self._parse_row(next(self._lines())[0].as_py(), 0)
+        return self._parse_row(lines[0].as_py(), 0)
 
     def columns(self) -> list[str]:
         """Return the keys of the first row."""
@@ -428,11 +450,10 @@ class ArraySource(Source):
     """An npz of arrays with one row per sample, or an npy of one axis, of rows and columns, or of records."""
 
     def _load(self) -> dict[str, Array]:
-        with self._reading():
-            loaded = np.load(self.path, allow_pickle=False)
+        with self._reading(), open(self.path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
             if not isinstance(loaded, np.ndarray):
-                with loaded:
-                    return {key: loaded[key] for key in loaded.files}
+                return {key: loaded[key] for key in loaded.files}
         if loaded.dtype.names:
             return {key: loaded[key] for key in loaded.dtype.names}
         return {Path(self.path).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}
@@ -513,7 +534,7 @@ def find_sources(
         inside = sorted(os.path.join(root, name) for root, _, files in os.walk(where) for name in files)
         names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside}
         hidden = re.compile(r"(^|/)[._]")
-        names = {p: name for p, name in names.items() if (_known_format(p) or format) and not hidden.search(name)}
+        names = {p: name for p, name in names.items() if format_of(p, format) and not hidden.search(name)}
     else:
         try:
             paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
@@ -534,10 +555,15 @@ def find_sources(
 
 def _source(path: str, name: str, format: str | None, delimiter: str | None, header: bool | None) -> Source:
     if path == "-":
-        path, format = _spool_stdin(format)
-    elif not os.path.exists(path) or os.path.isdir(path):
+        path = _spool(sys.stdin.buffer)
+        with open(path, "rb") as file:
+            start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+        format = format or ("jsonl" if start.startswith(b"{") else "csv")
+        name = f"stdin.{format}"
+    elif not os.path.isfile(path):
         raise InputError(f"{path} is missing or not a file")
-    known = format_of(path, format)
+    if (known := format_of(path, format)) is None:
+        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
     for what, given in (("delimiter", delimiter), ("header", header)):
         if given is not None and _SOURCES[known] is not CsvSource:
             raise InputError(f"{path}: a {what} is for csv and tsv, and {known} has none")
@@ -546,30 +572,22 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None, hea
     return _SOURCES[known](path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
 
 
-def _spool_stdin(format: str | None) -> tuple[str, str]:
+@cache
+def _spool(stream: Any) -> str:
     """Copy standard input to a file that is removed at exit, since it is read more than once."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = os.path.join(folder, "scores")
+    path = os.path.join(folder, _STDIN)
     with open(path, "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    with open(path, "rb") as file:
-        start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
-    return path, format or ("jsonl" if start.startswith(b"{") else "csv")
+        shutil.copyfileobj(stream, file)
+    return path
 
 
-def format_of(path: str, format: str | None = None) -> str:
+def format_of(path: str, format: str | None = None) -> str | None:
     """Return the one of `FORMATS` that the extension says or, where it says nothing, the one that is asked for."""
-    known = _known_format(path) or format
-    if known is None:
-        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
-    return known
-
-
-def _known_format(path: str) -> str | None:
     inner = Path(path).with_suffix("") if Path(path).suffix.lower() in _CODECS else Path(path)
     known = inner.suffix[1:].lower().replace("ndjson", "jsonl")
-    return known if known in FORMATS else None
+    return known if known in FORMATS else format
 
 
 def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
@@ -602,6 +620,14 @@ def _flags(cells: Any) -> Array:
     return _values(pc.coalesce(cells, False).cast(pa.int8()), np.int8).astype(bool)
 
 
+def _extend(rows: Any, columns: Mapping[str, Array], extra: Sequence[str]) -> Any:
+    """Return a record batch with more columns of numbers."""
+    more = {name: pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(columns[name])]) for name in extra}
+    for name, cells in more.items():
+        rows = rows.append_column(name, cells)
+    return rows
+
+
 def _as_mask(mask: Array) -> Any:
     """Return a mask for pyarrow; `pa.array` would import pandas, too."""
     bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
@@ -623,9 +649,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _divided(names: Sequence[str]) -> str:
-    """Return what to do about a csv whose only column looks like several, or ""."""
-    marks = [mark for mark in ";\t|" if len(names) == 1 and mark in names[0]]
-    return f"is it divided by {marks[0]!r}? then give the delimiter {marks[0]!r}" if marks else ""

@@ -1,13 +1,12 @@
-"""Exactly n out of a finite pool, each candidate with the probability that budgeted rejection would give it.
+"""Exactly n of a finite pool, each candidate with the probability that budgeted rejection would give it.
 
-Rejection keeps a random number of samples. Whoever has drawn N candidates and wants n of them, no more and no
-fewer, asks for a fixed-size sample without replacement whose inclusion probabilities are pi = min(c r, 1) with
-`sum pi = n`. The probabilities are `inclusion_probability`; a *design* is a way to draw such a sample, and
-they differ only in how the candidates depend on each other.
+Rejection keeps a random number of samples. Here exactly n of N candidates are kept: a sample without replacement, with
+inclusion probabilities pi = min(c r, 1) and the c at which they sum to n. A *design* is a way to draw such a sample;
+designs differ in how the candidates depend on each other.
 
-Everything is computed in NumPy memory in float64, and all randomness comes from `draws`: the result is a pure
-function of (log_ratio, n, seed, design, groups, shares, cost, sign), and of the ids for `priority`, whatever the
-backend.
+Events with weights w of both signs, as Monte Carlo generators at next-to-leading order make them, are such a pool with
+r = |w|: `unweight` keeps n of them, of equal weight but for the largest, and leaves all sums unbiased. Everything is
+computed in NumPy memory in float64: the result is a pure function of the arguments, whatever the array library.
 
 References:
     | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3.1
@@ -15,57 +14,50 @@ References:
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import inf
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from ._arrays import as_floats, host_view, like
-from ._checks import as_log_ratio, as_sign, check_ratios
+from ._arrays import as_floats, host_view, like, namespace
+from ._checks import as_log_ratio, as_sign, check_count, check_ratios, is_number
 from ._text import lookup
 from .draws import Purpose, as_ids, priority_key, uniform_columns, words
 from .errors import InputError, InputTypeError
-from .groups import Groups, counts_of, groups_of, shares_of, sizes_of
-from .root import solve_groups, solve_pool
+from .groups import counts_of, groups_of, shares_of, sizes_of
+from .root import solve_groups, solve_pool, stable_order
 from .types import Array
 
-__all__ = ["DESIGNS", "inclusion_probability", "select", "smallest"]
+__all__ = ["DESIGNS", "Unweighted", "draw_uniforms", "inclusion_probability", "lattice", "random_order", "select"]
+__all__ += ["unweight"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
 
-# Columns of the random numbers: what is shuffled, where a lattice starts and each round of duels must not share one.
+# Columns of the random numbers: the order, the start of a lattice and each round of duels must not share one.
 # Column 1 is free: to use it now would change what seeds keep.
 _ORDER, _START, _DUELS = 0, 2, 3
+_ROUNDING = 1e-9  # of log c + log r, where log-ratios are near 1e6: who has pi = 1 up to this is sure
 
 
 class _Pool(NamedTuple):
-    """The candidates that chance decides on: those with 0 < pi < 1, and for `priority` all with r > 0.
+    """The candidates, ordered by id, and how many to choose of each group."""
 
-    Attributes:
-        pi: Inclusion probabilities; in each group they sum to `need`.
-        ids: They key the randomness: positions in the log-ratios, ascending; for `priority` those of the user.
-        group: The group of each, or None for one pool.
-        need: How many to choose from each group, integers; how many units, where there is a cost.
-        negative: Which of them have a negative weight, or None if signs do not matter.
-        key: The keys that `priority` goes by.
-        cost: What each costs, or None for 1.
-    """
+    log_ratio: Floats  # in float64
+    group: Ints  # the number of each one's group; 0 if there are no groups
+    need: Ints  # how many to choose of each group, in units of the cost if there is one
+    ids: Ints  # what the randomness is keyed by
+    position: Ints  # where each candidate stands in the input
+    cost: Floats | None  # None for 1 each
+    negative: Ints  # which weights are negative; all False if there are no signs
 
-    pi: Floats
-    ids: Ints
-    group: Ints | None
-    need: Ints
-    negative: Ints | None = None
-    key: Floats | None = None
-    cost: Floats | None = None
-
-    def at(self, positions: Ints) -> "_Pool":
-        """Return the pool of these candidates alone."""
-        fields = self._asdict()
-        return _Pool(**{k: v if k == "need" or v is None else v[positions] for k, v in fields.items()})
+    def total(self, x: Floats) -> Floats:
+        """Sum `x`, times the cost, over each group."""
+        x = x if self.cost is None else x * self.cost
+        if len(self.need) == 1:
+            return np.array([np.sum(x, dtype=np.float64)])
+        return np.bincount(self.group, x, len(self.need))
 
 
 def select(
@@ -87,9 +79,8 @@ def select(
 
     Designs, all with the same probabilities but for the last, as it says:
 
-    - `pivotal`: candidates in random order duel pair by pair until each is in or out. Negatively dependent, any size.
-    - `systematic`: candidates in random order, then every `1/pi`-th by one uniform. The fastest; high entropy only
-      through the random order.
+    - `pivotal`: candidates in random order duel pair by pair until each is in or out. Negatively dependent.
+    - `systematic`: candidates in random order, then every `1/pi`-th by one uniform. The fastest with exact pi.
     - `priority`: the n smallest keys `log u(id) - log r`. The choice of n is part of the choice of n + 1, and each
       part of a pool that is nowhere in memory can be looked at on its own: see `obrs.files`. The probabilities are
       those above up to 1/n or so: use another design for a pool of a few dozen.
@@ -100,19 +91,17 @@ def select(
             sorted labels. With `shares`, how many in all.
         seed: Integer with `0 <= seed < 2**64`.
         design: One of `DESIGNS`.
-        ids: Integers, shape `(N,)`, for `priority`: what the uniforms are of, by default the position. With ids of its
-            own, a candidate is chosen or not wherever it stands.
+        ids: Integers, shape `(N,)`: what the randomness is keyed by, by default the position. With ids of its own, a
+            candidate is chosen or not wherever it stands among the others.
         groups: Labels, shape `(N,)`: integers, text, or whatever `np.unique` sorts. Each group has its own constant.
         shares: The shares of the groups among the n, as a dict by label or an array in the order of the sorted labels;
-            they are divided by their sum. Group g gets the share of n, rounded so that the sum is n: all are rounded
-            down, and what is left goes to the largest remainders, at a tie to the first label.
+            they are divided by their sum. Numbers are rounded by largest remainder, at a tie the first label's up.
         cost: What each candidate costs, shape `(N,)`, at least 0, for `priority`: n is then a number of units, such as
             tokens, the probabilities satisfy `sum cost pi = n`, and candidates are taken by their keys as long as n is
             not exceeded. So the units chosen (of a group) fall short of n by less than the cost of one candidate.
         sign: +1 or -1 of each candidate, shape `(N,)`, for events with weights w of both signs; `log_ratio` is log|w|.
             The probabilities stay as they are, and the number kept of each sign (of each group) is its expectation,
-            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. `obrs.unweight` does all of
-            it.
+            rounded down or up: the sum of the weights w/pi is that of the pool up to 2/c. `unweight` does all of it.
 
     Returns:
         Indices of the selected, ascending, int64 (int32 in JAX without x64), where `log_ratio` lives.
@@ -124,46 +113,23 @@ def select(
         array([0, 1, 3])
         >>> select(log_ratio, 1, groups=["cat", "cat", "dog", "dog", "dog"])
         array([0, 2])
-        >>> select(log_ratio, {"cat": 0, "dog": 3}, groups=["cat", "cat", "dog", "dog", "dog"])
-        array([2, 3, 4])
         >>> select(log_ratio, 3, groups=["cat", "cat", "dog", "dog", "dog"], shares={"cat": 2, "dog": 1})
         array([0, 1, 3])
         >>> select(log_ratio, 20, design="priority", cost=[5, 10, 10, 5, 5])  # units
         array([0, 1, 3])
-        >>> weight = np.array([2.0, -1.0, 1.0, -1.0, 1.0, 2.0])
-        >>> kept = select(np.log(np.abs(weight)), 4, sign=np.sign(weight))
-        >>> int(np.sum(weight[kept] < 0))
-        1
 
     References:
         | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998), pivotal
         | On the Theory of Systematic Sampling, II (Madow, 1949)
-        | Sequential Poisson Sampling (Ohlsson, 1998)
+        | Sequential Poisson Sampling (Ohlsson, 1998), priority
+        | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
     """
     draw = lookup(DESIGNS, design, "design")
-    for option, name in ((ids, "ids"), (cost, "cost")):
-        if option is not None and draw is not _priority:
-            raise InputError(f"{name} is for design='priority', got design={design!r}")
-    x, values = _candidates(log_ratio)
-    wanted = _wanted(n, groups, shares, tuple(x.shape))
-    units = _as_cost(cost, values)
-    negative = None if sign is None else as_sign(sign, values) < 0
-    if draw is _priority:
-        names = np.arange(len(values)) if ids is None else as_ids(ids)
-        key = priority_key(values, names, seed=seed)
-        _available(values, wanted, units)
-        pi = np.ones_like(values) if sign is None else _solve(values, wanted, units)
-        at, need = np.flatnonzero(values > -inf), wanted.size  # all are left to chance
-        pool = _Pool(pi, names, wanted.group, need, negative, key, units)
-    else:
-        pi = _solve(values, wanted)
-        at = np.flatnonzero((pi > 0) & (pi < 1))
-        need = wanted.size - _total(pi == 1, wanted.group, len(wanted.size)).astype(np.int64)
-        pool = _Pool(pi, np.arange(len(values)), wanted.group, need, negative)
-
-    selected = (pi == 1) & (draw is not _priority)
-    selected[at[draw(pool.at(at), seed)]] = True
-    return like(np.flatnonzero(selected), x, dtype=array_namespace(x).int64)
+    if cost is not None and design != "priority":
+        raise InputError(f"cost is for design='priority', got design={design!r}")
+    x, pool = _as_pool(log_ratio, n, groups=groups, shares=shares, cost=cost, ids=ids, sign=sign)
+    index = np.sort(pool.position[draw(pool, seed)])
+    return like(index, x, dtype=namespace(x).int64)
 
 
 def inclusion_probability(
@@ -193,224 +159,110 @@ def inclusion_probability(
         >>> log_ratio = np.log([4.0, 1.0, 0.5, 0.5])
         >>> inclusion_probability(log_ratio, 2)
         array([1.  , 0.5 , 0.25, 0.25])
-        >>> inclusion_probability(log_ratio, 1).round(3)
-        array([0.667, 0.167, 0.083, 0.083])
 
     References:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.1
         | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
     """
-    x, values = _candidates(log_ratio)
-    return like(_solve(values, _wanted(n, groups, shares, tuple(x.shape)), _as_cost(cost, values)), x)
+    x, pool = _as_pool(log_ratio, n, groups=groups, shares=shares, cost=cost)
+    return like(_probabilities(pool), x)
 
 
-def _candidates(log_ratio: Any) -> tuple[Array, Floats]:
-    """Return the log-ratios as an array of their backend, and their values in float64."""
+def _as_pool(
+    log_ratio: Any, n: Any, *, groups: Any, shares: Any, cost: Any = None, ids: Any = None, sign: Any = None
+) -> tuple[Array, _Pool]:
+    """Check all arguments; return the log-ratios as an array of their library, and the pool."""
     x = as_log_ratio(log_ratio)
-    if x.ndim != 1:
-        raise InputError(f"log_ratio must have one axis, that of the candidates, got shape {tuple(x.shape)}")
     values = host_view(x)
     if values is None:
         raise InputTypeError("candidates cannot be selected inside jax.jit; select outside it")
+    if values.ndim != 1:
+        raise InputError(f"log_ratio must have one axis, that of the candidates, got shape {values.shape}")
     check_ratios(values)
-    return x, values.astype(np.float64, copy=False)
-
-
-def _as_size(n: Any) -> int:
-    try:
-        size = index(n)
-    except Exception:  # whatever a stranger's __index__ raises, it is not an integer to us
-        size = None
-    if size is None or isinstance(n, bool | np.bool_):
-        got = repr(n) if isinstance(n, bool | float | str) else type(n).__name__
-        raise InputTypeError(f"n must be an integer, got {got}")
-    if size < 1:
-        raise InputError(f"n must be at least 1 candidate, got {size}")
-    if size >= 2**63:
-        raise InputError(f"n must be below 2**63, got {size:.3e}")
-    return size
-
-
-class _Wanted(NamedTuple):
-    """How many to choose of each group.
-
-    Attributes:
-        size: One whole number per group, or a single one.
-        groups: The groups, or None for one pool.
-        shares: The shares that the sizes come from, if they do.
-    """
-
-    size: Ints
-    groups: Groups | None = None
-    shares: Floats | None = None
-
-    @property
-    def group(self) -> Ints | None:
-        return None if self.groups is None else self.groups.code
-
-
-def _wanted(n: Any, groups: Any, shares: Any, shape: tuple[int, ...]) -> _Wanted:
+    values, position = values.astype(np.float64, copy=False), np.arange(len(values))
+    negative = np.zeros(len(values), bool) if sign is None else as_sign(sign, values) < 0
+    units = None if cost is None else np.asarray(host_view(as_floats(cost, "cost")), np.float64)
+    if units is not None and (units.shape != values.shape or not np.all((units >= 0) & (units <= 1e290))):
+        raise InputError(f"cost must be numbers from 0 to 1e290, of the shape of log_ratio {values.shape}")
     if groups is None:
         if shares is not None or isinstance(n, Mapping):
-            what = "n by label" if shares is None else "shares"
-            raise InputError(f"{what} needs to know the label of each candidate; give groups")
-        return _Wanted(np.array([_as_size(n)]))
-    found = groups_of(groups, shape)
-    if shares is not None:
-        if isinstance(n, Mapping):
-            raise InputError("with shares, n is one number for all groups together, got a dict")
-        part = shares_of(shares, found.labels)
-        return _Wanted(sizes_of(_as_size(n), part), found, part)
-    if isinstance(n, Mapping | list | tuple) or (hasattr(n, "ndim") and n.ndim > 0):
-        return _Wanted(counts_of(n, found.labels), found)
-    return _Wanted(np.full(len(found.labels), _as_size(n)), found)
-
-
-def _as_cost(cost: Any, values: Floats) -> Floats | None:
-    """Return what each candidate costs, or None."""
-    if cost is None:
-        return None
-    given = host_view(as_floats(cost, "cost"))
-    if given is None or given.shape != values.shape:
-        raise InputError(f"cost must have the shape of log_ratio {values.shape}, got {getattr(given, 'shape', None)}")
-    if bad := np.count_nonzero(~((given >= 0) & (given < inf))):
-        raise InputError(f"cost must be finite and at least 0, {bad} of {given.size} are not")
-    with np.errstate(over="ignore"):
-        if not given.sum(dtype=np.float64) < inf:
-            raise InputError("cost sums to more than a float can hold; count in larger units")
-    return given.astype(np.float64)
-
-
-def _available(values: Floats, wanted: _Wanted, cost: Floats | None) -> Floats:
-    """Return how many candidates of each group have r > 0, or what they cost; raise if they are too few."""
-    positive = values > -inf
-    available = _total(positive if cost is None else positive * cost, wanted.group, len(wanted.size))
-    if cost is None:
-        _check_available(available.astype(np.int64), wanted, values.size)
+            raise InputError("shares, and n by label, need the label of each candidate; give groups")
+        labels, group, need = None, np.zeros(len(values), np.intp), np.array([check_count(n, "n")])
     else:
-        _check_affordable(available, wanted)
-    return available
+        labels, group, _ = groups_of(groups, values.shape)
+        if shares is not None:
+            shares = shares_of(shares, labels)
+            need = sizes_of(check_count(n, "n"), shares)
+        else:
+            need = np.full(len(labels), check_count(n, "n")) if is_number(n) else counts_of(n, labels)
+    pool = _Pool(values, group, need, position, position, units, negative)
+    _check_need(pool, labels, shares)
+    if ids is None:
+        return x, pool
+    ids = as_ids(ids)
+    if ids.shape != values.shape:
+        raise InputError(f"ids must have the shape of log_ratio {values.shape}, got {ids.shape}")
+    order = np.argsort(ids, kind="stable")  # then no sum and no tie depends on how the candidates came
+    units = None if units is None else units[order]
+    return x, _Pool(values[order], group[order], need, ids[order], order, units, negative[order])
 
 
-def _check_affordable(available: Floats, wanted: _Wanted) -> None:
-    """Raise if the candidates of a group with r > 0 cost less than is wanted of it."""
-    for short in np.flatnonzero(available * (1 + 1e-12) < wanted.size)[:1]:
-        where = "" if wanted.groups is None else f" of group {wanted.groups.labels[short]!r}"
-        raise InputError(
-            f"cannot select {wanted.size[short]} units: the candidates{where} with r > 0 cost {available[short]:.12g}"
-        )
+def _check_need(pool: _Pool, labels: tuple[Any, ...] | None, shares: Floats | None) -> None:
+    """Raise if the candidates of a group with r > 0 are too few, or cost too little."""
+    available = pool.total(pool.log_ratio > -inf)
+    for short in np.flatnonzero(available * (1 + 1e-12) < pool.need)[:1]:
+        where = "" if labels is None else f" of group {labels[short]!r}"
+        what = "units" if pool.cost is not None else f"of the {np.sum(pool.group == short)} candidates"
+        few = f"only {available[short]:.12g} have r > 0"
+        if shares is not None:
+            most = int(np.min(available[shares > 0] / shares[shares > 0]))
+            few += f"; with these shares n can be {most}" if most else "; leave it out, or give it share 0"
+        raise InputError(f"cannot select {pool.need[short]} {what}{where}: {few}")
 
 
-def _check_available(available: Ints, wanted: _Wanted, total: int) -> None:
-    """Raise if a group has too few candidates with r > 0."""
-    for short in np.flatnonzero(available < wanted.size)[:1]:
-        where, size, rest = "", total, ""
-        if wanted.groups is not None:
-            where, size = f" of group {wanted.groups.labels[short]!r}", wanted.groups.size[short]
-        if wanted.shares is not None:
-            kept = wanted.shares > 0
-            most = int(np.min(available[kept] / wanted.shares[kept]))
-            rest = f"; with these shares n can be {most}" if most else "; leave it out, or give it share 0"
-        few = f"only {available[short]} have r > 0"
-        raise InputError(f"cannot select {wanted.size[short]} of the {size} candidates{where}: {few}{rest}")
-
-
-def _solve(values: Floats, wanted: _Wanted, cost: Floats | None = None) -> Floats:
-    """Return the inclusion probabilities in float64: to the last bits, each group's sum to what is wanted of it."""
-    n, group, count = wanted.size, wanted.group, len(wanted.size)
-    positive = values > -inf
-
-    def total(x: Floats) -> Floats:
-        return _total(x if cost is None else x * cost, group, count)
-
-    available = _available(values, wanted, cost)
-    positive &= _spread(n > 0, group)
-
-    mass, unit = (None, 1.0) if cost is None else (cost / cost.max(), float(cost.max()))
-    target = np.where(n > 0, n, total(np.ones(values.size))) / unit  # of a group of which none is wanted, any will do
-    if wanted.groups is None:
-        log_c = np.array([solve_pool(values, mass, float(target[0]))])
+def _probabilities(pool: _Pool) -> Floats:
+    """Return pi = min(c r, 1) of every candidate, with the c of each group at which `sum cost pi = need`."""
+    x, group, need = pool.log_ratio, pool.group, pool.need
+    unit = 1.0 if pool.cost is None else float(pool.cost.max())
+    masses = None if pool.cost is None else pool.cost / unit
+    if len(need) == 1:
+        log_c = np.array([solve_pool(x, masses, float(need[0] / unit))])
     else:
-        log_c = solve_groups(values, mass, wanted.groups.code, target)
-    # The solver says who is saturated, up to the rounding of log c, by 1 where log-ratios are of the order of 1e16.
-    # The others share what is left in proportion to r, summed anew relative to their largest, since pi must sum to n.
-    # Who would get more than 1 is saturated, too.
-    sure = -log_c + 4 * np.spacing(np.abs(log_c))
-    free = positive & (values < _spread(sure, group)) & _spread(available > n, group)
-    while True:
-        need = n - total(positive & ~free)
-        top = _top(np.where(free, values, -inf), group, count)
-        with np.errstate(over="ignore"):  # what is 1e308 below the largest has pi = 0
-            pi = np.exp(np.where(free, values - _spread(top, group), -inf))
-        sums = total(pi)
-        pi *= _spread(np.maximum(need, 0.0) / np.where(sums > 0, sums, 1.0), group)
-        over = pi > 1
-        if not over.any():
-            break
-        free &= ~over
-    pi[positive & ~free] = 1.0
-    return pi
+        log_c = solve_groups(x, masses, group, need / unit)
+    log_pi = x + log_c[group]
+    sure = log_pi >= -_ROUNDING
+    pi = np.exp(np.minimum(log_pi, 0.0))
+    # c is rounded: the others share what the sure leave in proportion to r, so that pi sums to n.
+    pi[sure] = 0.0
+    left, free = np.maximum(need - pool.total(sure), 0.0), pool.total(pi)
+    pi *= (left / np.where(free > 0, free, 1.0))[group]
+    pi[sure] = 1.0
+    return np.asarray(pi)
 
 
-def _total(x: Floats, group: Ints | None, count: int) -> Floats:
-    return np.array([np.sum(x, dtype=np.float64)]) if group is None else np.bincount(group, x, count)
+def random_order(ids: Ints, seed: int) -> Ints:
+    """Return the positions of ids in random order."""
+    # The high bits of random words are sorted with the position in the low bits: five times as fast as argsort. They
+    # leave at least 38 random bits below 2^26 ids; where those tie, position decides.
+    bits = np.uint64(len(ids).bit_length())
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    keys = words(ids, range(_ORDER, _ORDER + 1), seed=seed, purpose=Purpose.SELECT)[:, 0]
+    order = np.sort(keys & ~low | np.arange(len(ids), dtype=np.uint64)) & low
+    return np.asarray(order.astype(np.intp))
 
 
-def _top(x: Floats, group: Ints | None, count: int) -> Floats:
-    """Return the largest of each group, 0 where all are -inf."""
-    if group is None:
-        top = np.array([x.max()])
-    else:
-        top = np.full(count, -inf)
-        np.maximum.at(top, group, x)
-    return np.where(np.isneginf(top), 0.0, top)
+def draw_uniforms(count: int, seed: int, column: int = _START) -> Floats:
+    """Return uniforms in `[0, 1)`, by default those at which lattices start."""
+    columns = range(column, column + 1)
+    return np.asarray(uniform_columns(np.arange(count), columns, seed=seed, purpose=Purpose.SELECT)[:, 0])
 
 
-def _spread(each: Floats, group: Ints | None) -> Floats:
-    """Give every candidate the number of its group; without groups, one that broadcasts."""
-    return each if group is None else each[group]
-
-
-def _uniforms(ids: Ints, column: int, seed: int) -> Floats:
-    numbers: Floats = uniform_columns(ids, range(column, column + 1), seed=seed, purpose=Purpose.SELECT)[:, 0]
-    return numbers
-
-
-def _shuffled(pool: _Pool, seed: int) -> tuple[Ints, Ints]:
-    """Return positions in the pool in random order, group after group, and the size of each group.
-
-    Within a group the negative come last.
-    """
-    # Rounding a word down leaves at least 38 random bits below 2^26 candidates. Where even those tie, position
-    # decides: pi does not depend on the order at all.
-    order = _order_of(words(pool.ids, range(_ORDER, _ORDER + 1), seed=seed, purpose=Purpose.SELECT)[:, 0])
-    if pool.group is None and pool.negative is None:
-        return order, np.array([order.size])
-    label = _stratum(pool)[order].astype(np.uint64) << _position_bits(order)
-    by_label: Ints = order[_order_of(label)]
-    return by_label, np.sum(_strata(pool), axis=1)
-
-
-def _stratum(pool: _Pool) -> Ints:
-    """Number the groups with two numbers each, for either sign."""
-    group = np.zeros(len(pool.ids), np.intp) if pool.group is None else pool.group
-    return 2 * group + (0 if pool.negative is None else pool.negative)
-
-
-def _strata(pool: _Pool) -> Ints:
-    """Return how many candidates there are of either sign in each group."""
-    return np.bincount(_stratum(pool), minlength=2 * len(pool.need)).reshape(-1, 2)
-
-
-def _order_of(keys: Ints) -> Ints:
-    """Sort unsigned 64-bit keys by their high bits, the low ones being the position: five times as fast as argsort."""
-    low = (np.uint64(1) << _position_bits(keys)) - np.uint64(1)
-    order: Ints = np.sort(keys & ~low | np.arange(keys.size, dtype=np.uint64)) & low
-    return order.astype(np.intp)
-
-
-def _position_bits(x: Ints) -> Any:
-    return np.uint64(x.size.bit_length())
+def _shuffle(pool: _Pool, pi: Floats, seed: int) -> tuple[Ints, Ints]:
+    """Return who has 0 < pi < 1 in random order, by group and sign, and how many each group has of both signs."""
+    free = np.flatnonzero((pi > 0) & (pi < 1))
+    order = free[random_order(pool.ids[free], seed)]
+    stratum = 2 * pool.group[order] + pool.negative[order]
+    return order[stable_order(stratum)], np.bincount(stratum, minlength=2 * len(pool.need)).reshape(-1, 2)
 
 
 def _pivotal(pool: _Pool, seed: int) -> Ints:
@@ -419,110 +271,160 @@ def _pivotal(pool: _Pool, seed: int) -> Ints:
     Two candidates with a + b < 1: the winner stays open with a + b and the other is out; the first wins with
     probability a / (a + b). Otherwise the winner is in and the other stays open with a + b - 1; the first wins with
     probability (1 - b) / (2 - a - b). Either way each keeps its probability in expectation.
-
-    References:
-        | Unequal Probability Sampling without Replacement through a Splitting Method (Deville & Tillé, 1998)
-        | Negative Dependence in Sampling (Brändén & Jonasson, 2012)
     """
-    at, sizes = _shuffled(pool, seed)
-    pi = pool.pi[at]
-    chosen, column = [], _DUELS
-    rounds = [sizes]
-    if pool.negative is not None:  # the positive of a group duel, and the negative, before the last of each meet
-        halves = _strata(pool)
-        rounds = [halves.reshape(-1), np.count_nonzero(halves, axis=1)]
-    for sizes in rounds:
-        while sizes.size and sizes.max() > 1:
+    pi = _probabilities(pool)
+    at, strata = _shuffle(pool, pi, seed)
+    chosen, column = [np.flatnonzero(pi == 1)], _DUELS
+    pi = pi[at]
+    # The positive of a group duel, and the negative, before the last of each meet.
+    for sizes in (strata.reshape(-1), np.count_nonzero(strata, axis=1)):
+        while sizes.max() > 1:
             odd = sizes % 2 == 1  # the last of an odd group waits for the next round
             waits = np.cumsum(sizes)[odd] - 1
             sizes = (sizes + 1) // 2
-            seat = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
+            seats = np.cumsum(sizes)[odd] - 1 - np.arange(len(waits))
             first, second = np.delete(at, waits).reshape(-1, 2).T
             a, b = np.delete(pi, waits).reshape(-1, 2).T
             both = a + b
             one_is_in = both >= 1
             # At a + b = 1 the two cases agree on who is in, so the last bit of a + b decides nothing.
-            share, of = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
-            first_wins = _uniforms(np.arange(len(both)), column, seed) * of < share
+            share, whole = np.where(one_is_in, 1 - b, a), np.where(one_is_in, 2 - both, both)
+            first_wins = draw_uniforms(len(both), seed, column) * whole < share
             chosen.append(np.where(first_wins, first, second)[one_is_in])
-            at = np.insert(np.where(first_wins != one_is_in, first, second), seat, at[waits])
-            pi = np.insert(both - one_is_in, seat, pi[waits])
+            at = np.insert(np.where(first_wins != one_is_in, first, second), seats, at[waits])
+            pi = np.insert(both - one_is_in, seats, pi[waits])
             column += 1
     # What is in and the one left sum to an integer, so the one left has 0 or 1 but for rounding.
     return np.concatenate([*chosen, at[pi > 0.5]])
 
 
 def _systematic(pool: _Pool, seed: int) -> Ints:
-    """Lay the probabilities end to end in random order and take who covers u, u + 1, u + 2, …
+    """Lay the probabilities end to end in random order and take who covers u, u + 1, u + 2, …"""
+    pi = _probabilities(pool)
+    at, strata = _shuffle(pool, pi, seed)
+    sure = np.flatnonzero(pi == 1)
+    need = pool.need - np.bincount(pool.group[sure], minlength=len(pool.need))
+    places = lattice(pi[at], strata.sum(axis=1), need, 1 - draw_uniforms(len(need), seed))
+    return np.concatenate([sure, at[places]])
 
-    References:
-        | On the Theory of Systematic Sampling, II (Madow, 1949)
+
+def lattice(pi: Floats, sizes: Ints, need: Ints, start: Floats) -> Ints:
+    """Lay the probabilities of each group end to end; return who covers its start, start + 1, …, `need` of them.
+
+    The probabilities are below 1, group after group, and `start` counts from where a group begins.
+
+    Example:
+        >>> lattice(np.array([0.5, 0.7, 0.8, 0.5, 0.5]), np.array([3, 2]), np.array([2, 1]), np.array([0.6, 0.2]))
+        array([1, 2, 3])
     """
-    order, sizes = _shuffled(pool, seed)
-    count = len(pool.need)
-    owner = np.repeat(np.arange(count), pool.need)
-    tick = np.arange(len(owner))
-    mark = tick + 1 - _uniforms(np.arange(count), _START, seed)[owner]
-    # Every group adds an integer to the sum, so one cumulative sum serves all. It is rounded: candidates are kept
-    # within their group and apart from each other, at the k-th place at least for the k-th and not beyond the last.
-    passed = np.searchsorted(np.cumsum(pool.pi[order]), mark) - tick
-    bounds = np.concatenate([[0], np.cumsum(sizes - pool.need)])
-    passed = np.maximum.accumulate(np.clip(passed, bounds[owner], bounds[owner + 1]))
-    chosen: Ints = order[passed + tick]
-    return chosen
+    ends = np.concatenate([[0.0], np.cumsum(pi)])
+    owner, tick = np.repeat(np.arange(len(need)), need), np.arange(need.sum())
+    base = ends[np.cumsum(sizes) - sizes] + start - (np.cumsum(need) - need)
+    skipped = np.searchsorted(ends[1:], base[owner] + tick) - tick
+    # Sums are rounded: the skipped are kept within their group, and never decrease, so that nobody is taken twice.
+    bounds = np.concatenate([[0], np.cumsum(sizes - need)])
+    skipped = np.maximum.accumulate(np.clip(skipped, bounds[owner], bounds[owner + 1]))
+    return np.asarray(skipped + tick)
 
 
 def _priority(pool: _Pool, seed: int) -> Ints:
     """Take the smallest keys of each group, at a tie the smallest ids, as long as they do not cost too much.
 
     With signs, the negative of a group get their part of what is wanted of it, rounded down or up at random.
-
-    References:
-        | Sequential Poisson Sampling (Ohlsson, 1998)
-        | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
     """
-    assert pool.key is not None
-    if pool.group is None and pool.negative is None and pool.cost is None:
-        return smallest(pool.key, pool.ids, int(pool.need[0]))
-    group = np.zeros(len(pool.ids), np.intp) if pool.group is None else pool.group
-    cost = np.ones(len(pool.ids)) if pool.cost is None else pool.cost
-    if pool.negative is None:
-        return _affordable(np.arange(len(group)), pool, group, cost, pool.need)
-    part = np.bincount(group, pool.pi * cost * pool.negative, len(pool.need))
+    key, possible = priority_key(pool.log_ratio, pool.ids, seed=seed), pool.log_ratio > -inf
+    cost = np.ones(len(key)) if pool.cost is None else pool.cost
+
+    def take(at: Ints, most: Floats) -> Ints:
+        """Return those of the candidates `at` that come first by their keys and cost at most so much per group."""
+        if pool.cost is None and len(most) == 1 and most[0] < len(at):  # the others need no sorting
+            at = at[key[at] <= np.partition(key[at], int(most[0]))[int(most[0])]]
+        at = at[np.argsort(key[at], kind="stable")]
+        at = at[stable_order(pool.group[at])]
+        group, spent = pool.group[at], np.cumsum(cost[at])
+        before = np.concatenate([[0.0], spent])[np.searchsorted(group, np.arange(len(most)))]
+        return np.asarray(at[spent <= (before + most)[group] + 1e-12 * spent[-1:]])
+
+    if not pool.negative.any():
+        return take(np.flatnonzero(possible), pool.need)
+    part = pool.total(_probabilities(pool) * pool.negative)
     if pool.cost is None:
-        part = np.floor(part + 1e-9 + _uniforms(np.arange(len(part)), _START, seed) * (1 - 2e-9))
-    negative = _affordable(np.flatnonzero(pool.negative), pool, group, cost, part)
-    rest = pool.need - np.bincount(group[negative], cost[negative], len(pool.need))
-    return np.concatenate([negative, _affordable(np.flatnonzero(~pool.negative), pool, group, cost, rest)])
+        part = np.floor(part + 1e-9 + draw_uniforms(len(part), seed) * (1 - 2e-9))
+    negative = take(np.flatnonzero(possible & pool.negative), part)
+    rest = pool.need - np.bincount(pool.group[negative], cost[negative], len(part))
+    return np.concatenate([negative, take(np.flatnonzero(possible & ~pool.negative), rest)])
 
 
-def smallest(key: Floats, ids: Ints, n: int) -> Ints:
-    """Return the positions of the n smallest keys, at a tie those of the smallest ids.
+DESIGNS: dict[str, Callable[[_Pool, int], Ints]]
+DESIGNS = {"pivotal": _pivotal, "systematic": _systematic, "priority": _priority}
+
+
+@dataclass(frozen=True)
+class Unweighted:
+    """What `unweight` kept; `len()` is how many. The weights have signs, so they come as they are, not as logs.
+
+    Args:
+        index: Which events, ascending.
+        weight: Their weights now, `sign max(|w|, max_weight)`. They sum to the total, in each bin on average.
+        probability: The probabilities with which they were kept.
+        max_weight: 1/c: the size of all weights but the overweight ones. Generators call it the maximum weight.
+        truncated: The share of the sum of |w| above `max_weight`: what cutting weights off there would lose.
+    """
+
+    index: Array
+    weight: Array
+    probability: Array
+    max_weight: float
+    truncated: float
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        above = int((abs(self.weight) > self.max_weight).sum())
+        what = f"{len(self)} events of |weight| {self.max_weight:.4g}, {above} of them overweight"
+        return f"Unweighted({what}, truncated={self.truncated:.3g})"
+
+
+def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal", ids: Array | None = None) -> Unweighted:
+    """Keep exactly `n` of a pool of weighted events, whose weights may have both signs.
+
+    Event i is kept with probability `min(c |w_i|, 1)` and carries `sign_i max(|w_i|, 1/c)`. The number kept of each
+    sign is its expectation, rounded down or up: the sum of the weights is that of the pool up to 2/c, with a standard
+    deviation of at most 1/c. Histograms are unbiased. Of all probabilities that sum to n, these have the least
+    `sum w² (1/pi - 1)`, the variance of the total if each event is decided on its own.
+
+    Args:
+        weight: Weights of the events, shape `(N,)`, finite; those with w = 0 are never kept.
+        n: How many to keep.
+        seed, design, ids: As for `select`.
 
     Example:
-        >>> smallest(np.array([0.5, 0.2, 0.5, 0.9]), np.array([8, 9, 4, 1]), 2)
-        array([1, 2])
+        >>> weight = np.array([4.0, -1.0, 0.5, -0.5, 1.0, 1.0])
+        >>> kept = unweight(weight, 3)
+        >>> kept.index, kept.weight, kept.max_weight
+        (array([0, 1, 5]), array([ 4., -2.,  2.]), 2.0)
+        >>> kept.truncated  # 2 of the 8 that all |w| sum to
+        0.25
+
+    References:
+        | The automated computation of tree-level and next-to-leading order differential cross sections, and their
+          matching to parton shower simulations (Alwall et al., 2014), where such weights come from
     """
-    if n >= len(key):
-        return np.arange(len(key))
-    last = np.partition(key, n - 1)[n - 1]
-    sure, tied = np.flatnonzero(key < last), np.flatnonzero(key == last)
-    tied = tied[np.argsort(ids[tied], kind="stable")[: n - len(sure)]]
-    return np.sort(np.concatenate([sure, tied]))
-
-
-def _affordable(at: Ints, pool: _Pool, group: Ints, cost: Floats, most: Floats) -> Ints:
-    """Return those of the positions `at` that come first by their keys and together cost at most `most` per group."""
-    assert pool.key is not None
-    at = at[np.lexsort((pool.ids[at], pool.key[at], group[at]))]
-    spent = np.cumsum(cost[at])
-    before = np.concatenate([[0.0], spent])[np.searchsorted(group[at], np.arange(len(most)))]
-    chosen: Ints = at[spent - before[group[at]] <= (most + 1e-12 * max(spent[-1:], default=0.0))[group[at]]]
-    return chosen
-
-
-DESIGNS: dict[str, Callable[[_Pool, int], Ints]] = {
-    "pivotal": _pivotal,
-    "systematic": _systematic,
-    "priority": _priority,
-}
+    x = as_floats(weight, "weight")
+    values = host_view(x)
+    if values is None or not np.all(np.isfinite(values)):
+        raise InputError("weight must be finite, and known outside jax.jit; drop events without a weight")
+    values = values.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        log_ratio, sign = np.log(np.abs(values)), np.sign(values)
+    index = select(log_ratio, n, seed=seed, design=design, ids=ids, sign=sign)
+    pi = inclusion_probability(log_ratio, n)
+    size = np.abs(values)
+    with np.errstate(over="ignore"):
+        max_weight = float(np.min(size[pi > 0] / pi[pi > 0]))
+    share = size / size.max()
+    truncated = float(np.sum(np.maximum(share - max_weight / size.max(), 0.0)) / np.sum(share))
+    left, probability = sign[index] * np.maximum(size[index], max_weight), like(pi[index], x)
+    index = like(index, x, dtype=namespace(x).int64)
+    return Unweighted(index, like(left, x), probability, max_weight, truncated)

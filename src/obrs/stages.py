@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import host_view, like
+from ._arrays import known_values, like
 from ._checks import as_log_ratio, check_budget, check_ratios, is_number
 from .budget import solve_log_c
 from .divergences import divergence as named
-from .errors import BudgetError, InputError, InputTypeError
+from .errors import BudgetError, InputError
 from .groups import any_labels, codes_of, groups_of
 from .types import Array
 
@@ -226,9 +226,7 @@ def _capped(log_ratio: Floats, log_c: Floats, log_a: Floats) -> Floats:
 
 def _values(log_ratio: Array, *, look: bool = True) -> Floats:
     """Return log-ratios `(n,)` as NumPy float64."""
-    values = host_view(as_log_ratio(log_ratio))
-    if values is None:
-        raise InputTypeError("stages must know their log-ratios; use them outside of jax.jit")
+    values = known_values(as_log_ratio(log_ratio), "log_ratio")
     if values.ndim != 1:
         raise InputError(f"log-ratios of a stage must have shape (n,), got {values.shape}")
     if look:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import obrs
-from obrs.language import NORMALISE, RATIOS, token_rate
+from obrs.language import NORMALISE, RATIOS
 from obrs.sampling.samples import Samples
 
 from .choosing import check_probabilities
@@ -106,38 +106,6 @@ def rollouts(make):
         assert np.all(np.isin(np.flatnonzero(pi == 1), index))
 
 
-def next_tokens(make):
-    """The bracket has the rate of the whole vocabulary in it."""
-    size, k, rows = make.count(2, 12), make.count(1, 6), make.one((), (3,), (2, 2))
-    k = min(k, size)
-    q = torch.from_numpy(make.rng.normal(scale=2.0, size=(*rows, size))).log_softmax(-1)
-    p = torch.from_numpy(make.rng.normal(scale=2.0, size=(*rows, size))).log_softmax(-1)
-    log_c = make.arg(make.one(0.0, -1.0, 2.0), np.nan, np.inf, "c", None, 1e4, -1e4, True)
-    stored, ids = q.topk(k, dim=-1)
-    whole = make.chance(0.5)
-    given = {
-        "ids": make.arg(ids, ids + 100, ids.float(), ids[..., :0], -ids - 1, "i") if whole else make.arg(None, ids + 50)
-    }
-    train = p if whole else p.gather(-1, ids)
-    if make.chance(0.3):
-        at = torch.from_numpy(np.asarray(make.rng.integers(0, size, (*rows, 1))))
-        pair = q.gather(-1, at)[..., 0], p.gather(-1, at)[..., 0]
-        given["sampled"] = make.arg(pair, pair[:1], "s", (pair[0], None), (pair[0][None, None, None], pair[1]), 3)
-    top = {"top_k": make.arg(None, 1, 2, k, 0, size + 9, "k"), "top_p": make.arg(None, 0.5, 1.0, 0, 2, "p")}
-    stored = make.arg(stored, stored.long(), None, stored[..., :0], torch.full_like(stored, np.nan), stored[..., :-1])
-    train = make.arg(train, train[..., :1], None, torch.full_like(train, np.nan), torch.full_like(train, np.inf))
-    found = make.answer(token_rate, stored, train, log_c, **given, **top)
-    if found is None:
-        return
-    values = [host(x) for x in (found.low, found.high, found.width, found.missing)]
-    assert finite(*values)
-    assert np.all((values[0] >= -1e-9) & (values[1] <= 1 + 1e-6) & (values[2] >= -1e-6))
-    plain = top == {"top_k": None, "top_p": None}
-    if plain and stored.shape == (*rows, k) and train.shape[-1] == (size if whole else k):
-        z = host(torch.minimum(q, p + log_c).exp().sum(-1))
-        assert np.all((values[0] <= z + 1e-9) & (z <= values[1] + 1e-9))
-
-
 def tilts(make):
     """So many of every prompt, within the budget of KL, and better than the pool."""
     n = make.size(40)
@@ -224,6 +192,6 @@ def pages(make):
     assert content["budgets"] == sorted(content["budgets"])
 
 
-ROLLOUTS = [rollouts, rollouts, next_tokens]
+ROLLOUTS = [rollouts]
 TILTS = [tilts]
 REPORTS = [pages]

@@ -608,7 +608,7 @@ BAD = {
     "steps": ({"steps": 0}, InputError, "steps must be a whole number of at least 1, got 0"),
     "batch": ({"batch_size": 2.5}, InputError, "batch_size must be a whole number of at least 1, got 2.5"),
     "held out": ({"held_out": 1.0}, InputError, "held_out must be a share between 0 and 1, got 1.0"),
-    "seed": ({"seed": -1}, InputError, "seed must be a whole number of at least 0, got -1"),
+    "seed": ({"seed": -1}, InputError, "seed must be a whole number from 0 to"),
     "unknown method": ({"method": "netwrok"}, UnknownNameError, "unknown method 'netwrok'; did you mean 'network'"),
     "a method without its critic": (
         {"method": "fine_tune"},

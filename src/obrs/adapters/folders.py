@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import is_number
-from ..critics import KINDS, to_log_ratio
+from ..critics import to_log_ratio
 from ..errors import InputError, InputTypeError
 from ..metrics.images import ImageSet, image_files, read_images
 
@@ -102,7 +102,7 @@ def from_folder(
     if isinstance(scores, Mapping):
         found, source, kind = dict(scores), "scores", kind or "log_ratio"
     elif isinstance(scores, str | os.PathLike):
-        found, kind = _from_table(scores, file, column, kind)
+        found, kind = _from_table(scores, file, column, kind, beta)
         source = os.fspath(scores)
     else:
         raise InputTypeError(f"scores must be a dict of names and scores, or a file, got {type(scores).__name__}")
@@ -120,24 +120,21 @@ def from_folder(
 
 
 def _from_table(
-    path: str | os.PathLike[str], file: str, column: str | None, kind: str | None
+    path: str | os.PathLike[str], file: str, column: str | None, kind: str | None, beta: float | None
 ) -> tuple[dict[str, float], str]:
     """Return the scores of a file by name, and their kind."""
-    from .. import scores
+    from ..files import Reading
+    from ..scores import find_sources, read_columns
 
-    table = scores.read_table(path)
-    column = column or scores.score_column(table, kind)
-    if column is None:
-        raise InputError(f"{table.name} has no single column of scores; say column=, one of {', '.join(table.columns)}")
-    if kind is None and column not in scores.KINDS:
-        raise InputError(f"{table.name}: what does column {column!r} hold? say kind=, one of {', '.join(KINDS)}")
-    codes, names = scores.labels(table, file)
+    sources = find_sources(path)
+    reading = Reading.find(sources, column, kind, beta=beta, group=file)
+    batch = read_columns(sources, reading.names)
+    codes, names = batch.labels(file)
     if len(names) < len(codes):
-        twice = str(names[int(np.argmax(np.bincount(codes)))])
-        raise InputError(f"{table.name} has more than one score for {twice}; keep one of them")
-    values = scores.column(table, column)
-    found = {str(names[code]): float(value) for code, value in zip(codes, values, strict=True)}
-    return found, kind or column
+        twice = names[int(np.argmax(np.bincount(codes)))]
+        raise InputError(f"{sources[0].shown} has more than one score for {twice}; keep one of them")
+    values = batch.numbers(reading.column)
+    return {names[code]: float(value) for code, value in zip(codes, values, strict=True)}, reading.kind
 
 
 def _check_names(names: list[str], found: Mapping[str, float], home: Path, source: str) -> None:

@@ -7,7 +7,6 @@ epilog are examples, and a test runs them. It imports what it needs itself, so t
 """
 
 import os
-import re
 import sys
 import traceback
 import warnings
@@ -21,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from .. import __version__
 from .._progress import rank
 from .._text import exit_code, one_line
-from ..errors import InputError, ObrsError
+from ..errors import ObrsError
 
 __all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
 
@@ -30,15 +29,6 @@ CONTENTS = {
     "Spend it": ("select", "evaluate"),
 }
 """The commands as `obrs --help` lists them."""
-
-# The advice of the library, and how to follow it on the command line, by option.
-_ADVICE = {
-    "--skip-bad": ("leave them out (skip_bad)", "leave them out with --skip-bad"),
-    "--repeats": ("allow repeats", "give --repeats"),
-    "--delimiter": ("give the delimiter ", "give --delimiter "),
-    "--images-from": ("give the folder of the images", "give the folder of the images with --images-from"),
-    "--beta": ("a reward needs beta", "a reward needs --beta"),
-}
 
 
 class _Examples:
@@ -54,21 +44,16 @@ class _Examples:
 
 
 class Command(_Examples, TyperCommand):
-    """A command with examples, whose errors name its options where those of the library advise what they do."""
+    """A command with examples."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command; an interrupt may say how to go on, and typer would drop that."""
         try:
             return super().invoke(ctx)
-        except InputError as error:
-            text, options = str(error), {name for parameter in self.params for name in parameter.opts}
-            for option in options & _ADVICE.keys():
-                text = text.replace(*_ADVICE[option])
-            if "--delimiter" not in options:
-                text = re.sub(r"then give the delimiter \S+", "then write it with commas", text)
-            if text == str(error):
-                raise
-            raise InputError(text) from error
+        except KeyboardInterrupt as error:
+            if str(error):
+                complain(str(error))
+            raise
 
 
 class Group(_Examples, TyperGroup):
@@ -164,7 +149,5 @@ def _message(error: Any) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"this needs {error.name}: pip install 'obrs[cli]'"
     if isinstance(error, MemoryError):
-        return (
-            f"not enough memory{f' ({error})' if str(error) else ''}; a folder as output, as in -o kept/, needs little"
-        )
+        return f"not enough memory{f' ({error})' if str(error) else ''}"
     return one_line(error)

@@ -1,6 +1,6 @@
 """`obrs doctor`: is a ratio good enough to reject with, from two files of scores."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -11,6 +11,7 @@ from ..errors import InputError, ObrsError
 from .app import Command, app
 from .columns import (
     Column,
+    Delimiter,
     Format,
     Header,
     Logit,
@@ -18,11 +19,8 @@ from .columns import (
     Numbers,
     Probability,
     about,
-    find_column,
-    find_kind,
     header_of,
     kind_of,
-    to_log_ratio,
 )
 
 __all__ = ["doctor"]
@@ -53,6 +51,7 @@ def doctor(
     wgan: Annotated[bool, typer.Option("--wgan", help="Scores are outputs of a Wasserstein critic.")] = False,
     lsgan: Annotated[bool, typer.Option("--lsgan", help="Scores are outputs of a least-squares critic.")] = False,
     seed: Annotated[int, typer.Option(help="Decides the folds in which repairs are tried.")] = 0,
+    delimiter: Delimiter = None,
     header: Header = None,
     format: Format = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a page.")] = False,
@@ -73,7 +72,8 @@ def doctor(
     said = given if given in _CRITICS else "log_ratio" if given else None
     own = [header_of(file, header, format) for file in (real, fake)]
     own = own if any(one is not None for one in own) else [header, header]  # of neither: that is refused
-    values = [_read(file, format, column, kind, one) for file, one in zip((real, fake), own, strict=True)]
+    both = zip((real, fake), own, strict=True)
+    values = [_read(file, column, kind, format=format, delimiter=delimiter, header=one) for file, one in both]
     try:
         found = diagnose(values[0], values[1], budget, kind=said, seed=seed)
     except ObrsError as error:
@@ -88,20 +88,21 @@ def doctor(
     typer.echo(found.to_json() if as_json else str(found))
 
 
-def _read(file: str, format: str | None, column: str | None, kind: str | None, header: bool | None) -> Numbers:
+def _read(file: str, column: str | None, kind: str | None, **options: Any) -> Numbers:
     """Return log-ratios in which NaN and infinities stay: to count them is what the doctor is for."""
-    from .. import scores
+    from ..critics import to_log_ratio
+    from ..files import Reading
+    from ..scores import find_sources, read_columns
 
-    table = scores.read_table(file, format, header=header)
-    named = [name for name in scores.KINDS if name in table.columns]
-    if kind is None and (column == "reward" or (column is None and named == ["reward"])):
-        raise InputError(f"{table.name}: a reward has no real samples to check it with; the doctor needs log-ratios")
-    name = find_column(table, column, kind)
-    values = scores.numbers(table, name)
-    kind = find_kind(table, name, kind)
-    infinite = (values == np.inf) | ((values == 1) if kind == "probability" else False)  # the logit of 1 is +inf
-    fine = ~(infinite | np.isnan(values))
+    sources = find_sources(file, **options)
+    known = sources[0].columns()
+    if kind is None and (column == "reward" or (column is None and "reward" in known and "log_ratio" not in known)):
+        raise InputError(f"{file}: a reward has no real samples to check it with; the doctor needs log-ratios")
+    reading = Reading.find(sources, column, kind)
+    values = read_columns(sources, [reading.column]).floats(reading.column)
+    infinite = values == (1 if reading.kind == "probability" else np.inf)  # the logit of 1 is +inf
+    fine = ~(infinite | np.isnan(values) | (values == np.inf))
     log_ratio = np.where(infinite, np.inf, np.nan)
     if fine.any():
-        log_ratio[fine] = about(table, lambda: to_log_ratio(values[fine], kind))
+        log_ratio[fine] = about(file, lambda: to_log_ratio(values[fine], reading.kind))
     return log_ratio

@@ -2,35 +2,22 @@
 
 import json
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from .._text import finite, text_table
 from ..errors import InputError
-from .columns import Numbers, about, header_of, short
+from .columns import Numbers, header_of, short
 
 if TYPE_CHECKING:
     from ..profile import Plan
-    from ..scores import Table
+    from ..scores import Batch
 
-__all__ = [
-    "SHOWN",
-    "GroupColumns",
-    "Quota",
-    "Shares",
-    "drawn_groups",
-    "grouped_rows",
-    "parse_quota",
-    "parse_shares",
-    "read_shares",
-]
+__all__ = ["SHOWN", "Group", "Quota", "Shares", "draw_groups", "group_labels", "read_quota", "read_shares"]
 
-GroupColumns = Annotated[
-    list[str] | None,
-    typer.Option("--group", "--groups", metavar="NAME", help="The column of classes or prompts; again for a second."),
-]
+Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="The column of classes or prompts.")]
 Quota = Annotated[
     str | None, typer.Option(metavar="A=N,B=N", help="Rows to keep of each group, by label, instead of -n.")
 ]
@@ -42,68 +29,44 @@ SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "
 _MOST = 20  # groups that are shown
 
 
-def parse_shares(text: str | None, group: list[str] | None, header: bool | None = None) -> dict[str, float] | None:
-    """Return shares by label as an option says them, `a=0.7,b=0.3`; `equal`, which needs to know the labels, is {}.
+def read_shares(text: str | None, group: str | None, header: bool | None) -> Any:
+    """Return shares by label as an option says them, `a=0.7,b=0.3`, or `equal`.
 
     A file with the column `group`, or with one column only, is counted: its labels are those of real samples. What it
     does not have is not kept.
     """
-    from .. import scores
+    from ..scores import find_sources, read_columns
 
-    if text is None:
-        return None
-    if not group:
+    if text is not None and group is None:
         raise InputError("--shares needs to know the class of each row: give --group, the column of classes")
-    if text == "equal":
-        return {}
+    if text in (None, "equal") or group is None:
+        return text
     if "=" in text and not os.path.exists(text):
         how = "--shares must be equal, label=share with commas between them, or a file of real labels"
-        return dict(_pair(part, how) for part in text.split(","))
-    real = scores.read_table(text, header=header_of(text, header))
-    column = [next(iter(real.columns))] if len(real.columns) == 1 else group
-    codes, names = scores.labels(real, column)
-    return _Counted(zip(map(str, names), np.bincount(codes).astype(float).tolist(), strict=True))
+        return dict(_read_pair(part, how) for part in text.split(","))
+    real = find_sources(text, header=header_of(text, header))
+    known = real[0].columns()
+    codes, names = read_columns(real, column := known if len(known) == 1 else [group]).labels(column[0])
+    return Counter(names[code] for code in codes.tolist())
 
 
-class _Counted(dict[str, float]):
-    """Shares counted in a file: a label that it does not have has share 0."""
-
-
-def read_shares(
-    text: str | None, table: "Table", group: list[str] | None, header: bool | None = None
-) -> dict[Any, float] | None:
-    """Return the share of each group of a table, by label."""
-    from .. import scores
-
-    given = parse_shares(text, group, header)
-    if given is None:
-        return None
-    known = {str(name): name for name in scores.labels(table, group or [])[1]}
-    if text == "equal":
-        return dict.fromkeys(known.values(), 1.0)
-    every = dict.fromkeys(known, 0.0) | given if isinstance(given, _Counted) else given
-    return {known.get(label, label): share for label, share in every.items()}
-
-
-def parse_quota(text: str | None, group: list[str] | None) -> dict[str, int] | None:
+def read_quota(text: str, group: str | None) -> dict[str, int]:
     """Return how many rows to keep by label.
 
     Example:
-        >>> parse_quota("web=50000, books=20000", ["source"])
+        >>> read_quota("web=50000, books=20000", "source")
         {'web': 50000, 'books': 20000}
     """
-    if text is None:
-        return None
-    if not group:
+    if group is None:
         raise InputError("--quota needs to know the class of each row: give --group, the column of classes")
-    quota = dict(_pair(part, "--quota must be label=rows with commas between them") for part in text.split(","))
+    quota = dict(_read_pair(part, "--quota must be label=rows with commas between them") for part in text.split(","))
     for label, count in quota.items():
         if count != int(count) or count < 0:
             raise InputError(f"--quota must be whole numbers of rows, got {label}={count:g}")
     return {label: int(count) for label, count in quota.items()}
 
 
-def _pair(part: str, how: str) -> tuple[str, float]:
+def _read_pair(part: str, how: str) -> tuple[str, float]:
     label, equals, value = part.rpartition("=")
     try:
         return label.strip(), float(value if equals else "")
@@ -111,25 +74,22 @@ def _pair(part: str, how: str) -> tuple[str, float]:
         raise InputError(f"{how}, got {part.strip()!r}") from error
 
 
-def grouped_rows(
-    table: "Table",
-    values: Numbers,
-    budgets: list[float],
-    group: list[str],
-    shares: dict[Any, float] | None,
-    n: int | None,
-) -> "Plan":
-    """Return the plan of a file with groups."""
-    from .. import scores
-    from ..profile import Profile
+def group_labels(batch: "Batch", group: str, shares: Any) -> tuple[Numbers, Any]:
+    """Return the label of each row, a number where all labels are, and the shares of all labels."""
+    import numpy as np
 
-    codes, names = scores.labels(table, group)
-    groups = np.asarray(names)[codes]
-    plan: Plan = about(table, lambda: Profile(values).plan(budgets, n=n, groups=groups, shares=shares))
-    return plan
+    codes, names = batch.labels(group)
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in names)
+    known = {name: int(name) if are_numbers else name for name in names}
+    if shares == "equal":
+        shares = dict.fromkeys(names, 1.0)
+    elif isinstance(shares, Counter):
+        shares = {**dict.fromkeys(names, 0.0), **shares}
+    labels = np.asarray(list(known.values()))[codes]
+    return labels, shares and {known.get(name, name): share for name, share in shares.items()}
 
 
-def drawn_groups(rows: "Plan", title: str, as_json: bool) -> str:
+def draw_groups(rows: "Plan", title: str, as_json: bool) -> str:
     """Draw a plan with groups: what each budget buys, and below it the budget of each group, marked where exact."""
     if as_json:
         plain = [{**row, "groups": [group._asdict() for group in row["groups"]]} for row in rows]

@@ -1,11 +1,10 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
-import os
 from dataclasses import replace
 from math import exp
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -18,6 +17,7 @@ from .app import Command, app
 from .columns import (
     Beta,
     Column,
+    Delimiter,
     Format,
     Header,
     Logit,
@@ -28,13 +28,10 @@ from .columns import (
     about,
     header_of,
     kind_of,
-    log_ratios,
+    read_scores,
     short,
 )
-from .groups import GroupColumns
-
-if TYPE_CHECKING:
-    from ..scores import Table
+from .groups import Group
 
 __all__ = ["report"]
 
@@ -63,7 +60,7 @@ def report(
     beta: Beta = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help=_SHOW)] = None,
     images_from: Annotated[str | None, typer.Option(metavar="FOLDER", help=_FROM)] = None,
-    group: GroupColumns = None,
+    group: Group = None,
     real: Annotated[
         str | None, typer.Option(metavar="FILE", help="Scores of real samples: shows what the doctor finds.")
     ] = None,
@@ -73,108 +70,90 @@ def report(
         float | None, typer.Option(metavar="S", help="Shows the time that samples take.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="The title; by default the name of FILE.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="As for `obrs.accept`: decides which samples are kept.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed keeps the same samples.")] = 0,
+    delimiter: Delimiter = None,
     header: Header = None,
     format: Format = None,
 ) -> None:
     """Write one page that shows what each budget buys."""
-    from .. import scores
+    from ..files import Reading
     from ..html.report import make_page, of_log_ratio
     from ..html.template import page_path, write_page
+    from ..scores import find_sources
 
     target = page_path(out)
     if budget is not None:
         check_budget(budget)
-    if Path(file).is_dir():
-        file = _file_of(Path(file))
-    check_not_input(target, file, real)
-    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    table = scores.read_table(file, format, header=header)
-    name, kind, values = log_ratios(table, column, given, beta)
-    items = None if show is None else table[show]
-    labels = _labels(table, group) if group else None
-    source = replace(about(table, lambda: of_log_ratio(values, items, seed)), scaled=kind != "reward")
-    checked = None if real is None else _real(real, name, kind, header)
-    facts = [f"{Path(table.name).name}, column {name!r} read as {kind}"]
-    if doubt := check_scores(values, kind):
+    options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
+    sources = find_sources(file, **options)
+    if len(sources) > 1:
+        raise InputError(f"{file} has {len(sources)} files of scores, such as {sources[0].name}; name the one to show")
+    check_not_input(target, sources[0].path, real)
+    kind = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
+    reading = Reading.find(sources, column, kind, beta=beta, group=group)
+    batch, _, values = read_scores(sources, reading, show)
+    name, labels = sources[0].shown, None
+    if group is not None:
+        codes, names = batch.labels(group)
+        labels = np.asarray(names)[codes]
+    items = None if show is None else batch.columns[show]
+    source = about(name, lambda: of_log_ratio(values, items, seed, batch.ids(None)))
+    facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}"]
+    if doubt := check_scores(batch.numbers(reading.column), reading.kind):
         facts.append(f"warning: {doubt}")
-    if kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
+    if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
+    checked = None if real is None else _read_real(real, reading, header)
     page = about(
-        table,
+        name,
         lambda: make_page(
-            source,
+            replace(source, scaled=reading.kind != "reward"),
             groups=labels,
             real=checked,
             budget=budget,
             n=n,
             seconds_per_proposal=seconds_per_proposal,
-            title=title or f"{Path(table.name).name}: what each budget buys",
+            title=title or f"{Path(name).name}: what each budget buys",
             facts=facts,
-            code=_code(file, name, kind, beta, group, seed, header),
-            folder=images_from or (Path(file).parent if file != "-" else Path()),
+            code=_code(file, sources[0].format, reading, seed, options),
+            folder=images_from or (Path(sources[0].path).parent if file != "-" else Path()),
         ),
     )
     write_page(target, page)
     typer.echo(f"{target}: {len(values):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
 
 
-def _file_of(folder: Path) -> str:
-    """Return the one file of scores of a folder."""
-    from ..scores import FORMATS
-
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower().removeprefix(".") in FORMATS)
-    if not found:
-        kinds = ", ".join(f".{kind}" for kind in FORMATS)
-        raise InputError(f"{folder} has no file of scores ({kinds}); score its samples first, or name the file")
-    if len(found) > 1:
-        raise InputError(f"{folder} has {len(found)} files of scores, such as {found[0].name}; name the one to show")
-    return str(found[0])
-
-
-def _labels(table: "Table", group: list[str]) -> Numbers:
-    from .. import scores
-
-    codes, names = scores.labels(table, group)
-    return np.asarray(names)[codes]
-
-
-def _real(file: str, column: str, kind: str, header: bool | None) -> Numbers:
+def _read_real(file: str, reading: Any, header: bool | None) -> Numbers:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
-    from .. import scores
+    from ..files import Reading
+    from ..scores import find_sources
 
-    if kind == "reward":
+    if reading.kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
-    table = scores.read_table(file, header=header_of(file, header))
-    name = column if column in table.columns else scores.score_column(table, kind)
-    return log_ratios(table, name or column, kind, None)[2]
+    sources = find_sources(file, header=header_of(file, header))
+    column = reading.column if reading.column in sources[0].columns() else None
+    return read_scores(sources, Reading.find(sources, column, reading.kind))[2]
 
 
-def _code(
-    file: str, name: str, kind: str, beta: float | None, group: list[str] | None, seed: int, header: bool | None
-) -> list[tuple[str, list[str]]]:
-    """Return what to copy, in parts between which the budget stands: commands, and Python that keeps the same rows."""
-    suffix = "csv" if file == "-" else os.path.splitext(file)[1].removeprefix(".")
-    options = f"{quote(file)} --column {quote(name)} --{kind.replace('_', '-')}"
-    if beta is not None:
-        options += f" --beta {beta:g}"
-    if header is not None:
-        options += " --header" if header else " --no-header"
-    rest = f" --seed {seed} -o kept.{suffix}"
-    blocks = [
-        ("command line: exactly 1 row in K, by the same probabilities", [f"obrs select {options} --budget ", rest])
-    ]
-    if group:
-        by = " ".join(f"--group {quote(column)}" for column in group)
-        each = f"obrs select {options} {by} --budget "
+def _code(file: str, format: str, reading: Any, seed: int, options: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return what to copy, in parts between which the budget stands."""
+    command = f"obrs select {quote(file)} --column {quote(reading.column)} --{reading.kind.replace('_', '-')}"
+    python = {"column": reading.column, "kind": reading.kind}
+    if reading.beta is not None:
+        command, python = f"{command} --beta {reading.beta!r}", python | {"beta": reading.beta}
+    for key, value in options.items():
+        if value is not None:
+            python[key] = value
+            command += f" --{key} {quote(value)}" if key != "header" else " --header" if value else " --no-header"
+    rest = f" --seed {seed} -o kept.{format}"
+    blocks = [("command line: the rows that this page keeps, exactly 1 in K", [f"{command} --budget ", rest])]
+    if reading.group is not None:
+        each = f"{command} --group {quote(reading.group)} --budget "
         blocks.append(("command line, with one constant per group", [each, rest]))
-    named = "" if header is None else f", header={header}"
-    read = f"obrs.scores.column(obrs.scores.read_table({file!r}{named}), {name!r})"
-    if kind != "log_ratio":
-        read = f'obrs.critics.to_log_ratio({read}, "{kind}"{"" if beta is None else f", beta={beta!r}"})'
-    python = [
-        f"import numpy as np, obrs, obrs.critics, obrs.scores\nlog_ratio = {read}\n"
-        "kept = np.flatnonzero(obrs.accept(obrs.Budgeted.fit(log_ratio, ",
-        f")(log_ratio), np.arange(len(log_ratio)), seed={seed}))",
+    given = ", ".join(f"{key}={value!r}" for key, value in python.items())
+    select = [
+        f"import obrs\nlog_ratio = obrs.files.read({file!r}, {given})\n"
+        "kept = obrs.select(log_ratio, int(len(log_ratio) / ",
+        f"), seed={seed})",
     ]
-    return [*blocks, ("Python: the rows that this page keeps", python)]
+    return [*blocks, ("Python: as many rows, by the same probabilities", select)]

@@ -1,18 +1,19 @@
 """`obrs select`: exactly n rows of a file of scores, or of a folder of them, or 1 in K."""
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import shutil
+import sys
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from .._checks import check_budget
-from .._files import check_not_input, check_out
+from .._checks import LIMIT
+from .._files import check_not_input
 from ..errors import InputError
-from .app import Command, app
+from .app import Command, app, complain
 from .columns import (
-    SKIP,
     Beta,
     Column,
     Delimiter,
@@ -20,29 +21,21 @@ from .columns import (
     Files,
     Format,
     Header,
-    Kl,
     Logit,
     LogRatio,
     Probability,
     Reward,
     SkipBad,
     about,
-    check_scores,
-    find_column,
-    find_kind,
-    is_folder,
     kind_of,
-    log_ratios,
     one_in,
-    said_bad,
-    signed_weights,
+    report_bad,
 )
-from .groups import GroupColumns, Quota, Shares, parse_quota, parse_shares, read_shares
-
-if TYPE_CHECKING:
-    from ..scores import Table
+from .groups import Group, Quota, Shares, read_quota, read_shares
 
 __all__ = ["select"]
+
+_FEW = 100  # rows below which other designs in Python are clearly more even
 
 
 @app.command(
@@ -50,7 +43,7 @@ __all__ = ["select"]
     epilog="""
         obrs select scores.csv --logit -n 250 -o kept.csv
         obrs select scores.csv --logit --budget 4 --group class -o kept.csv
-        obrs select scores/ --logit --id id -n 250 -o kept/
+        obrs select scores/ --logit --id id -n 250 --weights -o kept/
         obrs select completions.jsonl --reward --kl 0.5 --group prompt_id -n 4 -o kept.jsonl
         obrs select events.csv --event-weight w -n 250 -o kept.csv
     """,
@@ -74,7 +67,10 @@ def select(
     probability: Probability = False,
     reward: Reward = False,
     beta: Beta = None,
-    kl: Kl = None,
+    kl: Annotated[
+        float | None,
+        typer.Option(metavar="NATS", help="A budget of KL for a reward, instead of its temperature; with -n."),
+    ] = None,
     event_weight: EventWeight = None,
     id: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="The column of ids: they decide, wherever a row stands.")
@@ -82,13 +78,13 @@ def select(
     cost: Annotated[
         str | None, typer.Option(metavar="NAME", help="The column of what rows cost, such as tokens; -n is in them.")
     ] = None,
-    group: GroupColumns = None,
+    group: Group = None,
     shares: Shares = None,
+    at_most: Annotated[bool, typer.Option("--at-most", help="Keep all rows of a group that has too few.")] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Add the columns inclusion_probability and log_weight.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="The same seed keeps the same rows.")] = 0,
-    design: Annotated[
-        str | None,
-        typer.Option(help="How to draw: pivotal, systematic, or priority, as folders and ids need."),
-    ] = None,
     skip_bad: SkipBad = False,
     repeats: Annotated[bool, typer.Option("--repeats", help="Allow ids that are repeated.")] = False,
     delimiter: Delimiter = None,
@@ -97,131 +93,77 @@ def select(
 ) -> None:
     """Keep exactly n rows of a file or a folder, or 1 in K.
 
-    A folder, a glob or several files are read piece by piece, and kept rows go to a folder: memory does not grow with
-    the rows. A run that was stopped goes on if it is started again.
+    Files are read piece by piece: memory does not grow with the rows. The rows of a folder, a glob or several files go
+    to a folder, and a run that was stopped goes on if it is started again.
     """
+    from .. import files as rows
+    from ..scores import find_sources
+
     if [n, budget, quota].count(None) != 2:
         raise InputError("say how many rows to keep: either -n or --budget, or --quota by label")
-    if budget is not None:
-        check_budget(budget)
-    given = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    wanted = n if quota is None else parse_quota(quota, group)
-    by_keys = id is not None or cost is not None
-    if is_folder(files, out):
-        if kl is not None:
-            raise InputError("--kl is for one file in memory; of a folder, give --beta")
-        if event_weight is not None:
-            raise InputError("--event-weight is for one file in memory; of a folder, select one sign at a time")
-        if design not in (None, "priority"):
-            raise InputError(f"rows of a folder are drawn with --design priority, got {design}")
-        parts = "equal" if shares == "equal" else parse_shares(shares, group, header)
-        options = {"column": column, "kind": given, "beta": beta}
-        options |= {"format": format, "delimiter": delimiter, "header": header}
-        more = {"id": id, "cost": cost, "group": group, "shares": parts, "seed": seed, "repeats": repeats}
-        _select_folder(files, out, wanted, budget, options | more | {"skip_bad": skip_bad})
-        return
-
-    from .. import scores
-
-    if out != "-":
-        scores.format_of(out)
-        check_out(out)
-        check_not_input(out, files[0], shares if shares and os.path.isfile(shares) else None)
-    table = scores.read_table(files[0], format, delimiter=delimiter, header=header)
-    every, sign = len(table), None
-    if skip_bad:
-        table, bad = scores.without_bad(table, event_weight or find_column(table, column, given))
-        said_bad(bad, every)
+    where: Any = files[0] if len(files) == 1 else files
+    kind = kind_of(event_weight, log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
+    options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
+    scores: dict[str, Any] = {"column": event_weight or column, "kind": kind, "group": group, "skip_bad": skip_bad}
+    sources = find_sources(where, **options)
+    if len(sources) > 1 and (out == "-" or _is_file_name(out)):
+        raise InputError(f"the rows of several files go to a folder, as in -o kept/, got {out}")
+    check_not_input(out, shares if shares and os.path.isfile(shares) else None)
     spent = ""
     if kl is not None:
-        name = find_column(table, column, given)
-        values, spent = _tilted(table, name, given, beta=beta, kl=kl, group=group, n=n, shares=shares)
-    elif event_weight is None:
-        _check_tilt(table, column, given, beta)
-        _, _, values = log_ratios(table, column, given, beta, advice=SKIP)
-    else:
-        values, sign = signed_weights(table, event_weight, column, given)
-    kept = scores.keep(
-        table,
-        values,
-        n=wanted,
-        budget=budget,
-        group=group or None,
-        shares=read_shares(shares, table, group, header),
-        seed=seed,
-        design=design or ("priority" if by_keys else "pivotal"),
-        sign=sign,
-        ids=None if id is None else _ids(table, id, repeats),
-        cost=None if cost is None else scores.column(table, cost),
-    )
-    scores.write_table(out, kept, format if out == "-" else None)
-    share = f"kept {len(kept)} of {len(table)} rows ({one_in(len(table), len(kept))})"
-    if cost is not None:
-        share += f" that cost {scores.column(kept, cost).sum():.0f} of {scores.column(table, cost).sum():.0f}"
-    typer.echo(f"{share}{spent}: {'standard output' if out == '-' else out}", err=True)
-
-
-def _ids(table: Any, name: str, repeats: bool) -> Any:
-    from .. import scores
-
-    ids = scores.ids(table, name)
-    if not repeats and (again := len(ids) - len(np.unique(ids))):
-        what = f"{again} of {len(ids)} rows have the id of another, and so its uniform"
-        raise InputError(f"{table.name}, column {name!r}: {what}; make ids unique, or give --repeats")
-    return ids
-
-
-def _select_folder(files: list[str], out: str, n: Any, budget: float | None, options: dict[str, Any]) -> None:
-    """Select from a folder or from many files into a folder."""
-    from ..engines import files as engine
-    from ..engines.rows import find_sources, head
-    from ..scores import FORMATS
-
-    if out == "-":
-        raise InputError("the rows of a folder go to a folder: -o kept/")
-    file = Path(out).suffix[1:].lower() in (*FORMATS, "gz", "zst") and not out.endswith(("/", os.sep))
-    if file and not Path(out).is_dir():
-        raise InputError(f"-o names a folder for several files, got {out}; give -o kept/, or {out}/ if that is one")
-    where: Any = files[0] if len(files) == 1 else files
-    table = head(find_sources(where, **{key: options[key] for key in ("format", "delimiter", "header")})[0])
-    options["column"] = find_column(table, options["column"], options["kind"])
-    options["kind"] = find_kind(table, options["column"], options["kind"])
-    done = engine.select(where, n, out=out, budget=budget, **options)
-    said_bad(done.bad, done.rows + done.bad)
-    cost = "" if done.units is None else f" that cost {done.units}"
-    typer.echo(f"kept {done.kept} of {done.rows} rows ({one_in(done.rows, done.kept)}){cost}: {out}", err=True)
-
-
-def _tilted(
-    table: "Table",
-    name: str,
-    kind: str | None,
-    *,
-    beta: float | None,
-    kl: float,
-    group: list[str] | None,
-    n: int | None,
-    shares: str | None,
-) -> tuple[Any, str]:
-    """Return the log-ratios of rewards at the temperature that spends a budget of KL, and a word about it."""
-    from .. import scores
-    from ..language import tilted_log_ratio
-
-    if beta is not None:
-        raise InputError("say how far to tilt: either --kl or --beta")
-    if n is None or shares is not None:
-        raise InputError("--kl is for -n rows of every group; give -n, and neither --budget nor --shares")
-    if find_kind(table, name, kind) != "reward":
-        raise InputError("--kl is for rewards; say so with --reward")
-    reward = scores.column(table, name)
-    check_scores(table, name, reward, "reward")
-    groups = np.zeros(len(reward), np.int64) if not group else scores.labels(table, group)[0]
-    values, beta, spent = about(table, lambda: tilted_log_ratio(reward, groups, n, kl))
-    more = "" if spent >= kl - 1e-9 * max(kl, 1.0) else f" (of {kl:g}, more cannot be spent)"
-    return values, f", beta {beta:.4g}, KL {spent:.4g}{more}"
-
-
-def _check_tilt(table: "Table", column: str | None, kind: str | None, beta: float | None) -> None:
-    """Raise if rewards have neither a budget nor a temperature: here, unlike elsewhere, there are both."""
-    if beta is None and find_kind(table, find_column(table, column, kind), kind) == "reward":
+        if beta is not None or n is None or shares is not None or kind not in (None, "reward"):
+            raise InputError("--kl is for -n rewards of every group; leave out --beta, --budget, --quota and --shares")
+        scores["kind"] = "reward"
+        beta, spent = _find_beta(sources, scores, n, kl)
+    elif kind == "reward" and beta is None:
         raise InputError("say how far to tilt: --kl, a budget in nats, or --beta, the temperature of the reward")
+    with TemporaryDirectory() as folder:
+        target = out if out != "-" else os.path.join(folder, f"kept.{sources[0].format}")
+        done = rows.select(
+            where,
+            n if quota is None else read_quota(quota, group),
+            out=target,
+            budget=budget,
+            beta=beta,
+            id=id,
+            cost=cost,
+            shares=read_shares(shares, group, header),
+            at_most=at_most,
+            weights=weights,
+            seed=seed,
+            repeats=repeats,
+            **scores,
+            **options,
+        )
+        if out == "-":
+            with open(target, "rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+    report_bad(done.bad, done.rows + done.bad)
+    price = "" if done.units is None else f" that cost {done.units}"
+    place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
+    complain(f"kept {len(done)} of {done.rows} rows ({one_in(done.rows, len(done))}){price}{spent}: {place}")
+    if min(n or len(done), len(done)) < _FEW:
+        complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')
+
+
+def _is_file_name(out: str) -> bool:
+    from ..scores import format_of
+
+    return format_of(out) is not None and not out.endswith(("/", os.sep)) and not os.path.isdir(out)
+
+
+def _find_beta(sources: Any, scores: dict[str, Any], n: int, kl: float) -> tuple[float, str]:
+    """Return the temperature at which the n best of each group spend a budget of KL, and a word about it."""
+    from ..files import Reading
+    from ..language import tilted_log_ratio
+    from ..scores import read_columns
+
+    reading = Reading.find(sources, beta=1.0, **scores)
+    batch = read_columns(sources, reading.names)
+    reward = batch.numbers(reading.column, skip_bad=reading.skip_bad)
+    codes, names = (np.zeros(len(batch), np.int64), []) if reading.group is None else batch.labels(reading.group)
+    good = ~np.isnan(reward)
+    _, beta, spent = about(sources[0].shown, lambda: tilted_log_ratio(reward[good], codes[good], n, kl, names))
+    beta = min(max(beta, np.abs(reward[reward > -np.inf]).max() / LIMIT), 1e300)  # R / beta must be a log-ratio
+    more = "" if spent >= kl - 1e-9 * max(kl, 1.0) else f" (of {kl:g}, more cannot be spent)"
+    return beta, f", beta {beta:.4g}, KL {spent:.4g}{more}"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
+from .._arrays import known_values
 from .._checks import as_log_ratio, check_budget, check_count, check_ratios, is_number
-from ..draws import Purpose, uniform_columns
+from ..draws import priority_key
 from ..errors import InputError, InputTypeError
 from ..groups import groups_of
 from ..profile import Profile
@@ -39,7 +39,8 @@ class Source:
         profile: The distribution of the log-ratio.
         log_ratio: Log-ratios of the samples that can be shown, None if they are not known.
         ids: Their ids.
-        u: The uniforms that decide about them: kept if `u < a`.
+        key: Their keys, log u - log r: kept if `key < log c`.
+        ranked: Whether exactly floor(N / K) are kept, those with the smallest keys, as `obrs select` does.
         samples: What they are, None if that is not known.
         ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
         scaled: Whether r has a scale, so that its mean should be 1; that of a reward is known up to a constant only.
@@ -48,7 +49,8 @@ class Source:
     profile: Profile
     log_ratio: Floats | None = None
     ids: Floats | None = None
-    u: Floats | None = None
+    key: Floats | None = None
+    ranked: bool = False
     samples: Any = None
     ran_at: float = 0.0
     scaled: bool = True
@@ -165,6 +167,7 @@ def make_page(
         "histogram": histogram(profile),
         "curve": curve(profile, budgets[-1]),
         "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
+        "cut": _cuts(source, budgets) if source.ranked else None,
         "code": [{"title": name, "parts": list(parts)} for name, parts in code],
         "ran_at": source.ran_at,
     }
@@ -190,18 +193,23 @@ def _source(source: Any, samples: Any, seed: int) -> Source:
         return _of_samples(samples, samples.x, seed, source)
     if isinstance(source, str | os.PathLike):
         raise InputTypeError(f"report takes log-ratios, a Profile or Samples, got a path; try `obrs report {source}`")
-    values = host_view(as_log_ratio(source))
-    if values is None:
-        raise InputTypeError("a report is written outside jax.jit: it looks at the log-ratios")
-    values = values.reshape(-1).astype(np.float64)
+    values = known_values(as_log_ratio(source), "log_ratio").reshape(-1).astype(np.float64)
     return of_log_ratio(values, samples, seed)
 
 
-def of_log_ratio(values: Floats, samples: Any = None, seed: int = 0) -> Source:
-    """Return the source of proposals with ids 0, 1, 2 …, flat, in float64."""
+def of_log_ratio(values: Floats, samples: Any = None, seed: int = 0, ids: Floats | None = None) -> Source:
+    """Return the source of proposals, flat, in float64.
+
+    Args:
+        values: Log-ratios.
+        samples: What they are.
+        seed: As for `obrs.accept`.
+        ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
+    """
     check_ratios(values)
-    ids = np.arange(len(values))
-    return Source(Profile(values), values, ids, None if samples is None else _uniforms(ids, seed), samples)
+    place = np.arange(len(values))
+    key = None if samples is None else priority_key(values, place if ids is None else ids, seed=seed)
+    return Source(Profile(values), values, place, key, ids is not None, samples)
 
 
 def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = None) -> Source:
@@ -214,25 +222,27 @@ def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = 
         log_a = kept.log_ratio - kept.log_weight
     if not len(kept) or not np.all(np.isfinite(log_a)):
         raise InputError(f"{len(kept)} samples without a log-ratio for each: nothing can be said of other budgets")
-    u = _uniforms(kept.ids, seed)
-    if np.any(u >= np.exp(log_a)):
-        u = u * np.exp(log_a)
+    key = priority_key(kept.log_ratio, kept.ids, seed=seed)
+    if np.any(key >= log_a - kept.log_ratio):
+        key = key + log_a
     profile = Profile(kept.log_ratio, np.exp(np.min(log_a) - log_a)) if profile is None else profile
-    return Source(profile, kept.log_ratio, kept.ids, u, shown, max(float(f"{1 / kept.rate:.3g}"), 1.0))
+    ran_at = max(float(f"{1 / kept.rate:.3g}"), 1.0)
+    return Source(profile, kept.log_ratio, kept.ids, key, samples=shown, ran_at=ran_at)
 
 
-def _uniforms(ids: Floats, seed: int) -> Floats:
-    """Return the uniforms by which `obrs.accept` decides."""
-    return np.asarray(uniform_columns(ids, range(1), seed=seed, purpose=Purpose.ACCEPT)[..., 0])
+def _cuts(source: Source, budgets: list[float]) -> list[float]:
+    """Return the key of the first row that is not kept at each budget, infinite where all are."""
+    key = np.sort(np.append([] if source.key is None else source.key, np.inf))
+    return [float(key[int((len(key) - 1) / k)]) for k in budgets]
 
 
 def _shown(source: Source, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Return the samples in the page, with all that decides about them, in full precision."""
-    if source.samples is None or source.log_ratio is None or source.ids is None or source.u is None:
+    if source.samples is None or source.log_ratio is None or source.ids is None or source.key is None:
         return {"samples": {}, "kind": ""}
     rows = choose(len(source.log_ratio))
     kind, items = show(source.samples, rows, len(source.log_ratio), folder)
-    numbers = {"id": source.ids[rows], "x": source.log_ratio[rows], "u": source.u[rows]}
+    numbers = {"id": source.ids[rows], "x": source.log_ratio[rows], "key": source.key[rows]}
     return {"kind": kind, "samples": {key: values.tolist() for key, values in numbers.items()} | {"item": items}}
 
 
