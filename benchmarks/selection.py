@@ -8,7 +8,7 @@ r_i on the pool and kept_i proportional to how often i is kept (in closed form, 
 probabilities for Gumbel top-k):
 
 - error: mean |frequency - pi| over mean pi, and the noise that alone explains of it at so many repetitions;
-- kl, tv: divergence left between p and kept, by `obrs.divergences.DIVERGENCES`; kl is infinite where kept is 0 and p is not;
+- kl, tv: divergence left between p and kept; kl is infinite where kept is 0 and p is not;
 - distinct: different candidates per selection over n; repeats: share of the selection that repeats another;
 - rmse: of the plain average of log r over the selection against its mean under p, in standard deviations;
 - weighted: the same for the average with weights r/pi, which a selection with known pi allows.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, sample
-from obrs.rules import Unbudgeted
 from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
+from obrs.rules import Unbudgeted
 from obrs.types import Rule
 
 from .line import Numbers, Pair, drs_rule, grid, mixture, proposal, thin

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from obrs import rollout, select
-from obrs.selection import inclusion_probability
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
+from obrs.selection import inclusion_probability
 
 __all__ = ["Pool", "advantages", "gradient_table", "tilt_table", "token_rate", "token_row"]
 

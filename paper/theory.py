@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from obrs import Profile
-from obrs.divergences import DIVERGENCES
 from obrs._checks import check_count
+from obrs.divergences import DIVERGENCES
 from obrs.errors import InputError
 from obrs.root import brent
 

@@ -1,5 +1,6 @@
 """Every command of the command line shows examples in its help, and they work."""
 
+import json
 import shlex
 
 import numpy as np
@@ -9,7 +10,6 @@ from typer.main import get_command
 
 from obrs.cli import app, main
 from obrs.cli.app import CONTENTS
-from obrs.scores import Table, write_table
 
 N = 1000
 
@@ -35,7 +35,14 @@ def files(tmp_path_factory):
 
     def write(name, **columns):
         (folder / name).parent.mkdir(exist_ok=True)
-        write_table(str(folder / name), Table(columns, "memory", "npz"))
+        rows = [
+            dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
+        ]
+        if name.endswith("jsonl"):
+            (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+            return
+        lines = [",".join(columns), *(",".join(map(str, row.values())) for row in rows)]
+        (folder / name).write_text("\n".join(lines) + "\n")
 
     fake, real = rng.normal(size=N), rng.normal(size=N) + 0.5
     logit = 0.5 * fake - 0.125

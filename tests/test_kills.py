@@ -1,34 +1,145 @@
-"""Runs that are killed at random moments and started again end as if nobody had stopped them.
+"""Runs that are killed, or that the machine stops, lose nothing and end as if nobody had stopped them.
 
 `python tests/killing.py --kills 60` kills as many as one likes.
 """
 
+import errno
+import fcntl
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("pyarrow")
-pytestmark = pytest.mark.slow
+from obrs import _keys, files
+from obrs.errors import InputError
+
+pa = pytest.importorskip("pyarrow")
+from pyarrow import parquet  # noqa: E402
+
+ROWS = 40_000
 
 
-@pytest.mark.parametrize("name", ["train", "reproduce", "refit", "select", "ray"])
-def test_a_run_that_was_killed_ends_as_one_that_was_not(name):
-    if name == "ray":
-        pytest.importorskip("ray")
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("killing.py")),
-        "--kind",
-        name,
-        "--kills",
-        "5",
-        "--seed",
-        "1",
-    ]
+def kill(kind, kills, rows=100_000):
+    script, numbers = Path(__file__).with_name("killing.py"), ["--kills", str(kills), "--rows", str(rows)]
+    command = [sys.executable, str(script), "--kind", kind, *numbers, "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["kills"] >= 4
+    assert json.loads(done.stdout)["kills"] == kills
+
+
+def test_a_folder_that_was_killed_is_one_that_was_not():
+    kill("folder", 4)
+
+
+@pytest.mark.slow
+def test_a_folder_of_five_million_rows_that_was_killed_thirty_times_is_one_that_was_not():
+    kill("folder", 30, 5_000_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "library"), [("ray", "ray"), ("train", "torch")])
+def test_what_was_killed_ends_as_what_was_not(kind, library):
+    pytest.importorskip(library)
+    kill(kind, 5)
+
+
+@pytest.fixture
+def pool(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "scores").mkdir()
+    for part, ids in enumerate(np.array_split(np.arange(ROWS), 4)):
+        columns = {"id": ids, "log_ratio": rng.normal(size=len(ids)), "label": np.array(["a", "b"])[ids % 2]}
+        parquet.write_table(pa.table({**columns, "x": rng.random(len(ids))}), tmp_path / "scores" / f"{part}.parquet")
+    return tmp_path / "scores"
+
+
+def select(pool, out, **options):
+    return files.select(pool, ROWS // 2, id="id", out=out, progress=False, **options)
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 300 kB, which holds some of the files that are written, but not all."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_that_was_full_and_is_enlarged_ends_as_one_that_was_not(pool, disk, tmp_path):
+    with pytest.raises(OSError, match=r"whole, and the same command goes on") as caught:
+        select(pool, disk / "kept")
+    assert caught.value.errno == errno.ENOSPC
+    assert "\n" not in str(caught.value)
+    assert os.listdir(disk) == [".kept.obrs"]
+    subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+    select(pool, disk / "kept")
+    select(pool, tmp_path / "kept")
+    assert content(disk / "kept") == content(tmp_path / "kept")
+    assert sorted(os.listdir(disk)) == ["kept", "kept.manifest.json"]
+
+
+def test_a_disk_that_is_read_only_is_one_line(pool, disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(OSError) as caught:
+        select(pool, disk / "kept")
+    assert "\n" not in str(caught.value)
+    assert os.listdir(disk) == []
+
+
+def test_a_folder_that_another_run_is_writing_is_refused(pool, tmp_path):
+    work = tmp_path / ".kept.obrs"
+    work.mkdir()
+    handle = os.open(work, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(InputError, match="another run is writing"):
+        select(pool, tmp_path / "kept")
+    os.close(handle)
+    assert len(select(pool, tmp_path / "kept")) == ROWS // 2
+
+
+def test_a_file_that_changes_after_the_looks_is_named_and_nothing_is_lost(pool, tmp_path, monkeypatch):
+    write = files.Found.write
+
+    def write_later(found, source, *rest):
+        if source.name == "2.parquet":
+            os.utime(source.path, ns=(1, 1))
+        write(found, source, *rest)
+
+    monkeypatch.setattr(files.Found, "write", write_later)
+    with pytest.raises(InputError, match=r"2\.parquet has changed since it was looked at"):
+        select(pool, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"unfinished run: 2\.parquet has changed since; .* delete"):
+        select(pool, tmp_path / "kept")
+    shutil.rmtree(tmp_path / ".kept.obrs")
+    assert len(select(pool, tmp_path / "kept")) == ROWS // 2
+
+
+def test_a_group_that_comes_between_two_looks_is_named(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(_keys, "_HELD", 100)
+    narrow = _keys.Look.narrow
+
+    def change(look, need):
+        table = parquet.read_table(pool / "3.parquet")
+        labels = pa.array(["new"] * len(table))
+        parquet.write_table(table.set_column(2, "label", labels), pool / "3.parquet")
+        return narrow(look, need)
+
+    monkeypatch.setattr(_keys.Look, "narrow", change)
+    with pytest.raises(InputError, match="a group is new since the first look"):
+        files.select(pool, 1000, id="id", group="label", out=tmp_path / "kept", progress=False)
+    assert os.listdir(tmp_path) == ["scores"]

@@ -70,5 +70,7 @@ def test_what_cannot_be_expressed_is_one_line(pool, tmp_path):
     done = obrs.files.select(pool, 10, column="weight", kind="weight", out=tmp_path / "kept")
     with pytest.raises(InputError, match="without a column of ids"):
         obrs.sql.condition(done)
-    with pytest.raises(InputError, match="cut is what select returned"):
-        obrs.sql.condition({"log_c": -0.5})
+    (tmp_path / "other.json").write_text("[" * 100_000)
+    for wrong in (tmp_path, tmp_path / "other.json"):
+        with pytest.raises(InputError, match="is no manifest of a selection"):
+            obrs.sql.condition(wrong)

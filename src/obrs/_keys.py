@@ -99,16 +99,16 @@ class Look:
         if group is not None:
             self._make_room(int(group.max(initial=0)) + 1)
         at: Any = 0 if group is None else group
+        rows: Any = (key, id, place, at, 1 if cost is None else cost)
         inside = (key >= self.least[at]) & (key <= self.largest[at])
         if not inside.all():
-            key, id, place, group, cost = (c if c is None else c[inside] for c in (key, id, place, group, cost))  # type: ignore[misc]
-            at = 0 if group is None else group
-        units: Any = 1 if cost is None else cost
+            rows = [column[inside] if np.ndim(column) else column for column in rows]
+        key, _, _, at, units = rows
         offset = order_keys(key) - self.low[at]
         cell = (offset >> self.shift[at]).view(np.int64) + at * self.counts.shape[1]
         np.add.at(self.counts.reshape(-1), cell, units)
         if self.held is not None and len(key):
-            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in (key, id, place, at, units)))
+            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in rows))
             if sum(len(part[0]) for part in self.held) > _HELD:
                 self._drop()
 
@@ -140,6 +140,8 @@ class Look:
     def _make_room(self, groups: int) -> None:
         """Double the number of groups; only a first look, which has the whole range of keys, meets new ones."""
         while len(self.low) < groups:
+            if self.low.any():
+                raise InputError("a group is new since the first look: rows have changed; start again")
             if self.counts.shape[1] == 2:
                 raise InputError(f"at most {len(self.low):,} groups can be told apart")
             half = self.counts.reshape(len(self.low), -1, 2).sum(axis=2)
@@ -226,19 +228,17 @@ class Sample:
         chosen = np.flatnonzero(hashed <= np.uint64(self.threshold))
         if len(chosen):
             self._append(hashed[chosen], id[chosen], value[chosen])
-        while len(self.columns[0]) > self.most:
-            self._lower(self.threshold // 2)
 
     def merge(self, other: "Sample") -> None:
         """Add the sample of other rows, which may have another size; the larger size remains."""
         self.most = max(self.most, other.most)
-        self._append(*other.columns)
         self._lower(min(self.threshold, other.threshold))
-        while len(self.columns[0]) > self.most:
-            self._lower(self.threshold // 2)
+        self._append(*(column[other.columns[0] <= np.uint64(self.threshold)] for column in other.columns))
 
     def _append(self, *columns: Array) -> None:
         self.columns = tuple(map(np.concatenate, zip(self.columns, columns, strict=True)))
+        while len(self.columns[0]) > self.most and self.threshold:  # the hash of id 0 is 0, below any threshold
+            self._lower(self.threshold // 2)
 
     def _lower(self, threshold: int) -> None:
         inside = self.columns[0] <= np.uint64(threshold)

@@ -33,7 +33,7 @@ from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
 
 __all__ = ["KINDS", "MANIFEST", "Found", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut"]
-__all__ += ["load_profiles", "plan", "read", "read_rows", "select"]
+__all__ += ["load_profiles", "plan", "read", "read_manifest", "read_rows", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -73,11 +73,13 @@ class Reading:
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
         known, where = sources[0].columns(), sources[0].shown
         if column is None:
+            free = [name for name in known if name not in (more.get("id"), more.get("cost"), more.get("group"))]
             named = [name for name in known if name in (*KINDS, "score")]
-            choices = ([name for name in known if name == (kind or "log_ratio")], named, known)
+            choices = ([name for name in known if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
             raise InputError(f"{where}: which column has the scores? --column (column=) is one of {', '.join(known)}")
+        sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS[:-1])
@@ -446,7 +448,7 @@ class Survey:
                 facts, checksum, self.before[source.name] = os.stat(source.path), 0, self.rows + self.bad
                 for part in read_rows([source], reading, self.labels, seed, self.rows + self.bad):
                     self.add(part)
-                    checksum = crc32(memoryview(np.ascontiguousarray(part.score)), checksum)
+                    checksum = crc32(np.ascontiguousarray(part.score).data, checksum)
                     tell(number, f"{self.rows + self.bad:,} rows")
                 self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum]
 
@@ -456,7 +458,8 @@ class Survey:
         if not self.rows:
             raise InputError(f"{where}: no row has a score")
         try:
-            doubt = check_scores(np.append(self.sample.columns[2], self.ends), reading.kind)
+            scores = self.sample.columns[2]
+            doubt = check_scores(scores if self.sample.complete else np.append(scores, self.ends), reading.kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
@@ -499,8 +502,8 @@ class Found:
             label: [None if key == inf else key, *rest] for label, (key, *rest) in zip(self.labels, ends, strict=True)
         }
         facts = {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
-        facts["version"] = version("obrs")
-        manifest: dict[str, Any] = json.loads(json.dumps({**vars(self.reading), "seed": self.seed, **asked, **facts}))
+        said = {"version": version("obrs"), **vars(self.reading), "seed": self.seed, **asked, **facts}
+        manifest: dict[str, Any] = json.loads(json.dumps(said))
         return manifest
 
     @property
@@ -601,7 +604,7 @@ def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tup
         look, need = look.narrow(need)
         look = count(look)
         if len(survey.labels) > len(labels):
-            raise InputError(f"group {list(survey.labels)[-1]!r} is new since the first look; start again")
+            raise InputError("a group is new since the first look: rows have changed; start again")
     cut, places = look.cut(need)
     return Cut(*(column[: len(labels)] for column in cut)), kept, places
 
@@ -647,12 +650,25 @@ def _write_json(path: Path, content: Any) -> None:
         file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
-def _compare(path: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
-    """Raise if a file has another manifest."""
-    before = json.loads(path.read_bytes())
+def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest beside a folder, or the one that is this file."""
+    path = f"{Path(where)}{MANIFEST}" if os.path.isdir(where) else where
+    try:
+        manifest = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError, FileNotFoundError):
+        manifest = None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("cut"), dict):
+        raise InputError(f"{path} is no manifest of a selection")
+    return manifest
+
+
+def _compare(where: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
+    """Raise if there is another manifest."""
+    before = read_manifest(where)
     for key in [key for key in manifest if before.get(key) != manifest[key] and key != "version"]:
-        old, new = before.get(key), manifest[key]
-        if key == "inputs":
+        old: Any = before.get(key)
+        new = manifest[key]
+        if key == "inputs" and isinstance(old, dict):
             name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
             raise InputError(f"{what}: {name} has changed since; {hint}")
         raise InputError(f"{what}: {key} was {old!r:.60} and is {new!r:.60} now; {hint}")
@@ -702,6 +718,8 @@ class Profiles(NamedTuple):
         survey.check(where, reading)
         ratios = survey.counts
         assert isinstance(ratios, RatioCounts)
+        if not np.any(ratios.cells > -inf):
+            raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
         sample = Profile(reading.log_ratio(None, survey.sample.columns[2]))
         whole = sample if survey.sample.complete else Profile(ratios.log_ratios(), ratios.counts)
         return cls(reading, survey.rows, survey.bad, whole, sample)

@@ -50,7 +50,7 @@ def _count(dataset: Any, reading: Reading, seed: int, start: Survey) -> Any:
 
     def look(table: Any) -> Any:
         found: Any = deepcopy(start)
-        found.sample = Sample(_SAMPLED)
+        found.sample = Sample(min(_SAMPLED, start.sample.most))
         try:
             for part in read_rows([TableSource(table=table)] if table.num_rows else [], reading, found.labels, seed):
                 found.add(part._replace(place=np.zeros_like(part.place)))
@@ -126,7 +126,9 @@ def select(
         survey.check_repeats(lambda again: [f"id {again}"])
 
     def count(look: Look) -> Any:
-        again = _count(dataset, reading, seed, Survey(dict(survey.labels), look))
+        again = Survey(dict(survey.labels), look)
+        again.sample = Sample(1)  # there is nothing more to check
+        again = _count(dataset, reading, seed, again)
         survey.labels |= again.labels
         return again.counts
 
@@ -206,5 +208,6 @@ class _Actor:
         if self.model is None:
             made = self.make_model()
             self.model = (made.propose, made.score) if isinstance(made, Model) else made
-        batch = score_proposals(*self.model, ids)
+        propose, log_ratio = self.model
+        batch = score_proposals(propose, log_ratio, ids)
         return move(batch.x, "cpu"), batch.log_ratio

@@ -243,7 +243,7 @@ def from_json(text: str) -> Any:
     try:
         data = dict(json.loads(text))
         name = data.pop("rule")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
     kind = lookup(RULES, name, "rule")
 

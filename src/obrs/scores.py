@@ -207,9 +207,9 @@ class Source(ABC):
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
         """Yield columns, and rows in the form that `_writer` takes."""
 
-    @abstractmethod
     def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
         """Yield the function of `write`."""
+        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
 
     @property
     def shown(self) -> str:
@@ -265,7 +265,7 @@ class Source(ABC):
             yield
         except FileNotFoundError as error:
             raise InputError(f"{self.shown} is missing or has vanished") from error
-        except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
             if isinstance(error, InputError):
                 raise
             why = " ".join(str(error).split())[:160]
@@ -466,9 +466,6 @@ class ArraySource(Source):
         table = pa.table({name: array for name, array in self._load().items() if name in names})
         for part in table.to_batches(_ROWS):
             yield {name: part.column(name) for name in names}, None
-
-    def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
-        raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 The uniform of an id, and the id of a text, are integer arithmetic, which DuckDB computes bit by bit.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from .draws import Purpose, mixer
 from .errors import InputError
-from .files import MANIFEST, Selected
+from .files import Selected, read_manifest
 
 __all__ = ["condition"]
 
@@ -37,8 +35,8 @@ def condition(
     """Return the condition that keeps the rows of a selection, for a WHERE clause of DuckDB 1.3 or later.
 
     Args:
-        cut: What `obrs.files.select` or `obrs.ray.select` returned; or its manifest, as a mapping or a file, or the
-            folder that it lies beside.
+        cut: What `obrs.files.select` or `obrs.ray.select` returned; or its manifest, as a mapping, a file or the folder
+            that has it.
         id, log_ratio, group: The columns of ids, integers or text, of scores of the kind that was selected by, and of
             labels; by default those that were selected by.
 
@@ -51,7 +49,9 @@ def condition(
         >>> condition(cut)[-83:]
         'exp(least("x"::DOUBLE + CASE k WHEN 7 THEN -1.000000001e0 ELSE -1.0e0 END, 0)))[1])'
     """
-    manifest = _load(cut)
+    if isinstance(cut, str | os.PathLike):
+        cut = read_manifest(cut)
+    manifest = cut.manifest if isinstance(cut, Selected) else cut
     id, label = id or manifest["id"], group or manifest["group"]
     if id is None:
         raise InputError("these rows were selected without a column of ids; select them with id, or write them")
@@ -68,16 +68,6 @@ def condition(
         end = f"CASE {_quote(label)}::VARCHAR {cases} END"
     kept = f"{_uniform(manifest['seed'])} < exp(least({ratio} + {end}, 0))"
     return f"({known} AND {_let('k', _word(_quote(id)), kept)})"
-
-
-def _load(cut: Any) -> Mapping[str, Any]:
-    if isinstance(cut, str | os.PathLike):
-        path = Path(cut)
-        cut = json.loads((Path(f"{path}{MANIFEST}") if path.is_dir() else path).read_text())
-    manifest = cut.manifest if isinstance(cut, Selected) else cut
-    if not isinstance(manifest, Mapping) or not {"cut", "seed", "kind", "column", "id", "group"} <= manifest.keys():
-        raise InputError(f"cut is what select returned, or its manifest, got {cut!r:.60}")
-    return manifest
 
 
 def _end(key: float | None, id: int) -> str:

@@ -113,14 +113,15 @@ def test_numbers_of_the_page_are_those_of_the_profile(plain, scores):
     assert found["chi2_marks"] == "".join("~" if "chi2" in row["unreliable"].split() else "." for row in plan)
 
 
-def test_uniforms_of_the_page_decide_as_the_library(scores, tmp_path):
+def test_keys_of_the_page_decide_as_the_library(scores, tmp_path):
     found = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5))
-    shown, x, u = (np.asarray(found["samples"][key]) for key in ("id", "x", "u"))
+    shown, x, key = (np.asarray(found["samples"][name]) for name in ("id", "x", "key"))
     np.testing.assert_array_equal(x, scores[shown])
     assert found["samples"]["item"] == [str(i) for i in shown]
     for budget in (1.5, 4, 10):
         rule = obrs.Budgeted.fit(scores, budget)
-        np.testing.assert_array_equal(u < np.exp(rule(x)), obrs.accept(rule(scores), np.arange(2000), seed=5)[shown])
+        cut = found["log_c"][found["budgets"].index(budget)]
+        np.testing.assert_array_equal(key < cut, obrs.accept(rule(scores), np.arange(2000), seed=5)[shown])
 
 
 def test_histogram_holds_everything_and_its_bins_tell_the_rate(plain):
@@ -214,10 +215,10 @@ def test_profile_and_samples_make_pages(tmp_path):
 def test_samples_chosen_in_another_way_are_thinned_fairly(tmp_path):
     kept = obrs.sample_pool(lambda ids: obrs.normals(ids, 1, seed=1), lambda x: x[:, 0], 90, pool=270)
     found = data_of(page_of(kept, tmp_path))
-    log_a = dict(zip(kept.ids.tolist(), kept.log_ratio - kept.log_weight, strict=True))
+    cut = dict(zip(kept.ids.tolist(), -kept.log_weight, strict=True))
     shown = found["samples"]
     assert len(shown["id"]) == 90
-    assert all(u < np.exp(log_a[i]) for i, u in zip(shown["id"], shown["u"], strict=True))
+    assert all(key < cut[i] for i, key in zip(shown["id"], shown["key"], strict=True))
 
 
 def test_thumbnails_stay_within_their_limit_and_show_the_pixels(tmp_path):
@@ -322,7 +323,7 @@ def test_paths_of_images_begin_at_the_folder_of_the_scores_and_a_folder_may_stan
         (["data/scores.csv", "--column", "nope"], "data/scores.csv has no column 'nope'"),
         (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; did you mean 'text'?"),
         (["data/scores.csv", "--group", "lable"], "did you mean 'label'?"),
-        (["images"], "images has no file of scores"),
+        (["images"], "images has no files of scores"),
         (["two"], "two has 2 files of scores"),
         (["missing.csv"], "missing.csv is missing or not a file"),
         (["data/scores.csv", "-o", "no/such/page.html"], "there is no folder no/such"),

@@ -46,6 +46,15 @@ class _Examples:
 class Command(_Examples, TyperCommand):
     """A command with examples."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an interrupt may say how to go on, and typer would drop that."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            if str(error):
+                complain(str(error))
+            raise
+
 
 class Group(_Examples, TyperGroup):
     """A command of several commands, with examples."""
@@ -119,9 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; typer turns it into an exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (KeyboardInterrupt, typer.Abort) as error:
-        if said := str(error.__cause__ or error):  # typer turns an interrupt into Abort
-            complain(said)
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except (ObrsError, OSError, MemoryError, ModuleNotFoundError, _ClickError) as error:
         if debug:

@@ -141,8 +141,8 @@ def select(
     report_bad(done.bad, done.rows + done.bad)
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
-    complain(f"kept {done.kept} of {done.rows} rows ({one_in(done.rows, done.kept)}){price}{spent}: {place}")
-    if min(n or done.kept, done.kept) < _FEW:
+    complain(f"kept {len(done)} of {done.rows} rows ({one_in(done.rows, len(done))}){price}{spent}: {place}")
+    if min(n or len(done), len(done)) < _FEW:
         complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')
 
 

@@ -74,7 +74,7 @@ def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) 
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
             f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}, and a page shows no other; "
-            "give the folder of the images"
+            "give the folder of the images (--images-from)"
         )
     return path
 

@@ -205,7 +205,7 @@ class Samples:
             rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
         except ObrsError:  # a library that is missing, or a rule that says what is wrong with it
             raise
-        except (ValueError, LookupError, TypeError, AttributeError, SyntaxError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
             raise _stranger(path) from error
         return cls(move(x, to), arrays["ids"], arrays["log_ratio"], arrays["log_weight"], **rest)
 
