@@ -259,3 +259,7 @@ def test_scores_that_are_all_the_same_are_an_error():
     with pytest.raises(InputError, match=r"all scores are 0\.5: there is nothing to choose by"):
         check_scores([0.5, 0.5, 0.5], "probability")
     assert check_scores([0.5], "logit") == check_scores([-np.inf, -np.inf], "logit") == ""
+
+
+def test_a_sample_that_no_real_class_explains_has_ratio_0():
+    assert from_open_logits([[-np.inf, -np.inf, 0.0]])[0] == -np.inf

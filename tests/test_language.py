@@ -215,6 +215,11 @@ def rewards():
     rng = np.random.default_rng(5)
     return rng.normal(size=60).round(2), np.arange(60) % 5
 
+    def test_ratios_at_the_end_of_floats_do_not_move_the_weights_of_others(self):
+        """The least sequence has a probability with no digits left; c must not be read from it."""
+        x = np.array([[0.0], [0.0], [-743.9]])
+        np.testing.assert_allclose(rollout(x, 0 * x, np.ones_like(x), keep=1).weight, [1.0])
+
 
 class TestTilt:
     @pytest.mark.parametrize("kl", [0.05, 0.4, 0.9])

@@ -38,7 +38,7 @@ def test_plan_says_how_much_there_is():
     assert apart.plan([1, 2.6]).notes[0] == "an estimated 0.69 nats, and K = 2.6 could remove 0.96"
     line = "K = 2.6, 8 remove at most 0.96, 2.1 of an estimated 9.2 nats: choose what it is spent on"
     assert heavy.plan([8, 2.6, 1]).notes[0] == line
-    assert len(heavy.plan([1]).notes) == len(Profile(np.zeros(5)).plan([2]).notes) == 1
+    assert len(heavy.plan([1]).notes) == len(Profile(np.zeros(7)).plan([2]).notes) == 1
 
 
 LOGIT = np.linspace(-40, 40, 20_001)

@@ -315,7 +315,7 @@ class TestPriority:
 
 def test_inside_jit_selection_is_refused():
     jax = pytest.importorskip("jax")
-    with pytest.raises(InputTypeError, match=r"inside jax\.jit"):
+    with pytest.raises(InputTypeError, match="must be known"):
         jax.jit(lambda x: select(x, 1))(jax.numpy.zeros(3))
 
 

@@ -60,7 +60,9 @@ def keep_of_stream(design, seed):
     return kept, (SIGN * np.exp(rule.log_weight(LOG_RATIO)))[kept]
 
 
-@pytest.mark.parametrize(("keep", "design"), [*((keep_of_pool, name) for name in DESIGNS), (keep_of_stream, None)])
+@pytest.mark.parametrize(
+    ("keep", "design"), [(keep_of_pool, "pivotal"), (keep_of_pool, "systematic"), (keep_of_stream, None)]
+)
 def test_histograms_of_kept_events_are_unbiased(keep, design):
     kept = [keep(design, seed) for seed in range(120)]
     runs = [np.bincount(BINS[index], weight, minlength=5) for index, weight in kept]
@@ -198,3 +200,8 @@ class TestProfile:
 def test_what_makes_no_sense_is_refused(error, message, call):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_priority_is_refused_as_its_probabilities_are_not_exact():
+    with pytest.raises(InputError, match="pivotal"):
+        obrs.unweight([4.0, 2.0, 1.0], 2, design="priority")

@@ -23,7 +23,7 @@ from .types import Array, LogRatio
 
 __all__ = ["FINE_TUNE", "FROM_SCRATCH", "KINDS", "WITHOUT_RATIO", "at_time", "check_scores", "from_class_logits"]
 __all__ += ["from_critic", "from_joint_logits", "from_log_likelihoods", "from_logit", "from_open_logits"]
-__all__ += ["from_probability", "from_reward", "to_log_ratio", "wrap_critic"]
+__all__ += ["from_probability", "from_reward", "from_weight", "to_log_ratio", "wrap_critic"]
 
 FINE_TUNE = "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
 """The call, as code, that turns a critic without a log-ratio into one that has it."""
@@ -153,7 +153,9 @@ def from_open_logits(logits: Array) -> Array:
     x = _as_logits(logits, "classes + 1", least=2)
     xp = array_namespace(x)
     top = xp.max(x[:, :-1], axis=1, keepdims=True)
-    return xp.log(xp.sum(xp.exp(x[:, :-1] - top), axis=1)) + top[:, 0] - x[:, -1]
+    top = xp.where(top == -inf, 0.0, top)
+    with np.errstate(divide="ignore"):  # where no real class is possible, r = 0
+        return xp.log(xp.sum(xp.exp(x[:, :-1] - top), axis=1)) + top[:, 0] - x[:, -1]
 
 
 def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
@@ -194,11 +196,25 @@ def from_reward(reward: Array, beta: float) -> Array:
     return as_floats(reward, "reward") / check_positive(beta, "beta")
 
 
+def from_weight(weight: Array) -> Array:
+    """Return `log |w|`, the log-ratio of events with weights of either sign.
+
+    Example:
+        >>> from_weight([-1.0, 1.0])
+        array([0., 0.])
+    """
+    x = as_floats(weight, "weight")
+    xp = array_namespace(x)
+    with np.errstate(divide="ignore"):
+        return xp.log(xp.abs(x))
+
+
 KINDS: dict[str, Callable[..., Array]] = {
     "log_ratio": partial(as_floats, name="log_ratio"),
     "logit": from_logit,
     "probability": from_probability,
     "reward": from_reward,
+    "weight": from_weight,
     "f_critic": from_critic,
 }
 """What one number per sample may be, by name, with the formula of its log-ratio."""
@@ -260,10 +276,11 @@ def check_scores(scores: Array, kind: str) -> str:
         Traceback (most recent call last):
         obrs.errors.InputError: all scores are 0.5: there is nothing to choose by
     """
-    x = np.asarray(host_view(as_floats(scores, "scores")), dtype=np.float64)
+    x = np.asarray(host_view(as_floats(scores, "scores")), dtype=np.float64).reshape(-1)
     if x.size > 1 and np.all(x == x[0]) and np.isfinite(x[0]):
         raise InputError(f"all scores are {x[0]:g}: there is nothing to choose by")
     x = x[np.isfinite(x)]
+    lookup({**KINDS, **WITHOUT_RATIO}, kind, "kind of scores")
     if kind not in ("log_ratio", "logit") or len(x) < 20 or np.all(x == x[0]):  # too few to tell by their range
         return ""
     low, high, mean, median = x.min(), x.max(), x.mean(), np.median(x)

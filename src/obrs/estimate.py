@@ -49,7 +49,7 @@ class Estimate:
             >>> print(Estimate.around(0.1, 0.1).clip(least=0.0))
             0.1 (0 to 0.296)
         """
-        value, low, high = (min(max(end, least), most) for end in (self.value, self.low, self.high))
+        value, low, high = (np.clip(end, least, most) for end in (self.value, self.low, self.high))
         return Estimate(value, low, high, self.standard_error)
 
     def __str__(self) -> str:

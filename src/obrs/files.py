@@ -105,9 +105,7 @@ class Reading:
     def log_ratio(self, batch: Batch | None, scores: Array) -> Array:
         """Return the log-ratios of scores."""
         try:
-            with np.errstate(divide="ignore"):
-                is_weight = self.kind == "weight"
-                log_ratio = np.log(np.abs(scores)) if is_weight else to_log_ratio(scores, self.kind, beta=self.beta)
+            log_ratio = to_log_ratio(scores, self.kind, beta=self.beta)
             check_ratios(log_ratio)
         except ObrsError as error:
             raise error if batch is None else batch.error(None, self.column, str(error)) from error

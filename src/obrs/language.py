@@ -27,7 +27,7 @@ from ._text import lookup
 from .draws import as_ids
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .groups import groups_of
-from .root import brent, solve_pool
+from .root import brent, solve_groups, solve_pool
 from .selection import draw_uniforms, inclusion_probability, lattice, random_order, select
 from .types import Array
 
@@ -236,7 +236,8 @@ def _quotas(keep: Any, sizes: Floats, possible: Floats, names: Sequence[str]) ->
     if not is_number(keep) or not (0 < keep <= 1 if is_share else keep >= 1 and keep == int(keep)):
         what = "a share (a float above 0 and at most 1) or a number (an int of at least 1)"
         raise InputError(f"keep must be {what}, got {keep!r}")
-    share = np.minimum(np.maximum(np.rint(keep * sizes), 1), possible) if is_share else np.full(len(sizes), keep)
+    number = min(keep, 2**62)  # which nobody has
+    share = np.minimum(np.maximum(np.rint(keep * sizes), 1), possible) if is_share else np.full(len(sizes), number)
     quotas = share.astype(np.int64)
     for short in np.flatnonzero((quotas > possible) | (quotas.sum() == 0))[:1]:
         few = f"only {possible[short]:.0f} have a token and r > 0"
@@ -248,13 +249,9 @@ def _quotas(keep: Any, sizes: Floats, possible: Floats, names: Sequence[str]) ->
 
 def _choose_sequences(x: Floats, group: Ints, quota: Ints, ids: Any, seed: int) -> tuple[Ints, Floats]:
     """Choose `quota[g]` sequences of each group g; return which, and -log c of each group, +inf where none is kept."""
-    n, groups = (quota, group) if len(quota) > 1 else (int(quota[0]), None)
     kept = np.zeros(len(x), bool)
-    kept[select(x, n, design="systematic", ids=ids, groups=groups, seed=seed)] = True
-    pi = inclusion_probability(x, n, groups=groups)
-    thresholds, some = np.full(len(quota), inf), pi > 0
-    np.minimum.at(thresholds, group[some], x[some] - np.log(pi[some]))  # log(r / pi) is least where pi < 1
-    return kept, thresholds
+    kept[select(x, quota, design="systematic", ids=ids, groups=group, seed=seed)] = True
+    return kept, -solve_groups(x, None, group, quota.astype(np.float64))
 
 
 def _choose_tokens(x: Floats, n: int, ids: Any, seed: int) -> tuple[Ints, Floats]:

@@ -6,6 +6,7 @@ solver is its inverse, alpha(c) = 1/K. What is left after rejection is summed in
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ Row = dict[str, Any]
 GOALS = (*DIVERGENCES, "ess", "truncated", "precision")
 """The goals of `Profile.budget_for`."""
 _NOTHING = 1e-300  # beside a weight of 1: without such weights M is a float
+_RISING = ("ess", "precision")  # goals that rise with the budget
 _COLUMNS = {key: key for key in ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")}
 
 
@@ -314,16 +316,15 @@ class Profile:
             (0.131, 0.0)
         """
         number = None if n is None else check_count(n, "n")
-        if isinstance(budgets, str | bytes | Mapping) or not isinstance(budgets, Iterable):
-            raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
+        wanted = _as_budgets(budgets)
         if groups is None and shares is None:
-            precision, wanted = self._precision(recall), list(budgets)
+            precision = self._precision(recall)
             pilot = Pilot(self._prefix, float(recall), precision)
             rows = [pilot.row(check_budget(k), self._cut(k), self.net, self._net_error) for k in wanted]
             note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
             plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
         else:
-            rules, labels = self._fit_groups(budgets, groups, shares)
+            rules, labels = self._fit_groups(wanted, groups, shares)
             plan = Plan((self._group_row(rule, labels) for rule in rules), map(_exact_groups, rules))
         for row in plan:
             row["proposals"] = None if number is None else number / row["rate"]
@@ -384,39 +385,39 @@ class Profile:
             >>> round(profile.budget_for(truncated=0.05), 4)
             1.4737
         """
-        given = (kl, rkl, gan, js, tv, chi2, neyman, hellinger, ess, truncated, precision)
-        asked = {key: value for key, value in zip(GOALS, given, strict=True) if value is not None}
+        goals = {"kl": kl, "rkl": rkl, "gan": gan, "js": js, "tv": tv, "chi2": chi2, "neyman": neyman}
+        goals |= {"hellinger": hellinger, "ess": ess, "truncated": truncated, "precision": precision}
+        asked = [key for key, goal in goals.items() if goal is not None]
         if len(asked) != 1:
             names = " and ".join(asked) or "none"
             raise InputError(f"budget_for takes exactly one goal, got {names}; choose from {', '.join(GOALS)}")
-        ((key, goal),) = asked.items()
-        rises, most = key in ("ess", "precision"), inf if key in DIVERGENCES else 1.0
-        if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
-            ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
-            raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
-
-        def value(budget: float) -> float:
-            if key == "precision":
-                return self._precision(recall) / self.rate(budget)  # not cut off at 1, so that it rises
-            return getattr(self, key)(budget) if key in ("ess", "truncated") else self.divergence(key, budget)
+        (key,) = asked
+        goal, measure = _check_goal(key, goals[key]), self._measure(key, recall)
 
         def lacking(budget: float) -> float:
-            return float(goal) - value(budget) if rises else value(budget) - float(goal)
+            return goal - measure(budget) if key in _RISING else measure(budget) - goal
 
         least = max(1.0, 1 / self.possible)  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
         for budget in (1.0, least):
             if lacking(budget) <= 0:
                 return budget
+        if lacking(last) > 1e-12:  # less is rounding: rejection is exact there
+            best = f"the best is {measure(last):.4g}, at budget {last:.4g}"
+            raise BudgetError(f"{key}={goal:g} is not reached at any budget: {best}")
         if lacking(last) >= 0:
-            if lacking(last) > 1e-12:  # which is rounding: rejection is exact there
-                best = f"the best is {value(last):.4g}, at budget {last:.4g}"
-                raise BudgetError(f"{key}={float(goal):g} is not reached at any budget: {best}")
             return last
         root = exp(brent(lambda log_k: lacking(exp(log_k)), log(least), log(last)))
         while lacking(root) > 0:  # by rounding
             root *= 1 + 1e-15
         return min(root, last)
+
+    def _measure(self, key: str, recall: float) -> Callable[[float], float]:
+        """Return what a goal is about, as a function of the budget."""
+        if key == "precision":
+            precision = self._precision(recall)
+            return lambda budget: precision / self.rate(budget)  # not cut off at 1, so that it rises
+        return {"ess": self.ess, "truncated": self.truncated}.get(key) or partial(self.divergence, key)
 
     def plot(self, budgets: Iterable[float] = (2.0, 4.0), *, figure: Any = None) -> Any:
         """Draw ratios, acceptance, precision and recall, and divergence against the budget; return the figure.
@@ -430,7 +431,7 @@ class Profile:
             >>> len(Profile(np.random.default_rng(0).normal(size=1000)).plot([2, 8]).axes)
             4
         """
-        checked = [check_budget(k) for k in budgets]
+        checked = [check_budget(k) for k in _as_budgets(budgets)]
         if len(checked) > 6:
             raise InputError(f"at most six budgets can be told apart in one picture, got {len(checked)}")
         return draw(self, checked, figure)
@@ -445,6 +446,23 @@ class Profile:
         return f"{paragraph(repr(self))}\n{self.plan(usual)._repr_html_()}"
 
 
+def _check_goal(key: str, goal: Any) -> float:
+    rises, most = key in _RISING, inf if key in DIVERGENCES else 1.0
+    if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
+        ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
+        raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
+    return float(goal)
+
+
+def _as_budgets(budgets: Any) -> list[Any]:
+    try:
+        if not isinstance(budgets, str | bytes | Mapping):
+            return list(budgets)
+    except TypeError:  # of a number, or an array without axes
+        pass
+    raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
+
+
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:
     """Say in a line how much of an estimated KL(P||Q) budgets remove at most, log K; "" if there is nothing to say.
 
@@ -455,7 +473,7 @@ def removable_kl(nats: float, budgets: Iterable[float]) -> str:
         an estimated 0.3 nats, and K = 2 could remove 0.69
     """
     known = sorted({float(k) for k in budgets if k > 1})
-    if not known or not nats > 0:
+    if not known or nats < 1e-9:  # which is rounding
         return ""
     total = f"an estimated {nats:.2g} nats" if nats < 100 else f"an estimated {nats:.0f} nats"
     short = [k for k in known if log(k) < nats]

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import as_floats, host_view, like, namespace
+from ._arrays import as_floats, host_view, known_values, like, namespace
 from ._checks import as_log_ratio, as_sign, check_count, check_ratios, is_number
 from ._text import lookup
 from .draws import Purpose, as_ids, priority_key, uniform_columns, words
-from .errors import InputError, InputTypeError
+from .errors import InputError
 from .groups import counts_of, groups_of, shares_of, sizes_of
 from .root import solve_groups, solve_pool, stable_order
 from .types import Array
@@ -172,38 +172,37 @@ def _as_pool(
 ) -> tuple[Array, _Pool]:
     """Check all arguments; return the log-ratios as an array of their library, and the pool."""
     x = as_log_ratio(log_ratio)
-    values = host_view(x)
-    if values is None:
-        raise InputTypeError("candidates cannot be selected inside jax.jit; select outside it")
+    values = known_values(x, "log_ratio").astype(np.float64, copy=False)
     if values.ndim != 1:
         raise InputError(f"log_ratio must have one axis, that of the candidates, got shape {values.shape}")
     check_ratios(values)
-    values, position = values.astype(np.float64, copy=False), np.arange(len(values))
-    negative = np.zeros(len(values), bool) if sign is None else as_sign(sign, values) < 0
-    units = None if cost is None else np.asarray(host_view(as_floats(cost, "cost")), np.float64)
-    if units is not None and (units.shape != values.shape or not np.all((units >= 0) & (units <= 1e290))):
+    labels, group, need, shares = _quotas(n, groups, shares, values.shape)
+    costs = None if cost is None else np.asarray(known_values(as_floats(cost, "cost"), "cost"), np.float64)
+    if costs is not None and (costs.shape != values.shape or not np.all((costs >= 0) & (costs <= 1e290))):
         raise InputError(f"cost must be numbers from 0 to 1e290, of the shape of log_ratio {values.shape}")
+    negative = np.zeros(len(values), bool) if sign is None else as_sign(sign, values) < 0
+    keys = np.arange(len(values)) if ids is None else as_ids(ids)
+    if keys.shape != values.shape:
+        raise InputError(f"ids must have the shape of log_ratio {values.shape}, got {keys.shape}")
+    # In the order of their ids, no sum and no tie depends on how the candidates came.
+    order: Any = slice(None) if ids is None else np.argsort(keys, kind="stable")
+    costs, position = None if costs is None else costs[order], np.arange(len(values))[order]
+    pool = _Pool(values[order], group[order], need, keys[order], position, costs, negative[order])
+    _check_need(pool, labels, shares)
+    return x, pool
+
+
+def _quotas(n: Any, groups: Any, shares: Any, shape: tuple[int, ...]) -> tuple[Any, Ints, Ints, Floats | None]:
+    """Return labels, the number of each one's group, how many to choose of each group, and shares if there are."""
     if groups is None:
         if shares is not None or isinstance(n, Mapping):
             raise InputError("shares, and n by label, need the label of each candidate; give groups")
-        labels, group, need = None, np.zeros(len(values), np.intp), np.array([check_count(n, "n")])
-    else:
-        labels, group, _ = groups_of(groups, values.shape)
-        if shares is not None:
-            shares = shares_of(shares, labels)
-            need = sizes_of(check_count(n, "n"), shares)
-        else:
-            need = np.full(len(labels), check_count(n, "n")) if is_number(n) else counts_of(n, labels)
-    pool = _Pool(values, group, need, position, position, units, negative)
-    _check_need(pool, labels, shares)
-    if ids is None:
-        return x, pool
-    ids = as_ids(ids)
-    if ids.shape != values.shape:
-        raise InputError(f"ids must have the shape of log_ratio {values.shape}, got {ids.shape}")
-    order = np.argsort(ids, kind="stable")  # then no sum and no tie depends on how the candidates came
-    units = None if units is None else units[order]
-    return x, _Pool(values[order], group[order], need, ids[order], order, units, negative[order])
+        return None, np.zeros(shape, np.intp), np.array([check_count(n, "n")]), None
+    labels, group, _ = groups_of(groups, shape)
+    if shares is None:
+        return labels, group, np.full(len(labels), check_count(n, "n")) if is_number(n) else counts_of(n, labels), None
+    parts = shares_of(shares, labels)
+    return labels, group, sizes_of(check_count(n, "n"), parts), parts
 
 
 def _check_need(pool: _Pool, labels: tuple[Any, ...] | None, shares: Floats | None) -> None:
@@ -396,7 +395,8 @@ def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal", i
     Args:
         weight: Weights of the events, shape `(N,)`, finite; those with w = 0 are never kept.
         n: How many to keep.
-        seed, design, ids: As for `select`.
+        seed, ids: As for `select`.
+        design: `pivotal` or `systematic`; the probabilities of `priority` are not exact.
 
     Example:
         >>> weight = np.array([4.0, -1.0, 0.5, -0.5, 1.0, 1.0])
@@ -410,6 +410,8 @@ def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal", i
         | The automated computation of tree-level and next-to-leading order differential cross sections, and their
           matching to parton shower simulations (Alwall et al., 2014), where such weights come from
     """
+    if design == "priority":
+        raise InputError("unweight draws with design='pivotal' or 'systematic', whose probabilities are exact")
     x = as_floats(weight, "weight")
     values = host_view(x)
     if values is None or not np.all(np.isfinite(values)):
@@ -421,7 +423,8 @@ def unweight(weight: Array, n: int, *, seed: int = 0, design: str = "pivotal", i
     pi = inclusion_probability(log_ratio, n)
     size = np.abs(values)
     with np.errstate(over="ignore"):
-        max_weight = float(np.min(size[pi > 0] / pi[pi > 0]))
+        normal = pi > np.finfo(float).tiny  # smaller ones have too few digits
+        max_weight = float(np.min(size[normal] / pi[normal]))
     share = size / size.max()
     truncated = float(np.sum(np.maximum(share - max_weight / size.max(), 0.0)) / np.sum(share))
     left, probability = sign[index] * np.maximum(size[index], max_weight), like(pi[index], x)
