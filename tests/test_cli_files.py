@@ -335,7 +335,6 @@ WRONG = {
 }
 
 
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("wrong", WRONG)
 def test_the_wrong_kind_of_score_is_one_line_of_warning(folder, capsys, wrong):
     values, why = WRONG[wrong]

@@ -121,6 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments or bool(os.environ.get("OBRS_DEBUG"))
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
             warnings.showwarning = lambda message, *where, **more: _warn(message)
             code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
