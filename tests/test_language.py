@@ -218,7 +218,7 @@ def rewards():
     def test_ratios_at_the_end_of_floats_do_not_move_the_weights_of_others(self):
         """The least sequence has a probability with no digits left; c must not be read from it."""
         x = np.array([[0.0], [0.0], [-743.9]])
-        np.testing.assert_allclose(rollout(x, 0 * x, np.ones_like(x), keep=1).weight, [1.0])
+        np.testing.assert_allclose(obrs.rollout(x, 0 * x, np.ones_like(x), keep=1).weight, [1.0])
 
 
 class TestTilt:
