@@ -129,20 +129,8 @@ def measure(rows: int, names: list[str], folder: Path) -> list[dict[str, Any]]:
     for n, title in ((rows // 4, "{}"), (FEW, "{}, n = 10⁵")):
         for name in names:
             (folder / "run").mkdir()
-<<<<<<< HEAD
-            command = [
-                sys.executable,
-                __file__,
-                "--child",
-                name,
-                str(folder / "pool"),
-                str(n),
-                str(folder / "run/kept"),
-            ]
-=======
             where = [str(folder / "pool"), str(n), str(folder / "run/kept")]
             command = [sys.executable, __file__, "--child", name, *where]
->>>>>>> ray
             done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | ONE_THREAD)
             row: dict[str, Any] = {"rows": rows, "contestant": title.format(name), "n": n}
             if done.returncode:

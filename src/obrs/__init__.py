@@ -68,8 +68,8 @@ _LATER = {
     "tilt": ".language",
     "train": ".training.loop",
 }
-_ROOMS = ("adapters", "critics", "divergences", "files", "html", "language", "metrics", "models", "ratios", "ray")
-_ROOMS += ("rules", "scores", "selection", "sql", "training")
+_ROOMS = {"adapters", "critics", "divergences", "estimate", "files", "html", "language", "metrics", "models", "ratios"}
+_ROOMS |= {"ray", "rules", "scores", "selection", "sql", "training"}
 
 
 def __getattr__(name: str) -> Any:
