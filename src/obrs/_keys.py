@@ -77,8 +77,8 @@ class Cut(NamedTuple):
 class Look:
     """One look: what rows cost, counted by group and cell of the key, and the rows themselves as long as they are few.
 
-    In every look the cell of a key is `(order_keys(key) - low) >> shift`. The cells are divided among the groups: as
-    their number doubles, cells become twice as wide.
+    Rows with r = 0 are counted apart. In every look the cell of a key is `(order_keys(key) - low) >> shift`. The cells
+    are divided among the groups: as their number doubles, cells become twice as wide.
 
     Args:
         low, span: One each per group: the least order that is looked at, and the largest minus that.
@@ -91,24 +91,24 @@ class Look:
         self.shift = np.array([max(size.bit_length() - bits, 0) for size in span], np.uint64)
         self.least = np.array([_key_of(start) for start in low])
         self.largest = np.array([_key_of(start + size) for start, size in zip(low, span, strict=True)])
-        self.counts = np.zeros((len(low), 1 << bits), np.int64)
+        self.counts, self.zero = np.zeros((len(low), 1 << bits), np.int64), np.zeros(len(low), np.int64)
         self.held: list[tuple[Array, ...]] | None = []
 
     def add(self, key: Array, id: Array, place: Array, group: Array | None = None, cost: Array | None = None) -> None:
-        """Count rows with r > 0; without `group` there is one, and without `cost` a row costs 1."""
+        """Count rows; without `group` there is one, and without `cost` a row costs 1."""
         if group is not None:
             self._make_room(int(group.max(initial=0)) + 1)
         at: Any = 0 if group is None else group
-        rows: Any = (key, id, place, at, 1 if cost is None else cost)
-        inside = (key >= self.least[at]) & (key <= self.largest[at])
+        rows = [np.broadcast_to(column, key.shape) for column in (key, id, place, at, 1 if cost is None else cost)]
+        inside = (key >= self.least[at]) & (key <= self.largest[at]) & (key < inf)
         if not inside.all():
-            rows = [column[inside] if np.ndim(column) else column for column in rows]
-        key, _, _, at, units = rows
-        offset = order_keys(key) - self.low[at]
-        cell = (offset >> self.shift[at]).view(np.int64) + at * self.counts.shape[1]
-        np.add.at(self.counts.reshape(-1), cell, units)
+            np.add.at(self.zero, rows[3][key == inf], rows[4][key == inf])
+            rows = [column[inside] for column in rows]
+            key, at = rows[0], at if group is None else rows[3]
+        cell = ((order_keys(key) - self.low[at]) >> self.shift[at]).view(np.int64) + at * self.counts.shape[1]
+        np.add.at(self.counts.reshape(-1), cell, 1 if cost is None else rows[4])
         if self.held is not None and len(key):
-            self.held.append(tuple(np.broadcast_to(column, key.shape) for column in rows))
+            self.held.append(tuple(rows))
             if sum(len(part[0]) for part in self.held) > _HELD:
                 self._drop()
 
@@ -119,6 +119,7 @@ class Look:
         self._make_room(size)
         other._make_room(size)
         self.counts[list(groups)] += other.counts[: len(groups)]
+        self.zero[list(groups)] += other.zero[: len(groups)]
         if self.held is None or other.held is None:
             self.held = None
             return
@@ -146,6 +147,7 @@ class Look:
                 raise InputError(f"at most {len(self.low):,} groups can be told apart")
             half = self.counts.reshape(len(self.low), -1, 2).sum(axis=2)
             self.counts = np.concatenate([half, np.zeros_like(half)])
+            self.zero = np.append(self.zero, np.zeros_like(self.zero))
             self.low, self.least = np.tile(self.low, 2), np.tile(self.least, 2)
             self.largest = np.append(self.largest, np.full_like(self.largest, inf))
             self.shift = np.tile(self.shift + np.uint64(1), 2)

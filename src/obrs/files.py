@@ -146,20 +146,11 @@ class Rows(NamedTuple):
     cost: Array | None
 
     def count_in(self, counts: Look | RatioCounts) -> None:
-        """Count the keys of rows with r > 0, or the log-ratios of all."""
+        """Count keys, or log-ratios."""
         if isinstance(counts, RatioCounts):
             counts.add(self.log_ratio)
             return
-        columns = (self.key, self.id, self.place, self.group, self.cost)
-        some = self.key < inf
-        counts.add(*columns if some.all() else (c if c is None else c[some] for c in columns))
-
-    def sums(self, groups: int, mask: Any = True) -> Array:
-        """Return what the rows of a mask cost, by group."""
-        units = np.broadcast_to(mask, self.key.shape) * (1 if self.cost is None else self.cost)
-        return (
-            np.array([units.sum()]) if self.group is None else np.bincount(self.group, units, groups).astype(np.int64)
-        )
+        counts.add(self.key, self.id, self.place, self.group, self.cost)
 
 
 def read_rows(
@@ -402,7 +393,6 @@ class Survey:
 
     Attributes:
         rows, bad: Rows with and without a score.
-        total, available: What the rows of each group cost, and those with r > 0.
         sample: Ids and scores of some rows.
         inputs: Size, time of the last change and checksum of the scores of each file, by its name.
         before: How many rows come before each file.
@@ -411,7 +401,6 @@ class Survey:
     def __init__(self, labels: dict[str, int], counts: Look | RatioCounts) -> None:
         self.labels, self.counts, self.sample = labels, counts, Sample()
         self.rows = self.bad = 0
-        self.total, self.available = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self.ends = [inf, -inf]
         self.inputs: dict[str, list[int]] = {}
         self.before: dict[str, int] = {}
@@ -422,9 +411,6 @@ class Survey:
         self.sample.add(part.id, part.score)
         self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
         self.ends = [part.score.min(initial=self.ends[0]), part.score.max(initial=self.ends[1])]
-        self._make_room()
-        self.total += part.sums(len(self.total))
-        self.available += part.sums(len(self.total), part.key < inf)
 
     def merge(self, other: "Survey") -> None:
         """Add what was learned of other rows, whose groups may have other numbers."""
@@ -433,13 +419,6 @@ class Survey:
         self.sample.merge(other.sample)
         self.rows, self.bad = self.rows + other.rows, self.bad + other.bad
         self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
-        self._make_room()
-        self.total[groups] += other.total[: len(groups)]
-        self.available[groups] += other.available[: len(groups)]
-
-    def _make_room(self) -> None:
-        more = max(len(self.labels) - len(self.total), 0)
-        self.total, self.available = np.pad(self.total, (0, more)), np.pad(self.available, (0, more))
 
     def read(self, sources: list[Source], reading: Reading, seed: int, progress: bool | None) -> None:
         """Count the rows of files."""
@@ -598,7 +577,8 @@ def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tup
     """
     look, labels = survey.counts, list(survey.labels)
     assert isinstance(look, Look)
-    need = sizes.divide(labels, survey.total, survey.available)
+    available = look.counts.sum(axis=1)[: len(labels)]
+    need = sizes.divide(labels, available + look.zero[: len(labels)], available)
     kept, need = int(need.sum()), np.pad(need, (0, len(look.low) - len(need)))
     while look.held is None:
         look, need = look.narrow(need)

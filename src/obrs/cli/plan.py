@@ -102,12 +102,15 @@ def plan(
     title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     title = f"{title}, {len(sources)} files" if len(sources) > 1 else sources[0].shown
 
-    if group or shares is not None:
-        _plan_groups(title, sources, scores, wanted, n, group, shares, header, as_json)
-        return
-    if weights or event_weight:
-        reading = Reading.find(sources, **scores)
+    if group or shares is not None or weights or event_weight:  # these are read into memory
+        given = read_shares(shares, group, header)
+        reading = Reading.find(sources, group=group, **scores)
         batch, good, values = read_scores(sources, reading, weights)
+        if group:
+            labels, parts = group_labels(batch, group, given)
+            rows = about(title, lambda: Profile(values).plan(wanted, n=n, groups=labels[good], shares=parts))
+            typer.echo(draw_groups(rows, _title(title, len(values), reading), as_json))
+            return
         masses = None if weights is None else batch.numbers(weights)[good]
         sign = None if event_weight is None else np.sign(batch.numbers(event_weight, skip_bad=skip_bad)[good])
         profile = about(title, lambda: Profile(values, masses, sign=sign))
@@ -145,29 +148,6 @@ def plan(
     if not event_weight:
         notes.append(removable_kl(profile.divergence("kl"), [row["budget"] for row in rows]))
     typer.echo(_draw(rows, notes))
-
-
-def _plan_groups(
-    title: str,
-    sources: Any,
-    scores: dict[str, Any],
-    budgets: list[float],
-    n: int | None,
-    group: str | None,
-    shares: str | None,
-    header: bool | None,
-    as_json: bool,
-) -> None:
-    """Print the plan of a file with groups."""
-    from ..files import Reading
-    from ..profile import Profile
-
-    given = read_shares(shares, group, header)
-    reading = Reading.find(sources, group=group, **scores)
-    batch, good, values = read_scores(sources, reading)
-    labels, parts = group_labels(batch, str(group), given)
-    rows = about(title, lambda: Profile(values).plan(budgets, n=n, groups=labels[good], shares=parts))
-    typer.echo(draw_groups(rows, _title(title, len(values), reading), as_json))
 
 
 def _title(name: str, rows: int, reading: Any) -> str:
