@@ -109,7 +109,7 @@ def select_rows(rows: int) -> None:
 
 
 def read_folder(folder: Path) -> object:
-    return {path.name: path.read_bytes() for path in (folder / "kept").glob("*")} or None
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("kept*/*")) + sorted(folder.glob("kept.*"))}
 
 
 def train(rows: int) -> None:

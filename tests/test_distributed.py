@@ -54,6 +54,10 @@ for count, group in ((2, pair), (3, dist.group.WORLD)):
             parts = [None] * count
             dist.all_gather_object(parts, gradient.numpy(), group=group)
             np.save(f"{folder}/gradient-{count}-{budget:g}-{w is not None}.npy", np.concatenate(parts))
+    # Each process keeps its own rows, by ids that no other has.
+    x, ids = (shard(whole, count, True) for whole in (cases["normal"]["x"], np.arange(len(cases["normal"]["x"]))))
+    rule = obrs.Budgeted(float(obrs.solve_log_c(x, 4, process_group=group)))
+    out[f"kept {count}"] = ids[obrs.accept(rule(x), ids, seed=7)].tolist()
     # What is wrong in one process is said in all of them.
     spoilt = np.zeros(5)
     spoilt[: 1 if rank == 0 else 0] = np.nan
@@ -152,6 +156,14 @@ def test_the_gradient_is_that_of_one_process(folder, budget, weighted):
     for count in (2, 3):
         found = np.load(folder / f"gradient-{count}-{budget:g}-{weighted}.npy")
         np.testing.assert_allclose(found, alone.numpy(), rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_each_process_keeps_its_part_of_what_one_process_would_keep(results, count):
+    import obrs
+
+    alone = np.flatnonzero(obrs.accept(obrs.Budgeted.fit(NORMAL, 4)(NORMAL), np.arange(len(NORMAL)), seed=7))
+    np.testing.assert_array_equal(np.concatenate([results[rank][f"kept {count}"] for rank in range(count)]), alone)
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -230,3 +230,9 @@ def test_samples_and_ratios_merge_to_those_of_all_rows():
     np.testing.assert_array_equal(np.sort(alone.columns[1]), np.sort(some.columns[1]))
     assert 4000 < len(some.columns[1]) <= 9000
     assert not some.complete
+
+
+def test_a_sample_of_one_id_ends():
+    sample = Sample(100)
+    sample.add(np.zeros(1000, np.int64), np.arange(1000.0))
+    assert len(sample.columns[0]) == 1000

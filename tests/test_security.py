@@ -102,11 +102,13 @@ def test_a_packed_line_of_a_gigabyte_does_not_fill_the_memory(name):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory")
 def test_an_array_that_unpacks_beyond_the_memory_is_one_line():
-    with zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open("log_ratio.npy", "w", force_zip64=True) as file:
-            file.write(npy((1 << 27,), b""))
-            for _ in range(1 << 8):
-                file.write(bytes(1 << 22))
+    with (
+        zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("log_ratio.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(npy((1 << 27,), b""))
+        for _ in range(1 << 8):
+            file.write(bytes(1 << 22))
     code = """
 import resource, obrs.files
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

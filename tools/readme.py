@@ -111,7 +111,7 @@ def benchmark(name, columns, *, part=None, only=lambda row: True, over=()):
     return made
 
 
-SIZES = {1_000_000: "10⁶", 20_000_000: "2·10⁷", 200_000_000: "2·10⁸"}
+SIZES = {1_000_000: "10⁶", 10_000_000: "10⁷", 20_000_000: "2·10⁷", 50_000_000: "5·10⁷"}
 DESIGNS = ("pivotal", "systematic", "priority", "pareto", "gumbel top-k")
 TABLES = {
     "minimal": minimal,

@@ -230,19 +230,17 @@ class Sample:
         chosen = np.flatnonzero(hashed <= np.uint64(self.threshold))
         if len(chosen):
             self._append(hashed[chosen], id[chosen], value[chosen])
-        while len(self.columns[0]) > self.most:
-            self._lower(self.threshold // 2)
 
     def merge(self, other: "Sample") -> None:
         """Add the sample of other rows, which may have another size; the larger size remains."""
         self.most = max(self.most, other.most)
-        self._append(*other.columns)
         self._lower(min(self.threshold, other.threshold))
-        while len(self.columns[0]) > self.most:
-            self._lower(self.threshold // 2)
+        self._append(*(column[other.columns[0] <= np.uint64(self.threshold)] for column in other.columns))
 
     def _append(self, *columns: Array) -> None:
         self.columns = tuple(map(np.concatenate, zip(self.columns, columns, strict=True)))
+        while len(self.columns[0]) > self.most and self.threshold:  # the hash of id 0 is 0, below any threshold
+            self._lower(self.threshold // 2)
 
     def _lower(self, threshold: int) -> None:
         inside = self.columns[0] <= np.uint64(threshold)

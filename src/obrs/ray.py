@@ -16,7 +16,7 @@ import numpy as np
 
 from ._checks import check_count, check_seed
 from ._keys import Look, RatioCounts, Sample
-from .errors import InputError, InputTypeError, MissingLibraryError, ObrsError
+from .errors import InputTypeError, MissingLibraryError, ObrsError
 from .files import Found, Profiles, Reading, Selected, Sizes, Survey, find_cut, read_rows
 from .profile import Plan
 from .sampling import rejection
@@ -38,10 +38,9 @@ _MERGED = 32  # surveys that one task adds up
 
 
 def _find_columns(dataset: Any, column: str | None = None, kind: str | None = None, **more: Any) -> Reading:
-    if not isinstance(dataset, ray.data.Dataset):
-        raise InputTypeError(f"dataset must be a ray.data.Dataset, got {type(dataset).__name__}")
-    if (schema := dataset.schema()) is None:
-        raise InputError("the dataset has no rows")
+    schema = dataset.schema() if isinstance(dataset, ray.data.Dataset) else None
+    if schema is None:
+        raise InputTypeError(f"dataset must be a ray.data.Dataset with rows, got {type(dataset).__name__}")
     return Reading.find([TableSource("the dataset", table=schema)], column, kind, **more)
 
 
@@ -50,7 +49,7 @@ def _count(dataset: Any, reading: Reading, seed: int, start: Survey) -> Any:
 
     def look(table: Any) -> Any:
         found: Any = deepcopy(start)
-        found.sample = Sample(_SAMPLED)
+        found.sample = Sample(min(_SAMPLED, start.sample.most))
         try:
             for part in read_rows([TableSource(table=table)] if table.num_rows else [], reading, found.labels, seed):
                 found.add(part._replace(place=np.zeros_like(part.place)))
@@ -126,7 +125,9 @@ def select(
         survey.check_repeats(lambda again: [f"id {again}"])
 
     def count(look: Look) -> Any:
-        again = _count(dataset, reading, seed, Survey(dict(survey.labels), look))
+        again = Survey(dict(survey.labels), look)
+        again.sample = Sample(1)  # there is nothing more to check
+        again = _count(dataset, reading, seed, again)
         survey.labels |= again.labels
         return again.counts
 
