@@ -13,7 +13,6 @@ from obrs import Profile, solve_log_c
 from obrs.divergences import DIVERGENCES, pr
 from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
 from obrs.profile import GOALS
-from paper.theory import printed_kl_bound
 
 EVERY = DIVERGENCES | {"pr(0.5)": pr(0.5), "pr(2)": pr(2)}
 LOG_RATIO = np.random.default_rng(0).normal(size=3000)
@@ -78,15 +77,6 @@ def test_alpha_is_precision_and_beta_recall():
     np.testing.assert_allclose(profile.alpha([0.5, 2.0]), [profile.alpha(0.5), profile.alpha(2.0)])
     for budget in [1.5, 2.6, 10]:
         assert profile.alpha(np.exp(profile.log_c(budget) + profile.log_mean_ratio)) == pytest.approx(1 / budget)
-
-
-def test_ess_is_that_of_the_residual_weights():
-    p, q = pair(np.random.default_rng(2))
-    profile = Profile(np.log(p / q), q)
-    for budget in [1.0, 1.7, 3.0, 1e4]:
-        kept, _ = kept_by(p, q, budget)
-        weight = p / kept
-        assert profile.ess(budget) == pytest.approx((kept @ weight) ** 2 / (kept @ weight**2), rel=1e-10)
 
 
 def log_normal(sd):
@@ -161,15 +151,6 @@ def test_every_backend_gives_one_profile(xp):
     np.testing.assert_allclose(summary(Profile(xp.asarray(LOG_RATIO))), summary(Profile(LOG_RATIO)), rtol=1e-12)
 
 
-def test_ten_thousand_nats_of_spread_lose_nothing():
-    x = np.random.default_rng(4).uniform(-5000, 5000, size=1000)
-    profile = Profile(x)
-    for budget in [1.1, 2.6]:
-        a = np.exp(np.minimum(x + profile.log_c(budget), 0))
-        assert np.mean(a) == pytest.approx(1 / budget, rel=1e-9)
-        assert 0 <= profile.divergence("tv", budget) <= 1
-
-
 def test_missing_modes_cap_the_recall_and_enter_the_divergences():
     """P puts 0.3 where Q never goes."""
     q, p = np.array([0.25, 0.25, 0.5]), np.array([0.4, 0.2, 0.1])
@@ -213,11 +194,9 @@ def test_a_profile_is_taken_outside_jit():
         jax.jit(lambda x: Profile(x).ess())(jax.numpy.zeros(2))
 
 
-def test_a_profile_prints_in_two_lines():
+def test_a_profile_prints_in_a_line_and_shows_a_plan():
     profile = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
-    assert repr(profile) == "Profile(4 log-ratios, M = 1.6, log E[r] = 0)"
-    assert str(profile).splitlines()[0] == repr(profile)
-    assert f"{profile.divergence('kl', 1.5):.4g} at K = 1.5" in str(profile)
+    assert repr(profile) == str(profile) == "Profile(4 log-ratios, M = 1.6, log E[r] = 0)"
     assert "<table>" in profile._repr_html_()
 
 
@@ -284,14 +263,8 @@ def test_bounds_hold_and_are_tight_at_both_ends():
         assert profile.bound("kl", budget) <= mixture * profile.divergence("kl") * (1 + 1e-12)
     assert profile.bound("kl", 1) == pytest.approx(profile.divergence("kl"))
     assert profile.bound("chi2", profile.max_budget) == 0
-
-
-def test_kl_bound_as_printed_is_violated():
-    log_ratio, q = np.log([1.8, 0.2]), np.array([0.5, 0.5])
-    profile = Profile(log_ratio, q)
-    assert profile.divergence("kl", 1.2) == pytest.approx(0.2263, abs=1e-4)
-    assert printed_kl_bound(log_ratio, q, 1.2) == pytest.approx(0.1524, abs=1e-4)
-    assert profile.bound("kl", 1.2) == pytest.approx(profile.divergence("kl", 1.2), abs=1e-9)  # two points: an equality
+    two = Profile(np.log([1.8, 0.2]))  # an equality on two points, where the bound as printed fails
+    assert two.bound("kl", 1.2) == pytest.approx(two.divergence("kl", 1.2), abs=1e-9)
 
 
 # --- budgets for goals ----------------------------------------------------------------

@@ -107,10 +107,10 @@ class Strata(NamedTuple):
         if not np.all(np.isfinite(influence)):
             return -inf, inf
         moved = influence - float(self.mass @ influence)
-        error = sqrt(float(self.square @ moved**2))
+        error = float(np.linalg.norm(np.sqrt(self.square) * moved))  # not moved**2, which may overflow
         if error == 0 or error == inf:
             return value - error, value + error
-        return skewed_interval(value, error, float(self.cube @ (moved / error) ** 3))
+        return skewed_interval(value, error, float(np.sum((np.cbrt(self.cube) * moved / error) ** 3)))
 
 
 def _edges(n: int) -> Floats:
@@ -156,8 +156,8 @@ def _precision_interval(strata: Strata, recall: float, normalised: bool) -> tupl
     if normalised:
         ratio /= float(strata.mass @ ratio)
 
-    terms = (strata.mass, strata.mass * ratio, *(strata.square * ratio**k for k in range(3)))
-    mass, share, *below = (np.append(0.0, np.cumsum(term)) for term in terms)
+    squares = strata.square, strata.square * ratio, (np.sqrt(strata.square) * ratio) ** 2
+    mass, share, *below = (np.append(0.0, np.cumsum(x)) for x in (strata.mass, strata.mass * ratio, *squares))
 
     def errors_above(t: Any) -> Any:
         """Return by how many standard errors the recall of t is above what is asked."""
@@ -176,7 +176,8 @@ def _precision_interval(strata: Strata, recall: float, normalised: bool) -> tupl
     def threshold(z: float) -> float:
         k = int(np.argmax(errors >= z))  # they need not rise everywhere: the first crossing counts
         start, stop = float(ratio[k - 1]) if k else 0.0, float(ratio[k])
-        return stop if errors_above(stop) <= z else brent(lambda t: float(errors_above(t)) - z, start, stop)
+        inside = errors_above(start) < z < errors_above(stop)
+        return brent(lambda t: float(errors_above(t)) - z, start, stop) if inside else stop
 
     return recall / threshold(_Z), recall / threshold(-_Z)
 
@@ -189,6 +190,7 @@ class Pilot:
         recall, precision: A recall, of r over its mean, and the precision there, before rejection.
     """
 
+    @np.errstate(all="ignore")  # what is too large to be summed is infinite
     def __init__(self, prefix: Prefix, recall: float, precision: float) -> None:
         self.prefix, self.strata, self.precision = prefix, Strata.divide(prefix), precision
         least = tail_index(prefix.value, prefix.mass)[1]
@@ -208,16 +210,15 @@ class Pilot:
         ends = [_precision_interval(s, recall, prefix.normalised) for s in samples[:2]]
         self.precision_low, self.precision_high = min(low for low, _ in ends), max(high for _, high in ends)
 
-    @np.errstate(all="ignore")  # what is too large to be summed is infinite
-    def row(self, budget: float, net: float, net_error: float) -> dict[str, Any]:
+    @np.errstate(all="ignore")
+    def row(self, budget: float, cut: Cut, net: float, net_error: float) -> dict[str, Any]:
         """Return the columns of a plan at a budget, each with its interval, and which should not be believed."""
-        cut = self.prefix.cut(budget)
-        rate = exp(cut.log_rate)
+        rate = self.prefix.rate(budget)
         found = {"rate": (rate, *self.strata.interval(rate, _acceptance(self.strata, cut)))}
         found |= {key: self._divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")}
         value, low, high = found["tv"]
         found["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
-        value, low, high = (1 / (1 + max(x, 0.0)) for x in self._divergence("spread", budget))
+        value, low, high = (1 / (1 + max(x, 0.0)) for x in self._divergence("chi2", budget, over_mean=True))
         found["ess"] = value, high, low
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
         found["precision"] = self.precision / rate, self.precision_low / rate, self.precision_high * budget
@@ -232,21 +233,14 @@ class Pilot:
             row[name] *= share**2
         return row | {"unreliable": " ".join(key for key in found if key in doubtful)}
 
-    def _divergence(self, key: str, budget: float) -> tuple[float, float, float]:
-        """Return a divergence left, or the spread of the weights that are left, with its interval.
-
-        The interval is from the spread of the sample, and from what the unseen could change.
-        """
-        beyond = self.with_square if key in ("chi2", "spread") else self.with_mean
-        samples = (self.prefix, self.base, self.with_top, beyond)
-        if key == "spread":  # chi2 of r over its mean
-            div, offset, normalised = divergence("chi2"), 0.0, True
-            value, base, *others = (p.spread(p.cut(budget)) for p in samples)
-        else:
-            div, offset, normalised = divergence(key), self.prefix.offset, self.prefix.normalised
-            value, base, *others = (p.left(div, p.cut(budget)) for p in samples)
-        influence = _divergence_influence(self.strata, self.prefix.cut(budget), div, offset, normalised)
-        low, high = self.strata.interval(value, influence)
+    def _divergence(self, key: str, budget: float, over_mean: bool = False) -> tuple[float, float, float]:
+        """Return a divergence left, with its interval: from the spread of the sample, and what the unseen could do."""
+        div, prefix = divergence(key), self.prefix
+        beyond = self.with_square if key == "chi2" else self.with_mean
+        samples = (prefix, self.base, self.with_top, beyond)
+        value, base, *others = (p.left(div, p.cut(budget), over_mean) for p in samples)
+        about = (0.0, True) if over_mean else (prefix.offset, prefix.normalised)
+        low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div, *about))
         changes = [0.0, *(other - base for other in others if isfinite(other))]
         return value, low + min(changes), high + max(changes)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .budget import Cut
-from .divergences import FDivergence, divergence
+from .divergences import FDivergence
 from .root import slack_of, solve_sorted
 
 __all__ = ["Prefix"]
@@ -49,13 +49,11 @@ class Prefix:
         ratio = np.exp(value[first:] - value[-1])
         mean = float(self.mass @ ratio)
         self.value, self.ratio = value[first:] - value[-1] - log(mean), ratio / mean
-        self.mass_above = np.zeros(count - first + 1)
         if mass is None:
-            self.mass_above[:] = np.arange(count - first, -1.0, -1.0) / count
+            self.mass_above = np.arange(count - first, -1.0, -1.0) / count
         else:
-            self.mass_above[-2::-1] = np.cumsum(self.mass[::-1])
-        self.sum_below = np.zeros(count - first + 1)
-        np.cumsum(self.mass * self.ratio, out=self.sum_below[1:])
+            self.mass_above = np.append(np.cumsum(self.mass[::-1])[::-1], 0.0)
+        self.sum_below = np.append(0.0, np.cumsum(self.mass * self.ratio))
         self.log_mean = float(value[-1]) + log(mean)
         self.normalised = normalise or self.log_mean > 0
         self.offset = 0.0 if self.normalised else self.log_mean
@@ -83,34 +81,26 @@ class Prefix:
         exact = -float(self.value[-1])
         return Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
 
+    def rate(self, budget: float) -> float:
+        """Return the share that is kept."""
+        return max(1 / budget, min(1 / float(self.ratio[-1]), 1.0))
+
     def free(self, cut: Cut) -> int:
         """Return how many are free: those before have a = c r, those from there on a = 1."""
         return int(np.searchsorted(self.value, -cut.log_c))
 
-    def left(self, div: FDivergence, cut: Cut) -> float:
-        """Return D_f(P||kept)."""
-        elsewhere = self.missing * float(div.critic(inf)) if self.missing else 0.0
-        return max(self._sum(div, cut, self.offset) + elsewhere, 0.0)  # below 0 only by rounding
-
-    def spread(self, cut: Cut) -> float:
-        """Return the variance of the weights that are left over their squared mean, which does not depend on E[r]."""
-        return max(self._sum(divergence("chi2"), cut, 0.0), 0.0)
-
-    def _sum(self, div: FDivergence, cut: Cut, offset: float) -> float:
-        """Return the mean of f(u) over what is kept, with r over its mean times e^offset."""
-        free, rate, log_z = self.free(cut), exp(cut.log_rate), cut.log_rate + offset
-        total = float(self.mass[free:] @ div.f(self.value[free:] + log_z))
+    def left(self, div: FDivergence, cut: Cut, over_mean: bool = False) -> float:
+        """Return D_f(P||kept); over the mean of r, as if E[r] were 1."""
+        free, rate = self.free(cut), exp(cut.log_rate)
+        log_z = cut.log_rate + (0.0 if over_mean else self.offset)
+        total = float(self.mass[free:] @ div.f(self.value[free:] + log_z)) / rate
         if free:
-            total += max(rate - float(self.mass_above[free]), 0.0) * float(div.f(log_z - cut.log_c))
+            total += max(1 - float(self.mass_above[free]) / rate, 0.0) * float(div.f(log_z - cut.log_c))
         elif cut.log_c == inf and len(self.zeros):
             total += float(np.sum(self.zeros)) * float(div.f(-inf))
-        return total / rate
-
-    def at_slope(self, slope: Floats) -> tuple[Floats, Floats]:
-        """Return the mass of r >= 1/slope, and the sum of w r over the others, for each slope."""
-        with np.errstate(divide="ignore"):
-            position = np.searchsorted(self.value, -np.log(slope))
-        return self.mass_above[position], self.sum_below[position]
+        if self.missing and not over_mean:
+            total += self.missing * float(div.critic(inf))
+        return max(total, 0.0)  # below 0 only by rounding
 
     def threshold_at(self, recall: float) -> float:
         """Return the smallest t with E[min(r, t)] = recall, which is the inverse of the slope with this recall.

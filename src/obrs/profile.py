@@ -31,6 +31,7 @@ Row = dict[str, Any]
 
 GOALS = (*DIVERGENCES, "ess", "truncated", "precision")
 """The goals of `Profile.budget_for`."""
+_NOTHING = 1e-300  # beside a weight of 1: without such weights M is a float
 _COLUMNS = {key: key for key in ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")}
 
 
@@ -61,12 +62,7 @@ class Plan(list[Row]):
         self.notes = [note for note in notes if note]
 
     def table(self, titles: Mapping[str, str], cell: Callable[[Row, str], str]) -> tuple[list[str], list[list[str]]]:
-        """Return head and rows of a table: the budget, the columns that there are, and proposals if n is known.
-
-        Args:
-            titles: Titles by key.
-            cell: Writes what a row has for a key.
-        """
+        """Return head and rows: the budget, the columns of `titles` that there are, and proposals if n is known."""
         keys = [key for key in titles if self and key in self[0]]
         rows = [[f"{row['budget']:g}", *(cell(row, key) for key in keys)] for row in self]
         costs = [[f"{row['proposals']:,.0f}"] for row in self if row["proposals"] is not None]
@@ -116,7 +112,7 @@ class Profile:
         >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
         >>> p.max_budget, round(p.divergence("kl"), 4), round(p.divergence("kl", budget=1.4), 4)
         (1.6, 0.1064, 0.0054)
-        >>> round(p.rate(2.0), 4)
+        >>> p.rate(2.0)
         0.625
         >>> Profile(np.log([0.4, 0.8, 1.2, 1.6]), sign=[1, 1, -1, 1]).net
         0.4
@@ -139,8 +135,8 @@ class Profile:
         if mass is not None:
             if not mass.any():
                 raise InputError("weights must not all be 0")
-            signs = None if signs is None else signs[mass > 0]
-            values, mass = values[mass > 0], mass[mass > 0] / mass.sum()
+            some = mass > _NOTHING
+            values, mass, signs = values[some], mass[some] / mass[some].sum(), None if signs is None else signs[some]
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
         self._given, self._prefix = given, Prefix(values, mass, normalise)
@@ -217,25 +213,25 @@ class Profile:
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
-        return exp(self._cut(budget).log_rate)
+        self._cut(budget)  # it must be one that can be met
+        return self._prefix.rate(float(budget))
 
     def ess(self, budget: float = 1.0) -> float:
         """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1].
 
         With signs the numerator is the square of the net mean, E_Q[sign r]²: no budget lifts it above `net`².
         """
-        return self.net**2 / (1 + self._prefix.spread(self._cut(budget)))
+        return self.net**2 / (1 + self._prefix.left(DIVERGENCES["chi2"], self._cut(budget), over_mean=True))
 
     def truncated(self, budget: float = 1.0) -> float:
         """Return the share of the mass in weights above one: E_Q[(r - 1/c)+] / E_Q[r].
 
-        Divided by 1/c, the weights that are left are 1, and above 1 only for what was sure to be kept. This is what
-        cutting them off at 1 would lose of the total; event generators call it truncation. It falls with the budget,
-        from 1 - min r / E_Q[r] to 0 at M, and 1 minus it is the recall at slope c.
+        This is what cutting the weights that are left off at 1/c would lose of the total; event generators call it
+        truncation. It falls with the budget, from 1 - min r / E_Q[r] to 0 at M; 1 minus it is the recall at slope c.
 
         Example:
             >>> p = Profile(np.log([0.4, 0.8, 1.2, 1.6]))
-            >>> round(p.truncated(1.25), 4), p.truncated(1.6)
+            >>> round(p.truncated(1.25), 4), round(p.truncated(1.6), 4)
             (0.2, 0.0)
         """
         cut, prefix = self._cut(budget), self._prefix
@@ -262,8 +258,8 @@ class Profile:
         """
         if not self.normalised:
             raise InputError("bounds are between probability measures; use Profile(..., normalise=True)")
-        div, k, m, prefix = divergence(key_or_record), float(budget), self.max_budget, self._prefix
-        self._cut(budget)  # it must be one that can be met
+        div, k, m, prefix = divergence(key_or_record), check_budget(budget), self.max_budget, self._prefix
+        self._cut(k)  # it must be one that can be met
         if k >= m:
             return 0.0
         bound = self.divergence(div) * (1 - (k - 1) / (m - 1))
@@ -301,12 +297,11 @@ class Profile:
     ) -> Plan:
         """Return one row per budget: what is kept, what is left, and how sure that is.
 
-        Each column (rate, kl, rkl, tv, js, chi2, ess, precision at `recall`) comes with a 95 % interval, as
-        `…_low` and `…_high`. They allow for what a pilot of n cannot rule out, a Q-mass of 3/n at the largest ratio
-        it has seen, or as far beyond as its tail suggests. If more lies out there, nothing is promised.
-        `unreliable` names the columns whose interval should not be believed: the tail of r is too heavy for the
-        moments behind it (Hill's index), or the budget is close to the largest ratio of the sample. How often
-        the others held the truth in repeated pilots, and where less often than in 90 %, is in the guide.
+        Each column (rate, kl, rkl, tv, js, chi2, ess, precision at `recall`) comes with a 95 % interval, `…_low` and
+        `…_high`. It allows for what a pilot of n cannot rule out, a Q-mass of 3/n at the largest ratio it has seen, or
+        as far beyond as its tail suggests. `unreliable` names the columns whose interval should not be believed: the
+        tail of r is too heavy for the moments behind it, or the budget is close to the largest ratio of the sample. How
+        often the others held the truth in repeated pilots is in the guide.
 
         With groups the rows are those of a `Grouped` rule: no intervals and no precision, but `exact`, whether
         rejection is exact within every group, and `groups`, a `Group` for each. With the exact ratio one constant for
@@ -321,8 +316,8 @@ class Profile:
 
         Example:
             >>> rows = Profile(np.random.default_rng(0).normal(size=10_000) / 2).plan([1, 2], n=100)
-            >>> round(rows[1]["kl"], 3), round(rows[1]["proposals"]), rows[1]["unreliable"]
-            (0.005, 200, '')
+            >>> round(rows[1]["kl"], 3), rows[1]["proposals"], rows[1]["unreliable"]
+            (0.005, 200.0, '')
             >>> profile, groups = Profile(np.log([2.0, 1.0, 0.6, 0.4])), ["cat", "cat", "dog", "dog"]
             >>> (equal_rates,) = profile.plan([2], groups=groups)
             >>> (real_shares,) = profile.plan([2], groups=groups, shares={"cat": 3, "dog": 1})
@@ -333,11 +328,9 @@ class Profile:
         if isinstance(budgets, str | bytes | Mapping) or not isinstance(budgets, Iterable):
             raise InputTypeError(f"budgets must be a list of budgets, got {budgets!r:.60}")
         if groups is None and shares is None:
-            precision = self._precision(recall)
-            pilot, wanted = Pilot(self._prefix, float(recall) / self._mean, precision), list(budgets)
-            for k in wanted:
-                self._cut(k)  # it must be one that can be met
-            rows = [pilot.row(float(k), self.net, self._net_error) for k in wanted]
+            precision, wanted = self._precision(recall), list(budgets)
+            pilot = Pilot(self._prefix, float(recall) / self._mean, precision)
+            rows = [pilot.row(check_budget(k), self._cut(k), self.net, self._net_error) for k in wanted]
             note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
             plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
         else:
@@ -351,23 +344,20 @@ class Profile:
         """Return a rule for each budget, and the labels, flat."""
         if groups is None or not (self._prefix.even and self.normalised and self._net_error == 0):
             raise InputError("shares need groups, and groups log-ratios without weights, signs and normalise=False")
-        labels = any_labels(groups)
-        groups_of(labels, self._given.shape)  # checks the shape
+        groups_of(labels := any_labels(groups), self._given.shape)  # checks the shape
         values, labels = self._given.reshape(-1), labels.reshape(-1)
         return [Grouped.fit(values, budget, labels, shares=shares) for budget in budgets], labels
 
     def _group_row(self, rule: Grouped, labels: Any) -> Row:
-        """Return what one constant per group leaves: sums over all that is kept, and what lies where nothing is."""
+        """Return what one constant per group leaves, also of the target where nothing is kept."""
         values, rate = self._given.reshape(-1).astype(np.float64), 1 / float(rule.budget or 1.0)
-        log_a = rule(values, labels)
+        log_a, log_u = rule(values, labels), rule.log_weight(values, labels) - self.log_mean_ratio + log(rate)
         mass = np.exp(log_a) / (self.size * rate)
-        kept = mass > 0
-        log_u = rule.log_weight(values, labels)[kept] - self.log_mean_ratio + log(rate)
         missing = float(np.sum(np.exp(values[log_a == -inf] - self.log_mean_ratio))) / self.size
         row: Row = {"budget": 1 / rate, "rate": rate}
         for div in map(divergence, ("kl", "rkl", "tv", "js", "chi2")):
-            left = float(mass[kept] @ div.f(log_u)) + (missing * float(div.critic(inf)) if missing else 0.0)
-            row[div.name] = max(left, 0.0)
+            left = float(mass[mass > 0] @ div.f(log_u[mass > 0]))
+            row[div.name] = max(left + (missing * float(div.critic(inf)) if missing else 0.0), 0.0)
         return row | {"ess": 1 / (1 + row["chi2"]), "exact": rule.exact, "groups": rule.groups}
 
     def budget_for(
@@ -456,22 +446,14 @@ class Profile:
             raise InputError(f"at most six budgets can be told apart in one picture, got {len(checked)}")
         return draw(self, checked, figure)
 
-    def _usual(self) -> list[float]:
-        """Return the usual budgets that can be met."""
-        return [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if self._prefix.reaches(k)]
-
     def __repr__(self) -> str:
         log_mean = round(self.log_mean_ratio, 3) + 0.0
         return f"Profile({self.size:,} log-ratios, M = {self.max_budget:.4g}, log E[r] = {log_mean:.4g})"
 
-    def __str__(self) -> str:
-        """Return how many scores, M, the mean ratio, and the KL that the usual budgets leave, in two lines."""
-        left = ", ".join(f"{self.divergence('kl', k):.4g} at K = {k:g}" for k in self._usual())
-        return f"{self!r}\nKL left: {left}"
-
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: how many scores, M, the mean ratio, and a plan of the usual budgets."""
-        return f"{paragraph(repr(self))}\n{self.plan(self._usual(), recall=0.9 * self._mean)._repr_html_()}"
+        """Return what a notebook shows: the line, and a plan of the usual budgets that can be met."""
+        usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if self._prefix.reaches(k)]
+        return f"{paragraph(repr(self))}\n{self.plan(usual, recall=0.9 * self._mean)._repr_html_()}"
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:
