@@ -344,7 +344,7 @@ AB = {"groups": ["a", "b"]}
         (InputError, "only 1 have r > 0; with these shares n can be 2", [0.0] * 2, 4, AB | {"shares": [1, 1]}),
         (InputError, "only 0 have r > 0; leave it out", [0.0, -np.inf], 2, AB | {"shares": [1, 1]}),
         (InputError, "cost is for design='priority'", [0.0] * 2, 1, {"cost": [1, 1]}),
-        (InputError, "cost must be finite numbers", [0.0] * 2, 1, {"cost": [1, -1], "design": "priority"}),
+        (InputError, "cost must be numbers from 0", [0.0] * 2, 1, {"cost": [1, -1], "design": "priority"}),
         (InputError, "the shape of log_ratio (2,)", [0.0] * 2, 1, {"cost": [1], "design": "priority"}),
         (InputError, "cannot select 9 units: only 4 have r > 0", [0.0] * 2, 9, {"cost": [1, 3], "design": "priority"}),
         (InputError, "ids must have the shape of log_ratio (2,), got (3,)", [0.0] * 2, 1, {"ids": [1, 2, 3]}),
