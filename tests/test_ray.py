@@ -139,7 +139,7 @@ def test_bad_data_are_one_line(dataset):
         with pytest.raises(InputError, match=match) as caught:
             act()
         assert "\n" not in str(caught.value)
-    with pytest.raises(InputTypeError, match=r"dataset must be a ray.data.Dataset, got list"):
+    with pytest.raises(InputTypeError, match=r"dataset must be a ray.data.Dataset with rows, got list"):
         obrs.ray.select([1, 2], 1, id="id")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ._checks import check_count, check_seed
 from ._keys import Look, RatioCounts, Sample
-from .errors import InputError, InputTypeError, MissingLibraryError, ObrsError
+from .errors import InputTypeError, MissingLibraryError, ObrsError
 from .files import Found, Profiles, Reading, Selected, Sizes, Survey, find_cut, read_rows
 from .profile import Plan
 from .sampling import rejection
@@ -38,10 +38,9 @@ _MERGED = 32  # surveys that one task adds up
 
 
 def _find_columns(dataset: Any, column: str | None = None, kind: str | None = None, **more: Any) -> Reading:
-    if not isinstance(dataset, ray.data.Dataset):
-        raise InputTypeError(f"dataset must be a ray.data.Dataset, got {type(dataset).__name__}")
-    if (schema := dataset.schema()) is None:
-        raise InputError("the dataset has no rows")
+    schema = dataset.schema() if isinstance(dataset, ray.data.Dataset) else None
+    if schema is None:
+        raise InputTypeError(f"dataset must be a ray.data.Dataset with rows, got {type(dataset).__name__}")
     return Reading.find([TableSource("the dataset", table=schema)], column, kind, **more)
 
 

@@ -95,9 +95,7 @@ class Batch:
             return values
         if not skip_bad:
             what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
-            todo = (
-                "check what scored them; `obrs plan` and `obrs select` leave them out with --skip-bad (skip_bad=True)"
-            )
+            todo = "check what scored them, or leave them out where there is --skip-bad (skip_bad=True)"
             raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}")
         return np.where(bad, np.nan, values)
 
