@@ -54,7 +54,7 @@ def module_map():
     """Return every module with the first line of its docstring: rooms of the library in the order of their layers."""
     tree = ast.parse((ROOT / "tests" / "test_architecture.py").read_text())
     named = {getattr(node.targets[0], "id", ""): node.value for node in tree.body if isinstance(node, ast.Assign)}
-    rooms = [room for layer in ast.literal_eval(named["ROOMS"]) for room in layer]
+    rooms = " ".join(ast.literal_eval(named["LAYERS"])).split()
     library = [line for room in rooms for line in listed(ROOT / "src" / "obrs" / room)]
     paper = [line for part in ("", "data", "nets") for line in listed(ROOT / "paper" / part)]
     return "\n".join(["## The library", "", *library, "", "## The reproduction", "", *paper])

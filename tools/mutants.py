@@ -100,7 +100,7 @@ MUTANTS = [Mutant(*row) for row in (
      "sign[index] * np.maximum(size[index], max_weight)", "np.maximum(size[index], max_weight)",
      "test_signed.py::test_histograms_of_kept_events_are_unbiased"),
     ("ratios do not follow their ids", "selection.py",
-     "return x, _Pool(values[order],", "return x, _Pool(values,",
+     "pool = _Pool(values[order],", "pool = _Pool(values,",
      "test_selection.py::TestEveryDesign::test_with_ids_the_order_of_the_rows_does_not_matter"),
     ("every lattice starts at the same point", "selection.py",
      "1 - draw_uniforms(len(need), seed)", "np.full(len(need), 0.5)",

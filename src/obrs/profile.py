@@ -473,7 +473,7 @@ def removable_kl(nats: float, budgets: Iterable[float]) -> str:
         an estimated 0.3 nats, and K = 2 could remove 0.69
     """
     known = sorted({float(k) for k in budgets if k > 1})
-    if not known or nats < 1e-9:  # which is rounding
+    if not known or not nats > 1e-9:  # less is rounding
         return ""
     total = f"an estimated {nats:.2g} nats" if nats < 100 else f"an estimated {nats:.0f} nats"
     short = [k for k in known if log(k) < nats]
