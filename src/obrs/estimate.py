@@ -49,8 +49,9 @@ class Estimate:
             >>> print(Estimate.around(0.1, 0.1).clip(least=0.0))
             0.1 (0 to 0.296)
         """
-        ends = (np.clip(end, least, most) for end in (self.value, self.low, self.high))
-        return Estimate(*(end if np.ndim(end) else float(end) for end in ends), self.standard_error)
+        clipped = (np.clip(end, least, most) for end in (self.value, self.low, self.high))
+        value, low, high = (end if np.ndim(end) else float(end) for end in clipped)
+        return Estimate(value, low, high, self.standard_error)
 
     def __str__(self) -> str:
         if np.ndim(self.value) == 0:
