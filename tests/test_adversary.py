@@ -216,7 +216,7 @@ def test_sparse_log_probs_and_ids_that_are_text_are_refused():
     x = torch.zeros(3, 2)
     with pytest.raises(InputTypeError, match="dense"):
         obrs.rollout(x.to_sparse(), x, x + 1, keep=1)
-    with pytest.raises(InputTypeError, match="ids must be plain integers"):
+    with pytest.raises(InputTypeError, match="ids must be integers"):
         obrs.rollout(x, x, x + 1, keep=1, ids=["a", "b", "c"])
 
 
