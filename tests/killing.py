@@ -211,7 +211,7 @@ def kill_workers(kills: int, seed: int, rows: int, root: Path) -> dict[str, obje
     import obrs
 
     begun, rng = time.monotonic(), np.random.default_rng(seed)
-    driver = subprocess.Popen([sys.executable, "-c", RAY, str(root), str(rows)])
+    driver = subprocess.Popen([sys.executable, "-c", RAY, str(root), str(rows)], stdout=sys.stderr)
     for number in range(kills):
         (root / f"kill-{number}").touch()
         while driver.poll() is None and (root / f"kill-{number}").exists():
