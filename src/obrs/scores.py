@@ -290,13 +290,16 @@ class ParquetSource(Source):
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
         """Write row groups of a good size, compressed as the source is."""
-        like = self._open()
-        codec = like.metadata.row_group(0).column(0).compression if like.num_row_groups else "snappy"
-        schema = like.schema_arrow
+        like, schema = self._open(), self._open().schema_arrow
+        groups = [like.metadata.row_group(0)] if like.num_row_groups else []
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        codec = chunks[0].compression.lower().replace("uncompressed", "none") if chunks else "snappy"
+        # A dictionary of numbers that hardly repeat would take most of the time.
+        few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-        codec = codec.lower().replace("uncompressed", "none")
-        with parquet.ParquetWriter(file, schema, compression=codec, write_page_checksum=True) as out:
+        options = {"compression": codec, "use_dictionary": few, "write_page_checksum": True}
+        with parquet.ParquetWriter(file, schema, **options) as out:
             waiting: list[Any] = []
 
             def flush() -> None:
