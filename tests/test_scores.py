@@ -123,6 +123,14 @@ def test_marks_spaces_blank_lines_and_windows_change_nothing(tmp_path):
         np.testing.assert_array_equal(found, [1.5, -np.inf, 2, 1e-3])
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_row_may_be_longer_than_a_block(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(scores, "_BLOCK", 4000)
+    text = text_of(kind).replace("break, ", "break, " + 30_000 * "x", 1)
+    found = read_columns(find_sources(write(tmp_path / f"a.{kind}", text)), ["log_ratio"]).numbers("log_ratio")
+    np.testing.assert_array_equal(found, LOG_RATIO)
+
+
 def test_an_npy_has_one_column_or_numbered_ones(tmp_path):
     np.save(tmp_path / "log_ratio.npy", np.arange(3, dtype=np.float16))
     np.save(tmp_path / "two.npy", np.arange(6).reshape(3, 2))
@@ -228,7 +236,7 @@ MISTAKES = {
     "semicolon.csv": ("id;log_ratio\n1;2\n", "is it divided by ';'[?] then give --delimiter ';'"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "not UTF-8"),
     "latin2.csv": (b"id,log_ratio,caf\xe9\n1,2,3\n", "not UTF-8"),
-    "empty.csv": ("", "it is empty"),
+    "empty.csv": ("", "is empty"),
     "comma.jsonl": ('{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1,}\n', "row 2 is not JSON"),
     "two.jsonl": (
         '{"id": 1, "log_ratio": 1}\n{"id": 2, "log_ratio": 1} {"id": 2}\n',

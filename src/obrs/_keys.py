@@ -222,7 +222,13 @@ class Sample:
 
     def __init__(self, most: int | None = None) -> None:
         self.threshold, self.most = 2**64 - 1, most or _SAMPLED
-        self.columns: tuple[Array, ...] = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0))
+        self.parts: list[tuple[Array, ...]] = [(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0))]
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """Hash, id and value of each row."""
+        self.parts = [tuple(map(np.concatenate, zip(*self.parts, strict=True)))]
+        return self.parts[0]
 
     def add(self, id: Array, value: Array) -> None:
         """Take those of these rows that belong to the sample."""
@@ -238,13 +244,15 @@ class Sample:
         self._append(*(column[other.columns[0] <= np.uint64(self.threshold)] for column in other.columns))
 
     def _append(self, *columns: Array) -> None:
-        self.columns = tuple(map(np.concatenate, zip(self.columns, columns, strict=True)))
-        while len(self.columns[0]) > self.most and self.threshold:  # the hash of id 0 is 0, below any threshold
+        self.parts.append(columns)
+        while (
+            sum(len(part[0]) for part in self.parts) > self.most and self.threshold
+        ):  # the hash of id 0 is 0, below any threshold
             self._lower(self.threshold // 2)
 
     def _lower(self, threshold: int) -> None:
         inside = self.columns[0] <= np.uint64(threshold)
-        self.threshold, self.columns = threshold, tuple(column[inside] for column in self.columns)
+        self.threshold, self.parts = threshold, [tuple(column[inside] for column in self.columns)]
 
     @property
     def complete(self) -> bool:
@@ -265,10 +273,18 @@ class RatioCounts:
 
     def add(self, log_ratio: Array) -> None:
         """Count log-ratios; those that are -inf have a cell of their own."""
-        with np.errstate(invalid="ignore"):
-            cell = np.floor(log_ratio / _WIDTH)
-            excess = np.nan_to_num(np.exp(log_ratio - cell * _WIDTH))
-        self._append(cell, np.ones_like(cell), excess)
+        x = log_ratio[log_ratio > -inf]
+        cell = np.floor(x / _WIDTH)
+        counts, sums = np.ones_like(cell), np.exp(x - cell * _WIDTH)
+        low = cell.min(initial=inf)
+        if cell.max(initial=-inf) - low < len(x):  # where cells lie close, nothing needs to be sorted
+            at = (cell - low).astype(np.int64)
+            counts, sums = np.bincount(at), np.bincount(at, sums)
+            some = np.flatnonzero(counts)
+            cell, counts, sums = low + some, counts[some], sums[some]
+        self._append(cell, counts, sums)
+        if len(x) < len(log_ratio):
+            self._append(np.array([-inf]), np.array([len(log_ratio) - len(x)]), np.zeros(1))
 
     def merge(self, other: "RatioCounts", groups: object = None) -> None:
         """Add the counts of other rows; groups do not matter here."""

@@ -54,7 +54,7 @@ FORMATS = ("csv", "tsv", "jsonl", "parquet", "npy", "npz")
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _ROWS = 1 << 16  # rows of a batch
-_BLOCK = 1 << 23  # bytes of text that are parsed at once
+_BLOCK = 1 << 21  # bytes of text that are parsed at once
 _GROUP = 1 << 17  # rows of a row group that is written
 _NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?)$"
 _EMPTY = ("", "na", "n/a", "nan", "null", "none")  # cells that say: no number here
@@ -256,6 +256,23 @@ class Source(ABC):
             codec = _CODECS.get(Path(self.path).suffix.lower())
             yield raw if codec is None else pa.CompressedInputStream(raw, codec)
 
+    def _parse_text(self, parse: Any, convert: Any, **read: Any) -> Iterator[Any]:
+        """Yield batches of text, parsed block by block; if a row is longer than a block, go on with larger ones."""
+        done = 0
+        for block in (_BLOCK, 32 * _BLOCK):
+            options, skip = arrow_csv.ReadOptions(use_threads=False, block_size=block, **read), done
+            try:
+                with self._unpacked() as stream:
+                    for part in arrow_csv.open_csv(stream, options, parse, convert):
+                        rows = part.slice(min(skip, len(part)))
+                        skip, done = skip - len(part) + len(rows), done + len(rows)
+                        if len(rows):
+                            yield rows
+                return
+            except pa.ArrowInvalid as error:
+                if "straddl" not in str(error) or block > _BLOCK:
+                    raise
+
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """Name this file in whatever goes wrong while it is read."""
@@ -263,7 +280,7 @@ class Source(ABC):
             yield
         except FileNotFoundError as error:
             raise InputError(f"{self.shown} is missing or has vanished") from error
-        except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        except (pa.ArrowException, OSError, ValueError, MemoryError, EOFError, csv.Error, zipfile.BadZipFile) as error:
             if isinstance(error, InputError):
                 raise
             why = " ".join(str(error).split())[:160]
@@ -290,13 +307,16 @@ class ParquetSource(Source):
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
         """Write row groups of a good size, compressed as the source is."""
-        like = self._open()
-        codec = like.metadata.row_group(0).column(0).compression if like.num_row_groups else "snappy"
-        schema = like.schema_arrow
+        like, schema = self._open(), self._open().schema_arrow
+        groups = [like.metadata.row_group(0)] if like.num_row_groups else []
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        codec = chunks[0].compression.lower().replace("uncompressed", "none") if chunks else "snappy"
+        # A dictionary of numbers that hardly repeat would take most of the time.
+        few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-        codec = codec.lower().replace("uncompressed", "none")
-        with parquet.ParquetWriter(file, schema, compression=codec, write_page_checksum=True) as out:
+        options = {"compression": codec, "use_dictionary": few, "write_page_checksum": True}
+        with parquet.ParquetWriter(file, schema, **options) as out:
             waiting: list[Any] = []
 
             def flush() -> None:
@@ -306,7 +326,7 @@ class ParquetSource(Source):
 
             def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
                 waiting.append(_extend(batch.rows.filter(_as_mask(mask)), columns, extra))
-                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
+                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 16 * _BLOCK:
                     flush()
 
             yield write
@@ -316,18 +336,13 @@ class ParquetSource(Source):
 class CsvSource(Source):
     """A csv or tsv, all of whose cells are text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
 
-    @contextmanager
-    def _open(self, parts: int = 1, **convert: Any) -> Iterator[Any]:
-        numbered = self.header is False
-        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK // parts, autogenerate_column_names=numbered)
-        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-        with self._unpacked() as stream:
-            yield arrow_csv.open_csv(stream, read, parse, arrow_csv.ConvertOptions(**convert))
-
     @cached_property
     def _names(self) -> list[str]:
-        with self._reading(), self._open(8) as reader:
-            names: list[str] = reader.schema.names
+        with self._reading(), self._unpacked() as stream:
+            text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+            names = next((row for row in csv.reader(text, delimiter=self.delimiter) if row), None)
+        if names is None:
+            raise InputError(f"{self.shown} is empty")
         if self.header is False:
             return [str(i) for i in range(len(names))]
         for name in names:
@@ -349,10 +364,10 @@ class CsvSource(Source):
         known = self.columns()
         inner = {name: f"f{name}" if self.header is False else name for name in known}  # as pyarrow calls them
         types = dict.fromkeys([inner[name] for name in (known if rows else names)], pa.large_string())
-        with self._open(include_columns=[*types], column_types=types) as reader:
-            for part in reader:
-                if len(part):
-                    yield {name: part.column(inner[name]) for name in names}, part
+        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        convert = arrow_csv.ConvertOptions(include_columns=[*types], column_types=types)
+        for part in self._parse_text(parse, convert, autogenerate_column_names=self.header is False):
+            yield {name: part.column(inner[name]) for name in names}, part
 
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
@@ -381,15 +396,13 @@ class JsonSource(Source):
 
     def _lines(self) -> Iterator[Any]:
         """Yield batches of lines that are not blank; JSON has no raw control characters, so none is divided."""
-        read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, column_names=["line"])
         parse = arrow_csv.ParseOptions(delimiter="\x01", quote_char=False)
         convert = arrow_csv.ConvertOptions(column_types={"line": pa.large_string()})
-        with self._unpacked() as stream:
-            for part in arrow_csv.open_csv(stream, read, parse, convert):
-                lines = part.column("line")
-                lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
-                if len(lines):
-                    yield lines
+        for part in self._parse_text(parse, convert, column_names=["line"]):
+            lines = part.column("line")
+            lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
+            if len(lines):
+                yield lines
 
     def _first_row(self) -> dict[str, Any]:
         lines = next(self._lines(), None)
