@@ -40,12 +40,12 @@ _SATURATED = 30  # different ratios with a = 1; with fewer, the budget is close 
 def skewed_interval(value: float, error: float, skewness: float) -> tuple[float, float]:
     """Return the 95 % interval of a mean with this standard error and skewness, by Hall's cubic transformation."""
 
-    def unskewed(z: float) -> float:
+    def remove_skewness(z: float) -> float:
         if abs(skewness) < 1e-6:
             return z
         return 3 / skewness * (float(np.cbrt(1 + skewness * (z - skewness / 6))) - 1)
 
-    return value - error * unskewed(_Z), value - error * unskewed(-_Z)
+    return value - error * remove_skewness(_Z), value - error * remove_skewness(-_Z)
 
 
 def tail_index(value: Floats, mass: Floats | None = None, depth: float = 0.6) -> tuple[float, float]:
@@ -232,7 +232,7 @@ class Pilot:
         div, prefix = divergence(key), self.prefix
         beyond = self.with_square if key == "chi2" else self.with_mean
         samples = (prefix, self.base, self.with_top, beyond)
-        value, base, *others = (p.left(div, p.cut(budget)) for p in samples)
+        value, base, *others = (p.divergence_left(div, p.cut(budget)) for p in samples)
         low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div))
         changes = [0.0, *(other - base for other in others if isfinite(other))]
         return value, low + min(changes), high + max(changes)

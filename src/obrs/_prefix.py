@@ -82,7 +82,7 @@ class Prefix:
         """Return how many are free: those before have a = c r, those from there on a = 1."""
         return int(np.searchsorted(self.value, -cut.log_c))
 
-    def left(self, div: FDivergence, cut: Cut) -> float:
+    def divergence_left(self, div: FDivergence, cut: Cut) -> float:
         """Return D_f(P||kept)."""
         free, rate = self.free(cut), exp(cut.log_rate)
         total = float(self.mass[free:] @ div.f(self.value[free:] + cut.log_rate)) / rate

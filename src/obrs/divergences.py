@@ -78,7 +78,7 @@ def _record(name: str, **formulas: Formula) -> FDivergence:
     return FDivergence(name, **fields)
 
 
-def _scaled(base: FDivergence, scale: float, name: str) -> FDivergence:
+def _scale(base: FDivergence, scale: float, name: str) -> FDivergence:
     return _record(
         name,
         f=lambda xp, x: scale * base.f(x),
@@ -161,7 +161,7 @@ _ALL = (
         f_star_of_f_prime=lambda xp, x: x - 1,
     ),
     _GAN,  # u log u - (u + 1) log(u + 1) + 2 log 2: twice the Jensen-Shannon divergence
-    _scaled(_GAN, 0.5, "js"),
+    _scale(_GAN, 0.5, "js"),
     _record(
         "tv",  # ½ |u - 1|
         f=lambda xp, x: xp.abs(xp.expm1(x)) / 2,

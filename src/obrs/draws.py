@@ -260,19 +260,19 @@ def _mix(words: Array, scratch: Array = None, *, last: bool = True) -> Array:
     """Scramble `words` in place, one to one."""
     scratch = np.empty_like(words) if scratch is None else scratch
     for by, factor in _STEPS:
-        words ^= _shifted(words, by, scratch)
+        words ^= _shift_right(words, by, scratch)
         words *= factor
     if last:
-        words ^= _shifted(words, _LAST_SHIFT, scratch)
+        words ^= _shift_right(words, _LAST_SHIFT, scratch)
     return words
 
 
-def scrambled(words: Array) -> Array:
+def scramble(words: Array) -> Array:
     """Return 64-bit integers of NumPy scrambled, one to one: SplitMix64."""
     return _mix(words + np.int64(_GAMMA))
 
 
-def _shifted(words: Array, by: int, out: Array) -> Array:
+def _shift_right(words: Array, by: int, out: Array) -> Array:
     """Shift to the right into `out` and fill with zeros; int64 by itself fills with the sign."""
     if isinstance(words, np.ndarray):
         return np.right_shift(words.view(np.uint64), by, out=out.view(np.uint64)).view(np.int64)
@@ -282,7 +282,7 @@ def _shifted(words: Array, by: int, out: Array) -> Array:
 def _to_uniforms(words: Array, out: Array) -> Array:
     """Write the top bits of `words` into `out` as a fraction, exactly; `words` are used up."""
     bits = _BITS[out.dtype.itemsize]
-    out[...] = _shifted(words, 64 - bits, words)
+    out[...] = _shift_right(words, 64 - bits, words)
     out *= 2.0**-bits
     return out
 

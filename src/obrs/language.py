@@ -392,7 +392,7 @@ def tilt(
         log_r, beta, _ = tilted_log_ratio(values, code, n, kl, labels)
     else:
         beta = check_positive(beta, "beta")
-        log_r = _tilted(values, code, beta)
+        log_r = _tilt_rewards(values, code, beta)
     pi = inclusion_probability(log_r, n, groups=groups if groups is not None else code)
     index = select(log_r, n, seed=seed, groups=code)
     prompts, finite = len(labels), np.where(values > -inf, values, 0.0)
@@ -437,14 +437,14 @@ def tilted_log_ratio(
         raise InputError(f"cannot keep {keep} of {sizes[short]} completions{where}: {possible[short]:.0f} can be kept")
 
     def spent(beta: float) -> float:
-        pi = inclusion_probability(_tilted(reward, groups, beta), keep, groups=groups)
+        pi = inclusion_probability(_tilt_rewards(reward, groups, beta), keep, groups=groups)
         return _kl(pi / keep, sizes[groups]) / len(sizes)
 
     beta = _temperature(spent, kl, reward, groups)
-    return _tilted(reward, groups, beta), beta, spent(beta)
+    return _tilt_rewards(reward, groups, beta), beta, spent(beta)
 
 
-def _tilted(reward: Floats, groups: Ints, beta: float) -> Floats:
+def _tilt_rewards(reward: Floats, groups: Ints, beta: float) -> Floats:
     """Return R / beta, relative to the largest of each group, and at least -1e6 where it is not -inf."""
     with np.errstate(over="ignore", invalid="ignore"):  # at an infinite beta, -inf is NaN
         below = (reward - _largest(reward, groups)[groups]) / beta
@@ -469,7 +469,7 @@ def _best_reward(reward: Floats, groups: Ints, kl: float) -> float:
     sizes = np.bincount(groups)
 
     def law(beta: float) -> Floats:
-        r = np.exp(_tilted(reward, groups, beta))
+        r = np.exp(_tilt_rewards(reward, groups, beta))
         return np.asarray(r / np.bincount(groups, r)[groups])
 
     beta = _temperature(lambda b: _kl(law(b), sizes[groups]) / len(sizes), kl, reward, groups)

@@ -236,7 +236,7 @@ class Profile:
 
     def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0) -> float:
         """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model."""
-        return self._prefix.left(divergence(key_or_record), self._cut(budget))
+        return self._prefix.divergence_left(divergence(key_or_record), self._cut(budget))
 
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
         """Return an upper bound on the divergence left, for this pair: of samples, the M of the empirical pair.

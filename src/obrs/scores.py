@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from ._files import replacing
-from .draws import scrambled
+from .draws import scramble
 from .errors import InputError, InputTypeError, MissingLibraryError
 
 try:
@@ -173,9 +173,9 @@ def _hash_text(cells: Any) -> Array:
     ends = ends - ends[0]
     length = np.diff(ends)
     position = np.arange(len(text)) - np.repeat(ends[:-1], length)
-    weight = scrambled(np.arange(int(length.max(initial=0)) + 1)).view(np.uint64) | np.uint64(1)
+    weight = scramble(np.arange(int(length.max(initial=0)) + 1)).view(np.uint64) | np.uint64(1)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((text + np.uint64(1)) * weight[position])])
-    return np.asarray(scrambled((sums[ends[1:]] - sums[ends[:-1]]).view(np.int64)))
+    return np.asarray(scramble((sums[ends[1:]] - sums[ends[:-1]]).view(np.int64)))
 
 
 @dataclass(frozen=True)
