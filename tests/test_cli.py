@@ -348,7 +348,7 @@ MISTAKES = [
     (["pln", "scores.csv"], "No such command 'pln'"),
     (SELECT, "say how many rows to keep: either -n or --budget, or --quota by label"),
     ([*SELECT, "-n", "5", "--budget", "2"], "either -n or --budget, or --quota by label"),
-    ([*SELECT, "-n", "395"], "cannot keep 395: of 400 only 390 have r > 0"),
+    ([*SELECT, "-n", "395"], "cannot keep 395: 390 of 400 have r > 0"),
     ([*SELECT, "--budget", "500"], "nothing would be kept of 400; lower the budget"),
     (["select", "groups.csv", "-o", "k.csv", "-n", "1", "--group", "g"], "groups.csv, row 3, column 'g': no label"),
     ([*SELECT, "-n", "2", "--shares", "equal"], "--shares needs to know the class of each row: give --group"),

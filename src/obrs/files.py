@@ -283,6 +283,8 @@ def select(
         (700, 70, ['a.csv'])
     """
     sizes, target = Sizes(n, budget, shares, at_most).check(group), Path(out)
+    if os.fspath(out) == "-":
+        raise InputError("out is a file or a folder; only the command line writes to standard output")
     sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     reading = Reading.find(sources, column, kind, beta=beta, id=id, cost=cost, group=group, skip_bad=skip_bad)
     roots = [where] if isinstance(where, str | os.PathLike) else where
@@ -371,7 +373,7 @@ class Sizes:
         for short in np.flatnonzero(need > available)[:1]:
             if not self.at_most:
                 where = f" of group {labels[short]!r}" if labels[short] else ""
-                few = f"of {total[short]} only {available[short]} have r > 0"
+                few = f"{available[short]} of {total[short]} have r > 0"
                 raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or --at-most (at_most=True)")
         if not np.any(np.minimum(need, available)):
             raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
@@ -584,6 +586,8 @@ def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tup
         if len(survey.labels) > len(labels):
             raise InputError("a group is new since the first look: rows have changed; start again")
     cut, places = look.cut(need)
+    if look is survey.counts and not len(places):
+        raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
     return Cut(*(column[: len(labels)] for column in cut)), kept, places
 
 

@@ -541,7 +541,7 @@ def find_sources(
         raise InputError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
         raise InputError(f"a delimiter is one character, got {delimiter!r}")
-    if isinstance(where, str | os.PathLike) and os.path.isdir(where):
+    if isinstance(where, str | os.PathLike) and where != "-" and os.path.isdir(where):
         inside = sorted(os.path.join(root, name) for root, _, files in os.walk(where) for name in files)
         names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside}
         hidden = re.compile(r"(^|/)[._]")
