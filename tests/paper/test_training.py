@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import paper
+import paper.named  # fills the lists of data and networks
 from obrs import Profile
 from obrs.budget import solve_cut
 from obrs.errors import InputError
