@@ -245,9 +245,8 @@ class Sample:
 
     def _append(self, *columns: Array) -> None:
         self.parts.append(columns)
-        while (
-            sum(len(part[0]) for part in self.parts) > self.most and self.threshold
-        ):  # the hash of id 0 is 0, below any threshold
+        # The hash of id 0 is 0, below any threshold: many such rows are never few enough.
+        while sum(len(part[0]) for part in self.parts) > self.most and self.threshold:
             self._lower(self.threshold // 2)
 
     def _lower(self, threshold: int) -> None:

@@ -307,7 +307,8 @@ class ParquetSource(Source):
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
         """Write row groups of a good size, compressed as the source is."""
-        like, schema = self._open(), self._open().schema_arrow
+        like = self._open()
+        schema = like.schema_arrow
         groups = [like.metadata.row_group(0)] if like.num_row_groups else []
         chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
         codec = chunks[0].compression.lower().replace("uncompressed", "none") if chunks else "snappy"
@@ -460,7 +461,8 @@ class JsonSource(Source):
 class ArraySource(Source):
     """An npz of arrays with one row per sample, or an npy of one axis, of rows and columns, or of records."""
 
-    def _load(self) -> dict[str, Array]:
+    @cached_property
+    def _arrays(self) -> dict[str, Array]:
         with self._reading(), open(self.path, "rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if not isinstance(loaded, np.ndarray):
@@ -471,10 +473,10 @@ class ArraySource(Source):
 
     def columns(self) -> list[str]:
         """Return the names of the arrays of one axis."""
-        return [name for name, array in self._load().items() if array.ndim == 1]
+        return [name for name, array in self._arrays.items() if array.ndim == 1]
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
-        table = pa.table({name: array for name, array in self._load().items() if name in names})
+        table = pa.table({name: array for name, array in self._arrays.items() if name in names})
         for part in table.to_batches(_ROWS):
             yield {name: part.column(name) for name in names}, None
 
