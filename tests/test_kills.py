@@ -111,14 +111,14 @@ def test_a_folder_that_another_run_is_writing_is_refused(pool, tmp_path):
 
 
 def test_a_file_that_changes_after_the_looks_is_named_and_nothing_is_lost(pool, tmp_path, monkeypatch):
-    write = files.Found.write
+    write = files._write_rows
 
-    def write_later(found, source, *rest):
+    def write_later(manifest, source, *rest):
         if source.name == "2.parquet":
             os.utime(source.path, ns=(1, 1))
-        write(found, source, *rest)
+        write(manifest, source, *rest)
 
-    monkeypatch.setattr(files.Found, "write", write_later)
+    monkeypatch.setattr(files, "_write_rows", write_later)
     with pytest.raises(InputError, match=r"2\.parquet has changed since it was looked at"):
         select(pool, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()

@@ -81,7 +81,7 @@ def test_rows_are_written_as_they_were(tmp_path, monkeypatch, kind):
             for batch in source.batches(["id"], rows=True):
                 put(batch, mask := batch.ids("id") % 5 == 0, {"weight": np.full(mask.sum(), 0.1)})
         (back,) = find_sources(out)
-        assert back.columns() == ["id", "log_ratio", "note", *extra]
+        assert back.columns == ["id", "log_ratio", "note", *extra]
         np.testing.assert_array_equal(read_columns([back], ["id"]).ids("id"), np.arange(0, N, 5))
         if extra:
             np.testing.assert_array_equal(read_columns([back], ["weight"]).numbers("weight"), 0.1)
@@ -134,7 +134,7 @@ def test_a_row_may_be_longer_than_a_block(tmp_path, monkeypatch, kind):
 def test_an_npy_has_one_column_or_numbered_ones(tmp_path):
     np.save(tmp_path / "log_ratio.npy", np.arange(3, dtype=np.float16))
     np.save(tmp_path / "two.npy", np.arange(6).reshape(3, 2))
-    assert find_sources(tmp_path / "log_ratio.npy")[0].columns() == ["log_ratio"]
+    assert find_sources(tmp_path / "log_ratio.npy")[0].columns == ["log_ratio"]
     assert read_columns(find_sources(tmp_path / "two.npy"), ["1"]).numbers("1").tolist() == [1, 3, 5]
 
 

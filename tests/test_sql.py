@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import obrs
+from obrs.cli import main
 from obrs.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -64,6 +65,16 @@ def test_columns_may_have_other_names(pool, tmp_path):
     condition = obrs.sql.condition(done, id='a"b', log_ratio="x; drop")
     assert '"a""b"' in condition
     assert '"x; drop"' in condition
+
+
+def test_the_command_prints_the_condition_and_writes_nothing(pool, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["select", str(pool), "--logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]
+    assert main([*asked, "--sql", "duckdb"]) == 0
+    done = obrs.files.select(pool, 1000, id="text", column="x", kind="logit", skip_bad=True, out=None)
+    assert capsys.readouterr().out == f"{obrs.sql.condition(done)}\n"
+    assert (len(done), list(tmp_path.iterdir())) == (1000, [])
+    assert main([*asked, "--sql", "spark"]) == main(asked) == 2
 
 
 def test_what_cannot_be_expressed_is_one_line(pool, tmp_path):

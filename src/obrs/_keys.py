@@ -9,7 +9,6 @@ References:
     | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
 """
 
-from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -17,13 +16,15 @@ import numpy as np
 
 from .errors import InputError
 
-__all__ = ["Cut", "Look", "RatioCounts", "Sample", "order_keys"]
+__all__ = ["Counts", "Cut", "Look", "RatioCounts", "Rows", "Sample", "order_keys"]
 
 Array = np.ndarray[Any, Any]
 
-_BITS = 22  # 2**22 cells in all, divided among the groups
+_BITS = 22  # of a key, which tell its cell
+_CELLS = 1 << 21  # that are counted at most, in all groups: cells become wider if there are many
 _HELD = 1 << 20  # rows that a look holds at most
-_SAMPLED = 1 << 18  # rows of a sample at most, and about half as many at least
+_PENDING = 1 << 20  # rows that wait to be counted together
+_SAMPLED = 1 << 18  # rows of a sample at most
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _WIDTH = 1 / 256  # of a cell of log r, in nats
 
@@ -42,14 +43,24 @@ def order_keys(key: Array) -> Array:
     return flip
 
 
-def _key_of(order: int) -> float:
-    """Return the key that has this order; beyond those of numbers, an infinity."""
-    order = min(max(order, _ENDS[0]), _ENDS[1])
-    bits = order ^ (1 << 63) if order >> 63 else order ^ (2**64 - 1)
-    return float(np.uint64(bits).view(np.float64))
+class Rows(NamedTuple):
+    """What decides on rows, one each per row.
 
+    Attributes:
+        key, id: The key, +inf where r = 0, and the id.
+        place: How many rows come before a row.
+        group, cost: The number of its group, from 0, and what it costs, a whole number.
+    """
 
-_ENDS = tuple(int(order) for order in order_keys(np.array([-inf, inf])))
+    key: Array
+    id: Array
+    place: Array
+    group: Array
+    cost: Array
+
+    def take(self, index: Array) -> "Rows":
+        """Return some of the rows, by a mask or by their numbers."""
+        return Rows(*(column[index] for column in self))
 
 
 class Cut(NamedTuple):
@@ -63,200 +74,213 @@ class Cut(NamedTuple):
     id: Array
     place: Array
 
-    def keeps(self, key: Array, id: Array, place: Array, group: Array | None = None) -> Array:
-        """Tell which rows are kept; those with r = 0, whose key is +inf, never are."""
-        at: Any = 0 if group is None else group
-        kept = key < self.key[at]
-        tied = np.flatnonzero((key == self.key[at]) & (key < inf))
-        if len(tied):
-            at, id, place = at if group is None else group[tied], id[tied], place[tied]
-            kept[tied] = (id < self.id[at]) | ((id == self.id[at]) & (place < self.place[at]))
+    def keeps(self, rows: Rows) -> Array:
+        """Tell which rows are kept; those with r = 0 never are."""
+        end = self.key[rows.group]
+        kept = rows.key < end
+        tied = np.flatnonzero((rows.key == end) & (end < inf))
+        _, id, place, group, _ = rows.take(tied)
+        kept[tied] = (id < self.id[group]) | ((id == self.id[group]) & (place < self.place[group]))
         return np.asarray(kept)
+
+
+class Counts:
+    """Sums of values by integer code, which add up over batches, files and workers."""
+
+    def __init__(self, values: int = 1) -> None:
+        self.parts: list[tuple[Array, ...]] = [(np.zeros(0, np.int64), *(np.zeros(0) for _ in range(values)))]
+        self.pending = 0
+
+    def add(self, code: Array, *values: Array) -> None:
+        """Add values of rows."""
+        self.parts.append((code, *values))
+        self.pending += len(code)
+        if self.pending > _PENDING:
+            self.total()
+
+    def total(self) -> tuple[Array, ...]:
+        """Return the codes, in order, and the sums of each value."""
+        if len(self.parts) > 1:
+            code, *values = (np.concatenate(columns) for columns in zip(*self.parts, strict=True))
+            low, high = (code.min(), code.max()) if len(code) else (0, 0)
+            if high - low <= 4 * len(code):  # where codes lie close, nothing needs to be sorted
+                at = code - low
+                some = np.flatnonzero(np.bincount(at))
+                code, sums = some + low, [np.bincount(at, value)[some] for value in values]
+            else:
+                code, at = np.unique(code, return_inverse=True)
+                sums = [np.bincount(at, value) for value in values]
+            self.parts, self.pending = [(code, *sums)], 0
+        return self.parts[0]
 
 
 class Look:
     """One look: what rows cost, counted by group and cell of the key, and the rows themselves as long as they are few.
 
-    Rows with r = 0 are counted apart. In every look the cell of a key is `(order_keys(key) - low) >> shift`. The cells
-    are divided among the groups: as their number doubles, cells become twice as wide.
+    In every look the cell of a key is `(order_keys(key) - low) >> shift`. Rows with r = 0 are counted apart.
 
     Args:
-        low, span: One each per group: the least order that is looked at, and the largest minus that.
-        most: What is wanted of each group, if that is known: rows that lie beyond are dropped on the way.
+        low: The least order that is looked at, one per group; None for a first look, at all.
+        width: How many bits of the orders from there on are looked at.
+        most: How much is wanted, if that is known and there are no groups: rows that lie beyond are dropped on the way.
     """
 
-    def __init__(self, low: Sequence[int] = (0,), span: Sequence[int] = (2**64 - 1,), most: int | None = None) -> None:
-        bits = _BITS - (len(low) - 1).bit_length()
-        self.low, self.most = np.array(low, np.uint64), most
-        self.shift = np.array([max(size.bit_length() - bits, 0) for size in span], np.uint64)
-        self.least = np.array([_key_of(start) for start in low])
-        self.largest = np.array([_key_of(start + size) for start, size in zip(low, span, strict=True)])
-        self.counts, self.zero = np.zeros((len(low), 1 << bits), np.int64), np.zeros(len(low), np.int64)
-        self.held: list[tuple[Array, ...]] | None = []
+    def __init__(self, low: Array | None = None, width: int = 64, most: int | None = None) -> None:
+        self.low, self.width, self.shift, self.most = low, width, max(width - _BITS, 0), most
+        self.last = np.uint64(2**width - 1)
+        self.counts, self.zero = Counts(), Counts()
+        self.held: list[Rows] | None = []
 
-    def add(self, key: Array, id: Array, place: Array, group: Array | None = None, cost: Array | None = None) -> None:
-        """Count rows; without `group` there is one, and without `cost` a row costs 1."""
-        if group is not None:
-            self._make_room(int(group.max(initial=0)) + 1)
-        at: Any = 0 if group is None else group
-        rows = [np.broadcast_to(column, key.shape) for column in (key, id, place, at, 1 if cost is None else cost)]
-        inside = (key >= self.least[at]) & (key <= self.largest[at]) & (key < inf)
+    @property
+    def bits(self) -> int:
+        """How many bits the number of a cell has; above them stands the group."""
+        return self.width - self.shift
+
+    def _orders(self, rows: Rows) -> Array:
+        order = order_keys(rows.key)
+        return order if self.low is None else order - self.low[rows.group]  # what is less becomes the largest
+
+    def add(self, rows: Rows) -> None:
+        """Count rows."""
+        order = self._orders(rows)
+        inside = (order <= self.last) & (rows.key < inf)
         if not inside.all():
-            np.add.at(self.zero, rows[3][key == inf], rows[4][key == inf])
-            rows = [column[inside] for column in rows]
-            key, at = rows[0], at if group is None else rows[3]
-        cell = ((order_keys(key) - self.low[at]) >> self.shift[at]).view(np.int64) + at * self.counts.shape[1]
-        np.add.at(self.counts.reshape(-1), cell, 1 if cost is None else rows[4])
-        if self.held is not None and len(key):
-            self.held.append(tuple(rows))
-            if sum(len(part[0]) for part in self.held) > _HELD:
-                self._drop()
+            zero = rows.key == inf
+            self.zero.add(rows.group[zero], rows.cost[zero])
+            rows, order = rows.take(inside), order[inside]
+        self.counts.add((rows.group << self.bits) | (order >> np.uint64(self.shift)).view(np.int64), rows.cost)
+        while len(self.counts.parts[0][0]) > _CELLS:
+            self._widen(self.shift + 1)
+        self._hold([rows])
 
-    def merge(self, other: "Look", groups: Sequence[int] | None = None) -> None:
-        """Add another look at the same cells; `groups` are the numbers that its groups have here, if these differ."""
-        groups = range(len(other.low)) if groups is None else groups
-        size = max(len(self.low), len(other.low), *(group + 1 for group in groups))
-        self._make_room(size)
-        other._make_room(size)
-        self.counts[list(groups)] += other.counts[: len(groups)]
-        self.zero[list(groups)] += other.zero[: len(groups)]
-        if self.held is None or other.held is None:
-            self.held = None
+    def merge(self, other: "Look", groups: Array) -> None:
+        """Add another look at the same keys; `groups` are the numbers that its groups have here."""
+        for look in (self, other):
+            look._widen(max(self.shift, other.shift))
+        (code, cost), (group, zero) = other.counts.total(), other.zero.total()
+        self.counts.add((groups[code >> self.bits] << self.bits) | (code & ((1 << self.bits) - 1)), cost)
+        self.zero.add(groups[group], zero)
+        self.held = None if other.held is None else self.held
+        self._hold([rows._replace(group=groups[rows.group]) for rows in other.held or []])
+
+    def _widen(self, shift: int) -> None:
+        """Make cells wider."""
+        if shift == self.shift:
             return
-        self.held += [(*part[:3], np.asarray(groups)[part[3]], part[4]) for part in other.held]
-        if sum(len(part[0]) for part in self.held) > _HELD:
-            self._drop()
+        if shift > self.width - 2:
+            raise InputError(f"at most {_CELLS // 2:,} groups can be told apart")
+        code, cost = self.counts.total()
+        self.counts = Counts()
+        self.counts.add(code >> (shift - self.shift), cost)
+        self.counts.total()
+        self.shift = shift
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle has: of the cells those that are not empty."""
-        flat = self.counts.reshape(-1)
-        cells = np.flatnonzero(flat)
-        return {**self.__dict__, "counts": (self.counts.shape, cells, flat[cells])}
+    def _hold(self, parts: list[Rows]) -> None:
+        """Hold rows. Of too many, drop those beyond what is wanted, or where that is not known all."""
+        if self.held is None:
+            return
+        self.held += parts
+        if sum(len(rows.key) for rows in self.held) > _HELD:
+            rows, self.held = self._rows(), None
+            if self.most is not None:
+                cell, _ = self._find_cells(np.array([self.most]))
+                self.last = np.uint64(min(((int(cell[0]) + 1) << self.shift) - 1, int(self.last)))
+                rows = rows.take(self._orders(rows) <= self.last)
+                self.held = [rows] if len(rows.key) <= _HELD // 2 else None
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        shape, cells, counts = state["counts"]
-        self.__dict__.update(state, counts=np.zeros(shape, np.int64))
-        self.counts.reshape(-1)[cells] = counts
+    def _rows(self) -> Rows:
+        nothing = Rows(np.zeros(0), *(np.zeros(0, np.int64) for _ in range(4)))
+        return Rows(*map(np.concatenate, zip(nothing, *(self.held or []), strict=True)))
 
-    def _make_room(self, groups: int) -> None:
-        """Double the number of groups; only a first look, which has the whole range of keys, meets new ones."""
-        while len(self.low) < groups:
-            if self.low.any():
-                raise InputError("a group is new since the first look: rows have changed; start again")
-            if self.counts.shape[1] == 2:
-                raise InputError(f"at most {len(self.low):,} groups can be told apart")
-            half = self.counts.reshape(len(self.low), -1, 2).sum(axis=2)
-            self.counts = np.concatenate([half, np.zeros_like(half)])
-            self.zero = np.append(self.zero, np.zeros_like(self.zero))
-            self.low, self.least = np.tile(self.low, 2), np.tile(self.least, 2)
-            self.largest = np.append(self.largest, np.full_like(self.largest, inf))
-            self.shift = np.tile(self.shift + np.uint64(1), 2)
+    def sums(self, groups: int) -> Array:
+        """Return what the rows of each group with r > 0 cost, and below that what those with r = 0 do."""
+        (code, cost), (group, zero) = self.counts.total(), self.zero.total()
+        return np.array([np.bincount(code >> self.bits, cost, groups), np.bincount(group, zero, groups)], np.int64)
 
-    def _drop(self) -> None:
-        """Drop rows beyond what is wanted; where that is not known, or not enough, hold none."""
-        columns, self.held = self._rows(), None
-        if self.most is not None:
-            cell, _ = self._cells(np.full(len(self.low), self.most))
-            ends = [((c + 1) << s) - 1 for c, s in zip(cell.tolist(), self.shift.tolist(), strict=True)]
-            self.largest = np.minimum(self.largest, [_key_of(end) for end in ends])
-            inside = columns[0] <= self.largest[columns[3]]
-            if inside.sum() <= _HELD // 2:
-                self.held = [tuple(column[inside] for column in columns)]
+    def _find_cells(self, need: Array) -> tuple[Array, Array]:
+        """Return the cell in which each group comes to cost more than its need, and what the cells before it cost.
 
-    def _rows(self) -> tuple[Array, ...]:
-        """Return key, id, place, group and cost of the rows that are held."""
-        nothing = (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(4)))
-        return tuple(map(np.concatenate, zip(nothing, *(self.held or []), strict=True)))
-
-    def _cells(self, need: Array) -> tuple[Array, Array]:
-        """Return the cell in which each group comes to cost more than its need, and what the cells before it cost."""
-        total = np.cumsum(self.counts, axis=1)
-        cell = np.sum(total <= need[:, None], axis=1)
-        before = np.take_along_axis(total, np.maximum(cell - 1, 0)[:, None], axis=1)[:, 0]
-        return cell, np.where(cell > 0, before, 0)
+        For a group that never does, it is the first beyond all cells.
+        """
+        code, cost = self.counts.total()
+        total, start = np.append(0, np.cumsum(cost)).astype(np.int64), np.arange(len(need)) << self.bits
+        first, end = np.searchsorted(code, [start, start + (1 << self.bits)])
+        at = np.minimum(np.searchsorted(total[1:], total[first] + need, side="right"), end)
+        return np.where(at < end, np.append(code, 0)[at] - start, 1 << self.bits), total[at] - total[first]
 
     def narrow(self, need: Array) -> tuple["Look", Array]:
         """Return a look inside the cell that matters of each group, and what is needed of that cell."""
-        cell, before = self._cells(need)
-        low, span = [], []
-        for start, number, shift in zip(self.low.tolist(), cell.tolist(), self.shift.tolist(), strict=True):
-            exceeds = number < self.counts.shape[1]  # else all of the group is kept, and no key matters
-            if exceeds and not shift:
-                raise InputError(f"more than {_HELD:,} rows share a few keys; make their ids unique")
-            low.append(start + (number << shift) if exceeds else 2**64 - 1)
-            span.append((1 << shift) - 1 if exceeds else 0)
-        return Look(low, span), need - before
+        cell, before = self._find_cells(need)
+        if not self.shift:
+            raise InputError(f"more than {_HELD:,} rows share a few keys; make their ids unique")
+        low = (cell.astype(np.uint64) << np.uint64(self.shift)) + (np.uint64(0) if self.low is None else self.low)
+        low[cell == 1 << self.bits] = 2**64 - 1  # all of the group is kept, and no key matters
+        return Look(low, self.shift), need - before
 
     def cut(self, need: Array) -> tuple[Cut, Array]:
         """Return where each group comes to cost more than its need, and the places of the rows before that.
 
         Both are found among the rows that are held; only those in the cell that matters are sorted.
         """
-        key, id, place, group, cost = self._rows()
-        cell, before = self._cells(need)
-        own = ((order_keys(key) - self.low[group]) >> self.shift[group]).view(np.int64)
-        inside = np.flatnonzero(own == cell[group])
-        order = inside[np.lexsort((place[inside], id[inside], key[inside], group[inside]))]
-        of = group[order]
-        spent = np.concatenate([[0], np.cumsum(cost[order])])
-        spent = spent[1:] - spent[np.searchsorted(of, np.arange(len(need)))][of] + before[of]
-        over = spent > need[of]
-        which, first = np.unique(of[over], return_index=True)
-        at = np.flatnonzero(over)[first]
-        rows, before_these = order[at], order[at - 1]
-        if np.any((at > 0) & np.all([c[rows] == c[before_these] for c in (group, key, id, place)], axis=0)):
-            raise InputError(
-                "rows of one id and one score are tied for the last place; drop repeated rows, or change n"
-            )
-        cut = Cut(np.full(len(need), inf), np.zeros(len(need), np.int64), np.zeros(len(need), np.int64))
-        cut.key[which], cut.id[which], cut.place[which] = key[rows], id[rows], place[rows]
-        return cut, np.sort(np.concatenate([place[own < cell[group]], place[order[~over]]]))
+        rows = self._rows()
+        cell, before = self._find_cells(need)
+        own = (self._orders(rows) >> np.uint64(self.shift)).view(np.int64)
+        inside = rows.take(own == cell[rows.group])
+        inside = inside.take(np.lexsort((inside.place, inside.id, inside.key, inside.group)))
+        group, spent = inside.group, np.append(0, np.cumsum(inside.cost))
+        spent = spent[1:] - spent[np.searchsorted(group, np.arange(len(need)))][group] + before[group]
+        over = np.flatnonzero(spent > need[group])
+        which, first = np.unique(group[over], return_index=True)
+        last, previous = (inside.take(over[first] - back) for back in (0, 1))
+        if np.any((over[first] > 0) & np.all([a == b for a, b in zip(last[:4], previous[:4], strict=True)], axis=0)):
+            raise InputError("rows of one id and score are tied for the last place; drop repeated rows, or change n")
+        cut = Cut(np.full(len(need), inf), *np.zeros((2, len(need)), np.int64))
+        cut.key[which], cut.id[which], cut.place[which] = last[:3]
+        return cut, np.sort(np.append(rows.place[own < cell[rows.group]], np.delete(inside.place, over)))
 
 
 class Sample:
-    """Rows whose id has a hash below a threshold, which falls as rows come: at most 2**18 of any number of rows.
+    """The rows whose ids have the smallest hashes: all rows up to 2**18, and at least half of that of more.
 
     Args:
         most: How many rows at most, if less.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self.threshold, self.most = 2**64 - 1, most or _SAMPLED
-        self.parts: list[tuple[Array, ...]] = [(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0))]
-
-    @property
-    def columns(self) -> tuple[Array, ...]:
-        """Hash, id and value of each row."""
-        self.parts = [tuple(map(np.concatenate, zip(*self.parts, strict=True)))]
-        return self.parts[0]
-
-    def add(self, id: Array, value: Array) -> None:
-        """Take those of these rows that belong to the sample."""
-        hashed = id.view(np.uint64) * _ODD  # cheaper than to scramble, and even enough to choose a part
-        chosen = np.flatnonzero(hashed <= np.uint64(self.threshold))
-        if len(chosen):
-            self._append(hashed[chosen], id[chosen], value[chosen])
-
-    def merge(self, other: "Sample") -> None:
-        """Add the sample of other rows, which may have another size; the larger size remains."""
-        self.most = max(self.most, other.most)
-        self._lower(min(self.threshold, other.threshold))
-        self._append(*(column[other.columns[0] <= np.uint64(self.threshold)] for column in other.columns))
-
-    def _append(self, *columns: Array) -> None:
-        self.parts.append(columns)
-        # The hash of id 0 is 0, below any threshold: many such rows are never few enough.
-        while sum(len(part[0]) for part in self.parts) > self.most and self.threshold:
-            self._lower(self.threshold // 2)
-
-    def _lower(self, threshold: int) -> None:
-        inside = self.columns[0] <= np.uint64(threshold)
-        self.threshold, self.parts = threshold, [tuple(column[inside] for column in self.columns)]
+        self.most, self.threshold = most or _SAMPLED, np.uint64(2**64 - 1)
+        self.parts = [(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0))]
 
     @property
     def complete(self) -> bool:
         """Whether it has all rows."""
-        return self.threshold == 2**64 - 1
+        return bool(self.threshold == np.uint64(2**64 - 1))
+
+    @property
+    def columns(self) -> tuple[Array, Array, Array]:
+        """Hash, id and value of each row."""
+        hashed, id, value = (np.concatenate(columns) for columns in zip(*self.parts, strict=True))
+        self.parts = [(hashed, id, value)]
+        return self.parts[0]
+
+    def add(self, id: Array, value: Array) -> None:
+        """Take those of these rows that belong to the sample."""
+        self._take(id.view(np.uint64) * _ODD, id, value)  # even enough to choose a part
+
+    def merge(self, other: "Sample") -> None:
+        """Add the sample of other rows, which may have another size; the larger size remains."""
+        self.most, self.threshold = max(self.most, other.most), min(self.threshold, other.threshold)
+        self.parts, parts = [], [*self.parts, *other.parts]
+        for part in parts:
+            self._take(*part)
+
+    def _take(self, *columns: Array) -> None:
+        inside = np.flatnonzero(columns[0] <= self.threshold)
+        self.parts.append(tuple(column[inside] for column in columns))  # type: ignore[arg-type]
+        if sum(len(part[0]) for part in self.parts) > self.most:
+            columns = self.columns
+            self.threshold = np.partition(columns[0], self.most // 2)[self.most // 2]
+            inside = np.flatnonzero(columns[0] <= self.threshold)[: self.most]  # of one id there may be any number
+            self.parts = [tuple(column[inside] for column in columns)]  # type: ignore[list-item]
 
 
 class RatioCounts:
@@ -266,35 +290,21 @@ class RatioCounts:
     """
 
     def __init__(self) -> None:
-        self.cells: Array = np.zeros(0)
-        self.counts: Array = np.zeros(0)
-        self.sums: Array = np.zeros(0)
+        self.counts, self.zero = Counts(2), 0
 
     def add(self, log_ratio: Array) -> None:
-        """Count log-ratios; those that are -inf have a cell of their own."""
+        """Count log-ratios; those that are -inf apart."""
         x = log_ratio[log_ratio > -inf]
         cell = np.floor(x / _WIDTH)
-        counts, sums = np.ones_like(cell), np.exp(x - cell * _WIDTH)
-        low = cell.min(initial=inf)
-        if cell.max(initial=-inf) - low < len(x):  # where cells lie close, nothing needs to be sorted
-            at = (cell - low).astype(np.int64)
-            counts, sums = np.bincount(at), np.bincount(at, sums)
-            some = np.flatnonzero(counts)
-            cell, counts, sums = low + some, counts[some], sums[some]
-        self._append(cell, counts, sums)
-        if len(x) < len(log_ratio):
-            self._append(np.array([-inf]), np.array([len(log_ratio) - len(x)]), np.zeros(1))
+        self.counts.add(cell.astype(np.int64), np.ones_like(x), np.exp(x - cell * _WIDTH))
+        self.zero += len(log_ratio) - len(x)
 
     def merge(self, other: "RatioCounts", groups: object = None) -> None:
         """Add the counts of other rows; groups do not matter here."""
-        self._append(other.cells, other.counts, other.sums)
+        self.counts.add(*other.counts.total())
+        self.zero += other.zero
 
-    def _append(self, cells: Array, counts: Array, sums: Array) -> None:
-        self.cells, at = np.unique(np.append(self.cells, cells), return_inverse=True)
-        self.counts = np.bincount(at, np.append(self.counts, counts))
-        self.sums = np.bincount(at, np.append(self.sums, sums))
-
-    def log_ratios(self) -> Array:
-        """Return the log of the mean ratio of each cell."""
-        with np.errstate(divide="ignore"):
-            return self.cells * _WIDTH + np.log(self.sums / self.counts)
+    def total(self) -> tuple[Array, Array]:
+        """Return the log of the mean ratio of each cell, and how many rows it has; the last has those with r = 0."""
+        cell, count, ratio = self.counts.total()
+        return np.append(cell * _WIDTH + np.log(ratio / count), -inf), np.append(count, self.zero)

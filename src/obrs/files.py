@@ -23,7 +23,7 @@ import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import check_not_input, check_out, replacing
-from ._keys import Cut, Look, RatioCounts, Sample
+from ._keys import Cut, Look, RatioCounts, Rows, Sample
 from ._progress import bar
 from .critics import check_scores, to_log_ratio
 from .draws import priority_key
@@ -32,8 +32,8 @@ from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
 
-__all__ = ["KINDS", "MANIFEST", "Found", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut"]
-__all__ += ["load_profiles", "plan", "read", "read_manifest", "read_rows", "select"]
+__all__ = ["KINDS", "MANIFEST", "Part", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut", "kept_rows"]
+__all__ += ["load_profiles", "plan", "read", "read_manifest", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -44,6 +44,16 @@ MANIFEST = ".manifest.json"
 
 Inside the folder, Polars and `datasets` would take it for a file of rows.
 """
+
+
+class Part(NamedTuple):
+    """A batch, which of its rows have a score, and of these the scores, log-ratios and what decides on them."""
+
+    batch: Batch
+    good: Array
+    score: Array
+    log_ratio: Array
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class Reading:
         cost: What a row costs, or None for 1.
         group: The labels, or None for one pool.
         skip_bad: Leave out rows whose score is no number, instead of stopping.
+        seed: Of the uniforms in the keys.
     """
 
     column: str
@@ -67,11 +78,12 @@ class Reading:
     cost: str | None = None
     group: str | None = None
     skip_bad: bool = False
+    seed: int = 0
 
     @classmethod
     def find(cls, sources: Sequence[Source], column: str | None, kind: str | None, **more: Any) -> "Reading":
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
-        known, where = sources[0].columns(), sources[0].shown
+        known, where = sources[0].columns, sources[0].shown
         if column is None:
             free = [name for name in known if name not in (more.get("id"), more.get("cost"), more.get("group"))]
             named = [name for name in known if name in (*KINDS, "score")]
@@ -97,11 +109,6 @@ class Reading:
         """The columns to read."""
         return [name for name in (self.column, self.id, self.cost, self.group) if name is not None]
 
-    def extra(self, weights: bool) -> tuple[str, ...]:
-        """Return the columns that weights add to the kept rows."""
-        sign = ("sign",) if self.kind == "weight" else ()
-        return ("inclusion_probability", "log_weight", *sign) if weights else ()
-
     def log_ratio(self, batch: Batch | None, scores: Array) -> Array:
         """Return the log-ratios of scores."""
         try:
@@ -111,218 +118,46 @@ class Reading:
             raise error if batch is None else batch.error(None, self.column, str(error)) from error
         return np.asarray(log_ratio)
 
-    def costs(self, batch: Batch) -> Array | None:
-        """Return what rows cost."""
-        if self.cost is None:
-            return None
-        cost = batch.numbers(self.cost)
-        wrong = ~((cost >= 0) & (cost < 2**32) & (cost == np.floor(cost)))
-        if wrong.any():
-            raise batch.error(int(np.argmax(wrong)), self.cost, "a cost is a whole number, such as tokens")
-        return cost.astype(np.int64)
+    def read(
+        self,
+        sources: Iterable[Source],
+        labels: dict[str, int],
+        before: int = 0,
+        *,
+        new: bool = False,
+        rows: bool = False,
+    ) -> Iterator[Part]:
+        """Read what decides, batch by batch.
 
-
-class Rows(NamedTuple):
-    """What decides on the rows of a batch that have a score.
-
-    Attributes:
-        batch: The batch.
-        good: Which of its rows have a score; what follows is of these.
-        score, log_ratio, key, id: One each per row.
-        place: How many rows of all files come before a row.
-        group, cost: None for one pool, and for a cost of 1.
-    """
-
-    batch: Batch
-    good: Array
-    score: Array
-    log_ratio: Array
-    key: Array
-    id: Array
-    place: Array
-    group: Array | None
-    cost: Array | None
-
-    def count_in(self, counts: Look | RatioCounts) -> None:
-        """Count keys, or log-ratios."""
-        if isinstance(counts, RatioCounts):
-            counts.add(self.log_ratio)
-            return
-        counts.add(self.key, self.id, self.place, self.group, self.cost)
-
-
-def read_rows(
-    sources: Iterable[Source], reading: Reading, labels: dict[str, int], seed: int, before: int = 0, rows: bool = False
-) -> Iterator[Rows]:
-    """Read what decides, batch by batch.
-
-    Args:
-        sources, reading: The files, and their columns.
-        labels: The number of each group; a label that is new gets the next one.
-        seed: Of the uniforms in the keys.
-        before: How many rows come before these.
-        rows: Whether the rows will be written.
-    """
-    for source in sources:
-        for batch in source.batches(reading.names, rows=rows):
-            score, group = batch.numbers(reading.column, skip_bad=reading.skip_bad), None
-            if reading.group is not None:
-                codes, names = batch.labels(reading.group)
-                group = np.array([labels.setdefault(name, len(labels)) for name in names], np.int64)[codes]
-            place = np.arange(before, before + len(batch))
-            columns: Any = (score, batch.ids(reading.id), place, group, reading.costs(batch))
-            good = ~np.isnan(score)
-            if not good.all():
-                columns = (column if column is None else column[good] for column in columns)
-            score, id, place, group, cost = columns
-            log_ratio = reading.log_ratio(batch, score)
-            key = priority_key(log_ratio, id, seed=seed)
-            yield Rows(batch, good, score, log_ratio, key, id, place, group, cost)
-            before += len(batch)
-
-
-@dataclass(frozen=True)
-class Selected:
-    """What `select` has written, or on Ray chosen.
-
-    Args:
-        out: The folder, or the file; on Ray the dataset.
-        rows: Rows that were read; those without a score are not counted.
-        kept: Rows that were kept.
-        threshold: The key of the first row that was not kept, by label if there are groups: a row was kept with
-            probability min(r exp(threshold), 1), and max(log r, -threshold) is its log-weight.
-        bad: Rows that were left out because they have no score.
-        units: What the kept rows cost, if they have a cost.
-        new: Whether this call wrote them; if not, they were there already.
-        manifest: What was asked for, and where each group was cut; `obrs.sql.condition` makes a WHERE clause of it.
-    """
-
-    out: Any
-    rows: int
-    kept: int | None
-    threshold: float | dict[str, float]
-    bad: int = 0
-    units: int | None = None
-    new: bool = True
-    manifest: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def __len__(self) -> int:
-        return self.kept or 0
-
-    def __repr__(self) -> str:
-        each = list(self.threshold.values()) if isinstance(self.threshold, dict) else [self.threshold]
-        ends = f"{each[0]:.4g}" if len(each) == 1 else f"{min(each):.4g} to {max(each):.4g} in {len(each)} groups"
-        more = [f"{getattr(self, name):,} {name}" for name in ("bad", "units") if getattr(self, name)]
-        rows = ", ".join([f"{'some' if self.kept is None else f'{self.kept:,}'} of {self.rows:,} rows", *more])
-        where = f"{'in' if self.new else 'already in'} {self.out}" if isinstance(self.out, Path) else "a dataset"
-        return f"Selected({rows}, threshold {ends}; {where})"
-
-
-def select(
-    where: Paths,
-    n: int | Mapping[str, int] | None = None,
-    *,
-    out: str | os.PathLike[str],
-    budget: float | None = None,
-    column: str | None = None,
-    kind: str | None = None,
-    beta: float | None = None,
-    id: str | None = None,
-    cost: str | None = None,
-    group: str | None = None,
-    shares: Mapping[str, float] | str | None = None,
-    at_most: bool = False,
-    weights: bool = False,
-    seed: int = 0,
-    skip_bad: bool = False,
-    repeats: bool = False,
-    format: str | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    progress: bool | None = None,
-) -> Selected:
-    """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
-
-    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it, and
-    beside it a file `….manifest.json` that says how the rows were chosen. A run that was killed or failed goes on with
-    the files that are not done if it is started again.
-
-    Args:
-        where: A folder, a glob, a file or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
-        n: Rows to keep; with `cost` units, with `group` of each group or by label, with `shares` in all.
-        out: The folder to make, or for a single file a file. It must not lie inside the folder that is read.
-        budget: Keep 1 row in K instead: of N rows floor(N / K), of N units as many.
-        column: The scores; by default the only column that can be meant.
-        kind: What they are, one of `KINDS`; by default what the column is called.
-        beta: The temperature of a reward.
-        id: The column of ids, integers or text: the same ids and seed keep the same rows, however they are spread over
-            files. By default the name of a file, below the folder that is given, and the number of a row in it.
-        cost: The column of what rows cost, whole numbers such as tokens: n is then in units, and taking stops at the
-            first row that does not fit.
-        group: The column of labels; each group has its own threshold.
-        shares: The shares of the groups among the kept rows, by label, or "equal". Of a `Counter` of real labels, a
-            label that it does not have has share 0.
-        at_most: Keep all rows of a group that has too few, instead of stopping.
-        weights: Add the columns `inclusion_probability` and `log_weight`: with these weights, sums over the kept rows
-            are without bias sums over all rows with weights r. For a kind of weight also `sign`.
-        seed: Integer with `0 <= seed < 2**64`. Rows that were selected before, by another score, need another seed.
-        skip_bad: Leave out rows whose score is empty, NaN or +inf, and count them, instead of stopping.
-        repeats: Allow ids that are repeated. Rows of one id share their uniform.
-        format, delimiter, header: Of files whose extension says nothing; between the cells of a csv; whether its first
-            line names the columns, which are called 0, 1, … otherwise.
-        progress: True or False; None shows a bar on a terminal.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "scores").mkdir()
-        >>> rows = [f"{i},{i % 7}\\n" for i in range(700)]
-        >>> _ = (folder / "scores" / "a.csv").write_text("id,log_ratio\\n" + "".join(rows))
-        >>> done = select(folder / "scores", 70, id="id", out=folder / "kept")
-        >>> done.rows, done.kept, sorted(os.listdir(done.out))
-        (700, 70, ['a.csv'])
-    """
-    sizes, target = Sizes(n, budget, shares, at_most).check(group), Path(out)
-    if os.fspath(out) == "-":
-        raise InputError("out is a file or a folder; only the command line writes to standard output")
-    sources = find_sources(where, format=format, delimiter=delimiter, header=header)
-    reading = Reading.find(sources, column, kind, beta=beta, id=id, cost=cost, group=group, skip_bad=skip_bad)
-    roots = [where] if isinstance(where, str | os.PathLike) else where
-    check_not_input(out, *roots, *(source.path for source in sources))
-    question = (sources, reading, sizes, check_seed(seed), repeats, progress)
-    extra = reading.extra(weights)
-    asked = {**vars(sizes), "weights": weights, "header": header}
-    if len(sources) == 1 and target.suffix and not os.fspath(out).endswith(("/", os.sep)) and not target.is_dir():
-        if format_of(os.fspath(out)) != sources[0].format:
-            raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
-        check_out(out)
-        found = _find(*question)
-        found.write(sources[0], target, extra)
-        return found.report(target, found.manifest(asked), [replace(sources[0], path=os.fspath(out))])
-    with _hold(target) as work:
-        found = _find(*question)
-        manifest = found.manifest(asked)
-        beside, inside = Path(f"{target}{MANIFEST}"), work / MANIFEST
-        new = not (target.is_dir() and any(target.iterdir()))
-        if not new:
-            _compare(beside, manifest, f"{out} has the result of another run", "choose another folder")
-        else:
-            if inside.exists():
-                hint = f"finish that one first, or delete {work}"
-                _compare(inside, manifest, f"{out} has an unfinished run", hint)
-            _write_json(inside, manifest)
-            with bar("writing", len(sources), progress) as tell:
-                for number, source in enumerate(sources):
-                    if not (work / source.name).exists():
-                        found.write(source, work / source.name, extra)
-                    tell(number + 1)
-            if target.is_dir():
-                target.rmdir()  # it is empty
-            _write_json(beside, manifest)
-            os.replace(work, target)
-        (target / MANIFEST).unlink(missing_ok=True)
-        written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
-        return replace(found.report(target, manifest, written), new=new)
+        Args:
+            sources: The files.
+            labels: The number of each group.
+            before: How many rows come before these.
+            new: Whether there may be other groups, which get the next numbers.
+            rows: Whether the rows will be written.
+        """
+        for source in sources:
+            for batch in source.batches(self.names, rows=rows):
+                score, place = batch.numbers(self.column, skip_bad=self.skip_bad), np.arange(len(batch)) + before
+                group, cost = np.broadcast_to(0, len(batch)), np.broadcast_to(1, len(batch))
+                if self.group is not None:
+                    codes, names = batch.labels(self.group)
+                    if not (new or labels.keys() >= {*names}):
+                        raise InputError("a group is new since the first look: rows have changed; start again")
+                    group = np.array([labels.setdefault(name, len(labels)) for name in names], np.int64)[codes]
+                if self.cost is not None:
+                    cost = batch.numbers(self.cost)
+                    wrong = ~((cost >= 0) & (cost < 2**32) & (cost == np.floor(cost)))
+                    if wrong.any():
+                        raise batch.error(int(np.argmax(wrong)), self.cost, "a cost is a whole number, such as tokens")
+                    cost = cost.astype(np.int64)
+                rest = Rows(score, batch.ids(self.id), place, group, cost)
+                good = ~np.isnan(score)
+                rest = rest if good.all() else rest.take(good)
+                log_ratio = self.log_ratio(batch, rest.key)
+                key = priority_key(log_ratio, rest.id, seed=self.seed)
+                yield Part(batch, good, rest.key, log_ratio, rest._replace(key=key))
+                before += len(batch)
 
 
 @dataclass(frozen=True)
@@ -334,32 +169,25 @@ class Sizes:
     shares: Any = None
     at_most: bool = False
 
-    def __post_init__(self) -> None:
-        if not (self.n is None or isinstance(self.n, Mapping)):
-            check_count(self.n, "n")
-        if self.budget is not None:
-            check_budget(self.budget)
-        if isinstance(self.shares, str) and self.shares != "equal":
-            raise InputError(f"shares is a number for each label, or 'equal', got {self.shares!r}")
-
     def check(self, group: str | None) -> "Sizes":
-        """Return these sizes, unless it is not clear how many rows to keep, or of what."""
+        """Return these sizes, unless it is not clear how much to keep, or of what."""
         if (self.n is None) == (self.budget is None):
             raise InputError("say how many rows to keep: either n or budget")
         if group is None and (self.shares is not None or isinstance(self.n, Mapping)):
             raise InputError("shares, and n by label, need to know the label of each row: give group")
+        if isinstance(self.shares, str) and self.shares != "equal":
+            raise InputError(f"shares is a number for each label, or 'equal', got {self.shares!r}")
+        if self.budget is not None:
+            check_budget(self.budget)
+        elif not isinstance(self.n, Mapping):
+            check_count(self.n, "n")
         return self
 
-    @property
-    def known(self) -> int | None:
-        """What is wanted of each group, if that does not depend on the others or on their sizes."""
-        return None if isinstance(self.n, Mapping) or self.shares is not None else self.n
-
-    def divide(self, labels: list[str], total: Array, available: Array) -> Array:
-        """Return what to keep of each group, given what it has in all, and what it has with r > 0."""
+    def divide(self, labels: list[str], available: Array, zero: Array) -> Array:
+        """Return what to keep of each group, given what its rows with r > 0 and with r = 0 cost."""
         are_integers = all(label.removeprefix("-").isdecimal() for label in labels)
         order = sorted(range(len(labels)), key=lambda i: int(labels[i]) if are_integers else labels[i])
-        names, need = tuple(labels[i] for i in order), np.empty(len(labels), np.int64)
+        names, total, need = tuple(labels[i] for i in order), available + zero, np.empty(len(labels), np.int64)
         if self.shares is not None:
             n = self.n if self.budget is None else int(total.sum() / self.budget)
             shares = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else _by_text(self.shares)
@@ -394,8 +222,7 @@ class Survey:
     Attributes:
         rows, bad: Rows with and without a score.
         sample: Ids and scores of some rows.
-        inputs: Size, time of the last change and checksum of the scores of each file, by its name.
-        before: How many rows come before each file.
+        inputs: Size and last change of each file, checksum of its scores, and how many rows come before, by its name.
     """
 
     def __init__(self, labels: dict[str, int], counts: Look | RatioCounts) -> None:
@@ -403,33 +230,37 @@ class Survey:
         self.rows = self.bad = 0
         self.ends = [inf, -inf]
         self.inputs: dict[str, list[int]] = {}
-        self.before: dict[str, int] = {}
 
-    def add(self, part: Rows) -> None:
+    def add(self, part: Part) -> None:
         """Count the rows of a batch."""
-        part.count_in(self.counts)
-        self.sample.add(part.id, part.score)
+        if isinstance(self.counts, Look):
+            self.counts.add(part.rows)
+        else:
+            self.counts.add(part.log_ratio)
+        self.sample.add(part.rows.id, part.score)
         self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
         self.ends = [part.score.min(initial=self.ends[0]), part.score.max(initial=self.ends[1])]
 
     def merge(self, other: "Survey") -> None:
         """Add what was learned of other rows, whose groups may have other numbers."""
         groups = [self.labels.setdefault(label, len(self.labels)) for label in other.labels]
-        self.counts.merge(other.counts, groups)  # type: ignore[arg-type]
+        self.counts.merge(other.counts, np.array(groups, np.int64))  # type: ignore[arg-type]
         self.sample.merge(other.sample)
         self.rows, self.bad = self.rows + other.rows, self.bad + other.bad
         self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
 
-    def read(self, sources: list[Source], reading: Reading, seed: int, progress: bool | None) -> None:
-        """Count the rows of files."""
+    def read(self, sources: list[Source], reading: Reading, progress: bool | None) -> "Survey":
+        """Count the rows of files, and check them."""
         with bar("looking", len(sources), progress) as tell:
             for number, source in enumerate(sources):
-                facts, checksum, self.before[source.name] = os.stat(source.path), 0, self.rows + self.bad
-                for part in read_rows([source], reading, self.labels, seed, self.rows + self.bad):
+                facts, checksum, before = os.stat(source.path), 0, self.rows + self.bad
+                for part in reading.read([source], self.labels, before, new=True):
                     self.add(part)
                     checksum = crc32(np.ascontiguousarray(part.score).data, checksum)
                     tell(number, f"{self.rows + self.bad:,} rows")
-                self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum]
+                self.inputs[source.name] = [facts.st_size, facts.st_mtime_ns, checksum, before]
+        self.check(sources[0].shown, reading)
+        return self
 
     def check(self, where: str, reading: Reading) -> None:
         """Raise if scores are all alike, and warn if they are hardly of their kind."""
@@ -453,117 +284,6 @@ class Survey:
             raise InputError(f"{share}, as {places}; make ids unique, or give --repeats (repeats=True)")
 
 
-@dataclass(frozen=True)
-class Found:
-    """Where to cut, and what was looked at.
-
-    Args:
-        reading, seed: What was looked at.
-        labels: The number of each group.
-        survey: What the first look learned.
-        cut: Where each group is cut.
-        kept: How much is kept: rows, or units if rows have a cost.
-        places: The places of the rows that are kept, if they are few.
-    """
-
-    reading: Reading
-    seed: int
-    labels: dict[str, int]
-    survey: Survey
-    cut: Cut
-    kept: int
-    places: Array | None
-
-    def manifest(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was asked for and what was found, as JSON has it."""
-        ends = zip(*(column.tolist() for column in self.cut), strict=True)
-        cuts = {
-            label: [None if key == inf else key, *rest] for label, (key, *rest) in zip(self.labels, ends, strict=True)
-        }
-        facts = {"rows": self.survey.rows, "bad": self.survey.bad, "inputs": self.survey.inputs, "cut": cuts}
-        said = {"version": version("obrs"), **vars(self.reading), "seed": self.seed, **asked, **facts}
-        manifest: dict[str, Any] = json.loads(json.dumps(said))
-        return manifest
-
-    @property
-    def threshold(self) -> float | dict[str, float]:
-        """The key of the first row that is not kept, by label if there are groups."""
-        keys = dict(zip(self.labels, self.cut.key.tolist(), strict=True))
-        return keys if self.reading.group else keys[""]
-
-    def report(self, out: Any, manifest: dict[str, Any], written: list[Source] | None = None) -> Selected:
-        """Return what is kept; how many rows, if they have a cost, is known only from what was written."""
-        survey, cost = self.survey, self.reading.cost
-        kept, units = (self.kept, None) if cost is None else (None, self.kept)
-        if cost is not None and written is not None:
-            parts = [batch.numbers(cost) for source in written for batch in source.batches([cost])]
-            kept, units = sum(map(len, parts)), int(sum(part.sum() for part in parts))
-        return Selected(out, survey.rows, kept, self.threshold, survey.bad, units, manifest=manifest)
-
-    def write(self, source: Source, path: Path, extra: Sequence[str]) -> None:
-        """Write the rows of a file that are kept."""
-        size, changed, _ = self.survey.inputs[source.name]
-        with source.write(path, extra) as write:
-            for batch, mask, columns in self.kept_rows(source, self.survey.before[source.name], bool(extra)):
-                if mask.any():
-                    write(batch, mask, columns)
-            facts = os.stat(source.path)
-            if (facts.st_size, facts.st_mtime_ns) != (size, changed):
-                raise InputError(f"{source.shown} has changed since it was looked at; start again")
-
-    def kept_rows(self, source: Source, before: int, weights: bool) -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
-        """Yield the batches of a file with the rows to keep, and their weights if they are wanted."""
-        if self.places is not None and not weights:  # no key needs to be computed again
-            for batch in source.batches([self.reading.column], rows=True):
-                first, last = np.searchsorted(self.places, [before, before + len(batch)])
-                mask = np.zeros(len(batch), bool)
-                mask[self.places[first:last] - before] = True
-                yield batch, mask, {}
-                before += len(batch)
-            return
-        for part in read_rows([source], self.reading, self.labels, self.seed, before, rows=True):
-            keep = self.cut.keeps(part.key, part.id, part.place, part.group)
-            mask = part.good.copy()
-            mask[mask] = keep
-            yield part.batch, mask, self._weights(part, keep) if weights else {}
-
-    def _weights(self, part: Rows, keep: Array) -> dict[str, Array]:
-        threshold = self.cut.key[0 if part.group is None else part.group[keep]]
-        log_ratio = part.log_ratio[keep]
-        return {
-            "inclusion_probability": np.exp(np.minimum(log_ratio + threshold, 0.0)),
-            "log_weight": np.maximum(log_ratio, -threshold),
-            "sign": np.sign(part.score[keep]),
-        }
-
-
-def _find(
-    sources: list[Source], reading: Reading, sizes: Sizes, seed: int, repeats: bool, progress: bool | None
-) -> Found:
-    """Find where to cut files."""
-    survey = Survey({} if reading.group else {"": 0}, Look(most=sizes.known))
-    survey.read(sources, reading, seed, progress)
-    survey.check(sources[0].shown, reading)
-
-    def find_places(again: int) -> list[str]:
-        places = []
-        for source in sources:
-            for batch in source.batches([str(reading.id)]):
-                rows = np.flatnonzero(batch.ids(reading.id) == again)
-                places += [f"row {batch.first + row + 1} of {source.shown}" for row in rows.tolist()]
-        return places
-
-    def count(look: Look) -> Look:
-        for part in read_rows(sources, reading, survey.labels, seed):
-            part.count_in(look)
-        return look
-
-    if not repeats:
-        survey.check_repeats(find_places)
-    cut, kept, places = find_cut(survey, sizes, count)
-    return Found(reading, seed, survey.labels, survey, cut, kept, places if len(places) == kept else None)
-
-
 def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tuple[Cut, int, Array]:
     """Find where to cut, in as many looks as it takes: one if the rows that matter are few, nearly always two.
 
@@ -577,18 +297,269 @@ def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tup
     """
     look, labels = survey.counts, list(survey.labels)
     assert isinstance(look, Look)
-    available = look.counts.sum(axis=1)[: len(labels)]
-    need = sizes.divide(labels, available + look.zero[: len(labels)], available)
-    kept, need = int(need.sum()), np.pad(need, (0, len(look.low) - len(need)))
+    need = sizes.divide(labels, *look.sums(len(labels)))
+    kept = int(need.sum())
     while look.held is None:
         look, need = look.narrow(need)
         look = count(look)
-        if len(survey.labels) > len(labels):
-            raise InputError("a group is new since the first look: rows have changed; start again")
     cut, places = look.cut(need)
     if look is survey.counts and not len(places):
         raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
-    return Cut(*(column[: len(labels)] for column in cut)), kept, places
+    return cut, kept, places
+
+
+def kept_rows(
+    manifest: Mapping[str, Any], source: Source, before: int = 0, places: Array | None = None
+) -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
+    """Yield the batches of a file, which rows to keep, and the columns to add.
+
+    Args:
+        manifest: Of the selection.
+        source: The file.
+        before: How many rows come before it.
+        places: Of the rows to keep, if they are known: then no key needs to be computed again.
+    """
+    reading = Reading(**{name: manifest[name] for name in Reading.__dataclass_fields__})
+    if places is not None and not manifest["weights"]:
+        for batch in source.batches([reading.column], rows=True):
+            first, last = np.searchsorted(places, [before, before + len(batch)])
+            mask = np.zeros(len(batch), bool)
+            mask[places[first:last] - before] = True
+            yield batch, mask, {}
+            before += len(batch)
+        return
+    labels = {label: number for number, label in enumerate(manifest["cut"])}
+    key, id, place = zip(*manifest["cut"].values(), strict=True)
+    cut = Cut(np.array([inf if end is None else end for end in key]), np.array(id), np.array(place))
+    for part in reading.read([source], labels, before, rows=True):
+        keep = cut.keeps(part.rows)
+        mask = part.good.copy()
+        mask[mask] = keep
+        log_ratio, end = part.log_ratio[keep], cut.key[part.rows.group[keep]]
+        probability = np.exp(np.minimum(log_ratio + end, 0.0))
+        weights = np.maximum(log_ratio, -end), np.sign(part.score[keep])
+        yield part.batch, mask, dict(zip(_added(manifest), (probability, *weights), strict=False))
+
+
+def _added(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the columns that weights add to the kept rows."""
+    names = ("inclusion_probability", "log_weight", "sign")[: 3 if manifest["kind"] == "weight" else 2]
+    return names if manifest["weights"] else ()
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What `select` has written, or on Ray chosen.
+
+    Args:
+        out: The folder, or the file; on Ray the dataset; None if nothing was written.
+        kept: Rows that were kept; with a cost, None as long as nothing is written.
+        manifest: What was asked for, and where each group was cut; `obrs.sql.condition` makes a WHERE clause of it.
+        units: What the kept rows cost, if they have a cost; as long as nothing is written, at most.
+        new: Whether this call wrote them; if not, they were there already.
+    """
+
+    out: Any
+    kept: int | None
+    manifest: Mapping[str, Any] = field(repr=False)
+    units: int | None = None
+    new: bool = True
+
+    @classmethod
+    def build(cls, reading: Reading, survey: Survey, cut: Cut, kept: int, asked: Mapping[str, Any]) -> "Selected":
+        """Return what was asked for and found, as JSON has it: all that is needed to keep the same rows again."""
+        ends = zip(survey.labels, *(column.tolist() for column in cut), strict=True)
+        cuts = {label: [None if key == inf else key, *row] for label, key, *row in ends}
+        facts = {"rows": survey.rows, "bad": survey.bad, "inputs": survey.inputs, "cut": cuts}
+        manifest = json.loads(json.dumps({"version": version("obrs"), **vars(reading), **asked, **facts}))
+        return cls(None, *((kept, manifest) if reading.cost is None else (None, manifest, kept)))
+
+    @property
+    def rows(self) -> int:
+        """Rows that were read; those without a score are not counted."""
+        return int(self.manifest["rows"])
+
+    @property
+    def bad(self) -> int:
+        """Rows that were left out because they have no score."""
+        return int(self.manifest["bad"])
+
+    @property
+    def threshold(self) -> float | dict[str, float]:
+        """The key of the first row that was not kept, by label if there are groups.
+
+        A row was kept with probability min(r exp(threshold), 1), and max(log r, -threshold) is its log-weight.
+        """
+        keys = {label: inf if key is None else float(key) for label, (key, *_) in self.manifest["cut"].items()}
+        return keys if self.manifest["group"] else keys[""]
+
+    def __len__(self) -> int:
+        return self.kept or 0
+
+    def __repr__(self) -> str:
+        each = list(self.threshold.values()) if isinstance(self.threshold, dict) else [self.threshold]
+        ends = f"{each[0]:.4g}" if len(each) == 1 else f"{min(each):.4g} to {max(each):.4g} in {len(each)} groups"
+        more = [f"{getattr(self, name):,} {name}" for name in ("bad", "units") if getattr(self, name)]
+        rows = ", ".join([f"{'some' if self.kept is None else f'{self.kept:,}'} of {self.rows:,} rows", *more])
+        where = f"{'in' if self.new else 'already in'} {self.out}" if isinstance(self.out, Path) else "not written"
+        return f"Selected({rows}, threshold {ends}; {where})"
+
+
+def select(
+    where: Paths,
+    n: int | Mapping[str, int] | None = None,
+    *,
+    out: str | os.PathLike[str] | None,
+    budget: float | None = None,
+    column: str | None = None,
+    kind: str | None = None,
+    beta: float | None = None,
+    id: str | None = None,
+    cost: str | None = None,
+    group: str | None = None,
+    shares: Mapping[str, float] | str | None = None,
+    at_most: bool = False,
+    weights: bool = False,
+    seed: int = 0,
+    skip_bad: bool = False,
+    repeats: bool = False,
+    format: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    progress: bool | None = None,
+) -> Selected:
+    """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
+
+    The rows kept of a file go to a file of its name, in their order. The folder appears when everything is in it, and
+    beside it a file `….manifest.json` that says how the rows were chosen. A run that was killed or failed goes on with
+    the files that are not done if it is started again.
+
+    Args:
+        where: A folder, a glob, a file or a list of files: parquet, csv, tsv or jsonl; text also as .gz or .zst.
+        n: Rows to keep; with `cost` units, with `group` of each group or by label, with `shares` in all.
+        out: The folder to make, or for a single file a file. It must not lie inside the folder that is read. None finds
+            where to cut and writes nothing, as for `obrs.sql.condition`.
+        budget: Keep 1 row in K instead: of N rows floor(N / K), of N units as many.
+        column: The scores; by default the only column that can be meant.
+        kind: What they are, one of `KINDS`; by default what the column is called.
+        beta: The temperature of a reward.
+        id: The column of ids, integers or text: the same ids and seed keep the same rows, however they are spread over
+            files. By default the name of a file, below the folder that is given, and the number of a row in it.
+        cost: The column of what rows cost, whole numbers such as tokens: n is then in units, and taking stops at the
+            first row that does not fit.
+        group: The column of labels; each group has its own threshold.
+        shares: The shares of the groups among the kept rows, by label, or "equal". Of a `Counter` of real labels, a
+            label that it does not have has share 0.
+        at_most: Keep all rows of a group that has too few, instead of stopping.
+        weights: Add the columns `inclusion_probability` and `log_weight`: with these weights, sums over the kept rows
+            are without bias sums over all rows with weights r. For a kind of weight also `sign`.
+        seed: Integer with `0 <= seed < 2**64`. Rows that were selected before, by another score, need another seed.
+        skip_bad: Leave out rows whose score is empty, NaN or +inf, and count them, instead of stopping.
+        repeats: Allow ids that are repeated. Rows of one id share their uniform.
+        format, delimiter, header: Of files whose extension says nothing; between the cells of a csv; whether its first
+            line names the columns, which are called 0, 1, … otherwise.
+        progress: True or False; None shows a bar on a terminal.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "scores").mkdir()
+        >>> rows = [f"{i},{i % 7}\\n" for i in range(700)]
+        >>> _ = (folder / "scores" / "a.csv").write_text("id,log_ratio\\n" + "".join(rows))
+        >>> done = select(folder / "scores", 70, id="id", out=folder / "kept")
+        >>> done.rows, done.kept, sorted(os.listdir(done.out))
+        (700, 70, ['a.csv'])
+    """
+    sizes = Sizes(n, budget, shares, at_most).check(group)
+    sources = find_sources(where, format=format, delimiter=delimiter, header=header)
+    columns = {"id": id, "cost": cost, "group": group}
+    reading = Reading.find(sources, column, kind, beta=beta, **columns, skip_bad=skip_bad, seed=check_seed(seed))
+    search = _Search(sources, reading, sizes, weights, repeats, progress)
+    if out is None:
+        return search.run()[0]
+    roots = [where] if isinstance(where, str | os.PathLike) else where
+    check_not_input(out, *roots, *(source.path for source in sources))
+    target = Path(out)
+    if os.fspath(out) == "-":
+        raise InputError("out is a file or a folder; only the command line writes to standard output")
+    if len(sources) == 1 and target.suffix and not os.fspath(out).endswith(("/", os.sep)) and not target.is_dir():
+        if format_of(os.fspath(out)) != sources[0].format:
+            raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
+        check_out(out)
+        done, places = search.run()
+        _write_rows(done.manifest, sources[0], target, places)
+        return _count_rows(replace(done, out=target), [replace(sources[0], path=os.fspath(out))])
+    with _hold(target) as work:
+        done, places = search.run()
+        new = _begin(target, work, done.manifest)
+        with bar("writing", len(sources), progress) as tell:
+            for number, source in enumerate(sources if new else []):
+                if not (work / source.name).exists():
+                    _write_rows(done.manifest, source, work / source.name, places)
+                tell(number + 1)
+        if new:
+            _finish(target, work, done.manifest)
+    written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
+    return _count_rows(replace(done, out=target, new=new), written)
+
+
+class _Search(NamedTuple):
+    """Where to cut files: what was asked for."""
+
+    sources: list[Source]
+    reading: Reading
+    sizes: Sizes
+    weights: bool
+    repeats: bool
+    progress: bool | None
+
+    def run(self) -> tuple[Selected, Array | None]:
+        """Return what is kept, of which nothing is written, and the places of these rows if they are few."""
+        whole = self.reading.group is None and not isinstance(self.sizes.n, Mapping)
+        survey = Survey({"": 0} if self.reading.group is None else {}, Look(most=self.sizes.n if whole else None))
+        survey.read(self.sources, self.reading, self.progress)
+        if not self.repeats:
+            survey.check_repeats(lambda again: _find_id(self.sources, self.reading.id, again))
+
+        def count(look: Look) -> Look:
+            for part in self.reading.read(self.sources, survey.labels):
+                look.add(part.rows)
+            return look
+
+        cut, kept, places = find_cut(survey, self.sizes, count)
+        asked = {**vars(self.sizes), "weights": self.weights, "header": self.sources[0].header}
+        return Selected.build(self.reading, survey, cut, kept, asked), places if len(places) == kept else None
+
+
+def _find_id(sources: Sequence[Source], id: str | None, again: int) -> list[str]:
+    """Return the rows that have this id."""
+    return [
+        f"row {batch.first + row + 1} of {source.shown}"
+        for source in sources
+        for batch in source.batches([str(id)])
+        for row in np.flatnonzero(batch.ids(id) == again).tolist()
+    ]
+
+
+def _write_rows(manifest: Mapping[str, Any], source: Source, path: Path, places: Array | None) -> None:
+    """Write the rows of a file that are kept."""
+    size, changed, _, before = manifest["inputs"][source.name]
+    with source.write(path, _added(manifest)) as write:
+        for batch, mask, columns in kept_rows(manifest, source, before, places):
+            if mask.any():
+                write(batch, mask, columns)
+        facts = os.stat(source.path)
+        if (facts.st_size, facts.st_mtime_ns) != (size, changed):
+            raise InputError(f"{source.shown} has changed since it was looked at; start again")
+
+
+def _count_rows(done: Selected, written: Sequence[Source]) -> Selected:
+    """Return what was selected with what it costs, which is known only from what was written."""
+    cost = done.manifest["cost"]
+    if cost is None:
+        return done
+    costs = [batch.numbers(cost) for source in written for batch in source.batches([cost])]
+    return replace(done, kept=sum(map(len, costs)), units=int(sum(map(np.sum, costs))))
 
 
 @contextmanager
@@ -644,6 +615,30 @@ def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
+def _begin(target: Path, work: Path, manifest: Mapping[str, Any]) -> bool:
+    """Begin a run, or go on with it; return whether there is anything to do."""
+    done = target.is_dir() and any(target.iterdir())
+    if done:
+        _compare(
+            Path(f"{target}{MANIFEST}"), manifest, f"{target} has the result of another run", "choose another folder"
+        )
+    elif (work / MANIFEST).exists():
+        hint = f"finish that one first, or delete {work}"
+        _compare(work / MANIFEST, manifest, f"{target} has an unfinished run", hint)
+    else:
+        _write_json(work / MANIFEST, manifest)
+    return not done
+
+
+def _finish(target: Path, work: Path, manifest: Mapping[str, Any]) -> None:
+    """Let the folder appear, and beside it the manifest."""
+    if target.is_dir():
+        target.rmdir()  # it is empty
+    _write_json(Path(f"{target}{MANIFEST}"), manifest)
+    os.replace(work, target)
+    (target / MANIFEST).unlink()
+
+
 def _compare(where: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
     """Raise if there is another manifest."""
     before = read_manifest(where)
@@ -697,13 +692,12 @@ class Profiles(NamedTuple):
     @classmethod
     def build(cls, where: str, reading: Reading, survey: Survey) -> "Profiles":
         """Return the profiles of rows that were looked at once."""
-        survey.check(where, reading)
-        ratios = survey.counts
-        assert isinstance(ratios, RatioCounts)
-        if not np.any(ratios.cells > -inf):
+        assert isinstance(survey.counts, RatioCounts)
+        ratios, counts = survey.counts.total()
+        if len(ratios) == 1:
             raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
         sample = Profile(reading.log_ratio(None, survey.sample.columns[2]))
-        whole = sample if survey.sample.complete else Profile(ratios.log_ratios(), ratios.counts)
+        whole = sample if survey.sample.complete else Profile(ratios, counts)
         return cls(reading, survey.rows, survey.bad, whole, sample)
 
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
@@ -732,8 +726,7 @@ def load_profiles(
     """Look at all rows of files once, however many there are; arguments as for `plan`."""
     sources = find_sources(where, **options)
     reading = Reading.find(sources, column, kind, beta=beta, skip_bad=skip_bad)
-    survey = Survey({}, RatioCounts())
-    survey.read(sources, reading, 0, progress)
+    survey = Survey({}, RatioCounts()).read(sources, reading, progress)
     return Profiles.build(sources[0].shown, reading, survey)
 
 

@@ -8,7 +8,7 @@ on the way: they are those of `obrs.files.select` and of `obrs.select(..., desig
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from ._checks import check_count, check_seed
 from ._keys import Look, RatioCounts, Sample
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Found, Profiles, Reading, Selected, Sizes, Survey, find_cut, read_rows
+from .files import Profiles, Reading, Selected, Sizes, Survey, find_cut, kept_rows
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
@@ -44,33 +44,33 @@ def _find_columns(dataset: Any, column: str | None = None, kind: str | None = No
     return Reading.find([TableSource("the dataset", table=schema)], column, kind, **more)
 
 
-def _count(dataset: Any, reading: Reading, seed: int, start: Survey) -> Any:
+def _count(dataset: Any, reading: Reading, start: Survey, new: bool = True) -> Any:
     """Survey every block where it lies, and add up the surveys, in tasks if they are many."""
 
     def look(table: Any) -> Any:
-        found: Any = deepcopy(start)
-        found.sample = Sample(min(_SAMPLED, start.sample.most))
+        survey: Any = deepcopy(start)
+        survey.sample = Sample(min(_SAMPLED, start.sample.most))
         try:
-            for part in read_rows([TableSource(table=table)] if table.num_rows else [], reading, found.labels, seed):
-                found.add(part._replace(place=np.zeros_like(part.place)))
+            for part in reading.read([TableSource(table=table)], survey.labels, new=new) if table.num_rows else []:
+                survey.add(part._replace(rows=part.rows._replace(place=np.zeros_like(part.rows.place))))
         except ObrsError as error:  # one line, which Ray would bury
-            found = error
-        return pa.table({"found": [pickle.dumps(found)]})
+            survey = error
+        return pa.table({"survey": [pickle.dumps(survey)]})
 
     def merge(*tables: Any) -> Any:
         total: Any = deepcopy(start)
-        for found in map(pickle.loads, pa.concat_tables(tables).column("found").to_pylist()):
-            if isinstance(found, ObrsError):
-                total = found
+        for survey in map(pickle.loads, pa.concat_tables(tables).column("survey").to_pylist()):
+            if isinstance(survey, ObrsError):
+                total = survey
                 break
-            total.merge(found)
-        return pa.table({"found": [pickle.dumps(total)]})
+            total.merge(survey)
+        return pa.table({"survey": [pickle.dumps(total)]})
 
     columns = dataset.select_columns([*dict.fromkeys(reading.names)])
     refs = columns.map_batches(look, batch_format="pyarrow", batch_size=None, zero_copy_batch=True).to_arrow_refs()
     while len(refs) > _MERGED:
         refs = [ray.remote(merge).remote(*refs[i : i + _MERGED]) for i in range(0, len(refs), _MERGED)]
-    total = pickle.loads(merge(*ray.get(refs)).column("found")[0].as_py())
+    total = pickle.loads(merge(*ray.get(refs)).column("survey")[0].as_py())
     if isinstance(total, ObrsError):
         raise total
     return total
@@ -84,7 +84,8 @@ def plan(
     Arguments are those of `obrs.files.plan`, and `options` column, kind, beta and skip_bad.
     """
     reading = _find_columns(dataset, **options)
-    survey = _count(dataset, reading, 0, Survey({}, RatioCounts()))
+    survey = _count(dataset, reading, Survey({}, RatioCounts()))
+    survey.check("the dataset", reading)
     return Profiles.build("the dataset", reading, survey).plan(budgets, n=n)
 
 
@@ -115,11 +116,11 @@ def select(
         A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used. With a cost, `kept`
         is None, and `units` is the most that they may cost.
     """
-    sizes, seed = Sizes(n, budget, shares, at_most).check(group), check_seed(seed)
-    reading = _find_columns(dataset, id=id, group=group, **options)
+    sizes = Sizes(n, budget, shares, at_most).check(group)
+    reading = _find_columns(dataset, id=id, group=group, seed=check_seed(seed), **options)
     first = Look()
     first.held = None  # rows stay where they are; a narrower look holds those that matter
-    survey = _count(dataset, reading, seed, Survey({} if group else {"": 0}, first))
+    survey = _count(dataset, reading, Survey({} if group else {"": 0}, first))
     survey.check("the dataset", reading)
     if not repeats:
         survey.check_repeats(lambda again: [f"id {again}"])
@@ -127,25 +128,23 @@ def select(
     def count(look: Look) -> Any:
         again = Survey(dict(survey.labels), look)
         again.sample = Sample(1)  # there is nothing more to check
-        again = _count(dataset, reading, seed, again)
-        survey.labels |= again.labels
-        return again.counts
+        return _count(dataset, reading, again, new=False).counts
 
     cut, kept, _ = find_cut(survey, sizes, count)
-    found = Found(reading, seed, survey.labels, survey, cut, kept, None)
-    small = replace(found, survey=Survey({}, RatioCounts()))  # what goes to every worker
+    done = Selected.build(reading, survey, cut, kept, {**vars(sizes), "weights": weights})
+    manifest = done.manifest  # what goes to every worker
 
     def keep(table: Any) -> Any:
         if not table.num_rows:
             return table
-        parts = list(small.kept_rows(TableSource(table=table), 0, weights))
-        rows = table.filter(pa.array(np.concatenate([mask for _, mask, _ in parts])))
-        for name in reading.extra(weights):
-            rows = rows.append_column(name, pa.array(np.concatenate([columns[name] for *_, columns in parts])))
+        _, masks, columns = zip(*kept_rows(manifest, TableSource(table=table)), strict=True)
+        rows = table.filter(pa.array(np.concatenate(masks)))
+        for name in columns[0]:
+            rows = rows.append_column(name, pa.array(np.concatenate([part[name] for part in columns])))
         return rows
 
     out = dataset.map_batches(keep, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
-    return found.report(out, found.manifest(asdict(sizes)))
+    return replace(done, out=out)
 
 
 def sample(

@@ -16,7 +16,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -54,7 +53,7 @@ FORMATS = ("csv", "tsv", "jsonl", "parquet", "npy", "npz")
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _ROWS = 1 << 16  # rows of a batch
-_BLOCK = 1 << 21  # bytes of text that are parsed at once
+_BLOCK = 1 << 23  # bytes of text that are parsed at once; no row may be longer
 _GROUP = 1 << 17  # rows of a row group that is written
 _NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?)$"
 _EMPTY = ("", "na", "n/a", "nan", "null", "none")  # cells that say: no number here
@@ -91,13 +90,11 @@ class Batch:
         """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
         values = self.floats(name, skip_bad=skip_bad)
         bad = ~(values < inf)  # NaN, too
-        if not bad.any():
-            return values
-        if not skip_bad:
+        if bad.any() and not skip_bad:
             what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
             todo = "check what scored them, or leave them out where there is --skip-bad (skip_bad=True)"
             raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}")
-        return np.where(bad, np.nan, values)
+        return np.where(bad, np.nan, values) if bad.any() else values
 
     def floats(self, name: str, *, skip_bad: bool = False) -> Array:
         """Return a column as float64, NaN where a cell is empty; other text is an error, or if skipped NaN."""
@@ -107,7 +104,7 @@ class Batch:
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
             raise self.error(None, name, f"numbers are expected, got {cells.type}")
         cells = cells.cast(pa.float64())
-        return _values(cells.fill_null(np.nan) if cells.null_count else cells, np.float64)
+        return np.from_dlpack(cells.fill_null(np.nan) if cells.null_count else cells)
 
     def _parse_numbers(self, cells: Any, name: str, skip_bad: bool) -> Any:
         try:
@@ -137,11 +134,11 @@ class Batch:
             raise self.error(int(np.argmax(_flags(cells.is_null()))), name, "no id")
         if pa.types.is_integer(cells.type):
             wide = pa.uint64() if pa.types.is_unsigned_integer(cells.type) else pa.int64()
-            return _values(cells.cast(wide), np.int64)
+            return np.from_dlpack(cells.cast(wide)).view(np.int64)
         if cells.type not in _TEXT:
             raise self.error(None, name, f"ids must be integers or text, got {cells.type}")
         is_integer = pc.match_substring_regex(cells, _INTEGER)
-        integers = _values(cells.filter(is_integer).cast(pa.int64()), np.int64)
+        integers = np.from_dlpack(cells.filter(is_integer).cast(pa.int64()))
         if len(integers) == len(cells):
             return integers
         ids = _hash_text(cells)
@@ -153,7 +150,7 @@ class Batch:
         coded = self.columns[name].dictionary_encode()
         if pa.types.is_floating(coded.dictionary.type) or pa.types.is_nested(coded.dictionary.type):
             raise self.error(None, name, f"labels must be text or integers, got {coded.dictionary.type}")
-        codes = _values(coded.indices.fill_null(-1).cast(pa.int64()), np.int64)
+        codes = np.from_dlpack(coded.indices.fill_null(-1).cast(pa.int64()))
         labels = [str(label) for label in coded.dictionary.to_pylist()]
         empty = (codes < 0) | (codes == (labels.index("") if "" in labels else -1))
         if empty.any():
@@ -179,7 +176,7 @@ def _hash_text(cells: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Source(ABC):
+class Source:
     """A file of rows.
 
     Args:
@@ -197,13 +194,18 @@ class Source(ABC):
     delimiter: str = ","
     header: bool | None = None
 
-    @abstractmethod
+    @cached_property
     def columns(self) -> list[str]:
-        """Return the names of the columns; those of a jsonl are its first row's."""
+        """The names of the columns; those of a jsonl are its first row's."""
+        with self._reading():
+            return self._find_names()
 
-    @abstractmethod
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Yield columns, and rows in the form that `_writer` takes."""
+    def _find_names(self) -> list[str]:
+        raise NotImplementedError
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
+        """Yield columns as a record batch or a table, and rows in the form that `_writer` takes."""
+        raise NotImplementedError
 
     def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
         """Yield the function of `write`."""
@@ -219,9 +221,9 @@ class Source(ABC):
         self.check_columns(names)
         first = 0
         with self._reading():
-            for columns, whole in self._read([*dict.fromkeys(names)], rows):
-                yield (batch := Batch(self, {name: _plain(c) for name, c in columns.items()}, first, whole))
-                first += len(batch)
+            for part, whole in self._read([*dict.fromkeys(names)], rows):
+                yield Batch(self, {name: _plain(part.column(name)) for name in names}, first, whole)
+                first += len(part)
 
     @contextmanager
     def write(self, path: str | os.PathLike[str], extra: Sequence[str] = ()) -> Iterator[Write]:
@@ -230,23 +232,22 @@ class Source(ABC):
         Yields:
             A function of a batch with its rows, a mask of those to write, and the columns `extra` of numbers to add.
         """
-        for name in sorted({*self.columns()} & {*extra}):
+        for name in sorted({*self.columns} & {*extra}):
             raise InputError(f"{self.shown} has a column {name!r} already; rename it first")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         codec = _CODECS.get(Path(path).suffix.lower())
-        with replacing(path) as file, self._writer(file if codec is None else _Packed(file, codec), extra) as write:
+        with replacing(path) as file, self._writer(_Packed(file, codec) if codec else file, extra) as write:
             yield write
 
     def check_columns(self, names: Sequence[str]) -> None:
         """Raise unless these columns are there, and no two have one name."""
-        known = self.columns()
-        for name, times in Counter(known).items():
+        for name, times in Counter(self.columns).items():
             if times > 1:
                 raise InputError(f"{self.shown} has two columns named {name!r}; rename one")
-        for name in [name for name in names if name not in known]:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-            for mark in [mark for mark in ";\t|" if len(known) == 1 and mark in known[0]]:
+        for name in [name for name in names if name not in self.columns]:
+            near = get_close_matches(name, self.columns, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(self.columns)}"
+            for mark in [mark for mark in ";\t|" if len(self.columns) == 1 and mark in self.columns[0]]:
                 hint = f"is it divided by {mark!r}? then give --delimiter {mark!r} (delimiter=)"
             raise InputError(f"{self.shown} has no column {name!r}; {hint}")
 
@@ -257,21 +258,10 @@ class Source(ABC):
             yield raw if codec is None else pa.CompressedInputStream(raw, codec)
 
     def _parse_text(self, parse: Any, convert: Any, **read: Any) -> Iterator[Any]:
-        """Yield batches of text, parsed block by block; if a row is longer than a block, go on with larger ones."""
-        done = 0
-        for block in (_BLOCK, 32 * _BLOCK):
-            options, skip = arrow_csv.ReadOptions(use_threads=False, block_size=block, **read), done
-            try:
-                with self._unpacked() as stream:
-                    for part in arrow_csv.open_csv(stream, options, parse, convert):
-                        rows = part.slice(min(skip, len(part)))
-                        skip, done = skip - len(part) + len(rows), done + len(rows)
-                        if len(rows):
-                            yield rows
-                return
-            except pa.ArrowInvalid as error:
-                if "straddl" not in str(error) or block > _BLOCK:
-                    raise
+        """Yield batches of text, parsed block by block."""
+        options = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, **read)
+        with self._unpacked() as stream:
+            yield from (part for part in arrow_csv.open_csv(stream, options, parse, convert) if len(part))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -284,7 +274,8 @@ class Source(ABC):
             if isinstance(error, InputError):
                 raise
             why = " ".join(str(error).split())[:160]
-            for word, plain in (("utf", "it is not UTF-8 text"), ("empty csv", "it is empty")):
+            long = f"a row is longer than {_BLOCK:,} bytes"
+            for word, plain in (("utf", "it is not UTF-8 text"), ("empty csv", "it is empty"), ("straddl", long)):
                 why = plain if word in why.lower() else why
             raise InputError(f"{self.shown} cannot be read as {self.format}: {why}") from error
 
@@ -295,14 +286,12 @@ class ParquetSource(Source):
     def _open(self) -> Any:
         return parquet.ParquetFile(self.path, page_checksum_verification=True, buffer_size=1 << 20, pre_buffer=False)
 
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        with self._reading():
-            return list(self._open().schema_arrow.names)
+    def _find_names(self) -> list[str]:
+        return list(self._open().schema_arrow.names)
 
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
         for part in self._open().iter_batches(_ROWS, columns=None if rows else names, use_threads=False):
-            yield {name: part.column(name) for name in names}, part
+            yield part, part
 
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
@@ -316,30 +305,28 @@ class ParquetSource(Source):
         few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-        options = {"compression": codec, "use_dictionary": few, "write_page_checksum": True}
-        with parquet.ParquetWriter(file, schema, **options) as out:
-            waiting: list[Any] = []
+        waiting: list[Any] = []
+        with parquet.ParquetWriter(
+            file, schema, compression=codec, use_dictionary=few, write_page_checksum=True
+        ) as out:
 
-            def flush() -> None:
-                whole = pa.Table.from_batches(waiting, schema)
-                out.write_table(whole, row_group_size=max(1, len(whole)))
-                waiting.clear()
-
-            def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-                waiting.append(_extend(batch.rows.filter(_as_mask(mask)), columns, extra))
-                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 16 * _BLOCK:
-                    flush()
+            def write(batch: Batch | None, mask: Array, columns: Mapping[str, Array]) -> None:
+                if batch is not None:
+                    waiting.append(_take(batch, mask, columns, extra))
+                if batch is None or max(sum(map(len, waiting)) / _GROUP, sum(b.nbytes for b in waiting) / 2**25) >= 1:
+                    whole = pa.Table.from_batches(waiting, schema)
+                    out.write_table(whole, row_group_size=max(1, len(whole)))
+                    waiting.clear()
 
             yield write
-            flush()
+            write(None, np.zeros(0), {})
 
 
 class CsvSource(Source):
     """A csv or tsv, all of whose cells are text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
 
-    @cached_property
-    def _names(self) -> list[str]:
-        with self._reading(), self._unpacked() as stream:
+    def _find_names(self) -> list[str]:
+        with self._unpacked() as stream:
             text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
             names = next((row for row in csv.reader(text, delimiter=self.delimiter) if row), None)
         if names is None:
@@ -347,28 +334,24 @@ class CsvSource(Source):
         if self.header is False:
             return [str(i) for i in range(len(names))]
         for name in names:
-            if self.header is None and _is_number(name):
+            if self.header is None and re.fullmatch(f"{_NUMBER}|nan", name.strip(), re.IGNORECASE):
                 raise InputError(
                     f"{self.shown}, line 1 must name the columns, and {name.strip()!r:.60} is a number; if that line "
                     "is a row, give --no-header (header=False), and if it is a name, --header (header=True)"
                 )
         return names
 
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        return self._names
-
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
         with self._unpacked() as stream:  # pyarrow would lose the rows after an open quote in silence
             if sum(block.count(b'"') for block in iter(lambda: stream.read(_BLOCK), b"")) % 2:
                 raise InputError(f"{self.shown}: a quote is never closed, or stands inside a cell")
-        known = self.columns()
-        inner = {name: f"f{name}" if self.header is False else name for name in known}  # as pyarrow calls them
-        types = dict.fromkeys([inner[name] for name in (known if rows else names)], pa.large_string())
+        inner = [f"f{name}" if self.header is False else name for name in (self.columns if rows else names)]
         parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-        convert = arrow_csv.ConvertOptions(include_columns=[*types], column_types=types)
+        text = dict.fromkeys(inner, pa.large_string())
+        convert = arrow_csv.ConvertOptions(include_columns=inner, column_types=text)
         for part in self._parse_text(parse, convert, autogenerate_column_names=self.header is False):
-            yield {name: part.column(inner[name]) for name in names}, part
+            part = part.rename_columns(self.columns if rows else names)
+            yield part, part
 
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
@@ -380,15 +363,14 @@ class CsvSource(Source):
             file.write(text.getvalue().encode())
 
         def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-            rows = _extend(batch.rows.filter(_as_mask(mask)), columns, extra)
-            sink = pa.BufferOutputStream()
+            rows, sink = _take(batch, mask, columns, extra), pa.BufferOutputStream()
             try:
                 arrow_csv.write_csv(rows, sink, plain)
                 file.write(sink.getvalue())
             except pa.ArrowInvalid:  # some cells need quotes
                 put(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
-        put([] if self.header is False else [[*self.columns(), *extra]])
+        put([] if self.header is False else [[*self.columns, *extra]])
         yield write
 
 
@@ -400,103 +382,93 @@ class JsonSource(Source):
         parse = arrow_csv.ParseOptions(delimiter="\x01", quote_char=False)
         convert = arrow_csv.ConvertOptions(column_types={"line": pa.large_string()})
         for part in self._parse_text(parse, convert, column_names=["line"]):
-            lines = part.column("line")
-            lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
-            if len(lines):
-                yield lines
+            part = part.filter(pc.not_equal(pc.utf8_trim_whitespace(part.column("line")), ""))
+            if len(part):
+                yield part
 
+    @cached_property
     def _first_row(self) -> dict[str, Any]:
-        lines = next(self._lines(), None)
-        if lines is None:
-            raise InputError(f"{self.shown} is empty")
-        return self._parse_row(lines[0].as_py(), 0)
+        for part in self._lines():
+            return self._parse_row(part.column("line")[0].as_py(), 0)
+        raise InputError(f"{self.shown} is empty")
 
-    def columns(self) -> list[str]:
-        """Return the keys of the first row."""
-        with self._reading():
-            return list(self._first_row())
+    def _find_names(self) -> list[str]:
+        return list(self._first_row)
 
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
-        types = {str: pa.large_string(), int: pa.int64(), bool: pa.bool_()}
-        first, before = self._first_row(), 0
-        schema = pa.schema([(name, types.get(type(first.get(name)), pa.float64())) for name in names])
-        for lines in self._lines():
-            data = "\n".join(lines.to_pylist()).encode()
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
+        types, before = {str: pa.large_string(), int: pa.int64(), bool: pa.bool_()}, 0
+        schema = pa.schema([(name, types.get(type(self._first_row[name]), pa.float64())) for name in names])
+        for part in self._lines():
+            lines = part.column("line").to_pylist()
+            data = "\n".join(lines).encode()
             read = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
             parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
             try:
                 table = arrow_json.read_json(pa.py_buffer(data), read, parse)
             except pa.ArrowInvalid:  # cells unlike those of the first row, NaN, or a mistake, which is named here
-                every = [self._parse_row(line, before + i) for i, line in enumerate(lines.to_pylist())]
+                every = [self._parse_row(line, before + i) for i, line in enumerate(lines)]
                 table = pa.table({name: _as_column([row.get(name) for row in every]) for name in names})
             if len(table) != len(lines):
                 raise InputError(f"{self.shown} has two objects on one line after row {before}")
-            yield {name: table.column(name) for name in names}, lines
+            yield table, part
             before += len(lines)
 
     def _parse_row(self, line: str, number: int) -> dict[str, Any]:
+        what = "not a JSON object"
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            deep = isinstance(error, RecursionError)
-            what = "it is nested too deeply" if deep else str(error).split(":")[0].lower()
-            raise InputError(f"{self.shown}, row {number + 1} is not JSON: {what}") from error
+        except RecursionError:
+            row, what = None, "not JSON: it is nested too deeply"
+        except ValueError as error:
+            row, what = None, f"not JSON: {str(error).split(':')[0].lower()}"
         if type(row) is not dict:
-            raise InputError(f"{self.shown}, row {number + 1} is not a JSON object")
+            raise InputError(f"{self.shown}, row {number + 1} is {what}")
         return row
 
     @contextmanager
     def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
         def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-            lines = [line.rstrip() for line in batch.rows.filter(_as_mask(mask)).to_pylist()]
-            if extra:
-                cells = zip(*(columns[name].tolist() for name in extra), strict=True)
-                ends = [json.dumps(dict(zip(extra, row, strict=True)))[1:] for row in cells]
-                lines = [f"{line[:-1]}, {end}" for line, end in zip(lines, ends, strict=True)]
-            file.write("".join(f"{line}\n" for line in lines).encode())
+            for line, *cells in zip(
+                *(column.to_pylist() for column in _take(batch, mask, columns, extra)), strict=True
+            ):
+                more = json.dumps(dict(zip(extra, cells, strict=True)))
+                file.write(f"{line.rstrip()[:-1]}, {more[1:]}\n".encode() if extra else f"{line.rstrip()}\n".encode())
 
         yield write
 
 
-class ArraySource(Source):
-    """An npz of arrays with one row per sample, or an npy of one axis, of rows and columns, or of records."""
-
-    @cached_property
-    def _arrays(self) -> dict[str, Array]:
-        with self._reading(), open(self.path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if not isinstance(loaded, np.ndarray):
-                return {key: loaded[key] for key in loaded.files}
-        if loaded.dtype.names:
-            return {key: loaded[key] for key in loaded.dtype.names}
-        return {Path(self.path).stem: loaded} if loaded.ndim == 1 else {str(i): c for i, c in enumerate(loaded.T)}
-
-    def columns(self) -> list[str]:
-        """Return the names of the arrays of one axis."""
-        return [name for name, array in self._arrays.items() if array.ndim == 1]
-
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
-        table = pa.table({name: array for name, array in self._arrays.items() if name in names})
-        for part in table.to_batches(_ROWS):
-            yield {name: part.column(name) for name in names}, None
-
-
 @dataclass(frozen=True)
 class TableSource(Source):
-    """A table of pyarrow, such as a block of a dataset, read as if it were a file; for its columns a schema will do."""
+    """A table of pyarrow, read as if it were a file: a block of a dataset or, without one, the arrays of NumPy's file.
+
+    An npz has arrays with one row per sample, an npy has one axis, rows and columns, or records.
+    """
 
     path: str = "a block of the dataset"
     name: str = "block"
     format: str = "parquet"
     table: Any = None
 
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        return list(getattr(self.table, "schema", self.table).names)
+    @cached_property
+    def _table(self) -> Any:
+        if self.table is not None:
+            return self.table
+        with open(self.path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = loaded if not isinstance(loaded, np.ndarray) else None
+            if arrays is None and loaded.dtype.names:
+                arrays = {name: loaded[name] for name in loaded.dtype.names}
+            elif arrays is None:
+                one = loaded.ndim == 1
+                arrays = {Path(self.path).stem: loaded} if one else {str(i): c for i, c in enumerate(loaded.T)}
+            return pa.table({name: array for name, array in arrays.items() if array.ndim == 1})
 
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[dict[str, Any], Any]]:
-        for part in self.table.select(names).combine_chunks().to_batches(_ROWS):
-            yield {name: part.column(name) for name in names}, None
+    def _find_names(self) -> list[str]:
+        return list(getattr(self._table, "schema", self._table).names)
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
+        for part in self._table.select(names).combine_chunks().to_batches(_ROWS):
+            yield part, None
 
 
 _SOURCES: dict[str, type[Source]] = {
@@ -504,8 +476,8 @@ _SOURCES: dict[str, type[Source]] = {
     "tsv": CsvSource,
     "jsonl": JsonSource,
     "parquet": ParquetSource,
-    "npy": ArraySource,
-    "npz": ArraySource,
+    "npy": TableSource,
+    "npz": TableSource,
 }
 
 
@@ -544,10 +516,9 @@ def find_sources(
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
         raise InputError(f"a delimiter is one character, got {delimiter!r}")
     if isinstance(where, str | os.PathLike) and where != "-" and os.path.isdir(where):
-        inside = sorted(os.path.join(root, name) for root, _, files in os.walk(where) for name in files)
-        names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside}
-        hidden = re.compile(r"(^|/)[._]")
-        names = {p: name for p, name in names.items() if format_of(p, format) and not hidden.search(name)}
+        inside = [os.path.join(root, name) for root, _, files in os.walk(where) for name in files]
+        names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside if format_of(path, format)}
+        names = {path: name for path, name in names.items() if not re.search(r"(^|/)[._]", name)}
     else:
         try:
             paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
@@ -558,11 +529,11 @@ def find_sources(
     if not names:
         raise InputError(f"{where} has no files of scores; their extensions are {', '.join(FORMATS)}")
     sources = sorted((_source(*item, format, delimiter, header) for item in names.items()), key=lambda s: s.name)
-    for one, two in pairwise(sources):
-        if one.name == two.name:
-            raise InputError(f"{one.path} and {two.path} have one name; give the folder that both are in")
-        if type(one) is not type(two):
-            raise InputError(f"files must be of one format, got {one.path} and {two.path}")
+    for first, second in pairwise(sources):
+        if first.name == second.name:
+            raise InputError(f"{first.path} and {second.path} have one name; give the folder that both are in")
+        if type(first) is not type(second):
+            raise InputError(f"files must be of one format, got {first.path} and {second.path}")
     return sources
 
 
@@ -577,12 +548,13 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None, hea
         raise InputError(f"{path} is missing or not a file")
     if (known := format_of(path, format)) is None:
         raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
+    kind = _SOURCES[known]
     for what, given in (("delimiter", delimiter), ("header", header)):
-        if given is not None and _SOURCES[known] is not CsvSource:
+        if given is not None and kind is not CsvSource:
             raise InputError(f"{path}: a {what} is for csv and tsv, and {known} has none")
-    if _SOURCES[known] in (ParquetSource, ArraySource) and Path(path).suffix.lower() in _CODECS:
+    if kind in (ParquetSource, TableSource) and Path(path).suffix.lower() in _CODECS:
         raise InputError(f"{path}: only text is read packed; unpack it first")
-    return _SOURCES[known](path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
+    return kind(path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
 
 
 @cache
@@ -624,27 +596,18 @@ def _plain(cells: Any) -> Any:
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
 
 
-def _values(cells: Any, dtype: type) -> Array:
-    """Return numbers of pyarrow, none of them null; its own `to_numpy` would import pandas where that is installed."""
-    return np.frombuffer(cells.buffers()[1] or b"", dtype)[cells.offset : cells.offset + len(cells)]
-
-
 def _flags(cells: Any) -> Array:
-    return _values(pc.coalesce(cells, False).cast(pa.int8()), np.int8).astype(bool)
+    return np.from_dlpack(pc.coalesce(cells, False).cast(pa.int8())).astype(bool)
 
 
-def _extend(rows: Any, columns: Mapping[str, Array], extra: Sequence[str]) -> Any:
-    """Return a record batch with more columns of numbers."""
-    more = {name: pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(columns[name])]) for name in extra}
-    for name, cells in more.items():
+def _take(batch: Batch, mask: Array, columns: Mapping[str, Array], extra: Sequence[str]) -> Any:
+    """Return the rows of a mask, with more columns of numbers; `pa.array` would import pandas where there is one."""
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    rows = batch.rows.filter(pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits]))
+    for name in extra:
+        cells = pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(columns[name])])
         rows = rows.append_column(name, cells)
     return rows
-
-
-def _as_mask(mask: Array) -> Any:
-    """Return a mask for pyarrow; `pa.array` would import pandas, too."""
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
 
 
 def _as_column(cells: list[Any]) -> Any:
@@ -654,11 +617,3 @@ def _as_column(cells: list[Any]) -> Any:
     except (pa.ArrowException, OverflowError):
         text = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
         return pa.array(text, pa.large_string())
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 
 import obrs
 from obrs import files
-from obrs._keys import Look
+from obrs._keys import Look, Rows
 from obrs.draws import priority_key
 
 from .making import NO_COUNTS, host
@@ -29,11 +29,12 @@ def looks(make):
     n, seed = make.size(200), make.seed()
     x, ids = np.clip(make.log_ratio(n).astype(np.float64), -1e6, 1e6), make.rng.permutation(n)
     cost, key = make.one(None, make.rng.integers(0, 5, n)), priority_key(x, ids, seed=seed)
-    whole, parts = Look(), [rows[key[rows] < np.inf] for rows in parts_of(make, n)]
+    rows = Rows(key, ids, np.arange(n), np.zeros(n, int), np.ones(n, int) if cost is None else cost)
+    whole, parts = Look(), parts_of(make, n)
     for i in make.rng.permutation(len(parts)):
-        look, rows = Look(), parts[i]
-        look.add(key[rows], ids[rows], rows, cost=None if cost is None else cost[rows])
-        whole.merge(pickle.loads(pickle.dumps(look)))
+        look = Look()
+        look.add(rows.take(parts[i]))
+        whole.merge(pickle.loads(pickle.dumps(look)), np.zeros(1, int))
     most = int(np.sum(key < np.inf) if cost is None else cost[key < np.inf].sum())
     if most == 0:
         return

@@ -95,7 +95,7 @@ def _read(file: str, column: str | None, kind: str | None, **options: Any) -> Nu
     from ..scores import find_sources, read_columns
 
     sources = find_sources(file, **options)
-    known = sources[0].columns()
+    known = sources[0].columns
     if kind is None and (column == "reward" or (column is None and "reward" in known and "log_ratio" not in known)):
         raise InputError(f"{file}: a reward has no real samples to check it with; the doctor needs log-ratios")
     reading = Reading.find(sources, column, kind)

@@ -45,7 +45,7 @@ def read_shares(text: str | None, group: str | None, header: bool | None) -> Any
         how = "--shares must be equal, label=share with commas between them, or a file of real labels"
         return dict(_read_pair(part, how) for part in text.split(","))
     real = find_sources(text, header=header_of(text, header))
-    known = real[0].columns()
+    known = real[0].columns
     codes, names = read_columns(real, column := known if len(known) == 1 else [group]).labels(column[0])
     return Counter(names[code] for code in codes.tolist())
 

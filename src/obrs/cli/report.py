@@ -131,7 +131,7 @@ def _read_real(file: str, reading: Any, header: bool | None) -> Numbers:
     if reading.kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
     sources = find_sources(file, header=header_of(file, header))
-    column = reading.column if reading.column in sources[0].columns() else None
+    column = reading.column if reading.column in sources[0].columns else None
     return read_scores(sources, Reading.find(sources, column, reading.kind))[2]
 
 

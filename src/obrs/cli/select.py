@@ -46,13 +46,15 @@ _FEW = 100  # rows below which other designs in Python are clearly more even
         obrs select scores/ --logit --id id -n 250 --weights -o kept/
         obrs select completions.jsonl --reward --kl 0.5 --group prompt_id -n 4 -o kept.jsonl
         obrs select events.csv --event-weight w -n 250 -o kept.csv
+        obrs select scores/ --logit --id id -n 250 --sql duckdb
     """,
 )
 def select(
     files: Files,
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - is standard output, kept/ a folder.")
-    ],
+        str | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where to write; - is standard output, kept/ a folder."),
+    ] = None,
     n: Annotated[
         int | None,
         typer.Option(
@@ -84,6 +86,10 @@ def select(
     weights: Annotated[
         bool, typer.Option("--weights", help="Add the columns inclusion_probability and log_weight.")
     ] = False,
+    sql: Annotated[
+        str | None,
+        typer.Option(metavar="duckdb", help="Write nothing, and print the condition by which DuckDB keeps these rows."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed keeps the same rows.")] = 0,
     skip_bad: SkipBad = False,
     repeats: Annotated[bool, typer.Option("--repeats", help="Allow ids that are repeated.")] = False,
@@ -106,9 +112,12 @@ def select(
     options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
     scores: dict[str, Any] = {"column": event_weight or column, "kind": kind, "group": group, "skip_bad": skip_bad}
     sources = find_sources(where, **options)
-    if len(sources) > 1 and (out == "-" or _is_file_name(out)):
-        raise InputError(f"the rows of several files go to a folder, as in -o kept/, got {out}")
-    check_not_input(out, shares if shares and os.path.isfile(shares) else None)
+    if (out is None) == (sql is None) or sql not in (None, "duckdb"):
+        raise InputError("say where to write, -o FILE, or print a condition, --sql duckdb, which needs --id")
+    if out is not None:
+        if len(sources) > 1 and (out == "-" or _is_file_name(out)):
+            raise InputError(f"the rows of several files go to a folder, as in -o kept/, got {out}")
+        check_not_input(out, shares if shares and os.path.isfile(shares) else None)
     spent = ""
     if kl is not None:
         if beta is not None or n is None or shares is not None or kind not in (None, "reward"):
@@ -136,9 +145,14 @@ def select(
             **options,
         )
         if out == "-":
-            with open(target, "rb") as file:
+            with open(str(target), "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
     report_bad(done.bad, done.rows + done.bad)
+    if sql is not None:
+        from ..sql import condition
+
+        typer.echo(condition(done))
+        return
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
     complain(f"kept {len(done)} of {done.rows} rows ({one_in(done.rows, len(done))}){price}{spent}: {place}")
