@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .budget import solve_log_c
+from .choice import choose
 from .draws import accept, normals, uniforms
 from .groups import Grouped
 from .profile import Profile
@@ -35,6 +36,7 @@ __all__ = [
     "Profile",
     "Samples",
     "accept",
+    "choose",
     "collect",
     "compare",
     "diagnose",

@@ -31,7 +31,7 @@ __all__ = ["accept", "normals", "priority_key", "uniforms"]
 class Purpose(IntEnum):
     """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
 
-    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM, GENERATOR, ROLLOUT = range(1, 9)
+    ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM, GENERATOR, ROLLOUT, CHOOSE = range(1, 10)
 
 
 # A word is mix(mix(id + first) ^ second), mix being the SplitMix64 finaliser with Stafford's 13th constants

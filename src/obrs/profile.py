@@ -19,6 +19,7 @@ from ._prefix import Prefix
 from ._profile_plot import draw
 from ._text import html_table, paragraph, text_table
 from .budget import Cut
+from .choice import check_cap, divergence_left
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import BudgetError, InputError, InputTypeError
 from .groups import Grouped, any_labels, groups_of
@@ -234,8 +235,14 @@ class Profile:
             threshold = float(prefix.ratio[0])
         return min(max(float(prefix.mass[free:] @ (prefix.ratio[free:] - threshold)), 0.0), 1.0)
 
-    def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0) -> float:
-        """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model."""
+    def divergence(self, key_or_record: str | FDivergence, budget: float = 1.0, *, cap: bool = False) -> float:
+        """Return D_f(P||kept), the divergence that is left after rejection; at budget 1, that of the model.
+
+        With `cap` the budget is a hard cap: what is left by the best choice of 1 among exactly K, `obrs.rules.Choice`.
+        """
+        if cap:
+            rows, zero = (self._prefix.value, self._prefix.mass), float(np.sum(self._prefix.zeros))
+            return divergence_left(divergence(key_or_record), *rows, zero, check_cap(budget))
         return self._prefix.divergence_left(divergence(key_or_record), self._cut(budget))
 
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
@@ -284,6 +291,7 @@ class Profile:
         n: int | None = None,
         groups: Array | None = None,
         shares: Mapping[Any, float] | Array | None = None,
+        cap: bool = False,
         recall: float = 0.9,
     ) -> Plan:
         """Return one row per budget: what is kept, what is left, and how sure that is.
@@ -303,6 +311,7 @@ class Profile:
             n: Samples wanted; gives the column `proposals`.
             groups: A label for each log-ratio, which are without weights and signs then.
             shares: The shares of the groups among the kept, as for `Grouped.fit`. Above K* the row is that of K*.
+            cap: The budgets are hard caps, as for `divergence`; without intervals.
             recall: Where to read the precision.
 
         Example:
@@ -317,7 +326,11 @@ class Profile:
         """
         number = None if n is None else check_count(n, "n")
         wanted = _as_budgets(budgets)
-        if groups is None and shares is None:
+        if cap:
+            if groups is not None or shares is not None:
+                raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
+            plan = Plan(map(self._cap_row, wanted))
+        elif groups is None and shares is None:
             precision = self._precision(recall)
             pilot = Pilot(self._prefix, float(recall), precision)
             rows = [pilot.row(check_budget(k), self._cut(k), self.net, self._net_error) for k in wanted]
@@ -329,6 +342,12 @@ class Profile:
         for row in plan:
             row["proposals"] = None if number is None else number / row["rate"]
         return plan
+
+    def _cap_row(self, budget: Any) -> Row:
+        """Return what the best choice of 1 among K leaves."""
+        row: Row = {"budget": check_cap(budget), "rate": 1 / check_cap(budget)}
+        row |= {name: self.divergence(name, budget, cap=True) for name in ("kl", "rkl", "tv", "js", "chi2")}
+        return row | {"ess": self.net**2 / (1 + row["chi2"])}
 
     def _fit_groups(self, budgets: Iterable[Any], groups: Any, shares: Any) -> tuple[list[Grouped], Any]:
         """Return a rule for each budget, and the labels, flat."""

@@ -19,12 +19,13 @@ from ._checks import as_log_ratio, check_budget, check_ratios, is_number, out_of
 from ._confidence import confident_budget
 from ._text import lookup
 from .budget import Cut, solve_cut
+from .choice import Choice
 from .divergences import log1m_exp, softplus
 from .errors import InputError, InputTypeError
 from .root import brent, slack_of
 from .types import Array, Rule
 
-__all__ = ["DRS", "Budgeted", "Unbudgeted", "from_json", "to_json"]
+__all__ = ["DRS", "Budgeted", "Choice", "Unbudgeted", "from_json", "to_json"]
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ _NULL = {"log_c": inf, "gamma": -inf, "budgets": inf, "max_budgets": inf}
 _KEEPS_NOTHING = "-inf"
 
 
-def to_json(rule: Rule) -> str:
+def to_json(rule: Rule | Choice) -> str:
     """Return a rule as JSON; an infinite constant is null.
 
     Example:
@@ -222,9 +223,10 @@ def to_json(rule: Rule) -> str:
         >>> from_json(to_json(Unbudgeted(log_m=2.0)))
         Unbudgeted(log_m=2.0)
     """
-    name = next((name for name, kind in RULES.items() if type(rule) is kind), None)
+    kinds = {**RULES, "choice": Choice}
+    name = next((name for name, kind in kinds.items() if type(rule) is kind), None)
     if name is None:
-        raise InputTypeError(f"only the rules {', '.join(RULES)} can be saved, got {type(rule).__name__}")
+        raise InputTypeError(f"only the rules {', '.join(kinds)} can be saved, got {type(rule).__name__}")
 
     def finite(key: str, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -233,7 +235,7 @@ def to_json(rule: Rule) -> str:
             return _KEEPS_NOTHING
         return None if value == _NULL.get(key) else value
 
-    known = {f.name: getattr(rule, f.name) for f in fields(RULES[name]) if f.compare}
+    known = {f.name: getattr(rule, f.name) for f in fields(kinds[name]) if f.compare}
     saved = {key: finite(key, value) for key, value in known.items() if value is not None}
     return json.dumps({"rule": name, **saved})
 
@@ -245,7 +247,7 @@ def from_json(text: str) -> Any:
         name = data.pop("rule")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
-    kind = lookup(RULES, name, "rule")
+    kind = lookup({**RULES, "choice": Choice}, name, "rule")
 
     def restored(key: str, value: Any) -> Any:
         if isinstance(value, list):
