@@ -63,6 +63,42 @@ class TestRollout:
             estimates.append(pick.weight @ f[pick.index])
         assert z_score(estimates, r @ f / (r.sum() if normalise == "batch" else size)) <= 3
 
+    @pytest.mark.parametrize("choice", ["size", "size by group", "cost", "size and cost"])
+    def test_rows_that_matter_are_kept_more_often_and_the_estimate_stays_unbiased(self, batch, log_ratio, choice):
+        rng = np.random.default_rng(3)
+        advantage = rng.normal(size=B) * (rng.random(B) < 0.7)
+        f, r = rng.normal(size=(B, 12)) * advantage[:, None], np.exp(log_ratio)
+        options = {"size": np.abs(advantage)} if "size" in choice else {}
+        options |= {"cost": batch[2].sum(axis=1)} if "cost" in choice else {}
+        options |= options_of("group") if "group" in choice else {}
+        keep = 40 if "cost" in choice else 2 if "group" in choice else 6
+        picks = [obrs.rollout(*batch, keep=keep, seed=seed, **options) for seed in range(3000)]
+        assert z_score([pick.weight @ f[pick.index] for pick in picks], r @ f / r.sum()) <= 3
+        for pick in picks[:50]:
+            assert np.all(advantage[pick.index] != 0) or "size" not in options
+            assert batch[2].sum(axis=1)[pick.index].sum() <= 40 or "cost" not in options
+
+    def test_choosing_by_size_adds_less_error_than_by_the_ratio_alone(self, batch, log_ratio):
+        rng = np.random.default_rng(0)
+        advantage = rng.integers(0, 2, B) - 0.5 * rng.integers(0, 2, B)
+        f, r = rng.normal(size=(B, 50)) * advantage[:, None], np.exp(log_ratio)
+        error = {}
+        for name, size in (("r", None), ("r size", np.abs(advantage))):
+            picks = [obrs.rollout(*batch, keep=8, seed=seed, size=size) for seed in range(400)]
+            error[name] = np.mean([np.sum((p.weight @ f[p.index] - r @ f / r.sum()) ** 2) for p in picks])
+        assert error["r size"] < 0.75 * error["r"]
+
+    def test_parts_of_a_batch_with_the_total_of_all_have_the_weights_of_the_batch(self, batch, log_ratio):
+        halves = [tuple(x[half] for x in batch) for half in (slice(0, B // 2), slice(B // 2, B))]
+        total = np.logaddexp(*(obrs.rollout(*half, keep=1.0).metrics["log_total"] for half in halves))
+        weight = np.concatenate([obrs.rollout(*half, keep=1.0, total=total).weight for half in halves])
+        np.testing.assert_allclose(weight, np.exp(log_ratio) / np.exp(log_ratio).sum())
+
+    def test_at_most_those_of_a_size_are_kept(self, batch):
+        pick = obrs.rollout(*batch, keep=B, size=np.arange(B) % 2)
+        assert len(pick) == B // 2
+        assert pick.metrics["rate"] == 0.5
+
     @pytest.mark.parametrize("level", LEVELS)
     def test_inclusion_probabilities_are_met_and_the_sure_are_always_kept(self, batch, log_ratio, level):
         x, keep, options = log_ratio, 12, options_of(level)
@@ -142,6 +178,7 @@ class TestRollout:
         expected = {"rate": 12 / B, "C": np.exp(-profile.log_c(2.0)), "ess": float(profile.ess(2.0))}
         expected |= {name: float(profile.divergence(name, 2.0)) for name in ("tv", "kl")}
         expected |= {"trl_dropped": np.mean(ratio > 3.0), "verl_truncated": np.mean(np.minimum(ratio, 2.0) < ratio)}
+        expected |= {"log_total": np.log(ratio.sum())}
         expected |= {"verl_band_dropped": np.mean((root < 0.999) | (root > 1.001))}
         assert metrics == pytest.approx(expected)
 
@@ -190,6 +227,10 @@ class TestRollout:
             ({"level": "group"}, InputError, "give both, or neither"),
             ({"level": "group", "groups": np.arange(B) % 12, "keep": 3}, InputError, "3 of 2 sequences of group 0"),
             ({"level": "token", "ratio": "geometric"}, InputError, "for sequences"),
+            ({"level": "token", "size": np.ones(B)}, InputError, "size and cost are for sequences"),
+            ({"size": -np.ones(B)}, InputError, "size must be a number of at least 0"),
+            ({"cost": np.ones(3)}, InputError, "cost must be a number of at least 0 for each of 24"),
+            ({"cost": np.full(B, 9)}, InputError, "the first sequence costs more than 4"),
             ({"level": "token", "keep": 10**6}, InputError, "cannot keep 1000000 of"),
             ({"seed": -1}, InputError, "seed must be"),
             ({"ids": np.arange(3)}, InputError, "ids must"),

@@ -24,7 +24,7 @@ import numpy as np
 from ._arrays import as_floats, detached, host_view, like, namespace, on_one_device
 from ._checks import LIMIT, check_count, check_positive, count_bad, is_number
 from ._text import lookup
-from .draws import as_ids
+from .draws import as_ids, priority_key
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .groups import groups_of
 from .root import brent, solve_groups, solve_pool
@@ -84,6 +84,9 @@ def rollout(
     mask: Array,
     *,
     keep: float | int,
+    size: Array | None = None,
+    cost: Array | None = None,
+    total: float | None = None,
     level: str = "sequence",
     groups: Array | None = None,
     ids: Array | None = None,
@@ -91,7 +94,7 @@ def rollout(
     normalise: str = "batch",
     ratio: str = "product",
 ) -> Pick:
-    """Choose what to train on: exactly so many of a batch of rollouts, each with probability `pi = min(c r, 1)`.
+    """Choose what to train on: exactly so many of a batch of rollouts, each with probability `pi = min(c r size, 1)`.
 
     With weights `w = (r / pi) / sum of r over the batch`, a sum over the kept estimates the self-normalised average
     over the whole batch, without bias: for any f, `E[sum w f over the kept] = sum r f / sum r over the batch`. So
@@ -111,6 +114,14 @@ def rollout(
             the mask has: padding is not counted. It is rounded, at least one is kept, and at most those with r > 0. A
             number is kept exactly, or it is an error. For groups it is what every group keeps; with a share, a group
             of which nothing can be kept keeps nothing.
+        size: How much a sequence matters, shape `(B,)`, at least 0; by default all alike. With |advantage|, or any
+            bound on the gradient, the error that is added to the gradient of the batch is smaller, and the weights are
+            still without bias. Sequences of size 0 are never kept, which is right where the loss is proportional to the
+            advantage; with a term for KL or entropy it is not. At most those of a size above 0 are kept.
+        cost: What a sequence costs, shape `(B,)`, whole numbers such as its tokens: `keep` is then in these units, or
+            a share of them. Sequences are taken by `priority_key` up to the first that does not fit.
+        total: log of the sum of r that weights are divided by, if this is a part of a batch: `metrics["log_total"]`, of
+            all parts together.
         level: "sequence" keeps sequences with one constant c. "group" keeps sequences, equally many (or the same
             share) of every group. "token" keeps tokens, with the ratio of each token alone: the law that is corrected
             is that of the next token given the text so far; that the text so far was sampled from q is not corrected.
@@ -128,8 +139,8 @@ def rollout(
         The `Pick`, with arrays of the library and on the device of `logp_train`. Its metrics: `rate` (kept, of those
         with a token), `C` (the threshold of truncated importance sampling that keeps as many on average; for groups
         the median), `ess` (effective sample size per kept one, with the weights), `tv` and `kl` (left between the batch
-        as p has it and the kept without weights), and of frameworks' defaults on this batch: `trl_dropped`,
-        `verl_truncated`, `verl_band_dropped`, shares of sequences.
+        as p has it, times the size, and the kept without weights), `log_total` (log of the sum of r), and of
+        frameworks' defaults on this batch: `trl_dropped`, `verl_truncated`, `verl_band_dropped`, shares of sequences.
 
     Raises:
         RatioError: A ratio is NaN or +inf, or its log is beyond 1e6.
@@ -148,29 +159,46 @@ def rollout(
         lookup(dict.fromkeys(known), value, name)
     if (level == "group") != (groups is not None):
         raise InputError("groups belong to level='group': give both, or neither")
-    if level == "token" and ratio == "geometric":
-        raise InputError("ratio='geometric' is for sequences; a token has one ratio")
+    if level == "token" and (ratio == "geometric" or size is not None or cost is not None):
+        raise InputError("ratio='geometric', size and cost are for sequences; leave them out for tokens")
     train, sampled, mask = _check_batch(logp_train, logp_rollout, mask)
     log_r, length, tokens = _log_ratios(train, sampled, mask, with_tokens=level == "token")
-    has_token = length > 0
+    has_token, log_size = length > 0, np.zeros(1)
     if tokens is not None:
-        x, group, size = tokens.reshape(-1), None, int(length.sum())
-        quota = _quotas(keep, np.array([size]), np.array([np.count_nonzero(x > -inf)]), ["tokens"])
+        x, group, count = tokens.reshape(-1), None, int(length.sum())
+        quota = _quotas(keep, np.array([count]), np.array([np.count_nonzero(x > -inf)]), ["tokens"])
         kept, thresholds = _choose_tokens(tokens, int(quota[0]), ids, seed)
+        score = x
     else:
-        x, size = np.where(has_token, log_r, -inf), int(has_token.sum())
+        x, count = np.where(has_token, log_r, -inf), int(has_token.sum())
         if ratio == "geometric":
             x = x / np.maximum(length, 1)
         labels, group, _ = groups_of(np.zeros(len(x), int) if groups is None else groups, x.shape)
         names = ["sequences"] if groups is None else [f"sequences of group {label!r}" for label in labels]
-        quota = _quotas(keep, np.bincount(group, has_token), np.bincount(group, x > -inf), names)
-        kept, thresholds = _choose_sequences(x, group, quota, ids, seed)
+        units = has_token.astype(float)
+        if size is not None:
+            with np.errstate(divide="ignore"):
+                log_size = np.log(_per_row(size, "size", len(x)))
+        if cost is not None:
+            units = _per_row(cost, "cost", len(x)) * has_token
+        score = x + log_size
+        quota = _quotas(
+            keep, np.bincount(group, units), np.bincount(group, units * (score > -inf)), names, size is None
+        )
+        if cost is None:
+            kept, thresholds = _choose_sequences(score, group, quota, ids, seed)
+        else:
+            kept, thresholds = _take_by_cost(score, group, quota, units, ids, seed)
 
-    index, n = np.flatnonzero(kept), int(quota.sum())
-    log_total, left = _divergences(x, group, thresholds, n)
+    index = np.flatnonzero(kept)
+    log_total, left = _divergences(score, group, thresholds, len(index))
+    if size is not None:
+        log_total = float(np.logaddexp.reduce(x))
     threshold = thresholds[0] if group is None else thresholds[group[index]]
-    log_weight = np.maximum(x[index], threshold) - (log_total if normalise == "batch" else log(size))  # log(r / pi)
-    metrics = {"rate": n / size} | left | _framework_defaults(log_r[has_token], length[has_token])
+    log_weight = np.maximum(score[index], threshold) - np.broadcast_to(log_size, x.shape)[index]  # log(r / pi)
+    log_weight -= log(count) if normalise == "none" else log_total if total is None else float(total)
+    metrics = {"rate": len(index) / count} | left | {"log_total": log_total}
+    metrics |= _framework_defaults(log_r[has_token], length[has_token])
     xp, home = namespace(train), as_floats(train[:0], "logp_train")
     mask = mask & like(kept.reshape(len(log_r), -1), train, dtype=xp.bool)
     return Pick(like(index, train, dtype=xp.int64), mask, like(log_weight, home), metrics)
@@ -230,15 +258,23 @@ def _on_host(x: Array) -> Floats:
     return values
 
 
-def _quotas(keep: Any, sizes: Floats, possible: Floats, names: Sequence[str]) -> Ints:
-    """Return how many to keep of each group, of which `possible` of `sizes` can be kept."""
+def _per_row(values: Any, name: str, rows: int) -> Floats:
+    """Return numbers of at least 0, one for each row."""
+    x = _on_host(as_floats(values, name)).astype(np.float64)
+    if x.shape != (rows,) or not np.all((x >= 0) & (x < inf)):
+        raise InputError(f"{name} must be a number of at least 0 for each of {rows} rows, got shape {x.shape}")
+    return x
+
+
+def _quotas(keep: Any, sizes: Floats, possible: Floats, names: Sequence[str], exact: bool = True) -> Ints:
+    """Return how many to keep of each group, of which `possible` of `sizes` can be kept; if not `exact`, at most."""
     is_share = isinstance(keep, float | np.floating)
     if not is_number(keep) or not (0 < keep <= 1 if is_share else keep >= 1 and keep == int(keep)):
         what = "a share (a float above 0 and at most 1) or a number (an int of at least 1)"
         raise InputError(f"keep must be {what}, got {keep!r}")
     number = min(keep, 2**62)  # which nobody has
     share = np.minimum(np.maximum(np.rint(keep * sizes), 1), possible) if is_share else np.full(len(sizes), number)
-    quotas = share.astype(np.int64)
+    quotas = (share if exact else np.minimum(share, possible)).astype(np.int64)
     for short in np.flatnonzero((quotas > possible) | (quotas.sum() == 0))[:1]:
         few = f"only {possible[short]:.0f} have a token and r > 0"
         raise InputError(
@@ -252,6 +288,22 @@ def _choose_sequences(x: Floats, group: Ints, quota: Ints, ids: Any, seed: int) 
     kept = np.zeros(len(x), bool)
     kept[select(x, quota, design="systematic", ids=ids, groups=group, seed=seed)] = True
     return kept, -solve_groups(x, None, group, quota.astype(np.float64))
+
+
+def _take_by_cost(x: Floats, group: Ints, quota: Ints, cost: Floats, ids: Any, seed: int) -> tuple[Ints, Floats]:
+    """Take the smallest keys of each group up to the first that does not fit; return which, and minus its key."""
+    ids = np.arange(len(x)) if ids is None else as_ids(ids)
+    key = priority_key(x, ids, seed=seed)
+    order = np.lexsort((ids, key, group))
+    spent = np.cumsum(cost[order])
+    spent -= np.append(0.0, spent)[np.searchsorted(group[order], group[order])]  # of the groups before
+    over = order[(spent > quota[group[order]]) | (key[order] == inf)]
+    ends = np.full(len(quota), inf)
+    np.minimum.at(ends, group[over], key[over])
+    kept = (key < ends[group]) & (key < inf)
+    if not kept.any():
+        raise InputError(f"nothing is kept: the first sequence costs more than {quota.max()}; keep more")
+    return kept, np.where(ends < inf, -ends, -inf)
 
 
 def _choose_tokens(x: Floats, n: int, ids: Any, seed: int) -> tuple[Ints, Floats]:
