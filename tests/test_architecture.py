@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "obrs"
 LAYERS = [
     "errors types _text _progress _files _pictures _arrays looks _checks estimate",
     "draws divergences root",
-    "budget _confidence _prefix choice rules groups stages",
+    "budget _confidence _prefix choice split rules groups stages",
     "_influence _profile_plot profile selection language critics",
     "fitting models _keys scores files sampling ray sql",
     "metrics",

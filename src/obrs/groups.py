@@ -15,9 +15,11 @@ from ._arrays import as_floats, host_values, host_view
 from ._checks import check_budget, check_confidence, check_count, is_number, out_of_reach, rounded_up
 from ._confidence import confident_budget
 from .budget import Cut, solve_log_c
+from .divergences import DIVERGENCES, divergence
 from .errors import BudgetError, InputError, InputTypeError
 from .root import slack_of
 from .rules import RULES, never_nan, on_host
+from .split import left_after, split_budget
 from .types import Array
 
 __all__ = ["Group", "Grouped"]
@@ -287,6 +289,19 @@ def log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
     return log_c
 
 
+def _split(values: Any, groups: Groups, shares: Any, budget: float, goal: str) -> tuple[Any, float]:
+    """Return budgets split by every other proposal of each group, and what they leave of the others."""
+    div = None if goal == "minimax" else divergence(goal)
+    parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
+    halves = [[part[start::2].astype(np.float64) for part in parts] for start in (0, 1)]
+    for label, *pair in zip(groups.labels, *halves, strict=True):
+        if not all(np.any(half > -inf) for half in pair):
+            raise BudgetError(f"too few proposals with r > 0 in group {label!r} to split a budget by")
+    budgets = split_budget(halves[0], shares, budget, div)
+    left = left_after(halves[1], budgets, div or DIVERGENCES["kl"])
+    return budgets, float(left.max() if div is None else shares @ left)
+
+
 class Group(NamedTuple):
     """What a `Grouped` rule does to one group.
 
@@ -321,6 +336,7 @@ class Grouped:
         max_budgets: M_g = max r / mean r of each group.
         proposed: The share of each group among the proposals of the fit, q_g.
         shares: The share of each group among the kept, p_g, if they were asked for.
+        left: The divergence that a `split` budget leaves, by the half of the sample that the split did not see.
         of: Finds the labels in a batch, `of(batch) -> labels`; without it the batch is the labels. It is not saved.
 
     Example:
@@ -341,6 +357,7 @@ class Grouped:
     max_budgets: tuple[float, ...] | None = field(default=None, kw_only=True)
     proposed: tuple[float, ...] | None = field(default=None, kw_only=True)
     shares: tuple[float, ...] | None = field(default=None, kw_only=True)
+    left: float | None = field(default=None, kw_only=True)
     of: Callable[[Any], Any] | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -365,6 +382,7 @@ class Grouped:
         groups: Array,
         *,
         shares: Mapping[Any, float] | Array | None = None,
+        split: str | None = None,
         confidence: float | None = None,
         of: Callable[[Any], Any] | None = None,
     ) -> "Grouped":
@@ -383,6 +401,10 @@ class Grouped:
             shares: The shares of the groups among the kept, as a dict by label or an array in the order of the sorted
                 labels. They are divided by their sum, so counts will do. A group of share 0 is never kept. They hold
                 for the calibration sample, and for others as well as it tells how often each group is proposed.
+            split: For proposals that are made group by group: "kl" or another divergence divides the budget among the
+                groups so that its mean over the kept is least, "minimax" so that the largest KL is. The shares are then
+                those of the sample by default, and `budgets` says how often each group is to be proposed. Not for rows
+                that are there already.
             confidence: With this probability over the calibration sample, given how many proposals it has of each
                 group, no group overruns its budget: the true rate of each is at least 1/K_g, of all at once. So each of
                 the G groups is solved for a failure of (1 - confidence)/G. Not with `shares`.
@@ -392,7 +414,14 @@ class Grouped:
         found = groups_of(groups, values.shape)
         values = values.reshape(-1)
         proposed, reach = found.size / len(values), Reach.of(values, found)
-        if shares is None:
+        left = None
+        if split is not None:
+            if confidence is not None:
+                raise InputError("confidence is for budgets of groups, not for a split: leave out one of them")
+            kept = proposed if shares is None else shares_of(shares, found.labels)
+            budgets, left = _split(values, found, kept, check_total(budget), split)
+            proposed = kept * budgets / float(kept @ budgets)
+        elif shares is None:
             budgets, kept = budgets_of(budget, found.labels), None
             reach.check(budgets, found.labels)
             if confidence is not None:
@@ -414,6 +443,7 @@ class Grouped:
             max_budgets=fields[2],
             proposed=fields[3],
             shares=fields[4],
+            left=left,
             of=of,
         )
 
