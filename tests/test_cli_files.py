@@ -124,14 +124,6 @@ def test_few_rows_name_the_design_that_is_more_even(folder, capsys):
         assert ('obrs.select(design="pivotal") in Python' in err) == (lines == 2)
 
 
-def test_repeated_ids_are_refused_and_can_be_allowed(folder, capsys):
-    Path("twice.csv").write_text("id,log_ratio\n1,1\n2,1\n1,0\n")
-    code, _, err = run(capsys, "select", "twice.csv", "-n", 1, "--id", "id", "-o", "kept.csv")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "row 1 of twice.csv and row 3 of twice.csv; make ids unique, or give --repeats" in err
-    assert run(capsys, "select", "twice.csv", "-n", 1, "--id", "id", "--repeats", "-o", "kept.csv")[0] == 0
-
-
 # The page and its command
 
 

@@ -177,14 +177,6 @@ def test_weighted_sums_over_the_kept_rows_are_those_over_all(tmp_path, options):
     assert options != {"n": 58} or np.allclose(left, kept["w"]), "if all are kept, their weight is r"
 
 
-def test_weights_follow_from_the_first_row_that_is_not_kept(pool, tmp_path):
-    done = files.select(pool, 5000, id="id", weights=True, out=tmp_path / "kept")
-    batch = read_columns(find_sources(done.out), ["log_ratio", "log_weight", "inclusion_probability"])
-    x, left = batch.numbers("log_ratio"), batch.numbers("log_weight")
-    np.testing.assert_allclose(left, np.maximum(x, -done.threshold))
-    np.testing.assert_allclose(left + np.log(batch.numbers("inclusion_probability")), x, atol=1e-12)
-
-
 # Plans
 
 
