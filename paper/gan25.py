@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from obrs import Model
+from obrs.rivals import Model
 from obrs._checks import check_count
 from obrs._progress import bar
 from obrs.fitting.loop import descend

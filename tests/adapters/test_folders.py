@@ -46,7 +46,7 @@ def test_numbers_of_files_are_proposals_and_scores_follow_names(path):
 
 def test_samplers_keep_files(path):
     folder = from_folder(path, {**scores_of(), "b.JPG": -np.inf})
-    pool = obrs.sample_pool(folder.propose, folder.log_ratio, 3, pool=len(folder))
+    pool = obrs.sample(folder.propose, folder.log_ratio, 3, pool=len(folder))
     assert [folder.files[i].name for i in pool.x] == ["a.png", "0.png", "1.png"]
     some = obrs.sample(folder.propose, folder.log_ratio, 2, budget=2, max_proposed=len(folder))
     assert 1 not in some.x

@@ -9,7 +9,7 @@ from paper.image_gans import load_gan
 
 def test_images_of_a_generator_with_labels_do_not_depend_on_the_batch():
     gan = load_gan("digits")
-    model = obrs.Model(gan.generator, lambda x, y: gan.critic(x, y)[:, 1], dim=64, labels=10, like=torch.empty(0))
+    model = obrs.rivals.Model(gan.generator, lambda x, y: gan.critic(x, y)[:, 1], dim=64, labels=10, like=torch.empty(0))
     order = np.random.default_rng(0).permutation(60)
     with torch.no_grad():
         x, y = model.propose(np.arange(60))

@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from obrs import SAMPLERS
+from obrs.rivals import SAMPLERS
 from obrs.errors import InputError, ObrsError, UnknownNameError
 from paper import check, harness
 from paper.__main__ import main
