@@ -14,7 +14,7 @@ from array_api_compat import is_torch_array
 
 from .._checks import check_budget, check_count, is_number
 from .._progress import bar
-from ..errors import InputError, InputTypeError
+from ..errors import ExhaustedError, InputError, InputTypeError
 from ..fitting.loop import descend, fit
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from ..fitting.seeds import own_noise
@@ -200,11 +200,18 @@ class _LatentSampler:
             raise InputTypeError(f"weights must be LatentWeights, got {type(weights).__name__}")
         rule, propose = Budgeted(self._log_c(weights, model, seed)), partial(model.latent, seed=seed)
         latents = stream(propose, lambda z: weights(z).log(), rule, batch_size=self.batch_size, seed=seed)
-        kept = collect(latents, n, max_proposed=self.max_proposed)
-        blocks = [np.arange(at, min(at + self.batch_size, n)) for at in range(0, n, self.batch_size)]
+        try:
+            return self._generate(model, collect(latents, n, max_proposed=self.max_proposed))
+        except ExhaustedError as error:  # carries latents
+            error.partial = self._generate(model, error.partial)  # type: ignore[arg-type]
+            raise
+
+    def _generate(self, model: Model, kept: Samples) -> Samples:
+        """Return the samples of kept latents."""
+        n, calls = len(kept), Calls(generator=len(kept))
+        starts = range(0, max(n, 1), self.batch_size)
         with no_grad():
-            x = concatenate([model.generate(take(kept.x, index)) for index in blocks])
-        calls = Calls(generator=n)
+            x = concatenate([model.generate(take(kept.x, np.arange(n)[at : at + self.batch_size])) for at in starts])
         return replace(kept, x=x, log_ratio=np.full(n, np.nan), calls=calls, executed_calls=calls, rule=None)
 
     def _log_c(self, weights: LatentWeights, model: Model, seed: int) -> float:

@@ -123,7 +123,7 @@ def sample(
         return _from_pool(run, n, pool, groups, shares)
     largest: Any = budget
     if groups is not None:
-        largest = np.max([*budget.values()] if isinstance(budget, Mapping) else largest)
+        largest = max(budget.values() if isinstance(budget, Mapping) else np.ravel(largest).tolist(), default=1)
     total = check_budget(largest) * (inf if n is None else n)
     if n is not None and pilot is None and total <= PILOT and is_number(budget):
         return _from_pool(run, n, ceil(total), groups, shares)
