@@ -39,14 +39,14 @@ def main():
     # The rule is fitted on other proposals than those that are averaged: then no bias is left at all.
     pilot = log_ratio(propose(np.arange(10**9, 10**9 + 20_000)))
     rule = obrs.Budgeted.fit(pilot, BUDGET)
-    kept = obrs.sample_proposals(propose, log_ratio, PROPOSALS, budget=BUDGET, calibrate=rule)
+    kept = obrs.sample(propose, log_ratio, proposed=PROPOSALS, rule=rule)
     profile = obrs.Profile(pilot)
     print(f"KL to the target: {profile.divergence('kl'):.3f} before, {profile.divergence('kl', BUDGET):.3f} after")
     print(f"kept {len(kept)} of {kept.proposed}, worth {kept.ess:.0f} samples of the target")
     print("exact      1.0000")
-    for estimator in ("plain", "unbiased"):
-        found = kept.mean(lambda x: x[:, 1], estimator, confidence=0.95)
-        print(f"{estimator:9} {found.value:7.4f}, 95 % from {found.low:.4f} to {found.high:.4f}")
+    print(f"plain     {kept.x[:, 1].mean():7.4f}, the average without weights")
+    found = kept.mean(lambda x: x[:, 1], confidence=0.95, unbiased=True)
+    print(f"unbiased  {found.value:7.4f}, 95 % from {found.low:.4f} to {found.high:.4f}")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def main():
     real = torch.tensor(samples(20_000, seed=0), dtype=torch.float32)
     G, D = network(LATENT, 2), network(2, 1)
     train(G, D, real, steps=800, further=300)
-    model = obrs.Model(G.eval(), lambda x: D(x)[:, 0], dim=LATENT, like=real)
+    model = obrs.rivals.Model(G.eval(), lambda x: D(x)[:, 0], dim=LATENT, like=real)
     kept = obrs.sample(model.propose, model.score, N, budget=BUDGET)
     target = shares(samples(10**6, seed=1))
     for name, x in (("proposed", model.propose(range(N))), (f"kept, 1 in {1 / kept.rate:.2f}", kept.x)):

@@ -103,7 +103,7 @@ def _trained(config: Config, target: str, method: str, budget: float) -> Any:
     import zuko
 
     from obrs.fitting.seeds import own_noise
-    from obrs.sampling.lars import BudgetedBase, ResampledBase, fit_flow, with_base
+    from obrs.rivals.lars import BudgetedBase, ResampledBase, fit_flow, with_base
 
     with own_noise() as reseed:
         reseed(config.seed)
@@ -168,8 +168,7 @@ def _after(config: Config, target: str, flow: Any, budget: float) -> dict[str, A
             propose,
             log_ratio,
             config.timed,
-            budget=budget,
-            calibrate=rule,
+            rule=rule,
             batch_size=4096,
             seed=config.seed,
             progress=False,

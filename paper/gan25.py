@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from obrs import Model
 from obrs._checks import check_count
 from obrs._progress import bar
 from obrs.fitting.loop import descend
 from obrs.fitting.seeds import own_noise
 from obrs.models.mlp import mlp_critic, mlp_generator
 from obrs.ratios.refit import FineTune, refit
+from obrs.rivals import Model
 from obrs.types import Array
 
 from .cells import histogram_divergence, mode_cells

@@ -16,7 +16,7 @@ import torch
 
 from obrs._files import replacing
 from obrs._progress import bar
-from obrs.adapters.pipelines import PipelineProposal, from_pipeline
+from obrs.adapters import from_pipeline
 from obrs.errors import InputError, MissingLibraryError
 from obrs.fitting.seeds import derived, keyed
 from obrs.metrics.features import extract
@@ -241,7 +241,7 @@ def cross_fitted(
     return scores, float(np.mean(losses))
 
 
-def _pipeline(home: Path, classes: int | None, steps: int) -> PipelineProposal:
+def _pipeline(home: Path, classes: int | None, steps: int) -> Callable[[Any], Any]:
     """Return the pipeline of a folder as a proposal; if it takes classes, it is asked for each of them in turn."""
     try:
         from diffusers import DiffusionPipeline

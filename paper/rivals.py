@@ -7,25 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, sqrt
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
 
-from obrs import SAMPLERS, Model, Samples
 from obrs._checks import check_budget
 from obrs.ratios.calibration import Isotonic
 from obrs.ratios.refit import Network, refit
-from obrs.sampling.chains import MHGAN
-from obrs.sampling.latent import BudgetedLatentRS, LatentRS, LatentWeights, fit_latent_weights_to_ratio
-from obrs.sampling.refine import DOT, lipschitz
-from obrs.sampling.samples import Calls, unjudged
+from obrs.rivals import (
+    DOT,
+    MHGAN,
+    SAMPLERS,
+    Bare,
+    BudgetedLatentRS,
+    LatentRS,
+    LatentWeights,
+    Model,
+    fit_latent_weights_to_ratio,
+    lipschitz,
+)
 
 from .gan25 import ExactRatio, Gan, one_thread, score, trained
 from .gan25_settings import STEP_SIZES, Settings
 
-__all__ = ["METHODS", "TUNABLE", "Prepared", "bare", "generations", "prepared", "published_projection", "tuned"]
+__all__ = ["METHODS", "TUNABLE", "Prepared", "generations", "prepared", "published_projection", "tuned"]
 
 _FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
 
@@ -82,19 +89,6 @@ def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
     )
 
 
-def bare(model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
-    """Return the first n samples of the model: the sampler that all others are compared with.
-
-    Example:
-        >>> bare(Model(lambda z: z, lambda x: x[:, 0], dim=2), 5).calls
-        Calls(generator=5, critic=0, generator_gradient=0, critic_gradient=0)
-    """
-    begun, ids, calls = perf_counter(), np.arange(n), Calls(generator=n)
-    with torch.no_grad():
-        x = model.propose(ids, seed=seed)
-    return unjudged(x, ids, calls=calls, seconds=perf_counter() - begun)
-
-
 def published_projection(gradient: Any, z: Any) -> Any:
     """Subtract (g.z) z / sqrt(dim), as DOT's published code does: `DOT(space="latent", project=published_projection)`.
 
@@ -123,7 +117,7 @@ def _with_steps(steps: int) -> Callable[[Prepared, float], tuple[Any, Model]]:
 
 
 METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
-    "model": lambda ready, budget: (bare, ready.gan.model()),
+    "model": lambda ready, budget: (Bare(), ready.gan.model()),
     "obrs": _named("obrs"),
     "drs": _named("drs"),
     "mhgan": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model()),
@@ -191,11 +185,11 @@ def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0)
     each draw, so that a busy machine slows both.
 
     Example:
-        >>> found = generations(bare, Model(lambda z: z, lambda x: x[:, 0], dim=2), 200, 3)
+        >>> found = generations(Bare(), Model(lambda z: z, lambda x: x[:, 0], dim=2), 200, 3)
         >>> found["g"], found["generations"]
         ((200.0, 0.0), 3)
     """
-    found, taken, of_bare = [], [], []
+    bare, found, taken, of_bare = Bare(), [], [], []
     sampler(model, n, seed=seed, progress=False)  # warm
     for i in range(many):
         bare(model, n, seed=seed + i)  # the scores of the last draw have emptied the caches

@@ -50,15 +50,13 @@ LOOKS = looks.LOOKS | {
     "dgflow": Look("DGflow", PALETTE["wine"], "--", "h"),
     "ddls": Look("DDLS", PALETTE["olive"], "-.", "p"),
     "latent_rs": Look("LatentRS", PALETTE["indigo"], ":", "d"),
-    "latent_rs_ga": Look("LatentRS + GA", PALETTE["indigo"], "--", ">"),
     "latent_obrs": Look("latent OBRS", PALETTE["indigo"], "-", "8"),
     "topk": Look("top-k", PALETTE["yellow"], "--", "s"),
-    "truncation": Look("truncation", PALETTE["brown"], ":", "1"),
     "sir": Look("SIR", PALETTE["forest"], "-.", "H"),
     "lars": Look("LARS", PALETTE["purple"], "--", "v"),
     "budgeted_lars": Look("budgeted LARS", PALETTE["teal"], "-.", "^"),
 }
-"""Looks by the name of the method, as in `obrs.SAMPLERS` where it is there."""
+"""Looks by the name of the method, as in `obrs.rivals.SAMPLERS` where it is there."""
 
 TARGETS = {
     "grid25": "25 Gaussians",

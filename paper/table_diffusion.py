@@ -11,8 +11,8 @@ without labels there is one constant.
 Early rejection goes beyond the paper, whose outlook it is. Heun's sampler computes D(x; sigma) at every noise level:
 the image that is expected, a preview, which costs nothing. The ratio of a noise level, a network of its own, compares
 previews with those of real images to which as much noise was added. What it rejects is not finished, which saves
-evaluations of the network; what it keeps is decided again at the end, see `obrs.stages`. The budget is split by the
-profile of the ratios alone, no judge is asked.
+evaluations of the network; what it keeps is decided again at the end, see `obrs.rules.Stages`. The budget is split by
+the profile of the ratios alone, no judge is asked.
 
 `paper` is the paper's size, for a source of your own: `--source FOLDER` is a saved pipeline of diffusers, or a folder
 of images; `--real FILE.npz` holds train and test, images in [-1, 1], and maybe train_labels and test_labels. Neither
@@ -75,8 +75,8 @@ class Config:
         early: Where to reject early: a step of the sampler, "12", or two of them, "9+12". The first one is also run
             with fresh proposals.
         costs: What a kept image may cost, in full runs of the sampler.
-        slack: What may be given up of what a split gains, for one that rejects less early; see `plan_stages`. It was
-            chosen on the first ratio, the others confirm it.
+        slack: What may be given up of what a split gains, for one that rejects less early; see `early.plan_stages`.
+            It was chosen on the first ratio, the others confirm it.
         drawn: Fresh proposals that are really rejected early; 0 for none.
         shown: Images on the sheet.
         steps, epochs: See `image_ratios.Effort`.
@@ -286,8 +286,9 @@ def _one_ratio(config: Config, material: _Material, seed: int, progress: bool | 
 
 def _early(config: Config, material: _Material, final: Any, seed: int, progress: bool | None) -> dict[str, Any]:
     """Return the distance with and without early rejection at equal cost: value, gain and its standard error."""
-    from obrs.stages import Stages, plan_stages
+    from obrs.rules import Stages
 
+    from .early import divergence_left, plan_stages
     from .image_pools import cross_fitted
 
     early, losses = {}, {}
@@ -313,7 +314,7 @@ def _early(config: Config, material: _Material, final: Any, seed: int, progress:
             "error": float(found.standard_error[line]),
             "gain": [gain.value, gain.standard_error],
             "budgets": list(stages.budgets),
-            "kl": stages.left(looks, "kl", groups),
+            "kl": divergence_left(stages, looks, "kl", groups),
         }
     agree = {str(step): float(np.corrcoef(scores, final)[0, 1]) for step, scores in early.items()}
     return {"early": cells, "correlation": agree, "early_log_loss": losses}
@@ -353,8 +354,8 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
     """Really reject fresh proposals early, with constants of the pool; return the cost, its forecast, the distance."""
     from obrs.draws import accept
     from obrs.metrics.frechet_distance import frechet_curve
-    from obrs.stages import plan_stages
 
+    from .early import plan_stages
     from .image_pools import features_of, fit_ratio, sample_early
 
     steps, subject = _steps(config.early[0]), material.subject

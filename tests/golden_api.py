@@ -11,7 +11,7 @@ import numpy as np
 import obrs
 
 accept, uniforms, normals, select = obrs.accept, obrs.uniforms, obrs.normals, obrs.select
-profile, budget_for, model = obrs.Profile, obrs.Profile.budget_for, obrs.Model
+profile, budget_for, model = obrs.Profile, obrs.Profile.budget_for, obrs.rivals.Model
 DESIGNS = ("pivotal", "systematic", "priority")
 DIVERGENCES = ("kl", "rkl", "gan", "js", "tv", "chi2", "neyman", "hellinger")
 OF_RATIO = tuple(name for name in DIVERGENCES if name != "tv")  # the critic of tv says no ratio
@@ -30,11 +30,7 @@ def inclusion_probability(log_ratio, n, **options):
 
 def sample(propose, log_ratio, n=None, *, budget=None, pool=None, proposed=None, rule=None, pilot=None, **options):
     """(n, budget), (n, pool), (n, rule) or (proposed, budget); a pilot is how many proposals a rule is fitted on."""
-    if pool is not None:
-        return obrs.sample_pool(propose, log_ratio, n, pool=pool, **options)
-    options |= {"budget": budget or 1.0, "calibrate": pilot if rule is None else rule}
-    if proposed is not None:
-        return obrs.sample_proposals(propose, log_ratio, proposed, **options)
+    options |= {"budget": budget, "pool": pool, "proposed": proposed, "rule": rule, "pilot": pilot}
     return obrs.sample(propose, log_ratio, n, **options)
 
 
@@ -117,40 +113,36 @@ def plan(profile, budgets, n):
 
 def run(name, model, n, *, seed, **constants):
     """What a rival makes of a model, as `kept` tells it; by its name in the paper."""
-    from obrs.sampling import baselines, budgeted, chains, latent, refine
+    from obrs import rivals
 
     samplers = {
-        "exact": budgeted.ExactRejection,
-        "DRS": budgeted.DiscriminatorRejection,
-        "top-k": baselines.TopK,
-        "SIR": baselines.SIR,
-        "MH-GAN": chains.MHGAN,
-        "DOT": refine.DOT,
-        "DGflow": refine.DGflow,
-        "DDLS": refine.DDLS,
-        "LatentRS": latent.LatentRS,
+        "exact": rivals.ExactRejection,
+        "DRS": rivals.DiscriminatorRejection,
+        "top-k": rivals.TopK,
+        "SIR": rivals.SIR,
+        "MH-GAN": rivals.MHGAN,
+        "DOT": rivals.DOT,
+        "DGflow": rivals.DGflow,
+        "DDLS": rivals.DDLS,
+        "LatentRS": rivals.LatentRS,
     }
     return kept(samplers[name](**constants)(model, n, seed=seed))
 
 
 def latent_weights(network, largest):
-    from obrs.sampling.latent import LatentWeights
-
-    return LatentWeights(network, largest)
+    return obrs.rivals.LatentWeights(network, largest)
 
 
 def fit_latent_weights(model, *, to_ratio, **options):
     """Weights with the largest and the mean of them, fitted to the ratio or against a critic."""
-    from obrs.sampling import latent
-
-    fit = latent.fit_latent_weights_to_ratio if to_ratio else latent.fit_latent_weights
+    fit = obrs.rivals.fit_latent_weights_to_ratio if to_ratio else obrs.rivals.fit_latent_weights
     weights = fit(model, progress=False, **options)
     return weights, weights.largest, weights.mean
 
 
 def lars(kind, dim, **options):
     """A base that is filtered by a network, a torch module: kind is "resampled" or "budgeted"."""
-    from obrs.sampling.lars import BudgetedBase, ResampledBase
+    from obrs.rivals.lars import BudgetedBase, ResampledBase
 
     return {"resampled": ResampledBase, "budgeted": BudgetedBase}[kind](dim, **options)
 

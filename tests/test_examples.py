@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"biggan-pretrained", "finetune", "trl_rollout", "verl_rollout"}
 SCRIPTS = sorted({path.stem for path in (ROOT / "examples").glob("*.py")} - ELSEWHERE)
 LONG = {"minimal"}  # it also draws a figure
-TRAINED = {"conditional_shares", "diffusers_scorer", "torch_gan"}  # their networks take five to ten seconds
+TRAINED = {"conditional_shares", "diffusers_scorer", "early_rejection", "torch_gan"}  # five to ten seconds each
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 ENVIRONMENT = {"MPLBACKEND": "Agg", "NO_COLOR": "1"}
 
@@ -67,14 +67,24 @@ def diffusers_scorer(lines):
     assert kept - share > 100 * hypot(of_share(share / 100, n), of_share(kept / 100, n_kept))
 
 
+def early_rejection(lines):
+    (correlation,), (kept, begun, finished, cost) = numbers(lines[0])[-1:], numbers(lines[1])
+    assert correlation > 0.5
+    assert kept < finished < begun == 1024
+    assert abs(kept / begun - 1 / (1.3 * 1.55)) < hypot(of_share(0.5, 1024), of_share(0.5, 768))
+    assert abs(cost - (begun + finished) / 2 / kept) < 0.01
+    assert cost < begun / kept - 0.1
+    assert numbers(lines[2])[0] > 4 / sqrt(kept)
+
+
 def log_densities(lines):
     before, after = numbers(lines[0])
     kept, proposed, worth = numbers(lines[1])
     assert 0 < before - after < log(4)
     assert abs(proposed / kept - 4) < of_budget(4, kept, 20_000)
     assert 0.5 * kept < worth < kept
-    (exact,), plain, unbiased = (numbers(line.replace("95 %", "")) for line in lines[2:])
-    assert plain[2] < exact, "what is kept is not the target"
+    (exact,), (plain,), unbiased = (numbers(line.replace("95 %", "")) for line in lines[2:])
+    assert plain < exact - 2 * (unbiased[2] - unbiased[1]), "what is kept is not the target"
     assert unbiased[1] < exact < unbiased[2]
 
 
@@ -132,6 +142,7 @@ CHECKS = {
     for check in (
         conditional_shares,
         diffusers_scorer,
+        early_rejection,
         jit_accept,
         log_densities,
         minimal,
@@ -181,7 +192,7 @@ def test_scripts_say_how_they_are_run(name):
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINED)) for name in CHECKS])
 def test_what_a_script_prints_is_right(name, run):
-    needed = {"diffusers_scorer": "diffusers", "jit_accept": "jax"}
+    needed = {"diffusers_scorer": "diffusers", "early_rejection": "diffusers", "jit_accept": "jax"}
     pytest.importorskip(needed.get(name, "numpy"))
     printed = run(name)
     CHECKS[name](printed.splitlines())

@@ -7,7 +7,8 @@ import pytest
 
 from obrs import Budgeted, Grouped, Profile, accept, normals
 from obrs.errors import BudgetError, InputError
-from obrs.stages import Stages, plan_stages
+from obrs.rules import Stages
+from paper.early import divergence_left, plan_stages
 
 N = 20_000
 Z = normals(range(N), 3, seed=5)
@@ -89,7 +90,9 @@ def test_the_cost_is_what_a_run_pays():
 
 @pytest.mark.parametrize("key", ["kl", "chi2", "tv"])
 def test_what_is_left_after_one_stage_is_what_the_profile_says(key):
-    assert Stages.fit([FINAL], [2.5]).left([FINAL], key) == pytest.approx(Profile(FINAL).divergence(key, 2.5))
+    assert divergence_left(Stages.fit([FINAL], [2.5]), [FINAL], key) == pytest.approx(
+        Profile(FINAL).divergence(key, 2.5)
+    )
 
 
 def test_with_groups_every_group_keeps_its_rate_and_one_stage_is_the_grouped_rule():
@@ -100,9 +103,9 @@ def test_with_groups_every_group_keeps_its_rate_and_one_stage_is_the_grouped_rul
         assert a[groups == label].mean() == pytest.approx(1 / 2.6)
     alone = Stages.fit([FINAL], [2.0], groups=groups)
     np.testing.assert_allclose(alone([FINAL], groups), Grouped.fit(FINAL, 2.0, groups)(FINAL, groups), atol=1e-10)
-    inner = [Stages.fit([FINAL[groups == g]], [2.0]).left([FINAL[groups == g]]) for g in ("cat", "dog")]
+    inner = [divergence_left(Stages.fit([r], [2.0]), [r]) for r in (FINAL[groups == g] for g in ("cat", "dog"))]
     share = np.mean(groups == "cat")
-    assert alone.left([FINAL], "kl", groups) == pytest.approx(share * inner[0] + (1 - share) * inner[1])
+    assert divergence_left(alone, [FINAL], "kl", groups) == pytest.approx(share * inner[0] + (1 - share) * inner[1])
 
 
 def test_a_plan_spends_what_it_may_and_leaves_no_more_than_the_end_alone():
@@ -110,19 +113,21 @@ def test_a_plan_spends_what_it_may_and_leaves_no_more_than_the_end_alone():
         stages = plan_stages(LOOKS, [0.7], cost)
         assert stages.cost([0.7]) == pytest.approx(cost)
         assert stages.budgets[0] > 1
-        assert stages.left(LOOKS) < Profile(FINAL).divergence("kl", cost)
+        assert divergence_left(stages, LOOKS) < Profile(FINAL).divergence("kl", cost)
     three = plan_stages([0.3 * Z[:, 0], *LOOKS], [0.4, 0.7], 2.0)
     assert three.cost([0.4, 0.7]) == pytest.approx(2.0)
-    assert three.left([0.3 * Z[:, 0], *LOOKS]) <= Stages.fit([FINAL], [2.0]).left([FINAL]) + 1e-12
+    assert (
+        divergence_left(three, [0.3 * Z[:, 0], *LOOKS]) <= divergence_left(Stages.fit([FINAL], [2.0]), [FINAL]) + 1e-12
+    )
 
 
 def test_slack_rejects_less_early_and_gives_up_no_more_than_it_may():
     best, eased = (plan_stages(LOOKS, [0.7], 2.0, slack=slack) for slack in (0.0, 0.4))
     assert 1 < eased.budgets[0] < best.budgets[0]
     assert eased.cost([0.7]) == pytest.approx(2.0)
-    alone = Stages.fit([FINAL], [2.0]).left([FINAL])
-    assert 0.6 <= (alone - eased.left(LOOKS)) / (alone - best.left(LOOKS)) < 1
-    with pytest.raises(InputError, match=r"slack must be a share in \[0, 1\), got 1"):
+    alone = divergence_left(Stages.fit([FINAL], [2.0]), [FINAL])
+    assert 0.6 <= (alone - divergence_left(eased, LOOKS)) / (alone - divergence_left(best, LOOKS)) < 1
+    with pytest.raises(InputError, match=r"a slack in \[0, 1\)"):
         plan_stages(LOOKS, [0.7], 2.0, slack=1)
 
 
@@ -156,13 +161,15 @@ def test_bad_input_is_one_line():
     with pytest.raises(BudgetError, match="budget"):
         Stages.fit(LOOKS, [0.5, 2.0])
     with pytest.raises(InputError, match="shares must be 1 ascending numbers"):
-        plan_stages(LOOKS, [1.4], 2.0)
+        Stages.fit(LOOKS, [1.3, 1.5]).cost([1.4])
     with pytest.raises(BudgetError, match=r"at least 1, got 0\.5"):
         plan_stages(LOOKS, [0.7], 0.5)
-    with pytest.raises(InputError, match="2 or 3 stages, got 1"):
+    with pytest.raises(InputError, match="2 or 3 stages"):
         plan_stages([FINAL], [], 2.0)
     stages = Stages.fit(LOOKS, [1.3, 1.5])
     with pytest.raises(InputError, match="there are 2 stages, got log-ratios of 3"):
         stages([*LOOKS, FINAL])
     with pytest.raises(InputError, match="fitted without groups"):
         stages(LOOKS, np.zeros(N))
+    with pytest.raises(InputError, match=r"group .*eel.* was not in the fit"):
+        Stages.fit([FINAL], [2.0], groups=np.where(FINAL > 0, "cat", "dog"))([FINAL], np.full(N, "eel"))

@@ -109,7 +109,7 @@ def judge(case: Case, contestant: Contestant, budgets, *, n: int, repetitions: i
         for i in range(repetitions):
             which = i % len(ratios)
             propose = case.propose(1000 + i)
-            kept = obrs.sample(propose, ratios[which], n, budget=budget, calibrate=rules[which], seed=i, progress=False)
+            kept = obrs.sample(propose, ratios[which], n, rule=rules[which], seed=i, progress=False)
             found.append(case.score(kept.x) | {"rate": kept.rate})
         row["budgets"][f"{budget:g}"] = summary(found)
     return row

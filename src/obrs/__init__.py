@@ -11,11 +11,9 @@ from .draws import accept, normals, uniforms
 from .groups import Grouped
 from .profile import Profile
 from .rules import Budgeted
-from .sampling.model import Model
 from .sampling.proposals import proposal
-from .sampling.rejection import sample, sample_pool, sample_proposals
+from .sampling.rejection import collect, sample, stream
 from .sampling.samples import Samples
-from .sampling.streams import collect, stream
 from .selection import select, unweight
 
 if TYPE_CHECKING:
@@ -24,21 +22,16 @@ if TYPE_CHECKING:
     from .metrics.evaluate import evaluate
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
-    from .sampling.compare import compare
-    from .sampling.registry import SAMPLERS
     from .training.loop import train
 
 __all__ = [
-    "SAMPLERS",
     "Budgeted",
     "Grouped",
-    "Model",
     "Profile",
     "Samples",
     "accept",
     "choose",
     "collect",
-    "compare",
     "diagnose",
     "evaluate",
     "normals",
@@ -47,8 +40,6 @@ __all__ = [
     "report",
     "rollout",
     "sample",
-    "sample_pool",
-    "sample_proposals",
     "select",
     "solve_log_c",
     "stream",
@@ -60,8 +51,6 @@ __all__ = [
 
 # Imported when they are first asked for, and rooms likewise: a core that loads fast, no torch before it is needed.
 _LATER = {
-    "SAMPLERS": ".sampling.registry",
-    "compare": ".sampling.compare",
     "diagnose": ".ratios.doctor",
     "evaluate": ".metrics.evaluate",
     "refit": ".ratios.refit",
@@ -71,7 +60,7 @@ _LATER = {
     "train": ".training.loop",
 }
 _ROOMS = {"adapters", "critics", "divergences", "estimate", "files", "html", "language", "metrics", "models", "ratios"}
-_ROOMS |= {"ray", "rules", "scores", "selection", "sql", "training"}
+_ROOMS |= {"ray", "rivals", "rules", "scores", "selection", "sql", "training"}
 
 
 def __getattr__(name: str) -> Any:

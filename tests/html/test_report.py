@@ -213,7 +213,7 @@ def test_profile_and_samples_make_pages(tmp_path):
 
 
 def test_samples_chosen_in_another_way_are_thinned_fairly(tmp_path):
-    kept = obrs.sample_pool(lambda ids: obrs.normals(ids, 1, seed=1), lambda x: x[:, 0], 90, pool=270)
+    kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1), lambda x: x[:, 0], 90, pool=270)
     found = data_of(page_of(kept, tmp_path))
     cut = dict(zip(kept.ids.tolist(), -kept.log_weight, strict=True))
     shown = found["samples"]
@@ -352,14 +352,14 @@ def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said)
 def test_notebooks_show_small_tables_without_scripts(scores):
     profile = obrs.Profile(scores)
     kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1)[:, 0], lambda x: x, 50, budget=2)
-    model = obrs.Model(generate=lambda z: z[:, 0], log_ratio=lambda x: -0.2 * x * x, dim=1)
+    model = obrs.rivals.Model(generate=lambda z: z[:, 0], log_ratio=lambda x: -0.2 * x * x, dim=1)
     real = np.random.default_rng(3).normal(size=(300, 3))
     things = [
         profile,
         profile.plan([1, 2]),
         kept,
         obrs.diagnose(scores + 1, scores, 2),
-        obrs.compare(["obrs"], model, 50, budget=2),
+        obrs.rivals.compare(model, 2, samplers=["obrs"], n=50),
         obrs.evaluate(real=real, fake=real + 0.3, log_ratio=scores[:300], budgets=[1, 2]),
         obrs.Profile(scores).plan([2], groups=np.arange(2000) % 2),
     ]

@@ -67,13 +67,13 @@ def test_methods_that_select_are_at_the_budget(name, made):
 
 
 def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(made, monkeypatch):
-    drawn, latent = [], obrs.Model.latent
+    drawn, latent = [], obrs.rivals.Model.latent
 
     def seen(self, ids, *, seed):
         drawn.append(seed)
         return latent(self, ids, seed=seed)
 
-    monkeypatch.setattr(obrs.Model, "latent", seen)
+    monkeypatch.setattr(obrs.rivals.Model, "latent", seen)
     sampler, found = rivals.tuned("dot", made, 2.6, 100, 2, seed=5)
     assert min(drawn) > 1_000_000 + 5, "the table draws with the seeds of its generations"
     assert (found["step"], sampler.steps) == (STEP_SIZES[np.argmin(found["grid"])], 3)

@@ -12,8 +12,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from obrs import SAMPLERS
 from obrs.errors import InputError, ObrsError, UnknownNameError
+from obrs.rivals import SAMPLERS
 from paper import check, harness
 from paper.__main__ import main
 from paper.record import Record, load, numbers, plain

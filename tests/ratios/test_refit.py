@@ -654,8 +654,8 @@ def test_a_generator_in_train_mode_is_warned_about():
 
 
 def test_samples_flow_along_a_fitted_ratio(fits):
-    model = obrs.Model(lambda z: z, fits["network"], dim=2, like=torch.empty(0))
-    moved = obrs.SAMPLERS["dgflow"](steps=3)(model, 200)
+    model = obrs.rivals.Model(lambda z: z, fits["network"], dim=2, like=torch.empty(0))
+    moved = obrs.rivals.SAMPLERS["dgflow"](steps=3)(model, 200)
     start = torch.as_tensor(model.latent(np.arange(200), seed=0))
     assert exact(moved.x.double().numpy()).mean() > exact(start.double().numpy()).mean()
 

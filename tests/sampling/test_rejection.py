@@ -1,4 +1,4 @@
-"""Rejection: exact counts, decisions that depend on nothing but the id, and nothing lost on the way."""
+"""Rejection: exact counts, decisions that depend on nothing but the id, limits, groups, and nothing lost on the way."""
 
 import multiprocessing
 import os
@@ -8,27 +8,17 @@ import sys
 import time
 import tracemalloc
 import warnings
-from functools import partial
+from collections import Counter
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from obrs import Budgeted, Grouped, normals
-from obrs.errors import (
-    BudgetError,
-    ExhaustedError,
-    InputError,
-    InputTypeError,
-    Interrupted,
-    RatioError,
-    UnknownNameError,
-)
-from obrs.sampling.model import Model
+import obrs
+from obrs import Budgeted, Grouped, collect, normals, sample, stream
+from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, Interrupted, RatioError
 from obrs.sampling.proposals import concatenate, length, move, proposal, take
-from obrs.sampling.rejection import sample, sample_pool
 from obrs.sampling.samples import Calls, Samples, join
-from obrs.sampling.streams import collect, stream
 
 SHIFT = 1.0  # target N(SHIFT, 1), model N(0, 1)
 
@@ -41,10 +31,19 @@ def log_ratio(x):
     return SHIFT * x - SHIFT**2 / 2
 
 
-RULE = Budgeted.fit(log_ratio(propose(np.arange(50_000))), 2.6)
+def rule_of(number, budget=4, start=0):
+    return Budgeted.fit(log_ratio(propose(np.arange(start, start + number))), budget)
 
 
-# --- exactly n ----------------------------------------------------------------
+RULE = rule_of(50_000, 2.6)
+
+
+def judged(stop, rule=RULE, **options):
+    options = {"batch_size": 100, **options}
+    return join(list(stream(propose, log_ratio, rule, stop=stop, **options)))
+
+
+# --- exactly n --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "budget"), [(1, 1), (16, 4), (1000, 2.6), (3000, 2.6), (2000, 1), (5000, 1.2)])
@@ -56,22 +55,30 @@ def test_exactly_n_are_kept_at_about_the_budget(n, budget):
     assert kept.executed >= kept.proposed
     np.testing.assert_array_equal(kept.x, propose(kept.ids))
     np.testing.assert_allclose(kept.log_ratio, log_ratio(kept.x))
-
-
-def test_nobody_pays_thousands_of_calls_for_sixteen_images():
-    kept = sample(propose, log_ratio, 16, budget=4)
-    assert kept.executed == kept.calls.generator == kept.calls.critic == 64
+    if n * budget <= 4096:  # nobody pays thousands of calls for sixteen images
+        assert kept.executed == kept.calls.generator == kept.calls.critic == np.ceil(n * budget)
 
 
 def test_pool_gives_exactly_n_of_exactly_pool():
-    kept = sample_pool(propose, log_ratio, 2500, pool=6500, batch_size=999)
-    assert (len(kept), kept.executed, kept.proposed) == (2500, 6500, 6500)
+    kept = sample(propose, log_ratio, 2500, pool=6500, batch_size=999)
+    assert (len(kept), kept.executed, kept.proposed, kept.fixed) == (2500, 6500, 6500, "pool")
     assert np.all(np.diff(kept.ids) > 0)
+    one, other = (sample(lambda ids: propose(ids % 300), log_ratio, 90, pool=300, start=s) for s in (0, 300))
+    assert len(set(one.ids) & set(other.ids - 300)) < 80  # pools do not share random numbers
+
+
+def test_a_number_of_proposals_is_made_whatever_is_kept():
+    kept = sample(propose, log_ratio, proposed=5000, rule=RULE, start=700)
+    np.testing.assert_array_equal(kept.ids, judged(5700, start=700).ids)
+    assert (kept.proposed, kept.executed, kept.next_id, kept.fixed) == (5000, 5000, 5700, "proposals")
+    assert sample(propose, log_ratio, proposed=9000, budget=4).rule == rule_of(4096)
+    assert sample(propose, log_ratio, proposed=9000, budget=4, pilot=500).rule == rule_of(500)
+    assert sample(propose, log_ratio, proposed=100, budget=4).rule == rule_of(100)
 
 
 def test_kept_samples_follow_the_accepted_density():
     """P~ has density q min(c r, 1)/Z; compare its distribution function."""
-    kept = sample(propose, log_ratio, 20_000, budget=2.6, calibrate=RULE)
+    kept = sample(propose, log_ratio, 20_000, rule=RULE)
     grid = np.linspace(-6, 7, 20_001)
     density = stats.norm.pdf(grid) * np.exp(RULE(log_ratio(grid)))
     cdf = np.cumsum(density) / np.sum(density)
@@ -88,82 +95,266 @@ def test_cost_is_counted_to_the_last_kept_and_as_executed():
     assert kept.seconds > 0
 
 
-# --- decisions depend on the id alone ----------------------------------------------------------------
+WAYS = r"sample takes one of \(n, budget\), \(n, rule\), \(n, pool\), \(proposed, budget\), \(proposed, rule\)"
 
 
-def kept_ids(**options):
-    options = {"batch_size": 100, "stop": 5000, **options}
-    return join(list(stream(propose, log_ratio, RULE, **options))).ids
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n": 5},
+        {"budget": 2},
+        {"n": 5, "budget": 2, "rule": RULE},
+        {"n": 5, "budget": 2, "pool": 9},
+        {"n": 5, "proposed": 9, "budget": 2},
+        {"proposed": 9, "pool": 9},
+        {"n": 5, "rule": RULE, "pilot": 3},
+        {"proposed": 9, "budget": 2, "max_proposed": 5},
+    ],
+)
+def test_other_combinations_are_one_error_that_lists_what_is_allowed(options):
+    with pytest.raises(InputError, match=WAYS):
+        sample(propose, log_ratio, **options)
+
+
+def test_notes_say_once_that_the_ratio_was_not_checked():
+    kept = sample(propose, log_ratio, 20, budget=2)
+    both = kept + sample(propose, log_ratio, 3000, rule=RULE, start=kept.next_id)
+    assert len(both.notes) == 1
+    assert "not checked" in both.notes[0]
+    assert "obrs.diagnose" in both.notes[0]
+    assert both.notes[0] in both._repr_html_()
+    exact = sample(propose, lambda x: 0.1 * x.clip(-1, 1), 3000, budget=4)
+    assert "exact rejection takes 1.1 proposals per sample" in exact.notes[1]
+
+
+# --- decisions depend on the id alone ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 4999, 10_000])
 def test_batch_size_does_not_matter(batch_size):
     stop = 500 if batch_size == 1 else 5000
-    np.testing.assert_array_equal(kept_ids(batch_size=batch_size, stop=stop), kept_ids(stop=stop))
+    np.testing.assert_array_equal(judged(stop, batch_size=batch_size).ids, judged(stop).ids)
 
 
 def test_a_larger_budget_keeps_a_subset():
-    scores = log_ratio(propose(np.arange(5000)))
-    sets = [
-        set(join(list(stream(propose, log_ratio, Budgeted.fit(scores, k), batch_size=100, stop=5000))).ids)
-        for k in (1.5, 2.6, 6)
-    ]
+    sets = [set(judged(5000, rule_of(5000, k)).ids) for k in (1.5, 2.6, 6)]
     assert sets[2] < sets[1] < sets[0]
 
 
 def test_seeds_of_acceptance_and_latents_are_independent():
-    """The same seed for both: kept latents are shifted as the theory says, no more and no less."""
-    kept = join(list(stream(propose, log_ratio, Budgeted(np.inf), batch_size=1000, seed=1, stop=20_000)))
-    assert len(kept) == 20_000
+    """The same seed for both: half of the proposals are kept, and they are as they were."""
     half = Budgeted(np.log(0.5))
     flat = join(list(stream(propose, lambda x: np.zeros(len(x)), half, batch_size=1000, seed=1, stop=20_000)))
     assert abs(flat.x.mean()) < 4 / np.sqrt(len(flat))
     assert abs(len(flat) - 10_000) < 4 * np.sqrt(5000)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax.numpy"])
 def test_backend_does_not_matter(backend):
-    if backend == "torch":
-        torch = pytest.importorskip("torch")
-        like = torch.empty(0, dtype=torch.float64)
-    else:
-        jax = pytest.importorskip("jax")
-        jax.config.update("jax_enable_x64", True)
-        like = jax.numpy.empty(0)
-    there = join(
-        list(stream(lambda ids: normals(ids, 1, seed=1, like=like)[:, 0], log_ratio, RULE, batch_size=100, stop=5000))
-    )
-    np.testing.assert_array_equal(there.ids, kept_ids())
+    library = pytest.importorskip(backend)
+    if backend == "jax.numpy":
+        sys.modules["jax"].config.update("jax_enable_x64", True)
+    like = library.zeros(0, dtype=library.float64)
+    batches = stream(lambda i: normals(i, 1, seed=1, like=like)[:, 0], log_ratio, RULE, batch_size=100, stop=5000)
+    there = join(list(batches))
+    np.testing.assert_array_equal(there.ids, judged(5000).ids)
     assert type(there.x) is type(like)
 
 
-def work(worker, workers, queue):
-    queue.put((worker, kept_ids(shard=(worker, workers)).tolist()))
+def work(worker, queue):
+    queue.put((worker, judged(5000, shard=(worker, 3)).ids.tolist()))
 
 
 def test_workers_in_real_processes_make_what_one_would():
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    processes = [context.Process(target=work, args=(i, 3, queue)) for i in range(3)]
+    processes = [context.Process(target=work, args=(i, queue)) for i in range(3)]
     for process in processes:
         process.start()
     parts = dict(queue.get(timeout=60) for _ in processes)
     for process in processes:
         process.join()
-    assert sorted(i for part in parts.values() for i in part) == kept_ids().tolist()
+    assert sorted(i for part in parts.values() for i in part) == judged(5000).ids.tolist()
     assert not set(parts[0]) & set(parts[1])
 
 
+# --- a run that stops goes on -----------------------------------------------------------------------------------------
+
+
 def test_a_run_stopped_anywhere_goes_on_where_it_was():
-    whole = collect(stream(propose, log_ratio, RULE, batch_size=100), 1000)
-    head = collect(stream(propose, log_ratio, RULE, batch_size=100), 333)
-    tail = collect(stream(propose, log_ratio, RULE, batch_size=64, start=head.next_id), 667)
-    both = join([head, tail])
+    whole, head = (collect(stream(propose, log_ratio, RULE, batch_size=100), n) for n in (1000, 333))
+    both = head + collect(stream(propose, log_ratio, RULE, batch_size=64, start=head.next_id), 667)
     np.testing.assert_array_equal(both.ids, whole.ids)
-    assert both.proposed == whole.proposed
+    assert (both.proposed, both.next_id, both.rule) == (whole.proposed, whole.next_id, RULE)
 
 
-# --- batches of several arrays ----------------------------------------------------------------
+def test_a_run_goes_on_with_its_own_rule():
+    whole = sample(propose, log_ratio, 3000, budget=4)
+    with pytest.raises(ExhaustedError) as caught:
+        sample(propose, log_ratio, 3000, budget=4, max_proposed=6000)
+    head = caught.value.partial
+    tail = sample(propose, log_ratio, 3000 - len(head), rule=head.rule, start=head.next_id)
+    np.testing.assert_array_equal((head + tail).ids, whole.ids)
+    assert (head + tail).proposed == whole.proposed
+    later = sample(propose, log_ratio, 3000, budget=4, start=5000)
+    assert later.rule == rule_of(4096, start=5000)
+    np.testing.assert_array_equal(later.ids, judged(later.next_id, later.rule, start=5000).ids)
+    assert later.proposed == later.next_id - 5000
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [100, 4096, 5000, 9001])
+def test_proposals_are_not_overrun_and_all_are_used(most):
+    with pytest.raises(ExhaustedError, match=rf"kept \d+ of 9000 samples in {most} proposals; allow more") as caught:
+        sample(propose, log_ratio, 9000, budget=4, max_proposed=most)
+    partial = caught.value.partial
+    assert (partial.executed, partial.next_id, partial.fixed) == (most, most, "")
+    np.testing.assert_array_equal(partial.ids, judged(most, rule_of(min(most, 4096))).ids)
+
+
+def test_a_stream_is_collected_within_limits():
+    with pytest.raises(ExhaustedError, match="in 768 proposals") as caught:
+        collect(stream(propose, log_ratio, RULE, batch_size=256), 2500, max_proposed=1000)
+    np.testing.assert_array_equal(caught.value.partial.ids, judged(768).ids)
+    with pytest.raises(ExhaustedError, match="in 200 proposals"):
+        collect(stream(propose, log_ratio, RULE, batch_size=100, stop=200), 1000)
+    free = sample(propose, log_ratio, 2000, budget=4)
+    kept = sample(propose, log_ratio, 2000, budget=4, max_proposed=free.proposed, max_seconds=1000)
+    np.testing.assert_array_equal(kept.ids, free.ids)
+
+
+def test_a_pool_that_is_cut_short_keeps_its_share():
+    for options in ({"budget": 4}, {"pool": 200}):
+        with pytest.raises(ExhaustedError, match="kept 25 of 50 samples in 100 proposals") as caught:
+            sample(propose, log_ratio, 50, max_proposed=100, **options)
+        partial = caught.value.partial
+        np.testing.assert_array_equal(partial.ids, sample(propose, log_ratio, 25, pool=100).ids)
+        assert len(partial + sample(propose, log_ratio, 25, pool=100, start=partial.next_id)) == 50
+
+
+def slow(ids):
+    time.sleep(0.02)
+    return propose(ids)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n": 9000, "budget": 4, "batch_size": 200},
+        {"n": 50, "pool": 500, "batch_size": 20},
+        {"proposed": 90_000, "budget": 4, "batch_size": 200},
+        {"proposed": 90_000, "rule": RULE, "batch_size": 99},
+    ],
+)
+def test_seconds_run_out_in_the_pilot_in_a_pool_and_later(options):
+    with pytest.raises(ExhaustedError, match=r"kept \d+ .*in the seconds allowed") as caught:
+        sample(slow, log_ratio, max_seconds=0.1, **options)
+    partial = caught.value.partial
+    assert 0 < len(partial) < partial.executed == partial.next_id
+
+
+# --- exceptions and Ctrl-C --------------------------------------------------------------------------------------------
+
+
+def failing(at):
+    def fails(ids):
+        if ids[-1] >= at:
+            raise ZeroDivisionError("mine")
+        return propose(ids)
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    ("options", "at", "end", "rule"),
+    [
+        ({"n": 3000, "budget": 4}, 3000, 2048, rule_of(2048)),  # in the pilot: a rule fitted so far
+        ({"n": 9000, "budget": 4}, 9000, 8192, rule_of(4096)),
+        ({"proposed": 20_000, "budget": 4}, 7000, 6144, rule_of(4096)),
+        ({"n": 9000, "rule": RULE}, 3000, 2048, RULE),
+    ],
+)
+def test_an_exception_of_the_user_carries_what_was_kept(options, at, end, rule):
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        sample(failing(at), log_ratio, **options)
+    partial = caught.value.partial
+    assert (partial.next_id, partial.rule) == (end, rule)
+    np.testing.assert_array_equal(partial.ids, judged(end, rule).ids)
+
+
+def test_an_exception_in_a_pool_keeps_its_share():
+    for at, share in ((150, 15), (15, 0)):
+        with pytest.raises(ZeroDivisionError) as caught:
+            sample(failing(at), log_ratio, 40 if at == 150 else 4, pool=400, batch_size=5)
+        assert (len(caught.value.partial), caught.value.partial.next_id) == (share, at)
+    with pytest.raises(ZeroDivisionError) as caught:
+        sample(failing(0), log_ratio, 4, pool=400)
+    assert caught.value.partial is None
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:  # no rule fits what there is
+        sample(failing(2000), lambda x: np.full(len(x), -np.inf), 3000, budget=4)
+    assert caught.value.partial is None
+
+
+INTERRUPTED = """
+import sys, time
+from obrs import Budgeted, collect, errors, normals, sample, stream
+def slow(ids):
+    if ids[0] == int(sys.argv[2]):
+        print("ready", flush=True)
+        time.sleep(30)
+    return normals(ids, 1, seed=1)[:, 0]
+ratio = lambda x: x - 0.5
+try:
+    {call}
+except errors.Interrupted as error:
+    error.partial.save(sys.argv[1])
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize(
+    ("call", "at", "says"),
+    [
+        ("sample(slow, ratio, 9000, budget=4)", 2048, "of 9000 samples kept; go on with start=2048"),
+        ("sample(slow, ratio, 1000, pool=4000)", 1024, "with 256 of 1000 samples kept; go on with start=1024"),
+        ("sample(slow, ratio, proposed=9000, budget=4)", 5120, "samples kept; go on with start=5120"),
+        ("collect(stream(slow, ratio, Budgeted(-1.0), batch_size=100), 10_000)", 300, "of 10000 samples kept"),
+    ],
+)
+def test_control_c_in_a_real_process_loses_nothing(tmp_path, call, at, says):
+    path = tmp_path / "partial.npz"
+    code = INTERRUPTED.replace("{call}", call)
+    process = subprocess.Popen([sys.executable, "-c", code, str(path), str(at)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "ready"
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert says in output
+    partial = Samples.load(path)
+    assert partial.next_id == at
+    if "pool" not in call:
+        np.testing.assert_array_equal(partial.ids, judged(at, partial.rule).ids)
+    assert issubclass(Interrupted, KeyboardInterrupt)
+
+
+def test_memory_is_that_of_a_batch_and_of_what_is_kept():
+    """2000 proposals of 80 kB would be 160 MB; 40 kept and a batch of 50 are 7."""
+
+    def large(ids):
+        return propose(ids)[:, None] * np.ones((1, 10_000))
+
+    tracemalloc.start()
+    kept = collect(stream(large, lambda x: log_ratio(x[:, 0]), rule_of(20_000, 50), batch_size=50), 40)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept.proposed > 1000
+    assert peak < 20e6
+
+
+# --- batches of several arrays ----------------------------------------------------------------------------------------
 
 
 def test_labels_stay_with_their_images():
@@ -177,294 +368,240 @@ def test_labels_stay_with_their_images():
     np.testing.assert_array_equal(as_tuple.x[1], as_tuple.ids)
 
 
-def test_grouped_rule_keeps_each_class_at_its_budget():
-    ids = np.arange(30_000)
-    scores = log_ratio(propose(ids)) + (ids % 3) * 2.0
-    rule = Grouped.fit(scores, 3, groups=ids % 3, of=lambda batch: batch[1])
-    kept = join(
-        list(
-            stream(
-                lambda i: (propose(i), i % 3),
-                lambda batch: log_ratio(batch[0]) + batch[1] * 2.0,
-                rule,
-                batch_size=500,
-                stop=30_000,
-            )
-        )
-    )
-    for label in range(3):
-        count = np.sum(kept.x[1] == label)
-        assert abs(count - 10_000 / 3) < 4 * np.sqrt(10_000 * (1 / 3) * (2 / 3))
-
-
 def test_batches_can_be_taken_joined_and_moved():
     torch = pytest.importorskip("torch")
     batch = {"a": torch.arange(6.0).reshape(3, 2), "b": torch.arange(3)}
     some = take(batch, np.array([2, 0]))
     assert some["b"].tolist() == [2, 0]
-    assert length(concatenate([some, some])) == 4
+    turned = {"b": some["b"], "a": some["a"]}  # the same keys in another order
+    assert concatenate([some, turned])["b"].tolist() == [2, 0, 2, 0]
     assert isinstance(move(batch, "numpy")["a"], np.ndarray)
     assert move(batch, "cpu")["a"].device.type == "cpu"
-    with pytest.raises(InputError, match="same first axis"):
-        length((np.zeros(3), np.zeros(4)))
-    with pytest.raises(InputTypeError, match="got list"):
-        length([1, 2])
 
 
-# --- weights ----------------------------------------------------------------
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+NAMES = np.array(["cat", "dog", "eel"])
 
 
-def runs(estimator, budget, stop, repeats, seed=0):
-    """Estimates of the target's mean, which is SHIFT, from repeated runs with a fixed number of proposals."""
-    rule = Budgeted.fit(log_ratio(propose(np.arange(50_000))), budget)
-    out = []
-    for i in range(repeats):
-        start = (seed * repeats + i) * stop
-        parts = stream(propose, log_ratio, rule, batch_size=stop, start=start, stop=start + stop, seed=seed)
-        kept = join(list(parts))
-        if len(kept):  # with a dozen proposals it happens that none is kept
-            out.append(float(kept.mean(lambda x: x, estimator)))
-    return np.array(out)
+def animals(ids):
+    """Cats and dogs are 4 of 10 each, eels 2."""
+    return {"x": propose(ids), "kind": NAMES[np.minimum(ids % 10 // 4, 2)]}
 
 
-def test_weighted_sum_over_the_proposals_is_unbiased():
-    estimates = runs("unbiased", 2.6, 200, 3000)
-    assert abs(estimates.mean() - SHIFT) < 4 * estimates.std() / np.sqrt(len(estimates))
+def score(batch):
+    return batch["x"] - 0.5 - 4.0 * (batch["kind"] == "dog")  # dogs are badly made
 
 
-@pytest.mark.slow
-def test_bias_of_the_self_normalised_mean_falls_like_one_over_n():
-    biases = []
-    for stop, repeats in [(12, 12_000), (48, 3000)]:
-        estimates = runs("self_normalised", 2.0, stop, repeats, seed=3)
-        biases.append((estimates.mean() - SHIFT, estimates.std() / np.sqrt(len(estimates))))
-    (small, small_error), (large, large_error) = biases
-    assert small < -4 * small_error  # visible with 12 proposals
-    assert abs(large - small / 4) < 4 * np.hypot(large_error, small_error / 4) + 0.15 * abs(small)
+def kind(batch):
+    return batch["kind"]
 
 
-def test_plain_average_at_a_small_budget_is_biased():
-    estimates = runs("plain", 1.5, 1000, 200)
-    assert estimates.mean() < SHIFT - 0.2
-    weighted = runs("self_normalised", 1.5, 1000, 200)
-    assert abs(weighted.mean() - SHIFT) < 0.05
+def counts(kept):
+    return Counter(kept.x["kind"].tolist())
 
 
-@pytest.mark.parametrize("shift", [-2000.0, 0.0, 2000.0])
-def test_means_do_not_depend_on_the_scale_of_the_ratio(shift):
-    samples = Samples(
-        np.array([1.0, 2.0, 6.0]), np.arange(3), np.zeros(3), np.log([1.0, 2.0, 3.0]) + shift, proposed=5, executed=5
-    )
-    assert float(samples.mean(lambda x: x)) == pytest.approx(23 / 6, rel=1e-12)
+def near(found, expected, sigmas=5):
+    return all(abs(found[name] - n) < sigmas * np.sqrt(n) for name, n in expected.items())
 
 
-def test_unknown_estimators_and_wrong_shapes_are_refused():
-    kept = sample(propose, log_ratio, 10, budget=2)
-    with pytest.raises(UnknownNameError, match="did you mean 'unbiased'"):
-        kept.mean(lambda x: x, "unbiassed")
-    with pytest.raises(InputError, match="one row per sample, 10, got 3"):
-        kept.mean(lambda x: x[:3])
+def test_with_one_constant_a_class_vanishes_and_with_groups_it_does_not():
+    assert counts(sample(animals, score, 3000, budget=4))["dog"] < 100
+    kept = sample(animals, score, 3000, budget=4, groups=kind)
+    assert len(kept) == 3000
+    assert near(counts(kept), {"cat": 1200, "dog": 1200, "eel": 600})
+    assert [group.label for group in kept.rule.groups] == ["cat", "dog", "eel"]
 
 
-# --- nothing is lost ----------------------------------------------------------------
+@pytest.mark.parametrize("budget", [{"cat": 2, "dog": 4, "eel": 8}, [2, 4, 8]])
+@pytest.mark.parametrize("n", [400, 4000])
+def test_budgets_of_groups(budget, n):
+    kept = sample(animals, score, n, budget=budget, groups=kind)
+    rates = {"cat": 0.4 / 2, "dog": 0.4 / 4, "eel": 0.2 / 8}
+    assert len(kept) == n
+    assert near(counts(kept), {name: n * rate / sum(rates.values()) for name, rate in rates.items()})
 
 
-def test_running_out_keeps_what_there_is():
-    with pytest.raises(
-        ExhaustedError, match=r"kept \d+ of 1000 samples in 500 proposals; raise max_proposed"
-    ) as caught:
-        collect(stream(propose, log_ratio, RULE, batch_size=100), 1000, max_proposed=500)
-    partial = caught.value.partial
-    np.testing.assert_array_equal(partial.ids, kept_ids(stop=500))
-    assert partial.next_id == 500
-
-    def slow(ids):
-        time.sleep(0.02)
-        return propose(ids)
-
-    with pytest.raises(ExhaustedError, match=r"in 0.1 seconds; raise max_seconds"):
-        collect(stream(slow, log_ratio, RULE, batch_size=10), 10_000, max_seconds=0.1)
-    with pytest.raises(ExhaustedError, match="let the stream go on"):
-        collect(stream(propose, log_ratio, RULE, batch_size=100, stop=200), 1000)
+def test_shares_of_what_is_kept_and_exact_numbers_of_small_pools():
+    shares = {"cat": 1, "dog": 2, "eel": 1}
+    kept = sample(animals, score, 3000, budget=6, groups=kind, shares=shares)
+    assert near(counts(kept), {"cat": 750, "dog": 1500, "eel": 750})
+    assert abs(kept.proposed - 18_000) < 5 * np.sqrt(18_000 * 6)
+    few = sample(animals, score, 201, budget=20, groups=kind, shares=[0.25, 0.5, 0.25])
+    assert (counts(few), few.proposed) == ({"cat": 50, "dog": 101, "eel": 50}, 4020)
+    even = sample(animals, score, 300, budget=10, groups=kind)
+    assert (counts(even), even.proposed) == ({"cat": 120, "dog": 120, "eel": 60}, 3000)
+    assert counts(sample(animals, score, 100, pool=2000, groups=kind, shares=[1, 1, 2]))["eel"] == 50
 
 
-def test_an_exception_of_the_user_carries_what_was_kept():
-    def fails(ids):
-        if ids[0] >= 300:
-            raise ZeroDivisionError("mine")
-        return propose(ids)
-
-    with pytest.raises(ZeroDivisionError, match="mine") as caught:
-        collect(stream(fails, log_ratio, RULE, batch_size=100), 1000)
-    assert caught.value.partial.next_id == 300
-    np.testing.assert_array_equal(caught.value.partial.ids, kept_ids(stop=300))
-
-
-INTERRUPTED = """
-import numpy as np, time, sys
-from obrs import Budgeted, normals
-from obrs.errors import Interrupted
-from obrs.sampling.streams import collect, stream
-def slow(ids):
-    if ids[0] == 300:
-        print("ready", flush=True)
-        time.sleep(30)
-    return normals(ids, 1, seed=1)[:, 0]
-try:
-    collect(stream(slow, lambda x: x - 0.5, Budgeted(-1.0), batch_size=100), 10_000)
-except Interrupted as error:
-    error.partial.save(sys.argv[1])
-    print(error, error.partial.next_id)
-"""
+def test_weights_undo_the_groups():
+    """The average of r-weighted groups is that of one constant: weights count what each group was given."""
+    every = animals(np.arange(40_000))
+    true = np.average(every["kind"] == "eel", weights=np.exp(score(every)))
+    fixed = sample(animals, score, proposed=40_000, budget=4, groups=kind, shares=[1, 2, 1])
+    pool = sample(animals, score, 2000, pool=8000, groups=kind, shares=[1, 2, 1])
+    for kept in (fixed, pool):
+        found = kept.mean(lambda batch: batch["kind"] == "eel", confidence=0.95)
+        assert abs(found.value - true) < 5 * found.standard_error
+        assert abs(np.mean(kept.x["kind"] == "eel") - true) > 4 * found.standard_error
 
 
-def test_control_c_in_a_real_process_loses_nothing(tmp_path):
-    path = tmp_path / "partial.npz"
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().strip() == "ready"
-    os.kill(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
-    partial = Samples.load(path)
-    assert output.startswith(f"interrupted with {len(partial)} of 10000 samples kept")
-    assert partial.next_id == 300
-    assert issubclass(Interrupted, KeyboardInterrupt)
+def test_the_pilot_grows_until_each_group_has_two_hundred():
+    def rare(ids):
+        return {"x": propose(ids), "kind": np.where(ids % 50 == 0, "eel", "cat")}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = sample(rare, score, 5000, budget=4, groups=kind)
+    assert kept.rule.proposed[1] == pytest.approx(205 / 10_240)  # ten batches of 1024, the first with so many
+    assert near(counts(kept), {"eel": 100})
 
 
-def test_memory_is_that_of_a_batch_and_of_what_is_kept():
-    """2000 proposals of 80 kB would be 160 MB; 40 kept and a batch of 50 are 7."""
-
-    def large(ids):
-        return propose(ids)[:, None] * np.ones((1, 10_000))
-
-    rule = Budgeted.fit(log_ratio(propose(np.arange(20_000))), 50)
-    tracemalloc.start()
-    kept = collect(stream(large, lambda x: log_ratio(x[:, 0]), rule, batch_size=50), 40)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept.proposed > 1000
-    assert peak < 20e6
-
-
-@pytest.mark.parametrize("shape", ["array", "tuple", "dict"])
-def test_samples_can_be_saved_and_loaded(tmp_path, shape):
-    wrap = {"array": lambda x: x, "tuple": lambda x: (x, x > 0), "dict": lambda x: {"x": x, "positive": x > 0}}[shape]
-    first = {"array": lambda b: b, "tuple": lambda b: b[0], "dict": lambda b: b["x"]}[shape]
-    kept = sample(lambda ids: wrap(propose(ids)), lambda batch: log_ratio(first(batch)), 20, budget=2)
-    kept.save(tmp_path / "kept.npz")
-    again = Samples.load(tmp_path / "kept.npz")
-    np.testing.assert_array_equal(first(again.x), first(kept.x))
-    assert type(again.x) is type(kept.x)
-    assert (again.proposed, again.calls, again.next_id) == (kept.proposed, kept.calls, kept.next_id)
-    assert [p.name for p in tmp_path.iterdir()] == ["kept.npz"]
-    np.savez(tmp_path / "other.npz", a=1)
-    with pytest.raises(InputError, match=r"was not written by Samples.save"):
-        Samples.load(tmp_path / "other.npz")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n": 40, "budget": 4},
+        {"n": 2000, "budget": 4, "pilot": 160},
+        {"n": 40, "pool": 160},
+        {"proposed": 160, "budget": 4},
+        {"n": 30, "budget": [4, 4, 4], "max_proposed": 160},
+    ],
+)
+def test_thin_groups_are_named(options):
+    message = r"fewer than 200 proposals .*: 'cat' \(64\), 'dog' \(64\), 'eel' \(32\); 1000 proposals would be enough"
+    with pytest.warns(UserWarning, match=message) as caught:
+        sample(animals, score, groups=kind, **options)
+    assert len(caught) == 1
 
 
-# --- bad input ----------------------------------------------------------------
+def test_a_run_with_groups_goes_on(tmp_path):
+    whole = sample(animals, score, 3000, budget=4, groups=kind)
+    with pytest.raises(ExhaustedError) as caught:
+        sample(animals, score, 3000, budget=4, groups=kind, max_proposed=7000)
+    caught.value.partial.save(tmp_path / "head.npz")
+    head = Samples.load(tmp_path / "head.npz")  # the rule has forgotten where the labels are
+    tail = sample(animals, score, 3000 - len(head), rule=head.rule, groups=kind, start=head.next_id)
+    np.testing.assert_array_equal((head + tail).ids, whole.ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"groups": np.arange(3)}, InputTypeError, "groups must be a function .* got ndarray"),
+        ({"groups": None, "shares": {"cat": 1}}, InputError, "shares are of groups: say which"),
+        ({"groups": None, "budget": {"cat": 2}}, BudgetError, "budget must be one number"),
+        ({"groups": lambda batch: kind(batch)[1:]}, InputError, "groups must have the shape of log_ratio"),
+        ({"budget": {"cat": 2, "dog": 2}}, InputError, "budget must name every group, 'eel' is missing"),
+        ({"budget": {"cat": 0.5, "dog": 2, "eel": 2}}, BudgetError, "did you mean budget=2"),
+        ({"budget": "much"}, BudgetError, "budget must be one number"),
+        ({"shares": [0, 0, 1]}, BudgetError, "smallest feasible budget is 5"),
+        ({"budget": None, "rule": RULE}, InputError, "groups and shares are for a rule that is still to be fitted"),
+        ({"groups": lambda batch: batch["label"]}, KeyError, "label"),
+    ],
+)
+def test_groups_that_do_not_fit_are_one_line(options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        sample(animals, score, 4000, **{"budget": 2, "groups": kind, **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_grouped_rule_serves_a_stream():
+    ids = np.arange(30_000)
+    rule = Grouped.fit(score(animals(ids)), 3, groups=kind(animals(ids)), of=kind)
+    kept = join(list(stream(animals, score, rule, batch_size=500, stop=30_000)))
+    assert near(counts(kept), {"cat": 4000, "dog": 4000, "eel": 2000}, 4)
+
+
+# --- the user's callables ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (
-            lambda: sample(lambda ids: propose(ids[:-1]), log_ratio, 10, budget=2),
-            InputError,
-            "one item per id, 20 .* got 19",
-        ),
+        (lambda: sample(lambda i: propose(i[:-1]), log_ratio, 10, budget=2), InputError, "one item per id, 20 .* 19"),
         (lambda: sample(propose, lambda x: x[:, None], 10, budget=2), InputError, r"use log_ratio\(x\)\[:, 0\]"),
         (lambda: sample(propose, lambda x: x[:3], 10, budget=2), InputError, r"shape \(20,\), got \(3,\)"),
         (lambda: sample(propose, lambda x: x * np.nan, 10, budget=2), RatioError, "20 NaN among 20"),
         (lambda: sample(propose, lambda x: [1.0], 10, budget=2), InputTypeError, "must return an array, got list"),
+        (lambda: sample(propose, 3, 10, budget=2), InputTypeError, "log_ratio must be a function"),
+        (lambda: sample(np.zeros(3), log_ratio, 10, budget=2), InputTypeError, r"propose must be a function"),
         (lambda: sample(lambda ids: [1, 2], log_ratio, 10, budget=2), InputTypeError, "got list"),
+        (lambda: sample(lambda i: (i, i[1:]), log_ratio, 10, budget=2), InputError, "same first axis"),
         (lambda: sample(propose, log_ratio, 0, budget=2), InputError, "n must be a whole number of at least 1, got 0"),
-        (lambda: sample(propose, log_ratio, 2.5, budget=2), InputError, "whole number"),
         (lambda: sample(propose, log_ratio, 10, budget=0.5), BudgetError, "did you mean budget=2"),
-        (
-            lambda: sample(propose, lambda x: np.where(x > 0, 0, -np.inf), 5000, budget=1.2),
-            BudgetError,
-            "smallest feasible",
-        ),
+        (lambda: sample(propose, log_ratio, 10, rule=3), InputTypeError, "rule must be a rule such as"),
+        (lambda: sample(propose, lambda x: np.log(x > 0), 5000, budget=1.2), BudgetError, "smallest feasible"),
         (lambda: sample(propose, log_ratio, 10, budget=2, batch_size=0), InputError, "batch_size must be"),
-        (lambda: sample_pool(propose, log_ratio, 10, pool=5), InputError, "cannot keep 10 of a pool of 5"),
-        (lambda: stream(propose, log_ratio, None, batch_size=5), InputTypeError, "rule must be a rule"),
+        (lambda: sample(propose, log_ratio, 10, budget=2, start=-1), InputError, "start must be a whole"),
+        (lambda: sample(propose, log_ratio, 10, budget=2, max_proposed=0), InputError, "max_proposed must be"),
+        (lambda: sample(propose, log_ratio, 10, budget=2, max_seconds="1 h"), InputError, "max_seconds must be"),
+        (lambda: sample(propose, log_ratio, 10, pool=5), InputError, "cannot keep 10 of a pool of 5"),
         (lambda: stream(propose, log_ratio, RULE, batch_size=5, shard=(3, 2)), InputError, "0 <= worker < workers"),
-        (lambda: stream(propose, log_ratio, RULE, batch_size=5, shard=1), InputError, "shard must be"),
         (lambda: collect(iter([]), 5), ExhaustedError, "kept 0 of 5"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:divide by zero")
 def test_bad_input_gets_one_clear_line(call, error, message):
     with pytest.raises(error, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
 
 
-def test_modules_in_train_mode_are_warned_about_once_and_gradients_are_off():
+rng = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: rng.normal(size=n),
+        lambda n: np.array([rng.normal() for _ in range(n)]),
+        lambda n: np.arange(1e4)[:n],
+        lambda n: (rng.normal(size=n), np.arange(n)),
+        lambda n: sys.modules["torch"].randn(n, 2)[:, 0],
+        lambda n: sys.modules["torch"].distributions.Normal(0.0, 1.0).sample((n,)),
+    ],
+)
+def test_a_function_of_a_number_is_recognised_and_can_be_wrapped(function):
+    pytest.importorskip("torch")
+
+    def ratio(x):
+        return log_ratio(x[0] if isinstance(x, tuple) else x)
+
+    with pytest.raises(InputTypeError, match=r"took it for a number of samples; wrap it: obrs.proposal\(fn\)"):
+        sample(function, ratio, 50, budget=2)
+    assert len(sample(proposal(function), ratio, 50, budget=2)) == 50
+
+
+def test_other_failures_of_a_proposal_are_not_taken_for_it():
+    with pytest.raises(ValueError, match="matmul"):
+        sample(lambda ids: normals(ids, 2, seed=1) @ np.zeros(3), log_ratio, 20, budget=2)
+
+
+def test_torch_modules_handed_in_directly():
     torch = pytest.importorskip("torch")
-    generator = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    seen = []
+    generator = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Flatten(0))
+    like, seen = torch.empty(0), []
+    critic = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Dropout(), torch.nn.Flatten(0))
 
     def make(ids):
-        x = generator(normals(ids, 2, seed=0, like=torch.empty(0)))
-        seen.append(x.requires_grad)
-        return x
+        seen.append(torch.is_grad_enabled())
+        return normals(ids, 2, seed=0, like=like)
 
+    with pytest.raises(InputTypeError, match=r"wrap it: lambda ids: G\(obrs.normals\(ids, dim, seed=0, like="):
+        sample(generator.eval(), critic.eval(), 5, budget=2)
     with pytest.warns(UserWarning, match="Sequential is in train mode") as caught:
-        sample(make, lambda x: x[:, 0], 3000, budget=2)
+        sample(make, critic.train(), 3000, budget=2)
     assert len(caught) == 1
+    assert caught[0].filename == __file__
     assert not any(seen)
-    generator.eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sample(make, lambda x: x[:, 0], 10, budget=2)
-
-
-def test_modules_inside_records_and_lambdas_are_found():
-    torch = pytest.importorskip("torch")
-    generator = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    model = Model(generator, lambda x: x[:, 0], dim=2, like=torch.empty(0))
-    nested = (lambda inner: lambda ids: inner(ids))(lambda ids: generator(model.latent(ids)))
-    for make in (model.propose, partial(model.propose, seed=1), nested):
-        with pytest.warns(UserWarning, match="in train mode"):
-            sample(make, model.log_ratio, 10, budget=2)
-    with pytest.raises(InputError, match=r"give Model\(..., like=torch.empty\(0\)\)"):
-        Model(generator, lambda x: x[:, 0], dim=2)
-
-
-def test_a_limit_of_proposals_is_not_overrun():
-    with pytest.raises(ExhaustedError, match="in 768 proposals") as caught:
-        collect(stream(propose, log_ratio, RULE, batch_size=256), 2500, max_proposed=1000)
-    assert caught.value.partial.executed == 768
-
-
-def test_samples_print_in_one_line():
-    kept = sample(propose, log_ratio, 10, budget=2)
-    assert repr(kept) == "Samples(10 of 20 proposals, x of shape (10,), next_id=20)"
-
-
-def test_a_sampler_of_n_can_be_wrapped():
-    rng = np.random.default_rng(0)
-    kept = sample(proposal(lambda n: rng.normal(size=n)), log_ratio, 100, budget=2)
-    assert len(kept) == 100
-
-
-def test_a_critic_on_another_device_is_one_line():
-    torch = pytest.importorskip("torch")
-    critic = torch.nn.Linear(1, 1, device="meta")
-    like = torch.empty(0)
-    with pytest.raises(InputError, match="log_ratio mixes devices, move the model or its input") as caught:
-        sample(lambda ids: normals(ids, 1, seed=0, like=like), lambda x: critic(x)[:, 0], 10, budget=2)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="cannot be read, on device meta"):
-        sample(
-            lambda ids: normals(ids, 1, seed=0, like=like), lambda x: torch.empty(len(x), device="meta"), 10, budget=2
-        )
+        sample(make, critic.eval(), 10, budget=2)
 
 
 BAR = """
 import time, numpy as np
-from obrs import Budgeted, normals
-from obrs.sampling.rejection import sample
+from obrs import normals, sample
 def slow(ids):
     time.sleep(0.15)
     return normals(ids, 1, seed=1)[:, 0]
@@ -487,3 +624,7 @@ def test_a_terminal_shows_a_bar_and_anything_else_shows_nothing():
     assert "kept" in shown
     quiet = subprocess.run([sys.executable, "-c", BAR], capture_output=True, text=True, check=True)
     assert quiet.stderr == quiet.stdout == ""
+
+
+def test_the_front_door_has_one_verb():
+    assert not {"sample_pool", "sample_proposals", "Model", "SAMPLERS", "compare"} & {*obrs.__all__}

@@ -253,7 +253,7 @@ def test_digits_with_classes_train_and_sample_by_label():
     assert torch.equal(again[0], x[:50])
     assert torch.equal(again[1], labels[:50])
     assert torch.equal(model.score(again), run.log_ratio(again))
-    assert obrs.SAMPLERS["obrs"](2.0)(model, 20).x[1].shape == (20,)
+    assert obrs.rivals.SAMPLERS["obrs"](2.0)(model, 20).x[1].shape == (20,)
 
 
 class Labelled(nn.Module):
@@ -303,7 +303,7 @@ def test_networks_and_data_of_ones_own_are_trained_in_place_and_sampled():
         warnings.simplefilter("error")
         kept = obrs.sample(run.propose, run.log_ratio, 50, budget=2)
     assert kept.x.shape == (50, 2)
-    assert len(obrs.SAMPLERS["obrs"](budget=2)(run.model(), 50)) == 50
+    assert len(obrs.rivals.SAMPLERS["obrs"](budget=2)(run.model(), 50)) == 50
 
 
 def test_a_layer_that_its_owner_froze_stays_frozen():

@@ -1,6 +1,6 @@
-"""From a model that exists to `propose` and `log_ratio`: diffusers pipelines, and folders of images with scores."""
+"""From a model that exists to `propose` and `log_ratio`; and, in `datasets`, from a stream to a dataset of torch."""
 
 from .folders import ScoredFolder, from_folder
-from .pipelines import PipelineProposal, from_pipeline
+from .pipelines import from_pipeline
 
-__all__ = ["PipelineProposal", "ScoredFolder", "from_folder", "from_pipeline"]
+__all__ = ["ScoredFolder", "from_folder", "from_pipeline"]

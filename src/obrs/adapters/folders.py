@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import is_number
+from .._checks import check_ratios
 from ..critics import to_log_ratio
-from ..errors import InputError, InputTypeError
+from ..errors import InputError
 from ..metrics.images import ImageSet, image_files, read_images
 
 __all__ = ["ScoredFolder", "from_folder"]
@@ -21,14 +21,10 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class ScoredFolder:
-    """The images of a folder, in the order of their names, and their log-ratios; the id of an image is its number.
+    """The images of a folder in the order of their names, and their log-ratios; the id of an image is its number.
 
-    `sample_pool(folder.propose, folder.log_ratio, n, pool=len(folder))` keeps n of them.
-
-    Args:
-        path: The folder.
-        files: Its images, in the order of their names.
-        scores: Their log-ratios, in this order: what `obrs.select` and `obrs.evaluate(fake=path, ...)` take.
+    `sample(folder.propose, folder.log_ratio, n, pool=len(folder))` keeps n of them. `scores` are what `obrs.select` and
+    `obrs.evaluate(fake=path, ...)` take.
     """
 
     path: Path
@@ -42,10 +38,7 @@ class ScoredFolder:
         """Return the numbers of the images with these ids, which are the ids themselves; no file is read."""
         numbers: Numbers = np.asarray(ids)
         if len(wrong := numbers[(numbers < 0) | (numbers >= len(self))]):
-            raise InputError(
-                f"{self.path} has {len(self)} images, numbers 0 to {len(self) - 1}, got id {wrong[0]}; say "
-                f"pool={len(self)} or max_proposed={len(self)}"
-            )
+            raise InputError(f"{self.path} has {len(self)} images, got id {wrong[0]}; say pool={len(self)}")
         return numbers
 
     def log_ratio(self, numbers: Any) -> Numbers:
@@ -79,72 +72,29 @@ def from_folder(
 
     Args:
         path: A folder with PNG and JPEG files, also in folders inside it.
-        scores: One score for each image, by its name within the folder: a dict, or a file of scores (csv, jsonl,
-            parquet).
-        file: The column of names in a file of scores.
-        column: The column of scores; None for the only choice.
-        kind: What a score is, a key of `obrs.critics.KINDS`. None takes the numbers of a dict for log-ratios, and those
-            of a file for what their column is called.
-        beta: The temperature of a "reward".
-
-    Example:
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> path = Path(tempfile.mkdtemp())
-        >>> for i in range(3):
-        ...     Image.new("L", (8, 8), 100 * i).save(path / f"{i}.png")
-        >>> folder = from_folder(path, {"0.png": 0.0, "1.png": -1.0, "2.png": 1.0})
-        >>> folder.log_ratio(folder.propose([2, 0])), folder.read([1]).shape
-        (array([1., 0.]), (1, 1, 8, 8))
+        scores: One score for each image by its name within the folder: a dict, or a file (csv, jsonl, parquet).
+        file, column: The columns of names and of scores in a file; None for the only choice.
+        kind, beta: What a score is, a key of `obrs.critics.KINDS`, and the temperature of a "reward". None takes the
+            numbers of a dict for log-ratios, and those of a file for what their column is called.
     """
     home = Path(path).expanduser()
     files = image_files(home)
     if isinstance(scores, Mapping):
-        found, source, kind = dict(scores), "scores", kind or "log_ratio"
-    elif isinstance(scores, str | os.PathLike):
-        found, kind = _from_table(scores, file, column, kind, beta)
-        source = os.fspath(scores)
+        found, kind = dict(scores), kind or "log_ratio"
     else:
-        raise InputTypeError(f"scores must be a dict of names and scores, or a file, got {type(scores).__name__}")
+        from ..files import Reading
+        from ..scores import find_sources, read_columns
+
+        sources = find_sources(scores)
+        reading = Reading.find(sources, column, kind, beta=beta, group=file)
+        batch = read_columns(sources, reading.names)
+        codes, labels = batch.labels(file)
+        if len(labels) < len(codes):
+            raise InputError(f"{scores} has more than one score for {labels[int(np.argmax(np.bincount(codes)))]}")
+        found, kind = dict(zip((labels[i] for i in codes), batch.numbers(reading.column), strict=True)), reading.kind
     names = [each.relative_to(home).as_posix() for each in files]
-    _check_names(names, found, home, source)
-    for name in names:
-        if not is_number(found[name]):
-            raise InputTypeError(f"{source} must have a number for each image, {name} has {found[name]!r:.40}")
-    values = np.array([float(found[name]) for name in names])
-    for wrong, what in ((np.isnan(values), "NaN"), (values == np.inf, "+inf")):
-        if count := int(np.count_nonzero(wrong)):
-            first = names[int(np.argmax(wrong))]
-            raise InputError(f"{source} has the score {what} for {count} of {len(names)} images, the first is {first}")
-    return ScoredFolder(home, tuple(files), to_log_ratio(values, kind, beta=beta))
-
-
-def _from_table(
-    path: str | os.PathLike[str], file: str, column: str | None, kind: str | None, beta: float | None
-) -> tuple[dict[str, float], str]:
-    """Return the scores of a file by name, and their kind."""
-    from ..files import Reading
-    from ..scores import find_sources, read_columns
-
-    sources = find_sources(path)
-    reading = Reading.find(sources, column, kind, beta=beta, group=file)
-    batch = read_columns(sources, reading.names)
-    codes, names = batch.labels(file)
-    if len(names) < len(codes):
-        twice = names[int(np.argmax(np.bincount(codes)))]
-        raise InputError(f"{sources[0].shown} has more than one score for {twice}; keep one of them")
-    values = batch.numbers(reading.column)
-    return {names[code]: float(value) for code, value in zip(codes, values, strict=True)}, reading.kind
-
-
-def _check_names(names: list[str], found: Mapping[str, float], home: Path, source: str) -> None:
-    """Raise unless there is one score for each image and one image for each score."""
-    without = [name for name in names if name not in found]
-    if without:
-        raise InputError(
-            f"{source} has no score for {len(without)} of {len(names)} images of {home}, the first is {without[0]}; "
-            "names are those within the folder"
-        )
-    if len(found) > len(names):
-        extra = next(name for name in found if name not in set(names))
-        raise InputError(f"{source} has a score for {extra}, which is not an image of {home}; leave it out")
+    if strange := found.keys() ^ {*names}:
+        raise InputError(f"each image of {home} needs a score, and each score an image; {min(strange)} has none")
+    log_ratio = to_log_ratio(np.array([float(found[name]) for name in names]), kind, beta=beta)
+    check_ratios(log_ratio)
+    return ScoredFolder(home, tuple(files), log_ratio)

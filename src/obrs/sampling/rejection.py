@@ -1,55 +1,57 @@
 """Rejection with a budget: from a proposal and a log-ratio to kept samples.
 
-`sample` has two ways. A small pool is drawn whole, and exactly n of it are selected (`sample_pool`). Otherwise the
-first proposals, the pilot, fit a rule (`pilot.py`), and the rule judges batch after batch until n are kept
-(`streams.py`). `sample_proposals` judges a fixed number of proposals instead, and keeps what the rule accepts. With
-groups each label has a constant of its own.
+A proposal has an id; whether it is kept is a pure function of (seed, id, log-ratio, rule). So the kept set does not
+depend on batch size, backend or number of workers, a run can stop anywhere and go on, and on the same ids a larger
+budget keeps a subset. If a run is cut short, its error carries what was kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from math import ceil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from .._checks import check_count, is_number
-from .._progress import reporting
-from ..draws import Purpose, words
-from ..errors import InputError
-from ..groups import groups_of
+from .._checks import check_budget, check_count, check_positive, is_number
+from .._progress import bar
+from ..draws import Purpose, accept, words
+from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
+from ..groups import Grouped, groups_of
+from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .pilot import PILOT, Course, Fit, LabelsOf, make_pilot, make_proposals, number_of, salvaged, warn_of_thin_groups
-from .proposals import NOTHING, Proposals, join_proposals, label_batch, warn_of_train_mode
-from .samples import Samples, join, stopped
-from .streams import (
-    Limits,
-    blocks,
-    chosen,
-    collect_within,
-    cut_short,
-    deciding_uniforms,
-    judge,
-    judge_all,
-    keeping,
-    reported,
-)
+from .proposals import label_batch, move, propose_batch, score_batch, warn_of_train_mode
+from .samples import Calls, Samples, first, join, pick, unjudged
 
-__all__ = ["sample", "sample_pool", "sample_proposals", "sample_with"]
+__all__ = ["Run", "collect", "sample", "sample_with", "score_proposals", "stream"]
 
+PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 _MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin groups
+_PER_GROUP = 200  # proposals that the constant of a group should be fitted on
+
+_WAYS = (("n", "budget"), ("n", "rule"), ("n", "pool"), ("proposed", "budget"), ("proposed", "rule"))
+_UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
+
+Fit = Callable[[Samples], Rule]
+Labels = Callable[[Any], Any]
 
 
 def sample(
     propose: Proposal,
     log_ratio: LogRatio,
-    n: int,
+    n: int | None = None,
     *,
-    budget: float | Mapping[Any, float] | Array,
-    groups: LabelsOf | None = None,
+    budget: float | Mapping[Any, float] | Array | None = None,
+    pool: int | None = None,
+    proposed: int | None = None,
+    groups: Labels | None = None,
     shares: Mapping[Any, float] | Array | None = None,
-    calibrate: "int | Rule | None" = None,
+    rule: Rule | None = None,
+    pilot: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
     start: int = 0,
@@ -57,10 +59,13 @@ def sample(
     max_seconds: float | None = None,
     progress: bool | None = None,
 ) -> Samples:
-    """Keep exactly `n` samples at `budget` proposals each.
+    """Keep samples of a model by budgeted rejection: say how many, and what they may cost.
 
-    If n·K is at most 4096 the whole pool is drawn and exactly n of it are selected. Otherwise the first 4096
-    proposals fit the rule, are judged by it like all others, and more are drawn until n are kept.
+    - `(n, budget)`: exactly n. If n·K is at most 4096 the whole pool is drawn and n of it are selected. Otherwise the
+      first 4096 proposals, the pilot, fit the rule and are judged by it like all others until n are kept.
+    - `(n, rule)`: exactly n, by a rule that is fitted already.
+    - `(n, pool)`: exactly n of exactly so many proposals, each with probability min(c r, 1).
+    - `(proposed, budget)` or `(proposed, rule)`: as many as the rule accepts of so many proposals.
 
     With `groups`, each label has a constant of its own (`Grouped`): all keep the same share of their proposals, or have
     the `shares` of what is kept. The pilot grows, to 65536 proposals at most, until each group has 200; a warning names
@@ -69,228 +74,351 @@ def sample(
     Args:
         propose: Makes the proposals with these ids, `propose(ids)`; see `proposal` for a `fn(n)`.
         log_ratio: Scores a batch, shape `(n,)`.
-        n: Samples wanted.
+        n: Samples to keep.
         budget: Proposals per kept sample; with groups also a dict by label, or an array in the order of the labels.
+        pool, proposed: Proposals to choose from; proposals to make.
         groups: Finds the labels in a batch, `groups(batch) -> labels`: integers or text.
         shares: The shares of the groups among the kept, a dict by label or an array; numbers of samples do as well.
-        calibrate: How many proposals to fit the rule on; or a fitted rule, such as the `rule` of an earlier run.
+        rule: A fitted rule; `rule=head.rule, start=head.next_id` goes on with an earlier run.
+        pilot: How many proposals the rule is fitted on; it does not grow then.
         batch_size: Proposals per call; 1024 by default.
-        seed: Decides acceptance; the proposal has its own.
-        start: First id; the `next_id` of an earlier run goes on after it.
-        max_proposed: Make at most so many proposals.
-        max_seconds: Give up after this time.
+        seed, start: Decides acceptance, while the proposal has its own; first id.
+        max_proposed, max_seconds: Give up after so many proposals, or so much time.
         progress: Show a bar; None shows one on a terminal.
 
     Raises:
-        ExhaustedError: Proposals or seconds ran out; `.partial` has what was kept.
-        Interrupted: Ctrl-C; `.partial` has what was kept. An exception of `propose` or `log_ratio` gets a `.partial`,
-            too. During the pilot it has what a rule fitted so far would keep.
+        ExhaustedError: Proposals or seconds ran out.
+        Interrupted: Ctrl-C. These errors, and any exception of `propose` or `log_ratio`, have what was kept as
+            `.partial`; during the pilot what a rule fitted so far would keep, of a pool as large a share.
 
     Example:
         >>> from obrs import normals
-        >>> kept = sample(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: 0.5 * x, 100, budget=2)
-        >>> len(kept), kept.proposed
-        (100, 200)
+        >>> propose, log_ratio = (lambda ids: normals(ids, 1, seed=1)[:, 0]), (lambda x: x - 0.5)
+        >>> sample(propose, log_ratio, 100, budget=2)
+        Samples(100 of 200 proposals, x of shape (100,), next_id=200)
+        >>> sample(propose, log_ratio, 25, pool=65)
+        Samples(25 of 65 proposals, x of shape (25,), next_id=65)
+        >>> sample(propose, log_ratio, proposed=10_000, budget=4)
+        Samples(2491 of 10000 proposals, x of shape (2491,), next_id=10000)
     """
-    n, fit = check_count(n, "n"), Fit(budget, groups, shares)
-    course = Course(batch_size, seed, start, max_proposed, max_seconds, progress)
-    if callable(calibrate):
-        return _until_n(propose, log_ratio, n, fit.given(calibrate), 0, course)
-    if calibrate is not None:
-        return _until_n(propose, log_ratio, n, fit, check_count(calibrate, "calibrate"), course)
-    total = n * fit.largest_budget
-    if total <= PILOT and is_number(budget):
-        return _of_pool(propose, log_ratio, n, ceil(total), fit, course)
-    most = max(PILOT, min(total, _MOST_PILOT))
-    return _until_n(propose, log_ratio, n, fit, min(PILOT, ceil(total)), course, most)
+    given = {"n": n, "proposed": proposed, "budget": budget, "rule": rule, "pool": pool}
+    way = tuple(name for name, value in given.items() if value is not None)
+    if way not in _WAYS or (pilot is not None and budget is None) or (max_proposed is not None and n is None):
+        ways = ", ".join(f"({', '.join(names)})" for names in _WAYS)
+        raise InputError(f"sample takes one of {ways}, pilot with budget, max_proposed with n; got ({', '.join(way)})")
+    n, proposed, pool = (None if given[k] is None else check_count(given[k], k) for k in ("n", "proposed", "pool"))
+    size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
+    begin = check_count(start, "start", least=0)
+    most = proposed if max_proposed is None else check_count(max_proposed, "max_proposed")
+    stop = inf if most is None else begin + most
+    run = Run(propose, log_ratio, size, seed, begin, stop, _deadline(max_seconds), progress)
+    if groups is None and shares is not None:
+        raise InputError("shares are of groups: say which, such as groups=lambda batch: batch[1]")
+    if groups is not None and not callable(groups):
+        raise InputTypeError(f"groups must be a function groups(batch) -> labels, got {type(groups).__name__}")
+    warn_of_train_mode(propose, log_ratio)
+    if rule is not None:
+        return _judge_on(run, n, _given(rule, groups, shares), [])
+    if n is not None and pool is not None:
+        return _from_pool(run, n, pool, groups, shares)
+    largest: Any = budget
+    if groups is not None:
+        largest = max(budget.values() if isinstance(budget, Mapping) else np.ravel(largest).tolist(), default=1)
+    total = check_budget(largest) * (inf if n is None else n)
+    if n is not None and pilot is None and total <= PILOT and is_number(budget):
+        return _from_pool(run, n, ceil(total), groups, shares)
+
+    def fit(made: Samples) -> Rule:
+        if groups is None:
+            return Budgeted.fit(made.log_ratio, largest)
+        return Grouped.fit(made.log_ratio, budget, label_batch(groups, made.x), shares=shares, of=groups)
+
+    size = ceil(min(PILOT, total)) if pilot is None else check_count(pilot, "pilot")
+    made = _make_pilot(run, n, fit, size, size if pilot else max(PILOT, min(total, _MOST_PILOT)), groups)
+    return _judge_on(run, n, fit(made), [made])
 
 
-def sample_pool(
+def sample_with(run: "Run", n: int, fit: Callable[[Any], Rule], pilot: int) -> Samples:
+    """Keep exactly n samples by the rule that `fit` makes from the log-ratios of the first `pilot` proposals."""
+    size = check_count(pilot, "pilot")
+    made = _make_pilot(run, check_count(n, "n"), lambda made: fit(made.log_ratio), size, size, None)
+    return _judge_on(run, n, fit(made.log_ratio), [made])
+
+
+def stream(
     propose: Proposal,
     log_ratio: LogRatio,
+    rule: Rule,
+    *,
+    batch_size: int,
+    seed: int = 0,
+    start: int = 0,
+    stop: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+) -> Iterator[Samples]:
+    """Judge proposals batch by batch, forever or until `stop`; yield what each batch keeps.
+
+    Args:
+        propose: Makes proposals by id.
+        log_ratio: Scores them.
+        rule: A rule, such as `Budgeted.fit(log_ratios, budget)`.
+        batch_size: Proposals per call.
+        seed: Decides acceptance.
+        start, stop: First id, where the `next_id` of an earlier run resumes it; id to end before.
+        shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would make.
+
+    Example:
+        >>> from obrs import Budgeted, normals
+        >>> batches = stream(lambda i: normals(i, 1, seed=1)[:, 0], lambda x: x, Budgeted(0.0), batch_size=50, stop=150)
+        >>> [part.proposed for part in batches]
+        [50, 50, 50]
+    """
+    worker, workers = shard
+    if not 0 <= worker < workers:
+        raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
+    run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), start=check_count(start, "start", least=0))
+    warn_of_train_mode(propose, log_ratio)
+    return (judge(made, rule, seed) for made in run.make(run.start, inf if stop is None else stop, worker, workers))
+
+
+def collect(
+    batches: Iterable[Samples],
     n: int,
     *,
-    pool: int,
-    groups: LabelsOf | None = None,
-    shares: Mapping[Any, float] | Array | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    start: int = 0,
     max_proposed: int | None = None,
     max_seconds: float | None = None,
-    progress: bool | None = None,
+    to: Any = None,
 ) -> Samples:
-    """Keep exactly `n` of exactly `pool` proposals, each with probability min(c r, 1).
-
-    With `groups`, each label has a constant of its own, and a number of the n in proportion to its proposals or as
-    `shares` says, rounded by largest remainder. A group that gets none of the n is missing from averages, too.
+    """Gather exactly `n` samples from a stream, and count the cost to the n-th.
 
     Args:
-        propose, log_ratio, n: As for `sample`.
-        pool: Proposals to choose from.
-        groups, shares, batch_size, seed, start, max_proposed, max_seconds, progress: As for `sample`.
+        batches: What `stream` yields.
+        n: Samples wanted.
+        max_proposed, max_seconds: Give up before a batch that would make more proposals, or after this time.
+        to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
 
     Raises:
-        ExhaustedError: Proposals or seconds ran out; `.partial` has as large a share of the proposals that were made.
-        Interrupted: Ctrl-C; `.partial` likewise.
+        ExhaustedError: Proposals or seconds ran out, or the stream ended; `.partial` has what was kept.
 
     Example:
-        >>> from obrs import normals
-        >>> kept = sample_pool(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x, 25, pool=65)
-        >>> len(kept), kept.executed
-        (25, 65)
+        >>> from obrs import Budgeted, normals
+        >>> batches = stream(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x, Budgeted(-1.0), batch_size=50)
+        >>> kept = collect(batches, 30)
+        >>> len(kept), kept.proposed - int(kept.ids[-1])
+        (30, 1)
     """
-    n, pool = check_count(n, "n"), check_count(pool, "pool")
-    if n > pool:
-        raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
-    course = Course(batch_size, seed, start, max_proposed, max_seconds, progress)
-    return _of_pool(propose, log_ratio, n, pool, Fit(pool / n, groups, shares), course)
-
-
-def sample_proposals(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    proposed: int,
-    *,
-    budget: float | Mapping[Any, float] | Array,
-    groups: LabelsOf | None = None,
-    shares: Mapping[Any, float] | Array | None = None,
-    calibrate: "int | Rule | None" = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    start: int = 0,
-    max_seconds: float | None = None,
-    progress: bool | None = None,
-) -> Samples:
-    """Make exactly `proposed` proposals and keep those that the rule accepts, about 1 in `budget`.
-
-    The cost is fixed, the number kept is not. The first 4096 proposals fit the rule, or all if there are fewer; with
-    groups, more as for `sample`.
-
-    Args:
-        propose, log_ratio: As for `sample`.
-        proposed: Proposals to make.
-        budget, groups, shares, calibrate, batch_size, seed, start, max_seconds, progress: As for `sample`.
-
-    Example:
-        >>> from obrs import normals
-        >>> kept = sample_proposals(lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: x - 0.5, 10_000, budget=4)
-        >>> kept.proposed, len(kept)
-        (10000, 2491)
-    """
-    proposed, fit = check_count(proposed, "proposed"), Fit(budget, groups, shares)
-    course = Course(batch_size, seed, start, proposed, max_seconds, progress)
-    pilot, most = PILOT, _MOST_PILOT
-    if callable(calibrate):
-        fit, pilot = fit.given(calibrate), 0
-    elif calibrate is not None:
-        pilot, most = check_count(calibrate, "calibrate"), 0
-    warn_of_train_mode(propose, log_ratio)
-    parts: list[Samples] = []
-    with reporting(proposed, course.progress) as report, keeping(lambda: join(parts) if parts else None):
-        for part in _judged(propose, log_ratio, fit, pilot, course, most):
-            parts.append(part)
-            made = int(part.next_id) - course.start
-            report(made, made)
-            if made < proposed and course.limits.out_of_time:
-                raise cut_short(f"{course.max_seconds:g} seconds", "raise max_seconds", None, join(parts))
+    n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
+    deadline, parts, kept, proposed = _deadline(max_seconds), list[Samples](), 0, 0
+    batches = iter(batches)
+    with _keeping(lambda: join(parts), n):
+        while kept < n:
+            if perf_counter() >= deadline:
+                raise _Spent("the seconds allowed")
+            part = None if parts and proposed + parts[-1].executed > limit else next(batches, None)
+            if part is None:
+                raise _Spent(f"{proposed} proposals")
+            part = replace(first(part, n - kept), fixed="")
+            parts.append(part if to is None else replace(part, x=move(part.x, to)))
+            kept, proposed = kept + len(part), proposed + part.proposed
     return join(parts)
 
 
-def sample_with(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    n: int,
-    fit: Callable[[Any], Rule],
-    *,
-    pilot: int,
-    batch_size: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> Samples:
-    """Keep exactly `n` samples by the rule that `fit` makes from the log-ratios of the first `pilot` proposals.
-
-    The pilot is judged by the rule like all other proposals.
-
-    Example:
-        >>> from obrs import normals
-        >>> from obrs.rules import Unbudgeted
-        >>> kept = sample_with(
-        ...     lambda ids: normals(ids, 1, seed=1)[:, 0], lambda x: 0.5 * x, 50, Unbudgeted.fit, pilot=500
-        ... )
-        >>> len(kept)
-        50
-    """
-    course = Course(batch_size, seed, progress=progress)
-    return _until_n(propose, log_ratio, check_count(n, "n"), Fit(1.0, own=fit), check_count(pilot, "pilot"), course)
+class _Spent(Exception):
+    """A run has used up what it was given."""
 
 
-def _until_n(
-    propose: Proposal, log_ratio: LogRatio, n: int, fit: Fit, pilot: int, course: Course, most: float = 0
-) -> Samples:
-    """Judge proposals by a rule that is fitted to the first of them, until n are kept."""
-    warn_of_train_mode(propose, log_ratio)
-    remedy = "let the stream go on" if course.stop is None else "raise max_proposed"
-    limits = Limits(None, course.max_seconds, course.limits.begun)  # the proposals end by themselves
-    with reporting(n, course.progress) as report:
-        judged = _judged(propose, log_ratio, fit, pilot, course, most, n)
-        return collect_within(limits, reported(judged, report), n, remedy=remedy)
+def _deadline(max_seconds: float | None) -> float:
+    return inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
 
 
-def _judged(
-    propose: Proposal,
-    log_ratio: LogRatio,
-    fit: Fit,
-    pilot: int,
-    course: Course,
-    most: float,
-    n: int | None = None,
-) -> Iterator[Samples]:
-    """Make the pilot and fit the rule; then yield what it keeps of the pilot, and of batch after batch."""
-    made = make_pilot(propose, log_ratio, fit, pilot, course, most, n)
-    rule = fit(made)
-    if len(made):
-        yield judge(made, rule, deciding_uniforms(made.ids, course.seed))
-    grid = blocks(course.size, course.start + len(made), course.stop)
-    yield from judge_all(propose, log_ratio, rule, grid, course.seed)
+@contextmanager
+def _keeping(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
+    """Give every error that leaves the block what was kept before it, as `.partial`."""
+
+    def partial() -> Samples | None:
+        try:
+            return so_far()
+        except Exception:  # nothing was made yet, or no rule can be fitted: the first error is the one to show
+            return None
+
+    try:
+        yield
+    except (ExhaustedError, Interrupted):  # of an inner block
+        raise
+    except (_Spent, KeyboardInterrupt) as error:
+        kept = partial()
+        number = f"{0 if kept is None else len(kept)}{'' if n is None else f' of {n}'} samples"
+        if isinstance(error, _Spent):
+            raise ExhaustedError(f"kept {number} in {error}; allow more, or lower the budget K", kept) from None
+        remedy = "" if kept is None else f"; go on with start={kept.next_id}"
+        raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
+    except Exception as error:
+        if getattr(error, "partial", None) is None:
+            error.partial = partial()  # type: ignore[attr-defined]
+        raise
 
 
-def _of_pool(propose: Proposal, log_ratio: LogRatio, n: int, pool: int, fit: Fit, course: Course) -> Samples:
-    """Make a pool, and choose exactly n of it."""
-    made = [NOTHING]
+@dataclass(frozen=True)
+class Run:
+    """What a run calls, where it begins, in which steps it goes, and how far it may go."""
+
+    propose: Proposal
+    log_ratio: LogRatio
+    batch_size: int = 1024
+    seed: int = 0
+    start: int = 0
+    stop: float = inf
+    deadline: float = inf
+    progress: bool | None = None
+
+    def make(self, start: int, stop: float, worker: int = 0, workers: int = 1) -> Iterator[Samples]:
+        """Make and score the proposals of a worker from id `start` to before `stop`, while there is time.
+
+        Batches lie on a fixed grid of ids, so that a resumed run and other workers make the same ones.
+        """
+        for block in count(start // self.batch_size):
+            low, high = max(start, block * self.batch_size), min((block + 1) * self.batch_size, stop, self.stop)
+            if low >= high:
+                return
+            if block % workers == worker:
+                if perf_counter() >= self.deadline:
+                    raise _Spent("the seconds allowed")
+                yield score_proposals(self.propose, self.log_ratio, np.arange(low, high))
+
+
+def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples:
+    """Make and score the proposals with these ids."""
+    begun = perf_counter()
+    x = propose_batch(propose, ids)
+    scores = score_batch(log_ratio, x, len(ids))
+    return unjudged(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
+
+
+def judge(made: Samples, rule: Rule, seed: int) -> Samples:
+    """Keep what the rule accepts of some proposals."""
+    begun = perf_counter()
+    log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
+    if log_a.shape != made.log_ratio.shape:
+        raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
+    kept = pick(made, np.flatnonzero(accept(log_a, made.ids, seed=seed)), rule=rule)
+    log_weight = np.asarray(rule.log_weight(kept.log_ratio, kept.x), dtype=np.float64)
+    return replace(kept, log_weight=log_weight, seconds=made.seconds + perf_counter() - begun)
+
+
+def _given(rule: Any, groups: Labels | None, shares: Any) -> Rule:
+    """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
+    if not callable(rule):
+        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
+    if shares is not None or (groups is not None and not isinstance(rule, Grouped)):
+        raise InputError("groups and shares are for a rule that is still to be fitted; leave them out, or rule")
+    found: Rule = rule if groups is None else replace(rule, of=groups)
+    return found
+
+
+def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: float, groups: Labels | None) -> Samples:
+    """Make the proposals that the rule is fitted on; with thin groups more of them, up to `most`."""
+    made: list[Samples] = []
 
     def so_far() -> Samples:
-        """Choose as large a share of the part of the pool that there is."""
-        some = join_proposals(made)
-        return _chosen(some, len(some) * n // pool, fit, course.seed)
+        some = join(made)
+        return replace(judge(some, fit(some), run.seed), fixed="")
 
-    warn_of_train_mode(propose, log_ratio)
-    with reporting(pool, course.progress) as report:
-        make_proposals(made, pool, propose, log_ratio, course, so_far, n, report)
-    if number_of(made) < pool:
-        raise cut_short(f"{number_of(made)} proposals", "raise max_proposed", n, salvaged(so_far))
-    if fit.groups is not None:
-        warn_of_thin_groups(fit, made)
-    return _chosen(join_proposals(made), n, fit, course.seed)
+    with _keeping(so_far, n):
+        middle = run.start + size
+        for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
+            made.append(batch)
+            enough = sum(map(len, made)) >= size
+            if enough and (groups is None or not _thin_groups(join(made), groups)):
+                break
+    pilot = join(made)
+    _warn_of_thin_groups(pilot, groups)
+    return pilot
 
 
-def _chosen(pool: Proposals, n: int, fit: Fit, seed: int) -> Samples:
-    """Choose exactly n of a pool; with groups, as many of each as is its part."""
-    begun = perf_counter()
-    groups: dict[str, Any] = {}
-    if fit.groups is not None:
-        labels = label_batch(fit.groups, pool.x)
+def _judge_on(run: Run, n: int | None, rule: Rule, made: list[Samples]) -> Samples:
+    """Judge what is made already, and then batch after batch, until n are kept; without n, to the last proposal."""
+    end = made[-1].next_id if made else run.start
+
+    def judged() -> Iterator[Samples]:
+        kept = 0
+        for batch in chain(made, run.make(end, run.stop)):
+            part = judge(batch, rule, run.seed)
+            kept, proposed = kept + len(part), part.next_id - run.start
+            tell(proposed if n is None else kept, f"{kept / proposed:.3f} kept")
+            yield part
+
+    with bar("sampling", run.stop - run.start if n is None else n, run.progress) as tell:
+        if n is not None:
+            return _noted(run, collect(judged(), n))
+        parts: list[Samples] = []
+        with _keeping(lambda: join(parts), None):
+            for part in judged():
+                parts.append(part)
+    return _noted(run, join(parts))
+
+
+def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any) -> Samples:
+    """Make a pool, and choose exactly n of it."""
+    if n > pool:
+        raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
+    made: list[Samples] = []
+
+    def so_far() -> Samples:
+        some = join(made)
+        return _choose(some, len(some) * n // pool, groups, shares, run.seed)
+
+    with bar("sampling", pool, run.progress) as tell, _keeping(so_far, n):
+        for batch in run.make(run.start, run.start + pool):
+            made.append(batch)
+            tell(batch.next_id - run.start)
+        if (number := sum(map(len, made))) < pool:
+            raise _Spent(f"{number} proposals")
+    whole = join(made)
+    _warn_of_thin_groups(whole, groups)
+    return _noted(run, _choose(whole, n, groups, shares, run.seed))
+
+
+def _choose(pool: Samples, n: int, groups: Labels | None, shares: Any, seed: int) -> Samples:
+    """Choose exactly n of a pool; with groups, of each in proportion to its proposals, or as the shares say."""
+    begun, options = perf_counter(), dict[str, Any]()
+    if groups is not None:
+        labels = label_batch(groups, pool.x)
         equal = groups_of(labels, pool.log_ratio.shape).size  # all groups keep the same share of their proposals
-        groups = {"groups": labels, "shares": equal if fit.shares is None else fit.shares}
+        options = {"groups": labels, "shares": equal if shares is None else shares}
+    index, log_pi = np.empty(0, np.int64), np.empty(0)
     if n:
-        index = select(pool.log_ratio, n, seed=_seed_of(pool, seed), **groups)
-        log_pi = np.log(inclusion_probability(pool.log_ratio, n, **groups)[index])
-    else:
-        index, log_pi = np.empty(0, np.int64), np.empty(0)
-    return stopped(chosen(pool, index, lambda log_ratio, x: log_ratio - log_pi, begun), "pool")
+        # `select` numbers candidates from 0, so each pool has a seed of its own
+        first_id = int(pool.ids[0])
+        own = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first_id else seed
+        index = select(pool.log_ratio, n, seed=own, **options)
+        log_pi = np.log(inclusion_probability(pool.log_ratio, n, **options)[index])
+    log_weight, seconds = pool.log_ratio[index] - log_pi, pool.seconds + perf_counter() - begun
+    return pick(pool, index, log_weight=log_weight, seconds=seconds, fixed="pool")
 
 
-def _seed_of(pool: Proposals, seed: int) -> int:
-    """Return a seed of its own for each pool: `select` numbers candidates from 0, wherever their ids begin."""
-    first = int(pool.ids[0])
-    return int(words([first], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first else seed
+def _noted(run: Run, kept: Samples) -> Samples:
+    """Add what a reader of the result should know."""
+    checked = hasattr(run.log_ratio, "report")  # a fitted ratio
+    notes: tuple[str, ...] = () if checked else (_UNCHECKED,)
+    rule = kept.rule
+    if isinstance(rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
+        notes += (f"exact rejection takes {1 / rule.rate:.3g} proposals per sample, less than the budget",)
+    return replace(kept, notes=notes)
+
+
+def _thin_groups(made: Samples, groups: Labels) -> dict[Any, int]:
+    """Return the groups that have too few proposals, and how many they have."""
+    found = groups_of(label_batch(groups, made.x), made.log_ratio.shape)
+    return {label: size for label, size in zip(found.labels, found.size.tolist(), strict=True) if size < _PER_GROUP}
+
+
+def _warn_of_thin_groups(made: Samples, groups: Labels | None) -> None:
+    """Name the groups that have too few proposals."""
+    if groups is not None and (thin := _thin_groups(made, groups)):
+        some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
+        wanted = ceil(_PER_GROUP * len(made) / min(thin.values()))
+        warnings.warn(
+            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
+            f"{wanted} proposals would be enough: raise pilot, or how many are made",
+            stacklevel=4,
+        )

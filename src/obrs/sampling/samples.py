@@ -1,29 +1,32 @@
-"""The record of a sampling run: what was kept, what it cost, and what it says about the target."""
+"""The record of a sampling run: what was kept, what it cost, and averages under the target.
+
+A proposal x is kept with probability a(x), and a kept one weighs w = r/a. So sum(w g)/sum(w) estimates the mean of g
+under the target, whatever the scale of r and however the run stopped. If the number N of proposals was fixed in
+advance, sum(w g)/N is unbiased, for E_Q[r] = 1: the mean over all proposals of y = w g, with 0 for the rejected ones.
+"""
 
 import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from errno import EINVAL
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj
+from array_api_compat import is_array_api_obj, is_jax_array, is_torch_array
 
-from .._arrays import host_view
-from .._checks import is_number
+from .._arrays import as_floats, host_view
 from .._files import replacing
 from .._text import html_table
 from ..errors import InputError, InputTypeError, ObrsError
+from ..estimate import Estimate
 from ..rules import RULES, from_json, to_json
-from .averages import Run, average, merged
-from .packing import pack, unpack
-from .proposals import Batch, concatenate, leaves, move, take
+from .proposals import Batch, concatenate, leaves, take
 
-__all__ = ["Calls", "Samples", "first", "join", "stopped", "unjudged"]
+__all__ = ["Calls", "Samples", "first", "join", "pick", "unjudged"]
 
-Floats = np.ndarray[Any, Any]
+Numbers = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Calls:
     critic_gradient: int = 0
 
     def __add__(self, other: "Calls") -> "Calls":
-        return Calls(**{key: value + getattr(other, key) for key, value in asdict(self).items()})
+        return Calls(*(getattr(self, key) + getattr(other, key) for key in Calls.__dataclass_fields__))
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,13 +58,11 @@ class Samples:
         log_weight: log(r/a), the importance weight that is left, NumPy float64; 0 where a method has none.
         proposed: Proposals up to the last one kept.
         executed: Proposals made, including the rest of the last batch.
-        calls: Evaluations up to the last one kept.
-        executed_calls: Evaluations made.
-        seconds: Wall time.
-        next_id: Where to resume.
-        runs: How the run stopped, or the runs that it was joined from, in the order of the samples; empty if that is
-            not known.
-        rule: The rule that judged all of them, with which to resume; None if there was none, or more than one.
+        calls, executed_calls: Evaluations up to the last one kept; evaluations made.
+        seconds, next_id: Wall time; where to resume.
+        fixed: What was fixed in advance: "proposals", their number; "pool", also the number kept of them; "" neither.
+        rule: The rule that decided on all of them, with which to resume; None if there was none, or more than one.
+        notes: What a reader of the result should know.
 
     Example:
         >>> weight = np.log([1.0, 3.0])
@@ -71,17 +72,18 @@ class Samples:
     """
 
     x: Batch
-    ids: Floats
-    log_ratio: Floats
-    log_weight: Floats
+    ids: Numbers
+    log_ratio: Numbers
+    log_weight: Numbers
     proposed: int
     executed: int
     calls: Calls = field(default_factory=Calls)
     executed_calls: Calls = field(default_factory=Calls)
     seconds: float = 0.0
     next_id: int = 0
-    runs: tuple[Run, ...] = ()
+    fixed: str = ""
     rule: Any = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -92,7 +94,7 @@ class Samples:
         return f"Samples({len(self)} of {self.proposed} proposals, x of shape {shape}, next_id={self.next_id})"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: how much was kept, what it cost, and what the weights are worth."""
+        """Return a table for notebooks: how much was kept, what it cost, and what the weights are worth."""
         scored = self.log_ratio[np.isfinite(self.log_ratio)]
         facts = {
             "kept": f"{len(self):,} of {self.proposed:,} proposals, 1 in {self.proposed / max(len(self), 1):.4g}",
@@ -102,6 +104,7 @@ class Samples:
             "calls": f"{self.calls.generator:,} of the generator, {self.calls.critic:,} of the critic",
             "seconds": f"{self.seconds:.3g}",
             "next id": self.next_id,
+            **({"notes": "; ".join(self.notes)} if self.notes else {}),
         }
         return html_table(["Samples", ""], facts.items())
 
@@ -115,8 +118,7 @@ class Samples:
         """Effective sample size (sum w)^2 / sum w^2: as many samples without weights would be worth as much."""
         if not len(self):
             return 0.0
-        with np.errstate(over="ignore"):  # a difference of two finite numbers may be infinite
-            weight = np.exp(self.log_weight - np.max(self.log_weight))
+        weight = np.exp(self.log_weight - np.max(self.log_weight))
         return float(np.sum(weight) ** 2 / np.sum(weight**2))
 
     def __add__(self, other: "Samples") -> "Samples":
@@ -131,18 +133,15 @@ class Samples:
             raise InputError(f"cannot join samples of another kind: {_form(self.x)} and {_form(other.x)}")
         return join([self, other])
 
-    def mean(
-        self, g: Callable[[Batch], Any], estimator: str = "self_normalised", confidence: float | None = None
-    ) -> Any:
+    def mean(self, g: Callable[[Batch], Any], confidence: float | None = None, *, unbiased: bool = False) -> Any:
         """Estimate the target's mean of g from the kept samples and their weights w = r/a.
 
         Args:
             g: Maps `x` to numbers, one row per sample.
-            estimator: "self_normalised", sum(w g)/sum(w): consistent, whatever the scale of r. "unbiased",
-                sum(w g)/proposed, for E_Q[r] = 1; of a run that stopped at its n-th kept sample, n >= 2, the last one
-                is left out and the sum divided by proposed - 1. Unbiased for a fixed rule; with one fitted on the first
-                proposals the bias is of order 1/n. "plain", the average of g, which ignores the weights.
             confidence: Return an `Estimate` whose interval has the mean with this probability, for many samples.
+            unbiased: Return sum(w g)/proposed, for E_Q[r] = 1, instead of sum(w g)/sum(w); only where the number of
+                proposals was fixed in advance, by `proposed`, by `pool` or by the `stop` of a stream. For a rule that
+                was fitted on the first of these proposals the bias is of order 1/N.
 
         Example:
             >>> from obrs import normals, sample
@@ -152,37 +151,46 @@ class Samples:
 
         References:
             | Monte Carlo Theory, Methods and Examples (Owen, 2013), Ch. 9
+            | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
+            | Asymptotic Theory of Rejective Sampling with Varying Probabilities (Hájek, 1964), the variance of a pool
         """
+        values = self._values(g)
+        if confidence is not None and (len(self) < 2 or len(np.unique(self.ids)) < len(self)):
+            raise InputError("an interval needs at least 2 kept samples, and none of them twice")
+        if unbiased and not self.fixed:
+            raise InputError("the number of proposals was not fixed in advance: sample with proposed= or pool=")
+        rows = values.reshape(len(self), -1)
+        mean, variance = (_over_proposals if unbiased else _self_normalised)(self, rows)
+        mean = mean.reshape(values.shape[1:])[()]
+        if confidence is None:
+            return mean
+        return Estimate.around(mean, np.sqrt(variance).reshape(values.shape[1:])[()], confidence)
+
+    def _values(self, g: Callable[[Batch], Any]) -> Numbers:
+        """Return g of the samples as float64, checked."""
         if not len(self):
             raise InputError("there is nothing to average: no sample was kept")
-        if not callable(g):
-            raise InputTypeError(f"g must be a function of the samples, such as lambda x: x, got {type(g).__name__}")
         result = g(self.x)
         values: Any = host_view(result) if is_array_api_obj(result) else np.asarray(result)
-        if not np.ndim(values) or len(values) != len(self):
-            got = len(values) if np.ndim(values) else "one number"
-            raise InputError(f"g must return one row per sample, {len(self)}, got {got}")
-        if values.dtype.kind in "cOSUMm":
+        if not values.ndim or len(values) != len(self):
+            raise InputError(f"g must return one row per sample, {len(self)}, got shape {values.shape}")
+        if values.dtype.kind not in "biuf":
             raise InputTypeError(f"g must return real numbers, got dtype {values.dtype}")
-        if confidence is not None and len(np.unique(self.ids)) < len(self):
-            raise InputError("samples that occur twice are not independent: their average has no interval")
-        values = values.astype(np.float64)
-        return average(values, self.log_weight, self.log_ratio, self.runs, estimator, confidence)
+        return np.asarray(values, np.float64)
 
     def save(self, path: "str | os.PathLike[str]") -> None:
-        """Write the samples to a .npz file, whole or not at all.
-
-        The array library, the keys of a dict and the rule survive, unless the rule is one of your own.
-        """
+        """Write the samples to a .npz file of arrays, whole or not at all; a rule of your own is left out."""
         if Path(path).suffix.lower() != ".npz":
             raise InputError(f"Samples.save writes .npz files, got {os.fspath(path)!r}; name it {Path(path).stem}.npz")
-        parts, facts = pack(self.x)
-        facts |= {key: getattr(self, key) for key in _FACTS}
-        facts |= {"calls": asdict(self.calls), "executed_calls": asdict(self.executed_calls)}
-        facts["runs"] = [asdict(run) for run in self.runs]
+        facts: dict[str, Any] = {key: getattr(self, key) for key in _FACTS}
+        facts |= {key: asdict(getattr(self, key)) for key in ("calls", "executed_calls")}
         facts["rule"] = to_json(self.rule) if type(self.rule) in RULES.values() else None
-        arrays = {f"x{i}": value for i, value in enumerate(parts)}
-        arrays |= {"ids": self.ids, "log_ratio": self.log_ratio, "log_weight": self.log_weight}
+        facts["keys"] = list(self.x) if isinstance(self.x, dict) else [] if isinstance(self.x, tuple) else None
+        if not all(isinstance(key, str | int) for key in facts["keys"] or []):
+            raise InputError(f"keys of a batch must be text or whole numbers to be saved, got {facts['keys']!r:.60}")
+        facts["libraries"] = [_library(leaf) for leaf in leaves(self.x)]
+        arrays: dict[str, Any] = {f"x{i}": _plain(leaf) for i, leaf in enumerate(leaves(self.x))}
+        arrays |= {key: getattr(self, key) for key in _ARRAYS}
         with replacing(path) as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 
@@ -192,66 +200,81 @@ class Samples:
 
         Args:
             path: The file.
-            to: Where the samples go: "numpy", or a device of torch; None for the library they came from, on the CPU.
+            to: "numpy", or a device of torch; None for the array libraries they came from, on the CPU.
         """
-        arrays = _read(path)
-        try:
-            facts = json.loads(str(arrays["facts"]))
-            parts = [arrays[name] for name in sorted(filter(_is_part, arrays), key=lambda name: int(name[1:]))]
-            x = unpack(parts, facts, plain=to == "numpy")
-            rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
-            rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
-            rest["runs"] = tuple(Run(**run) for run in facts.get("runs", ()))  # earlier versions did not say
-            rest["rule"] = from_json(facts["rule"]) if facts.get("rule") else None
-        except ObrsError:  # a library that is missing, or a rule that says what is wrong with it
-            raise
-        except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
-            raise _stranger(path) from error
-        return cls(move(x, to), arrays["ids"], arrays["log_ratio"], arrays["log_weight"], **rest)
-
-
-_FACTS = ("proposed", "executed", "seconds", "next_id")
-
-
-def _read(path: "str | os.PathLike[str]") -> dict[str, Floats]:
-    """Return the arrays in a file that `Samples.save` wrote, or raise; the file is closed in either case."""
-    with open(path, "rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as found:
-                arrays = {name: found[name] for name in found}
-        except MemoryError:
-            raise
-        except Exception as error:  # of zipfile, zlib, struct, pickle or the header: each has its own
-            if isinstance(error, OSError) and error.errno != EINVAL:  # which is a zip that points before its beginning
+        with open(path, "rb") as file:
+            try:
+                with np.load(file, allow_pickle=False) as found:
+                    arrays = dict(found)
+                facts = json.loads(str(arrays["facts"]))
+                parts = [arrays[f"x{i}"] for i in range(len(facts["libraries"]))]
+                rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
+                rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
+                rest |= {key: arrays[key] for key in _ARRAYS}
+                rest |= {"rule": from_json(facts["rule"]) if facts["rule"] else None, "notes": tuple(facts["notes"])}
+            except (ObrsError, MemoryError):
                 raise
-            raise _stranger(path) from error
-    if not {"facts", "ids", "log_ratio", "log_weight"} <= arrays.keys():
-        raise _stranger(path)
-    return arrays
+            except Exception as error:  # zipfile, zlib, struct, pickle and json each have their own
+                raise InputError(f"{path} was not written by Samples.save") from error
+        if to != "numpy":
+            parts = [_restore(part, library, to) for part, library in zip(parts, facts["libraries"], strict=True)]
+        keys = facts["keys"]
+        x = parts[0] if keys is None else dict(zip(keys, parts, strict=True)) if keys else tuple(parts)
+        return cls(x=x, **rest)
 
 
-def _stranger(path: "str | os.PathLike[str]") -> InputError:
-    return InputError(f"{path} was not written by Samples.save")
+_ARRAYS = ("ids", "log_ratio", "log_weight")
+_FACTS = ("proposed", "executed", "seconds", "next_id", "fixed", "notes")
 
 
-def _is_part(name: str) -> bool:
-    return name.startswith("x") and name[1:].isdigit()
+def _self_normalised(kept: Samples, g: Numbers) -> tuple[Numbers, Numbers]:
+    """Return sum(w g)/sum(w) and its variance by the delta method."""
+    weight = np.exp(kept.log_weight - np.max(kept.log_weight))
+    share, n = weight / np.sum(weight), len(weight)
+    mean = share @ g
+    return mean, share**2 @ (g - mean) ** 2 * n / max(n - 1, 1)
 
 
-def _form(x: Batch) -> str:
-    """Return what must agree for samples to be joined, as text."""
-    keys = list(x) if isinstance(x, dict) else range(len(x)) if isinstance(x, tuple) else [""]
-    pairs = zip(keys, leaves(x), strict=True)
-    each = [f"{key} {type(leaf).__module__.split('.')[0]} {tuple(leaf.shape[1:])}".strip() for key, leaf in pairs]
-    return f"{type(x).__name__} of {', '.join(each)}" if isinstance(x, dict | tuple) else each[0]
+def _over_proposals(kept: Samples, g: Numbers) -> tuple[Numbers, Numbers]:
+    """Return sum(w g)/N and its variance.
+
+    With y = w g, and 0 for what was rejected, the variance of the mean of N independent y is estimated by
+    (sum y^2 / N - mean^2)/(N - 1). Where exactly n of a pool were kept, with probabilities pi, adding a constant B to
+    all y does not change the variance of the choice: it is sum((1 - pi) (y - B)^2)/N^2 with the best B.
+    """
+    y, size, n = np.exp(kept.log_weight)[:, None] * g, kept.proposed, len(g)
+    mean = np.sum(y, axis=0) / size
+    if kept.fixed == "proposals":
+        return mean, (np.sum(y**2, axis=0) / size - mean**2) / max(size - 1, 1)
+    pi = np.exp(np.minimum(kept.log_ratio - kept.log_weight, 0.0))[:, None]
+    best = np.sum((1 - pi) * y, axis=0) / max(float(np.sum(1 - pi)), 1e-300)  # where all are sure, 0/0
+    choice = np.sum((1 - pi) * (y - best) ** 2, axis=0) * n / max(n - 1, 1)
+    return mean, (choice + np.maximum(np.sum(pi * y**2, axis=0) - size * mean**2, 0.0)) / size**2
 
 
-def unjudged(x: Batch, ids: Floats, *, calls: Calls, seconds: float) -> Samples:
-    """Return the samples of a method that neither scores nor rejects: all proposals are kept, none has a weight."""
+def join(parts: Sequence[Samples]) -> Samples:
+    """Put runs one after the other; costs add up."""
+    filled = [part for part in parts if len(part)] or list(parts[:1])
+    head, how = parts[0], {part.fixed for part in parts}
+    joined: dict[str, Any] = {key: np.concatenate([getattr(part, key) for part in filled]) for key in _ARRAYS}
+    joined |= {key: sum(getattr(part, key) for part in parts) for key in ("proposed", "executed", "seconds")}
+    joined |= {key: sum((getattr(part, key) for part in parts), Calls()) for key in ("calls", "executed_calls")}
+    return Samples(
+        x=concatenate([part.x for part in filled]),
+        **joined,
+        next_id=max(part.next_id for part in parts),
+        fixed="" if "" in how else head.fixed if len(how) == 1 else "proposals",  # whose variance is the larger one
+        rule=head.rule if all(part.rule is head.rule or part.rule == head.rule for part in parts) else None,
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def unjudged(x: Batch, ids: Numbers, log_ratio: Numbers | None = None, *, calls: Calls, seconds: float) -> Samples:
+    """Return proposals that no rule has decided on: all are there, none has a weight; without scores those are NaN."""
     return Samples(
         x=x,
         ids=ids,
-        log_ratio=np.full(len(ids), np.nan),
+        log_ratio=np.full(len(ids), np.nan) if log_ratio is None else log_ratio,
         log_weight=np.zeros(len(ids)),
         proposed=len(ids),
         executed=len(ids),
@@ -259,69 +282,47 @@ def unjudged(x: Batch, ids: Floats, *, calls: Calls, seconds: float) -> Samples:
         executed_calls=calls,
         seconds=seconds,
         next_id=int(ids[-1]) + 1,
+        fixed="proposals",
     )
 
 
-def join(parts: Sequence[Samples]) -> Samples:
-    """Put runs one after the other; costs add up."""
-    filled = [part for part in parts if len(part)] or list(parts[:1])
-    return Samples(
-        x=concatenate([part.x for part in filled]),
-        ids=np.concatenate([part.ids for part in filled]),
-        log_ratio=np.concatenate([part.log_ratio for part in filled]),
-        log_weight=np.concatenate([part.log_weight for part in filled]),
-        proposed=sum(part.proposed for part in parts),
-        executed=sum(part.executed for part in parts),
-        calls=sum((part.calls for part in parts), Calls()),
-        executed_calls=sum((part.executed_calls for part in parts), Calls()),
-        seconds=sum(part.seconds for part in parts),
-        next_id=max(part.next_id for part in parts),
-        runs=merged([run for part in parts for run in part.runs]) if all(part.runs for part in parts) else (),
-        rule=_one_of([part.rule for part in parts]),
-    )
-
-
-def _one_of(rules: Sequence[Any]) -> Any:
-    """Return the rule if it is the same everywhere."""
-    return rules[0] if all(rule is rules[0] or _alike(rule, rules[0]) for rule in rules) else None
-
-
-def _rate_of(rule: Any) -> float:
-    """Return the rate that a rule was fitted for, 1 if it does not say."""
-    rate: Any = getattr(rule, "rate", None)
-    if is_number(rate) and 0 < float(rate) <= 1:
-        return float(rate)
-    budget: Any = getattr(rule, "budget", None)
-    return 1 / float(budget) if is_number(budget) and float(budget) >= 1 else 1.0
-
-
-def _alike(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and type(one) in RULES.values() and one == other
-
-
-def stopped(samples: Samples, how: str) -> Samples:
-    """Return the samples of one run, with how it stopped."""
-    rate = _rate_of(samples.rule)
-    return replace(samples, runs=(Run(how, len(samples), samples.proposed, rate),))
+def pick(samples: Samples, index: Numbers, **changes: Any) -> Samples:
+    """Return the samples at these positions, at the same cost."""
+    arrays = {key: getattr(samples, key)[index] for key in _ARRAYS}
+    return replace(samples, **{"x": take(samples.x, index), **arrays, **changes})
 
 
 def first(samples: Samples, n: int) -> Samples:
-    """Return the first n samples of one batch of contiguous ids, with the cost up to the n-th.
-
-    A batch with fewer samples is returned as it is. The cost of what was rejected after the n-th is left out.
-    """
+    """Return the first n samples of a batch of contiguous ids, and the cost up to the n-th; all if it has fewer."""
     if len(samples) < n:
         return samples
     start = samples.next_id - samples.proposed
-    used = int(samples.ids[n - 1]) - start + 1 if n else 0
-    part = replace(
-        samples,
-        x=take(samples.x, np.arange(n)),
-        ids=samples.ids[:n],
-        log_ratio=samples.log_ratio[:n],
-        log_weight=samples.log_weight[:n],
-        proposed=used,
-        calls=Calls(generator=used, critic=used),
-        next_id=start + used,
-    )
-    return stopped(part, "kept") if part.runs else part
+    used = int(samples.ids[n - 1]) - start + 1
+    return pick(samples, np.arange(n), proposed=used, calls=Calls(used, used), next_id=start + used)
+
+
+def _form(x: Batch) -> str:
+    """Return what must agree for samples to be joined, as text."""
+    keys = list(x) if isinstance(x, dict) else range(len(leaves(x)))
+    return ", ".join(f"{k}: {_library(v)} {tuple(v.shape[1:])}" for k, v in zip(keys, leaves(x), strict=True))
+
+
+def _library(leaf: Any) -> str:
+    return "torch" if is_torch_array(leaf) else "jax.numpy" if is_jax_array(leaf) else "numpy"
+
+
+def _plain(leaf: Any) -> Numbers:
+    """Return the values in NumPy memory; bfloat16 becomes float32, which holds it."""
+    values: Any = host_view(as_floats(leaf, "x") if "bfloat16" in str(leaf.dtype) else leaf)
+    if values.dtype.kind == "O":
+        raise InputError("arrays of Python objects cannot be saved; give a batch of numbers or text")
+    return np.asarray(values)
+
+
+def _restore(values: Numbers, library: str, device: Any) -> Any:
+    """Return an array of the library that it was saved from; of NumPy, if that is not installed."""
+    try:
+        xp: Any = import_module(library)
+    except ImportError:
+        return values
+    return xp.asarray(values, device=device) if library == "torch" else xp.asarray(values)

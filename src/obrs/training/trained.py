@@ -82,7 +82,7 @@ class Trained:
             return self._network(network)(z, labels), labels
 
     def model(self, *, real: Any = None, network: str = "generator") -> Model:
-        """Return the generator with its latent and score, as the samplers of `obrs.SAMPLERS` take it.
+        """Return the generator with its latent and score, as the samplers of `obrs.rivals` take it.
 
         Args:
             real: Some real samples, for samplers that need them; with classes `(samples, labels)`.

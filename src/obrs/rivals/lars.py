@@ -22,7 +22,7 @@ try:
     from torch import nn
     from torch.distributions import Distribution
 except ImportError as error:
-    raise MissingLibraryError("obrs.sampling.lars needs torch: pip install 'obrs[torch]'") from error
+    raise MissingLibraryError("obrs.rivals.lars needs torch: pip install 'obrs[torch]'") from error
 
 from .._arrays import host_view
 from .._checks import check_budget, check_count, is_number
@@ -31,8 +31,8 @@ from ..draws import accept, normals
 from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
 from ..rules import Budgeted
+from ..sampling.rejection import collect, stream
 from ..types import Array
-from .streams import collect, stream
 
 __all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "with_base"]
 

@@ -2,16 +2,14 @@
 
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, asdict, replace
+from dataclasses import asdict, replace
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError, UnknownNameError
-from obrs.sampling import refine
-from obrs.sampling.model import Model
-from obrs.sampling.refine import DDLS, DOT, DGflow, lipschitz
+from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
+from obrs.rivals import DDLS, DOT, DGflow, Model, lipschitz
 from obrs.sampling.samples import Calls
 from paper.rivals import published_projection
 
@@ -30,7 +28,6 @@ SMALL = {
     "ddls decay": DDLS(steps=5, noise_std=0.05, decay=0.5, decay_every=2),
 }
 each = pytest.mark.parametrize("sampler", SMALL.values(), ids=SMALL)
-each_kind = pytest.mark.parametrize("kind", [DOT, DGflow, DDLS])
 
 
 def shifted(dtype=torch.float64, mu=MU):
@@ -91,10 +88,6 @@ class TestDDLS:
         cold = DDLS(step=step, noise_std=np.sqrt(step / 4), steps=150)(shifted(), n).x
         assert_moments(cold, MU, np.eye(2) / 4 / (1 - step / 4), n)
 
-    def test_default_noise_is_the_root_of_the_step(self):
-        by_name = DDLS(step=0.04, noise_std=0.2, steps=7)(shifted(), 50).x
-        assert torch.equal(DDLS(step=0.04, steps=7)(shifted(), 50).x, by_name)
-
     def test_decay_shrinks_step_and_noise_and_keeps_the_temperature(self):
         sampler = DDLS(step=0.04, decay=0.25, decay_every=3)
         assert [sampler._std(t) for t in (0, 2, 3, 6)] == pytest.approx([0.2, 0.2, 0.1, 0.05])
@@ -139,12 +132,6 @@ class TestDGflow:
         for f, s in scale.items():
             moved = DGflow(f, noise=0.0, steps=1)(model, n).x
             torch.testing.assert_close(moved, z + 0.1 * s[:, None] * torch.tensor(MU))
-
-    def test_huge_log_ratios_do_not_overflow(self):
-        for sign in (1, -1):
-            model = replace(shifted(torch.float32), log_ratio=lambda x, sign=sign: sign * 1e4 + x.sum(1))
-            for f in ("kl", "logd", "js"):
-                assert torch.isfinite(DGflow(f, steps=2)(model, 5).x).all()
 
 
 class TestDOT:
@@ -205,11 +192,6 @@ class TestDOT:
         assert x.min() == -0.25
         assert x.max() == 0.5
 
-    def test_no_offset_gives_no_pull_at_the_start(self):
-        model = shifted()
-        moved = DOT(k_eff=1.0, optimiser="sgd", lr=0.1, steps=1, offset=0.0)(model, 5).x
-        torch.testing.assert_close(moved, model.latent(np.arange(5)) + 0.1 * torch.tensor(MU))
-
     def test_tangent_projection_keeps_the_length_to_first_order(self):
         model = networks()[0]
         z = model.latent(np.arange(6))
@@ -221,14 +203,6 @@ class TestDOT:
         torch.testing.assert_close((tangent * z).sum(1), torch.zeros_like(along), atol=1e-12, rtol=0)
         torch.testing.assert_close((published * z).sum(1), along * (1 - z.square().sum(1) / np.sqrt(3)))
 
-    def test_published_projection_diverges_even_in_128_dimensions(self):
-        model = shifted(torch.float32, np.eye(128)[0] * 1.5)
-        dot = DOT(space="latent", optimiser="sgd", project=published_projection, k_eff=0.35)
-        with pytest.raises(RatioError, match=r"at step \d+ of 100"):
-            dot(model, 200)
-        tangent = replace(dot, project="tangent")(model, 200).x
-        assert torch.isfinite(tangent).all()
-
 
 class TestLipschitz:
     def test_is_at_most_the_slope_of_a_linear_critic_and_close_to_it(self):
@@ -239,15 +213,6 @@ class TestLipschitz:
         assert lipschitz(doubled) == pytest.approx(lipschitz(model))
         assert lipschitz(doubled, space="latent") == pytest.approx(2 * lipschitz(model))
 
-    def test_is_the_average_of_maxima_over_fresh_pairs(self):
-        model = networks()[0]
-        one = [lipschitz(model, pairs=50, repeats=r) for r in (1, 2)]
-        assert one[0] != one[1]
-        assert lipschitz(model) == lipschitz(model)
-        assert lipschitz(model) != lipschitz(model, seed=1)
-        wide = lipschitz(model, pairs=1000, repeats=1)
-        assert wide > lipschitz(model, pairs=10, repeats=10)
-
     def test_is_used_and_counted_unless_it_is_given(self):
         model = shifted()
         k = lipschitz(model, pairs=20, repeats=3)
@@ -255,10 +220,6 @@ class TestLipschitz:
         assert torch.equal(guessed.x, given.x)
         assert given.calls == Calls(generator=9, critic=36, critic_gradient=36)
         assert guessed.calls == given.calls + Calls(generator=120, critic=120)
-
-    def test_needs_no_torch(self):
-        model = Model(lambda z: z, lambda x: 2 * x[:, 0], dim=1)
-        assert lipschitz(model) == pytest.approx(2)
 
     def test_flat_critic_and_collapsed_generator_are_refused(self):
         flat = replace(shifted(), log_ratio=lambda x: 0 * x[:, 0])
@@ -270,12 +231,6 @@ class TestLipschitz:
 
 @each
 class TestEverySampler:
-    def test_result_is_deterministic_and_depends_on_the_seed(self, sampler):
-        model = networks()[0]
-        first, again, other = sampler(model, 20), sampler(model, 20), sampler(model, 20, seed=1)
-        assert torch.equal(first.x, again.x)
-        assert not torch.equal(first.x, other.x)
-
     def test_result_does_not_depend_on_the_batch_size(self, sampler):
         model = networks()[0]
         whole = sampler(model, 25)
@@ -284,14 +239,6 @@ class TestEverySampler:
             torch.testing.assert_close(parts.x, whole.x, atol=1e-12, rtol=1e-12)
             assert parts.calls == whole.calls
         assert torch.allclose(sampler(model, 10).x, whole.x[:10], atol=1e-12)
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_precision_is_kept(self, sampler, dtype):
-        assert sampler(networks(dtype)[0], 4).x.dtype == dtype
-
-    def test_precisions_agree(self, sampler):
-        single, double = (sampler(networks(dtype)[0], 10).x for dtype in (torch.float32, torch.float64))
-        torch.testing.assert_close(single.double(), double, atol=2e-3, rtol=0)
 
     def test_parameters_are_left_alone(self, sampler):
         model, generate, critic = networks()
@@ -337,11 +284,6 @@ class TestEverySampler:
         assert made.x.shape == (10, 2)
         assert made.seconds > 0
 
-    def test_sampler_is_a_frozen_record_of_numbers(self, sampler):
-        with pytest.raises(FrozenInstanceError):
-            sampler.steps = 3
-        assert type(sampler)(**asdict(sampler)) == sampler
-
     def test_gradient_that_is_no_number_names_the_step(self, sampler):
         def log_ratio(x):
             calls.append(0)
@@ -362,27 +304,12 @@ class TestEverySampler:
         for broken in (detached, rounded):
             with pytest.raises(InputError, match=line):
                 sampler(broken, 3)
-        with pytest.raises(
-            InputTypeError, match="log_ratio must return a tensor of torch with a gradient, got ndarray"
-        ):
+        with pytest.raises(InputError, match=r"log_ratio must return a tensor of shape \(3,\), got ndarray"):
             sampler(replace(model, log_ratio=lambda x: critic(x)[:, 0].detach().numpy()), 3)
-        with pytest.raises(InputError, match=r"shape \(3,\), got \(3, 1\); use log_ratio\(x\)\[:, 0\]"):
+        with pytest.raises(InputError, match=r"shape \(3,\), got \(3, 1\)"):
             sampler(replace(model, log_ratio=critic), 3)
         with pytest.raises(InputError, match="generate must return one item per id, 3 of them, got 2"):
             sampler(replace(model, generate=lambda z: generate(z)[1:]), 3)
-
-    def test_other_libraries_are_refused(self, sampler):
-        with pytest.raises(InputTypeError, match=r"needs torch; give Model\(..., like=...\) its tensor or device"):
-            sampler(Model(lambda z: z, lambda x: x[:, 0], dim=2), 3)
-
-    def test_device_by_name_will_do(self, sampler):
-        model = networks(torch.float32)[0]
-        torch.testing.assert_close(sampler(replace(model, like="cpu"), 3).x, sampler(model, 3).x)
-
-    @pytest.mark.parametrize("n", [0, -1, 2.5, "3", None, True])
-    def test_number_of_samples_is_checked(self, sampler, n):
-        with pytest.raises(InputError, match="n must be a whole number of at least 1, got"):
-            sampler(shifted(), n)
 
     def test_train_mode_is_warned_about(self, sampler):
         model, generate, _ = networks()
@@ -444,12 +371,6 @@ def test_batches_of_several_arrays_are_refined_in_latent_space():
         DOT(k_eff=1.0)(model, 5)
 
 
-def test_samples_that_are_numbers_are_refined():
-    model = Model(lambda z: z[:, 0], lambda x: x, dim=1, like=torch.empty(0))
-    assert DOT(steps=2)(model, 5).x.shape == (5,)
-    assert DGflow(steps=2)(model, 5).x.shape == (5,)
-
-
 def test_ddls_is_dgflow_with_the_prior():
     """DGflow for KL at gamma = 1 on d + log prior is DDLS with twice the step."""
     model = networks()[0]
@@ -459,81 +380,40 @@ def test_ddls_is_dgflow_with_the_prior():
     torch.testing.assert_close(DDLS(step=0.1, steps=8)(model, 20).x, flow)
 
 
-@each_kind
-class TestConstants:
-    def test_budget_becomes_steps(self, kind):
-        assert [kind.at_budget(budget).steps for budget in (1, 2, 2.6, 25)] == [1, 2, 3, 25]
-        assert replace(kind.at_budget(2.6), steps=kind().steps) == kind()
-        with pytest.raises(BudgetError, match=r"at least 1 proposal per sample, got 0\.5"):
-            kind.at_budget(0.5)
-
-    @pytest.mark.parametrize("steps", [0, -3, 2.5, 3.0, "4", None, float("nan")])
-    def test_counts_are_whole_and_positive(self, kind, steps):
-        for name in ("steps", "batch_size"):
-            with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got"):
-                kind(**{name: steps})
-
-    def test_published_constants_are_the_defaults(self, kind):
-        published = {
-            DOT: {"steps": 100, "lr": 0.01, "betas": (0.0, 0.9), "pairs": 100, "repeats": 10, "offset": 0.001},
-            DGflow: {"f": "kl", "step": 0.1, "noise": 0.01, "steps": 25},
-            DDLS: {"step": 0.01, "noise_std": None, "steps": 1000},
-        }[kind]
-        assert asdict(kind()) | published == asdict(kind())
+@pytest.mark.parametrize("kind", [DOT, DGflow, DDLS])
+def test_budget_becomes_steps_and_published_constants_are_the_defaults(kind):
+    published = {
+        DOT: {"steps": 100, "lr": 0.01, "betas": (0.0, 0.9), "pairs": 100, "repeats": 10, "offset": 0.001},
+        DGflow: {"f": "kl", "step": 0.1, "noise": 0.01, "steps": 25},
+        DDLS: {"step": 0.01, "noise_std": None, "steps": 1000},
+    }[kind]
+    assert asdict(kind()) | published == asdict(kind())
+    assert [kind.at_budget(budget).steps for budget in (1, 2, 2.6, 25)] == [1, 2, 3, 25]
+    assert replace(kind.at_budget(2.6), steps=kind().steps) == kind()
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "error", "message"),
     [
-        (lambda: DGflow(f="tv"), "unknown f 'tv'; there are: kl, logd, js"),
-        (lambda: DGflow(f=None), "unknown f None; there are: kl, logd, js"),
-        (lambda: DOT(space="pixel"), "unknown space 'pixel'; there are: target, latent"),
-        (lambda: lipschitz(shifted(), space="pixel"), "unknown space 'pixel'; there are: target, latent"),
-        (lambda: DOT(optimiser="lbfgs"), "unknown optimiser 'lbfgs'; there are: adam, sgd"),
-        (
-            lambda: DOT(project=True),
-            "unknown project True; there are: tangent, or give a function of gradient and latent",
-        ),
+        (lambda: DGflow(f="tv"), UnknownNameError, "unknown f 'tv'; there are: kl, logd, js"),
+        (lambda: DOT(space="pixel"), UnknownNameError, "unknown space 'pixel'; there are: target, latent"),
+        (lambda: DOT(optimiser="lbfgs"), UnknownNameError, "unknown optimiser 'lbfgs'; there are: adam, sgd"),
+        (lambda: DOT(project="sphere"), UnknownNameError, "unknown project 'sphere'; there are: tangent"),
+        (lambda: DDLS.at_budget(0.5), BudgetError, r"at least 1 proposal per sample, got 0\.5"),
+        (lambda: DGflow(steps=2.5), InputError, "steps must be a whole number of at least 1, got 2.5"),
+        (lambda: DDLS(step=-0.1), InputError, "step must be a finite number above 0, got -0.1"),
+        (lambda: DGflow(noise=-1), InputError, "noise must be a finite number of at least 0, got -1"),
+        (lambda: DDLS(decay=1.5), InputError, "decay must be above 0 and at most 1, got 1.5"),
+        (lambda: DOT(k_eff=0), InputError, "k_eff must be a finite number above 0, got 0"),
+        (lambda: lipschitz(shifted(), pairs=0), InputError, "pairs must be a whole number of at least 1, got 0"),
+        (lambda: DGflow()(Model(lambda z: z, lambda x: x[:, 0], dim=2), 3), InputTypeError, "needs torch; give Model"),
     ],
 )
-def test_unknown_names_list_the_choices(make, message):
-    with pytest.raises(UnknownNameError) as caught:
+def test_constants_out_of_range_say_what_is_expected(make, error, message):
+    with pytest.raises(error, match=message):
         make()
-    assert str(caught.value) == message
-    assert isinstance(caught.value, ObrsError)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DGflow(step=0), "step must be a finite number above 0, got 0"),
-        (lambda: DDLS(step=-0.1), "step must be a finite number above 0, got -0.1"),
-        (lambda: DDLS(step=float("nan")), "step must be a finite number above 0, got nan"),
-        (lambda: DGflow(step="big"), "step must be a finite number above 0, got 'big'"),
-        (lambda: DGflow(noise=-1), "noise must be a finite number of at least 0, got -1"),
-        (lambda: DDLS(noise_std=float("inf")), "noise_std must be a finite number of at least 0, got inf"),
-        (lambda: DDLS(decay=1.5), "decay must be above 0 and at most 1, got 1.5"),
-        (lambda: DDLS(decay=None), "decay must be above 0 and at most 1, got None"),
-        (lambda: DOT(lr=0.0), "lr must be a finite number above 0, got 0.0"),
-        (lambda: DOT(k_eff=0), "k_eff must be a finite number above 0, got 0"),
-        (lambda: DOT(offset=float("nan")), "offset must be a finite number, got nan"),
-        (lambda: DOT(betas=(0.0, 1.0)), "betas must be two numbers of at least 0 and below 1, got (0.0, 1.0)"),
-        (lambda: DOT(betas=0.9), "betas must be two numbers of at least 0 and below 1, got 0.9"),
-        (lambda: DOT(clip=(1, -1)), "clip must be (low, high) with low < high, got (1, -1)"),
-        (lambda: DOT(clip=2.0), "clip must be (low, high) with low < high, got 2.0"),
-        (lambda: lipschitz(shifted(), pairs=0), "pairs must be a whole number of at least 1, got 0"),
-    ],
-)
-def test_constants_out_of_range_say_what_is_expected(make, message):
-    with pytest.raises(InputError) as caught:
-        make()
-    assert str(caught.value) == message
-
-
-def test_importing_the_module_does_not_load_torch():
-    code = "import sys, obrs.sampling.refine; sys.exit('torch' in sys.modules)"
+def test_importing_the_room_does_not_load_torch():
+    code = "import sys, obrs.rivals; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_public_names_are_the_three_methods_and_the_slope():
-    assert refine.__all__ == ["DDLS", "DOT", "DGflow", "lipschitz"]

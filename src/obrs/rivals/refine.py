@@ -8,9 +8,9 @@ because the last point is not scored.
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from math import ceil, inf, isfinite, sqrt
+from math import ceil, inf, sqrt
 from time import perf_counter
 from typing import Any
 
@@ -18,27 +18,28 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .._arrays import detached, host_view
-from .._checks import check_budget, check_positive, is_number
-from .._progress import reporting
-from .._text import unknown_name
+from .._checks import check_budget, check_count, check_positive, is_number
+from .._progress import bar
+from .._text import lookup
 from ..draws import Purpose, normal_columns
 from ..errors import InputError, InputTypeError, RatioError
-from .model import Model
-from .proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
-from .samples import Calls, Samples, unjudged
+from ..sampling.model import Model
+from ..sampling.proposals import Batch, check_length, concatenate, map_leaves, no_grad, score_batch, warn_of_train_mode
+from ..sampling.samples import Calls, Samples, unjudged
 
 __all__ = ["DDLS", "DOT", "DGflow", "lipschitz"]
 
 Tensor = Any
-Floats = np.ndarray[Any, Any]
+Numbers = np.ndarray[Any, Any]
 Drift = Callable[[Tensor, int], Tensor]  # from points and the number of the step to how far to go
-Noise = Callable[[int], Tensor]
 
 _PAIRS_FROM = 2**62  # ids of the latents of `lipschitz`, out of the way of those of samples
+_COUNTS = ("steps", "batch_size", "pairs", "repeats", "decay_every")
+_POSITIVE = ("lr", "eps", "k_eff", "step")
 
 
 class _Refiner(ABC):
-    """What the three methods share: checks, blocks of samples, the steps, the cost."""
+    """What the three methods share: batches of samples, the steps, the cost."""
 
     steps: int
     batch_size: int
@@ -48,8 +49,11 @@ class _Refiner(ABC):
     def __post_init__(self: Any) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None or field.default is not None:
-                _CHECKS[field.name](value, field.name)
+            if field.name in _COUNTS:
+                check_count(value, field.name)
+            elif field.name in _POSITIVE and value is not None:
+                check_positive(value, field.name)
+        lookup(_SPACES, self.space, "space")
 
     @classmethod
     def at_budget(cls, budget: float) -> Any:
@@ -62,44 +66,52 @@ class _Refiner(ABC):
 
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Return n samples, refined from the latents with ids 0 to n - 1; `seed` decides latents and noise."""
-        _check_whole(n, "n")
-        n, begun = int(n), perf_counter()
+        n, begun = check_count(n, "n"), perf_counter()
         if not is_torch_array(model.latent(np.arange(0), seed=seed)):
             raise InputTypeError(f"{type(self).__name__} needs torch; give Model(..., like=...) its tensor or device")
         warn_of_train_mode(model.generate, model.log_ratio)
-        refined = []
-        with sys.modules["torch"].inference_mode(False), reporting(n, progress) as report:
+        parts = []
+        with sys.modules["torch"].inference_mode(False), bar("sampling", n, progress) as tell:
             ready, calls = self._prepared(model, seed)
             for start in range(0, n, self.batch_size):
                 stop = min(start + self.batch_size, n)
-                refined.append(ready._refined(model, np.arange(start, stop), seed))
-                report(stop, stop)
-        x, calls = concatenate(refined), calls + self._cost(n)
-        return unjudged(x, np.arange(n), calls=calls, seconds=perf_counter() - begun)
+                parts.append(ready._refine(model, np.arange(start, stop), seed))
+                tell(stop)
+        calls = calls + self._cost(n)
+        return unjudged(concatenate(parts), np.arange(n), calls=calls, seconds=perf_counter() - begun)
 
     def _prepared(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
         return self, Calls()
 
-    def _refined(self, model: Model, ids: Floats, seed: int) -> Batch:
+    def _refine(self, model: Model, ids: Numbers, seed: int) -> Batch:
         """Return the samples with these ids."""
-        latent, z, y = self.space == "latent", model.latent(ids, seed=seed), model.label(ids, seed=seed)
+        z, y = model.latent(ids, seed=seed), model.label(ids, seed=seed)
         model = model.given(y)  # labels stay as they are
-        start = z if latent else _one_array(_generate(model, z))
+        start = z if self.space == "latent" else _one_array(_generate(model, z))
         wide = model.dim + model.dim % 2  # normals come in pairs of columns
-
-        def noise(step: int) -> Tensor:
-            columns = range(step * wide, step * wide + model.dim)
-            return self._std(step) * normal_columns(ids, columns, seed=seed, purpose=Purpose.LANGEVIN, like=z)
-
-        end = _evolve(start, self._drift(model, start), self.steps, noise if self._std(0) else None, self.clip)
-        x = _generate(model, end) if latent else end
+        state, drift = start, self._drift(model, start)
+        for step in range(self.steps):
+            move = drift(state, step)
+            fine = move.isfinite().reshape(len(move), -1).all(1)
+            if not fine.all():
+                count = f"{int((~fine).sum())} of {len(fine)} samples at step {step + 1} of {self.steps}"
+                raise RatioError(
+                    f"the gradient is NaN or infinite for {count}; check the critic, or make smaller steps"
+                )
+            state = state + move
+            if std := self._std(step):
+                columns = range(step * wide, step * wide + model.dim)
+                state = state + std * normal_columns(ids, columns, seed=seed, purpose=Purpose.LANGEVIN, like=z)
+            state = state if self.clip is None else state.clamp(*self.clip)
+        x = _generate(model, state) if self.space == "latent" else state
         return x if y is None else (x, y)
 
     @abstractmethod
     def _drift(self, model: Model, start: Tensor) -> Drift:
-        """Return how a point moves; each method has its own way."""
+        """Return how far a point moves in a step, without noise."""
 
     def _std(self, step: int) -> float:
+        """Return the standard deviation of the noise of a step."""
         return 0.0
 
     def _cost(self, n: int) -> Calls:
@@ -155,6 +167,12 @@ class DOT(_Refiner):
     project: str | Callable[[Tensor, Tensor], Tensor] | None = None
     batch_size: int = 1024
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup(_OPTIMISERS, self.optimiser, "optimiser")
+        if self.project is not None and not callable(self.project):
+            lookup(_PROJECTIONS, self.project, "project")
+
     def _prepared(self, model: Model, seed: int) -> tuple["DOT", Calls]:
         if self.k_eff is not None:
             return self, Calls()
@@ -164,20 +182,15 @@ class DOT(_Refiner):
 
     def _drift(self, model: Model, start: Tensor) -> Drift:
         update, k = _OPTIMISERS[self.optimiser](self), self.k_eff
-        project = self._projection() if self.space == "latent" else _unchanged
+        project: Any = _PROJECTIONS.get(self.project, self.project) if self.space == "latent" else None
 
         def drift(state: Tensor, step: int) -> Tensor:
             gap = state - start + self.offset
             distance = gap.reshape(len(gap), -1).square().sum(1).sqrt().clamp_min(1e-30)  # no pull where gap is 0
             gradient = gap / distance.reshape(-1, *[1] * (gap.ndim - 1)) - _slope(model, self.space, state)[1] / k
-            return update(project(gradient, state), step)
+            return update(gradient if project is None else project(gradient, state), step)
 
         return drift
-
-    def _projection(self) -> Callable[[Tensor, Tensor], Tensor]:
-        if self.project is None:
-            return _unchanged
-        return self.project if callable(self.project) else _PROJECTIONS[self.project]
 
 
 @dataclass(frozen=True)
@@ -211,6 +224,12 @@ class DGflow(_Refiner):
     noise: float = 0.01
     steps: int = 25
     batch_size: int = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup(_PULLS, self.f, "f")
+        if not is_number(self.noise) or not 0 <= self.noise < inf:
+            raise InputError(f"noise must be a finite number of at least 0, got {self.noise!r}")
 
     def _drift(self, model: Model, start: Tensor) -> Drift:
         def drift(z: Tensor, step: int) -> Tensor:
@@ -258,6 +277,11 @@ class DDLS(_Refiner):
     decay_every: int = 100
     batch_size: int = 1024
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_number(self.decay) or not 0 < self.decay <= 1:
+            raise InputError(f"decay must be above 0 and at most 1, got {self.decay!r}")
+
     def _shrunk(self, step: int) -> float:
         return float(self.decay ** (step // self.decay_every))
 
@@ -285,14 +309,14 @@ def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats:
         >>> 4.9 < steep <= 5
         True
     """
-    for name, value in {"space": space, "pairs": pairs, "repeats": repeats}.items():
-        _CHECKS[name](value, name)
+    lookup(_SPACES, space, "space")
+    pairs, repeats = check_count(pairs, "pairs"), check_count(repeats, "repeats")
     steepest = []
     for start in range(_PAIRS_FROM, _PAIRS_FROM + 2 * pairs * repeats, 2 * pairs):
         z = model.latent(np.arange(start, start + 2 * pairs), seed=seed)
         here = model.given(model.label(np.arange(2 * pairs) // 2, seed=seed))  # both of a pair have one label
         x = _generate(here, z)
-        d = score_batch(here.log_ratio, x, 2 * pairs)[1]
+        d = score_batch(here.log_ratio, x, 2 * pairs)
         where: Any = host_view(z if space == "latent" else _one_array(x))
         gap = where[::2].astype(np.float64) - where[1::2]
         distance = np.linalg.norm(gap.reshape(pairs, -1), axis=1)
@@ -303,30 +327,15 @@ def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats:
     return slope
 
 
-def _evolve(state: Tensor, drift: Drift, steps: int, noise: Noise | None, clip: tuple[float, float] | None) -> Tensor:
-    """Move `state` by its drift and noise, `steps` times, and keep it between the two values of `clip`."""
-    for step in range(steps):
-        move = drift(state, step)
-        fine = move.isfinite().reshape(len(move), -1).all(1)
-        if not fine.all():
-            count = f"{int((~fine).sum())} of {len(fine)} samples at step {step + 1} of {steps}"
-            raise RatioError(f"the gradient is NaN or infinite for {count}; check the critic, or make smaller steps")
-        state = state + move if noise is None else state + move + noise(step)
-        state = state if clip is None else state.clamp(*clip)
-    return state
-
-
 def _slope(model: Model, space: str, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-ratios of points of the space and their gradients there, and touch nothing else."""
     torch = sys.modules["torch"]
     state = state.detach().requires_grad_()
     with torch.enable_grad():
         d = model.log_ratio(_checked_samples(model, state) if space == "latent" else state)
-        if not is_torch_array(d):
-            raise InputTypeError(f"log_ratio must return a tensor of torch with a gradient, got {type(d).__name__}")
-        if tuple(d.shape) != (n := len(state),):
-            hint = "; use log_ratio(x)[:, 0]" if tuple(d.shape) == (n, 1) else ""
-            raise InputError(f"log_ratio must return one number per sample, shape ({n},), got {tuple(d.shape)}{hint}")
+        shape = tuple(d.shape) if is_torch_array(d) else type(d).__name__
+        if shape != (len(state),):
+            raise InputError(f"log_ratio must return a tensor of shape ({len(state)},), got {shape}")
         slope = torch.autograd.grad(d.sum(), state, allow_unused=True)[0] if d.requires_grad else None
     if slope is None:
         who = "log_ratio(generate(z))" if space == "latent" else "log_ratio(x)"
@@ -363,51 +372,13 @@ def _adam(dot: DOT) -> Drift:
     return update
 
 
-def _unchanged(gradient: Tensor, z: Tensor) -> Tensor:
-    return gradient
-
-
+_SPACES = {"target": "samples", "latent": "latents"}
 _OPTIMISERS: Mapping[str, Callable[[DOT], Drift]] = {"adam": _adam, "sgd": lambda dot: lambda g, step: -dot.lr * g}
-_PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+_PROJECTIONS: Mapping[Any, Callable[[Tensor, Tensor], Tensor]] = {
     "tangent": lambda g, z: g - (g * z).sum(1, keepdim=True) * z / z.square().sum(1, keepdim=True),
 }
 _PULLS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "kl": lambda d: d.new_ones(d.shape),
     "logd": lambda d: (-d).sigmoid(),
     "js": lambda d: d.sigmoid(),
-}
-
-
-def _fits(what: str, test: Callable[..., Any], size: int = 1) -> Callable[[Any, str], None]:
-    def check(value: Any, name: str) -> None:
-        parts = value if isinstance(value, tuple) else (value,)
-        if len(parts) != size or not all(map(is_number, parts)) or not test(*parts):
-            raise InputError(f"{name} must be {what}, got {value!r}")
-
-    return check
-
-
-def _one_of(among: Collection[str], or_function: str = "") -> Callable[[Any, str], None]:
-    def check(value: Any, name: str) -> None:
-        if or_function and callable(value):
-            return
-        if not isinstance(value, str) or value not in among:
-            raise unknown_name(value, among, name, or_else=or_function)
-
-    return check
-
-
-_check_whole = _fits("a whole number of at least 1", lambda x: isinstance(x, int | np.integer) and x > 0)
-_CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("steps", "batch_size", "pairs", "repeats", "decay_every"), _check_whole),
-    **dict.fromkeys(("lr", "eps", "k_eff", "step"), check_positive),
-    **dict.fromkeys(("noise", "noise_std"), _fits("a finite number of at least 0", lambda x: 0 <= x < inf)),
-    "decay": _fits("above 0 and at most 1", lambda x: 0 < x <= 1),
-    "offset": _fits("a finite number", isfinite),
-    "betas": _fits("two numbers of at least 0 and below 1", lambda a, b: 0 <= a < 1 and 0 <= b < 1, 2),
-    "clip": _fits("(low, high) with low < high", lambda low, high: low < high, 2),
-    "space": _one_of(("target", "latent")),
-    "optimiser": _one_of(_OPTIMISERS),
-    "project": _one_of(_PROJECTIONS, ", or give a function of gradient and latent"),
-    "f": _one_of(_PULLS),
 }

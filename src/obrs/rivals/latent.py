@@ -3,7 +3,7 @@
 w(z) ≈ p(G(z)) / q(G(z)) is a small network. A proposal costs one evaluation of it; the rest is paid in training.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import e, inf, log
@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .._checks import check_budget, check_count, check_positive, is_number
-from .._progress import Report, bar, reporting
-from ..errors import InputError, InputTypeError
+from .._checks import check_budget, check_count, is_number
+from .._progress import bar
+from ..errors import ExhaustedError, InputError, InputTypeError
 from ..fitting.loop import descend, fit
 from ..fitting.penalty import gradient_penalty as slope_penalty
 from ..fitting.seeds import own_noise
 from ..rules import Budgeted
+from ..sampling.model import Model
+from ..sampling.proposals import concatenate, no_grad, score_batch, take, warn_of_train_mode
+from ..sampling.rejection import collect, stream
+from ..sampling.samples import Calls, Samples
 from ..types import Array
-from .model import Model
-from .proposals import concatenate, no_grad, score_batch, warn_of_train_mode
-from .samples import Calls, Samples, first
-from .streams import Limits, gather, stream
 
-__all__ = ["BudgetedLatentRS", "LatentRS", "LatentRSGA", "LatentWeights"]
-__all__ += ["fit_latent_weights", "fit_latent_weights_to_ratio"]
+__all__ = ["BudgetedLatentRS", "LatentRS", "LatentWeights", "fit_latent_weights", "fit_latent_weights_to_ratio"]
 
 _PROBE, _BLOCK = 65536, 4096  # latents on which the largest and the mean weight are measured, and so many at a time
 
@@ -166,7 +165,7 @@ def fit_latent_weights_to_ratio(
     torch, scored = draw.torch, []
     for at in range(0, check_count(pool, "pool"), _BLOCK):
         z, x = draw(min(_BLOCK, pool - at))
-        scored.append((z, torch.from_numpy(score_batch(model.log_ratio, x, len(z))[1])))
+        scored.append((z, torch.from_numpy(score_batch(model.log_ratio, x, len(z)))))
     latent, log_ratio = concatenate(scored)
     if not (log_ratio > -inf).any():
         raise InputError(f"none of {pool} samples has r > 0; check the critic")
@@ -195,33 +194,28 @@ class _LatentSampler:
 
     def __call__(self, model: Model, n: int, *, seed: int = 0, progress: bool | None = None) -> Samples:
         """Keep n latents with probability min(c w, 1), and generate from these alone."""
-        _Draw(model, type(self).__name__, seed)
-        n = check_count(n, "n")
+        _Draw(model, type(self).__name__, seed)  # a model with labels, or without torch, is refused
         weights = getattr(self, "weights", None) or self.fit(model, seed=seed, progress=progress)
         if not isinstance(weights, LatentWeights):
             raise InputTypeError(f"weights must be LatentWeights, got {type(weights).__name__}")
         rule, propose = Budgeted(self._log_c(weights, model, seed)), partial(model.latent, seed=seed)
         latents = stream(propose, lambda z: weights(z).log(), rule, batch_size=self.batch_size, seed=seed)
-        with reporting(n, progress) as report:
-            kept = gather(self._generated(model, weights, latents, n, report), n, limits=Limits(self.max_proposed))
-        return replace(kept, proposed=int(kept.ids[-1]) + 1, next_id=int(kept.ids[-1]) + 1)
+        try:
+            return self._generate(model, collect(latents, n, max_proposed=self.max_proposed))
+        except ExhaustedError as error:  # carries latents
+            error.partial = self._generate(model, error.partial)  # type: ignore[arg-type]
+            raise
+
+    def _generate(self, model: Model, kept: Samples) -> Samples:
+        """Return the samples of kept latents."""
+        n, calls = len(kept), Calls(generator=len(kept))
+        starts = range(0, max(n, 1), self.batch_size)
+        with no_grad():
+            x = concatenate([model.generate(take(kept.x, np.arange(n)[at : at + self.batch_size])) for at in starts])
+        return replace(kept, x=x, log_ratio=np.full(n, np.nan), calls=calls, executed_calls=calls, rule=None)
 
     def _log_c(self, weights: LatentWeights, model: Model, seed: int) -> float:
         return -log(weights.largest)
-
-    def _move(self, weights: LatentWeights, kept: Samples) -> Samples:
-        return kept
-
-    def _generated(self, model: Model, weights: Any, latents: Any, n: int, report: Report) -> Iterator[Samples]:
-        kept = proposed = 0
-        for part in latents:
-            part = self._move(weights, first(part, n - kept))
-            kept, proposed = kept + len(part), proposed + part.proposed
-            with no_grad():
-                x = model.generate(part.x) if len(part) else part.x
-            calls, unknown = Calls(generator=len(part)), np.full(len(part), np.nan)
-            report(kept, proposed)
-            yield replace(part, x=x, log_ratio=unknown, calls=calls, executed_calls=calls, runs=(), rule=None)
 
 
 @dataclass(frozen=True)
@@ -254,44 +248,6 @@ class LatentRS(_LatentSampler):
 
 
 @dataclass(frozen=True)
-class LatentRSGA(LatentRS):
-    """LatentRS, then a few steps of gradient ascent on log w(z) before the generator runs.
-
-    The samples score higher than those of LatentRS and are less diverse: they no longer follow w.
-
-    Args:
-        weights, fit, batch_size, max_proposed: As for `LatentRS`.
-        ascent_steps: Steps; each is one gradient of w per sample.
-        step: What the gradient of log w is multiplied by.
-
-    Example:
-        >>> import torch
-        >>> model = Model(lambda z: z, lambda x: -x[:, 0] ** 2, dim=1, like=torch.empty(0))
-        >>> weights = LatentWeights(lambda z: torch.exp(-z[:, 0] ** 2), largest=1.0)
-        >>> bool(LatentRSGA(weights)(model, 100).x.std() < LatentRS(weights)(model, 100).x.std())
-        True
-    """
-
-    ascent_steps: int = 10
-    step: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_count(self.ascent_steps, "ascent_steps")
-        check_positive(self.step, "step")
-
-    def _move(self, weights: LatentWeights, kept: Samples) -> Samples:
-        import torch
-
-        z = kept.x
-        for _ in range(self.ascent_steps):
-            with torch.enable_grad():
-                z = z.detach().requires_grad_()
-                (slope,) = torch.autograd.grad(weights(z).log().sum(), z)
-            z = z.detach() + self.step * slope.nan_to_num(0.0, 0.0, 0.0)  # w = 0 has no slope
-        return replace(kept, x=z, log_weight=np.zeros(len(kept)))
-
-
-@dataclass(frozen=True)
 class BudgetedLatentRS(_LatentSampler):
     """OBRS in latent space: accept z with probability min(c w(z), 1), c solved for `budget` latents per sample.
 
@@ -300,7 +256,7 @@ class BudgetedLatentRS(_LatentSampler):
     Args:
         budget: Latents tried per sample.
         weights, fit, batch_size, max_proposed: As for `LatentRS`.
-        calibrate: The first so many latents fit c; they are candidates like all others.
+        pilot: The first so many latents fit c; they are candidates like all others.
 
     Example:
         >>> import torch
@@ -316,7 +272,7 @@ class BudgetedLatentRS(_LatentSampler):
 
     budget: float
     weights: LatentWeights | None = None
-    calibrate: int = 16384
+    pilot: int = 16384
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
@@ -328,7 +284,7 @@ class BudgetedLatentRS(_LatentSampler):
 
     def _log_c(self, weights: LatentWeights, model: Model, seed: int) -> float:
         with no_grad():
-            log_w = weights(model.latent(np.arange(self.calibrate), seed=seed)).log()
+            log_w = weights(model.latent(np.arange(self.pilot), seed=seed)).log()
         return float(Budgeted.fit(log_w, self.budget).log_c)
 
 
@@ -336,7 +292,8 @@ class _Draw:
     """Draw latents and what the frozen generator makes of them; the seed decides all randomness of a training."""
 
     def __init__(self, model: Model, who: str, seed: int) -> None:
-        model.need_no_labels(who)
+        if model.labels is not None:
+            raise InputError(f"{who} does not take a model with labels; use 'obrs', or a Model for each label")
         self.generate, self.like = model.generate, model.latent(np.arange(1), seed=seed)
         if not is_torch_array(self.like):
             raise InputTypeError(f"{who} needs a model of torch; give Model(..., like=torch.empty(0))")
@@ -383,7 +340,9 @@ def _measured(network: Any, draw: _Draw) -> LatentWeights:
 
 def _real(model: Model, draw: _Draw) -> Array:
     """Return the real samples beside the latents; they must look like what the model generates."""
-    real, fake = draw.torch.as_tensor(model.need_real("fit_latent_weights")).to(draw.like), draw(1)[1]
+    if model.real is None:
+        raise InputError("fit_latent_weights needs real samples; give Model(..., real=...)")
+    real, fake = draw.torch.as_tensor(model.real).to(draw.like), draw(1)[1]
     if not (is_torch_array(fake) and len(real) and real.shape[1:] == fake.shape[1:]):
         shape = tuple(getattr(fake, "shape", [type(fake).__name__]))
         raise InputError(f"real must look like generated samples, {shape} for one, got {tuple(real.shape)}")

@@ -1,0 +1,104 @@
+"""Split a budget among stages of rejection, by what the ratios alone say."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from obrs._checks import is_number
+from obrs.divergences import divergence as named
+from obrs.errors import BudgetError, InputError
+from obrs.groups import groups_of
+from obrs.rules import Stages
+
+__all__ = ["divergence_left", "plan_stages"]
+
+_CHOICES = {2: 25, 3: 9}  # budgets of each early stage that are tried, by the number of stages
+
+
+def divergence_left(stages: Stages, log_ratios: Sequence[Any], divergence: Any = "kl", groups: Any = None) -> float:
+    """Return the f-divergence of the target from what is kept, as far as the last ratio knows.
+
+    With groups it is the mean over them, each with a ratio of mean 1: their shares are as they are proposed.
+
+    Args:
+        stages: The rule.
+        log_ratios: Of proposals from the model, for each stage.
+        divergence: A key of `obrs.divergences.DIVERGENCES`, or a record.
+        groups: Labels, if the stages have constants for each.
+
+    Example:
+        >>> final = np.log([3.0, 0.6, 0.3, 0.1])
+        >>> round(divergence_left(Stages.fit([final], [1.0]), [final]), 3)
+        0.599
+    """
+    x, a = np.asarray(log_ratios[-1], np.float64), np.exp(np.asarray(stages(log_ratios, groups), np.float64))
+    code = np.zeros(len(x), np.intp) if groups is None else groups_of(groups, x.shape).code
+    top = x.max()
+    size = np.bincount(code)
+    mean_ratio, rate = (np.bincount(code, w) / size for w in (np.exp(x - top), a))
+    kept = a > 0
+    log_u = x[kept] - np.log(a[kept]) - top + (np.log(rate) - np.log(mean_ratio))[code[kept]]
+    mass = a[kept] / rate[code[kept]] / len(x)
+    return float(mass @ np.asarray(named(divergence).f(log_u)))
+
+
+def plan_stages(
+    log_ratios: Sequence[Any],
+    shares: Sequence[float],
+    cost: float,
+    *,
+    groups: Any = None,
+    divergence: Any = "kl",
+    slack: float = 0.0,
+) -> Stages:
+    """Split a budget among stages: of the ways to spend `cost` per kept sample, the one with least divergence left.
+
+    No early rejection is one of these ways. So the result is never worse than OBRS at the end alone, in this divergence
+    and on these proposals. That takes the ratios at their word. An early one is often less sure than it says, and the
+    best split hardly better than some that reject less early: `slack` prefers those.
+
+    Args:
+        log_ratios: For each stage, up to three, the log-ratios of the same proposals.
+        shares: The part of a sample's cost that is spent when each early stage decides: one number less.
+        cost: What a kept sample may cost, in whole samples, at least 1.
+        groups: Labels, for one constant per label.
+        divergence: What shall be least, a key of `obrs.divergences.DIVERGENCES` or a record.
+        slack: In [0, 1): of all splits that gain at least `1 - slack` of what the best one gains over the end alone,
+            the one whose early stages keep most.
+
+    Example:
+        >>> from obrs import normals
+        >>> z = normals(range(4000), 2, seed=0)
+        >>> early, final = 0.8 * z[:, 0], 0.8 * z[:, 0] + 0.2 * z[:, 1]
+        >>> stages = plan_stages([early, final], [0.5], cost=2)
+        >>> stages.budgets[0] > 1, round(stages.cost([0.5]), 6)
+        (True, 2.0)
+    """
+    if not is_number(cost) or not 1 <= float(cost) < inf:
+        raise BudgetError(f"cost must be a number of whole samples per kept one, at least 1, got {cost!r}")
+    if len(log_ratios) not in _CHOICES or len(shares) != len(log_ratios) - 1 or not 0 <= slack < 1:
+        raise InputError(
+            "a budget is split among 2 or 3 stages, with a share for each early one, and a slack in [0, 1)"
+        )
+    parts = (*(float(share) for share in shares), 1.0)
+    tried = [Stages.fit(log_ratios, budgets, groups=groups) for budgets in _splits(parts, float(cost))]
+    left = [divergence_left(stages, log_ratios, divergence, groups) for stages in tried]
+    alone = left[0]  # nothing is rejected early
+    enough = [i for i, value in enumerate(left) if alone - value >= (1 - slack) * (alone - min(left))]
+    return tried[min(enough, key=lambda i: (-tried[i].rates[-2], left[i]))]
+
+
+def _splits(shares: tuple[float, ...], cost: float) -> Iterator[tuple[float, ...]]:
+    """Yield budgets of all stages that spend `cost`: early ones on a grid of equal ratios, the last what is left."""
+    stages = len(shares)
+    most = max((cost - (1 - shares[0])) / shares[0], 1.0)  # the last stage keeps all
+    grid = np.geomspace(1.0, most, _CHOICES[stages]) if most > 1 else np.ones(1)
+    for early in product(grid.tolist(), repeat=stages - 1):
+        rates = tuple((1 / np.cumprod(early)).tolist())
+        spent = shares[0] + sum(rate * (b - a) for rate, a, b in zip(rates, shares[:-1], shares[1:], strict=True))
+        last = rates[-1] * cost / spent
+        if last >= 1 - 1e-12:
+            yield (*early, max(last, 1.0))

@@ -1,0 +1,337 @@
+"""Samples: averages under the target with intervals that cover, runs that are joined, and what comes back from disk."""
+
+import json
+from collections import namedtuple
+from dataclasses import replace
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+import obrs
+from obrs import Budgeted, Grouped, Samples, accept, collect, normals, sample, stream
+from obrs.errors import ExhaustedError, InputError, InputTypeError
+from obrs.estimate import Estimate
+from obrs.sampling.samples import join
+
+WIDTH = 2.0  # model N(0, WIDTH²), target N(1, 1): M is 2.36, so K = 1.5 is below it and K = 4 above
+BELOW, ABOVE = 1.5, 4.0
+TRUE = np.array([1.0, 2.0])  # of x and x²
+
+
+def propose(ids):
+    return WIDTH * normals(ids, 1, seed=1)[..., 0]
+
+
+def log_ratio(x):
+    return -((x - 1) ** 2) / 2 + (x / WIDTH) ** 2 / 2 + np.log(WIDTH)
+
+
+def moments(x):
+    return np.stack([x, x**2], axis=-1)
+
+
+RULES = {k: Budgeted.fit(log_ratio(propose(np.arange(1_000_000, 1_200_000))), k) for k in (BELOW, ABOVE)}
+
+
+def record(x, log_weight, scores, proposed, fixed):
+    ids = np.arange(len(x))
+    return Samples(x, ids, scores, log_weight, proposed=proposed, executed=proposed, fixed=fixed)
+
+
+@cache
+def many(kind, budget, repeats, size):
+    """Many runs of `size` proposals, or of so many kept samples: what `stream` and `collect` keep, drawn in one go."""
+    wide = size if kind == "proposals" else int(size / RULES[budget].rate * 1.6) + 60
+    ids = np.arange(repeats * wide).reshape(repeats, wide)
+    x = propose(ids)
+    scores = log_ratio(x)
+    kept = accept(RULES[budget](scores), ids, seed=0)
+    weight = RULES[budget].log_weight(scores)
+    rows = []
+    for i in range(repeats):
+        at = np.flatnonzero(kept[i])[: None if kind == "proposals" else size]
+        assert kind == "proposals" or len(at) == size
+        rows.append(record(x[i, at], weight[i, at], scores[i, at], wide, "proposals" if kind == "proposals" else ""))
+    return rows
+
+
+@cache
+def pools(pool, n, repeats):
+    """What is chosen from many pools, all in one call: a pool is a group."""
+    x = propose(np.arange(repeats * pool))
+    scores, group = log_ratio(x), np.repeat(np.arange(repeats), pool)
+    index = obrs.select(scores, n, groups=group).reshape(repeats, n)
+    weight = scores - np.log(obrs.selection.inclusion_probability(scores, n, groups=group))
+    return [record(x[at], weight[at], scores[at], pool, "pool") for at in index]
+
+
+def assert_covers(runs, true=TRUE, g=moments, confidence=0.9, skew=0.012, **options):
+    """The interval has the truth as often as it says, up to chance and the skewness of a few hundred samples."""
+    found = [run.mean(g, confidence, **options) for run in runs]
+    value, low, high, error = (
+        np.array([getattr(e, name) for e in found]) for name in ("value", "low", "high", "standard_error")
+    )
+    share = np.mean((low <= true) & (true <= high), axis=0)
+    chance = 4 * np.sqrt(confidence * (1 - confidence) / len(value))
+    np.testing.assert_array_less(np.abs(share - confidence), chance + skew)
+    np.testing.assert_allclose(np.sqrt(np.mean(error**2, axis=0)), np.std(value, axis=0), rtol=0.1)
+    return value
+
+
+# --- averages ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_runs_of_these_tests_are_what_collect_and_stream_keep():
+    for kind, kept in (
+        ("kept", collect(stream(propose, log_ratio, RULES[BELOW], batch_size=64), 100)),
+        ("proposals", join(list(stream(propose, log_ratio, RULES[BELOW], batch_size=64, stop=100)))),
+    ):
+        run = many(kind, BELOW, 1, 100)[0]
+        np.testing.assert_array_equal(kept.x, run.x)
+        np.testing.assert_array_equal(kept.log_weight, run.log_weight)
+        assert kept.fixed == run.fixed
+
+
+@pytest.mark.parametrize("budget", [BELOW, ABOVE])
+@pytest.mark.parametrize("kind", ["kept", "proposals"])
+def test_intervals_cover_the_mean_of_the_target(kind, budget):
+    assert_covers(many(kind, budget, 400, 200))
+
+
+@pytest.mark.parametrize("budget", [BELOW, ABOVE])
+def test_the_mean_over_a_fixed_number_of_proposals_is_unbiased_and_covered(budget):
+    assert_covers(many("proposals", budget, 400, 200), unbiased=True)
+    value = np.array([run.mean(moments, unbiased=True) for run in many("proposals", budget, 1500, 12) if len(run)])
+    none = 1 - len(value) / 1500  # where nothing was kept, the estimate is 0
+    mean = (1 - none) * value.mean(axis=0)
+    assert np.all(np.abs(mean - TRUE) < 4 * np.sqrt(value.var(axis=0) + value.mean(axis=0) ** 2) / np.sqrt(1500))
+
+
+@pytest.mark.parametrize("n", [200, 75])  # of 300: K below and above M
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_intervals_of_pools_cover(n, unbiased):
+    value = assert_covers(pools(300, n, 400), unbiased=unbiased)
+    if unbiased:
+        assert np.all(np.abs(value.mean(axis=0) - TRUE) < 4 * value.std(axis=0) / np.sqrt(400))
+
+
+def test_the_error_of_a_pool_counts_that_n_is_fixed():
+    """At K above M all weights are 1/c, so the sum of the weights has the error of the pool alone."""
+    kept = sample(propose, log_ratio, 50, pool=300)
+    ones = kept.mean(lambda x: np.ones(len(x)), 0.95, unbiased=True)
+    alone = np.exp(log_ratio(propose(np.arange(300)))).std() / np.sqrt(300)
+    assert ones.standard_error == pytest.approx(alone, rel=0.2)
+    independent = replace(kept, fixed="proposals").mean(lambda x: np.ones(len(x)), 0.95, unbiased=True)
+    assert independent.standard_error > 2 * ones.standard_error
+
+
+def test_weights_matter_at_a_small_budget():
+    run = join(list(stream(propose, log_ratio, RULES[BELOW], batch_size=1000, stop=100_000)))
+    found = run.mean(lambda x: x, 0.95)
+    assert abs(found.value - 1) < 4 * found.standard_error
+    assert abs(run.x.mean() - 1) > 20 * found.standard_error
+
+
+def test_formulas_by_hand():
+    x, w = np.array([1.0, 2.0, 6.0]), np.array([1.0, 2.0, 3.0])
+    kept = record(x, np.log(w), np.log(w) - 1.0, 5, "proposals")
+    assert kept.mean(lambda x: x, unbiased=True) == pytest.approx(23 / 5)
+    whole = kept.mean(lambda x: x, 0.95, unbiased=True)
+    assert whole.standard_error == pytest.approx(np.std([1, 4, 18, 0, 0], ddof=1) / np.sqrt(5))
+    ratio = kept.mean(lambda x: x, confidence=0.5)
+    error = np.sqrt(np.sum((w * (x - 23 / 6)) ** 2) / 36 * 3 / 2)
+    assert (ratio.value, ratio.standard_error) == (pytest.approx(23 / 6), pytest.approx(error))
+    assert ratio.high - ratio.value == pytest.approx(NormalDist().inv_cdf(0.75) * error)
+    for shift in (-2000.0, 2000.0):  # the scale of the ratio cancels
+        far = replace(kept, log_weight=kept.log_weight + shift)
+        assert far.ess == pytest.approx(36 / 14)
+        assert far.mean(lambda x: x, confidence=0.5).low == pytest.approx(ratio.low)
+
+
+def test_vectors_have_an_interval_for_each_entry():
+    kept = collect(stream(propose, log_ratio, RULES[BELOW], batch_size=100), 500)
+    both = kept.mean(moments, confidence=0.95)
+    assert isinstance(both, Estimate)
+    assert both.value.shape == both.low.shape == both.high.shape == both.standard_error.shape == (2,)
+    one = kept.mean(lambda x: x**2, confidence=0.95)
+    assert (one.value, one.low) == (pytest.approx(both.value[1]), pytest.approx(both.low[1]))
+    assert kept.mean(lambda x: moments(x)[:, None, :], confidence=0.95).high.shape == (1, 2)
+    weight = np.exp(kept.log_weight)
+    assert kept.ess == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
+
+
+def run(n=None, start=0, stop=None):
+    batches = stream(propose, log_ratio, RULES[BELOW], batch_size=100, start=start, stop=stop)
+    return join(list(batches)) if n is None else collect(batches, n)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: run(20).mean(moments, confidence=95), InputError, "between 0 and 1, got 95"),
+        (lambda: run(20).mean(moments, unbiased=True), InputError, "not fixed in advance: sample with proposed="),
+        (lambda: run(1).mean(moments, confidence=0.9), InputError, "at least 2 kept samples"),
+        (lambda: replace(run(4), ids=np.array([0, 1, 1, 2])).mean(moments, 0.9), InputError, "none of them twice"),
+        (lambda: run(4).mean(lambda x: x[:3]), InputError, r"one row per sample, 4, got shape \(3,\)"),
+        (lambda: run(4).mean(lambda x: 1j * x), InputTypeError, "real numbers, got dtype complex128"),
+        (lambda: record(*[np.empty(0)] * 3, 5, "proposals").mean(moments), InputError, "no sample was kept"),
+    ],
+)
+def test_means_that_cannot_be_are_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+# --- runs that are joined ---------------------------------------------------------------------------------------------
+
+
+def test_runs_in_a_row_are_one():
+    for whole, head, tail in (
+        (run(300), run(120), lambda at: run(180, start=at)),
+        (run(stop=900), run(stop=400), lambda at: run(start=at, stop=900)),
+    ):
+        both = head + tail(head.next_id)
+        np.testing.assert_array_equal(both.ids, whole.ids)
+        assert (both.proposed, both.next_id, both.rule, both.fixed) == (
+            whole.proposed,
+            whole.next_id,
+            RULES[BELOW],
+            whole.fixed,
+        )
+        assert both.mean(moments, 0.9).high == pytest.approx(whole.mean(moments, 0.9).high)
+
+
+def test_what_was_fixed_is_kept_only_if_it_was_so_everywhere():
+    collected, fixed = run(100), run(start=10_000, stop=10_400)
+    pool = sample(propose, log_ratio, 30, pool=90, start=20_000)
+    assert (collected + fixed).fixed == ""
+    assert (pool + sample(propose, log_ratio, 30, pool=90, start=30_000)).fixed == "pool"
+    both = fixed + pool
+    assert both.fixed == "proposals"
+    each = [part.mean(moments, unbiased=True) for part in (fixed, pool)]
+    np.testing.assert_allclose(both.mean(moments, unbiased=True), (400 * each[0] + 90 * each[1]) / 490)
+    assert (replace(fixed, rule=Budgeted(-1.0)) + replace(pool, rule=Budgeted(-1.0))).rule == Budgeted(-1.0)
+    assert both.rule is None
+
+
+def test_what_cannot_be_joined_is_said_in_one_line():
+    one = run(50)
+    with pytest.raises(InputError, match=rf"50 ids are in both runs, \d+ first; start .* start={one.next_id}"):
+        one + run(50)
+    for x in (np.zeros((50, 3)), {"x": np.zeros(50)}, (np.zeros(50), np.zeros(50))):
+        with pytest.raises(InputError, match="another kind"):
+            one + replace(run(50, start=5000), x=x)
+    with pytest.raises(TypeError):
+        one + 3
+
+
+def test_samples_print_in_one_line():
+    kept = sample(propose, log_ratio, 10, budget=2)
+    assert repr(kept) == "Samples(10 of 20 proposals, x of shape (10,), next_id=20)"
+
+
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+KEPT = sample(propose, log_ratio, 20, budget=2)
+Pair = namedtuple("Pair", "image label")
+
+
+def again(kept, folder, **options):
+    kept.save(folder / "kept.npz")
+    return Samples.load(folder / "kept.npz", **options)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        KEPT.x,
+        (KEPT.x, KEPT.x > 0),
+        {"x": KEPT.x, 7: np.array(["cat", "dög"] * 10)},
+        tuple(np.full(20, i) for i in range(12)),
+    ],
+)
+def test_what_was_saved_comes_back(tmp_path, x):
+    kept = replace(KEPT, x=x)
+    found = again(kept, tmp_path)
+    assert type(found.x) is type(x)
+    assert not isinstance(x, dict) or list(found.x) == list(x)
+    for one, other in zip(*(b.values() if isinstance(b, dict) else b for b in (found.x, x)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.npz"]
+    for name in ("proposed", "executed", "calls", "executed_calls", "seconds", "next_id", "fixed", "rule", "notes"):
+        assert getattr(found, name) == getattr(kept, name)
+    for name in ("ids", "log_ratio", "log_weight"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(kept, name))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+def test_tensors_come_back_as_tensors(tmp_path, dtype):
+    torch = pytest.importorskip("torch")
+    x = {"x": (torch.arange(40.0).reshape(20, 2) * 0.37).to(getattr(torch, dtype)), "host": np.arange(20)}
+    found = again(replace(KEPT, x=x), tmp_path).x
+    assert found["x"].dtype == (torch.float32 if dtype == "bfloat16" else x["x"].dtype)
+    assert torch.equal(found["x"].to(x["x"].dtype), x["x"])
+    assert isinstance(found["host"], np.ndarray)
+    assert isinstance(again(replace(KEPT, x=x), tmp_path, to="numpy").x["x"], np.ndarray)
+    assert again(replace(KEPT, x=x), tmp_path, to="meta").x["x"].device.type == "meta"
+
+
+def test_jax_arrays_and_named_tuples_come_back(tmp_path):
+    jax = pytest.importorskip("jax")
+    x = again(replace(KEPT, x=Pair(jax.numpy.arange(20), KEPT.x)), tmp_path).x
+    assert isinstance(x[0], jax.Array)
+    np.testing.assert_array_equal(x[1], KEPT.x)
+
+
+def test_the_rule_comes_back_unless_it_is_your_own(tmp_path):
+    fitted = sample(propose, log_ratio, 3000, budget=2)
+    assert again(fitted, tmp_path).rule == fitted.rule
+    grouped = sample(lambda ids: (propose(ids), ids % 2), lambda b: b[0], 3000, budget=2, groups=lambda b: b[1])
+    assert isinstance(again(grouped, tmp_path).rule, Grouped)
+    assert again(replace(KEPT, rule=lambda log_ratio, batch=None: log_ratio), tmp_path).rule is None
+
+
+def test_what_cannot_be_saved_is_said_in_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"writes \.npz files, got .*name it kept\.npz"):
+        KEPT.save(tmp_path / "kept.pt")
+    with pytest.raises(InputError, match=r"text or whole numbers to be saved, got \[\(1, 2\)\]"):
+        replace(KEPT, x={(1, 2): KEPT.x}).save(tmp_path / "a.npz")
+    with pytest.raises(InputError, match="Python objects cannot be saved"):
+        replace(KEPT, x=np.array([None] * 20)).save(tmp_path / "a.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("change", ["not JSON", "[]", {"proposed": None}, {"calls": {"cooks": 3}}, "cut", "text"])
+def test_a_file_of_something_else_is_refused(tmp_path, change):
+    path = tmp_path / "kept.npz"
+    KEPT.save(path)
+    if change in ("cut", "text"):
+        path.write_bytes(path.read_bytes()[:-30] if change == "cut" else b"not a zip")
+    else:
+        with np.load(path) as found:
+            arrays = dict(found)
+        if isinstance(change, dict):
+            facts = json.loads(str(arrays["facts"])) | change
+            change = json.dumps({key: value for key, value in facts.items() if value is not None})
+        np.savez(path, **arrays | {"facts": np.array(change)})
+    with pytest.raises(InputError, match=r"kept.npz was not written by Samples.save"):
+        Samples.load(path)
+    with pytest.raises(FileNotFoundError):
+        Samples.load(tmp_path / "nowhere.npz")
+
+
+def test_a_partial_result_goes_on_after_it_was_saved(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    def tensors(ids):
+        return torch.from_numpy(propose(ids))
+
+    whole = sample(tensors, log_ratio, 4000, budget=2)
+    with pytest.raises(ExhaustedError) as caught:
+        sample(tensors, log_ratio, 4000, budget=2, max_proposed=5000)
+    head = again(caught.value.partial, tmp_path)
+    tail = sample(tensors, log_ratio, 4000 - len(head), rule=head.rule, start=head.next_id)
+    assert torch.equal((head + tail).x, whole.x)
