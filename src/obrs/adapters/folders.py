@@ -1,7 +1,7 @@
 """A folder of images with a score for each: a proposal is the number of a file, and pixels are read when wanted."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..critics import to_log_ratio
 from ..errors import InputError, InputTypeError
 from ..metrics.images import ImageSet, image_files, read_images
 
-__all__ = ["ScoredFolder", "from_folder"]
+__all__ = ["ScoredFolder", "from_folder", "match_names"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -98,20 +98,20 @@ def from_folder(
         (array([1., 0.]), (1, 1, 8, 8))
     """
     home = Path(path).expanduser()
-    files = image_files(home)
     if isinstance(scores, Mapping):
-        found, source, kind = dict(scores), "scores", kind or "log_ratio"
+        given, source, kind = list(scores), "scores", kind or "log_ratio"
+        for name, score in scores.items():
+            if not is_number(score):
+                raise InputTypeError(f"scores must have a number for each image, {name} has {score!r:.40}")
+        unordered = np.array([float(score) for score in scores.values()])
     elif isinstance(scores, str | os.PathLike):
-        found, kind = _from_table(scores, file, column, kind, beta)
+        given, unordered, kind = _from_table(scores, file, column, kind, beta)
         source = os.fspath(scores)
     else:
         raise InputTypeError(f"scores must be a dict of names and scores, or a file, got {type(scores).__name__}")
+    files = image_files(home)
+    values = unordered[match_names(given, home, source)]
     names = [each.relative_to(home).as_posix() for each in files]
-    _check_names(names, found, home, source)
-    for name in names:
-        if not is_number(found[name]):
-            raise InputTypeError(f"{source} must have a number for each image, {name} has {found[name]!r:.40}")
-    values = np.array([float(found[name]) for name in names])
     for wrong, what in ((np.isnan(values), "NaN"), (values == np.inf, "+inf")):
         if count := int(np.count_nonzero(wrong)):
             first = names[int(np.argmax(wrong))]
@@ -119,10 +119,36 @@ def from_folder(
     return ScoredFolder(home, tuple(files), to_log_ratio(values, kind, beta=beta))
 
 
+def match_names(names: Sequence[str], folder: str | os.PathLike[str], source: str) -> Numbers:
+    """Return, for each image of a folder in the order of their names, the position of its name in a list.
+
+    Args:
+        names: Names within the folder, each once, in any order.
+        folder: With an image for each name, and no other.
+        source: What an error calls the list.
+    """
+    home = Path(folder).expanduser()
+    images = [each.relative_to(home).as_posix() for each in image_files(home)]
+    place = {name: i for i, name in enumerate(names)}
+    if len(place) < len(names):
+        twice = next(name for i, name in enumerate(names) if place[name] != i)
+        raise InputError(f"{source} has more than one score for {twice}; keep one of them")
+    without = [name for name in images if name not in place]
+    if without:
+        raise InputError(
+            f"{source} has no score for {len(without)} of {len(images)} images of {home}, the first is {without[0]}; "
+            "names are those within the folder"
+        )
+    if len(place) > len(images):
+        extra = next(name for name in names if name not in set(images))
+        raise InputError(f"{source} has a score for {extra}, which is not an image of {home}; leave it out")
+    return np.array([place[name] for name in images])
+
+
 def _from_table(
     path: str | os.PathLike[str], file: str, column: str | None, kind: str | None, beta: float | None
-) -> tuple[dict[str, float], str]:
-    """Return the scores of a file by name, and their kind."""
+) -> tuple[list[str], Numbers, str]:
+    """Return names and scores of a file, and their kind."""
     from ..files import Reading
     from ..scores import find_sources, read_columns
 
@@ -130,21 +156,4 @@ def _from_table(
     reading = Reading.find(sources, column, kind, beta=beta, group=file)
     batch = read_columns(sources, reading.names)
     codes, names = batch.labels(file)
-    if len(names) < len(codes):
-        twice = names[int(np.argmax(np.bincount(codes)))]
-        raise InputError(f"{sources[0].shown} has more than one score for {twice}; keep one of them")
-    values = batch.numbers(reading.column)
-    return {names[code]: float(value) for code, value in zip(codes, values, strict=True)}, reading.kind
-
-
-def _check_names(names: list[str], found: Mapping[str, float], home: Path, source: str) -> None:
-    """Raise unless there is one score for each image and one image for each score."""
-    without = [name for name in names if name not in found]
-    if without:
-        raise InputError(
-            f"{source} has no score for {len(without)} of {len(names)} images of {home}, the first is {without[0]}; "
-            "names are those within the folder"
-        )
-    if len(found) > len(names):
-        extra = next(name for name in found if name not in set(names))
-        raise InputError(f"{source} has a score for {extra}, which is not an image of {home}; leave it out")
+    return [names[code] for code in codes], batch.numbers(reading.column), reading.kind
