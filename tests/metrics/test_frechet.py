@@ -286,8 +286,8 @@ def test_a_weighted_pool_agrees_with_what_it_keeps_once_both_are_extrapolated():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fake": [[0.0, 1.0]]}, "fake must have at least 2 rows of some weight, got 1"),
-        ({"weights": [0.0, 1.0, 0.0, 0.0]}, "fake must have at least 2 rows of some weight, got 1"),
+        ({"fake": [[0.0, 1.0]]}, "at least 2 rows of some weight, got 4 and 1"),
+        ({"weights": [0.0, 1.0, 0.0, 0.0]}, "at least 2 rows of some weight, got 4 and 1"),
         ({"weights": np.ones((2, 4))}, "use frechet_curve for several"),
     ],
 )

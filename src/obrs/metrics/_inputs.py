@@ -9,7 +9,7 @@ from .._arrays import as_floats, known_values
 from ..errors import InputError
 from ..groups import any_labels
 
-__all__ = ["as_features", "as_pair", "as_weights", "effective_size", "split_labels"]
+__all__ = ["as_features", "as_pair", "as_weights", "check_rows", "effective_size", "split_labels"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -73,6 +73,13 @@ def as_weights(weights: Any, n: int) -> Floats:
         raise InputError("weights must be finite and at least 0, and not all 0")
     scaled: Floats = values / most
     return scaled
+
+
+def check_rows(real: Floats, weights: Floats) -> None:
+    """Raise unless both sides have pairs of rows: two of real, and of the fakes two of some weight at every budget."""
+    least = float(effective_size(weights).min())
+    if len(real) < 2 or least < 1 + 1e-12:
+        raise InputError(f"real and fake must have at least 2 rows of some weight, got {len(real)} and {least:.3g}")
 
 
 def effective_size(weights: Floats) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ._inputs import as_pair, as_weights
+from ._inputs import as_pair, as_weights, check_rows
 from .curve import Curve, Influence
 from .weightings import as_pool
 
@@ -49,7 +49,7 @@ def frechet(*, real: Any, fake: Any, weights: Any = None) -> float:
     lines = as_weights(weights, len(fake))
     if len(lines) > 1:
         raise InputError(f"weights must have shape ({len(fake)},), got {lines.shape}; use frechet_curve for several")
-    _check_rows(np.ones((1, len(real))), lines)
+    check_rows(real, lines)
     one, two = _moments(real, np.ones(len(real))), _moments(fake, lines[0])
     root = _root(one.covariance)
     values = np.linalg.eigvalsh(root.T @ two.covariance @ root)
@@ -104,7 +104,7 @@ class Effects(NamedTuple):
 
 def frechet_effects(real: Floats, fake: Floats, weights: Floats) -> Effects:
     """Return distances, excess and influences of a pool with weights `(budgets, n)`."""
-    _check_rows(np.ones((1, len(real))), weights)
+    check_rows(real, weights)
     frame = _Frame.fit(real, fake)
     mass = weights / weights.sum(axis=1, keepdims=True)
     means = sum(mass[:, part] @ fake[part].astype(np.float64) for part in _blocks(fake)) - frame.mean
@@ -152,9 +152,11 @@ class _Frame(NamedTuple):
     def fit(cls, real: Floats, fake: Floats) -> "_Frame":
         moments = _moments(real, np.ones(len(real)))
         values, vectors = np.linalg.eigh(moments.covariance)
-        sound = values > values[-1] * len(values) * 1e-15
-        roots, vectors = np.sqrt(values[sound]), vectors[:, sound]
-        scale = float(roots.max(initial=0.0)) or 1.0
+        sound = values > max(values[-1], 0.0) * len(values) * 1e-15
+        sound[-1] = True
+        roots, vectors = np.sqrt(np.maximum(values[sound], 0.0)), vectors[:, sound]
+        scale = float(roots[-1]) or 1.0  # 0 if all real rows are one
+        inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
         # From no more rows than dimensions some eigenvalues are 0, and the root of a rounded 0 is large.
         dtype = real.dtype if min(len(real), len(fake)) > real.shape[1] else np.dtype(np.float64)
         basis = (vectors * (roots / scale)).astype(dtype)
@@ -162,7 +164,7 @@ class _Frame(NamedTuple):
         some, some_fake = (_some_rows(x) for x in (real, fake))
         x = (real[some] - moments.mean).astype(dtype)
         sides = (
-            _Side(some, x, x @ (vectors / roots).astype(dtype)),
+            _Side(some, x, x @ (vectors * inverse).astype(dtype)),
             _Side(some_fake, (fake[some_fake] - moments.mean).astype(dtype), z[some_fake]),
         )
         return cls(len(real), moments.mean, float(np.trace(moments.covariance)), scale, z, *sides)
@@ -279,11 +281,3 @@ def _some_rows(x: Floats) -> Floats:
 
 def _blocks(x: Floats) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, len(x), _BLOCK))
-
-
-def _check_rows(real: Floats, fake: Floats) -> None:
-    """Raise unless both sides have at least two rows of some weight at every budget."""
-    for name, lines in (("real", real), ("fake", fake)):
-        least = int(np.count_nonzero(lines, axis=1).min())
-        if least < 2:
-            raise InputError(f"{name} must have at least 2 rows of some weight, got {least}")

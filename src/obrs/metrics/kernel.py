@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..estimate import Estimate
-from ._inputs import as_pair
+from ._inputs import as_pair, check_rows
 from .curve import Curve, Influence
 from .weightings import as_pool
 
@@ -84,8 +84,7 @@ class Effects(NamedTuple):
 
 def kernel_effects(real: Floats, fake: Floats, weights: Floats) -> Effects:
     """Return distances and influences of a pool with weights `(budgets, n)`."""
-    if len(real) < 2 or np.count_nonzero(weights, axis=1).min() < 2:
-        raise InputError("real and fake must have at least 2 rows of some weight")
+    check_rows(real, weights)
     mass = weights / weights.sum(axis=1, keepdims=True)
     equal = np.full((1, len(real)), 1 / len(real))
     among_real, own_real = _means(real, equal)

@@ -224,8 +224,12 @@ def _radii(points: "_Points", k: int, group: Ints | None) -> Floats:
     """
     n = len(points)
     if group is None:
-        parts = [np.partition(points.squares(b, points, own=True), k - 1)[:, k - 1] for b in points.blocks()]
-        return np.concatenate(parts)[None]
+        radius = np.empty((1, n), dtype=points.x.dtype)
+        for block in points.blocks():
+            distance = points.squares(block, points, own=True)
+            distance.partition(k - 1)
+            radius[0, block] = distance[:, k - 1]
+        return radius
     listed = min(k + k // 4 + _SPARE, n - 1)
     radius = np.zeros((1 + GROUPS, n), dtype=points.x.dtype)
     for block in points.blocks():
@@ -260,7 +264,7 @@ class _Points:
         return len(self.x)
 
     def take(self, rows: Ints) -> "_Points":
-        return _Points(self.x[rows], self.norms[rows])
+        return self if len(rows) == len(self) else _Points(self.x[rows], self.norms[rows])
 
     def blocks(self) -> Iterator[slice]:
         return (slice(start, min(start + _BLOCK, len(self.x))) for start in range(0, len(self.x), _BLOCK))
