@@ -32,7 +32,7 @@ def main():
     def distance(images):  # between what the judge sees of them and of the test images
         with torch.no_grad():
             seen = [judge.features(torch.as_tensor(x)) for x in (data["test"].x, images)]
-        return frechet(real=seen[0], fake=seen[1]).value
+        return frechet(real=seen[0], fake=seen[1])
 
     labels = load("digits").train_labels
     shares = np.bincount(labels) / len(labels)

@@ -11,9 +11,9 @@ from obrs._arrays import as_floats, host_view
 from obrs._checks import check_count, check_positive, is_number
 from obrs._text import lookup
 from obrs.errors import InputError
-from obrs.metrics._inputs import as_masses, as_weights, effective_size, own_pairs, points
 from obrs.types import Array
 
+from .masses import as_masses, as_weights, effective_size, own_pairs, points
 from .modes import nearest_mode, widths
 
 __all__ = ["ESTIMATORS", "Cells", "HistogramDivergence", "grid_cells", "histogram_divergence", "mode_cells"]

@@ -163,7 +163,7 @@ def _best(config: Config) -> tuple[str, str]:
 
 def _drawn(config: Config, subject: Any, fitted: Any, constant: str) -> dict[str, Any]:
     """Draw as many samples anew at each rate; return their Fréchet distance, its error, and the rate that was had."""
-    from obrs.metrics.frechet_distance import frechet_curve
+    from obrs.metrics.frechet import frechet_curve
     from obrs.sampling.rejection import sample
 
     judge = next(iter(subject.judges))

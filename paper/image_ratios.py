@@ -22,8 +22,8 @@ from obrs.errors import BudgetError, InputError
 from obrs.fitting.seeds import derived, own_noise
 from obrs.groups import Grouped
 from obrs.metrics.features import extract
-from obrs.metrics.frechet_distance import frechet_curve
-from obrs.metrics.nearest_neighbours import Neighbourhood
+from obrs.metrics.frechet import frechet_curve
+from obrs.metrics.neighbours import neighbour_curves
 from obrs.metrics.weightings import weightings
 from obrs.models.classifier import fit_classifier, small_classifier
 from obrs.models.mlp import mlp
@@ -266,8 +266,7 @@ def distances(
             shares = subject.shares if constant == "shares" else None
             some = [k for k in budgets if _can(own, k, labels, shares)]
             found = weightings(own, (1, *some), rules, labels, shares if some else None)
-            plain = frechet_curve(real=subject.truth[judge], fake=x, weights=found.weights)
-            curve = found.pulled(plain)
+            curve = frechet_curve(real=subject.truth[judge], fake=x, weights=found)
             cells[constant][judge] = {
                 f"{rule} {budget:g}": [float(curve.value[line]), *_change(curve, line)]
                 for line, (rule, budget) in enumerate(found.keys)
@@ -302,11 +301,10 @@ def neighbour_cells(subject: Subject, scores: Floats, rates: Sequence[float], co
     found = weightings(scores[:n], (1, *(1 / rate for rate in rates)), ("obrs", "drs"), labels)
     size = int(min(rates) * n)
     real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
-    around = Neighbourhood.of(real=real, fake=fake, k=5, size=size, groups=20)
-    curve = around.curve(found.weights, size=size, draws=4, without=found.without)
+    curves = neighbour_curves(real=real, fake=fake, weights=found, k=5, size=size, draws=4)
     out: dict[str, Any] = {}
     for line, (rule, budget) in enumerate(found.keys):
-        metrics = {metric: getattr(curve, metric) for metric in ("precision", "recall")}
+        metrics = {metric: curves[metric] for metric in ("precision", "recall")}
         out[f"{rule} {budget:g}"] = {
             metric: [float(one.value[line]), *_change(one, line)] for metric, one in metrics.items()
         }

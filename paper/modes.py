@@ -11,8 +11,9 @@ from obrs._arrays import as_floats, host_view
 from obrs._checks import check_positive, is_number
 from obrs._text import lookup
 from obrs.errors import InputError
-from obrs.metrics._inputs import as_counts, as_masses, as_weights, effective_size, own_pairs, points
 from obrs.types import Array
+
+from .masses import as_counts, as_masses, as_weights, effective_size, own_pairs, points
 
 __all__ = ["MODE_RULES", "ModeScores", "jensen_shannon", "mode_scores", "nearest_mode", "widths"]
 

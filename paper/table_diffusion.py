@@ -48,7 +48,6 @@ PAPER: dict[str, Any] = {
     },
 }
 """The paper's table, by acceptance rate. Its FID is that of Inception; our distances are of other features."""
-_JACKKNIFE = 20  # groups of images that are left out in turn
 _DRAWN_COST = 2.0
 
 
@@ -327,13 +326,13 @@ def _share(config: Config, step: int) -> float:
 
 def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]], groups: Any) -> Any:
     """Return distances of the pool, weighted by each plan; without each group of images all constants are new."""
-    from obrs.metrics.frechet_distance import frechet, frechet_curve
-    from obrs.metrics.jackknife import Jackknife, group_labels
+    from obrs.metrics.curve import GROUPS, Curve, group_labels
+    from obrs.metrics.frechet import frechet, frechet_curve
 
     judge = next(iter(subject.spread))
     real, fake = subject.truth[judge], subject.spread[judge]
     n = len(fake)
-    parts = [group_labels(len(x), _JACKKNIFE, seed=0) for x in (real, fake)]
+    parts = [group_labels(len(x), seed=0) for x in (real, fake)]
 
     def weights(stay: Any) -> Any:
         own = None if groups is None else groups[:n][stay]
@@ -344,16 +343,16 @@ def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]], groups: Any
     # at finite n a distance is too large, the more so the fewer are kept: the values are for infinitely many images
     curve = frechet_curve(real=real, fake=fake, weights=weights(np.ones(n, bool)))
     left_out = []
-    for group in range(_JACKKNIFE):
+    for group in range(GROUPS):
         stays = [part != group for part in parts]
-        left_out.append([frechet(real=real[stays[0]], fake=fake[stays[1]], weights=w).value for w in weights(stays[1])])
-    return Jackknife(curve.value, np.asarray(left_out), len(real), curve.n_fake)
+        left_out.append([frechet(real=real[stays[0]], fake=fake[stays[1]], weights=w) for w in weights(stays[1])])
+    return Curve.from_groups(curve.value, np.asarray(left_out))
 
 
 def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[str, Any]:
     """Really reject fresh proposals early, with constants of the pool; return the cost, its forecast, the distance."""
     from obrs.draws import accept
-    from obrs.metrics.frechet_distance import frechet_curve
+    from obrs.metrics.frechet import frechet_curve
 
     from .early import plan_stages
     from .image_pools import features_of, fit_ratio, sample_early

@@ -1,20 +1,38 @@
 """`obrs evaluate`: from files to a table, a JSON and a picture, and one line for every mistake."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from PIL import Image
+from pyarrow import parquet
 
+import obrs
 from obrs.cli import main
-from obrs.metrics.table import load_table
+from obrs.metrics import load_table
 
 
 @pytest.fixture
 def files(tmp_path):
+    """Features in npz files, pictures in folders, and scores of both in every format."""
     rng = np.random.default_rng(0)
     real, fake = rng.standard_normal((100, 3)), 1.4 * rng.standard_normal((300, 3))
+    log_ratio = -0.5 * (fake**2).sum(1) * (1 - 1.4**-2)
     np.savez(tmp_path / "real.npz", real)
-    np.savez(tmp_path / "fake.npz", features=fake, labels=np.arange(300) % 2)
-    np.save(tmp_path / "scores.npy", -0.5 * (fake**2).sum(1) * (1 - 1.4**-2))
+    np.savez(tmp_path / "fake.npz", features=fake)
+    np.save(tmp_path / "scores.npy", log_ratio)
+    table = pa.table({"log_ratio": log_ratio, "class": np.array(["a", "b"])[np.arange(300) % 2]})
+    parquet.write_table(table, tmp_path / "scores.parquet")
     (tmp_path / "real.csv").write_text("x,y\n1,2\n")
+    names = []
+    for folder, n in (("pictures", 60), ("made", 90)):
+        (tmp_path / folder).mkdir()
+        for i in range(n):
+            picture = rng.integers(0, 256, (8, 8), dtype=np.uint8) // (1 if folder == "pictures" else 1 + i % 3)
+            Image.fromarray(picture).save(tmp_path / folder / f"{i}.png")
+        names = [f"{i}.png" for i in range(n)]
+    rows = [f"{names[i]},{-0.5 * (i % 3)},{'xy'[i % 2]}" for i in rng.permutation(90)]  # in another order
+    (tmp_path / "made.csv").write_text("\n".join(["file,logit,kind", *rows]))
+    (tmp_path / "short.csv").write_text("\n".join(["file,logit,kind", *rows[:-1]]))
     return tmp_path
 
 
@@ -24,20 +42,43 @@ def run(files, *options):
 
 
 def test_a_table_and_two_files(files, capsys):
-    assert run(files, "--log-ratio=HERE/scores.npy", "--budgets=1,2", "--groups=HERE/fake.npz", "--k=3") == 0
+    options = ("--budgets=1,2", "--rules=obrs,drs", "--group=class", "--k=3")
+    assert run(files, "--scores=HERE/scores.parquet", *options) == 0
     out = capsys.readouterr().out
-    assert out.startswith("300 fakes against 100 real samples, 3 features\n")
+    assert out.startswith("300 fakes against 100 real samples, 3 features, one constant per group\n")
     assert f"wrote {files / 'out'}/evaluate.json and evaluate.png" in out
     table = load_table(files / "out")
     assert [(row.rule, row.budget) for row in table.rows] == [("model", 1), ("obrs", 2), ("drs", 2)]
-    assert table.grouped
-    assert table.k == 3
+    assert (table.grouped, table.k) == (True, 3)
     assert (files / "out" / "evaluate.png").exists()
 
 
+def test_scores_of_an_npy_are_in_the_order_of_the_samples(files):
+    given = {"real": np.load(files / "real.npz")["arr_0"], "fake": np.load(files / "fake.npz")["features"]}
+    direct = obrs.evaluate(**given, log_ratio=np.load(files / "scores.npy"), budgets=[2])
+    assert run(files, "--scores=HERE/scores.npy", "--log-ratio", "--budgets=2") == 0
+    assert load_table(files / "out").rows == pytest.approx(direct.rows)
+
+
+@pytest.mark.filterwarnings("ignore:the features have 144 dimensions")
+def test_scores_find_their_pictures_by_name_not_by_order(files, monkeypatch):
+    monkeypatch.setenv("OBRS_DATA", str(files / "cache"))
+    folders = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "--budgets=1.5"]
+    assert run(files, *folders, "--scores=HERE/made.csv", "--logit", "--group=kind", "--shares=x=3,y=1") == 0
+    names = sorted(f"{i}.png" for i in range(90))
+    number = np.array([int(name.removesuffix(".png")) for name in names])
+    given = {"real": files / "pictures", "fake": files / "made", "features": "gradients", "budgets": [1.5]}
+    groups = np.array(["x", "y"])[number % 2]
+    direct = obrs.evaluate(**given, log_ratio=-0.5 * (number % 3), groups=groups, shares={"x": 3, "y": 1})
+    assert load_table(files / "out").rows == pytest.approx(direct.rows)
+
+
 def test_a_warning_is_a_line(files, capsys):
-    assert run(files, "--log-ratio=HERE/scores.npy", "--budgets=2", "--fitted-on=HERE/real.npz") == 0
+    assert run(files, "--scores=HERE/scores.parquet", "--budgets=2", "--fitted-on=HERE/real.npz") == 0
     assert "warning: 100 of 100 real samples were also used to fit the ratio" in capsys.readouterr().err
+
+
+FOLDERS = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "--logit"]
 
 
 @pytest.mark.parametrize(
@@ -47,10 +88,17 @@ def test_a_warning_is_a_line(files, capsys):
         (["--pixels=1"], "--pixels must be two numbers"),
         (["--features=gradientz"], "unknown features 'gradientz'; did you mean 'gradients'?"),
         (["--features=gradients"], "must have shape (n, channels, height, width)"),
-        (["--real=HERE/real.csv"], "real.csv: .csv is not read here; give .npy, .npz or a folder of images"),
+        (["--real=HERE/real.csv"], "real.csv is no .npy or .npz file of numbers, nor a folder of images"),
         (["--out=HERE/real.csv"], "results go into a folder, "),
-        (["--log-ratio=HERE/none.npy"], "none.npy does not exist"),
-        (["--log-ratio=HERE/real.npz"], "log_ratio must have shape (300,), one per fake, got (100, 3)"),
+        (["--scores=HERE/none.npy", "--log-ratio"], "none.npy"),
+        (["--scores=HERE/real.npz", "--log-ratio"], "which column has the scores?"),
+        (["--scores=HERE/scores.npy"], "what are the numbers in column"),
+        (["--group=class"], "are about a file: give --scores"),
+        (["--fake=HERE/real.npz"], "real and fake are the same, "),
+        (["--real=HERE/made", *FOLDERS[1:3]], "real and fake are the same, "),
+        ([*FOLDERS, "--scores=HERE/short.csv"], "has no score for 1 of 90 images"),
+        ([*FOLDERS, "--scores=HERE/made.csv", "--file=name"], "has no column 'name' with the names of the images"),
+        ([*FOLDERS, "--scores=HERE/scores.npy"], "has no column 'file' with the names of the images"),
     ],
 )
 def test_a_mistake_is_a_line(files, capsys, options, says):

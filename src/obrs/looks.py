@@ -43,6 +43,7 @@ LOOKS = {
     "model": Look("model Q", PALETTE["red"], "-", "X"),
     "obrs": Look("OBRS", PALETTE["blue"], "-", "o"),
     "drs": Look("DRS", PALETTE["green"], "--", "^"),
+    "topk": Look("top-k", PALETTE["sky"], "-.", "s"),
     "exact": Look("unbudgeted", PALETTE["black"], ":", "*"),
 }
 """Looks by name: the two distributions, and the rules."""

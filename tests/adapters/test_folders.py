@@ -81,8 +81,8 @@ def test_scores_become_log_ratios(path, tmp_path):
 
 def test_scores_that_do_not_fit_are_one_line(path):
     cases = [
-        ({"a.png": 0.0}, InputError, "each image of .*images needs a score, and each score an image; b.JPG has none"),
-        ({**scores_of(), "c.png": 0.0}, InputError, "c.png has none"),
+        ({"a.png": 0.0}, InputError, "has no score for 3 of 4 images of .*images, the first is b.JPG"),
+        ({**scores_of(), "c.png": 0.0}, InputError, "a score for c.png, which is not an image"),
         ({**scores_of(), "b.JPG": np.nan}, RatioError, "1 NaN among 4"),
         ({**scores_of(), "a.png": np.inf}, RatioError, r"1 \+inf among 4"),
     ]

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 import obrs
-from obrs.metrics.jackknife import LEAST_GROUPS, Jackknife
+from obrs.metrics.curve import GROUPS, Curve
 from obrs.profile import GOALS
 from obrs.rules import from_json, to_json
 from obrs.sampling.samples import Samples
@@ -91,14 +91,14 @@ def normal_intervals(make):
 
 def left_out(make):
     """Jackknife intervals contain their value and stay in their range."""
-    groups, budgets = make.arg(make.count(LEAST_GROUPS, 30), 1, 2), make.count(1, 3)
+    budgets = make.count(1, 3)
     value = make.rng.random(budgets)
-    left = np.clip(value + 0.1 * make.one(0.0, 1.0) * make.rng.normal(size=(groups, budgets)), 0, 1)
-    jackknife = Jackknife(value, left, make.size(), np.full(budgets, 9), (0.0, 1.0))
+    left = np.clip(value + 0.1 * make.one(0.0, 1.0) * make.rng.normal(size=(GROUPS, budgets)), 0, 1)
+    curve = Curve.from_groups(value, left, (0.0, 1.0))
     i, j = make.count(0, budgets - 1), make.count(0, budgets - 1)
-    found = make.answer(jackknife.interval, i, make.confidence())
+    found = make.answer(curve.estimate, i, make.confidence())
     assert found is None or 0 <= found.low <= found.high <= 1
-    other = make.answer(jackknife.difference, i, j, make.confidence())
+    other = make.answer(curve.difference, i, j, make.confidence())
     assert other is None or not np.isnan(host(other.low)).any()
 
 

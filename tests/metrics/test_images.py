@@ -7,7 +7,7 @@ from PIL import Image
 
 from obrs._pictures import to_floats
 from obrs.errors import InputError, InputTypeError
-from obrs.metrics.images import read_array, read_images
+from obrs.metrics.images import read_images
 from obrs.metrics.rows import row_hashes
 
 RNG = np.random.default_rng(0)
@@ -75,7 +75,6 @@ def test_the_digest_is_of_the_content(folder):
         (np.full((5, 8, 8), 0.5), InputError, r"no value below 0; are they in \[0, 1\]\? then say pixels=\(0, 1\)"),
         (np.full((5, 8, 8), 200.0), InputError, r"must be floats in \[-1, 1\], got 200 to 200"),
         (np.full((5, 8, 8), np.nan), InputError, "must be finite, 5 of 5 are not"),
-        (object(), InputError, "must have shape"),
         ("nowhere.npy", InputError, "nowhere.npy does not exist"),
     ],
 )
@@ -83,17 +82,8 @@ def test_bad_images_are_one_line(source, error, says):
     with pytest.raises(error, match=says) as caught:
         read_images(source)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("pixels", [(1, 0), 3, ("a", "b")])
-def test_a_range_that_is_none(pixels):
     with pytest.raises(InputError, match="pixels must be the values of black and white"):
-        read_images(np.zeros((5, 8, 8)), pixels=pixels)
-
-
-def test_empty_folder(tmp_path):
-    with pytest.raises(InputError, match=r"has no image; expected files that end in \.png"):
-        read_images(tmp_path)
+        read_images(np.zeros((5, 8, 8)), pixels=(1, 0))
 
 
 def test_unreadable_image_is_named(folder):
@@ -115,16 +105,20 @@ def test_mixed_sizes_are_named(folder):
         read_images(folder)
 
 
-def test_file_that_is_none(tmp_path):
+def test_files_that_are_none(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(InputError, match=r"x\.npz is no \.npy or \.npz file of numbers"):
-        read_array(tmp_path / "x.npz")
-
-
-def test_npz_without_a_known_name(tmp_path):
-    np.savez(tmp_path / "x.npz", left=BYTES, right=BYTES)
-    with pytest.raises(InputError, match="has the arrays left, right; call the one to read 'images'"):
-        read_array(tmp_path / "x.npz")
+    (tmp_path / "x.csv").write_text("1,2")
+    np.savez(tmp_path / "two.npz", left=BYTES, right=BYTES)
+    (tmp_path / "empty").mkdir()
+    for name, says in (
+        ("x.npz", r"x\.npz is no \.npy or \.npz file of numbers"),
+        ("x.csv", r"x\.csv is no \.npy or \.npz file of numbers, nor a folder of images"),
+        ("two.npz", "has the arrays left, right; call the one to read 'images'"),
+        ("empty", r"has no image; expected files that end in \.png"),
+    ):
+        with pytest.raises(InputError, match=says) as caught:
+            read_images(tmp_path / name)
+        assert "\n" not in str(caught.value)
 
 
 def test_bytes_are_the_numbers_of_the_data_to_the_last_bit():

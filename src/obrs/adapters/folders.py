@@ -1,7 +1,7 @@
 """A folder of images with a score for each: a proposal is the number of a file, and pixels are read when wanted."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..critics import to_log_ratio
 from ..errors import InputError
 from ..metrics.images import ImageSet, image_files, read_images
 
-__all__ = ["ScoredFolder", "from_folder"]
+__all__ = ["ScoredFolder", "from_folder", "match_names"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -78,9 +78,8 @@ def from_folder(
             numbers of a dict for log-ratios, and those of a file for what their column is called.
     """
     home = Path(path).expanduser()
-    files = image_files(home)
     if isinstance(scores, Mapping):
-        found, kind = dict(scores), kind or "log_ratio"
+        given, values, kind = list(scores), np.array([float(x) for x in scores.values()]), kind or "log_ratio"
     else:
         from ..files import Reading
         from ..scores import find_sources, read_columns
@@ -89,12 +88,30 @@ def from_folder(
         reading = Reading.find(sources, column, kind, beta=beta, group=file)
         batch = read_columns(sources, reading.names)
         codes, labels = batch.labels(file)
-        if len(labels) < len(codes):
-            raise InputError(f"{scores} has more than one score for {labels[int(np.argmax(np.bincount(codes)))]}")
-        found, kind = dict(zip((labels[i] for i in codes), batch.numbers(reading.column), strict=True)), reading.kind
-    names = [each.relative_to(home).as_posix() for each in files]
-    if strange := found.keys() ^ {*names}:
-        raise InputError(f"each image of {home} needs a score, and each score an image; {min(strange)} has none")
-    log_ratio = to_log_ratio(np.array([float(found[name]) for name in names]), kind, beta=beta)
+        given, values, kind = [labels[i] for i in codes], batch.numbers(reading.column), reading.kind
+    order = match_names(given, home, "scores" if isinstance(scores, Mapping) else os.fspath(scores))
+    log_ratio = to_log_ratio(values[order], kind, beta=beta)
     check_ratios(log_ratio)
-    return ScoredFolder(home, tuple(files), log_ratio)
+    return ScoredFolder(home, tuple(image_files(home)), log_ratio)
+
+
+def match_names(names: Sequence[str], folder: str | os.PathLike[str], source: str) -> Numbers:
+    """Return, for each image of a folder in the order of their names, the position of its name in a list.
+
+    Args:
+        names: Names within the folder, each once, in any order.
+        folder: With an image for each name, and no other.
+        source: What an error calls the list.
+    """
+    home = Path(folder).expanduser()
+    images = [each.relative_to(home).as_posix() for each in image_files(home)]
+    place = {name: i for i, name in enumerate(names)}
+    if len(place) < len(names):
+        twice = next(name for i, name in enumerate(names) if place[name] != i)
+        raise InputError(f"{source} has more than one score for {twice}; keep one of them")
+    if without := [name for name in images if name not in place]:
+        some = f"{len(without)} of {len(images)} images of {home}, the first is {without[0]}"
+        raise InputError(f"{source} has no score for {some}; names are those within the folder")
+    if extra := place.keys() - {*images}:
+        raise InputError(f"{source} has a score for {min(extra)}, which is not an image of {home}; leave it out")
+    return np.array([place[name] for name in images])

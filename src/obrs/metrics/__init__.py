@@ -1,31 +1,29 @@
 """Metrics: numbers that compare samples with a target."""
 
+from .curve import Curve
 from .features import FEATURES, Extractor, extract
-from .frechet_distance import Frechet, frechet, frechet_curve
-from .jackknife import Jackknife
-from .kernel_distance import Kernel, kernel, kernel_curve
-from .nearest_neighbours import NeighbourCurve, Neighbourhood, Neighbours, neighbours
-from .paired import Paired
+from .frechet import frechet, frechet_curve
+from .kernel import kernel, kernel_curve
+from .neighbours import Neighbours, neighbour_curves, neighbours
 from .rows import row_hashes
 from .table import Table, load_table
+from .weightings import Weightings, weightings
 
 __all__ = [
     "FEATURES",
+    "Curve",
     "Extractor",
-    "Frechet",
-    "Jackknife",
-    "Kernel",
-    "NeighbourCurve",
-    "Neighbourhood",
     "Neighbours",
-    "Paired",
     "Table",
+    "Weightings",
     "extract",
     "frechet",
     "frechet_curve",
     "kernel",
     "kernel_curve",
     "load_table",
+    "neighbour_curves",
     "neighbours",
     "row_hashes",
+    "weightings",
 ]

@@ -7,21 +7,22 @@ at any budget, and nothing is drawn again. Two budgets share their rows: their d
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from math import nan
 from typing import Any
 
 import numpy as np
 
-from .._arrays import host_values
+from .._arrays import known_values
 from .._checks import check_confidence, check_count, check_seed
 from .._text import lookup
 from ..errors import InputError
-from ._inputs import both_features
+from ._inputs import as_pair, effective_size, split_labels
+from .curve import GROUPS, Curve, Influence
 from .features import FEATURES, extract
-from .frechet_distance import frechet_curves
-from .images import ImageSet, read_array, read_images
-from .jackknife import LEAST_GROUPS
-from .kernel_distance import kernel_curve
-from .nearest_neighbours import Neighbourhood
+from .frechet import frechet_effects
+from .images import read_file, read_images
+from .kernel import kernel_effects
+from .neighbours import neighbour_curves
 from .rows import row_hashes, seen_before
 from .table import METRICS, Row, Table
 from .weightings import Weightings, weightings
@@ -37,9 +38,10 @@ def evaluate(
     fake: Any,
     log_ratio: Any = None,
     budgets: Sequence[float] = (1, 1.5, 2, 4, 8),
-    features: str | Callable[[Any], Any] | None = None,
     groups: Any = None,
-    rules: Sequence[str] = ("obrs", "drs"),
+    shares: Any = None,
+    rules: Sequence[str] = ("obrs",),
+    features: str | Callable[[Any], Any] | None = None,
     fitted_on: Any = None,
     k: int = 5,
     size: int | None = None,
@@ -58,15 +60,19 @@ def evaluate(
 
     Args:
         real: Samples of the target that neither the model nor the ratio has seen: features `(n, dim)`, or with
-            `features` images as an array, a `.npy` or `.npz` file, or a folder of PNG and JPEG.
+            `features` images as an array, a `.npy` or `.npz` file, or a folder of PNG and JPEG. A pair (x, y) has
+            labels y. With labels on both sides there is also the mean distance within the classes of real, each as
+            often as it is in real: a distance of all classes together may fall because their mix has changed.
         fake: The pool: proposals of the model as they come, in the same form. Do not reject any before.
         log_ratio: Of each row of fake, `(n,)`, or a callable that takes fake and returns them, such as the result of
             `refit`. None measures the model as it is.
         budgets: Proposals per kept sample; 1 is always there.
+        groups: Labels of the fakes, `(n,)`, for one constant per label, or a callable that takes fake.
+        shares: Shares of the groups among the kept, a dict by label or an array in the order of the sorted labels; by
+            default every group is kept at the same rate.
+        rules: Which rules are compared, of "obrs", "drs" and "topk".
         features: A key of `obrs.metrics.features.FEATURES`, or a callable on images; None if real and fake are
             features.
-        groups: Labels of the fakes, `(n,)`, for one constant per label, each at the same budget.
-        rules: Which rules are compared, "obrs" and "drs".
         fitted_on: What the ratio was fitted on: the real rows themselves, or their `row_hashes`, which a result of
             `refit` has in `seen`. There is a warning if some of them are in real. If `log_ratio` is such a result,
             it is asked itself.
@@ -75,7 +81,7 @@ def evaluate(
         draws: How many draws of that size they are means over.
         confidence: Of the intervals.
         pixels: The values of black and white in float images; None for (-1, 1).
-        seed: Of draws, halves and groups left out.
+        seed: Of draws and of groups left out.
         progress: Show a bar while features are computed; None shows one on a terminal.
 
     Returns:
@@ -85,7 +91,7 @@ def evaluate(
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.standard_normal((1000, 4)), rng.standard_normal((2000, 4)) * 1.3
         >>> log_ratio = -0.5 * (fake**2).sum(1) * (1 - 1.3**-2)
-        >>> table = evaluate(real=real, fake=fake, log_ratio=log_ratio, budgets=[1, 2], rules=["obrs"])
+        >>> table = evaluate(real=real, fake=fake, log_ratio=log_ratio, budgets=[1, 2])
         >>> [(row.budget, row["frechet"].low > 0) for row in table.rows]
         [(1.0, True), (2.0, False)]
         >>> table.rows[1].change["frechet"].high < 0
@@ -95,135 +101,179 @@ def evaluate(
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 6
     """
     check_confidence(confidence)
-    check_count(k, "k")
-    seed = check_seed(seed)
-    sets = [_source(real, "real", features, pixels), _source(fake, "fake", features, pixels)]
-    _check_sizes(*sets)
-    if features is not None:
-        sets = [extract(images, features, progress=progress) for images in sets]
-    x, y, dimension = both_features(sets[0], sets[1])
-    pool = _pool(fake, log_ratio, budgets, rules, groups, len(y), pixels)
+    k, seed = check_count(k, "k"), check_seed(seed)
+    _check_not_one_file(real, fake)
+    (one, label), (two, label_fake) = (split_labels(_open(x), name) for x, name in ((real, "real"), (fake, "fake")))
+    x, y = _features(one, two, features, pixels, progress)
+    for name, n, labels in (("real", len(x), label), ("fake", len(y), label_fake)):
+        if labels is not None and labels.shape != (n,):
+            raise InputError(f"{name} has {n} samples and labels of shape {labels.shape}")
+    batch = samples(fake, pixels) if callable(log_ratio) or callable(groups) else None
+    scores, groups = (given(batch) if callable(given) else given for given in (log_ratio, groups))
+    pool = _pool(scores, len(y), budgets, rules, groups, shares)
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
     wanted = _size(len(x), pool, k, size)
-    effective = pool.weights.sum(axis=1) ** 2 / (pool.weights**2).sum(axis=1)
-    _warn_of_few(len(x), effective, dimension)
-    curves = _curves(x, y, pool, k=k, size=wanted, draws=draws, seed=seed)
+    _warn_of_few(x, pool)
+    curves = _distances(x, y, pool)
+    if label is not None and label_fake is not None:
+        curves |= _within_classes(x, y, pool, label, label_fake)
+    curves |= neighbour_curves(real=x, fake=y, weights=pool, k=k, size=wanted, draws=draws, seed=seed)
     rows = []
     for line, (rule, budget) in enumerate(pool.keys):
-        rows.append(
-            Row(
-                rule=rule,
-                budget=budget,
-                rate=float(pool.rate[line]),
-                ess=float(pool.ess[line]) if log_ratio is not None else float("nan"),
-                n=float(effective[line]),
-                metrics={name: curve.interval(line, confidence) for name, curve in curves.items()},
-                change={name: curve.difference(line, 0, confidence) for name, curve in curves.items()},
-            )
-        )
+        ess = float(pool.ess[line]) if log_ratio is not None else nan
+        effective = float(effective_size(pool.weights[line]))
+        metrics = {name: curves[name].estimate(line, confidence) for name in METRICS if name in curves}
+        change = {name: curves[name].difference(line, 0, confidence) for name in metrics}
+        rows.append(Row(rule, budget, float(pool.rate[line]), ess, effective, metrics, change))
     return Table(
         rows=tuple(rows),
-        features=features if features is None or isinstance(features, str) else "your own",
-        titled=_titled(features),
-        dimension=dimension,
+        features=_title(features),
+        dimension=x.shape[1],
         n_real=len(x),
         n_fake=len(y),
         size=wanted,
-        k=int(k),
+        k=k,
         confidence=float(confidence),
-        grouped=groups is not None,
+        grouped=pool.groups is not None,
     )
 
 
-def _titled(features: Any) -> str:
-    """Return what the features are called."""
-    known = FEATURES.get(features) if isinstance(features, str) else features
-    return "" if known is None else str(getattr(known, "title", "your own features"))
-
-
-def _check_sizes(real: Any, fake: Any) -> None:
-    """Raise if images are of two sizes: extractors resize them, and would show the size as a difference."""
-    if isinstance(real, ImageSet) and isinstance(fake, ImageSet) and real.shape[1:] != fake.shape[1:]:
-        one, other = (f"{images.shape[2]}x{images.shape[1]}" for images in (real, fake))
-        raise InputError(f"real has images of {one} and fake of {other}; resize one of them first")
-
-
-def _source(source: Any, name: str, features: Any, pixels: Any) -> Any:
-    """Return the features given, or the images whose features are to be computed."""
-    if features is not None:
-        if isinstance(features, str):
-            lookup(FEATURES, features, "features")
-        return read_images(source, pixels=pixels, name=name)
-    if isinstance(source, str | os.PathLike):
-        if os.path.isdir(source):
-            raise InputError(f"{name} is a folder of images; say features=, one of {', '.join(FEATURES)}")
-        source = read_array(source)
-    if getattr(source, "ndim", 2) in (3, 4):
-        shape, known = tuple(source.shape), ", ".join(FEATURES)
-        raise InputError(f"{name} has shape {shape}: if these are images, say features=, one of {known}")
-    return source
-
-
-def _pool(fake: Any, log_ratio: Any, budgets: Any, rules: Any, groups: Any, n: int, pixels: Any) -> Weightings:
-    if log_ratio is None:
-        if groups is not None:
-            raise InputError("groups need log_ratio: without one there is nothing to reject by")
-        return weightings(np.zeros(n), (1.0,), ("obrs",))
-    if callable(log_ratio):
-        log_ratio = log_ratio(samples(fake, pixels))
-    values = host_values(log_ratio)
-    if values is None or values.shape != (n,):
-        raise InputError(f"log_ratio must have shape ({n},), one per fake, got {np.shape(log_ratio)}")
-    return weightings(values, budgets, rules, groups)
-
-
-def samples(source: Any, pixels: Any) -> Any:
+def samples(source: Any, pixels: tuple[float, float] | None = None) -> Any:
     """Return samples as arrays: as they were given, or read from files, images as floats in [-1, 1].
 
     Example:
-        >>> samples(np.ones((2, 3)), None).shape
+        >>> samples(np.ones((2, 3))).shape
         (2, 3)
     """
+    if isinstance(source, tuple):
+        return (samples(source[0], pixels), *source[1:])
     if not isinstance(source, str | os.PathLike):
         return source
-    if not os.path.isdir(source) and (found := read_array(source)).ndim == 2:
-        return found
-    images = read_images(source, pixels=pixels)
-    return images.floats(0, images.n)
+    x, labels = split_labels(_open(source), "samples")
+    if getattr(x, "ndim", 4) != 2:
+        images = read_images(x, pixels=pixels, name=str(source))
+        x = images.floats(0, images.n)
+    return x if labels is None else (x, labels)
+
+
+def _open(source: Any) -> Any:
+    """Return the array in a file, with its labels if there are any; a folder stays a path."""
+    if not isinstance(source, str | os.PathLike) or os.path.isdir(source):
+        return source
+    x, labels = read_file(source)
+    return x if labels is None else (x, labels)
+
+
+def _check_not_one_file(real: Any, fake: Any) -> None:
+    paths = [x[0] if isinstance(x, tuple) and x else x for x in (real, fake)]
+    if all(isinstance(path, str | os.PathLike) and os.path.exists(path) for path in paths) and os.path.samefile(*paths):
+        raise InputError(f"real and fake are the same, {paths[0]}; fake must be proposals of the model")
+
+
+def _features(
+    real: Any, fake: Any, features: Any, pixels: tuple[float, float] | None, progress: bool | None
+) -> tuple[Floats, Floats]:
+    """Return the features given, or those of images."""
+    if features is None:
+        for name, source in (("real", real), ("fake", fake)):
+            if isinstance(source, str | os.PathLike):
+                raise InputError(f"{name} is a folder of images; say features=, one of {', '.join(FEATURES)}")
+            if getattr(source, "ndim", 2) in (3, 4):
+                known = f"if these are images, say features=, one of {', '.join(FEATURES)}"
+                raise InputError(f"{name} has shape {tuple(source.shape)}: {known}")
+    else:
+        if isinstance(features, str):
+            lookup(FEATURES, features, "features")
+        sets = [read_images(x, pixels=pixels, name=name) for x, name in ((real, "real"), (fake, "fake"))]
+        sizes = [f"{images.shape[2]}x{images.shape[1]}" for images in sets]
+        if sizes[0] != sizes[1]:  # extractors resize them, and would show the size as a difference
+            raise InputError(f"real has images of {sizes[0]} and fake of {sizes[1]}; resize one of them first")
+        real, fake = (extract(images, features, progress=progress) for images in sets)
+    x, y = as_pair(real, fake)
+    if x.shape == y.shape and np.array_equal(x, y):
+        raise InputError("real and fake are the same samples; fake must be proposals of the model")
+    return x, y
+
+
+def _title(features: Any) -> str | None:
+    known = FEATURES[features] if isinstance(features, str) else features
+    return None if features is None else str(getattr(known, "title", "your own"))
+
+
+def _pool(log_ratio: Any, n: int, budgets: Any, rules: Any, groups: Any, shares: Any) -> Weightings:
+    if log_ratio is None:
+        if groups is not None or shares is not None:
+            raise InputError("groups need log_ratio: without one there is nothing to reject by")
+        return weightings(np.zeros(n), (1.0,))
+    values = known_values(log_ratio, "log_ratio")
+    if values.shape != (n,):
+        raise InputError(f"log_ratio must have shape ({n},), one per fake, got {values.shape}")
+    return weightings(values, budgets, rules, groups, shares)
 
 
 def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
     """Return how many fakes recall and coverage are for, or raise if there are too few for intervals."""
     kept = int(np.floor(pool.weights.sum(axis=1).min() + 0.5))
     wanted = kept if size is None else check_count(size, "size", k + 1)
-    # without one of the groups that are left out in turn, more than k must stay
-    least = max(2 * LEAST_GROUPS, k + 2 + k // 10)
+    least = max(2 * GROUPS, k + 2 + k // 10)  # without one of the groups, more than k must stay
     if min(n_real, wanted) < least:
         what = f"{wanted} fakes" if size is not None else f"{wanted} fakes kept at the largest budget"
         raise InputError(f"intervals need at least {least} real samples and {least} fakes, got {n_real} and {what}")
     return wanted
 
 
-def _curves(real: Any, fake: Any, pool: Weightings, *, k: int, size: int, draws: int, seed: int) -> dict[str, Any]:
-    """Return the curve of each metric."""
-    slopes = None if pool.groups is not None else pool.slopes
-    beyond, plain = frechet_curves(real=real, fake=fake, weights=pool.weights, slopes=slopes, seed=seed)
-    kernel = kernel_curve(real=real, fake=fake, weights=pool.weights, slopes=slopes)
-    curves: dict[str, Any] = {"frechet": beyond, "frechet_plain": plain, "kernel": kernel}
-    if pool.groups is not None:
-        curves = {name: pool.pulled(found) for name, found in curves.items()}
-    around = Neighbourhood.of(real=real, fake=fake, k=k, size=size, groups=LEAST_GROUPS, seed=seed)
-    near = around.curve(pool.weights, size=size, draws=draws, seed=seed, without=pool.without)
-    curves |= {name: getattr(near, name) for name in METRICS if name not in curves}
-    return {name: curves[name] for name in METRICS}
+def _distances(real: Floats, fake: Floats, pool: Weightings) -> dict[str, Curve]:
+    found, other = frechet_effects(real, fake, pool.weights), kernel_effects(real, fake, pool.weights)
+    parts = np.hstack([found.of_real.spread(len(real)), pool.spread(found.of_fake)])
+    kernel = np.hstack([other.of_real.spread(len(real)), pool.spread(other.of_fake)])
+    return {
+        "frechet": Curve(found.value - found.excess, parts),
+        "frechet_plain": Curve(found.value, parts),
+        "kernel": Curve(other.value, kernel),
+    }
+
+
+def _within_classes(
+    real: Floats, fake: Floats, pool: Weightings, label: Floats, label_fake: Floats
+) -> dict[str, Curve]:
+    """Return the mean distances within classes, each counted as often as it is in real.
+
+    The value is NaN where less than two fakes of a class are kept. Classes of one real sample are left out.
+    """
+    names, count = np.unique(label, return_counts=True)
+    names, share = names[count > 1], count[count > 1] / count[count > 1].sum()
+    mass = pool.weights / pool.weights.sum(axis=1, keepdims=True)
+    curves = {}
+    for name, measure in (("frechet_within", _extrapolated), ("kernel_within", kernel_effects)):
+        value, real_parts, fake_parts = np.zeros(len(mass)), [], []
+        for each, p in zip(names, share, strict=True):
+            rows, rows_fake = np.flatnonzero(label == each), np.flatnonzero(label_fake == each)
+            kept = np.count_nonzero(mass[:, rows_fake], axis=1) > 1
+            value[~kept] = nan
+            if not kept.any():
+                continue
+            some = np.where(kept[:, None], mass[:, rows_fake], 1.0)
+            distance, of_real, of_fake = measure(real[rows], fake[rows_fake], some)
+            value += p * distance
+            real_parts.append(p * of_real.spread(len(rows)))
+            # mass that moves to a row is a larger share of its class than of the pool
+            unit = p * of_fake.value / some.sum(axis=1, keepdims=True)
+            fake_parts.append(Influence(rows_fake[of_fake.rows], of_fake.times, unit))
+        whole = Influence(*(np.concatenate(part, axis=-1) for part in zip(*fake_parts, strict=True)))
+        curves[name] = Curve(value, np.hstack([*real_parts, pool.spread(whole)]))
+    return curves
+
+
+def _extrapolated(real: Floats, fake: Floats, weights: Floats) -> tuple[Floats, Influence, Influence]:
+    found = frechet_effects(real, fake, weights)
+    return found.value - found.excess, found.of_real, found.of_fake
 
 
 def _warn_of_seen(real: Any, log_ratio: Any, fitted_on: Any, pixels: Any) -> None:
     known = fitted_on if fitted_on is not None else getattr(log_ratio, "seen", None)
     if known is None:
         return
-    source = samples(real, pixels)
-    hashes = row_hashes(source)
+    hashes = row_hashes(split_labels(samples(real, pixels), "real")[0])
     if seen := seen_before(hashes, known):
         warnings.warn(
             f"{seen} of {len(hashes)} real samples were also used to fit the ratio, which then looks better than it "
@@ -232,12 +282,14 @@ def _warn_of_seen(real: Any, log_ratio: Any, fitted_on: Any, pixels: Any) -> Non
         )
 
 
-def _warn_of_few(n_real: int, effective: Floats, dimension: int) -> None:
-    least = min(float(n_real), float(effective.min()))
-    if least < dimension:
-        which = "real samples" if n_real <= effective.min() else "fakes at the largest budget"
+def _warn_of_few(real: Floats, pool: Weightings) -> None:
+    n, dimension = real.shape
+    effective = float(effective_size(pool.weights).min())
+    if min(n, effective) < dimension:
+        which = "real samples" if n <= effective else "fakes at the largest budget"
         warnings.warn(
-            f"the features have {dimension} dimensions and there are {least:.0f} {which}: from fewer samples than "
-            "dimensions a covariance has no inverse, and Fréchet distances say more about n than about the model",
+            f"the features have {dimension} dimensions and there are {min(n, effective):.0f} {which}: from fewer "
+            "samples than dimensions a covariance has no inverse, and Fréchet distances say more about n than about "
+            "the model",
             stacklevel=3,
         )

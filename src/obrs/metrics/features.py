@@ -16,6 +16,7 @@ from array_api_compat import is_array_api_obj, is_torch_array
 
 from .._arrays import host_view, like, namespace
 from .._files import cache_folder, replacing
+from .._pictures import to_floats
 from .._progress import bar
 from .._text import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
@@ -95,10 +96,6 @@ def extract(
         >>> images = np.zeros((10, 1, 8, 8), np.uint8)
         >>> extract(images, "gradients", keep=False).shape
         (10, 144)
-        >>> extract(images, "gradient")
-        Traceback (most recent call last):
-        obrs.errors.UnknownNameError: unknown features 'gradient'; did you mean 'gradients'? there are: gradients,
-        efficientnet_lite0, inception_v3
     """
     extractor = features if callable(features) else lookup(FEATURES, features, "features")
     found = read_images(images, pixels=pixels)
@@ -108,25 +105,18 @@ def extract(
     torch, parts, done = _torch(), [], 0
     with bar("features", found.n, progress) as tell, torch.no_grad():
         for block in found.blocks(_BLOCK):
-            if isinstance(extractor, Extractor):
-                part = extractor(block)
-            else:
-                x = torch.as_tensor(block).float()
-                part = extractor(x / 127.5 - 1 if block.dtype == np.uint8 else x)
-                if not is_array_api_obj(part):
-                    raise InputTypeError(f"features must return an array of shape (n, k), got {type(part).__name__}")
-                part = host_view(part)
-            if np.ndim(part) != 2 or len(part) != len(block):
-                raise InputError(f"features must have shape ({len(block)}, k), got {np.shape(part)}")
-            parts.append(np.asarray(part, dtype=np.float32))
+            x = to_floats(block) if block.dtype == np.uint8 else block.astype(np.float32, copy=False)
+            part = extractor(torch.as_tensor(block if isinstance(extractor, Extractor) else x))
+            if not is_array_api_obj(part):
+                raise InputTypeError(f"features must return an array of shape (n, k), got {type(part).__name__}")
+            if part.ndim != 2 or len(part) != len(block):
+                raise InputError(f"features must have shape ({len(block)}, k), got {tuple(part.shape)}")
+            parts.append(np.asarray(host_view(part), dtype=np.float32))
             tell(done := done + len(block))
     whole = np.concatenate(parts)
     if path is not None:
         _write(path, whole)
     return whole
-
-
-# One function per extractor: float32 tensors (n, channels, height, width) of 0 to 255 in, float32 (n, k) out.
 
 
 def gradients(x: Tensor) -> Tensor:

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_values
+from .._arrays import known_values
 from .._pictures import SUFFIXES, read_picture, to_floats
 from ..errors import InputError, InputTypeError
 
-__all__ = ["ImageSet", "channels_first", "image_files", "read_array", "read_images"]
+__all__ = ["ImageSet", "channels_first", "image_files", "read_file", "read_images"]
 
 Floats = np.ndarray[Any, Any]
 
 _KEYS = ("images", "x", "x0", "features", "samples", "arr_0")  # of an .npz with several arrays; x0 is `Samples.save`'s
-_CHUNK = 1 << 22  # bytes hashed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +28,18 @@ class ImageSet:
     Attributes:
         n: How many there are.
         shape: Channels, height and width of one; 1 or 3 channels.
-        name: What messages call them.
+        read: Returns images start to stop, uint8 or floats in [-1, 1], as `(n, channels, height, width)`.
+        parts: Yields their bytes, for the hash.
     """
 
     n: int
     shape: tuple[int, int, int]
-    name: str
-    read: Callable[[int, int], Floats] = field(repr=False)  # images start to stop, as (n, channels, height, width)
-    parts: Callable[[], Iterator[Any]] = field(repr=False)  # their bytes, for the hash
+    read: Callable[[int, int], Floats] = field(repr=False)
+    parts: Callable[[], Iterator[Any]] = field(repr=False)
 
     def blocks(self, size: int) -> Iterator[Floats]:
         """Yield the images as `(n, channels, height, width)`, uint8 or floats in [-1, 1], so many at a time."""
-        for start in range(0, self.n, size):
-            yield self.read(start, min(start + size, self.n))
+        return (self.read(start, min(start + size, self.n)) for start in range(0, self.n, size))
 
     def floats(self, start: int, stop: int) -> Floats:
         """Return images start to stop as floats in [-1, 1], shape `(n, channels, height, width)`."""
@@ -76,19 +74,13 @@ def read_images(source: Any, *, pixels: tuple[float, float] | None = None, name:
         >>> found = read_images(np.zeros((5, 28, 28), dtype=np.uint8))
         >>> found.n, found.shape, next(found.blocks(2)).shape
         (5, (1, 28, 28), (2, 1, 28, 28))
-        >>> read_images(np.zeros((5, 28, 28, 4), dtype=np.uint8))
-        Traceback (most recent call last):
-        obrs.errors.InputError: images must have shape (n, channels, height, width), (n, height, width, channels) or
-        (n, height, width) with 1 or 3 channels, got (5, 28, 28, 4)
     """
     if isinstance(source, ImageSet):
         return source
-    if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
-        if path.is_dir():
-            return _folder(path)
-        return _array(read_array(path), pixels, str(path))
-    return _array(source, pixels, name)
+    if not isinstance(source, str | os.PathLike):
+        return _array(known_values(source, name), pixels, name)
+    path = Path(source).expanduser()
+    return _folder(path) if path.is_dir() else _array(read_file(path)[0], pixels, str(path))
 
 
 def image_files(folder: str | os.PathLike[str]) -> list[Path]:
@@ -102,19 +94,18 @@ def image_files(folder: str | os.PathLike[str]) -> list[Path]:
     return files
 
 
-def read_array(source: Any, *, prefer: str = "") -> Floats:
-    """Return the array in a `.npy` or `.npz` file; a `.npy` stays on the disk until it is read.
+def read_file(source: str | os.PathLike[str]) -> tuple[Floats, Floats | None]:
+    """Return the array in a `.npy` or `.npz` file, the only one or that of a usual name, and the labels of an `.npz`.
 
-    Args:
-        source: The path.
-        prefer: Which array of an `.npz` to read, if it is there; by default the only one, or that of a usual name.
+    A `.npy` stays on the disk until it is read. Labels are an array called "labels", None if there is none.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.npz")
-        >>> np.savez(path, images=np.zeros((2, 8, 8)), labels=np.zeros(2))
-        >>> read_array(path).shape, read_array(path, prefer="labels").shape
-        ((2, 8, 8), (2,))
+        >>> np.savez(path, images=np.zeros((2, 8, 8)), labels=[3, 1])
+        >>> x, labels = read_file(path)
+        >>> x.shape, labels
+        ((2, 8, 8), array([3, 1]))
     """
     path = Path(source).expanduser()
     if not path.exists():
@@ -123,23 +114,16 @@ def read_array(source: Any, *, prefer: str = "") -> Floats:
         with path.open("rb") as file:
             is_zip = file.read(2) == b"PK"
         if not is_zip:
-            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)), None
         with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             keys = list(found)
-            key = keys[0] if len(keys) == 1 else next((key for key in (prefer, *_KEYS) if key in keys), None)
-            if key is None:
-                raise InputError(
-                    f"{path} has the arrays {', '.join(keys)}; call the one to read {prefer or _KEYS[0]!r}"
-                )
-            return np.asarray(found[key])
-    except InputError:
-        raise
+            key = keys[0] if len(keys) == 1 else next((key for key in _KEYS if key in keys), None)
+            if key is not None:
+                return np.asarray(found[key]), np.asarray(found["labels"]) if "labels" in keys else None
     except Exception as error:  # of zipfile, zlib, struct, or the header: each has its own
-        if path.suffix.lower() not in (".npy", ".npz"):
-            kind = path.suffix or "a file without an extension"
-            raise InputError(f"{path}: {kind} is not read here; give .npy, .npz or a folder of images") from error
         reason = " ".join(str(error).split())
-        raise InputError(f"{path} is no .npy or .npz file of numbers: {reason:.120}") from error
+        raise InputError(f"{path} is no .npy or .npz file of numbers, nor a folder of images: {reason:.120}") from error
+    raise InputError(f"{path} has the arrays {', '.join(keys)}; call the one to read {_KEYS[0]!r}")
 
 
 def channels_first(x: Any, name: str) -> Any:
@@ -162,15 +146,11 @@ def channels_first(x: Any, name: str) -> Any:
     raise InputError(f"{name} must have shape {layouts} with 1 or 3 channels, got {shape}")
 
 
-def _array(source: Any, pixels: tuple[float, float] | None, name: str) -> ImageSet:
-    x = source if isinstance(source, np.ndarray) else _host(source, name)
+def _array(x: Floats, pixels: tuple[float, float] | None, name: str) -> ImageSet:
     x = channels_first(x, name)
-    if x.dtype != np.uint8:
-        if x.dtype.kind != "f":
-            raise InputTypeError(f"{name} must be uint8, or floats in [-1, 1], got {x.dtype}")
-        low, high = _range(x, pixels, name)
-    else:
-        low, high = -1.0, 1.0
+    if x.dtype.kind != "f" and x.dtype != np.uint8:
+        raise InputTypeError(f"{name} must be uint8, or floats in [-1, 1], got {x.dtype}")
+    low, high = (-1.0, 1.0) if x.dtype == np.uint8 else _range(x, pixels, name)
 
     def read(start: int, stop: int) -> Floats:
         part = np.ascontiguousarray(x[start:stop])
@@ -180,28 +160,16 @@ def _array(source: Any, pixels: tuple[float, float] | None, name: str) -> ImageS
 
     def parts() -> Iterator[Any]:
         yield repr((x.dtype.str, low, high)).encode()
-        step = max(1, _CHUNK // (x[0].size * x.dtype.itemsize))
-        for start in range(0, len(x), step):
-            yield np.ascontiguousarray(x[start : start + step]).data
+        yield from (np.ascontiguousarray(image).data for image in x)
 
-    return ImageSet(len(x), (int(x.shape[1]), int(x.shape[2]), int(x.shape[3])), name, read, parts)
-
-
-def _host(source: Any, name: str) -> Floats:
-    try:
-        x = host_values(source)
-    except Exception as error:
-        raise InputTypeError(f"{name} must be an array, a file or a folder, got {type(source).__name__}") from error
-    if x is None:
-        raise InputTypeError(f"{name} must be known; they are traced")
-    return x
+    return ImageSet(len(x), (int(x.shape[1]), int(x.shape[2]), int(x.shape[3])), read, parts)
 
 
 def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[float, float]:
     """Return black and white, after a look at every value."""
     try:
-        low, high = (-1.0, 1.0) if pixels is None else (float(pixels[0]), float(pixels[1]))
-    except (TypeError, ValueError, IndexError) as error:
+        low, high = (-1.0, 1.0) if pixels is None else (float(end) for end in pixels)
+    except (TypeError, ValueError) as error:
         raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}") from error
     if not low < high:
         raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}")
@@ -233,7 +201,5 @@ def _folder(path: Path) -> ImageSet:
         x = np.stack(rows)
         return x[:, None] if mode == "L" else np.ascontiguousarray(np.moveaxis(x, 3, 1))
 
-    def parts() -> Iterator[Any]:
-        return (file.read_bytes() for file in files)
-
-    return ImageSet(len(files), (1 if mode == "L" else 3, height, width), str(path), read, parts)
+    shape = (1 if mode == "L" else 3, height, width)
+    return ImageSet(len(files), shape, read, lambda: (file.read_bytes() for file in files))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_values
+from .._arrays import known_values
 from .._pictures import to_floats
 from ..errors import InputError, InputTypeError
 
@@ -24,21 +24,17 @@ def row_hashes(x: Any) -> Ints:
         >>> bool((row_hashes(x[[2, 0]]) == row_hashes(x.astype(np.float32))[[2, 0]]).all())
         True
     """
-    try:
-        values = host_values(x)
-    except ValueError as error:
-        raise InputTypeError(f"rows must be an array of numbers, got {type(x).__name__}") from error
-    if values is None or values.dtype.kind not in "fiub":
+    values = known_values(x, "rows")
+    if values.dtype.kind not in "fiub":
         raise InputTypeError(f"rows must be an array of numbers, got {type(x).__name__}")
     if values.ndim < 1:
         raise InputError("rows must be an array with one row per sample, got one number")
     hashes = np.empty(len(values), dtype=np.uint64)
     for i, row in enumerate(values):
-        if values.dtype == np.uint8:
-            row = to_floats(row)
         with np.errstate(over="ignore"):  # beyond float32 is infinite there
-            content = np.ascontiguousarray(row, dtype=np.float32) + np.float32(0)  # -0 is 0
-        hashes[i] = int.from_bytes(hashlib.blake2b(content.tobytes(), digest_size=8).digest(), "little")
+            floats = to_floats(row) if row.dtype == np.uint8 else np.ascontiguousarray(row, dtype=np.float32)
+        content = (floats + np.float32(0)).tobytes()  # -0 is 0
+        hashes[i] = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
     return hashes
 
 

@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from pathlib import Path
@@ -13,22 +12,16 @@ from .._files import replacing
 from .._text import finite, html_table, lookup, text_table
 from ..errors import InputError
 from ..estimate import Estimate
-from ..looks import LOOKS, styled
-from ..looks import figure as new_figure
+from ..looks import LOOKS, figure, styled
 
 __all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of the table.
-
-    Args:
-        title: What the column is called; FD and KD are called FID and KID for Inception's features alone.
-        better: "lower", "higher" or "", which end is good.
-    """
+    """A column of the table: its title, where FD is FID for Inception alone, and which end is good."""
 
     title: str
     better: str
@@ -38,6 +31,8 @@ METRICS: dict[str, Metric] = {
     "frechet": Metric("FD, n → ∞", "lower"),
     "frechet_plain": Metric("FD at n", "lower"),
     "kernel": Metric("KD", "lower"),
+    "frechet_within": Metric("FD within classes", "lower"),
+    "kernel_within": Metric("KD within classes", "lower"),
     "precision": Metric("precision", "higher"),
     "recall": Metric("recall", "higher"),
     "density": Metric("density", "higher"),
@@ -51,7 +46,7 @@ class Row:
     """One rule at one budget.
 
     Args:
-        rule: "model" for the pool as it is, "obrs" or "drs".
+        rule: "model" for the pool as it is, "obrs", "drs" or "topk".
         budget: Proposals per kept sample.
         rate: Share of the pool that is kept; above 1/budget where exact rejection costs less.
         ess: Effective sample size per kept sample, if the ratio is right: 1 if the kept follow the target.
@@ -71,6 +66,11 @@ class Row:
     def __getitem__(self, name: str) -> Estimate:
         return lookup(self.metrics, name, "metric")
 
+    def moved(self, name: str) -> bool:
+        """Tell whether a metric differs from that of the model by more than its error."""
+        change = self.change[name]
+        return self.rule != "model" and (change.low > 0 or change.high < 0)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -79,28 +79,23 @@ class Table:
     Args:
         rows: The model, then each rule at each budget.
         features: Name of the features, None if they were given.
-        titled: What the features are called.
-        dimension: Of the features.
-        n_real, n_fake: How many rows there were.
-        size: How many fakes recall and coverage are for, at every budget.
-        k: Whose distance is the radius of a ball.
+        n_real, n_fake: How many rows there were; `dimension` is that of the features.
+        size: How many fakes recall and coverage are for, at every budget; k is whose distance is the radius of a ball.
         confidence: Of the intervals.
         grouped: Whether each group of fakes had a constant of its own.
 
     Example:
         >>> at = Estimate(2.0, 1.5, 2.5, 0.25)
         >>> row = Row("model", 1.0, 1.0, 0.5, 100.0, {"precision": at}, {"precision": at})
-        >>> table = Table((row,), None, "", 8, 200, 100, 100, 5, 0.95, False)
-        >>> print(table)
+        >>> print(Table((row,), None, 8, 200, 100, 100, 5, 0.95, False))
         100 fakes against 200 real samples, 8 features
-        rule  budget  rate    ESS    n  precision
-        model       1     1  0.500  100  2 ±0.5
+        rule   budget  rate    ESS    n  precision
+        model       1     1  0.500  100    2 ±0.5
         ± is a 95 % interval; * is a change from the model that is not 0 by its own interval; n is effective
     """
 
     rows: tuple[Row, ...]
     features: str | None
-    titled: str
     dimension: int
     n_real: int
     n_fake: int
@@ -114,27 +109,30 @@ class Table:
         """Names of the metrics."""
         return tuple(self.rows[0].metrics)
 
-    def title(self, name: str, *, short: bool = False) -> str:
-        """Return what a column is called: FD (EfficientNet-Lite0), or FID if the features are those of Inception-v3."""
+    def title(self, name: str) -> str:
+        """Return what a column is called: FD, or FID if the features are those of Inception-v3."""
         title = METRICS[name].title
-        if title[:2] not in ("FD", "KD"):
-            return title
-        if self.features == "inception_v3":
-            return f"{title[0]}I{title[1:]}"
-        return title if short or not self.titled else f"{title[:2]} ({self.titled}){title[2:]}"
+        is_inception = self.features == "Inception-v3" and title[:2] in ("FD", "KD")
+        return f"{title[0]}I{title[1:]}" if is_inception else title
+
+    def __str__(self) -> str:
+        head, *rows = self._cells()
+        rows = [[*line[:5], *(cell if cell.endswith("*") else f"{cell} " for cell in line[5:])] for line in rows]
+        return "\n".join([self._caption(), text_table(head, rows), *self._notes()])
 
     def _repr_html_(self) -> str:
         """Return the table for notebooks."""
         head, *rows = self._cells()
-        return html_table(head, rows, caption=self._about(), notes=self._notes())
+        return html_table(head, rows, caption=self._caption(), notes=self._notes())
 
-    def _about(self) -> str:
-        named = f"{self.dimension} features" if self.features is None else f"{self.dimension} features, {self.features}"
-        return f"{self.n_fake:,} fakes against {self.n_real:,} real samples, {named}"
+    def _caption(self) -> str:
+        named = "" if self.features is None else f", {self.features}"
+        groups = ", one constant per group" if self.grouped else ""
+        return f"{self.n_fake:,} fakes against {self.n_real:,} real samples, {self.dimension} features{named}{groups}"
 
     def _cells(self) -> list[list[str]]:
         """Return the titles, and the cells of each row."""
-        cells = [["rule", "budget", "rate", "ESS", "n", *(self.title(name, short=True) for name in self.metrics)]]
+        cells = [["rule", "budget", "rate", "ESS", "n", *(self.title(name) for name in self.metrics)]]
         for row in self.rows:
             ess = f"{row.ess:.3f}" if isfinite(row.ess) else "-"
             facts = [row.rule, f"{row.budget:g}", f"{row.rate:.3g}", ess, f"{row.n:.0f}"]
@@ -148,93 +146,63 @@ class Table:
             notes.append(f"recall and coverage are for {self.size:,} fakes at every budget; k = {self.k}")
         return notes
 
-    def __str__(self) -> str:
-        cells = [
-            [*line[:5], *(cell if cell.endswith("*") else f"{cell} " for cell in line[5:])] for line in self._cells()
-        ]
-        return "\n".join([self._about(), text_table(cells[0], cells[1:]), *self._notes()])
-
     def save(self, folder: str | os.PathLike[str], *, name: str = "evaluate") -> Path:
         """Write a JSON and a PNG of this name into a folder, which is made if need be; return the folder."""
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         with replacing(home / f"{name}.json") as file:
             file.write((json.dumps({"format": _FORMAT, **finite(asdict(self))}, indent=1) + "\n").encode())
-        figure = self.plot()
+        drawn = self.plot()
         with replacing(home / f"{name}.png") as file:
-            figure.savefig(file, format="png", dpi=130)
+            drawn.savefig(file, format="png", dpi=130)
         return home
 
-    def plot(self, metrics: Sequence[str] | None = None, *, figure: Any = None) -> Any:
-        """Draw each metric against the budget, one line and band for each rule.
+    def plot(self) -> Any:
+        """Draw each metric but the plain Fréchet distance against the budget, one line and band for each rule.
 
         The bands are the intervals of the values. A point is filled where the change from the model is not 0 by its
         own, paired interval, and hollow elsewhere.
 
-        Args:
-            metrics: Which, and in which order; None for all but the plain Fréchet distance.
-            figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this
-                library, which a notebook shows.
-
         Returns:
             The matplotlib figure; save it with `figure.savefig("budgets.png")`.
         """
-        names = [m for m in self.metrics if m != "frechet_plain"] if metrics is None else list(metrics)
-        for name in names:
-            lookup(self.rows[0].metrics, name, "metric")
-        if not names:
-            raise InputError("metrics must name at least one")
+        names = [name for name in self.metrics if name != "frechet_plain"]
         columns = min(3, len(names))
         lines = -(-len(names) // columns)
-        drawn = new_figure(3.9 * columns, 3.2 * lines + 0.5) if figure is None else figure
-        with styled() if figure is None else nullcontext():
-            self._draw_all(drawn, names, lines, columns)
+        drawn = figure(3.9 * columns, 3.2 * lines + 0.5)
+        with styled():
+            grid = drawn.subplots(lines, columns, squeeze=False)
+            for axes, name in zip(grid.flat, names, strict=False):
+                self._draw(axes, name)
+            for axes in list(grid.flat)[len(names) :]:
+                axes.set_visible(False)
+            grid[0, 0].legend(frameon=False, fontsize=8)
+            how = f"bands: {100 * self.confidence:g} % intervals; filled: differs from the model by its paired interval"
+            drawn.suptitle(f"{self._caption()}\n{how}", fontsize=9.5)
         return drawn
 
-    def _draw_all(self, figure: Any, names: Sequence[str], lines: int, columns: int) -> None:
-        grid = figure.subplots(lines, columns, squeeze=False)
-        for axes, name in zip(grid.flat, names, strict=False):
-            self._draw(axes, name)
-        for axes in list(grid.flat)[len(names) :]:
-            axes.set_visible(False)
-        grid[0, 0].legend(frameon=False, fontsize=8)
-        about = f"{self.n_fake:,} proposals, {self.n_real:,} real samples"
-        if {"recall", "coverage"} & set(names):
-            about += f"; recall and coverage at {self.size:,} fakes"
-        if self.grouped:
-            about += "; one constant per group"
-        how = f"bands: {100 * self.confidence:g} % intervals; filled: differs from the model by its paired interval"
-        figure.suptitle(f"{about}\n{how}", fontsize=9.5)
-
     def _draw(self, axes: Any, name: str) -> None:
-        """Draw one metric."""
         model = self.rows[0]
-        budgets = sorted({row.budget for row in self.rows})
-        for rule in ("obrs", "drs"):
-            mine = LOOKS[rule]
-            rows = [row for row in self.rows if row.rule == rule]
-            if not rows:
-                continue
-            rows = [model, *rows]
-            at = [row.budget for row in rows]
-            values = [row[name].value for row in rows]
-            axes.plot(at, values, mine.line, marker=mine.marker, ms=4, color=mine.colour, label=mine.label)
-            hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not _moved(row, name)]
-            axes.plot(*zip(*hollow, strict=True), mine.marker, ms=4, color=mine.colour, mfc="white")
+        for rule in dict.fromkeys(row.rule for row in self.rows[1:]):
+            look = LOOKS[rule]
+            rows = [model, *(row for row in self.rows if row.rule == rule)]
+            at, values = [row.budget for row in rows], [row[name].value for row in rows]
+            axes.plot(at, values, look.line, marker=look.marker, ms=4, color=look.colour, label=look.label)
+            hollow = [(k, v) for k, v, row in zip(at, values, rows, strict=True) if not row.moved(name)]
+            axes.plot(*zip(*hollow, strict=True), look.marker, ms=4, color=look.colour, mfc="white")
             low, high = ([getattr(row[name], end) for row in rows] for end in ("low", "high"))
-            axes.fill_between(at, low, high, color=mine.colour, alpha=0.15, lw=0)
+            axes.fill_between(at, low, high, color=look.colour, alpha=0.15, lw=0)
         if len(self.rows) == 1:
             v = model[name]
             axes.errorbar([1], [v.value], [[v.value - v.low], [v.high - v.value]], fmt="o", color="0.3", label="model")
         else:
             axes.axhline(model[name].value, color="0.5", lw=0.8, ls=":")
+            budgets = sorted({row.budget for row in self.rows})
             axes.set_xscale("log", base=2)
             axes.set_xticks(budgets, [f"{k:g}" for k in budgets])
             axes.minorticks_off()
-        better = METRICS[name].better
-        axes.set(xlabel="budget K", ylabel=f"{better} is better" if better else "")
+        axes.set(xlabel="budget K", ylabel=f"{METRICS[name].better} is better")
         axes.set_title(self.title(name), fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
 
 
 def load_table(path: str | os.PathLike[str]) -> Table:
@@ -247,13 +215,12 @@ def load_table(path: str | os.PathLike[str]) -> Table:
             raise KeyError("format")
         rows = []
         for row in data.pop("rows"):
-            parts = {
-                key: {m: Estimate(**_numbers(v)) for m, v in row.pop(key).items()} for key in ("metrics", "change")
-            }
-            rows.append(Row(**_numbers(row), metrics=parts["metrics"], change=parts["change"]))
+            for key in ("metrics", "change"):
+                row[key] = {name: Estimate(**_numbers(value)) for name, value in row[key].items()}
+            rows.append(Row(**_numbers(row)))
         return Table(rows=tuple(rows), **data)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file} was not written by Table.save") from error
+        raise InputError(f"{file} was not written by Table.save of this version") from error
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,17 +229,13 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cell(row: Row, name: str) -> str:
     value = row.metrics[name]
+    if not isfinite(value.value):
+        return "-"
     reach = max(value.high - value.value, value.value - value.low)
-    return f"{_plain(value.value, 3)} ±{_plain(reach, 1)}{'*' if _moved(row, name) else ''}"
+    return f"{_plain(value.value, 3)} ±{_plain(reach, 1)}{'*' if row.moved(name) else ''}"
 
 
 def _plain(x: float, digits: int) -> str:
     """Return a number in so many digits, and without an exponent if it is between 1 and a million."""
     text = f"{x:.{digits}g}"
     return f"{float(text):.0f}" if 1 <= abs(float(text)) < 1e6 and "e" in text else text
-
-
-def _moved(row: Row, name: str) -> bool:
-    """Tell whether a metric differs from that of the model by more than its error."""
-    change = row.change[name]
-    return row.rule != "model" and not change.low <= 0 <= change.high

@@ -1,73 +1,100 @@
 """One pool of proposals at every budget: how likely each rule keeps each row, and how that moves with its constant."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from .._arrays import host_view
+from .._arrays import known_values
 from .._checks import as_log_ratio, check_budget, check_ratios
 from .._text import lookup
 from ..errors import BudgetError, InputError
 from ..groups import Grouped, any_labels, groups_of, shares_of
 from ..rules import DRS, Budgeted
-from .paired import Paired
+from ._inputs import as_weights
+from .curve import Influence
 
-__all__ = ["POOL_RULES", "Weightings", "weightings"]
+__all__ = ["POOL_RULES", "Given", "Pool", "Weightings", "as_pool", "weightings"]
 
 Floats = np.ndarray[Any, Any]
+Key = tuple[str, float]
 
 
-@dataclass(frozen=True)
-class PoolRule:
-    """A rule as a pool needs it.
-
-    Args:
-        fit: From log-ratios, a budget (with labels one for each, by label) and labels (or None) to log a of the rows.
-        slope: From a to its derivative by the logarithm of the constant.
-    """
-
-    fit: Callable[[Floats, Any, Any], Floats]
-    slope: Callable[[Floats], Floats]
+def _drs(log_ratio: Floats, budget: float) -> tuple[Floats, Floats]:
+    rule = DRS.fit(log_ratio, budget)
+    a = np.exp(rule(log_ratio))
+    return a, a * (1 - a) if rule.gamma < 0 else np.zeros_like(a)
 
 
-def _obrs(log_ratio: Floats, budget: Any, groups: Any) -> Floats:
-    if groups is None:
-        return np.asarray(Budgeted.fit(log_ratio, budget)(log_ratio))
-    return np.asarray(Grouped.fit(log_ratio, budget, groups)(log_ratio, groups))
+def _topk(log_ratio: Floats, budget: float) -> tuple[Floats, Floats]:
+    """Keep the share 1/budget of the largest ratios; rows that tie at the threshold share what is left."""
+    n = len(log_ratio)
+    ascending = np.sort(log_ratio)
+    threshold = ascending[min(int(np.ceil(n - n / budget)), n - 1)]
+    above, tied = log_ratio > threshold, log_ratio == threshold
+    a = above + tied * ((n / budget - above.sum()) / tied.sum())
+    rank, width = n - n / budget, 1 + n**0.8 / 4  # a moving threshold passes the rows around it
+    low, high = (ascending[int(np.clip(end, 0, n - 1))] for end in (rank - width, rank + width))
+    return np.clip(a, 0.0, 1.0), ((log_ratio >= low) & (log_ratio <= high)).astype(np.float64)
 
 
-def _drs(log_ratio: Floats, budget: Any, groups: Any) -> Floats:
-    if groups is None:
-        return np.asarray(DRS.fit(log_ratio, budget)(log_ratio))
-    log_a = np.empty(len(log_ratio))
-    for label, k in budget.items():
-        own = groups == label
-        log_a[own] = DRS.fit(log_ratio[own], k)(log_ratio[own])
-    return log_a
-
-
-POOL_RULES: dict[str, PoolRule] = {
-    "obrs": PoolRule(_obrs, lambda a: np.where(a < 1, a, 0.0)),
-    "drs": PoolRule(_drs, lambda a: a * (1 - a)),
+POOL_RULES: dict[str, Callable[[Floats, float], tuple[Floats, Floats]]] = {
+    "obrs": lambda log_ratio, budget: _min_cr(np.exp(Budgeted.fit(log_ratio, budget)(log_ratio)), budget),
+    "drs": _drs,
+    "topk": _topk,
 }
-"""The rules that a pool is weighted by, by name."""
+"""By name, from log-ratios and a budget: acceptance probabilities, and their derivatives by the log of the constant."""
+
+
+def _min_cr(a: Floats, budget: float) -> tuple[Floats, Floats]:
+    """Return min(c r, 1) and its slope, 0 where exact rejection costs less than the budget and c is 1/max r."""
+    solved = budget > 1 and a.mean() < (1 + 1e-6) / budget
+    return a, np.where(a < 1, a, 0.0) if solved else np.zeros_like(a)
+
+
+class Pool(Protocol):
+    """Rows that are kept with known probabilities, one line of them per budget."""
+
+    @property
+    def weights(self) -> Floats: ...
+
+    def spread(self, found: Influence) -> Floats:
+        """Return what each row adds to the error of a metric of the weighted pool, `(budgets, m)`."""
+
+    def without(self, stay: Floats) -> Floats:
+        """Return the weights of the rows that stay, 0 for the others, `(budgets, n)`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Weights that do not depend on the pool."""
+
+    weights: Floats
+
+    def spread(self, found: Influence) -> Floats:
+        mass = self.weights / self.weights.sum(axis=1, keepdims=True)
+        spread: Floats = mass[:, found.rows] * found.value * np.sqrt(found.times)
+        return spread
+
+    def without(self, stay: Floats) -> Floats:
+        return self.weights * stay
 
 
 @dataclass(frozen=True, eq=False)
 class Weightings:
-    """The acceptance probabilities of a pool, one line for each rule and budget.
+    """The acceptance probabilities of a pool, solved for on the pool itself, one line for each rule and budget.
 
     Args:
         log_ratio: Of the rows, `(n,)`.
         keys: Rule and budget of each line. The first is ("model", 1): the pool as it is, also where r = 0.
         weights: Probability that each row is kept, `(lines, n)`.
+        slopes: Its derivative by the logarithm of the constant, `(lines, n)`.
         groups: Label of each row, if there is one constant per label.
         shares: Share of each label among the kept, in the order of the sorted labels; None if all are kept alike.
 
     Example:
-        >>> found = weightings(np.log([4.0, 1.0, 0.5, 0.5]), (1, 2), ("obrs",))
+        >>> found = weightings(np.log([4.0, 1.0, 0.5, 0.5]), (1, 2))
         >>> found.keys, found.weights.round(2).tolist()
         ((('model', 1.0), ('obrs', 2.0)), [[1.0, 1.0, 1.0, 1.0], [1.0, 0.5, 0.25, 0.25]])
         >>> found.rate.tolist(), found.ess.round(2).tolist()
@@ -75,8 +102,9 @@ class Weightings:
     """
 
     log_ratio: Floats
-    keys: tuple[tuple[str, float], ...]
+    keys: tuple[Key, ...]
     weights: Floats
+    slopes: Floats
     groups: Floats | None = None
     shares: Floats | None = None
 
@@ -95,47 +123,51 @@ class Weightings:
         ess: Floats = r.mean() ** 2 / (self.rate * left)
         return ess
 
-    @property
-    def slopes(self) -> Floats:
-        """How far each weight moves with its constant, `(lines, n)`."""
-        rows = [POOL_RULES[rule].slope(a) for (rule, _), a in zip(self.keys[1:], self.weights[1:], strict=True)]
-        return np.stack([np.zeros(len(self.log_ratio)), *rows])
+    def spread(self, found: Influence) -> Floats:
+        """Return what each row adds to the error, the constants being solved for on the pool.
+
+        A row that is kept lowers the constant of its group, and the weights of all others with it: with m the mean
+        influence of the rows that move when the constant does, it adds mass · influence - (mass - its share) · m.
+        """
+        code = np.zeros(len(self.log_ratio), dtype=np.intp)
+        if self.groups is not None:
+            code = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
+        mass = self.weights / self.weights.sum(axis=1, keepdims=True)
+        own, size = code[found.rows], np.bincount(code)
+        parts = np.empty_like(found.value)
+        for line, unit in enumerate(found.value):
+            slope = self.slopes[line, found.rows] * found.times
+            total, moved = (np.bincount(own, weights, len(size)) for weights in (slope, slope * unit))
+            mean = np.divide(moved, total, out=np.zeros_like(moved), where=total > 0)[own]
+            # a row adds to what its group may keep; with shares it adds to all groups alike, whatever it is
+            even = np.bincount(code, mass[line]) / size if self.shares is None else np.zeros(len(size))
+            parts[line] = mass[line, found.rows] * (unit - mean) + even[own] * mean
+        return parts * np.sqrt(found.times)
 
     def without(self, stay: Floats) -> Floats:
         """Return the weights solved for again on the rows that stay, 0 for the others, `(lines, n)`."""
         weights = np.zeros_like(self.weights)
         groups = None if self.groups is None else self.groups[stay]
-        weights[:, stay] = _lines(self.log_ratio[stay], self.keys, groups, self.shares)
+        try:
+            weights[:, stay] = _solve(self.log_ratio[stay], self.keys, groups, self.shares)[0]
+        except BudgetError:  # the rest cannot meet the smallest budget that all rows could
+            weights[:, stay] = self.weights[:, stay]
         return weights
 
-    def pulled(self, curve: Paired) -> Paired:
-        """Return a curve whose errors know that weights are solved for on the pool, with one constant per group.
 
-        As `obrs.metrics.paired.pulled` has it for one constant: a row that is kept lowers the constant of its group.
-
-        Args:
-            curve: A metric at these weights, its errors computed as if the weights were given.
-        """
-        labels = np.zeros(len(self.log_ratio), dtype=np.intp)
-        if self.groups is not None:
-            labels = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
-        mass = self.weights / self.weights.sum(axis=1, keepdims=True)
-        count = np.bincount(labels)
-        moved = curve.fake_influence.copy()
-        for line, slope in enumerate(self.slopes):
-            a = self.weights[line]
-            share = np.divide(slope, a, out=np.zeros_like(a), where=a > 0)
-            total = np.bincount(labels, weights=share * mass[line])
-            pull = np.bincount(labels, weights=share * moved[line])
-            mean = np.divide(pull, total, out=np.zeros_like(pull), where=total > 0)
-            # a row adds to what its group may keep; with shares it adds to all groups alike, whatever it is
-            even = np.bincount(labels, weights=mass[line]) / count if self.shares is None else np.zeros(len(count))
-            moved[line] -= (mass[line] - even[labels]) * mean[labels]
-        return replace(curve, fake_influence=moved)
+def as_pool(weights: Any, n: int) -> Pool:
+    """Return weights of n rows as a pool: `Weightings` as they are, arrays as weights that are given."""
+    if isinstance(weights, Weightings) and weights.weights.shape[1] != n:
+        raise InputError(f"the weightings are of {weights.weights.shape[1]} rows, and fake has {n}")
+    return weights if isinstance(weights, Weightings) else Given(as_weights(weights, n))
 
 
 def weightings(
-    log_ratio: Any, budgets: Sequence[float], rules: Sequence[str], groups: Any = None, shares: Any = None
+    log_ratio: Any,
+    budgets: Sequence[float],
+    rules: Sequence[str] = ("obrs",),
+    groups: Any = None,
+    shares: Any = None,
 ) -> Weightings:
     """Solve every rule for every budget on a pool.
 
@@ -146,12 +178,10 @@ def weightings(
         groups: Labels `(n,)` for one constant per label.
         shares: Shares of the labels among the kept, a dict or an array in the order of the sorted labels.
     """
-    values = host_view(as_log_ratio(log_ratio))
-    assert values is not None, "metrics are not traced"
+    values = known_values(as_log_ratio(log_ratio), "log_ratio").astype(np.float64, copy=False)
     if values.ndim != 1:
         raise InputError(f"log_ratio must have shape (n,), one per fake, got {tuple(values.shape)}")
     check_ratios(values)
-    values = values.astype(np.float64, copy=False)
     try:
         wanted = tuple(check_budget(k) for k in budgets)
     except TypeError as error:
@@ -163,36 +193,31 @@ def weightings(
         lookup(POOL_RULES, rule, "rule")
     if not rules or len(set(rules)) < len(rules):
         raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}, each once, got {list(rules)}")
-    keys = (("model", 1.0), *((rule, k) for rule in rules for k in sorted(wanted) if k > 1))
     labels = None if groups is None else any_labels(groups)
-    if labels is not None and labels.shape != values.shape:
-        raise InputError(f"groups must have shape {values.shape}, one label per fake, got {labels.shape}")
     if labels is not None:
-        groups_of(labels, values.shape)  # refuses what cannot be sorted
-    kept = None
-    if shares is not None:
-        if labels is None:
-            raise InputError("shares are those of groups: say groups, too")
-        kept = shares_of(shares, tuple(np.unique(labels).tolist()))
-    return Weightings(values, keys, _lines(values, keys, labels, kept), labels, kept)
+        known = groups_of(labels, values.shape).labels
+        shares = None if shares is None else shares_of(shares, known)
+    elif shares is not None:
+        raise InputError("shares are those of groups: say groups, too")
+    keys = (("model", 1.0), *((rule, k) for rule in rules for k in sorted(wanted) if k > 1))
+    return Weightings(values, keys, *_solve(values, keys, labels, shares), labels, shares)
 
 
-def _lines(log_ratio: Floats, keys: Sequence[tuple[str, float]], groups: Any, shares: Any) -> Floats:
-    rows = [
-        np.exp(POOL_RULES[rule].fit(log_ratio, _of_each(budget, groups, shares), groups)) for rule, budget in keys[1:]
-    ]
-    return np.stack([np.ones(len(log_ratio)), *rows])
-
-
-def _of_each(budget: float, groups: Any, shares: Any) -> Any:
-    """Return the budget of each group by its label: K, or K q / p with shares p; without groups K itself."""
-    if groups is None:
-        return budget
-    labels, count = np.unique(groups, return_counts=True)
-    if shares is None:
-        return dict.fromkeys(labels.tolist(), budget)
-    least = float(np.max(shares * len(groups) / count))
-    if budget < least * (1 - 1e-12):
-        raise BudgetError(f"shares need a budget of at least {least:.4g} on this pool, got {budget:g}")
-    each = np.maximum(budget * count / len(groups) / shares, 1.0)
-    return dict(zip(labels.tolist(), each.tolist(), strict=True))
+def _solve(log_ratio: Floats, keys: Sequence[Key], groups: Any, shares: Any) -> tuple[Floats, Floats]:
+    """Return weights and slopes of all lines."""
+    weights, slopes = np.ones((len(keys), len(log_ratio))), np.zeros((len(keys), len(log_ratio)))
+    for line, (rule, budget) in enumerate(keys[1:], start=1):
+        if groups is None:
+            weights[line], slopes[line] = POOL_RULES[rule](log_ratio, budget)
+            continue
+        grouped = Grouped.fit(log_ratio, budget, groups, shares=shares)  # names the group that cannot be kept
+        if rule == "obrs":
+            a = np.exp(grouped(log_ratio, groups))
+            weights[line], slopes[line] = a, np.where(a < 1, a, 0.0)
+            continue
+        weights[line] = 0.0
+        for label, k in zip(grouped.labels, grouped.budgets or (), strict=True):
+            own = groups == label
+            if k < np.inf:
+                weights[line, own], slopes[line, own] = POOL_RULES[rule](log_ratio[own], k)
+    return weights, slopes
