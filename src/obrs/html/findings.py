@@ -51,6 +51,9 @@ def of_profile(profile: Profile, budget: float, *, calibration: bool = True) -> 
         >>> first.mark, first.says
         ('~', 'from 4 scores, these columns are not to be relied on at K = 2: kl, rkl, tv, js, chi2, ess, precision')
     """
+    if not profile.calibrated:
+        todo = "fit their scale on held-out samples: .calibrate(real, fake) of obrs.ratios.combine"
+        return [Finding("~", "these are scores, not ratios: only the rates are shown", todo)]
     found = []
     (row,) = profile.plan([budget], recall=recall_of(profile))
     if doubtful := row["unreliable"].split():

@@ -42,6 +42,7 @@ class Features(nn.Module):  # type: ignore[misc]
     def __init__(self, function: Any, spec: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.function, self.spec = function, spec
+        self.eval()
 
     def __str__(self) -> str:
         inner = getattr(self.function, "network", self.function)
