@@ -16,9 +16,8 @@ import numpy as np
 from bench import options, write
 
 from obrs.errors import InputError
-from obrs.ratios.doctor import diagnose
-from obrs.ratios.methods import Head
-from obrs.ratios.refit import refit
+from obrs.ratios.doctor import SEEN, diagnose
+from obrs.ratios.refit import Head, refit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from planted import FAULTS, kl_removed
@@ -40,11 +39,12 @@ def effect(name, n=2000):
     fresh_real, fresh_fake, best_real, best_fake = FAULTS[name](FRESH, np.random.default_rng(2))
     found = {"as it is": kl_removed(fresh_fake, BUDGET, fresh_real), "exact": kl_removed(best_fake, BUDGET, best_real)}
     diagnosis = diagnose(real, fake, BUDGET)
-    if diagnosis.verdict in ("fit", "untestable"):
+    if diagnosis.verdict in ("fit", SEEN, "untestable"):
         return found
     if (repair := diagnosis.calibration) is not None:
         found["repaired"] = kl_removed(repair(fresh_fake), BUDGET, repair(fresh_real))
-    ratio = refit(true_real[:, None], true_fake[:, None], Head(lambda x: x), steps=200, batch_size=256, progress=False)
+    options = {"features": lambda x: x, "steps": 200, "batch_size": 256, "progress": False}
+    ratio = refit(true_real[:, None], true_fake[:, None], Head(), **options)
     scores = [np.asarray(ratio(x[:, None]), dtype=np.float64) for x in (best_fake, best_real)]
     return found | {"refitted": kl_removed(scores[0], BUDGET, scores[1])}
 

@@ -47,10 +47,10 @@ def gaussians_case(quick):
         critic=critic,
         score=gaussians.score,
         methods={
-            "head on its features": (Head(critic_features(critic)), 1500),
-            "fine-tuned": (FineTune(critic), 3000),
-            "new MLP": (network, 3000),
-            "new MLP, a third of the steps": (network, 1000),
+            "head on its features": (Head(), 1500, critic_features(critic)),
+            "fine-tuned": (FineTune(critic), 3000, None),
+            "new MLP": (network, 3000, None),
+            "new MLP, a third of the steps": (network, 1000, None),
         },
         exact=exact,
     )
@@ -82,9 +82,9 @@ def digits_case(quick, setup):
         critic=critic,
         score=judge_of_digits.score,
         methods={
-            "head on its features": (Head(critic_features(critic)), 1000),
-            "fine-tuned": (FineTune(critic), 1000),
-            "new CNN": (Network("cnn"), 1000),
+            "head on its features": (Head(), 1000, critic_features(critic)),
+            "fine-tuned": (FineTune(critic), 1000, None),
+            "new CNN": (Network("cnn"), 1000, None),
         },
         batch_size=128,
     )

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from obrs.budget import Cut, solve_cut
 from obrs.errors import InputError
-from obrs.fitting.averaging import average
 from obrs.models.fourier import FourierCritic
 from obrs.models.mlp import ACTIVATIONS
+from obrs.training.averaging import average
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig
 from obrs.training.loop import play

@@ -106,7 +106,7 @@ def trained(settings: Settings, progress: bool | None = None) -> Gan:
             seed=settings.seed,
             progress=progress,
         )
-    return Gan(generator, critic, further.scorer, further.report.log_loss, real, held_out, steps, precision)
+    return Gan(generator, critic, further.networks[0], further.report.log_loss, real, held_out, steps, precision)
 
 
 @contextmanager

@@ -25,14 +25,15 @@ from obrs._checks import check_count
 from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
-from obrs.fitting.loop import Course, fit_best
+from obrs.fitting.loop import Course
 from obrs.fitting.seeds import derived, keyed, own_noise
-from obrs.fitting.tensors import Checkpoint, fill_module, read_tensors
+from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
 from .image_gans import HOME, Labelled, parts
 from .nets import write_weights
 from .program import run_program
+from .resumable import Checkpoint, fit_resumable
 
 __all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "fit_denoiser", "heun", "is_trained"]
 __all__ += ["load_diffusion", "noise_levels", "previews", "shrunk", "train_diffusion"]
@@ -235,7 +236,7 @@ def fit_denoiser(
     def loss(module: Any, step: int) -> Tensor:
         return of(torch.randint(rows, (setting.batch_size,), generator=keyed(seed, "rows", step)), step, module)
 
-    course = fit_best(
+    course = fit_resumable(
         denoise,
         loss,
         lambda module: float(of(torch.arange(rows, len(x)).repeat(4), "held out", module)),

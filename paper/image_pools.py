@@ -21,8 +21,7 @@ from obrs.errors import InputError, MissingLibraryError
 from obrs.fitting.seeds import derived, keyed
 from obrs.metrics.features import extract
 from obrs.metrics.images import read_images
-from obrs.ratios.methods import Network
-from obrs.ratios.refit import refit
+from obrs.ratios.refit import Network, refit
 
 from .image_diffusion import Diffusion, Preview, previews
 from .image_gans import Labelled

@@ -27,8 +27,7 @@ from obrs.metrics.neighbours import neighbour_curves
 from obrs.metrics.weightings import weightings
 from obrs.models.classifier import fit_classifier, small_classifier
 from obrs.models.mlp import mlp
-from obrs.ratios.methods import FineTune, Network
-from obrs.ratios.refit import refit
+from obrs.ratios.refit import FineTune, Network, refit
 from obrs.rules import Budgeted
 
 from .image_gans import ImageGan, Labelled, load_gan, parts

@@ -8,18 +8,22 @@ at most D_f(P||kept), for every budget, and equal to it if r is the true ratio. 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite, log, nan, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from obrs.budget import Cut
+from obrs.divergences import FDivergence, divergence
+from obrs.estimate import Estimate
 from obrs.fitting.seeds import keyed
 from obrs.models.mlp import mlp_critic
 from obrs.profile import Profile
-from obrs.ratios.at_budget import lower_bound
-from obrs.ratios.methods import Network
-from obrs.ratios.refit import FittedRatio, refit
+from obrs.ratios.evidence import Pair
+from obrs.ratios.refit import FineTune, FittedRatio, Network, refit
 
 __all__ = ["Components", "Left", "Sets", "direction", "fit_ratio", "left", "moved"]
 
@@ -136,10 +140,10 @@ def fit_ratio(real: Tensor, fake: Tensor, *, steps: int, seed: int) -> FittedRat
         True
     """
     if real.ndim == 2:
-        method = Network("mlp", width=128, layers=2, waves=0, lr=1e-2)
+        method: Any = Network("mlp", width=128, layers=2, waves=0, lr=1e-2)
     else:
         critic = mlp_critic(tuple(real.shape[1:]), width=256, layers=2, activation="leaky_relu")
-        method = Network(critic, lr=2e-4)
+        method = FineTune(critic, lr=2e-4)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the two sets hardly overlap|the classifier separates|.* worse than chance")
         # Far from the origin that is so. It makes the bound low, which is then what is measured.
@@ -165,3 +169,56 @@ def left(sets: Sets, budgets: Sequence[float], *, steps: int, seed: int) -> list
         bound = lower_bound("gan", scores, profile.log_c(budget), scores)
         out.append(Left(bound.value, bound.standard_error, profile.divergence("gan", budget)))
     return out
+
+
+def lower_bound(key: str, scores: Pair, log_c: float, calibrated: Pair) -> Estimate:
+    """Return a lower bound of a divergence between target and kept samples, with the interval of the bound.
+
+    Args:
+        key: A key of `DIVERGENCES`.
+        scores: The log-ratios that the rule uses.
+        log_c: Its constant.
+        calibrated: Log-ratios of the same samples that do not depend on themselves.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.normal(0.5, 1, 4000), rng.normal(-0.5, 1, 4000)
+        >>> bound = lower_bound("tv", (real, fake), 0.0, (real, fake))
+        >>> 0 < bound.low < bound.value < 0.38
+        True
+    """
+    return _difference(_terms(divergence(key), scores, log_c, calibrated)).clip(least=0.0)
+
+
+def _log_kept(log_ratio: Any, log_c: float) -> Any:
+    return np.zeros_like(log_ratio) if log_c == np.inf else Cut(log_c, nan).log_a(log_ratio)
+
+
+def _terms(div: FDivergence, rule_on: Pair, log_c: float, calibrated: Pair) -> Pair:
+    """Return the terms that E_P[f'(u)] - E_kept[f*(f'(u))] averages, over real and over fake samples.
+
+    u comes from the calibrated ratio. For any u the difference is at most D_f(P||kept), by the inequality of Fenchel
+    and Young, and for u = p/kept it is the divergence itself. The kept samples are the fakes with weights a. c depends
+    on all fakes: the first-order effect of a fake on c is part of its term, so the variance of the terms is that of the
+    result. The effect on u has order two, as u = p/kept is a maximum.
+    """
+    log_a_real, log_a_fake = _log_kept(rule_on[0], log_c), _log_kept(rule_on[1], log_c)
+    possible = log_a_fake > -np.inf
+    kept = np.exp(log_a_fake)
+    rate = float(np.mean(kept))
+    with np.errstate(all="ignore"):
+        gain = div.critic(calibrated[0] + log(rate) - log_a_real)
+        log_u = calibrated[1][possible] + log(rate) - log_a_fake[possible]
+        cost = np.zeros(len(kept))
+        cost[possible] = kept[possible] / rate * div.f_star_of_f_prime(log_u)
+    moves = kept < 1  # a step d of log c adds a d to a there; d = -(a - rate) / E[a; a < 1] keeps the budget
+    if mass := float(np.sum(kept[moves])):
+        cost = cost - (kept - rate) * (float(np.sum(cost[moves])) / mass)
+    return gain, cost
+
+
+def _difference(terms: Pair) -> Estimate:
+    """Return the mean of the first minus that of the second."""
+    value = float(np.mean(terms[0])) - float(np.mean(terms[1]))
+    error = sqrt(sum(float(np.var(x)) / len(x) for x in terms)) if isfinite(value) else nan
+    return Estimate.around(value, error)

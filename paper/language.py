@@ -28,9 +28,9 @@ from obrs._checks import check_count, check_positive
 from obrs._files import cache_folder
 from obrs._progress import bar
 from obrs.errors import InputError, MissingLibraryError
-from obrs.fitting.tensors import Checkpoint
 
 from .record import Record
+from .resumable import Checkpoint
 from .style import LOOKS, canvas, caption, page_table, section, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "markdown", "run", "table"]

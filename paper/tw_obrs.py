@@ -301,8 +301,7 @@ def _judge(config: Config, budget: float, propose: Any, seed: int) -> dict[str, 
 def _fitted(config: Config, real: Any, propose: Any, seed: int) -> Any:
     import warnings
 
-    from obrs.ratios.methods import Network
-    from obrs.ratios.refit import refit
+    from obrs.ratios.refit import Network, refit
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here

@@ -38,7 +38,7 @@ def run(capsys, *arguments):
 
 def test_page_is_that_of_diagnose_and_the_exit_code_is_0(scores, capsys):
     code, out, err = run(capsys, "real.csv", "fake.csv", "--budget", 2.6)
-    assert (code, out, err) == (0, f"{diagnose(*scores, 2.6)}\n", "")
+    assert (code, out, err) == (0, f"{diagnose(*scores, 2.6).page(command=True)}\n", "")
     write("wrong.csv", -scores[0])
     code, out, _ = run(capsys, "wrong.csv", "fake.csv", "--budget", 2.6)
     assert code == 0
@@ -50,7 +50,7 @@ def test_json_has_the_verdict_and_the_rows(scores, capsys):
     data = json.loads(out)
     assert code == 0
     assert data["verdict"] == "fit"
-    assert {row["name"] for row in data["rows"]} >= {"E_Q[r]", "Turner's Z", "AUC", "rate", "js, at least"}
+    assert {row["name"] for row in data["rows"]} >= {"E_Q[r]", "score test", "AUC", "rate", "kl, removed"}
 
 
 def test_picture_is_written(scores, capsys):
@@ -91,15 +91,15 @@ def test_probabilities_are_read_as_such_and_a_saturated_one_is_counted(scores, c
 def test_outputs_of_a_critic_without_a_ratio_are_unfit_as_told(scores, capsys, option):
     code, out, _ = run(capsys, "real.csv", "fake.csv", option, "--budget", 2.6)
     assert code == 0
-    assert out == f"{diagnose(*scores, 2.6, kind=option[2:])}\n"
+    assert out == f"{diagnose(*scores, 2.6, kind=option[2:]).page(command=True)}\n"
     assert out.startswith("UNFIT")
 
 
 def test_signs_are_taken_for_a_hinge_critic_unless_an_option_says_what_they_are(scores, capsys):
     write("real.csv", np.sign(scores[0] - 0.25))  # of two normals half a deviation apart: log r is 0.4 or -0.4
     write("fake.csv", np.sign(scores[1] + 0.25))
-    assert "hinge" in run(capsys, "real.csv", "fake.csv", "--budget", 2.6)[1].split("repair")[0]
-    assert "hinge" not in run(capsys, "real.csv", "fake.csv", "--log-ratio", "--budget", 2.6)[1].split("repair")[0]
+    assert "hinge" in run(capsys, "real.csv", "fake.csv", "--budget", 2.6)[1].split("do  ")[0]
+    assert "hinge" not in run(capsys, "real.csv", "fake.csv", "--log-ratio", "--budget", 2.6)[1].split("do  ")[0]
 
 
 @pytest.mark.parametrize(

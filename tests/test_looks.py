@@ -9,7 +9,7 @@ import pytest
 
 from obrs import Profile, diagnose, evaluate
 from obrs.looks import LOOKS, budget_colours
-from obrs.ratios.plotting import plot_diagnosis
+from obrs.ratios.plot import plot_diagnosis
 
 pytest.importorskip("matplotlib")
 

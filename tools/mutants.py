@@ -181,8 +181,11 @@ MUTANTS = [Mutant(*row) for row in (
      "return x - log(check_positive", "return x + log(check_positive",
      "test_critics.py::test_a_classifier_on_unequal_numbers_has_the_prior_taken_out"),
     ("the doctor takes 1/r for r", "ratios/evidence.py",
-     "logit = scores + log(n / m)", "logit = log(n / m) - scores",
-     "ratios/test_doctor.py::test_reliability_counts_what_it_says"),
+     "log_fake = -np.logaddexp(0.0, scores + log(n / m))", "log_fake = -np.logaddexp(0.0, log(n / m) - scores)",
+     "ratios/test_doctor.py::test_the_score_test_is_normal_and_counts_what_it_says"),
+    ("p(y) / q(y) upside down", "ratios/evidence.py",
+     "+ log(len(own) / len(fake)) - log(share)", "- log(len(own) / len(fake)) + log(share)",
+     "ratios/test_doctor.py::test_class_means_are_the_quotients_of_the_shares"),
     # losses and steps
     ("1/K for K", "training/losses.py",
      "-torch.exp(-rejection.log_rate) * value", "-torch.exp(rejection.log_rate) * value",

@@ -28,7 +28,7 @@ class Case:
         propose: From a seed to a proposal.
         critic: The GAN's discriminator, whose output is a logit.
         score: From kept samples to the columns of the table.
-        methods: Refits, and how many steps each gets.
+        methods: Refits, how many steps each gets, and its features or None.
         batch_size: Of the refits.
         exact: The exact log-ratio, if there is one.
     """
@@ -39,7 +39,7 @@ class Case:
     propose: Callable[[int], Any]
     critic: torch.nn.Module
     score: Callable[[Any], dict[str, float]]
-    methods: dict[str, tuple[Any, int]]
+    methods: dict[str, tuple[Any, int, Any]]
     batch_size: int = 512
     exact: Callable[[Any], Any] | None = None
 
@@ -68,16 +68,17 @@ def contestants(case: Case, *, fits: int, shrink: int = 1):
 
     yield Contestant("raw discriminator", "raw", [raw])
     scores = raw(case.held_out), raw(case.propose(11)(np.arange(len(case.held_out))))
-    for name, kind in CALIBRATIONS.items():
+    for name, fit in CALIBRATIONS.items():
         if name != "identity":
-            fitted, seconds = _timed(partial(kind.fit, *scores))
+            fitted, seconds = _timed(partial(fit, *scores))
             yield Contestant(name, "calibration", [_chained(fitted, raw)], [seconds])
     choice, seconds = _timed(partial(fit_calibration, *scores))
     yield Contestant(
         "cross-fitted choice", "calibration", [_chained(choice.calibration, raw)], [seconds], note=choice.name
     )
-    for name, (method, steps) in case.methods.items():
-        fit = partial(refit, case.real, case.propose(12), method, batch_size=case.batch_size, progress=False)
+    for name, (method, steps, features) in case.methods.items():
+        options = {"batch_size": case.batch_size, "features": features, "progress": False}
+        fit = partial(refit, case.real, case.propose(12), method, **options)
         steps = max(steps // shrink, 2)
         found, seconds = zip(*(_timed(partial(fit, steps=steps, seed=seed)) for seed in range(fits)), strict=True)
         loss = float(np.mean([ratio.report.log_loss for ratio in found]))

@@ -26,7 +26,7 @@ class Report(Protocol):
 
 
 @contextmanager
-def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
+def bar(title: str, total: float, wanted: bool | None = None, *, piped: float | None = None) -> Iterator[Tell]:
     """Show a bar with the time left and a note, which a narrow terminal cuts, while the block runs.
 
     A notebook shows it below the cell, where its last line stays.
@@ -36,6 +36,7 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
         total: What `done` ends at.
         wanted: True or False; None shows the bar in a notebook, and if standard error is a terminal. On a terminal it
             needs `rich`.
+        piped: Seconds between two plain lines if standard error is neither; None for no lines.
 
     Example:
         >>> with bar("fitting", 10, wanted=False) as tell:
@@ -49,6 +50,9 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
         finally:
             line.end()
         return
+    if wanted is None and piped is not None and not sys.stderr.isatty():
+        yield _lines(title, total, piped)
+        return
     if wanted is None:
         wanted = sys.stderr.isatty()
     shown = _rich_bar() if wanted else None
@@ -58,6 +62,19 @@ def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
     with shown:
         task = shown.add_task(title, total=total, note="")
         yield lambda done, note="": shown.update(task, completed=min(done, total), note=note)
+
+
+def _lines(title: str, total: float, pause: float) -> Tell:
+    """Return a function that prints a line if the last one is older than the pause."""
+    last = monotonic()
+
+    def tell(done: float, note: str = "") -> None:
+        nonlocal last
+        if monotonic() - last >= pause:
+            last = monotonic()
+            print(f"{title} {done:.0f}/{total:.0f}  {note}".rstrip(), file=sys.stderr, flush=True)
+
+    return tell
 
 
 @contextmanager

@@ -99,6 +99,8 @@ class Profile:
         weights: Masses of the proposals, as in `solve_log_c`; `plan` takes them as importance weights of a sample.
         sign: +1 or -1 beside each log-ratio, for events with weights of both signs: r is |w|. The effective sample
             size is then that of the net sum, which cancellation makes smaller. Nothing else depends on it.
+        calibrated: Whether these are log-ratios; False for scores whose scale is unknown, such as those of
+            `obrs.ratios.combine`: plans and reports then show rates only.
 
     Attributes:
         size: How many log-ratios there are, without those of weight 0.
@@ -120,7 +122,9 @@ class Profile:
         | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Sec. 3
     """
 
-    def __init__(self, log_ratio: Array, weights: Array | None = None, *, sign: Array | None = None) -> None:
+    def __init__(
+        self, log_ratio: Array, weights: Array | None = None, *, sign: Array | None = None, calibrated: bool = True
+    ) -> None:
         x = as_log_ratio(log_ratio)
         w = as_weights(weights, x, relative=True)
         given, masses = host_view(x), None if w is None else host_view(w)
@@ -136,6 +140,7 @@ class Profile:
             values, mass, signs = values[some], mass[some] / mass[some].sum(), None if signs is None else signs[some]
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
+        self.calibrated = bool(calibrated)
         self._given, self._prefix = given, Prefix(values, mass)
         self.size, self.possible = self._prefix.count, float(self._prefix.mass_above[0])
         self.log_mean_ratio, self.max_budget = self._prefix.log_mean, float(self._prefix.ratio[-1])
@@ -341,7 +346,7 @@ class Profile:
             plan = Plan((self._group_row(rule, labels) for rule in rules), map(_exact_groups, rules))
         for row in plan:
             row["proposals"] = None if number is None else number / row["rate"]
-        return plan
+        return plan if self.calibrated else _rates_only(plan)
 
     def _cap_row(self, budget: Any) -> Row:
         """Return what the best choice of 1 among K leaves."""
@@ -500,6 +505,13 @@ def removable_kl(nats: float, budgets: Iterable[float]) -> str:
         return f"{total}, and K = {known[0]:.3g} could remove {log(known[0]):.2g}"
     each, most = ", ".join(f"{k:.3g}" for k in short), ", ".join(f"{log(k):.2g}" for k in short)
     return f"K = {each} remove{'s' * (len(short) == 1)} at most {most} of {total}: choose what it is spent on"
+
+
+def _rates_only(plan: Plan) -> Plan:
+    """Return the columns of a plan that do not depend on the scale of the scores."""
+    kept = ("budget", "rate", "rate_low", "rate_high", "proposals")
+    rows = ({key: row[key] for key in kept if key in row} for row in plan)
+    return Plan(rows, ["scores, not ratios: fit their scale with .calibrate(real, fake) for divergences and weights"])
 
 
 def _exact_groups(rule: Grouped) -> str:

@@ -1,4 +1,4 @@
-"""The parts that every fit is made of: loop, average, order of the data, seeds, penalty."""
+"""The parts that every fit is made of: loop, order of the data, seeds, penalty and files of tensors."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,10 @@ import torch
 from torch import nn
 
 from obrs.errors import InputError
-from obrs.fitting.averaging import average, average_weights
-from obrs.fitting.batches import Shuffled
 from obrs.fitting.loop import descend, fit, fit_best
 from obrs.fitting.penalty import gradient_penalty
-from obrs.fitting.seeds import derived, keyed, own_noise
-from obrs.fitting.tensors import Checkpoint
+from obrs.fitting.seeds import Shuffled, derived, keyed, own_noise
+from obrs.fitting.tensors import fill_module, read_tensors, under, write_tensors
 
 X = torch.linspace(-1.0, 1.0, 9)[:, None]
 
@@ -53,6 +51,24 @@ def test_a_step_forgets_the_gradient_before_it():
     assert x.item() == -2.0
 
 
+def test_the_best_fit_is_adam_with_an_average_written_out_by_hand():
+    """Warm-up, cosine, and a moving average that starts at the weights of the first step."""
+    steps, lr, by_hand, seen = 60, 0.1, line(), []
+    fit_best(line(), lambda m, step: error(m), lambda m: seen.append(m.weight.item()) or 1.0, steps=steps, lr=lr)
+    adam = torch.optim.Adam(by_hand.parameters(), lr=lr, betas=(0.9, 0.99))
+    mean, expected = by_hand.weight.detach().clone(), []
+    for step in range(steps):
+        if step % 6 == 0:
+            expected.append(mean.item())
+        adam.param_groups[0]["lr"] = (
+            lr * min(1, (step + 1) / (1 + 0.03 * steps)) * (1 + np.cos(np.pi * step / steps)) / 2
+        )
+        descend(adam, error(by_hand))
+        decay = 0.0 if step == 0 else min(0.998, (1 + step) / (10 + step))
+        mean = decay * mean + (1 - decay) * by_hand.weight.detach()
+    np.testing.assert_allclose(seen[: len(expected)], expected, rtol=1e-4, atol=1e-6)
+
+
 def test_the_weights_that_did_best_are_kept_and_the_fit_stops():
     judged = iter([5.0, 4.0, 1.0, *[2.0] * 40])
     module, seen = line(), []
@@ -61,13 +77,26 @@ def test_the_weights_that_did_best_are_kept_and_the_fit_stops():
         seen.append(averaged.weight.item())
         return next(judged)
 
-    course = fit_best(module, lambda m, step: error(m), judge, steps=300, lr=0.1, patience=4)
-    assert course.stopped == "no better held-out loss after step 20"
-    assert course.steps == 60
+    course = fit_best(module, lambda m, step: error(m), judge, steps=600, lr=0.1, patience=4)
+    assert course.stopped == "no better held-out loss after step 40"
+    assert course.steps == 120
     assert [loss for _, loss in course.history] == [5.0, 4.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     assert module.weight.item() == seen[2]
     assert not module.training
     assert not module.weight.requires_grad
+
+
+def test_ctrl_c_leaves_the_best_weights_so_far():
+    module, seen = line(), []
+
+    def loss(module, step):
+        if step == 31:
+            raise KeyboardInterrupt
+        return error(module)
+
+    course = fit_best(module, loss, lambda m: seen.append(m.weight.item()) or float(error(m)), steps=60, lr=0.1)
+    assert (course.steps, course.stopped) == (31, "interrupted at step 31")
+    assert module.weight.item() == seen[-1]
 
 
 def test_a_loss_that_is_not_finite_names_the_rate():
@@ -75,67 +104,16 @@ def test_a_loss_that_is_not_finite_names_the_rate():
         fit_best(line(), lambda m, step: error(m) * (float("nan") if step == 3 else 1), lambda m: 0.0, steps=9, lr=0.5)
 
 
-def test_a_fit_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
-    class Stop(Exception):
-        pass
-
-    def run(module, until, path):
-        def loss(module, step):
-            if step == until:
-                raise Stop
-            return error(module, target=step % 5)
-
-        kept = None if path is None else Checkpoint(path, {"seed": 0})
-        return fit_best(module, loss, lambda m: -float(m.weight.detach()), steps=60, lr=0.1, checkpoint=kept)
-
-    whole, parts = line(), line()
-    expected = run(whole, None, None)
-    with pytest.raises(Stop):
-        run(parts, 31, tmp_path / "fit")
-    parts = line()
-    found = run(parts, None, tmp_path / "fit")
-    assert torch.equal(whole.weight, parts.weight)
-    assert (found.steps, found.history) == (expected.steps, expected.history)
-    other = line()
-    nn.init.ones_(other.weight)
-    with pytest.raises(InputError, match=r"is of another fit \(initial weights\); delete it"):
-        run(other, None, tmp_path / "fit")
+# The order of the data, and seeds
 
 
-# The average
-
-
-def test_an_average_of_weights_leaves_buffers_alone():
-    layer, mean = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
-    layer(torch.randn(8, 2) + 5)
-    nn.init.constant_(layer.weight, 3.0)
-    average_weights(mean, layer, 0.75)
-    assert mean.weight.tolist() == [1.5, 1.5]
-    assert mean.running_mean.tolist() == [0.0, 0.0]
-    average(mean, layer, 0.0)
-    assert mean.weight.tolist() == [3.0, 3.0]
-    assert torch.equal(mean.running_mean, layer.running_mean)
-
-
-# The order of the data
-
-
-@pytest.mark.parametrize("batch", [1, 3, 7, 10, 25])
+@pytest.mark.parametrize("batch", [1, 3, 10, 25])
 def test_all_rows_are_seen_before_any_is_seen_again(batch):
     orders = [np.random.default_rng(epoch).permutation(10) for epoch in range(20)]
     shuffled = Shuffled(10, lambda epoch: orders[epoch])
     rows = np.concatenate([shuffled.rows(at, at + batch) for at in range(0, 50, batch)])
     np.testing.assert_array_equal(rows, np.concatenate(orders)[: len(rows)])
-
-
-def test_a_place_in_the_order_does_not_depend_on_what_was_asked_before():
-    shuffled = Shuffled(10, lambda epoch: np.random.default_rng(epoch).permutation(10))
-    expected = shuffled.rows(35, 47)
-    shuffled.rows(0, 100)
-    np.testing.assert_array_equal(shuffled.rows(35, 47), expected)
-
-
-# Seeds
+    np.testing.assert_array_equal(shuffled.rows(35, 47), np.concatenate(orders)[35:47])
 
 
 def test_keys_that_differ_give_streams_that_differ():
@@ -143,8 +121,7 @@ def test_keys_that_differ_give_streams_that_differ():
     assert len({derived(*key) for key in keys}) == len(keys)
     assert all(0 <= derived(*key) < 2**63 for key in keys)
     x = torch.stack([torch.rand(4000, generator=keyed(*key)) for key in keys])
-    correlation = torch.corrcoef(x).fill_diagonal_(0.0)
-    assert correlation.abs().max() < 5 / 4000**0.5
+    assert torch.corrcoef(x).fill_diagonal_(0.0).abs().max() < 5 / 4000**0.5
 
 
 def test_noise_of_ones_own_leaves_the_global_numbers_alone():
@@ -168,3 +145,48 @@ def test_the_penalty_is_that_of_the_exact_slope():
     torch.testing.assert_close(found, (2 * between.norm(dim=1) - 0.5).square().mean())
     with pytest.raises(InputError, match="real and fake must have one shape"):
         gradient_penalty(lambda x: x[:, 0], real, fake[:8], mix)
+
+
+# Files of tensors
+
+
+def test_tensors_of_any_layout_and_dtype_come_back(tmp_path):
+    x = torch.ones(3)
+    tensors = {
+        "transposed": torch.arange(6.0).reshape(2, 3).T,
+        "narrow": torch.ones(3, dtype=torch.bfloat16),
+        "count": torch.tensor(7),
+        "shared": x,
+        "shared again": x,
+    }
+    facts = {"step": 3, "names": ["a", None], "nested": {"x": 0.5}}
+    write_tensors(tmp_path / "x", tensors, facts)
+    read, beside = read_tensors(str(tmp_path / "x"), "a test")
+    assert beside == facts
+    assert read.keys() == tensors.keys()
+    assert all(torch.equal(read[name], x) and read[name].dtype == x.dtype for name, x in tensors.items())
+    with pytest.raises(TypeError):
+        write_tensors(tmp_path / "x", tensors, {"step": object()})
+    assert read_tensors(tmp_path / "x", "a test")[1] == facts
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_bad_files_and_folders_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="nowhere does not exist; make it first"):
+        write_tensors(tmp_path / "nowhere" / "x", {}, {})
+    for content in (b"", b"something else", b"\x02\0\0\0\0\0\0\0{}"):
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(InputError, match="x is not a map of the moon"):
+            read_tensors(tmp_path / "x", "a map of the moon")
+
+
+def test_weights_of_another_architecture_are_named_by_the_first_that_differs():
+    assert under({"a/x": 1, "ab/x": 2, "a/b/y": 3}, "a") == {"x": 1, "b/y": 3}
+    wide, deep = nn.Sequential(nn.Linear(3, 4)), nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    said = (
+        r"^run.st was made by another critic: 0.weight has shape \(4, 3\) there and shape \(2, 3\) here; use that run"
+    )
+    with pytest.raises(InputError, match=said):
+        fill_module(deep, wide.state_dict(), "critic", "run.st")
+    with pytest.raises(InputError, match=r"0\.bias has nothing there and shape"):
+        fill_module(wide, {"0.weight": torch.zeros(4, 3)}, "critic", "run.st")

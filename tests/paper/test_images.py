@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 import paper
 from obrs.errors import InputError, ObrsError, UnknownNameError
-from obrs.fitting.tensors import Checkpoint, read_tensors, write_tensors
+from obrs.fitting.tensors import read_tensors, write_tensors
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_generator
 from paper import figure_landscape, figure_pretrained, table_diffusion
@@ -30,6 +30,7 @@ from paper.image_pools import cached_pool, make_pool, noisy_previews, outside_po
 from paper.landscape import Sets, direction, left, moved
 from paper.nets.conv import ConvGenerator
 from paper.record import Record, plain
+from paper.resumable import Checkpoint
 
 ROOT = Path(paper.__file__).parents[1]
 hardly = pytest.mark.filterwarnings("ignore:the two sets hardly overlap", "ignore:the classifier separates")

@@ -16,7 +16,7 @@ import paper.named  # fills the lists of data and networks
 from obrs import Profile
 from obrs.budget import solve_cut
 from obrs.errors import InputError
-from obrs.fitting.averaging import average
+from obrs.training.averaging import average
 from obrs.training.config import TrainConfig, read_config
 from obrs.training.loop import train
 from obrs.training.schedule import plan

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import obrs
+import paper.named  # noqa: F401  # the networks that configurations name
 from obrs.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.errors import InputError
 from obrs.ratios.doctor import diagnose
@@ -47,7 +48,7 @@ def test_the_repair_of_a_conditional_hinge_critic_runs_as_written(digits, run):
         scores = run.critic(x, y), run.critic(*run.propose(range(800)))
     found = diagnose(*scores, budget=4, kind="hinge")
     assert (found.verdict, found.repair) == ("unfit", FINE_TUNE)
-    assert any(FROM_SCRATCH in note for note in found.notes)
+    assert any(note.advice and note.advice.python == FROM_SCRATCH for note in found.notes)
 
     given = {"obrs": obrs, "real": (x, y), "propose": run.propose, "critic": run.critic}
     for call in (found.repair, FROM_SCRATCH):

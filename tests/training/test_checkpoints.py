@@ -130,8 +130,8 @@ def test_an_optimiser_goes_on_where_it_was():
     again = nn.Linear(3, 2)
     tensors.fill_module(again, module.state_dict(), "module", "x")
     other = torch.optim.Adam(again.parameters(), 0.1)
-    stored = {k: v.clone() for k, v in tensors.optimiser_tensors(adam).items()}
-    tensors.fill_optimiser(other, stored)
+    stored = {k: v.clone() for k, v in checkpoints.optimiser_tensors(adam).items()}
+    checkpoints.fill_optimiser(other, stored)
     step(module, adam)
     step(again, other)
     assert torch.equal(module.weight, again.weight)

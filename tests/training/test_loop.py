@@ -22,8 +22,8 @@ from torch.nn import functional as F
 import obrs
 from obrs.budget import solve_cut
 from obrs.errors import DivergenceError, InputError, InputTypeError, UnknownNameError
-from obrs.fitting.averaging import average
 from obrs.training import checkpoints
+from obrs.training.averaging import average
 from obrs.training.batches import Batches, load_data
 from obrs.training.config import TrainConfig, override, read_config
 from obrs.training.journal import note, read_log

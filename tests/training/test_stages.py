@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 import obrs
 from obrs.errors import BudgetError, InputError, InputTypeError, UnknownNameError
-from obrs.fitting.tensors import fingerprint
 from obrs.training import checkpoints
 from obrs.training.batches import Batches, load_data
+from obrs.training.checkpoints import fingerprint
 from obrs.training.config import TrainConfig, override, read_config
 from obrs.training.journal import read_log
 from obrs.training.loop import train

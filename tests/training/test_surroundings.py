@@ -11,9 +11,9 @@ from small_run import SMALL, weights
 from torch import nn
 
 from obrs.errors import Interrupted
-from obrs.fitting.averaging import average
 from obrs.training import batches as module
 from obrs.training import checkpoints
+from obrs.training.averaging import average
 from obrs.training.batches import Batches, Data, load_data
 from obrs.training.loop import train
 from obrs.training.networks import build_networks

@@ -79,13 +79,13 @@ def doctor(
     except ObrsError as error:
         raise InputError(f"{real}, {fake}: {error}") from error
     if plot is not None:
-        from ..ratios.plotting import plot_diagnosis
+        from ..ratios.plot import plot_diagnosis
 
         try:
             plot_diagnosis(found).savefig(plot, dpi=150)
         except ValueError as error:  # matplotlib's word for an extension that it does not know
             raise InputError(f"--plot {plot}: {error}") from error
-    typer.echo(found.to_json() if as_json else str(found))
+    typer.echo(found.to_json() if as_json else found.page(command=True))
 
 
 def _read(file: str, column: str | None, kind: str | None, **options: Any) -> Numbers:

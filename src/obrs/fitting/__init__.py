@@ -1,1 +1,1 @@
-"""Fitting networks: the loop, averages, batches, seeds, penalties and files of tensors that every room shares."""
+"""Fitting networks: the training loop, seeds, the gradient penalty and files of tensors that every room shares."""

@@ -5,7 +5,11 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
-__all__ = ["derived", "keyed", "own_noise"]
+import numpy as np
+
+__all__ = ["Shuffled", "derived", "keyed", "own_noise"]
+
+Rows = np.ndarray[Any, Any]
 
 
 def derived(seed: int, *key: str | int) -> int:
@@ -33,9 +37,9 @@ def keyed(seed: int, *key: str | int) -> Any:
 
 @contextmanager
 def own_noise(device: Any = "cpu") -> Iterator[Callable[[int], None]]:
-    """Give a function that seeds torch's own generators, which initial weights and dropout come from.
+    """Yield a function that seeds torch's global generators, and restore them after the block.
 
-    After the block these generators are as they were before it.
+    Initial weights and dropout draw from these generators.
 
     Args:
         device: Where random numbers are drawn besides the CPU.
@@ -62,3 +66,33 @@ def own_noise(device: Any = "cpu") -> Iterator[Callable[[int], None]]:
 
     with torch.random.fork_rng(devices=[index] if on_cuda else []):
         yield reseed
+
+
+class Shuffled:
+    """An endless sequence of rows, epoch after epoch; any part of it can be read without the parts before it.
+
+    Args:
+        size: Rows in an epoch, at least 1.
+        order: From the number of an epoch to its rows, shape `(size,)`.
+
+    Example:
+        >>> shuffled = Shuffled(3, lambda epoch: np.random.default_rng(epoch).permutation(3))
+        >>> sorted(shuffled.rows(3, 6).tolist()), len(shuffled.rows(0, 100))
+        ([0, 1, 2], 100)
+    """
+
+    def __init__(self, size: int, order: Callable[[int], Rows]) -> None:
+        self.size = size
+        self._order = order
+        self._latest: tuple[int, Rows] = (-1, np.empty(0, dtype=np.int64))
+
+    def rows(self, first: int, last: int) -> Rows:
+        """Return the rows at the positions from `first` to before `last`."""
+        parts = []
+        while first < last:
+            epoch, at = divmod(first, self.size)
+            if epoch != self._latest[0]:
+                self._latest = (epoch, self._order(epoch))
+            parts.append(self._latest[1][at : at + last - first])
+            first += len(parts[-1])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,21 +1,15 @@
-"""One file of tensors, in the format of safetensors, with plain facts beside them: written whole or not at all."""
+"""Files of tensors in the safetensors format, with plain values beside them; written whole or not at all."""
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .._files import replacing
 from ..errors import InputError, MissingLibraryError
 
-__all__ = ["Checkpoint", "check_folder", "fill_module", "fill_optimiser", "fingerprint", "first_difference"]
-__all__ += ["optimiser_tensors", "read_facts", "read_tensors", "under", "write_tensors"]
+__all__ = ["Facts", "Tensors", "fill_module", "first_difference", "read_tensors", "under", "write_tensors"]
 
 _FACTS = "obrs"  # where the facts are in the metadata of the file
 
@@ -42,7 +36,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
         from safetensors.torch import save
     except ImportError as error:
         raise _missing() from error
-    check_folder(path)
+    if not path.parent.is_dir():
+        raise InputError(f"the folder {path.parent} does not exist; make it first")
     whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
     content = save(whole, {_FACTS: json.dumps(dict(facts))})
     with replacing(path) as file:
@@ -56,56 +51,16 @@ def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Fact
         path: The file.
         what: What it should be, in words; an error says that it is not.
     """
-    with _opened(path, what) as (file, facts):
-        return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118  (not a mapping)
-
-
-def read_facts(path: str | os.PathLike[str], what: str) -> Facts:
-    """Return the facts alone, without reading the tensors; the rest is as for `read_tensors`."""
-    with _opened(path, what) as (_, facts):
-        return facts
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The file that a fit goes on from, and what tells this fit from another.
-
-    Args:
-        path: The file; it need not exist yet.
-        identity: Plain values, such as steps and seed, that must be the same again.
-        what: What the file is, in words, for errors.
-
-    Example:
-        >>> import tempfile, torch
-        >>> kept = Checkpoint(Path(tempfile.mkdtemp(), "fit"), {"seed": 0})
-        >>> kept.read() is None
-        True
-        >>> kept.write({"x": torch.ones(1)}, {"step": 5})
-        >>> Checkpoint(kept.path, {"seed": 1}).read()  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        obrs.errors.InputError: checkpoint ... is of another fit (seed); delete it or give another path
-    """
-
-    path: Path
-    identity: Mapping[str, Any]
-    what: str = "a checkpoint of a fit"
-
-    def write(self, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """Write the state of the fit."""
-        write_tensors(self.path, tensors, {**facts, "task": dict(self.identity)})
-
-    def read(self) -> tuple[Tensors, Facts] | None:
-        """Return the state of the fit, None if there is no file; raise if it is of another fit."""
-        if not self.path.exists():
-            return None
-        tensors, facts = read_tensors(self.path, self.what)
-        known = facts.get("task", {})
-        differ = [key for key, value in self.identity.items() if key not in known or known[key] != value]
-        if differ:
-            raise InputError(
-                f"checkpoint {self.path} is of another fit ({', '.join(differ)}); delete it or give another path"
-            )
-        return tensors, facts
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise _missing() from error
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            facts = dict(json.loads((file.metadata() or {})[_FACTS]))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118  (not a mapping)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{path} is not {what}: {error}") from error
 
 
 def under(tensors: Mapping[str, Any], prefix: str) -> Tensors:
@@ -146,58 +101,6 @@ def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
         if given != stored:
             return f"{name} has {stored} there and {given} here"
     return ""
-
-
-def optimiser_tensors(optimiser: Any) -> Tensors:
-    """Return an optimiser's state by name; what is a number becomes a tensor."""
-    import torch
-
-    state = optimiser.state_dict()["state"]
-    return {f"{i}/{key}": torch.as_tensor(value) for i, values in state.items() for key, value in values.items()}
-
-
-def fill_optimiser(optimiser: Any, tensors: Mapping[str, Any]) -> None:
-    """Give an optimiser the state that `optimiser_tensors` returned."""
-    state: dict[int, Tensors] = {}
-    for name, value in tensors.items():
-        index, _, key = name.partition("/")
-        state.setdefault(int(index), {})[key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-
-
-def fingerprint(*tensors: Any) -> str:
-    """Return a short text that differs where shapes or numbers do.
-
-    Example:
-        >>> import torch
-        >>> fingerprint(torch.zeros(3)) == fingerprint(torch.zeros(3)), fingerprint(torch.zeros(3, 1))[:8]
-        (True, '86826f06')
-    """
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
-        digest.update(f"{array.dtype} {array.shape} ".encode())
-        digest.update(array.data)
-    return digest.hexdigest()[:16]
-
-
-def check_folder(path: Path) -> None:
-    """Raise if a file cannot be written for want of its folder."""
-    if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist; make it first")
-
-
-@contextmanager
-def _opened(path: str | os.PathLike[str], what: str) -> Iterator[tuple[Any, Facts]]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise _missing() from error
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            yield file, dict(json.loads((file.metadata() or {})[_FACTS]))
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise InputError(f"{path} is not {what}: {error}") from error
 
 
 def _missing() -> MissingLibraryError:

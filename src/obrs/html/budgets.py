@@ -59,15 +59,18 @@ def start_of(budgets: list[float], asked: float | None, max_budget: float) -> in
 
 
 def columns(profile: Profile, budgets: list[float], recall: float) -> dict[str, Any]:
-    """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget."""
+    """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget.
+
+    Of scores that are not calibrated there is the rate alone.
+    """
     plan = profile.plan(budgets, recall=recall)
     found: dict[str, Any] = {"log_c": [profile.log_c(k) for k in budgets]}  # in full: it decides who is kept
-    for key in COLUMNS:
+    for key in COLUMNS if profile.calibrated else COLUMNS[:1]:
         found[key] = rounded([row[key] for row in plan])
         found[f"{key}_low"], found[f"{key}_high"] = (
             rounded([row[f"{key}_{end}"] for row in plan], 5) for end in ("low", "high")
         )
-        found[f"{key}_marks"] = "".join("~" if key in row["unreliable"].split() else "." for row in plan)
+        found[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
     return found
 
 

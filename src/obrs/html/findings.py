@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..profile import Profile
-from ..ratios.doctor import Diagnosis
+from ..ratios.doctor import SEEN, Diagnosis
 
 __all__ = ["Finding", "of_diagnosis", "of_profile", "recall_of"]
 
@@ -14,19 +14,14 @@ _CALIBRATE = "calibrate it: obrs.ratios.calibration, or fit a new one: obrs.refi
 _MORE_FAKES = "score more proposals"
 # What to do about a row of a diagnosis that has a mark; where the repair of the diagnosis helps, it is named instead.
 _REPAIRED = {
-    *("Turner's Z", "Z of the bins", "Z of the slope", "error of log r", "E_P[1/r]", "log-loss"),
-    *("error where a < 1", "misjudged", "kl, removed"),
+    *("score test", "error of log r", "misjudged", "kl, removed"),
 }
 _TO_DO = {
     ("E_Q[r]", "!"): _CALIBRATE,
-    ("E_Q[r]", "~"): f"it rests on few large ratios: {_MORE_FAKES} before you trust it",
-    ("E_P[1/r]", "~"): "it rests on few real samples: score more of them before you trust it",
     ("missing support", "!"): "train the model: rejection keeps what the model makes and adds nothing",
     ("missing support", "~"): "repair the ratio first; then it can be told",
     ("AUC", "!"): "turn the sign of the scores: real samples must score higher",
-    ("M", "~"): "do not plan for exact rejection; choose K by what is left",
 }
-_WITHHELD = "believe the lower bounds that held-out samples show; more scores, or a better ratio, narrow the gap"
 
 
 class Finding(NamedTuple):
@@ -56,6 +51,9 @@ def of_profile(profile: Profile, budget: float, *, calibration: bool = True) -> 
         >>> first.mark, first.says
         ('~', 'from 4 scores, these columns are not to be relied on at K = 2: kl, rkl, tv, js, chi2, ess, precision')
     """
+    if not profile.calibrated:
+        todo = "fit their scale on held-out samples: .calibrate(real, fake) of obrs.ratios.combine"
+        return [Finding("~", "these are scores, not ratios: only the rates are shown", todo)]
     found = []
     (row,) = profile.plan([budget], recall=recall_of(profile))
     if doubtful := row["unreliable"].split():
@@ -106,13 +104,13 @@ def of_diagnosis(diagnosis: Diagnosis) -> list[Finding]:
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)
         >>> of_diagnosis(diagnose(3 * real, 3 * fake, budget=2))[0].todo
-        'obrs.ratios.calibration.Temperature.fit(log_ratio_real, log_ratio_fake)'
+        'obrs.ratios.calibration.Affine.fit(real, fake, intercept=False)'
     """
-    mark = {"fit": "ok", "untestable": "~"}.get(diagnosis.verdict, "!")
+    mark = {"fit": "ok", SEEN: "~", "untestable": "~"}.get(diagnosis.verdict, "!")
     counts = f"{diagnosis.n_real:,} real and {diagnosis.n_fake:,} fake scores"
     says = f"{diagnosis.verdict} at K = {diagnosis.budget:g}, by {counts}: {diagnosis.reason}"
-    found = [Finding(mark, says, diagnosis.repair)]
-    found += [Finding("", note, "") for note in diagnosis.notes]
+    found = [Finding(mark, says, "" if diagnosis.advice is None else diagnosis.advice.python)]
+    found += [Finding("", note.text, "" if note.advice is None else note.advice.python) for note in diagnosis.notes]
     return found + [_of_row(row, diagnosis.repair) for row in diagnosis.rows() if row["mark"]]
 
 
@@ -121,7 +119,7 @@ def _of_row(row: dict[str, Any], repair: str) -> Finding:
     if isfinite(row["low"]):
         interval = f" ({row['low']:.3g} to {row['high']:.3g})"
     value = f" = {row['value']:.3g}{interval}" if isfinite(row["value"]) else ""
-    todo = _TO_DO.get((name, mark), _WITHHELD if name.endswith("promised") else "")
+    todo = _TO_DO.get((name, mark), "")
     if mark == "!" and name in _REPAIRED:
         todo = "the repair above" if repair else _CALIBRATE
     return Finding(mark, f"{name}{value}: {row['says']}", todo)

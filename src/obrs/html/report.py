@@ -160,19 +160,21 @@ def make_page(
         **chosen,
         "start": start,
         "recall": recall,
-        "max_budget": profile.max_budget,
+        "max_budget": profile.max_budget if profile.calibrated else np.inf,
+        "rates_only": not profile.calibrated,
         "size": profile.size,
         "n": number,
         "seconds": seconds,
         "histogram": histogram(profile),
-        "curve": curve(profile, budgets[-1]),
+        "curve": curve(profile, budgets[-1]) if profile.calibrated else None,
         "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
         "cut": _cuts(source, budgets) if source.ranked else None,
         "code": [{"title": name, "parts": list(parts)} for name, parts in code],
         "ran_at": source.ran_at,
     }
     plan = profile.plan([k for k in budgets if k in _PLANNED][:6], recall=recall)
-    about = [*facts, f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"]
+    size = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
+    about = [*facts, *(size if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
     return fill(
         Path(__file__).with_name("report.html"),
         text={"title": _short(title, 120), "about": " · ".join(about)},

@@ -42,12 +42,12 @@ class Classifier(nn.Module):  # type: ignore[misc]
         )
         self.head = nn.Linear(features, classes)
 
-    def features(self, x: Array) -> Array:
-        """Return what the last layer sees, shape `(n, features)`."""
+    def features(self, x: Array, label: Array | None = None) -> Array:
+        """Return what the last layer sees, shape `(n, features)`; a label is ignored, as below."""
         return self.body(x)
 
-    def forward(self, x: Array) -> Array:
-        """Return the logits of shape `(n, classes)`."""
+    def forward(self, x: Array, label: Array | None = None) -> Array:
+        """Return the logits of shape `(n, classes)`; a label, as features of labelled samples get it, is ignored."""
         return self.head(self.features(x))
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -7,7 +7,6 @@ References:
     | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
 """
 
-from math import log, pi
 from typing import Any
 
 import torch
@@ -15,39 +14,9 @@ from torch import Tensor, nn
 
 from .._checks import check_count
 from ..errors import InputError
-from .mlp import mlp
+from .mlp import mlp, random_waves, with_waves
 
-__all__ = ["FourierCritic", "random_waves", "with_waves"]
-
-
-def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> Tensor:
-    """Return random projections, shape `(numbers, waves)`: a direction each, as many in every octave.
-
-    Args:
-        numbers: How many numbers a sample has.
-        waves: How many projections.
-        slowest, fastest: Cycles per unit.
-
-    Example:
-        >>> lengths = random_waves(2, 64).norm(dim=0) / (2 * pi)  # in cycles per unit
-        >>> bool((lengths > 0.0999).all() and (lengths < 4.001).all())
-        True
-    """
-    cycles = torch.exp(torch.empty(waves).uniform_(log(slowest), log(fastest)))
-    direction = nn.functional.normalize(torch.randn(numbers, waves), dim=0)
-    return 2 * pi * cycles * direction
-
-
-def with_waves(x: Tensor, waves: Tensor) -> Tensor:
-    """Return samples as rows, with the sine and cosine of their projections beside them.
-
-    Example:
-        >>> with_waves(torch.zeros(3, 2), random_waves(2, 64)).shape
-        torch.Size([3, 130])
-    """
-    x = x.flatten(1)
-    phase = x @ waves
-    return torch.cat([x, phase.sin(), phase.cos()], dim=1)
+__all__ = ["FourierCritic"]
 
 
 class FourierCritic(nn.Module):  # type: ignore[misc]

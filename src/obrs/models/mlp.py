@@ -6,7 +6,7 @@ initial weights.
 
 from functools import partial
 from itertools import pairwise
-from math import prod
+from math import log, pi, prod
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from .._checks import check_count
 from .._text import lookup
 from ..errors import InputError
 
-__all__ = ["ACTIVATIONS", "OUTPUTS", "mlp", "mlp_critic", "mlp_generator"]
+__all__ = ["ACTIVATIONS", "OUTPUTS", "mlp", "mlp_critic", "mlp_generator", "random_waves", "with_waves"]
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -133,6 +133,36 @@ def mlp_critic(
     net.spec = {"name": "mlp_critic", "dim": shape[0] if len(shape) == 1 else list(shape), "width": width}
     net.spec |= {"layers": layers, "heads": heads, "activation": activation, "spectral_norm": spectral_norm}
     return net
+
+
+def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> torch.Tensor:
+    """Return random projections, shape `(numbers, waves)`: a direction each, as many in every octave.
+
+    Args:
+        numbers: How many numbers a sample has.
+        waves: How many projections.
+        slowest, fastest: Cycles per unit.
+
+    Example:
+        >>> lengths = random_waves(2, 64).norm(dim=0) / (2 * pi)  # in cycles per unit
+        >>> bool((lengths > 0.0999).all() and (lengths < 4.001).all())
+        True
+    """
+    cycles = torch.exp(torch.empty(waves).uniform_(log(slowest), log(fastest)))
+    direction = nn.functional.normalize(torch.randn(numbers, waves), dim=0)
+    return 2 * pi * cycles * direction
+
+
+def with_waves(x: torch.Tensor, waves: torch.Tensor) -> torch.Tensor:
+    """Return samples as rows, with the sine and cosine of their projections beside them.
+
+    Example:
+        >>> with_waves(torch.zeros(3, 2), random_waves(2, 64)).shape
+        torch.Size([3, 130])
+    """
+    x = x.flatten(1)
+    phase = x @ waves
+    return torch.cat([x, phase.sin(), phase.cos()], dim=1)
 
 
 def _shape(dim: Any) -> tuple[int, ...]:

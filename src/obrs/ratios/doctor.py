@@ -1,112 +1,117 @@
-"""Is this log-ratio good enough to reject with? `diagnose` answers in one word, from the scores of held-out samples.
+"""Is this log-ratio good enough to reject with? `diagnose` answers by the scores of held-out samples.
 
-The checks and their thresholds:
-
-* If fewer than 20 samples lie among those of the other kind, a ratio is *untestable*: nothing contradicts it, and
-  nothing supports it. Not even a ratio that looks perfect is called fit then.
-* A ratio is *calibrated* unless a check is off by more than 3 standard errors and also by more than 5 %. The first
-  threshold prevents false alarms in small samples, the second prevents alarms about tiny errors in a million scores.
-  The checks are Turner's Z, the bins of the calibration curve, its constant, slope and bend (here 5 % is an error of
-  0.05 nats), E_Q[r] above 1, and E_P[1/r] above 1. The page says which errors so many scores could not show.
-* If a calibrated ratio has E_Q[r] *below* 1 by 3 standard errors, support is missing: the model never makes a part of
-  the target. No ratio repairs that, and the ratio is not at fault.
-* A ratio that is not calibrated is *repairable* if a monotone map calibrates it, and the result tells real from fake.
-  The map is fitted on four fifths of the scores and checked on the last fifth; each fifth has its turn. The repair is
-  the simplest map that passes.
-* A repairable ratio is *fit* at this budget if the repair would change less than the same 5 % there. There is one
-  exception: a ratio that is wrong by a constant factor stays repairable, although no budget depends on the constant.
-* Hinge, Wasserstein and least-squares critics have no log-ratio. Only the caller knows which critic made the scores and
-  can say so with `kind`. Without `kind` there are two guesses. The optimum of a hinge critic is sign(p - q), so
-  its outputs pile up at -1 and +1: about half of the scores in these two piles are taken for that. And a score of many
-  values, of which a tenth share the largest or the smallest one, was clipped or saturated. Within a pile nothing tells
-  r apart. The guesses can be wrong: a log-ratio with two values may look the same, and a hinge critic that was not
-  trained to its optimum may look different.
-* Scores that come again and again within one kind, but never in the other, are rows that were repeated. Each counts
-  once: ten copies of a sample are no evidence.
+A ratio is *unfit* if it has impossible scores, if its critic has no log-ratio, or if no monotone map calibrates it;
+*untestable* if fewer than 20 samples lie among those of the other kind; *repairable* if a map calibrates it on folds
+that the map was not fitted on; and *fit* if the score test and E_Q[r] are within 3 standard errors or 5 %, or if a
+repair would change less than 5 % at the budget. Scores show calibration, not whether the ratio sees what matters: where
+the two sets hardly overlap, the verdict on a calibrated ratio is "calibrated for what it sees".
 """
 
 import json
 import textwrap
 from dataclasses import dataclass, field, replace
-from math import isfinite, isnan, log, nan
+from math import inf, isfinite, isnan, log, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import check_budget
+from .._checks import as_labels, check_budget
 from .._text import finite, html_table, lookup, paragraph
+from ..budget import Cut
 from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..estimate import Estimate
 from ..profile import Profile, removable_kl
 from ..types import Array
-from .at_budget import AtBudget
-from .calibration import CALIBRATIONS, Shift, cross_fitted
+from .calibration import CALIBRATIONS, Affine, Isotonic, cross_fitted
 from .evidence import (
     ERRORS,
     TOLERATED,
+    ClassMean,
     Evidence,
     Floats,
-    Mean,
     Pair,
-    Reliability,
+    class_means,
     finite_top,
+    kl_removed,
     known_scores,
+    reliability,
+    removed_terms,
 )
 
-__all__ = ["Diagnosis", "Health", "diagnose"]
+__all__ = ["SEEN", "Advice", "AtBudget", "Diagnosis", "Note", "diagnose"]
 
-_LEAST = 100  # scores of each kind: two bins of fifty, and folds in which a slope can be fitted
+SEEN = "calibrated for what it sees"
+"""The verdict on a calibrated ratio of sets that hardly overlap."""
+
+_LEAST = 100  # scores of each kind: folds in which a slope can be fitted
 _OVERLAP = 20  # samples among those of the other kind; with fewer, nothing can contradict the ratio
-_HARDLY = 0.1  # log-loss below which the two kinds hardly overlap in what the ratio sees
+_HARDLY = 0.2  # log-loss below which the two kinds hardly overlap in what the ratio sees
+_GAP = 3.0  # times log K: a KL divergence beyond which a budget can only remove a small part
 _SATURATED = 0.1  # share of one kind that shares an end of the scores
 _REPEATED = 0.2  # share of the scores that came before; of rounded scores as many are also found in the other kind
-_NOISY = 0.9  # slope of a repair below which the score carried noise
-_NEAR = 0.25  # a score this near to -1 or +1 belongs to a pile
-_PILES_NOTED = 0.32  # share of scores in the piles; a normal score has at most 0.31
-_PILES_HINGE = 0.45  # trained hinge critics have 0.48 to 0.97
-_FOLDS = 5
-_FITTED = 100_000  # scores of each kind are enough to fit a map and to check it
-_RATIOS = ("log_ratio", "logit")  # kinds of scores that are log-ratios as they are
-_TURNED = "obrs.diagnose(-log_ratio_real, -log_ratio_fake, budget)"
-_LOGITS = "obrs.ratios.critics.from_logit(logit)"
-_NO_PROMISE = ("unfit", "untestable")  # verdicts on ratios that nobody should believe
+_NEAR, _PILED, _PILED_MAYBE = 0.25, 0.45, 0.32  # of normal scores 0.31 are near -1 and +1, of a hinge critic's 0.48
+_FOLDS, _FITTED = 5, 100_000  # scores of each kind are enough to fit a map and to check it
 _WIDTH = 80
-_RATIO, _BUDGET, _LEFT = "the log-ratio", "at this budget", "divergence between target and kept"
-_WHAT_TO_DO = (
-    "compare them where they overlap: fit the ratio on features, obrs.refit(..., features=...); or "
-    "score more held-out samples"
-)
 
 
-class Health(NamedTuple):
-    """Scores that are not finite, and ties among scores, each for real and for fake samples.
+class Advice(NamedTuple):
+    """What to do: a call in Python, the words for the command line, and whether it repairs the ratio."""
 
-    Attributes:
-        nan, plus_inf, minus_inf: How many scores are NaN, +inf and -inf.
-        at_top, at_bottom: Shares of the scores that are equal to the largest and to the smallest one.
-        piled: Share of all scores near -1 or +1.
-        repeated: How many scores were left out because the same ones had come before.
+    python: str
+    command: str
+    repairs: bool = True
+
+
+class Note(NamedTuple):
+    """A remark, with advice if there is something to do."""
+
+    text: str
+    advice: Advice | None = None
+
+
+_CALL = "in Python: {}"
+_TUNE = Advice("obrs.tune(real, propose, budget=budget)", "compare ratios by a judge in Python: obrs.tune", False)
+_FURTHER = Advice(FINE_TUNE, _CALL.format(FINE_TUNE))
+_ANEW = Advice(FROM_SCRATCH, _CALL.format(FROM_SCRATCH))
+_TURN = Advice("obrs.diagnose(-real, -fake, budget)", "turn the sign of the scores in both files")
+_LOGITS = Advice("obrs.ratios.critics.from_logit(logit)", "score again, and write logits: --logit")
+_FEATURES = Advice("obrs.refit(..., features=...)", "score more samples, or fit the ratio on features", False)
+_REPAIRS = {
+    "shift": "obrs.ratios.calibration.Affine.fit(real, fake, slope=False)",
+    "temperature": "obrs.ratios.calibration.Affine.fit(real, fake, intercept=False)",
+    "platt": "obrs.ratios.calibration.Affine.fit(real, fake)",
+    "isotonic": "obrs.ratios.calibration.Isotonic.fit(real, fake)",
+}
+
+
+@dataclass(frozen=True)
+class AtBudget:
+    """What a ratio does at a budget K, where a = min(c r, 1).
+
+    Args:
+        log_c: The constant. Samples with r above 1/c are always kept, and errors of r change nothing there.
+        rate: Share of fresh proposals that would be kept.
+        off: Whether log a, up to a constant, is wrong where a < 1.
+        misjudged: E_Q|a - a'|, with a' from the repaired ratio: the share of decisions that the repair would change.
+        removed: By how much rejection lowers KL(P||Q), E_P[log a] - log Z, at most log K. It needs no true ratio, but
+            it is the KL of what these scores see: it does not compare ratios of different features.
+        repaired, gain: The same with the repair, and the difference; None without a repair.
     """
 
-    nan: tuple[int, int]
-    plus_inf: tuple[int, int]
-    minus_inf: tuple[int, int]
-    at_top: tuple[float, float]
-    at_bottom: tuple[float, float]
-    piled: float
-    repeated: tuple[int, int] = (0, 0)
+    log_c: float
+    rate: Estimate
+    off: bool
+    misjudged: float
+    removed: Estimate
+    repaired: Estimate | None = None
+    gain: Estimate | None = None
 
-    @property
-    def broken(self) -> str:
-        """The scores that no ratio can have, in words: NaN, r infinite for a fake, or r = 0 for a real sample."""
-        wrong = [
-            (self.nan[0], "NaN among the real scores"),
-            (self.nan[1], "NaN among the fake scores"),
-            (self.plus_inf[1], "+inf among the fake scores"),
-            (self.minus_inf[0], "-inf among the real scores"),
-        ]
-        return ", ".join(f"{count} {what}" for count, what in wrong if count)
+    def harmless(self, budget: float) -> bool:
+        """Whether the repair would change next to nothing at this budget."""
+        if self.gain is None or self.off or self.misjudged > TOLERATED:
+            return False
+        return not self.gain.value > max(ERRORS * self.gain.standard_error, TOLERATED * log(budget))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,118 +119,134 @@ class Diagnosis:
     """What `diagnose` found; printed, it is a page of text.
 
     Args:
-        verdict: "fit", "repairable", "unfit" or "untestable".
-        reason: Why, in a sentence.
-        repair: The call that repairs, as code; empty if nothing needs repair, or if no call is known to help. If the
-            ratio is fit at this budget alone, weights, the profile and larger budgets need this call.
+        verdict: "fit", "calibrated for what it sees", "repairable", "unfit" or "untestable".
+        reason, advice: Why, in a sentence, and what to do; no advice is None.
         notes: Further remarks.
-        budget: Proposals per kept sample.
-        n_real, n_fake: How many scores there were.
-        health: Scores that are not finite, ties at the ends, and piles.
-        mean_ratio, mean_inverse: E_Q[r] and E_P[1/r].
-        mean_repaired: E_Q[r] after the repair; without one, the same as before.
-        reliability: The calibration curve and Turner's Z.
-        auc: Probability that a real sample scores above a fake one.
-        log_loss: Log-loss of the scores as a classifier, each kind with weight one half; chance has log 2.
-        max_budget: M of this sample, the largest ratio over the mean ratio.
-        max_growth: By which factor M would grow with ten times as many fakes; about 1 if r is bounded.
-        ess: Effective sample size per fake without rejection.
+        budget, n_real, n_fake: Proposals per kept sample, and how many scores there were.
+        evidence, at_budget: The checks of the scores as they are, and what the ratio does at this budget.
         missing_support: Share of the target that the model never makes, if it is above 0 by 3 standard errors.
-        above_all_fakes: Share of the real scores above every fake one.
-        at_budget: What matters at this budget.
+        classes: E_Q[r | y] of each label, if there are labels.
         calibration: The repair, fitted on all scores; None without one.
-        raw: Log-ratios of real and fake samples.
-        repaired: The same after the repair, cross-fitted; None without one.
+        raw, repaired: Log-ratios of real and fake samples in random order, as they are and cross-fitted.
     """
 
     verdict: str
     reason: str
-    repair: str
-    notes: tuple[str, ...]
+    advice: Advice | None
+    notes: tuple[Note, ...]
     budget: float
     n_real: int
     n_fake: int
-    health: Health
-    mean_ratio: Mean
-    mean_inverse: Mean
-    mean_repaired: Mean
-    reliability: Reliability
-    auc: Estimate
-    log_loss: Estimate
-    max_budget: float
-    max_growth: float
-    ess: float
+    evidence: Evidence
     missing_support: Estimate | None
-    above_all_fakes: float
+    classes: tuple[ClassMean, ...]
     at_budget: AtBudget
     calibration: Any
     raw: Pair = field(repr=False)
     repaired: Pair | None = field(repr=False)
 
+    @property
+    def repair(self) -> str:
+        """The call in Python that repairs the ratio; empty if there is none."""
+        return self.advice.python if self.advice is not None and self.advice.repairs else ""
+
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat dict per finding: about, name, value, low, high, mark ("", "!" or "~") and an explanation."""
-        return _rows(self)
+        """Return one flat dict per number: name, value, low, high, mark ("", "!" or "~") and an explanation."""
+        e, at, missing = self.evidence, self.at_budget, self.missing_support
+        unknown = self.verdict in ("unfit", "untestable") or (missing is None and not e.mean_ratio.trusted)
+        harmful = at.removed.value < -ERRORS * at.removed.standard_error
+        rows = [
+            _row("E_Q[r]", e.mean_ratio.estimate, "!" * e.mean_ratio.off, "≤ 1; below 1: missing support"),
+            _row("missing support", nan if unknown else missing or 0.0, "~" * unknown or "!" * bool(missing), "of P"),
+            _row("score test", max(e.curve.z, abs(e.curve.slope)), "!" * e.curve.off, "below 3: calibrated"),
+            _row("error of log r", e.curve.rms, "!" * e.curve.off, "nats; 0.05 is tolerated"),
+            _row("would not show", e.curve.visible, "", "nats: errors below it"),
+            _row("AUC", e.auc, "!" * (e.auc_z < -ERRORS), "0.5: cannot tell real from fake"),
+            _row("log-loss", e.log_loss, "", "0.693 is that of a coin"),
+            _row("rate", at.rate, "", f"kept at K = {self.budget:g}"),
+            _row("misjudged", at.misjudged, "!" * (at.misjudged > TOLERATED), "decided otherwise if calibrated"),
+            _row("kl, removed", at.removed, "!" * harmful, f"of at most {log(self.budget):.3f} = log K"),
+        ]
+        if at.repaired is not None:
+            rows.append(_row("kl, repaired", at.repaired, "", "removed, with the repair"))
+        for mean in self.classes:
+            low, high = (float(np.exp(mean.log_excess + s * 1.96 * mean.error)) for s in (-1, 1))
+            mark = "!" if mean.off and mean.known else "" if mean.known else "~"
+            estimate = Estimate(float(np.exp(mean.log_excess)), low, high)
+            rows.append(_row(f"label {mean.label}", estimate, mark, "E_Q[r | y] q(y) / p(y); 1 wanted"))
+        return rows
 
     def to_json(self) -> str:
         """Return the diagnosis as JSON: verdict, rows and calibration curve; infinities and NaN are null."""
-        keys = ("verdict", "reason", "repair", "notes", "budget", "n_real", "n_fake")
-        summary = {key: getattr(self, key) for key in keys}
+        keys = ("verdict", "reason", "repair", "budget", "n_real", "n_fake")
         bins = ("claimed", "observed", "error", "real", "fake")
-        curve = {key: getattr(self.reliability, key).tolist() for key in bins}
-        content = {**summary, "health": self.health._asdict(), "rows": self.rows(), "curve": curve}
+        content = {key: getattr(self, key) for key in keys}
+        content["notes"] = [note.text for note in self.notes]
+        content |= {"rows": self.rows(), "curve": {key: getattr(self.evidence.curve, key).tolist() for key in bins}}
         return json.dumps(finite(content), indent=2)
 
-    @property
-    def _headline(self) -> str:
-        counts = f"{self.n_real:,} real and {self.n_fake:,} fake scores"
-        return f"{self.verdict.upper()} at a budget of {self.budget:g}, by {counts}"
+    def page(self, *, command: bool = False) -> str:
+        """Return the diagnosis as a page of at most 80 columns.
 
-    def _repr_html_(self) -> str:
-        """Return the diagnosis as what a notebook shows: the verdict, what to do, and a table of all findings."""
-        said = [("because", self.reason), ("repair", self.repair), *(("note", note) for note in self.notes)]
-        lines = [
-            [row["name"], row["mark"], _short(row["value"]), _between(row), row["says"], row["about"]]
-            for row in self.rows()
-        ]
-        drawn = html_table(["finding", "", "value", "95 % interval", "", "about"], lines)
-        first = paragraph("", strong=self._headline)
-        return "\n".join([first, *(paragraph(text, strong=word) for word, text in said if text), drawn])
-
-    def __str__(self) -> str:
-        """Return the diagnosis as a page of at most 80 columns."""
-        lines = [self._headline]
-        lines += _wrapped("because  ", self.reason)
-        if self.repair:
-            lines += _wrapped("repair   ", self.repair)
-        for note in self.notes:
-            lines += _wrapped("note     ", note)
-        about = ""
+        Args:
+            command: Word the advice for the command line.
+        """
+        lines = [f"{self.verdict.upper()} at a budget of {self.budget:g}"]
+        for word, text in self._said(command):
+            indent = f"{word:9}"
+            lines += textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))
+        lines += ["", f"by {self.n_real:,} real and {self.n_fake:,} fake scores"]
         for row in self.rows():
-            if row["about"] != about:
-                about = row["about"]
-                lines += ["", about]
             cells = f"{row['mark']:1} {row['name']:18}{_short(row['value']):>7} {_between(row):>17}"
             lines.append(f"{cells}  {row['says']}".rstrip())
         return "\n".join(lines)
 
+    def _said(self, command: bool) -> list[tuple[str, str]]:
+        """Return the words and sentences above the table."""
+
+        def worded(advice: Advice | None) -> str:
+            return "" if advice is None else advice.command if command else advice.python
+
+        said = [("because", self.reason), ("do", worded(self.advice))]
+        said += [("note", ": ".join(filter(None, [note.text, worded(note.advice)]))) for note in self.notes]
+        return [(word, text) for word, text in said if text]
+
+    def __str__(self) -> str:
+        return self.page()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, what to do, and a table."""
+        first = paragraph(f"by {self.n_real:,} real and {self.n_fake:,} fake scores", strong=self.verdict.upper())
+        lines = [[row["name"], row["mark"], _short(row["value"]), _between(row), row["says"]] for row in self.rows()]
+        drawn = html_table(["finding", "", "value", "95 % interval", ""], lines)
+        return "\n".join([first, *(paragraph(text, strong=word) for word, text in self._said(False)), drawn])
+
 
 def diagnose(
-    log_ratio_real: Array, log_ratio_fake: Array, budget: float, *, kind: str | None = None, seed: int = 0
+    real: Array,
+    fake: Array,
+    budget: float,
+    labels: tuple[Any, Any] | None = None,
+    trained_on: Array | None = None,
+    *,
+    kind: str | None = None,
+    seed: int = 0,
 ) -> Diagnosis:
     """Tell whether a log-ratio is good enough to reject with at this budget.
 
     Args:
-        log_ratio_real: Log-ratios of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.
-        log_ratio_fake: Log-ratios of fresh samples of the model, likewise.
+        real: Log-ratios of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.
+        fake: Log-ratios of fresh samples of the model, likewise.
         budget: Proposals per kept sample.
+        labels: Labels of the real samples and of the fakes: tests E_Q[r | y] = p(y) / q(y).
+        trained_on: Log-ratios of the real samples that the critic was trained on: tests whether it knows them by heart.
         kind: What the scores are, if you know it. With "log_ratio" or "logit" they are never taken for the output
             of a hinge critic. "hinge", "wgan" and "lsgan" are outputs of critics that have no log-ratio: the verdict
             is "unfit", however good they look.
         seed: Decides the folds in which repairs are tried.
 
     Returns:
-        A record with the `verdict` "fit", "repairable", "unfit" or "untestable", the `reason`, the call that is the
-        `repair`, and all the numbers behind them; `print` shows a page of text.
+        A record with the `verdict`, the `reason`, the `advice`, and all the numbers behind them.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -234,61 +255,51 @@ def diagnose(
         'fit'
         >>> steep = diagnose(3 * real, 3 * fake, budget=2.6)
         >>> steep.verdict, steep.repair
-        ('repairable', 'obrs.ratios.calibration.Temperature.fit(log_ratio_real, log_ratio_fake)')
+        ('repairable', 'obrs.ratios.calibration.Affine.fit(real, fake, intercept=False)')
 
     References:
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
     """
-    k = check_budget(budget)
-    lost = _lost(kind)
-    scores = known_scores(log_ratio_real, "log_ratio_real"), known_scores(log_ratio_fake, "log_ratio_fake")
-    scores, repeated = _once(scores)
-    health = _health(*scores)._replace(repeated=repeated)
+    k, lost = check_budget(budget), _no_ratio(kind)
+    given = known_scores(real, "real"), known_scores(fake, "fake")
+    scores, repeated = _drop_repeated(given)
+    broken = _impossible(scores)
     rng = np.random.default_rng(seed)
-    raw = _usable(scores, health, rng)
+    raw = _usable(scores, broken, repeated, rng)
     profile = Profile(raw[1])
     profile.log_c(k)  # a budget that cannot be met is refused here
     evidence = Evidence.of(raw)
-    verdict = _verdict(raw, health, evidence, rng, lost=lost, guess=kind is None)
-    at_budget = AtBudget.of(raw, profile, k, verdict.reference or raw, rng, repair=verdict.calibration)
-    repaired = verdict.reference if verdict.calibration is not None else None
-    verdict = _relaxed(verdict, at_budget.harmless)
-    after = evidence if repaired is None else Evidence.of(repaired)
+    piles = "" if kind is not None else _piles(raw)
+    verdict = _judge(raw, evidence, broken, lost or piles, rng)
+    at = _at_budget(raw, profile, k, verdict)
+    after = evidence if verdict.repaired is None else Evidence.of(verdict.repaired)
     missing = after.missing_support() if verdict.name in ("fit", "repairable") else None
-    if missing is not None or verdict.name in _NO_PROMISE:
-        at_budget = at_budget.without_promises()
-    tail_index = evidence.mean_ratio.tail_index
+    nats = _finite_mean((verdict.repaired or raw)[0])
+    verdict = _at_this_budget(verdict, at, k, evidence, missing, nats)
+    classes = () if labels is None else _classes(given, labels)
     found = Diagnosis(
         verdict=verdict.name,
-        reason=_reason(verdict, missing, at_budget),
-        repair=verdict.repair,
+        reason=verdict.reason,
+        advice=verdict.advice,
         notes=(),
         budget=k,
         n_real=len(scores[0]),
         n_fake=len(scores[1]),
-        health=health,
-        mean_ratio=evidence.mean_ratio,
-        mean_inverse=evidence.mean_inverse,
-        mean_repaired=after.mean_ratio,
-        reliability=evidence.curve,
-        auc=evidence.auc,
-        log_loss=evidence.log_loss,
-        max_budget=profile.max_budget,
-        max_growth=10.0 ** min(1 / max(tail_index, 1e-9), 300.0),
-        ess=profile.ess(),
+        evidence=evidence,
         missing_support=missing,
-        above_all_fakes=float(np.mean(raw[0] > raw[1].max())),
-        at_budget=at_budget,
+        classes=classes,
+        at_budget=at,
         calibration=verdict.calibration,
         raw=raw,
-        repaired=repaired,
+        repaired=verdict.repaired,
     )
-    return replace(found, notes=_notes(found))
+    trained = None if trained_on is None else known_scores(trained_on, "trained_on")
+    return replace(found, notes=_notes(found, after, repeated, trained, nats, bool(lost), kind))
 
 
-def _lost(kind: str | None) -> str:
+def _no_ratio(kind: str | None) -> str:
     """Return why scores of this kind have no log-ratio, "" if they are one; refuse scores to convert first."""
-    if kind is None or kind in _RATIOS:
+    if kind in (None, "log_ratio", "logit"):
         return ""
     reason = lookup({**KINDS, **WITHOUT_RATIO}, kind, "kind of scores")
     if kind in KINDS:
@@ -297,370 +308,274 @@ def _lost(kind: str | None) -> str:
     return str(reason)
 
 
-def _health(real: Floats, fake: Floats) -> Health:
-    finite = [x[np.isfinite(x)] for x in (real, fake)]
-    both = np.concatenate(finite)
-    if not both.size:
-        raise RatioError(f"none of {len(real)} real and {len(fake)} fake scores is finite; check the critic")
-    top, bottom = both.max(), both.min()
-    discrete = len(np.unique(both)) < _LEAST / 2  # ties are normal then
-    piled = [np.mean(np.abs(np.abs(x) - 1) < _NEAR) if x.size else 0.0 for x in finite]
-
-    def share(x: Floats, end: float) -> float:
-        return 0.0 if discrete or np.count_nonzero(x == end) < 3 else float(np.mean(x == end))
-
-    def count(test: Any) -> tuple[int, int]:
-        return int(np.count_nonzero(test(real))), int(np.count_nonzero(test(fake)))
-
-    return Health(
-        nan=count(np.isnan),
-        plus_inf=count(np.isposinf),
-        minus_inf=count(np.isneginf),
-        at_top=(share(real, top), share(fake, top)),
-        at_bottom=(share(real, bottom), share(fake, bottom)),
-        piled=float(np.mean(piled)),
-    )
+def _impossible(scores: Pair) -> str:
+    """Return the scores that no ratio can have, in words: NaN, r infinite for a fake, or r = 0 for a real sample."""
+    real, fake = scores
+    wrong = {
+        "NaN among the real scores": np.isnan(real),
+        "NaN among the fake scores": np.isnan(fake),
+        "+inf among the fake scores": fake == inf,
+        "-inf among the real scores": real == -inf,
+    }
+    return ", ".join(f"{np.count_nonzero(bad)} {what}" for what, bad in wrong.items() if bad.any())
 
 
-def _once(scores: Pair) -> tuple[Pair, tuple[int, int]]:
+def _drop_repeated(scores: Pair) -> tuple[Pair, tuple[int, int]]:
     """Return the scores without those of repeated rows, and how many of each kind that leaves out.
 
     Scores that were rounded, and ratios of a few values, also come again and again, but in both kinds. Ties at the ends
     are saturation, and stay.
     """
-    finite = [x[np.isfinite(x)] for x in scores]
-    both = np.concatenate(finite)
+    both = np.concatenate([x[np.isfinite(x)] for x in scores])
     if not both.size:
-        return scores, (0, 0)
-    different = [np.unique(x[(x > both.min()) & (x < both.max())]) for x in finite]
+        raise RatioError(f"none of {len(scores[0])} real and {len(scores[1])} fake scores is finite; check the critic")
+    inside = [np.isfinite(x) & (x > both.min()) & (x < both.max()) for x in scores]
+    different = [np.unique(x[i]) for x, i in zip(scores, inside, strict=True)]
     shared = len(np.intersect1d(different[0], different[1], assume_unique=True))
     left_out, kept = [0, 0], list(scores)
-    for kind, x in enumerate(scores):
-        inside = np.isfinite(x) & (x > both.min()) & (x < both.max())
-        again = int(np.count_nonzero(inside)) - len(different[kind])
+    for kind, (x, i) in enumerate(zip(scores, inside, strict=True)):
+        again = int(np.count_nonzero(i)) - len(different[kind])
         if again > _REPEATED * len(x) and shared < 0.01 * len(different[kind]):
-            kept[kind], left_out[kind] = np.concatenate([x[~inside], different[kind]]), again
+            kept[kind], left_out[kind] = np.concatenate([x[~i], different[kind]]), again
     return (kept[0], kept[1]), (left_out[0], left_out[1])
 
 
-def _usable(scores: Pair, health: Health, rng: np.random.Generator) -> Pair:
+def _usable(scores: Pair, broken: str, repeated: tuple[int, int], rng: np.random.Generator) -> Pair:
     """Return the scores that a ratio can have, in random order; refuse too few."""
-    real, fake = scores[0][scores[0] > -np.inf], scores[1][scores[1] < np.inf]  # this drops NaN, too
+    real, fake = scores[0][scores[0] > -inf], scores[1][scores[1] < inf]  # this drops NaN, too
     raw = rng.permutation(real), rng.permutation(fake)  # files are often sorted
     if min(map(len, raw)) < _LEAST:
-        sizes = f"{len(raw[0])} real and {len(raw[1])} fake"
-        left_out = [health.broken] if health.broken else []
-        left_out += [f"{sum(health.repeated)} repeated ones"] if any(health.repeated) else []
+        left_out = [broken] * bool(broken) + [f"{sum(repeated)} repeated ones"] * any(repeated)
         why = f" ({', '.join(left_out)} left out)" if left_out else ""
+        sizes = f"{len(raw[0])} real and {len(raw[1])} fake"
         raise InputError(f"diagnose needs at least {_LEAST} held-out scores of each kind, got {sizes}{why}")
-    if raw[1].max() == -np.inf:
-        raise RatioError(f"log_ratio_fake has no value above -inf among {len(raw[1])}: no fake has r > 0")
+    if raw[1].max() == -inf:
+        raise RatioError(f"fake has no score above -inf among {len(raw[1])}: no fake has r > 0")
     return raw
 
 
 class _Verdict(NamedTuple):
-    """The verdict, its reason, and the repair.
-
-    Attributes:
-        name: "fit", "repairable", "unfit" or "untestable".
-        reason: Why.
-        repair: The call that repairs; empty if there is none.
-        calibration: The map that repairs, fitted on all scores.
-        reference: Calibrated log-ratios, cross-fitted, to compare the scores with: those of the scores that come first
-            in both sets. None if the scores are calibrated, or no map can be fitted.
-    """
+    """The verdict, its reason, what to do, the map that repairs and the scores after it, cross-fitted."""
 
     name: str
     reason: str
-    repair: str = ""
+    advice: Advice | None = None
     calibration: Any = None
-    reference: Pair | None = None
+    repaired: Pair | None = None
 
 
-def _verdict(
-    raw: Pair, health: Health, evidence: Evidence, rng: np.random.Generator, *, lost: str, guess: bool
-) -> _Verdict:
-    """Return the verdict on a log-ratio, at no particular budget.
-
-    Args:
-        raw: Log-ratios of real and fake samples, in random order.
-        health: The scores that are not among them, and the piles.
-        evidence: The checks of these log-ratios.
-        rng: Decides the folds.
-        lost: Why the critic that made them has no log-ratio; empty if that is not known.
-        guess: Whether piles are a reason to think of a hinge critic.
-    """
-    if health.broken:
-        return _impossible(health)
-    faults = evidence.faults()
-    off = "; ".join(faults)
-    sample = raw[0][:_FITTED], raw[1][:_FITTED]
-    lost = lost or (_piled(health, off) if guess else "")
-    if not faults and not lost and evidence.overlap >= _OVERLAP:
-        return _Verdict("fit", _calibrated(evidence))
-    flexible = _fold_by_fold("isotonic", sample, rng) or _fold_by_fold("beta", sample, rng)
-    reference = flexible[1] if flexible else None
+def _judge(raw: Pair, evidence: Evidence, broken: str, lost: str, rng: np.random.Generator) -> _Verdict:
+    """Return the verdict on a log-ratio, at no particular budget."""
+    if broken:
+        hint = "; look at the samples numpy.flatnonzero(numpy.isnan(...))" if "NaN" in broken else ""
+        return _Verdict("unfit", f"{broken}: no ratio has that{hint}", None if hint else _LOGITS)
+    off = "; ".join(evidence.faults())
     if lost:
-        return _Verdict("unfit", lost, FINE_TUNE, reference=reference)
+        return _Verdict("unfit", f"{lost}{f': {off}' if off else ''}", _FURTHER)
+    if not off and evidence.overlap >= _OVERLAP:
+        if evidence.tells():
+            visible = f"errors of log r below {evidence.curve.visible:.2g} nats would not show"
+            return _Verdict("fit", f"no fault was found; {visible}")
+        return _Verdict("fit", "calibrated, but there is nothing to gain: the scores cannot tell real from fake")
     if evidence.auc_z < -ERRORS:
         why = f"real samples score below fake ones (AUC {evidence.auc.value:.3f}): is the sign the wrong way round?"
-        return _Verdict("unfit", why, _TURNED, reference=reference)
+        return _Verdict("unfit", why, _TURN)
     if evidence.overlap < _OVERLAP:
-        return _Verdict("untestable", _apart(evidence, off), reference=reference)
+        why = f"only {evidence.overlap} samples lie among those of the other kind: nothing supports this ratio"
+        return _Verdict("untestable", f"{why}, and nothing contradicts it{f' but {off}' if off else ''}", _FEATURES)
     if evidence.auc_z <= ERRORS:
         why = f"the scores cannot tell real from fake (AUC {evidence.auc.value:.3f}) but claim to: {off}"
-        return _Verdict("unfit", why, FROM_SCRATCH, reference=reference)
+        return _Verdict("unfit", why, _ANEW)
+    return _try_repairs(raw, off, rng)
+
+
+def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
+    """Try the calibrations, the simplest first: each is fitted on some folds and checked on the others."""
+    sample = finite_top(*raw)[:_FITTED], raw[1][:_FITTED]
     informed = False
-    for name in CALIBRATIONS:
-        tried = None if name == "identity" else _fold_by_fold(name, sample, rng)
-        if tried is None:
+    for name, call in _REPAIRS.items():
+        folds = rng.permutation(len(sample[0])) % _FOLDS, rng.permutation(len(sample[1])) % _FOLDS
+        try:
+            fitted, mapped = CALIBRATIONS[name](*sample), cross_fitted(CALIBRATIONS[name], sample, folds)
+        except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
             continue
-        after = Evidence.of(tried[1], by=sample)
+        after = Evidence.of(mapped, by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
-            call = f"obrs.ratios.calibration.{type(tried[0]).__name__}.fit(log_ratio_real, log_ratio_fake)"
-            return _Verdict("repairable", f"{off}; calibrated by {_formula(tried[0])}", call, *tried)
+            reason = f"{off}; calibrated by {_formula(fitted)}"
+            return _Verdict("repairable", reason, Advice(call, _CALL.format(call)), fitted, mapped)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
-    return _Verdict("unfit", f"{off}; {what}", FROM_SCRATCH, reference=reference)
+    return _Verdict("unfit", f"{off}; {what}", _ANEW)
 
 
-def _piled(health: Health, off: str) -> str:
+def _formula(calibration: Affine | Isotonic) -> str:
+    if isinstance(calibration, Isotonic):
+        return "an isotonic map"
+    slope = "" if calibration.slope == 1 else f"{calibration.slope:.3g} "
+    return f"{slope}log r" + (f" {calibration.intercept:+.3g}" if calibration.intercept else "")
+
+
+def _at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Verdict) -> AtBudget:
+    """Return what the ratio does at a budget, and what the repair would change."""
+    log_c, row = profile.log_c(budget), profile.plan([budget])[0]
+    rate = Estimate(row["rate"], row["rate_low"], row["rate_high"])
+    if verdict.repaired is None:
+        return AtBudget(log_c, rate, False, 0.0, kl_removed(removed_terms(raw, log_c, budget)))
+    sample = raw[0][: len(verdict.repaired[0])], raw[1][: len(verdict.repaired[1])]
+    better = np.asarray(verdict.calibration(sample[1]))
+    constants = [log_c, Profile(better).log_c(budget)]
+    kept = [np.exp(_log_a(x, c)) for x, c in zip((sample[1], better), constants, strict=True)]
+    before = removed_terms(sample, log_c, budget)
+    after = removed_terms(verdict.repaired, Profile(verdict.repaired[1]).log_c(budget), budget)
+    with np.errstate(invalid="ignore"):
+        gain = kl_removed((after[0] - before[0], after[1] - before[1]))
+    misjudged = float(np.mean(np.abs(kept[0] - kept[1])))
+    return AtBudget(log_c, rate, _off_below(raw, -log_c), misjudged, kl_removed(before), kl_removed(after), gain)
+
+
+def _off_below(raw: Pair, top: float) -> bool:
+    """Tell whether log-ratios are wrong below 1/c, where a < 1; a constant does not count, as c makes up for it."""
+    real, fake = (x[(x < top) & np.isfinite(x)] for x in raw)
+    if min(len(real), len(fake)) < _OVERLAP:
+        return False
+    shift = Affine.fit(real, fake, slope=False)
+    return reliability(np.asarray(shift(real)), np.asarray(shift(fake))).off
+
+
+def _log_a(log_ratio: Floats, log_c: float) -> Floats:
+    return np.zeros_like(log_ratio) if log_c == inf else np.asarray(Cut(log_c, nan).log_a(log_ratio))
+
+
+def _at_this_budget(
+    verdict: _Verdict, at: AtBudget, budget: float, evidence: Evidence, missing: Estimate | None, nats: float
+) -> _Verdict:
+    """Return the verdict at the budget: a harmless fault is fit, and what hardly overlaps is not."""
+    shift = isinstance(verdict.calibration, Affine) and verdict.calibration.slope == 1
+    if verdict.name == "repairable" and not shift and at.harmless(budget):
+        reason = (
+            f"at this budget its fault does no harm, but weights and larger budgets need the repair: {verdict.reason}"
+        )
+        verdict = verdict._replace(name="fit", reason=reason)
+    if missing is not None:
+        share = f"{100 * missing.value:.1f} % ({100 * missing.low:.1f} to {100 * missing.high:.1f} %)"
+        more = f"missing support: {share} of the target lies where the model never goes"
+        return verdict._replace(reason=f"{verdict.reason}; {more}")
+    loss = evidence.log_loss.value
+    if verdict.name != "fit" or not (loss < _HARDLY or (budget > 1 and nats > _GAP * log(budget))):
+        return verdict
+    apart = (
+        f"log-loss {loss:.2g}" if loss < _HARDLY else f"an estimated {nats:.2g} nats, and K removes {log(budget):.2g}"
+    )
+    why = f"only a judge tells whether that is what you care about, since the two sets hardly overlap ({apart})"
+    return verdict._replace(name=SEEN, reason=f"{why}; {verdict.reason}", advice=verdict.advice or _TUNE)
+
+
+def _piles(raw: Pair) -> str:
     """Return why the scores look like those of a critic without a log-ratio, "" if they do not."""
-    and_off = f": {off}" if off else ""
-    if health.piled > _PILES_HINGE:
-        return f"{100 * health.piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do{and_off}"
-    for (real, fake), end in ((health.at_top, "largest"), (health.at_bottom, "smallest")):
+    if (piled := _share_piled(raw)) > _PILED:
+        return f"{100 * piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do"
+    kinds = [x[np.isfinite(x)] for x in raw]
+    both = np.concatenate(kinds)
+    if len(np.unique(both)) < _LEAST / 2:  # ties are normal then
+        return ""
+    for end, name in ((both.max(), "largest"), (both.min(), "smallest")):
+        real, fake = (float(np.mean(x == end)) for x in raw)
         if max(real, fake) > _SATURATED:
-            shares = f"{100 * real:.0f} % of the real and {100 * fake:.0f} % of the fake scores share the {end} value"
-            return (
-                f"{shares}, as scores that were clipped or saturated do, and within it nothing tells r apart{and_off}"
-            )
+            shares = f"{100 * real:.0f} % of the real and {100 * fake:.0f} % of the fake scores share the {name} value"
+            return f"{shares}, as scores that were clipped or saturated do, and within it nothing tells r apart"
     return ""
 
 
-def _apart(evidence: Evidence, off: str) -> str:
-    among = f"only {evidence.overlap} samples lie among those of the other kind"
-    return f"{among}: nothing supports this ratio, and nothing contradicts it" + (f" but {off}" if off else "")
+def _share_piled(raw: Pair) -> float:
+    return float(np.mean([np.mean(np.abs(np.abs(x[np.isfinite(x)]) - 1) < _NEAR) for x in raw]))
 
 
-def _relaxed(verdict: _Verdict, harmless: bool) -> _Verdict:
-    """Return "fit" for a repairable ratio whose faults do no harm at the budget.
-
-    A ratio that is wrong by a constant factor stays repairable. The constant is harmless at every budget, but the ratio
-    itself is wrong.
-    """
-    if verdict.name != "repairable" or not harmless or isinstance(verdict.calibration, Shift):
-        return verdict
-    return verdict._replace(name="fit", reason=f"at this budget, where its fault does no harm: {verdict.reason}")
-
-
-def _impossible(health: Health) -> _Verdict:
-    """Return the verdict on impossible scores. Logits repair infinities; for a NaN one must look at its sample."""
-    why = f"{health.broken}: no ratio has that"
-    if not any(health.nan):
-        return _Verdict("unfit", why, _LOGITS)
-    name = "log_ratio_real" if health.nan[0] else "log_ratio_fake"
-    return _Verdict("unfit", f"{why}; look at the samples numpy.flatnonzero(numpy.isnan({name}))")
+def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
+    """Return E_Q[r | y] for each label of the real samples."""
+    of_real, of_fake = (as_labels(each, "labels") for each in labels)
+    if (len(of_real), len(of_fake)) != (len(scores[0]), len(scores[1])):
+        sizes = f"{len(of_real)} and {len(of_fake)} for {len(scores[0])} and {len(scores[1])} scores"
+        raise InputError(f"labels must be those of the real samples and of the fakes, one per score, got {sizes}")
+    names, counts = np.unique(of_real, return_counts=True)
+    shares = dict(zip(names.tolist(), (counts / counts.sum()).tolist(), strict=True))
+    return tuple(class_means(scores[1], of_fake, shares, len(of_real)))
 
 
-def _calibrated(evidence: Evidence) -> str:
-    if evidence.tells():
-        return f"no fault was found; errors of log r below {evidence.curve.visible:.2g} nats would not show"
-    return "calibrated, but there is nothing to gain: the scores cannot tell real from fake, and do not claim to"
-
-
-def _formula(calibration: Any) -> str:
-    name = type(calibration).__name__
-    formulas = {
-        "Shift": "log r {offset:+.3g}",
-        "Temperature": "{slope:.3g} log r",
-        "Platt": "{slope:.3g} log r {intercept:+.3g}",
-    }
-    if name in formulas:
-        return formulas[name].format(**vars(calibration))
-    return {"Beta": "a beta map", "Isotonic": "an isotonic map"}[name]
-
-
-def _fold_by_fold(name: str, scores: Pair, rng: np.random.Generator) -> tuple[Any, Pair] | None:
-    """Return the calibration of this name, fitted on all scores, and the cross-fitted scores; None if it has no fit."""
-    kind = CALIBRATIONS[name]
-    real, fake = finite_top(*scores), scores[1]
-    folds = rng.permutation(len(real)) % _FOLDS, rng.permutation(len(fake)) % _FOLDS
-    try:
-        return kind.fit(real, fake), cross_fitted(kind, real, fake, folds)
-    except (InputError, RatioError, MissingLibraryError):  # such as scores that separate the two kinds
-        return None
-
-
-def _reason(verdict: _Verdict, missing: Estimate | None, at: AtBudget) -> str:
-    """Return the reason, with all that would contradict the verdict further down the page."""
-    reason = verdict.reason
-    if missing is not None:
-        share, low, high = (100 * x for x in (missing.value, missing.low, missing.high))
-        where = "of the target lies where the model never goes"
-        return f"{reason}; missing support: {share:.1f} % ({low:.1f} to {high:.1f} %) {where}"
-    withheld = [key for key, left in at.left.items() if left.promised is None]
-    if verdict.name == "fit" and withheld:
-        more = "but real samples show that more is left than it promises"
-        return f"{reason}; {more} ({', '.join(withheld)}): r has a heavy tail, or the model misses a part of the target"
-    return reason
-
-
-def _notes(found: Diagnosis) -> tuple[str, ...]:
-    health = found.health
+def _notes(
+    d: Diagnosis,
+    after: Evidence,
+    repeated: tuple[int, int],
+    trained: Floats | None,
+    nats: float,
+    told: bool,
+    kind: str | None,
+) -> tuple[Note, ...]:
+    """Return the six remarks that a page may have: support, repeated rows, room, kind, classes, training samples."""
     notes = []
-    if found.missing_support is not None:
-        notes.append("no ratio brings missing support back: rejection keeps what the model makes. Train the model")
-    elif not found.mean_repaired.trusted and found.above_all_fakes > TOLERATED:
-        share = f"{100 * found.above_all_fakes:.1f} %"
-        notes.append(f"{share} of the real samples score above every fake: the model makes such samples hardly ever")
-    elif far := _far_above(found.raw):
-        share = f"{100 * far / len(found.raw[0]):.1g} % of the real samples score far above every fake"
-        notes.append(f"{share}: the model never makes such samples, or their scores are wrong")
-    if any(health.repeated):
-        counts = f"{health.repeated[0]:,} real and {health.repeated[1]:,} fake scores"
-        notes.append(f"rows were repeated: {counts} had come before, and were left out")
-    if found.verdict == "untestable":
-        notes.append(_WHAT_TO_DO)
-    elif found.log_loss.value < _HARDLY:
-        notes.append(f"a log-loss of {found.log_loss.value:.2g}: the two hardly overlap in what the ratio sees")
-        notes.append(_WHAT_TO_DO)
-    if found.verdict != "unfit" and (log_r := _finite_mean((found.repaired or found.raw)[0])) > log(found.budget):
-        notes.append(removable_kl(log_r, [found.budget]))
-    slope = getattr(found.calibration, "slope", 1.0)
-    if slope < _NOISY:
+    above = float(np.mean(d.raw[0] > d.raw[1].max()))
+    if d.missing_support is not None:
         notes.append(
-            f"a slope of {slope:.2g} is what noise or overfitting leaves. Repaired, the ratio claims no more than it "
-            "knows; what the noise hid is lost, and a new fit may find it"
+            Note("no ratio brings missing support back: rejection keeps what the model makes. Train the model")
         )
-    if isinstance(found.calibration, Shift):
-        notes.append("a constant does not change the rule at a budget; it changes E[r], weights and the ratio itself")
-    if found.verdict == "fit" and found.repair:
-        notes.append("the rule at this budget needs no repair; weights, the profile and larger budgets do")
-    if found.verdict in ("repairable", "unfit") and health.piled > _PILES_NOTED and "hinge" not in found.reason:
-        share = f"{100 * health.piled:.0f} % of the scores lie near -1 and +1"
-        notes.append(f"{share}: if a hinge critic made them, say so with kind='hinge' (--hinge)")
-    if found.repair == FINE_TUNE:
-        notes.append(f"if that is unfit, as spectral normalisation may make it, start from scratch: {FROM_SCRATCH}")
-    for (real, fake), end in ((health.at_top, "largest"), (health.at_bottom, "smallest")):
-        if real or fake:
-            shares = f"{100 * real:.1f} % of the real and {100 * fake:.1f} % of the fake scores"
-            notes.append(f"saturated: {shares} share the {end} value")
-    if health.plus_inf[0]:
-        notes.append(f"{health.plus_inf[0]} real scores are +inf, which says that the model never goes there")
-    both = np.concatenate(found.raw)
-    if found.verdict != "fit" and both.min() < both.max() and (doubt := check_scores(both, "log_ratio")):
-        notes.append(doubt)
+    elif not after.mean_ratio.trusted and above > TOLERATED:
+        notes.append(
+            Note(f"{100 * above:.1f} % of the real samples score above every fake: the model hardly makes them")
+        )
+    if any(repeated):
+        left = f"{repeated[0]:,} real and {repeated[1]:,} fake scores had come before, and were left out"
+        notes.append(Note(f"rows were repeated: {left}"))
+    if d.verdict not in ("unfit", "untestable") and nats > log(d.budget):
+        notes.append(Note(removable_kl(nats, [d.budget])))
+    if told:
+        notes.append(Note("if that is unfit, as spectral normalisation may make it, start from scratch", _ANEW))
+    elif d.verdict in ("repairable", "unfit"):
+        doubt = (
+            ""
+            if np.ptp(both := np.concatenate([x[np.isfinite(x)] for x in d.raw])) == 0
+            else check_scores(both, "log_ratio")
+        )
+        piled = _share_piled(d.raw)
+        if doubt:
+            notes.append(Note(doubt))
+        elif kind is None and _PILED_MAYBE < piled <= _PILED:
+            say = Advice("kind='hinge'", "--hinge")
+            notes.append(
+                Note(f"{100 * piled:.0f} % of the scores lie near -1 and +1; if a hinge critic made them, say so", say)
+            )
+    if off := [mean for mean in d.classes if mean.off or not mean.known]:
+        notes.append(_note_on_classes(off))
+    if trained is not None:
+        notes += _note_on_training(d.raw[0], trained)
     return tuple(notes)
+
+
+def _note_on_classes(off: list[ClassMean]) -> Note:
+    names = ", ".join(str(mean.label) for mean in off[:8])
+    text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
+    if all(mean.known for mean in off):
+        return Note(text, Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group"))
+    text = f"E_Q[r | y] rests on few samples for the labels {names}, so no calibration by class helps"
+    return Note(text, Advice("one constant per class, groups=...", "one constant per class: --group"))
+
+
+def _note_on_training(real: Floats, trained: Floats) -> list[Note]:
+    """Return a note if samples that the critic was trained on score higher than held-out ones."""
+    means = [_finite_mean(x) for x in (trained, real)]
+    error = float(np.sqrt(sum(np.var(x[np.isfinite(x)]) / len(x) for x in (trained, real))))
+    gap = means[0] - means[1]
+    if not gap > max(ERRORS * error, TOLERATED):
+        return []
+    text = f"the critic knows its training samples by heart: they score {gap:.2g} nats higher than held-out ones"
+    return [Note(text, Advice("obrs.refit(held_out, propose)", "fit the ratio on real samples that are held out"))]
 
 
 def _finite_mean(x: Floats) -> float:
     return float(np.mean(x[np.isfinite(x)]))
 
 
-def _far_above(raw: Pair) -> int:
-    """Count the real samples whose ratio is higher than that of every fake by more than so many fakes explain."""
-    return int(np.count_nonzero(raw[0] > raw[1].max() + log(len(raw[1])) + ERRORS))
-
-
-def _rows(d: Diagnosis) -> list[dict[str, Any]]:
-    """Return one dict per finding, in the order of the page."""
-    at, curve = d.at_budget, d.reliability
-
-    def off(z: float) -> str:
-        return _if(curve.off and abs(z) > ERRORS)
-
-    def doubt(wrong: bool) -> str:  # without overlap there is nothing to calibrate with
-        return "~" if wrong and d.verdict == "untestable" else _if(wrong)
-
-    rows = [
-        _mean("E_Q[r]", d.mean_ratio, "≤ 1; below 1: missing support"),
-        _mean("E_P[1/r]", d.mean_inverse, "≤ 1; below 1: fakes off the data"),
-        _missing(d),
-        _row(_RATIO, "above all fakes", d.above_all_fakes, "", "of the real scores"),
-        _row(_RATIO, "Turner's Z", curve.z, off(curve.z), "labels against claims; within 3"),
-        _row(_RATIO, "Z of the bins", curve.z_bins, off(max(curve.z_bins, 0.0)), "bin by bin; below 3"),
-        _row(_RATIO, "Z of the slope", curve.z_slope, off(curve.z_slope), "< 0: too steep"),
-        _row(_RATIO, "error of log r", curve.error_of_log_ratio, _if(curve.off), "nats; 0.05 is tolerated"),
-        _row(_RATIO, "would not show", curve.visible, "", "nats: errors below it"),
-        _row(
-            _RATIO,
-            "AUC",
-            d.auc,
-            _if(0.5 - d.auc.value > ERRORS * d.auc.standard_error),
-            "0.5: cannot tell real from fake",
-        ),
-        _row(
-            _RATIO,
-            "log-loss",
-            d.log_loss,
-            _if(d.log_loss.value - log(2) > ERRORS * d.log_loss.standard_error),
-            "0.693 is that of a coin",
-        ),
-        _row(_RATIO, "tail index", d.mean_ratio.tail_index, "", "of r, by Hill; above 2 wanted"),
-        _maximum(d),
-        _row(_RATIO, "ESS", d.ess, "", "per fake, without rejection"),
-        _row(_BUDGET, "log 1/c", -at.log_c, "", "beyond it: kept for sure"),
-        _row(_BUDGET, "sure, real", at.sure_real, "", "of the real scores lie beyond"),
-        _row(_BUDGET, "sure, fake", at.sure_fake, "", "of the fake scores lie beyond"),
-        _row(_BUDGET, "rate", at.rate, "", "that a fresh sample would keep"),
-        _row(_BUDGET, "ESS, kept", at.ess, "", "per kept sample, with weights"),
-        _row(_BUDGET, "error where a < 1", at.error, doubt(at.off), "nats of log a; 0 where a = 1"),
-        _row(_BUDGET, "misjudged", at.misjudged, doubt(at.misjudged > TOLERATED), "decided otherwise if calibrated"),
-    ]
-    most = f"of KL, of at most {log(d.budget):.3f} = log K"
-    raised = -at.removed.value > ERRORS * at.removed.standard_error
-    rows.append(_row(_LEFT, "kl, removed", at.removed, _if(raised), most))
-    if at.removed_repaired is not None:
-        rows.append(_row(_LEFT, "kl, repaired", at.removed_repaired, "", "removed, with the repair"))
-    source = "profile of the fakes" if d.repaired is None else "fakes, calibrated"
-    withheld = "real samples show more" if d.missing_support is None else "support is missing"
-    withheld = f"the ratio is {d.verdict}" if d.verdict in _NO_PROMISE else withheld
-    for key, left in at.left.items():
-        if left.promised is None:
-            rows.append(_row(_LEFT, f"{key}, promised", nan, "!", f"withheld: {withheld}"))
-        else:
-            mark = "~" if left.unreliable else ""
-            rows.append(_row(_LEFT, f"{key}, promised", left.promised, mark, f"by the {source}"))
-        rows.append(_row(_LEFT, f"{key}, at least", left.at_least, "", "as far as held-out samples show"))
-    return rows
-
-
-def _row(about: str, name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
-    found = value if isinstance(value, Estimate) else Estimate(value, nan, nan)
-    numbers = {"value": found.value, "low": found.low, "high": found.high}
-    return {"about": about, "name": name, **numbers, "mark": mark, "says": says}
-
-
-def _if(wrong: bool) -> str:
-    return "!" if wrong else ""
-
-
-def _mean(name: str, mean: Mean, says: str) -> dict[str, Any]:
-    """Return the row of a mean that is at most 1; it has the mark of a fault only where the verdict counts one."""
-    if mean.z > ERRORS and not mean.off:
-        says = f"above 1; up to {1 + TOLERATED:g} is tolerated"
-    return _row(_RATIO, name, mean.estimate, "!" if mean.off else "" if mean.trusted else "~", says)
-
-
-def _missing(d: Diagnosis) -> dict[str, Any]:
-    name = "missing support"
-    if d.missing_support is not None:
-        return _row(_RATIO, name, d.missing_support, "!", "of the target is never made")
-    if d.verdict in ("unfit", "untestable") or not d.mean_repaired.trusted:
-        return _row(_RATIO, name, nan, "~", "cannot be told from this ratio")
-    return _row(_RATIO, name, 0.0, "", "none was found")
-
-
-def _maximum(d: Diagnosis) -> dict[str, Any]:
-    if d.max_growth <= 1.1:
-        return _row(_RATIO, "M", d.max_budget, "", "max r / E[r]: it exists")
-    grows = f"×{d.max_growth:.2g} with 10× the fakes" if d.max_growth < 99 else "it grows with the fakes"
-    return _row(_RATIO, "M", d.max_budget, "~", f"so far; {grows}")
-
-
-def _wrapped(title: str, text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=title, subsequent_indent=" " * len(title))
+def _row(name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:
+    found = value if isinstance(value, Estimate) else Estimate(float(value), nan, nan)
+    return {"name": name, "value": found.value, "low": found.low, "high": found.high, "mark": mark, "says": says}
 
 
 def _between(row: dict[str, Any]) -> str:

@@ -1,49 +1,33 @@
-"""What the scores of held-out samples show about a log-ratio. Every number comes with its error.
-
-The scores are those of real and fake samples that the critic was not trained on. The module has two parts: checks of
-the scores and their log-loss; and `Evidence`, which does not depend on a budget.
+"""What the scores of held-out samples show about a log-ratio; every number comes with its error.
 
 Let s be a true log-ratio. Then the densities of s itself, under P and under Q, have the ratio exp(s). So among n real
-and m fake samples, one with score s is real with probability D = n e^s / (n e^s + m). Every check compares labels with
-D, or the two sides of E_P[h(s)] = E_Q[e^s h(s)].
+and m fake samples, one with score s is real with probability D = n e^s / (n e^s + m). The score test compares labels
+with D, and the mean of r is at most 1.
 
 References:
-    | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1, the Z statistic
+    | Tests of Statistical Hypotheses Concerning Several Parameters (Rao, 1948), the score test
+    | Smooth Test for Goodness of Fit (Neyman, 1937)
+    | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
     | On the Removal of Skewness by Transformation (Hall, 1992)
     | Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves (DeLong et al., 1988)
 """
 
 from dataclasses import dataclass
-from math import exp, inf, isfinite, log, sqrt
+from math import exp, inf, isfinite, log, nan, sqrt
 from typing import Any
 
 import numpy as np
 
 from .._arrays import as_floats, known_values
 from .._influence import skewed_interval, tail_index
+from ..budget import Cut
 from ..errors import InputError, RatioError
 from ..estimate import Estimate
 from ..types import Array
 
-__all__ = [
-    "ERRORS",
-    "TOLERATED",
-    "Evidence",
-    "Floats",
-    "Mean",
-    "Pair",
-    "Reliability",
-    "among_the_others",
-    "area_under_curve",
-    "finite_top",
-    "known_scores",
-    "log_loss",
-    "losses",
-    "mean_of_exp",
-    "mean_of_means",
-    "reliability",
-    "score_pair",
-]
+__all__ = ["ERRORS", "TOLERATED", "ClassMean", "Evidence", "Floats", "Mean", "Pair", "Reliability"]
+__all__ += ["area_under_curve", "class_means", "finite_top", "kl_removed", "known_scores", "log_loss", "losses"]
+__all__ += ["mean_of_exp", "mean_of_means", "overlap", "reliability", "removed_terms", "score_pair"]
 
 Floats = np.ndarray[Any, Any]
 Pair = tuple[Floats, Floats]  # of real samples, and of fake ones
@@ -53,43 +37,34 @@ ERRORS = 3.0
 TOLERATED = 0.05
 """By how much a ratio may be off: nats of its logarithm, or a share of its mean."""
 _INFORMATION = 0.001  # nats of Jensen-Shannon divergence that a ratio must tell to be worth rejecting with
-_BINS = 20
-_PER_BIN = 50  # scores of the smaller set, for each bin
-_STRAY = 3.0  # added to the variance of a bin: one sample where none was expected is no discovery
+_DEGREE = 3  # of the polynomials in the rank of a score that the score test looks at
+_STRAY = 2.0  # added to the variances: one sample where none was expected is no discovery
+_BINS, _PER_BIN = 20, 50  # of the calibration curve, and scores of the smaller set for each
 _RESTS_ON = 5.0  # samples that decide a standard error, as in `Profile.plan`
+_PRECISE = 0.1  # relative standard error up to which a class mean of r is known
 
 
-def score_pair(log_ratio_real: Array, log_ratio_fake: Array, *, least: int = 1, what: str = "this") -> Pair:
-    """Check the scores of both sets, and return them as float64 in NumPy memory.
+def score_pair(real: Array, fake: Array, *, least: int = 1, what: str = "this") -> Pair:
+    """Check the scores of both kinds, and return them as float64 in NumPy memory.
 
     Args:
-        log_ratio_real: Scores of real samples, shape `(n,)` or `(n, 1)`, all finite.
-        log_ratio_fake: Scores of fake samples, likewise; -inf means r = 0.
+        real: Scores of real samples, shape `(n,)` or `(n, 1)`, all finite.
+        fake: Scores of fake samples, likewise; -inf means r = 0.
         least: How many of each are needed.
         what: What needs them, for the error.
     """
-    real, fake = _numbers(log_ratio_real, "log_ratio_real"), _numbers(log_ratio_fake, "log_ratio_fake")
-    if min(len(real), len(fake)) < least:
-        raise InputError(
-            f"{what} needs at least {least} held-out scores of each kind, got {len(real)} real and {len(fake)} fake"
-        )
-    if impossible := np.count_nonzero(real == -np.inf):
-        raise RatioError(
-            f"log_ratio_real has {impossible} -inf among {len(real)} values: real samples that the critic calls "
-            "impossible, which no map of scores repairs; pass logits that are not saturated, or refit the critic"
-        )
-    if fake.max() == -np.inf:
-        raise RatioError(f"log_ratio_fake has no value above -inf among {len(fake)}: no fake has r > 0")
-    return real, fake
-
-
-def _numbers(scores: Array, name: str) -> Floats:
-    values = known_scores(scores, name)
-    nans, tops = int(np.count_nonzero(np.isnan(values))), int(np.count_nonzero(values == np.inf))
-    if nans or tops:
-        kind = "NaN or +inf" if nans and tops else "NaN" if nans else "+inf"
-        raise RatioError(f"{name} has {nans + tops} {kind} among {len(values)} values; check the critic first")
-    return values
+    scores = known_scores(real, "real"), known_scores(fake, "fake")
+    if min(map(len, scores)) < least:
+        sizes = f"{len(scores[0])} real and {len(scores[1])} fake"
+        raise InputError(f"{what} needs at least {least} held-out scores of each kind, got {sizes}")
+    for name, x in zip(("real", "fake"), scores, strict=True):
+        if bad := int(np.count_nonzero(np.isnan(x) | (x == inf))):
+            raise RatioError(f"{name} has {bad} NaN or +inf among {len(x)} scores; check the critic first")
+    if impossible := int(np.count_nonzero(scores[0] == -inf)):
+        raise RatioError(f"real has {impossible} -inf among {len(scores[0])} scores: real samples called impossible")
+    if scores[1].max() == -inf:
+        raise RatioError(f"fake has no score above -inf among {len(scores[1])}: no fake has r > 0")
+    return scores
 
 
 def known_scores(scores: Array, name: str) -> Floats:
@@ -98,10 +73,6 @@ def known_scores(scores: Array, name: str) -> Floats:
     Args:
         scores: Shape `(n,)`; trailing axes of length 1, as a last layer with one output leaves them, are dropped.
         name: What an error calls them.
-
-    Example:
-        >>> known_scores([[0.5], [2.0]], "log_ratio_real")
-        array([0.5, 2. ])
     """
     x = as_floats(scores, name)
     if x.ndim == 0 or any(size != 1 for size in x.shape[1:]):
@@ -111,25 +82,21 @@ def known_scores(scores: Array, name: str) -> Floats:
     return known_values(x, name).reshape(-1).astype(np.float64)
 
 
-def losses(log_ratio_real: Floats, log_ratio_fake: Floats) -> Pair:
+def losses(real: Floats, fake: Floats) -> Pair:
     """Return the log-loss of each sample, if real and fake are equally likely."""
-    return np.logaddexp(0.0, -log_ratio_real), np.logaddexp(0.0, log_ratio_fake)
+    return np.logaddexp(0.0, -real), np.logaddexp(0.0, fake)
 
 
-def log_loss(log_ratio_real: Array, log_ratio_fake: Array) -> Estimate:
+def log_loss(real: Array, fake: Array) -> Estimate:
     """Return the mean log-loss of a log-ratio as a classifier of real against fake, each kind with weight one half.
 
     No log-ratio has a lower one than the true log-ratio; log 2 minus its loss is the Jensen-Shannon divergence.
-
-    Args:
-        log_ratio_real: Log-ratios of held-out real samples.
-        log_ratio_fake: Log-ratios of fake samples.
 
     Example:
         >>> print(log_loss([0.0, 0.0], [0.0, 0.0, 0.0]))
         0.6931 (0.6931 to 0.6931)
     """
-    return mean_of_means(*losses(*score_pair(log_ratio_real, log_ratio_fake)))
+    return mean_of_means(*losses(*score_pair(real, fake)))
 
 
 def mean_of_means(real: Floats, fake: Floats) -> Estimate:
@@ -140,7 +107,7 @@ def mean_of_means(real: Floats, fake: Floats) -> Estimate:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of r, or of 1/r, over a sample; for a true ratio it is at most 1.
+    """The mean of r over a sample; for a true ratio it is at most 1.
 
     Args:
         estimate: The mean and its interval, corrected for skewness.
@@ -171,21 +138,17 @@ def mean_of_exp(log_values: Floats) -> Mean:
     top = float(np.max(log_values))
     if not isfinite(top):
         return Mean(Estimate(exp(top), exp(top), exp(top)), top, 0.0, top < 0)
-    n = len(log_values)
     scaled = np.exp(log_values - top)  # the largest is 1: nothing overflows
     mean = float(np.mean(scaled))
-    influence = (scaled - mean) / n
-    square = float(np.sum(influence**2))
+    influence = (scaled - mean) / len(scaled)
+    error = float(np.linalg.norm(influence))
     index, _ = tail_index(np.sort(log_values[log_values > -inf]))
     excess = mean - (exp(-top) if top > -700 else inf)
-    if square <= (8 * np.finfo(float).eps * mean) ** 2 / n:
-        z = 0.0 if abs(excess) <= 1e-9 * mean else excess * inf
-        return Mean(_scaled(top, mean, mean, mean), z, index, True)
-    unit = influence / sqrt(square)
-    error, skewness = sqrt(square), float(np.sum(unit**3))
-    z = min(max(excess / error, -1e6), 1e6)
-    # Hall's transformation: monotone in z, and normal to the second order
-    z = z + skewness * (2 * z**2 + 1) / 6 + skewness**2 * z**3 / 27
+    if error <= 1e-15 * mean:
+        return Mean(_scaled(top, mean, mean, mean), 0.0 if abs(excess) <= 1e-9 * mean else excess * inf, index, True)
+    unit = influence / error
+    skewness, z = float(np.sum(unit**3)), min(max(excess / error, -1e6), 1e6)
+    z = z + skewness * (2 * z**2 + 1) / 6 + skewness**2 * z**3 / 27  # Hall's transformation: normal to second order
     trusted = index > 2 and 1 / float(np.sum(unit**4)) >= _RESTS_ON
     return Mean(_scaled(top, mean, *skewed_interval(mean, error, skewness)), z, index, trusted)
 
@@ -198,149 +161,105 @@ def _scaled(log_unit: float, *numbers: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Reliability:
-    """The calibration curve: scores in bins of equal size, and for each bin what it claims and what the labels show.
+    """What the scores claim and what the labels show: one test, and the calibration curve.
 
     Args:
-        claimed: Log-ratio that the scores of each bin claim, ascending.
+        z: The score test as one normal number: would a smooth curve of the rank fit the labels better?
+        slope: Standard errors by which the claims are too flat; below 0 they are too steep.
+        misfit: Root mean square error of the log-ratio in nats by the score test, to first order.
+        rms: The same by the bins of the curve, where they show one; noise is taken off both.
+        visible: The error of log r in nats, the same everywhere, that 3 standard errors would show.
+        claimed: Log-ratio that the scores in each bin claim, ascending.
         observed: Log-ratio that the labels show, with half a sample added to each count.
         error: Its standard error.
         real, fake: How many of each lie in the bins.
-        z: Turner's Z: how many more real samples there are than claimed, in standard errors.
-        z_bins: The same for each bin, squared and summed, then turned into one normal number with the cube root of
-            Wilson and Hilferty.
-        z_smooth: Whether a constant, a slope or a bend would fit the labels better, as one normal number: three
-            directions see a smooth error in far fewer samples than twenty bins do.
-        z_slope: The same for the slope alone, with its sign: below 0 the claims are too steep.
-        rms: Root mean square error of the log-ratio in nats, weighted by the information in each bin, without the
-            part that noise explains.
-        rms_smooth: The same of the smooth error.
     """
 
+    z: float
+    slope: float
+    misfit: float
+    rms: float
+    visible: float
     claimed: Floats
     observed: Floats
     error: Floats
     real: Floats
     fake: Floats
-    z: float
-    z_bins: float
-    z_smooth: float
-    z_slope: float
-    rms: float
-    rms_smooth: float
 
     @property
     def off(self) -> bool:
         """Whether claims and labels differ by more than 3 standard errors and by more than is tolerated."""
-        smoothly = max(self.z_smooth, abs(self.z_slope)) > ERRORS and self.rms_smooth > TOLERATED
-        return self._off_in_bins or smoothly
-
-    @property
-    def _off_in_bins(self) -> bool:
-        return max(abs(self.z), self.z_bins) > ERRORS and self.rms > TOLERATED
-
-    @property
-    def error_of_log_ratio(self) -> float:
-        """The root mean square error in nats: that of the bins if they show one, or else the larger of the two."""
-        return self.rms if self._off_in_bins else max(self.rms, self.rms_smooth)
-
-    @property
-    def visible(self) -> float:
-        """The error of log r in nats, the same everywhere, that 3 standard errors would show."""
-        return ERRORS / sqrt(max(float(np.sum(self.real * self.fake / (self.real + self.fake))), 1e-9))
+        return max(self.z, abs(self.slope)) > ERRORS and self.misfit > TOLERATED
 
 
-def reliability(
-    real: Floats, fake: Floats, sizes: tuple[int, int] | None = None, *, by: Pair | None = None
-) -> Reliability | None:
-    """Return the calibration curve of a log-ratio, or None if there are no scores.
+def reliability(real: Floats, fake: Floats, *, by: Pair | None = None) -> Reliability:
+    """Compare what log-ratios claim with what the labels show.
 
     Args:
         real, fake: Log-ratios.
-        sizes: How many samples there were, if these are a part of them.
-        by: The numbers to make the bins by, if not the log-ratios themselves. If a map made the log-ratios, give its
-            inputs: the bins then also show errors where the map is flat, or rises where it should not.
+        by: The numbers to rank by, if not the log-ratios themselves. If a map made the log-ratios, give its inputs: the
+            test then also shows errors where the map is flat.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(0.5, 1, 4000), rng.normal(-0.5, 1, 4000)
         >>> exact, steep = reliability(real, fake), reliability(3 * real, 3 * fake)
-        >>> exact.z_bins < 3 < steep.z_bins, steep.rms > 0.5
+        >>> exact.z < 3 < steep.z, steep.rms > 0.5
         (True, True)
     """
-    n, m = sizes or (len(real), len(fake))
+    n, m = len(real), len(fake)
     scores = np.concatenate([real, fake])
-    if not scores.size:
-        return None
     keys = scores if by is None else np.concatenate(by)
     order = np.argsort(keys, kind="stable")
-    scores = scores[order]
+    scores, keys = scores[order], keys[order]
     labels = (order < len(real)).astype(np.float64)
-    starts = _bin_starts(keys[order], labels, n, m)
-    logit = scores + log(n / m)
-    log_real, log_fake = -np.logaddexp(0.0, -logit), -np.logaddexp(0.0, logit)
-    variance = np.add.reduceat(np.exp(log_real + log_fake), starts)
-    excess = np.add.reduceat(labels - np.exp(log_real), starts)
-    reals, counts = np.add.reduceat(labels, starts), np.diff(np.append(starts, scores.size))
-    fakes = counts - reals
-    with np.errstate(invalid="ignore"):
-        claimed = np.logaddexp.reduceat(log_real, starts) - np.logaddexp.reduceat(log_fake, starts) - log(n / m)
-    observed = np.log((reals + 0.5) / (fakes + 0.5)) - log(n / m)
-    weight = 1 / (1 / (reals + 0.5) + 1 / (fakes + 0.5))
-    # a bin without samples of one kind cannot contradict a claim that is more extreme than half a sample would show
-    silent = ((reals == 0) & (claimed < observed)) | ((fakes == 0) & (claimed > observed))
-    square = np.where(silent, 0.0, np.where(silent, 0.0, observed - claimed) ** 2)
-    known = float(np.sum(weight))
-    whole = float(np.sum(variance))
-    smooth = _smooth_error(scores, labels, log_real, log_fake, log(max(n, m)))
-    return Reliability(
-        claimed=claimed,
-        observed=observed,
-        error=1 / np.sqrt(weight),
-        real=reals,
-        fake=fakes,
-        z=float(np.sum(excess)) / sqrt(max(whole, 1.0)),
-        z_bins=_as_normal(float(np.sum(excess**2 / (variance + _STRAY))), len(starts)),
-        rms=sqrt(max(float(np.sum(weight * square)) - len(starts), 0.0) / known),
-        **smooth,
-    )
-
-
-def _smooth_error(scores: Floats, labels: Floats, log_real: Floats, log_fake: Floats, limit: float) -> dict[str, float]:
-    """Return the score test of the claims against a constant, a slope and a bend.
-
-    With claims D the labels have means D and variances D (1 - D), so `H (labels - D)` has the covariance `H D(1-D) H'`
-    for any directions H. Scores count up to +-log n, where n samples can see no more. As in `_STRAY`, one sample where
-    none was expected must be no discovery: what it can add is added to the variances.
-
-    References:
-        | Tests of Statistical Hypotheses Concerning Several Parameters (Rao, 1948), the score test
-    """
-    x = np.clip(scores, -limit, limit)
-    directions = np.stack([np.ones_like(x), x, np.abs(x)])
+    log_real = -np.logaddexp(0.0, -scores - log(n / m))
+    log_fake = -np.logaddexp(0.0, scores + log(n / m))
     variance = np.exp(log_real + log_fake)
+    rank = _ranks(keys, np.where(labels > 0, 0.5 / n, 0.5 / m))
+    directions = np.polynomial.legendre.legvander(2 * rank - 1, _DEGREE).T
     excess = directions @ (labels - np.exp(log_real))
-    covariance = (directions * variance) @ directions.T + np.diag(
-        np.maximum(np.quantile(directions**2, 0.99, axis=1), 1e-9)
-    )
+    covariance = (directions * variance) @ directions.T + _STRAY * np.eye(len(directions))
     square = float(excess @ np.linalg.solve(covariance, excess))
-    information = max(float(np.sum(variance)), 1.0)
-    return {
-        "z_smooth": _as_normal(square, len(directions)),
-        "z_slope": float(excess[1]) / sqrt(float(covariance[1, 1])),
-        "rms_smooth": sqrt(max(square - len(directions), 0.0) / information),
-    }
-
-
-def _bin_starts(keys: Floats, labels: Floats, n: int, m: int) -> Floats:
-    """Return where the bins of ascending keys start. Both kinds have the same weight, and equal keys stay together."""
+    top = log(max(n, m))
+    slope = np.clip(scores, -top, top)  # beyond, so many samples can see no more
+    slope_error = sqrt(float(slope**2 @ variance) + float(np.quantile(slope**2, 0.99)) + 1e-9)
+    steep = float(slope @ (labels - np.exp(log_real))) / slope_error
+    misfit = sqrt(max(square - len(directions), steep**2 - 1, 0.0) / max(float(np.sum(variance)), 1.0))
     bins = max(min(_BINS, min(n, m) // _PER_BIN), 1)
-    weight = np.cumsum(np.where(labels > 0, 1 / n, 1 / m))
-    cuts = np.searchsorted(weight, weight[-1] * np.arange(1, bins) / bins)
-    return np.unique(np.append(0, np.searchsorted(keys, keys[cuts], side="left")))
+    starts = np.unique(np.searchsorted(rank, np.arange(bins) / bins))
+    starts = starts[starts < len(scores)]
+    reals, counts = np.add.reduceat(labels, starts), np.diff(np.append(starts, len(scores)))
+    half = 1 / (1 / (reals + 0.5) + 1 / (counts - reals + 0.5))
+    with np.errstate(invalid="ignore"):
+        claims = np.logaddexp.reduceat(log_real, starts) - np.logaddexp.reduceat(log_fake, starts) - log(n / m)
+    observed = np.log((reals + 0.5) / (counts - reals + 0.5)) - log(n / m)
+    # a bin without samples of one kind cannot contradict a claim that is more extreme than half a sample would show
+    silent = ((reals == 0) & (claims < observed)) | ((reals == counts) & (claims > observed))
+    in_bins = float(np.sum(half * np.where(silent, 0.0, np.where(silent, 0.0, observed - claims) ** 2)))
+    return Reliability(
+        z=_as_normal(square, len(directions)),
+        slope=steep,
+        misfit=misfit,
+        rms=sqrt(max(in_bins - len(starts), 0.0) / float(np.sum(half))) or misfit,
+        visible=ERRORS / sqrt(max(float(np.sum(reals * (counts - reals) / counts)), 1e-9)),
+        claimed=claims,
+        observed=observed,
+        error=1 / np.sqrt(half),
+        real=reals,
+        fake=counts - reals,
+    )
+
+
+def _ranks(keys: Floats, weight: Floats) -> Floats:
+    """Return the place of ascending keys in [0, 1] by weight; equal keys share a place."""
+    ends = np.concatenate([[0.0], np.cumsum(weight)])
+    low, high = np.searchsorted(keys, keys, side="left"), np.searchsorted(keys, keys, side="right")
+    return np.asarray((ends[low] + ends[high]) / 2)
 
 
 def _as_normal(square: float, freedom: int) -> float:
-    """Return the normal number that is as unlikely as this sum of squares, which has a chi-squared distribution."""
+    """Return the normal number that is as unlikely as this chi-squared number, by Wilson and Hilferty."""
     spread = 2 / (9 * freedom)
     return (float(np.cbrt(square / freedom)) - (1 - spread)) / sqrt(spread)
 
@@ -348,13 +267,11 @@ def _as_normal(square: float, freedom: int) -> float:
 def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     """Return the probability that a real sample scores above a fake one, ties counting half, and its z against 1/2.
 
-    Args:
-        real, fake: Scores, ascending.
-
     Example:
         >>> area_under_curve(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 1.5]))[0].value.__round__(3)
         0.833
     """
+    real, fake = np.sort(real), np.sort(fake)
     below = (np.searchsorted(fake, real, side="left") + np.searchsorted(fake, real, side="right")) / (2 * len(fake))
     above = 1 - (np.searchsorted(real, fake, side="left") + np.searchsorted(real, fake, side="right")) / (2 * len(real))
     area = float(np.mean(below))
@@ -363,16 +280,14 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
     return Estimate.around(area, error).clip(0.0, 1.0), z
 
 
-def among_the_others(real: Floats, fake: Floats) -> int:
+def overlap(real: Floats, fake: Floats) -> int:
     """Return how many samples the best threshold leaves on the wrong side: those that can contradict a ratio.
 
-    Args:
-        real, fake: Scores, ascending.
-
     Example:
-        >>> among_the_others(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.0, 1.5]))
+        >>> overlap(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.0, 1.5]))
         1
     """
+    real, fake = np.sort(real), np.sort(fake)
     thresholds = np.concatenate([real, fake, [inf]])
     wrong = np.searchsorted(real, thresholds, side="left") + len(fake) - np.searchsorted(fake, thresholds, side="left")
     return int(np.min(wrong))
@@ -383,7 +298,6 @@ class Evidence:
     """All checks of a log-ratio that do not depend on a budget."""
 
     mean_ratio: Mean
-    mean_inverse: Mean
     curve: Reliability
     auc: Estimate
     auc_z: float
@@ -398,29 +312,19 @@ class Evidence:
             scores: The log-ratios.
             by: The scores from which a map made the log-ratios, if there was one; see `reliability`.
         """
-        real, fake = np.sort(scores[0]), np.sort(scores[1])
-        curve = reliability(*scores, by=by)
-        assert curve is not None
-        area, area_z = area_under_curve(real, fake)
+        real, fake = scores
         return cls(
-            mean_ratio=mean_of_exp(fake),
-            mean_inverse=mean_of_exp(-real),
-            curve=curve,
-            auc=area,
-            auc_z=area_z,
-            log_loss=log_loss(finite_top(real, fake), fake),
-            overlap=among_the_others(real, fake),
+            mean_of_exp(fake),
+            reliability(real, fake, by=by),
+            *area_under_curve(real, fake),
+            log_loss(finite_top(real, fake), fake),
+            overlap(real, fake),
         )
 
     def faults(self) -> list[str]:
         """Return what is off by more than 3 standard errors and by more than is tolerated; empty if calibrated."""
-        found = []
-        for name, mean in (("E_Q[r]", self.mean_ratio), ("E_P[1/r]", self.mean_inverse)):
-            if mean.off:
-                found.append(f"{name} = {mean.estimate.value:.3g} is above 1")
-        if self.curve.off:
-            found.append(f"log r is off by {self.curve.error_of_log_ratio:.2g} nats")
-        return found
+        mean = [f"E_Q[r] = {self.mean_ratio.estimate.value:.3g} is above 1"] * self.mean_ratio.off
+        return mean + [f"log r is off by {self.curve.rms:.2g} nats"] * self.curve.off
 
     def tells(self) -> bool:
         """Whether the log-ratios tell real from fake, and have a lower log-loss than chance."""
@@ -430,7 +334,7 @@ class Evidence:
         """Return 1 - E_Q[r] if it is above 0 by 3 standard errors, and larger than the error of the ratio."""
         mean = self.mean_ratio.estimate
         missing = 1 - mean.value
-        if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or missing <= self.curve.error_of_log_ratio:
+        if not self.mean_ratio.trusted or self.mean_ratio.z >= -ERRORS or missing <= self.curve.rms:
             return None
         return Estimate(missing, 1 - mean.high, 1 - mean.low).clip(0.0, 1.0)
 
@@ -439,3 +343,89 @@ def finite_top(real: Floats, fake: Floats) -> Floats:
     """Replace real scores of +inf by the largest finite score, as maps are fitted to finite numbers."""
     top = max(float(np.max(x[np.isfinite(x)], initial=-inf)) for x in (real, fake))
     return np.minimum(real, top)
+
+
+@dataclass(frozen=True)
+class ClassMean:
+    """E_Q[r | y] of one label, which must be p(y) / q(y).
+
+    Args:
+        label: The label y.
+        log_excess: log of E_Q[r | y] q(y) / p(y), 0 for a true ratio.
+        error: Its standard error.
+        known: Whether the mean does not rest on a few samples: its own relative error is at most a tenth.
+    """
+
+    label: Any
+    log_excess: float
+    error: float
+    known: bool
+
+    @property
+    def off(self) -> bool:
+        """Whether it differs from p(y) / q(y) by more than 3 standard errors and by more than is tolerated."""
+        return abs(self.log_excess) > max(ERRORS * self.error, TOLERATED)
+
+
+def class_means(fake: Floats, labels: Any, shares: dict[Any, float], real: int | None = None) -> list[ClassMean]:
+    """Compare E_Q[r | y] with p(y) / q(y) for each label of the real samples.
+
+    Args:
+        fake: Log-ratios of fakes.
+        labels: Their labels.
+        shares: p(y) by label.
+        real: How many real samples the shares were counted on; None if they are exact.
+
+    Example:
+        >>> r, y = np.array([0.5, 1.5, 3.0, 1.0]), np.array([0, 0, 1, 1])
+        >>> [round(float(np.exp(mean.log_excess)), 2) for mean in class_means(np.log(r), y, {0: 0.5, 1: 0.5})]
+        [1.0, 2.0]
+    """
+    found = []
+    for label, share in shares.items():
+        own = fake[np.asarray(labels) == label]
+        top = float(own.max(initial=-inf))
+        if top == -inf:
+            found.append(ClassMean(label, nan, inf, False))
+            continue
+        r = np.exp(own - top)
+        mean = float(r.mean())
+        relative = float(r.std()) / mean / sqrt(len(own))
+        counted = (1 - share) / (share * real) if real else 0.0
+        counted += (1 - len(own) / len(fake)) / len(own)
+        excess = log(mean) + top + log(len(own) / len(fake)) - log(share)
+        found.append(ClassMean(label, excess, sqrt(relative**2 + counted), relative <= _PRECISE and len(own) > 1))
+    return found
+
+
+def removed_terms(scores: Pair, log_c: float, budget: float) -> Pair:
+    """Return the terms whose means, of real minus of fake samples, are the KL that rejection removes.
+
+    KL(P||Q) - KL(P||kept) = E_P[log a] - log Z holds for every rule, whatever the true ratio is. c is solved on the
+    fakes: the first-order effect of each of them is part of its term, so that their variance is that of the result.
+    """
+    if log_c == inf:  # a budget of 1 keeps everything
+        return np.zeros_like(scores[0]), np.zeros_like(scores[1])
+    cut = Cut(log_c, nan)
+    log_a, kept = cut.log_a(scores[0]), np.exp(cut.log_a(scores[1]))
+    rate, moves = float(np.mean(kept)), kept < 1
+    mass = float(np.sum(kept[moves])) / len(kept)
+    solved = mass > 0 and rate * budget < 1 + 1e-6  # beyond M the constant does not move
+    slope = float(np.mean(log_a < 0)) / mass if solved else 1 / rate
+    return log_a, log(rate) + (kept - rate) * slope
+
+
+def kl_removed(terms: Pair) -> Estimate:
+    """Return the KL that rejection removes, by the terms of `removed_terms`.
+
+    Example:
+        >>> from obrs import Profile
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.normal(2, 2, 4000), rng.normal(-2, 2, 4000)
+        >>> terms = removed_terms((real, fake), Profile(fake).log_c(2.0), 2.0)
+        >>> round(kl_removed(terms).value, 2), round(log(2), 2)
+        (0.64, 0.69)
+    """
+    value = float(np.mean(terms[0])) - float(np.mean(terms[1]))
+    error = sqrt(sum(float(np.var(x)) / len(x) for x in terms)) if isfinite(value) else nan
+    return Estimate.around(value, error)

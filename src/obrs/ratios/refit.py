@@ -1,73 +1,70 @@
 """Refit: a log-ratio for any generator, from real samples and its own.
 
-`refit` fits, `FittedRatio` is the result, `FitReport` says how well it did, `load_ratio` reads the result from a file.
-`METHODS` lists the ways to fit.
+`refit` fits a classifier of real against fake samples, `Network`, `FineTune` and `Head` say which, and `FittedRatio` is
+the result, with a `FitReport`. `load_ratio` reads it from a file.
 """
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from math import log, nan
+from dataclasses import asdict, dataclass, replace
+from math import ceil, log, nan, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import is_array_api_obj, is_torch_array
+from array_api_compat import is_torch_array
 
 from .._arrays import host_view, like
+from .._checks import check_count, check_positive, check_seed, is_number
 from .._text import lookup
 from ..errors import InputError, InputTypeError, MissingLibraryError
+
+try:
+    import torch
+    from torch import nn
+except ImportError as error:
+    raise MissingLibraryError("refit needs torch: pip install 'obrs[torch]'") from error
+
 from ..estimate import Estimate
-from ..fitting.tensors import first_difference, read_tensors, write_tensors
+from ..fitting.loop import Course, fit_best
+from ..fitting.seeds import Shuffled, derived, own_noise
+from ..fitting.tensors import first_difference, read_tensors, under, write_tensors
 from ..metrics.rows import row_hashes
 from ..profile import removable_kl
-from ..sampling.proposals import warn_of_train_mode
+from ..sampling.proposals import propose_batch, warn_of_train_mode
 from ..types import Array
-from .evidence import losses, mean_of_means
-from .features import Features, classifier_features, critic_features, read_features
-from .labelled import ARRAY, Form, Labelled, check_labels, label_tensor, parts
-from .methods import (
-    FineTune,
-    Head,
-    Network,
-    Scorer,
-    blocks,
-    head_scores,
-    network_scores,
+from .batch import Batch, Columns
+from .evidence import class_means, losses, mean_of_means
+from .features import (
+    MANY,
+    Features,
+    as_features,
+    build_features,
+    classifier_features,
+    critic_features,
+    probe_features,
 )
-from .task import FILE, Tensor, prepare, to_tensor
 
-__all__ = ["KINDS", "METHODS", "FitReport", "FittedRatio", "refit"]
-__all__ += ["FineTune", "Head", "Network"]
-__all__ += ["classifier_features", "critic_features", "load_ratio"]
+__all__ = ["METHODS", "FineTune", "FitReport", "FittedRatio", "Head", "Network", "load_ratio", "refit"]
+__all__ += ["classifier_features", "critic_features", "probe_features"]
 
-METHODS: dict[str, type] = {
-    "head": Head,
-    "fine_tune": FineTune,
-    "network": Network,
-}
-"""Ways to fit a ratio, by name."""
-
-KINDS: dict[str, Callable[[Scorer, Any, Any], Tensor]] = {
-    "network": network_scores,
-    "head": head_scores,
-}
-"""How the scores of a fitted ratio are computed, by the name in its file."""
-
-_VERSION = 1
-_SATURATED = 0.02  # nats of held-out log-loss; between unit Gaussians that is a KL of about 11
-_HARDLY = 0.1  # nats of held-out log-loss; a KL of about 7
-_SATURATION = (
-    "the classifier separates the two sets (held-out log-loss {loss:.1g}): where they do not meet, its log-ratio is a "
-    "guess, and so are averages of it such as a KL divergence; use features=... in which they meet"
-)
-_HARDLY_MEET = (
-    "the two sets hardly overlap in what the ratio sees (held-out log-loss {loss:.2f}): most of its log-ratio is a "
-    "guess; use features=... in which they meet"
-)
+FIT_IDS = 2**40  # ids from here on are for fits; samples that are drawn later have lower ones
+_FILE, _VERSION = "a file of a fitted ratio", 2
+_FEWEST = 50  # held-out samples of each kind
+_POOL = 10_000  # fakes, at least, that are drawn and looked at once if there are features
+_PILOT = 8192  # samples of each kind that means and variances are computed from
+_BLOCK = 4096  # samples at a time
+_PROBE = 8  # fakes that are kept with the ratio
+_SMALL = 8  # numbers in a sample up to which waves help and do not overfit
+_FLOOR = 0.1  # of the typical spread, where all numbers of a sample have one unit
+_CHANNELS = (1, 3, 4)  # that an image has if they come last: grey, colour, colour with opacity
+_SATURATED, _HARDLY = 0.02, 0.1  # nats of held-out log-loss
 _USUAL = (2.0, 4.0, 8.0)  # budgets that a report speaks of
+
+Tensor = Any
 
 
 def refit(
@@ -76,115 +73,549 @@ def refit(
     method: Any = None,
     *,
     features: Any = None,
-    steps: int = 3000,
-    batch_size: int = 512,
+    columns: Columns = None,
+    fits: int = 1,
+    steps: int | None = None,
+    batch_size: int | None = None,
     held_out: float = 0.1,
     seed: int = 0,
     progress: bool | None = None,
-    checkpoint: Any = None,
 ) -> "FittedRatio":
     """Fit log p/q with a classifier that tells real samples from the model's.
 
-    Every step gets new fakes. A share of the real samples and as many fakes are held out: they decide when to stop and
-    which weights are kept. The seed decides all random numbers of torch, also inside `propose`; after the fit, torch's
-    global generator is as it was before. The ids of the proposals start at 2**40, so that samples which you draw later
-    were not seen in the fit.
+    A share of the real samples and as many fakes are held out: they decide when to stop and which weights are kept. The
+    seed decides what torch draws, also inside `propose`. The ids of the proposals start at 2**40, so that samples which
+    you draw later were not seen in the fit. Ctrl-C returns what is fitted so far.
 
-    Samples may have labels. Then `real` is a tuple (x, label) or a dict of the two, what `propose` returns has the same
-    form, and so has what the fitted ratio takes. It is the ratio of both together, p(x, y) / q(x, y), which is
-    p(x | y) / q(x | y) if the model makes labels as often as they are in `real`. Labels are integers `(n,)`, or floats
-    `(n,)` or `(n, k)`. In a dict the sample is called x, image or sample, or the other one label, y, class or
-    condition; where no key says it, the sample is the one with floats.
+    Samples may have labels, integers `(n,)`. Then `real`, what `propose` returns and what the fitted ratio takes are
+    tuples (x, label), or mappings with `columns=("image", "label")`; critics, networks and features of your own are
+    called with both. It is the ratio of both together, p(x, y) / q(x, y).
 
     Args:
-        real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX; with labels a tuple or dict of two.
-        propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes.
-        method: A record such as `FineTune(critic)`, or a name in `METHODS`; None for `Network()`.
-        features: What the ratio shall be a function of: a callable from a tensor of samples to features `(n, k)`, a
-            torch module, `critic_features(critic)`, or a name in `obrs.metrics.features.FEATURES`; None for the
-            samples themselves. They are computed once for each sample, without a gradient. For images use some:
-            what they see is what a budget is spent on.
-        steps, batch_size: Updates, and samples of each kind in one.
+        real: Samples `(n, ...)` of the target, an array of NumPy, torch or JAX; with labels a tuple or mapping.
+        propose: Maps ids to samples of the model, `obrs.proposal(fn)` for a `fn(n)`; or an array of fakes. Every step
+            gets new proposals. With `features`, a pool is drawn and looked at once.
+        method: `Network()` (the default), `FineTune(critic)` or `Head()`.
+        features: What the ratio is a function of: a callable from a tensor of samples to features `(n, k)`, a torch
+            module, `classifier_features(...)`, `probe_features(...)`, `critic_features(critic)`, or a name in
+            `obrs.metrics.features.FEATURES`; None for the samples themselves. For images use some.
+        columns: Keys of samples and labels, if batches are mappings.
+        fits: Fits with different seeds, whose log-ratios are averaged; three vary less than one.
+        steps, batch_size: Updates, and samples of each kind in one; by default those of the method.
         held_out: Share of the samples that is held out, between 0 and 1.
         seed: Decides initial weights and batches.
-        progress: Show a bar; None on a terminal only.
-        checkpoint: A file. If the fit is killed, the same call goes on from this file; a finished fit is read from it.
+        progress: Show a bar; None on a terminal, and a line every 10 seconds where there is none.
 
     Returns:
         A callable log-ratio with a `report`. If the classifier separates the two sets, there is a warning.
 
     Example:
-        >>> import numpy as np, obrs
+        >>> import obrs
         >>> real = np.random.default_rng(0).normal(1.0, 1.0, (2000, 1))
         >>> fitted = refit(real, lambda ids: obrs.normals(ids, 1, seed=1), Network(width=32), steps=200)
         >>> kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1), fitted, 1000, budget=4)
         >>> bool(0.7 < kept.x.mean() < 1.2)
         True
     """
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise MissingLibraryError("refit needs torch: pip install 'obrs[torch]'") from error
-    chosen = _method(method)
-    warn_of_train_mode(propose)
-    task = prepare(
-        real,
-        propose,
-        features=features,
-        steps=steps,
-        batch_size=batch_size,
-        held_out=held_out,
-        seed=seed,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-    task = replace(task, identity=task.identity | {"method": _description(chosen)})
-    scorer, course, fakes = chosen.fit(task)
-    held_out_scores = [blocks(scorer, x).double().cpu().numpy() for x in (task.held_real, task.held_fake)]
-    loss = mean_of_means(*losses(*held_out_scores))
-    trouble = _trouble(loss)
-    report = FitReport(
-        method=type(chosen).__name__,
-        log_loss=loss.value,
-        standard_error=loss.standard_error,
-        steps=course.steps,
-        seconds=course.seconds,
-        stopped=course.stopped,
-        n_real=task.real.size,
-        n_fake=fakes,
-        history=course.history,
-        trouble=trouble,
-        nats=float(held_out_scores[0].mean()),
-    )
-    if trouble:
-        warnings.warn(trouble, stacklevel=2)
-    seen = row_hashes(task.form.split(real)[0])
-    shape = tuple(parts(task.probe)[0].shape[1:])
-    return FittedRatio(scorer, shape, report, task.probe, task.form, seen, task.features)
-
-
-def _description(method: Any) -> str:
-    """Return the name and constants of a method, and the classes of its networks, for the checkpoint."""
-    if not is_dataclass(method) or isinstance(method, type):
-        return repr(method) if isinstance(method, int | float | str | None) else type(method).__name__
-    values = (f"{f.name}={_description(getattr(method, f.name))}" for f in fields(method))
-    return f"{type(method).__name__}({', '.join(values)})"
-
-
-def _method(method: Any) -> Any:
-    """Check a method, and return it; a name becomes the method of that name."""
-    if method is None:
-        return Network()
-    if isinstance(method, str):
-        kind = lookup(METHODS, method, "method")
-        try:
-            return kind()
-        except TypeError as error:
-            raise InputError(f"method {method!r} needs arguments; pass {kind.__name__}(...) itself") from error
-    if isinstance(method, type) or not callable(getattr(method, "fit", None)):
+    method = Network() if method is None else method
+    if not isinstance(method, tuple(METHODS.values())):
         got = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
         raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {got}")
-    return method
+    if not is_number(held_out) or not 0 < held_out < 1:
+        raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
+    fits, seed = check_count(fits, "fits"), check_seed(seed)
+    warn_of_train_mode(propose)
+    task = _prepare(real, propose, method, features, columns, (steps, batch_size), float(held_out), seed)
+    done: list[tuple[RatioNetwork, Course]] = []
+    while len(done) < fits and not (done and done[-1][1].stopped.startswith("interrupted")):
+        done.append(_fit_one(method, task, derived(seed, "fit", len(done)) if done else seed, len(done), progress))
+    networks, courses = zip(*done, strict=True)
+    scores = [
+        np.stack([_scores(net, held).double().cpu().numpy() for net in networks])
+        for held in (task.held_real, task.held_fake)
+    ]
+    report = _report(method, task, courses, scores)
+    if report.trouble:
+        warnings.warn(report.trouble, stacklevel=2)
+    counts = None if task.labels is None else (task.labels[:, None] == task.real.y).sum(1).double()
+    return FittedRatio(
+        networks=networks,
+        shape=task.probe.shape,
+        report=report,
+        probe=task.probe,
+        columns=None if columns is None else tuple(columns),
+        labels=task.labels,
+        shares=None if counts is None else counts / counts.sum(),
+        seen=row_hashes(Batch.read(real, columns).x.cpu()),
+        look=task.features,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Samples of both kinds for a fit, or their features, those that are held out, and the length of the fit.
+
+    `fake` may be a function from the number of the fit, a step and a count to fakes. `probe` are a few fakes as they
+    are, `labels` those that real samples have.
+    """
+
+    real: Batch
+    fake: Batch | Callable[[int, int, int], Batch]
+    held_real: Batch
+    held_fake: Batch
+    probe: Batch
+    labels: Tensor | None
+    features: Features | None
+    steps: int
+    batch_size: int
+
+    def batches(self, seed: int, number: int) -> Callable[[int], tuple[Batch, Batch]]:
+        """Return a function from a step to its real samples and fakes."""
+        n, device = self.batch_size, self.held_fake.device
+        real = _shuffled(self.real, n, seed, device)
+        if isinstance(self.fake, Batch):
+            fake = _shuffled(self.fake, n, seed + 1, device)
+            return lambda step: (real(step), fake(step))
+        propose = self.fake
+        return lambda step: (real(step), propose(number, step, n))
+
+    def known_labels(self) -> Tensor:
+        """Return the labels that there are; none without labels."""
+        return torch.zeros(0, dtype=torch.int64) if self.labels is None else self.labels
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[Callable[[int], None]]:
+        """Let a seed decide what torch draws inside the block; the value of the block reseeds for a step."""
+        with own_noise(self.held_fake.device) as reseed:
+
+            def at_step(step: int) -> None:
+                reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
+
+            at_step(-1)
+            yield at_step
+
+
+def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], Batch]:
+    """Return a function from a step to its n samples: all of them in random order, then all in another order."""
+    order = Shuffled(len(batch), lambda epoch: np.random.default_rng((seed, epoch)).permutation(len(batch)))
+    return lambda step: batch[torch.from_numpy(order.rows(step * n, step * n + n)).to(batch.device)].to(device)
+
+
+def _prepare(
+    real: Any,
+    propose: Any,
+    method: Any,
+    features: Any,
+    columns: Columns,
+    length: tuple[int | None, int | None],
+    held_out: float,
+    seed: int,
+) -> Task:
+    """Check both kinds of samples, look at them once if there are features, and hold a part of them out."""
+    whole = Batch.read(real, columns, "real").check("real")
+    given = not callable(propose)
+    if given:
+        example = Batch.read(propose, columns, "propose").check("propose")
+    else:
+        with own_noise() as reseed:
+            reseed(derived(seed, "example"))
+            example = Batch.read(propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 2)), columns, "propose")
+    labels = None if whole.y is None else torch.unique(whole.y).to(example.device)
+    _check_alike(whole, example, labels)
+    look = None if features is None else as_features(features)
+    rows, held_rows = _split(len(whole), held_out, seed, "real")
+    whole = whole if look is None else whole.to(example.device).features(look).check("features of real")
+    if look is not None and len(example.shape) == 3 and whole.shape[0] > MANY:
+        warnings.warn(
+            f"a ratio on {whole.shape[0]} features of images spends a budget on details, and made models worse in our "
+            "experiments; fit it on few, such as probe_features(images, labels, features)",
+            stacklevel=3,
+        )
+    steps, batch_size = method.of_points if prod(whole.shape) <= _SMALL else method.of_others
+    steps = steps if length[0] is None else check_count(length[0], "steps")
+    batch_size = batch_size if length[1] is None else check_count(length[1], "batch_size")
+
+    def made(start: int, n: int) -> Batch:
+        """Propose the samples with these ids, a batch at a time."""
+        parts = []
+        for at in range(start, start + n, batch_size):
+            ids = np.arange(at, min(at + batch_size, start + n))
+            part = Batch.read(propose_batch(propose, ids), columns, "propose")
+            _check_alike(example, part, labels)
+            parts.append(part if look is None else part.features(look))
+        return parts[0] if len(parts) == 1 else Batch.join(parts)
+
+    fake: Any
+    if given:
+        fit_rows, held_fake_rows = _split(len(example), held_out, seed, "propose")
+        probe = example[held_fake_rows[:_PROBE]]
+        every = example if look is None else example.features(look).check("features of propose")
+        fake, held_fake = every[fit_rows], every[held_fake_rows]
+    else:
+        held = len(held_rows)
+        with own_noise(example.device) as reseed:
+            reseed(derived(seed, "held out"))
+            held_fake = made(FIT_IDS - held, held).check("propose" if look is None else "features of propose")
+            reseed(derived(seed, "held out"))
+            probe = Batch.read(propose_batch(propose, np.arange(FIT_IDS - held, FIT_IDS - held + _PROBE)), columns)
+            if look is not None:
+                pool = min(max(_POOL, len(rows)), steps * batch_size)
+                fake = made(FIT_IDS, pool).check("features of propose")
+            else:
+                fake = lambda number, step, n: made(FIT_IDS + (number * steps + step) * n, n)  # noqa: E731
+    probe = Batch(probe.x.detach().clone(), probe.y)
+    held_real = whole[held_rows].to(example.device)
+    return Task(whole[rows], fake, held_real, held_fake, probe, labels, look, steps, batch_size)
+
+
+def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
+    """Check that two sets of samples can be compared, and that fakes have labels that real samples have."""
+    if real.shape != fake.shape:
+        raise InputError(f"real has samples of shape {real.shape} and propose of {fake.shape}; make them alike")
+    if real.x.is_floating_point() != fake.x.is_floating_point():
+        both = f"real has dtype {real.x.dtype} and propose {fake.x.dtype}"
+        raise InputTypeError(
+            f"{both}: this alone would tell them apart; bring real to the scale of the model's samples"
+        )
+    if real.device != fake.device and real.device.type != "cpu":
+        raise InputError(f"real is on {real.device} and propose makes samples on {fake.device}; move one of them")
+    if (real.y is None) != (fake.y is None):
+        who = (
+            "real has labels and propose makes" if fake.y is None else "real has no labels and propose makes some, not"
+        )
+        raise InputTypeError(f"{who} samples alone; make them alike: (x, label) or x")
+    if labels is not None:
+        _check_known(fake.y, labels, "propose")
+
+
+def _check_known(y: Tensor, labels: Tensor, name: str) -> None:
+    if not bool((extra := ~torch.isin(y, labels)).any()):
+        return
+    shown = ", ".join(map(str, torch.unique(y[extra])[:5].tolist()))
+    known = f"real has {len(labels)} labels, {int(labels[0])} to {int(labels[-1])}"
+    raise InputError(f"{name} has labels that real never has, {shown}; {known}")
+
+
+def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
+    """Return the rows to fit on and those to hold out."""
+    held = round(n * share)
+    if min(held, n - held) < _FEWEST:
+        needed = ceil(_FEWEST / min(share, 1 - share))
+        raise InputError(
+            f"{name} has {n} samples, of which held_out={share:g} leaves {held} to stop by; "
+            f"{_FEWEST} are needed: give at least {needed} samples or another held_out"
+        )
+    rows = torch.from_numpy(np.random.default_rng((seed, 2**32)).permutation(n))
+    return torch.sort(rows[held:])[0], torch.sort(rows[:held])[0]
+
+
+def _fit_one(method: Any, task: Task, seed: int, number: int, progress: bool | None) -> "tuple[RatioNetwork, Course]":
+    """Build the network of a method and train it with the logistic loss."""
+    batches = task.batches(seed, number)
+    with task.seeded(seed) as reseed:
+        pilot = []
+        for step in range(ceil(_PILOT / task.batch_size)):
+            reseed(step)
+            pilot.append(batches(step))
+        reseed(-1)
+        network = method.build(task, *(Batch.join(kind) for kind in zip(*pilot, strict=True)))
+        frozen = [part for part in network.modules() if _is_frozen(part)]
+
+        def loss(module: Any, step: int) -> Tensor:
+            reseed(step)
+            for part in frozen:  # no running means, no dropout, no singular vectors that move on
+                part.eval()
+            real, fake = batches(step)
+            # one forward pass for both kinds, so that batch norm cannot tell them apart by the batch they are in
+            score = Batch.join([real, fake]).call(module)
+            value = logistic_loss(score[: len(real)], score[len(real) :])
+            if not bool(value.isfinite()):
+                fake.check("propose" if task.features is None else "features of propose")
+            return value
+
+        def held_out_loss(module: Any) -> float:
+            real, fake = (_scores(module, held).double() for held in (task.held_real, task.held_fake))
+            return float(logistic_loss(real, fake))
+
+        course = fit_best(network, loss, held_out_loss, steps=task.steps, lr=method.lr, progress=progress)
+    return network, course
+
+
+def logistic_loss(score_real: Tensor, score_fake: Tensor) -> Tensor:
+    """Return the log-loss of a classifier, each kind with weight one half, however many samples there are of it.
+
+    Over all functions the minimum is at log p/q, so the prior needs no correction.
+    """
+    return (nn.functional.softplus(-score_real).mean() + nn.functional.softplus(score_fake).mean()) / 2
+
+
+def _scores(network: Any, batch: Batch) -> Tensor:
+    """Score many samples in blocks; with a gradient only if the samples require one."""
+    return batch.features(lambda *parts: network(*parts)[:, None], size=_BLOCK).x[:, 0]
+
+
+class RatioNetwork(nn.Module):  # type: ignore[misc]
+    """A network with what it needs around it: standardised inputs, waves, and labels as numbers.
+
+    Args:
+        network: The network.
+        form: How it is called: "own" with samples as they are, "mlp" or "head" with rows of numbers, "cnn" with images.
+        buffers: Tensors that `forward` uses: shift and scale, or a matrix that whitens, waves, labels.
+    """
+
+    def __init__(self, network: Any, form: str, **buffers: Tensor) -> None:
+        super().__init__()
+        self.network, self.form = network, form
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What makes it again, with the tensors of `state_dict`."""
+        return {"form": self.form, "network": getattr(self.network, "spec", None), "class": type(self.network).__name__}
+
+    def forward(self, x: Tensor, y: Tensor = None) -> Tensor:
+        """Return one score per sample, shape `(n,)`."""
+        from ..models.mlp import with_waves
+
+        x = x.float()
+        if self.form == "own":
+            score = Batch(x, y).call(self.network)
+        elif self.form == "cnn":
+            x = (x - self.shift) / self.scale
+            images = x.movedim(-1, 1) if hasattr(self, "channels_last") else x
+            score = self.network(images) if y is None else self.network(images, torch.searchsorted(self.labels, y))
+        else:
+            rows = (x - self.shift) @ self.whiten if self.form == "head" else (x - self.shift) / self.scale
+            rows = with_waves(rows, self.waves) if hasattr(self, "waves") else rows.flatten(1)
+            if y is not None:
+                rows = torch.cat([rows, (y[:, None] == self.labels).float()], dim=1)
+            score = self.network(rows)
+        if tuple(score.shape) not in {(len(x),), (len(x), 1)}:
+            shapes = f"({len(x)},) or ({len(x)}, 1), got {tuple(score.shape)}"
+            raise InputError(f"the network must return one score per sample, {shapes}")
+        return score.reshape(len(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Train a new network from scratch, on standardised samples; for one of your own use `FineTune`.
+
+    With labels, the mlp gets one more input for each of them; the cnn gets a part of its last layer for each of them, a
+    projection. By default points, of up to 8 numbers, get 3000 steps of 512 samples, others 800 of 256.
+
+    Args:
+        network: "mlp", "cnn" for images `(channels, side, side)` or `(side, side, channels)`, or None: a cnn for
+            images, otherwise an mlp.
+        width: Units in a hidden layer of the mlp, or channels in the first layer of the cnn.
+        layers: Hidden layers of the mlp.
+        waves: For points, the mlp also gets the sine and cosine of this many random projections of the sample. They
+            help it to find thin modes. 0 for none.
+        lr: Learning rate.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> real, fake = rng.normal(1.0, 1.0, (1000, 2)), rng.normal(0.0, 1.0, (1000, 2))
+        >>> refit(real, fake, Network(width=32), steps=50).report.log_loss < 0.69
+        True
+
+    References:
+        | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
+        | cGANs with Projection Discriminator (Miyato & Koyama, 2018)
+    """
+
+    network: str | None = None
+    width: int | None = None
+    layers: int = 3
+    waves: int = 64
+    lr: float = 3e-3
+
+    of_points: ClassVar[tuple[int, int]] = (3000, 512)  # steps and batch size
+    of_others: ClassVar[tuple[int, int]] = (800, 256)
+
+    def __post_init__(self) -> None:
+        check_positive(self.lr, "lr")
+        check_count(self.layers, "layers")
+        check_count(self.waves, "waves", least=0)
+        if self.width is not None:
+            check_count(self.width, "width")
+        if self.network is not None:
+            lookup({"mlp": 0, "cnn": 0}, self.network, "network")
+
+    def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
+        """Build the network for these samples."""
+        form = self.network or ("cnn" if _image(real.shape) else "mlp")
+        x = torch.cat([real.x, fake.x]).float()
+        return self._cnn(task, x) if form == "cnn" else self._mlp(task, x)
+
+    def _mlp(self, task: Task, x: Tensor) -> RatioNetwork:
+        from ..models.mlp import mlp, random_waves
+
+        shift, scale = standard_scale(x)
+        buffers = {"shift": shift, "scale": scale}
+        numbers = prod(x.shape[1:])
+        inputs = numbers + len(labels := task.known_labels())
+        if self.waves and numbers <= _SMALL:
+            with torch.random.fork_rng(devices=[]):
+                buffers["waves"] = random_waves(numbers, self.waves).to(x)  # in cycles per standard deviation
+            inputs += 2 * self.waves
+        network = mlp([inputs, *[self.width or 128] * self.layers, 1], activation="silu")
+        _start_at_chance(network[-1])
+        return RatioNetwork(network.to(x.device), "mlp", labels=labels, **buffers)
+
+    def _cnn(self, task: Task, x: Tensor) -> RatioNetwork:
+        from ..models.conv import ConvCritic
+
+        shape = tuple(x.shape[1:])
+        if (image := _image(shape)) is None:
+            forms = "(channels, side, side) or (side, side, channels), at least 8 pixels a side"
+            raise InputError(f'"cnn" needs square images {forms}, got samples of shape {shape}')
+        channels, side = image
+        buffers = {"shift": x.mean(), "scale": x.std()}
+        if channels != shape[0]:
+            buffers["channels_last"] = torch.tensor(True, device=x.device)
+        labels = task.known_labels()
+        network = ConvCritic(size=side, channels=channels, width=self.width or 32, classes=len(labels) or None)
+        return RatioNetwork(network.to(x.device), "cnn", labels=labels, **buffers)
+
+
+@dataclass(frozen=True, eq=False)
+class FineTune:
+    """Train a critic, or any network of your own, further. Its output becomes a log-ratio, whatever its loss was.
+
+    The critic is copied, never changed. Its output `(n,)` or `(n, 1)` is read as a logit from the start. Layers whose
+    parameters have `requires_grad=False` stay as they are, in evaluation mode; if all have, as a GAN may leave its
+    critic, all are trained. By default 400 steps of 128 samples, which take minutes for images of 32 x 32.
+
+    Args:
+        critic: A torch module on the device of the proposals: `critic(x)`, or `critic(x, label)` for samples with
+            labels.
+        lr: Learning rate.
+
+    References:
+        | Discriminator Rejection Sampling (Azadi et al., 2019)
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024)
+    """
+
+    critic: Any
+    lr: float = 2e-3
+
+    of_points: ClassVar[tuple[int, int]] = (1000, 512)
+    of_others: ClassVar[tuple[int, int]] = (400, 128)
+
+    def __post_init__(self) -> None:
+        check_positive(self.lr, "lr")
+
+    def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
+        """Copy the critic, after a call with two samples."""
+        critic, batch = self.critic, task.held_fake[:2]
+        if not isinstance(critic, nn.Module):
+            raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}")
+        devices = {tensor.device for tensor in (*critic.parameters(), *critic.buffers())}
+        if devices - {batch.device}:
+            where = ", ".join(sorted(map(str, devices)))
+            raise InputError(f"critic is on {where} and the proposals on {batch.device}; move one of them to the other")
+        mode = critic.training
+        try:
+            with torch.no_grad():  # after a call, modules with old-style spectral norm can be copied, too
+                Batch(batch.x.float(), batch.y).call(critic.eval())
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            kind = "features" if task.features is not None else "samples"
+            what = f"{kind} of shape {batch.shape}{'' if batch.y is None else ' with labels, (x, label)'}"
+            raise InputError(f"critic cannot take {what}: {str(error).strip().splitlines()[0]}") from error
+        finally:
+            critic.train(mode)
+        copy = deepcopy(critic)
+        trained = any(p.requires_grad for p in copy.parameters())
+        return RatioNetwork(copy if trained else copy.requires_grad_(True), "own")
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A logistic regression on the `features` of `refit`: it takes seconds and hardly overfits.
+
+    Features are whitened first. With labels, the regression gets a constant for each of them.
+
+    Args:
+        lr: Learning rate.
+    """
+
+    lr: float = 0.02
+
+    of_points: ClassVar[tuple[int, int]] = (500, 512)
+    of_others: ClassVar[tuple[int, int]] = (500, 512)
+
+    def __post_init__(self) -> None:
+        check_positive(self.lr, "lr")
+
+    def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
+        """Whiten the features."""
+        from ..models.mlp import mlp
+
+        if task.features is None:
+            raise InputError("a head needs features: refit(..., Head(), features=...)")
+        x = torch.cat([real.x, fake.x]).double()
+        buffers = {"shift": x.mean(0).float(), "whiten": whitening(x).float()}
+        labels = task.known_labels()
+        network = mlp([buffers["whiten"].shape[1] + len(labels), 1])
+        _start_at_chance(network[-1])
+        return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers)
+
+
+METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}
+"""Ways to fit a ratio, by name."""
+
+
+def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and standard deviation of each number in these samples.
+
+    A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
+    standard deviations away. So where all numbers have one unit, as pixels and features have and the columns of a table
+    have not, none is divided by less than a tenth of the typical spread.
+
+    Example:
+        >>> x = torch.randn(500, 12, generator=torch.Generator().manual_seed(0))
+        >>> x[:, 3] *= 1e-4
+        >>> bool(standard_scale(x)[1][3] > 0.05), bool(standard_scale(x * 10.0 ** torch.arange(12))[1][3] < 0.2)
+        (True, True)
+    """
+    spread, span = x.std(0), (x.amax(0) - x.amin(0)).flatten()
+    span = span[span > 0]
+    alike = x.ndim > 2
+    if not alike and len(span) > _SMALL:
+        alike = bool(((span > span.median() / 4) & (span < 4 * span.median())).float().mean() > 0.5)
+    if alike:
+        spread = torch.maximum(spread, _FLOOR * spread.square().mean().sqrt())
+    return x.mean(0), torch.where(spread > 0, spread, torch.ones_like(spread))
+
+
+def whitening(x: Tensor) -> Tensor:
+    """Return the matrix that makes features `(n, k)` uncorrelated, with variance 1, without constant directions."""
+    variance, axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))
+    kept = variance > 1e-6 * variance.max()
+    if not bool(kept.any()):
+        raise InputError(f"features are constant over {len(x)} samples: they tell nothing apart")
+    return axes[:, kept] / variance[kept].sqrt()
+
+
+def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the channels and the side of a square image, whether its channels come first or last; None of no image."""
+    if len(shape) != 3:
+        return None
+    if shape[1] == shape[2] >= 8:
+        return shape[0], shape[1]
+    return (shape[2], shape[0]) if shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
+
+
+def _start_at_chance(linear: Any) -> None:
+    """Make a last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+
+
+def _is_frozen(module: Any) -> bool:
+    parameters = list(module.parameters())
+    return bool(parameters) and not any(p.requires_grad for p in parameters)
 
 
 @dataclass(frozen=True)
@@ -195,12 +626,14 @@ class FitReport:
         method: Name of the method.
         log_loss: On held-out samples; log 2 = 0.693 is chance.
         standard_error: Of that loss.
-        steps, seconds, stopped: Number of updates, wall time, and why it ended.
+        steps, seconds, stopped: Number of updates, wall time, and why it ended; of several fits the sums.
         n_real, n_fake: Samples it was fitted on.
-        history: Pairs of a step and the held-out loss after it.
+        history: Pairs of a step and the held-out loss after it, of the first fit.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
         nats: KL divergence of the model from the data in what the ratio sees, as it says itself: the mean of log r
-            over held-out real samples. NaN if it is not known.
+            over held-out real samples.
+        fits: How many fits were averaged.
+        spread: Standard deviation of log r between fits, in nats, over held-out samples; NaN of one fit.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
@@ -221,6 +654,8 @@ class FitReport:
     history: tuple[tuple[int, float], ...] = ()
     trouble: str | None = None
     nats: float = nan
+    fits: int = 1
+    spread: float | None = None
 
     def room(self, *budgets: float) -> str:
         """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
@@ -229,15 +664,40 @@ class FitReport:
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
-        return "\n".join(filter(None, [line, self.room(*_USUAL), self.trouble]))
+        spread = "" if self.spread is None else f"mean of {self.fits} fits, which differ by {self.spread:.2g} nats"
+        return "\n".join(filter(None, [line, spread, self.room(*_USUAL), self.trouble]))
+
+
+def _report(method: Any, task: Task, courses: Sequence[Course], scores: list[Any]) -> FitReport:
+    """Return the report of the mean of several fits; scores have shape `(fits, n)`, of real and of fake samples."""
+    loss = mean_of_means(*losses(*(each.mean(0) for each in scores)))
+    many = len(courses) > 1
+    steps = sum(course.steps for course in courses)
+    return FitReport(
+        method=type(method).__name__,
+        log_loss=loss.value,
+        standard_error=loss.standard_error,
+        steps=steps,
+        seconds=sum(course.seconds for course in courses),
+        stopped=courses[-1].stopped,
+        n_real=len(task.real),
+        n_fake=len(task.fake) if isinstance(task.fake, Batch) else steps * task.batch_size,
+        history=courses[0].history,
+        trouble=_trouble(loss),
+        nats=float(scores[0].mean()),
+        fits=len(courses),
+        spread=float(np.sqrt(np.mean([each.var(0, ddof=1).mean() for each in scores]))) if many else None,
+    )
 
 
 def _trouble(log_loss: Estimate) -> str | None:
     """Return in one line why a fit with this held-out loss should not be trusted, or None."""
     loss = log_loss.value
     if loss < _HARDLY:
-        return (_SATURATION if loss < _SATURATED else _HARDLY_MEET).format(loss=loss)
-    if loss > log(2) + 3 * log_loss.standard_error:
+        what = "the classifier separates the two sets" if loss < _SATURATED else "the two sets hardly overlap"
+        guess = "its log-ratio is mostly a guess; use features=... in which they meet"
+        return f"{what} in what the ratio sees (held-out log-loss {loss:.2g}): {guess}"
+    if loss > log(2) + max(3 * log_loss.standard_error, 1e-6):
         return f"held-out log-loss {loss:.3f} is worse than chance, {log(2):.3f}; more steps, or more real samples"
     return None
 
@@ -247,110 +707,135 @@ class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
     Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
-    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one. If it was
-    fitted on samples with labels, call it with a tuple or dict as `real` was.
+    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one. If it was fitted on
+    samples with labels, call it with a tuple or mapping as `real` was.
 
     Args:
-        scorer: The fitted tensors, and the function that computes scores with them.
+        networks: The fitted networks, whose scores are averaged.
         shape: Shape of one sample.
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
-        form: How a batch holds samples and labels.
+        columns: Keys of samples and labels, if batches are mappings.
+        labels, shares: The labels of the real samples, ascending, and how often each of them came.
+        offsets: What `calibrate_classes` adds to the log-ratio of each label.
         seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
-        features: What it is a function of; None for the samples themselves.
-
-    Example:
-        >>> from obrs.ratios.refit import refit
-        >>> rng = np.random.default_rng(0)
-        >>> fitted = refit(rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1)), steps=50)
-        >>> fitted(np.array([[-1.0], [2.0]])).shape
-        (2,)
+        look: Features that it is a function of; None for the samples themselves.
     """
 
-    scorer: Scorer
+    networks: tuple[RatioNetwork, ...]
     shape: tuple[int, ...]
     report: FitReport
-    probe: Any
-    form: Form = ARRAY
+    probe: Batch
+    columns: tuple[Any, ...] | None = None
+    labels: Tensor | None = None
+    shares: Tensor | None = None
+    offsets: Tensor | None = None
     seen: Any = None
-    features: Features | None = None
+    look: Features | None = None
+
+    calibrated: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
 
-    def __call__(self, batch: Any) -> Array:
-        x, label = self._read(batch)
-        if is_torch_array(x) and x.device != self.probe.device:
-            raise InputError(f"samples are on {x.device} and this ratio on {self.probe.device}; use ratio.to(device)")
-        differentiable = is_torch_array(x) and x.requires_grad
-        like_probe = parts(self.probe)[0]
-        samples = x.to(like_probe.dtype) if differentiable else to_tensor(x, self.probe.device)
-        if label is not None:
-            samples = Labelled(samples, label_tensor(label, self.probe.device))
-        score = self._scores(samples) if len(x) else like_probe.new_zeros(0)
+    def __call__(self, given: Any) -> Array:
+        batch = self._read(given)
+        device = self.probe.device
+        x = given[self.columns[0]] if self.columns else given[0] if isinstance(given, tuple) else given
+        if is_torch_array(x) and x.device != device:
+            raise InputError(f"samples are on {x.device} and this ratio on {device}; use ratio.to(device)")
+        score = self._scores(batch.to(device)) if len(batch) else self.probe.x.new_zeros(0, dtype=torch.float32)
         wide = "float64" in str(x.dtype)
         if is_torch_array(x):
             return score.double() if wide else score
         return like(host_view(score), x, dtype=x.dtype if wide else np.float32)
 
-    def _scores(self, batch: Any) -> Tensor:
-        return blocks(self.scorer, batch if self.features is None else self.features(batch))
+    def _read(self, given: Any) -> Batch:
+        """Check a batch of the user."""
+        batch = Batch.read(given, self.columns)
+        if batch.shape != self.shape:
+            raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(batch.x.shape)}")
+        if (batch.y is None) != (self.labels is None):
+            has = "with labels, (x, label)" if self.labels is not None else "without labels"
+            raise InputTypeError(f"this ratio was fitted on samples {has}; call it with the same")
+        if self.labels is not None:
+            _check_known(batch.y, self.labels.to(batch.device), "the batch")
+        return batch
 
-    def _read(self, batch: Any) -> tuple[Array, Array | None]:
-        """Check a batch, and return its samples and labels."""
-        if self.form.label is None and not is_array_api_obj(batch) and self.form.kind == "array":
-            raise InputTypeError(f"a fitted ratio takes an array of samples, got {type(batch).__name__}")
-        x, label = self.form.read(batch, "the batch", "what this ratio was fitted on")
-        if tuple(x.shape[1:]) != self.shape or not x.ndim:
-            raise InputError(f"this ratio is of samples of shape {self.shape}, got an array of {tuple(x.shape)}")
-        if label is not None:
-            check_labels(label, len(x), "the batch")
-            self.form.check_kind(label, "the batch", tuple(self.probe.label.shape[1:]))
-            self.form.check_known(label, "the batch")
-        return x, label
+    def _scores(self, batch: Batch) -> Tensor:
+        seen = batch if self.look is None else batch.features(self.look)
+        score = torch.stack([_scores(network, seen) for network in self.networks]).mean(0)
+        if self.offsets is not None:
+            score = score + self.offsets[torch.searchsorted(self.labels, batch.y)].to(score)
+        return score
+
+    def calibrate_classes(self, pool: Any) -> "FittedRatio":
+        """Return the ratio with E_Q[r | y] = p(y) / q(y) for each label, by proposals that it was not fitted on.
+
+        Where this does not hold, one constant for all starves classes. A class mean of r must not rest on a few
+        samples: where its standard error is above a tenth, there is a warning, and one constant per class is the way.
+
+        Args:
+            pool: Proposals with labels, of the form of `real`; p(y) are the shares of the labels in `real`.
+
+        Example:
+            >>> rng = np.random.default_rng(0)
+            >>> label = rng.integers(2, size=2000)
+            >>> real, fake = rng.normal(label[:, None], 1.0), rng.normal(0.0, 1.0, (2000, 1))
+            >>> fitted = refit((real, label), (fake, label), Network(width=16, waves=0), steps=30)
+            >>> even = fitted.calibrate_classes((fake, label))
+            >>> [float(np.exp(even((fake, label)))[label == y].mean().round(3)) for y in (0, 1)]
+            [1.014, 0.988]
+        """
+        if self.labels is None or self.shares is None:
+            raise InputError("this ratio was fitted without labels: there are no classes to calibrate")
+        batch = self._read(pool)
+        with torch.no_grad():
+            score = self._scores(batch.to(self.probe.device)).double().cpu().numpy()
+        known = self.labels.tolist()
+        means = class_means(score, batch.y.cpu().numpy(), dict(zip(known, self.shares.tolist(), strict=True)))
+        if few := [str(mean.label) for mean in means if not mean.known]:
+            warnings.warn(
+                f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: use one constant per class instead, "
+                "groups=... of obrs.sample",
+                stacklevel=2,
+            )
+        found = torch.tensor([-mean.log_excess for mean in means], dtype=torch.float64, device=self.labels.device)
+        return replace(self, offsets=found if self.offsets is None else self.offsets + found)
 
     def to(self, device: Any) -> "FittedRatio":
         """Return the ratio on another device of torch; features that are functions must be on it already."""
-        features = None if self.features is None else self.features.to(device)
-        return replace(self, scorer=self.scorer.to(device), probe=self.probe.to(device), features=features)
+        names = [name for name in ("probe", "labels", "shares", "offsets", "look") if getattr(self, name) is not None]
+        parts = {name: deepcopy(getattr(self, name)).to(device) for name in names}
+        return replace(self, networks=tuple(deepcopy(net).to(device) for net in self.networks), **parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
-        x, label = parts(self.probe)
-        tensors = {"probe": x, "expected": self._scores(self.probe)}
-        if self.seen is not None:
-            import torch
-
-            tensors["seen"] = torch.from_numpy(self.seen.view(np.int64))
-        scorer = _describe(self.scorer, "ratio", tensors)
-        facts = {"version": _VERSION, "scorer": scorer, "shape": list(self.shape), "report": asdict(self.report)}
-        if self.features is not None:
-            facts["features"] = self.features.describe(tensors)
-        if label is not None:
-            tensors["label"] = label
-        if self.form.kind != "array":
-            known = None if self.form.known is None else self.form.known.tolist()
-            facts["form"] = {"kind": self.form.kind, "x": self.form.x, "label": self.form.label, "known": known}
-        write_tensors(Path(path), tensors, facts)
+        named = {"labels": self.labels, "shares": self.shares, "offsets": self.offsets, "probe_label": self.probe.y}
+        named |= {"probe": self.probe.x, "expected": self._scores(self.probe)}
+        named["seen"] = None if self.seen is None else torch.from_numpy(self.seen.view(np.int64))
+        parts = {f"network{number}": network for number, network in enumerate(self.networks)}
+        if self.look is not None and self.look.spec is not None:
+            parts["features"] = self.look
+        for part, module in parts.items():
+            named |= {f"{part}/{name}": value for name, value in module.state_dict().items()}
+        facts = {"version": _VERSION, "shape": self.shape, "columns": self.columns, "report": asdict(self.report)}
+        facts |= {"networks": [network.spec for network in self.networks]}
+        facts |= {"features": None if self.look is None else self.look.spec or "given"}
+        write_tensors(Path(path), {name: value for name, value in named.items() if value is not None}, facts)
 
 
-def load_ratio(
-    path: str | os.PathLike[str],
-    *,
-    network: Any = None,
-    features: Any = None,
-) -> FittedRatio:
+def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: Any = None) -> FittedRatio:
     """Read a ratio that `FittedRatio.save` has written. Nothing in the file is executed.
 
     Args:
         path: The file.
         network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
-        features: Needed if the ratio, or a head, was fitted on features of your own: those features. Features with a
-            name, and networks of `obrs.models` that `refit` was given as features, are in the file.
+        features: Needed if the ratio was fitted on features of your own: those features. Features with a name, and
+            networks of `obrs.models` that `refit` was given as features, are in the file.
 
     Example:
         >>> import tempfile
-        >>> from obrs.ratios.refit import Network, refit
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1))
         >>> fitted = refit(real, fake, Network(width=8), steps=5)
@@ -360,71 +845,54 @@ def load_ratio(
         >>> bool((again(fake) == fitted(fake)).all())
         True
     """
-    tensors, facts = read_tensors(path, FILE)
+    tensors, facts = read_tensors(path, _FILE)
     if facts.get("version") != _VERSION:
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
-    see = read_features(facts.get("features"), tensors, features, path)
-    scorer = _rebuild(facts["scorer"], "ratio", tensors, network, None if see else features)
-    probe, expected = tensors["probe"], tensors["expected"]
-    if "label" in tensors:
-        probe = Labelled(probe, tensors["label"])
-    gap = float((blocks(scorer, see(probe) if see else probe) - expected).abs().max())
-    if not gap <= 1e-3 * (1 + float(expected.abs().max())):
-        raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
+    look = _load_features(facts["features"], under(tensors, "features"), features)
+    specs = facts["networks"]
+    networks = [_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in enumerate(specs)]
     report = facts["report"]
-    history = tuple((int(step), float(loss)) for step, loss in report["history"])
-    known = {field.name for field in fields(FitReport)}  # files of 0.2 say more
-    report = FitReport(**{name: value for name, value in report.items() if name in known} | {"history": history})
-    seen = tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None
-    return FittedRatio(scorer, tuple(facts["shape"]), report, probe, _form(facts.get("form")), seen, see)
+    report["history"] = tuple((int(step), float(loss)) for step, loss in report["history"])
+    ratio = FittedRatio(
+        networks=tuple(networks),
+        shape=tuple(facts["shape"]),
+        report=FitReport(**report),
+        probe=Batch(tensors["probe"], tensors.get("probe_label")),
+        columns=None if facts["columns"] is None else tuple(facts["columns"]),
+        **{name: tensors.get(name) for name in ("labels", "shares", "offsets")},
+        seen=tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None,
+        look=look,
+    )
+    gap = float((ratio._scores(ratio.probe) - tensors["expected"]).abs().max())
+    if not gap <= 1e-3 * (1 + float(tensors["expected"].abs().max())):
+        raise InputError(f"the network or features given are not those of {path}: scores differ by up to {gap:.2g}")
+    return ratio
 
 
-def _form(facts: dict[str, Any] | None) -> Form:
-    """Return the form that a file describes; a file without is of samples without labels."""
-    if facts is None:
-        return ARRAY
-    known = facts["known"]
-    return Form(**facts | {"known": None if known is None else np.asarray(known, dtype=np.int64)})
+def _load_features(spec: Any, tensors: dict[str, Tensor], given: Any) -> Features | None:
+    if spec is None:
+        return None
+    if given is not None:
+        return as_features(given)
+    if spec == "given":
+        raise InputError("this ratio was fitted on features of your own; pass load_ratio(path, features=...)")
+    look = build_features(spec)
+    look.load_state_dict(tensors)
+    return look
 
 
-def _describe(scorer: Scorer, prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
-    """Add the tensors of a scorer to the dict, their names with a prefix, and return the rest as plain data."""
-    kind = next((name for name, score in KINDS.items() if score is scorer.score), None)
-    if kind is None:
-        raise InputError(f"only ratios fitted by {', '.join(METHODS)} can be saved, not one of your own")
-    tensors |= {f"{prefix}.{name}": tensor for name, tensor in scorer.module.state_dict().items()}
-    specs = {name: getattr(part, "spec", None) for name, part in scorer.module.items()}
-    classes = {name: type(part).__name__ for name, part in scorer.module.items()}
-    return {"kind": kind, "networks": specs, "classes": classes, "own_features": scorer.features is not None}
+def _load_network(spec: dict[str, Any], tensors: dict[str, Tensor], given: Any) -> RatioNetwork:
+    """Build a network from its spec, or copy the one that the user gave, and load its tensors."""
+    from ..models.registry import build
 
-
-def _rebuild(facts: dict[str, Any], prefix: str, tensors: dict[str, Any], network: Any, features: Any) -> Scorer:
-    """Return the scorer that `_describe` described."""
-    import torch
-
-    score = lookup(KINDS, facts["kind"], "kind of ratio")
-    if facts["kind"] == "head" and features is None and facts.get("own_features", True):
-        raise InputError("this ratio is a head on features of your own; pass load_ratio(path, features=...)")
-    module = torch.nn.ModuleDict()
-    for name, spec in facts["networks"].items():
-        module[name] = _network(spec, facts["classes"][name], network)
-    own = {name.removeprefix(f"{prefix}."): x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
-    for name, tensor in own.items():
-        if "." not in name:  # those with a dot belong to networks
-            module.register_buffer(name, tensor)
-    if differs := first_difference(module, own):
-        raise InputError(f"the network given is not built like the one in the file: {differs}")
-    module.load_state_dict(own)
-    module.eval().requires_grad_(False)
-    return Scorer(score, module, features)
-
-
-def _network(spec: dict[str, Any] | None, kind: str, network: Any) -> Any:
-    """Build a network from its spec, or copy the one that the user gave."""
-    if spec is not None:
-        from ..models.registry import build
-
-        return build(spec)
-    if network is None:
+    kind = spec["class"]
+    if spec["network"] is None and given is None:
         raise InputError(f"this ratio has a network of your own, {kind}; pass load_ratio(path, network={kind}(...))")
-    return deepcopy(network)
+    inner = deepcopy(given) if spec["network"] is None else build(spec["network"])
+    own = {name: value for name, value in tensors.items() if "." not in name}  # those with a dot are of the network
+    network = RatioNetwork(inner, spec["form"], **own)
+    if differs := first_difference(network, tensors):
+        raise InputError(f"the network given is not built like the one in the file: {differs}")
+    network.load_state_dict(tensors)
+    network.eval().requires_grad_(False)
+    return network

@@ -14,9 +14,8 @@ from torch import Tensor
 from .._checks import as_labels
 from .._text import lookup
 from ..errors import InputError, InputTypeError
-from ..fitting.batches import Shuffled
-from ..fitting.seeds import keyed
-from ..fitting.tensors import fingerprint
+from ..fitting.seeds import Shuffled, keyed
+from .checkpoints import fingerprint
 from .config import GIVEN, TrainConfig
 from .schedule import Stage, plan
 

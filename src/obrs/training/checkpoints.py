@@ -1,24 +1,39 @@
 """Checkpoints: all that changes during a run, in one file each, and the folder in which a run keeps them."""
 
 import copy
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..fitting import tensors as files
-from ..fitting.tensors import fill_module, fill_optimiser, optimiser_tensors, under
+from ..fitting.tensors import fill_module, under
 from .config import GIVEN, TrainConfig, read_config
 from .processes import Processes
 from .schedule import Stage, current, plan
 from .window import BudgetWindow
 
-__all__ = ["State", "checkpoints", "last", "latest", "load", "new_state", "save", "starting_point", "steps_done"]
+__all__ = [
+    "State",
+    "checkpoints",
+    "fill_optimiser",
+    "fingerprint",
+    "last",
+    "latest",
+    "load",
+    "new_state",
+    "optimiser_tensors",
+    "save",
+    "starting_point",
+    "steps_done",
+]
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 _WHAT = "a checkpoint of a run"
@@ -99,7 +114,7 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def steps_done(path: Path | None) -> int:
     """Return how many steps of its run a checkpoint has behind it; 0 for none."""
-    return 0 if path is None else int(files.read_facts(path, _WHAT)["step"])
+    return 0 if path is None else int(files.read_tensors(path, _WHAT)[1]["step"])
 
 
 def starting_point(config: TrainConfig, folder: Path | None, resume: bool) -> Path | None:
@@ -153,6 +168,37 @@ def _check_same_run(saved: tuple[Stage, ...], wanted: tuple[Stage, ...], done: i
                 f"{folder} was made with steps={old.config.steps}{of}, got {new.config.steps}, and its noise or "
                 "learning rates follow from that; resume with that, or add a stage"
             )
+
+
+def optimiser_tensors(optimiser: Any) -> dict[str, Any]:
+    """Return an optimiser's state by name; what is a number becomes a tensor."""
+    state = optimiser.state_dict()["state"]
+    return {f"{i}/{key}": torch.as_tensor(value) for i, values in state.items() for key, value in values.items()}
+
+
+def fill_optimiser(optimiser: Any, tensors: Mapping[str, Any]) -> None:
+    """Give an optimiser the state that `optimiser_tensors` returned."""
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        index, _, key = name.partition("/")
+        state.setdefault(int(index), {})[key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def fingerprint(*tensors: Any) -> str:
+    """Return a short text that differs where shapes or numbers do.
+
+    Example:
+        >>> import torch
+        >>> fingerprint(torch.zeros(3)) == fingerprint(torch.zeros(3)), fingerprint(torch.zeros(3, 1))[:8]
+        (True, '86826f06')
+    """
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        digest.update(f"{array.dtype} {array.shape} ".encode())
+        digest.update(array.data)
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from .._progress import bar
 from ..divergences import DIVERGENCES
-from ..fitting.averaging import average
 from ..fitting.seeds import derived, own_noise
+from .averaging import average
 from .batches import Batches, load_data
 from .checkpoints import new_state, starting_point, steps_done
 from .config import GIVEN, TrainConfig, check_recipe
