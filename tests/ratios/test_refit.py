@@ -647,12 +647,6 @@ def test_a_fitted_ratio_refuses_other_samples(fits):
         fits["network"]([[1.0, 2.0]])
 
 
-def test_a_generator_in_train_mode_is_warned_about():
-    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    with pytest.warns(UserWarning, match="Sequential is in train mode"):
-        refit(real_samples(), obrs.proposal(lambda n: net(torch.randn(n, 2))), Network(width=8), steps=2)
-
-
 def test_samples_flow_along_a_fitted_ratio(fits):
     model = obrs.rivals.Model(lambda z: z, fits["network"], dim=2, like=torch.empty(0))
     moved = obrs.rivals.SAMPLERS["dgflow"](steps=3)(model, 200)
