@@ -146,7 +146,7 @@ MUTANTS = [Mutant(*row) for row in (
      "sampling/test_rejection.py::test_a_run_goes_on_with_its_own_rule"),
     ("the second stage forgets the first", "stages.py",
      "np.where(possible, log_ratio, 0.0) + log_c, log_a)", "np.where(possible, log_ratio, 0.0) + log_c, 0.0)",
-     "test_stages.py::test_two_stages_compose_to_the_law_of_obrs_where_the_first_is_not_too_strict"),
+     "test_stages.py::test_the_cost_is_what_a_run_pays"),
     # rivals
     ("a chain that goes the other way", "rivals/mhgan.py",
      "np.minimum(new - current, 0.0)", "np.minimum(current - new, 0.0)",

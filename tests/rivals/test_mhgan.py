@@ -157,19 +157,6 @@ def test_outputs_come_with_the_id_score_and_chain_they_come_from():
     np.testing.assert_array_equal(samples.log_weight, np.zeros(100))
 
 
-def test_batches_of_several_arrays_stay_together():
-    flat = plane()
-    model = Model(
-        generate=lambda z: {"x": flat.generate(z), "z": z},
-        log_ratio=lambda batch: flat.log_ratio(batch["x"]),
-        dim=2,
-        real={"x": flat.real, "z": np.zeros((300, 2))},
-    )
-    samples = MHGAN(steps=9, batch_size=64)(model, 50)
-    np.testing.assert_array_equal(samples.x["x"], WIDTH * samples.x["z"])
-    np.testing.assert_array_equal(samples.x["x"], MHGAN(steps=9)(flat, 50).x)
-
-
 # --- reproducible ----------------------------------------------------------------------------------------------------
 
 
@@ -224,14 +211,6 @@ def test_discarded_chains_are_counted():
     assert samples.calls == Calls(generator=2 * chains, critic=3 * chains)
     assert samples.executed_calls == Calls(generator=sum(seen["generator"]), critic=sum(seen["critic"]))
     assert samples.executed >= samples.proposed == samples.next_id == 2 * chains
-
-
-@pytest.mark.parametrize(("budget", "steps"), [(1, 1), (1.3, 1), (2.57, 3), (640, 640)])
-def test_budget_is_the_number_of_steps(budget, steps):
-    sampler = MHGAN.at_budget(budget)
-    assert sampler.steps == steps
-    if steps < 10:
-        assert sampler(plane(), 40).calls.generator == 40 * steps
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
