@@ -20,7 +20,7 @@ def points(x: Any, name: str) -> Floats:
 
 
 def as_weights(weights: Any, n: int, name: str = "weights") -> Floats:
-    """Return weights of at least 0 in float64, `(n,)`, over their largest; None is all ones."""
+    """Return weights of at least 0 in float64, `(n,)`; None is all ones."""
     if weights is None:
         return np.ones(n)
     values = known_values(as_floats(weights, name), name).astype(np.float64, copy=False)
@@ -28,7 +28,7 @@ def as_weights(weights: Any, n: int, name: str = "weights") -> Floats:
         raise InputError(f"{name} must have shape ({n},), got {tuple(values.shape)}")
     if not (values.min() >= 0 and 0 < values.max() < np.inf):
         raise InputError(f"{name} must be finite and at least 0, and not all 0")
-    return np.asarray(values / values.max())
+    return values
 
 
 def as_counts(counts: Any, n: int) -> Floats:
@@ -49,6 +49,7 @@ def as_masses(weights: Any, counts: Any, n: int) -> Floats:
     if weights is not None and counts is not None:
         raise InputError("weights and counts cannot both be given: weights are chances to be kept, counts are repeats")
     raw = as_weights(weights, n) if counts is None else as_counts(counts, n).astype(np.float64)
+    raw = raw / raw.max()  # their sum may be beyond the range of a float
     return np.asarray(raw / raw.sum())
 
 
