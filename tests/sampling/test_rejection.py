@@ -16,7 +16,7 @@ from scipy import stats
 
 import obrs
 from obrs import Budgeted, Grouped, collect, normals, sample, stream
-from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, Interrupted, RatioError
+from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, Interrupted, ObrsError, RatioError
 from obrs.sampling.proposals import concatenate, length, move, proposal, take
 from obrs.sampling.samples import Calls, Samples, join
 
@@ -95,7 +95,7 @@ def test_cost_is_counted_to_the_last_kept_and_as_executed():
     assert kept.seconds > 0
 
 
-WAYS = r"sample takes one of \(n, budget\), \(n, rule\), \(n, pool\), \(proposed, budget\), \(proposed, rule\)"
+WAYS = r"sample takes one of \(n, budget\), \(n, budget, cap\), \(n, rule\), \(n, pool\), \(proposed, budget\), \(proposed, rule\)"
 
 
 @pytest.mark.parametrize(
@@ -628,3 +628,33 @@ def test_a_terminal_shows_a_bar_and_anything_else_shows_nothing():
 
 def test_the_front_door_has_one_verb():
     assert not {"sample_pool", "sample_proposals", "Model", "SAMPLERS", "compare"} & {*obrs.__all__}
+
+
+# A hard cap
+
+
+def test_with_a_cap_each_k_proposals_give_one_sample():
+    kept = obrs.sample(propose, lambda x: x - 0.5, 3000, budget=4, cap=True, pilot=2000)
+    assert (len(kept), kept.proposed, kept.next_id) == (3000, 12_000, 12_000)
+    np.testing.assert_array_equal(kept.ids // 4, np.arange(3000))
+    assert kept.x.mean() == pytest.approx(1, abs=0.15), "nearly N(1, 1)"
+    assert abs(kept.mean(lambda x: x, confidence=0.99).value - 1) < 0.1
+    more = obrs.sample(propose, lambda x: x - 0.5, 100, rule=kept.rule, start=kept.next_id)
+    whole = obrs.sample(propose, lambda x: x - 0.5, 3100, rule=kept.rule, batch_size=7)
+    np.testing.assert_array_equal(whole.ids, np.append(kept.ids, more.ids))
+
+
+def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
+    def broken(x):
+        return np.where(np.arange(len(x)) < len(x) - 8, x, -np.inf)
+
+    with pytest.raises(ExhaustedError, match="4 proposals that all have r = 0, from id 2040 on") as caught:
+        obrs.sample(propose, broken, 1000, budget=4, cap=True, batch_size=2048)
+    assert len(caught.value.partial) == 510
+    for options, message in (
+        ({"budget": 2.5}, "a hard cap is a whole number"),
+        ({"budget": 2, "start": 3}, "start must be a multiple"),
+        ({"budget": 2, "groups": lambda x: x > 0}, "leave out groups"),
+    ):
+        with pytest.raises(ObrsError, match=message):
+            obrs.sample(propose, lambda x: x, 10, cap=True, **options)

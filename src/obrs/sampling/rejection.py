@@ -18,6 +18,7 @@ import numpy as np
 
 from .._checks import check_budget, check_count, check_positive, is_number
 from .._progress import bar
+from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, accept, words
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
 from ..groups import Grouped, groups_of
@@ -33,7 +34,7 @@ PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size 
 _MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin groups
 _PER_GROUP = 200  # proposals that the constant of a group should be fitted on
 
-_WAYS = (("n", "budget"), ("n", "rule"), ("n", "pool"), ("proposed", "budget"), ("proposed", "rule"))
+_WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "proposed rule"]
 _UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
 
 Fit = Callable[[Samples], Rule]
@@ -48,9 +49,10 @@ def sample(
     budget: float | Mapping[Any, float] | Array | None = None,
     pool: int | None = None,
     proposed: int | None = None,
+    cap: bool = False,
     groups: Labels | None = None,
     shares: Mapping[Any, float] | Array | None = None,
-    rule: Rule | None = None,
+    rule: Rule | Choice | None = None,
     pilot: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -63,6 +65,7 @@ def sample(
 
     - `(n, budget)`: exactly n. If n·K is at most 4096 the whole pool is drawn and n of it are selected. Otherwise the
       first 4096 proposals, the pilot, fit the rule and are judged by it like all others until n are kept.
+    - `(n, budget, cap)`: exactly n, each the best choice of 1 among exactly K proposals, by a `Choice`.
     - `(n, rule)`: exactly n, by a rule that is fitted already.
     - `(n, pool)`: exactly n of exactly so many proposals, each with probability min(c r, 1).
     - `(proposed, budget)` or `(proposed, rule)`: as many as the rule accepts of so many proposals.
@@ -77,6 +80,7 @@ def sample(
         n: Samples to keep.
         budget: Proposals per kept sample; with groups also a dict by label, or an array in the order of the labels.
         pool, proposed: Proposals to choose from; proposals to make.
+        cap: The budget, a whole number, is never exceeded: each K proposals in a row give one sample.
         groups: Finds the labels in a batch, `groups(batch) -> labels`: integers or text.
         shares: The shares of the groups among the kept, a dict by label or an array; numbers of samples do as well.
         rule: A fitted rule; `rule=head.rule, start=head.next_id` goes on with an earlier run.
@@ -101,11 +105,11 @@ def sample(
         >>> sample(propose, log_ratio, proposed=10_000, budget=4)
         Samples(2491 of 10000 proposals, x of shape (2491,), next_id=10000)
     """
-    given = {"n": n, "proposed": proposed, "budget": budget, "rule": rule, "pool": pool}
-    way = tuple(name for name, value in given.items() if value is not None)
+    given = {"n": n, "proposed": proposed, "budget": budget, "rule": rule, "pool": pool, "cap": cap or None}
+    way = " ".join(name for name, value in given.items() if value is not None)
     if way not in _WAYS or (pilot is not None and budget is None) or (max_proposed is not None and n is None):
-        ways = ", ".join(f"({', '.join(names)})" for names in _WAYS)
-        raise InputError(f"sample takes one of {ways}, pilot with budget, max_proposed with n; got ({', '.join(way)})")
+        *ways, got = (f"({names.replace(' ', ', ')})" for names in (*_WAYS, way))
+        raise InputError(f"sample takes one of {', '.join(ways)}, pilot with budget, max_proposed with n; got {got}")
     n, proposed, pool = (None if given[k] is None else check_count(given[k], k) for k in ("n", "proposed", "pool"))
     size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
     begin = check_count(start, "start", least=0)
@@ -117,6 +121,10 @@ def sample(
     if groups is not None and not callable(groups):
         raise InputTypeError(f"groups must be a function groups(batch) -> labels, got {type(groups).__name__}")
     warn_of_train_mode(propose, log_ratio)
+    if n is not None and (cap or isinstance(rule, Choice)):
+        if groups is not None:
+            raise InputError("a hard cap has one rule for all; leave out groups, or cap")
+        return _choose_rows(run, n, rule if isinstance(rule, Choice) else check_cap(budget), pilot)
     if rule is not None:
         return _judge_on(run, n, _given(rule, groups, shares), [])
     if n is not None and pool is not None:
@@ -354,6 +362,36 @@ def _judge_on(run: Run, n: int | None, rule: Rule, made: list[Samples]) -> Sampl
         with _keeping(lambda: join(parts), None):
             for part in judged():
                 parts.append(part)
+    return _noted(run, join(parts))
+
+
+def _choose_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Samples:
+    """Choose one of each K proposals in a row, by a rule or by one that is fitted on the first proposals."""
+    budget = rule.budget if isinstance(rule, Choice) else rule
+    if run.start % budget:
+        raise InputError(f"with a hard cap of {budget}, start must be a multiple of it, got {run.start}")
+    run = replace(run, batch_size=-(-run.batch_size // budget) * budget)
+    end, parts, made = run.start + n * budget, list[Samples](), list[Samples]()
+    with bar("sampling", n, run.progress) as tell, _keeping(lambda: join(parts), n):
+        if not isinstance(rule, Choice):
+            size = PILOT if pilot is None else check_count(pilot, "pilot")
+            for batch in run.make(run.start, end):
+                made.append(batch)
+                if sum(map(len, made)) >= size:
+                    break
+            rule = Choice.fit(join(made).log_ratio, budget)
+        for batch in chain(made, run.make(made[-1].next_id if made else run.start, end)):
+            rows = batch.ids[::budget] // budget
+            index = choose(batch.log_ratio.reshape(-1, budget), rule, ids=rows, seed=run.seed)
+            whole = int(np.argmax(np.append(index < 0, True)))  # rows before the first that has nothing to choose
+            at = np.arange(whole) * budget + index[:whole]
+            kept = pick(batch, at, rule=rule, proposed=whole * budget, fixed="")
+            parts.append(replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio))))
+            if whole < len(index):
+                raise _Spent(f"{budget} proposals that all have r = 0, from id {batch.ids[0] + whole * budget} on")
+            tell(sum(map(len, parts)))
+        if sum(map(len, parts)) < n:
+            raise _Spent(f"{sum(part.proposed for part in parts)} proposals")
     return _noted(run, join(parts))
 
 
