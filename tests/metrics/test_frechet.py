@@ -212,13 +212,15 @@ def test_errors_of_many_rows_are_from_a_random_subset(monkeypatch):
     assert some.value == pytest.approx(every.value, rel=1e-3)
 
 
-def simulated(n, dim, repeats, *, budgets=(1.0, 1.5, 2.0)):
+def simulated(n, dim, repeats, *, shift=0.5, budgets=(1.0, 1.5, 2.0)):
     """Truth, values, errors with and without the part of c, differences to the first budget and their errors."""
 
     def fakes(rng, size):
         x = rng.standard_normal((size, dim))
-        x[:, 0] += 0.5
-        return x, 0.1 * x[:, 0] + 3 * (x[:, 0] > 0.8)  # prefers the wrong side: much is left, and it moves with c
+        x[:, 0] += shift
+        return x, 0.1 * x[:, 0] + 3 * (
+            x[:, 0] > shift + 0.3
+        )  # prefers the wrong side: much is left, and it moves with c
 
     x, log_ratio = fakes(np.random.default_rng(10**6), 10**6)
     a = np.stack([np.exp(Budgeted.fit(log_ratio, k)(log_ratio)) for k in budgets])
@@ -258,9 +260,18 @@ def test_intervals_cover_and_need_the_part_of_c():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "dim"), [(1000, 16), (2000, 64)])
-def test_intervals_cover_in_more_dimensions(n, dim):
-    check_coverage(simulated(n, dim, 300), slack=0.02)
+@pytest.mark.parametrize(("n", "dim", "shift"), [(1000, 16, 0.5), (2000, 64, 1.0)])
+def test_intervals_cover_in_more_dimensions(n, dim, shift):
+    check_coverage(simulated(n, dim, 300, shift=shift), slack=0.02)
+
+
+def test_errors_are_on_the_safe_side_where_nothing_differs():
+    rng = np.random.default_rng(0)
+    curves = [frechet_curve(real=rng.standard_normal((400, 8)), fake=rng.standard_normal((400, 8))) for _ in range(100)]
+    value, error = np.array([(curve.value[0], curve.standard_error[0]) for curve in curves]).T
+    ratio = error.mean() / value.std(ddof=1)
+    assert 1 < ratio < 1.7  # by the root of 2: the influence is nothing but noise then
+    assert abs(value.mean()) < 4 * value.std() / np.sqrt(100)
 
 
 @pytest.mark.parametrize(
