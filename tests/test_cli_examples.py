@@ -59,8 +59,9 @@ def files(tmp_path_factory):
     np.save(folder / "log_ratio.npy", logit)
     for kind in ("real", "fake"):
         (folder / kind).mkdir()
-        for i in range(40):
+        for i in range(60):
             Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(folder / kind / f"{i:02}.png")
+    write("images.csv", file=np.array([f"{i:02}.png" for i in range(60)]), logit=0.002 * np.arange(60))
     return folder
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import obrs
-from obrs.errors import BudgetError, InputError, RatioError, UnknownNameError
+from obrs.errors import InputError, UnknownNameError
 from obrs.estimate import Estimate
 from obrs.metrics import frechet, frechet_curve, kernel, load_table, neighbours, row_hashes
 from obrs.metrics.rows import seen_before
@@ -217,17 +217,17 @@ def test_a_refitted_ratio_knows_its_rows(tmp_path):
         assert seen_before(row_hashes(real + 1), ratio.seen) == 0
 
 
+def test_fewer_samples_than_dimensions_are_warned_of():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="60 dimensions and there are 50 real samples"):
+        obrs.evaluate(real=rng.standard_normal((50, 60)), fake=rng.standard_normal((90, 60)))
+
+
 def test_bytes_and_floats_are_the_same_row():
     images = np.arange(48, dtype=np.uint8).reshape(3, 1, 4, 4)
     floats = images.astype(np.float32) / np.float32(127.5) - np.float32(1)
     assert np.array_equal(row_hashes(images), row_hashes(floats))
     assert len(set(row_hashes(images).tolist())) == 3
-
-
-def test_fewer_samples_than_dimensions_are_warned_of():
-    rng = np.random.default_rng(0)
-    with pytest.warns(UserWarning, match="60 dimensions and there are 50 real samples"):
-        obrs.evaluate(real=rng.standard_normal((50, 60)), fake=rng.standard_normal((90, 60)))
 
 
 def test_images_and_files(tmp_path, monkeypatch):
@@ -266,14 +266,11 @@ def test_the_same_samples_are_noticed(tmp_path):
     ("change", "error", "says"),
     [
         ({"log_ratio": np.zeros(7)}, InputError, r"log_ratio must have shape \(200,\), one per fake, got \(7,\)"),
-        ({"log_ratio": np.full(200, np.nan)}, RatioError, "NaN"),
-        ({"budgets": [0.5]}, BudgetError, "did you mean budget=2"),
         ({"budgets": []}, InputError, "budgets must be at least one number"),
         ({"budgets": [2, 2]}, InputError, "each once"),
         ({"budgets": 3}, InputError, r"budgets must be a list of numbers such as \[1, 2, 4\], got 3"),
         ({"rules": ["orbs"]}, UnknownNameError, "did you mean 'obrs'"),
         ({"rules": []}, InputError, "rules must be at least one of"),
-        ({"seed": -1}, InputError, "seed must be a whole number from 0 to"),
         ({"groups": np.zeros(3, dtype=int)}, InputError, r"groups must have the shape of log_ratio \(200,\)"),
         ({"log_ratio": None, "groups": np.zeros(200, dtype=int)}, InputError, "groups need log_ratio"),
         ({"real": np.zeros((100, 1, 8, 8))}, InputError, r"if these are images, say features=, one of gradients"),
@@ -289,10 +286,8 @@ def test_the_same_samples_are_noticed(tmp_path):
             InputError,
             "real has images of 8x8 and fake of 12x10; resize one of them first",
         ),
-        ({"confidence": 2}, InputError, "confidence must be a probability between 0 and 1"),
         ({"budgets": [100]}, InputError, "need at least 40 real samples and 40 fakes, got 100 and .* at the largest"),
         ({"k": 60, "size": 61}, InputError, "need at least 68 real samples and 68 fakes, got 100 and 61 fakes"),
-        ({"size": 1000}, InputError, "size must be at most 200"),
     ],
 )
 def test_bad_input_is_one_line(change, error, says):

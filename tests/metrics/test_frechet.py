@@ -93,12 +93,6 @@ def test_closed_forms_of_gaussians():
     assert value == pytest.approx(np.trace(a + b) - 2 * root, rel=1e-12)
 
 
-def test_it_is_symmetric_and_zero_between_equals():
-    real, fake = pair()
-    assert frechet(real=real, fake=fake) == pytest.approx(frechet(real=fake, fake=real), rel=1e-9)
-    assert abs(frechet(real=real, fake=real)) < 1e-12 * real.var(axis=0).sum() * len(real)
-
-
 def test_weights():
     real, fake = pair()
     assert frechet(real=real, fake=fake, weights=np.full(300, 0.2)) == pytest.approx(frechet(real=real, fake=fake))
@@ -218,13 +212,15 @@ def test_errors_of_many_rows_are_from_a_random_subset(monkeypatch):
     assert some.value == pytest.approx(every.value, rel=1e-3)
 
 
-def simulated(n, dim, repeats, *, budgets=(1.0, 1.5, 2.0)):
+def simulated(n, dim, repeats, *, shift=0.5, budgets=(1.0, 1.5, 2.0)):
     """Truth, values, errors with and without the part of c, differences to the first budget and their errors."""
 
     def fakes(rng, size):
         x = rng.standard_normal((size, dim))
-        x[:, 0] += 0.5
-        return x, 0.1 * x[:, 0] + 3 * (x[:, 0] > 0.8)  # prefers the wrong side: much is left, and it moves with c
+        x[:, 0] += shift
+        return x, 0.1 * x[:, 0] + 3 * (
+            x[:, 0] > shift + 0.3
+        )  # prefers the wrong side: much is left, and it moves with c
 
     x, log_ratio = fakes(np.random.default_rng(10**6), 10**6)
     a = np.stack([np.exp(Budgeted.fit(log_ratio, k)(log_ratio)) for k in budgets])
@@ -264,23 +260,18 @@ def test_intervals_cover_and_need_the_part_of_c():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "dim"), [(1000, 16), (2000, 64)])
-def test_intervals_cover_in_more_dimensions(n, dim):
-    check_coverage(simulated(n, dim, 300), slack=0.02)
+@pytest.mark.parametrize(("n", "dim", "shift"), [(1000, 16, 0.5), (2000, 64, 1.0)])
+def test_intervals_cover_in_more_dimensions(n, dim, shift):
+    check_coverage(simulated(n, dim, 300, shift=shift), slack=0.02)
 
 
-def test_a_weighted_pool_agrees_with_what_it_keeps_once_both_are_extrapolated():
-    """2000 of 8000 in 128 dimensions: at their own n they differ by more than 1."""
-    dim, rng = 128, np.random.default_rng(0)
-    real = rng.standard_normal((8000, dim)).astype(np.float32)
-    fake = rng.standard_normal((8000, dim)).astype(np.float32)
-    fake[:, 0] += 1
-    pool = weightings(-0.5 * fake[:, 0], [4])  # half of what it should be: something is left
-    kept = fake[rng.random(8000) < pool.weights[1]]
-    assert frechet(real=real, fake=kept) - frechet(real=real, fake=fake, weights=pool.weights[1]) > 0.9
-    whole, accepted = frechet_curve(real=real, fake=fake, weights=pool), frechet_curve(real=real, fake=kept)
-    gap = abs(float(whole.value[1] - accepted.value[0]))
-    assert gap < 3 * float(np.hypot(whole.standard_error[1], accepted.standard_error[0])) < 0.3
+def test_errors_are_on_the_safe_side_where_nothing_differs():
+    rng = np.random.default_rng(0)
+    curves = [frechet_curve(real=rng.standard_normal((400, 8)), fake=rng.standard_normal((400, 8))) for _ in range(100)]
+    value, error = np.array([(curve.value[0], curve.standard_error[0]) for curve in curves]).T
+    ratio = error.mean() / value.std(ddof=1)
+    assert 1 < ratio < 1.7  # by the root of 2: the influence is nothing but noise then
+    assert abs(value.mean()) < 4 * value.std() / np.sqrt(100)
 
 
 @pytest.mark.parametrize(

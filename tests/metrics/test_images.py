@@ -40,15 +40,6 @@ def test_every_layout_and_source_gives_the_same_images(tmp_path, folder):
         assert np.array_equal(whole(source), BYTES)
 
 
-def test_grey_may_come_without_a_channel(tmp_path):
-    grey = BYTES[:, 0]
-    (tmp_path / "grey").mkdir()
-    for i, image in enumerate(grey):
-        Image.fromarray(image).save(tmp_path / "grey" / f"{i}.png")
-    for source in (grey, grey[..., None], grey[:, None], tmp_path / "grey"):
-        assert np.array_equal(whole(source), grey[:, None])
-
-
 def test_float_ranges_are_brought_to_that_of_the_library():
     unit = BYTES / 255
     assert np.allclose(whole(unit, pixels=(0, 1)), 2 * unit - 1, atol=1e-6)

@@ -58,25 +58,6 @@ def test_all_pairs_one_by_one(monkeypatch):
     assert curve.standard_error == pytest.approx([plain.standard_error, found.standard_error], rel=1e-10)
 
 
-def test_equal_weights_are_none_torch_is_numpy_and_float32_is_enough():
-    real, fake = pair()
-    plain = kernel(real=real, fake=fake)
-    assert kernel(real=real, fake=fake, weights=np.full(120, 0.3)).value == pytest.approx(plain.value)
-    assert kernel(real=torch.from_numpy(real), fake=torch.from_numpy(fake)) == plain
-    single = kernel(real=real.astype(np.float32), fake=fake.astype(np.float32))
-    assert single.value == pytest.approx(plain.value, abs=1e-3 * plain.standard_error)
-
-
-def test_a_weighted_pool_is_the_mean_of_what_it_keeps():
-    rng = np.random.default_rng(0)
-    real, fake = pair(n=400)
-    a = np.minimum(1, np.exp(-fake[:, 0]) / 2)
-    pool = kernel(real=real, fake=fake, weights=a).value
-    kept = [kernel(real=real, fake=fake[rng.random(400) < a]).value for _ in range(60)]
-    assert abs(np.mean(kept) - pool) < 4 * np.std(kept) / np.sqrt(60)
-    assert abs(kernel(real=real, fake=fake).value - pool) > 10 * np.std(kept) / np.sqrt(60)
-
-
 def test_influence_is_the_derivative_by_the_weights():
     real, fake = (0.1 * x for x in pair(n=40))  # small features: the kernel is far from 0, its changes are small
     w = np.exp(np.random.default_rng(1).standard_normal(40))

@@ -21,8 +21,8 @@ _SETS = "A .npy or .npz file, or a folder of PNG and JPEG."
 @app.command(
     cls=Command,
     epilog="""
-        obrs evaluate --real real.npy --fake fake.npy --scores scores.npy --log-ratio -o out/
-        obrs evaluate --real real/ --fake fake/ --scores scores.csv --logit --group class --features gradients -o out/
+        obrs evaluate --real real.npy --fake fake.npy --scores log_ratio.npy --log-ratio -o out/
+        obrs evaluate --real real/ --fake fake/ --features gradients --scores images.csv -o out/
     """,
 )
 def evaluate(

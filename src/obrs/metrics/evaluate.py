@@ -158,6 +158,8 @@ def samples(source: Any, pixels: tuple[float, float] | None = None) -> Any:
 
 def _open(source: Any) -> Any:
     """Return the array in a file, with its labels if there are any; a folder stays a path."""
+    if isinstance(source, tuple) and len(source) == 2:
+        return split_labels(_open(source[0]), "samples")[0], source[1]
     if not isinstance(source, str | os.PathLike) or os.path.isdir(source):
         return source
     x, labels = read_file(source)
