@@ -1,7 +1,7 @@
 """A folder of images with a score for each: a proposal is the number of a file, and pixels are read when wanted."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +12,9 @@ import numpy as np
 from .._checks import check_ratios
 from ..critics import to_log_ratio
 from ..errors import InputError
-from ..metrics.images import ImageSet, image_files, read_images
+from ..metrics.images import ImageSet, image_files, match_names, read_images
 
-__all__ = ["ScoredFolder", "from_folder", "match_names"]
+__all__ = ["ScoredFolder", "from_folder"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -93,25 +93,3 @@ def from_folder(
     log_ratio = to_log_ratio(values[order], kind, beta=beta)
     check_ratios(log_ratio)
     return ScoredFolder(home, tuple(image_files(home)), log_ratio)
-
-
-def match_names(names: Sequence[str], folder: str | os.PathLike[str], source: str) -> Numbers:
-    """Return, for each image of a folder in the order of their names, the position of its name in a list.
-
-    Args:
-        names: Names within the folder, each once, in any order.
-        folder: With an image for each name, and no other.
-        source: What an error calls the list.
-    """
-    home = Path(folder).expanduser()
-    images = [each.relative_to(home).as_posix() for each in image_files(home)]
-    place = {name: i for i, name in enumerate(names)}
-    if len(place) < len(names):
-        twice = next(name for i, name in enumerate(names) if place[name] != i)
-        raise InputError(f"{source} has more than one score for {twice}; keep one of them")
-    if without := [name for name in images if name not in place]:
-        some = f"{len(without)} of {len(images)} images of {home}, the first is {without[0]}"
-        raise InputError(f"{source} has no score for {some}; names are those within the folder")
-    if extra := place.keys() - {*images}:
-        raise InputError(f"{source} has a score for {min(extra)}, which is not an image of {home}; leave it out")
-    return np.array([place[name] for name in images])

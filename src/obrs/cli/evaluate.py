@@ -103,8 +103,8 @@ def evaluate(
 
 def _read(scores: str, fake: str, file: str, group: str | None, shares: Any, **how: Any) -> dict[str, Any]:
     """Return log-ratios and groups of the proposals; those of a folder are found by the names of its files."""
-    from ..adapters.folders import match_names
     from ..files import Reading
+    from ..metrics.images import match_names
     from ..scores import find_sources
 
     sources = find_sources(scores)

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from .._arrays import known_values
 from .._pictures import SUFFIXES, read_picture, to_floats
 from ..errors import InputError, InputTypeError
 
-__all__ = ["ImageSet", "channels_first", "image_files", "read_file", "read_images"]
+__all__ = ["ImageSet", "channels_first", "image_files", "match_names", "read_file", "read_images"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -92,6 +92,28 @@ def image_files(folder: str | os.PathLike[str]) -> list[Path]:
     if not files:
         raise InputError(f"{path} has no image; expected files that end in {', '.join(SUFFIXES)}")
     return files
+
+
+def match_names(names: Sequence[str], folder: str | os.PathLike[str], source: str) -> Floats:
+    """Return, for each image of a folder in the order of their names, the position of its name in a list.
+
+    Args:
+        names: Names within the folder, each once, in any order.
+        folder: With an image for each name, and no other.
+        source: What an error calls the list.
+    """
+    home = Path(folder).expanduser()
+    images = [each.relative_to(home).as_posix() for each in image_files(home)]
+    place = {name: i for i, name in enumerate(names)}
+    if len(place) < len(names):
+        twice = next(name for i, name in enumerate(names) if place[name] != i)
+        raise InputError(f"{source} has more than one score for {twice}; keep one of them")
+    if without := [name for name in images if name not in place]:
+        some = f"{len(without)} of {len(images)} images of {home}, the first is {without[0]}"
+        raise InputError(f"{source} has no score for {some}; names are those within the folder")
+    if extra := place.keys() - {*images}:
+        raise InputError(f"{source} has a score for {min(extra)}, which is not an image of {home}; leave it out")
+    return np.array([place[name] for name in images])
 
 
 def read_file(source: str | os.PathLike[str]) -> tuple[Floats, Floats | None]:
