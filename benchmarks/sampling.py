@@ -4,10 +4,12 @@
 
 The contestants take turns in one run; the median of the ratios of neighbours is reported. Targets: at most 1.05
 for a DCGAN-size model, at most 1.15 for a 4x128 MLP at batch 2500. The other methods are reported as multiples
-of n bare generator calls.
+of n bare generator calls. The walk of a call of `obrs.sample` is the list of modules of the library that it enters, in
+the order of their first call, by `sys.setprofile`; private modules, whose names begin with _, are counted apart.
 """
 
 import os
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -125,6 +127,35 @@ def methods(repeats):
     return table
 
 
+def walk(**options):
+    """Modules that a call of `obrs.sample` enters, private ones apart, and how often it changes between them."""
+
+    def call():
+        obrs.sample(lambda ids: obrs_free(len(ids)), lambda x: x - 0.5, progress=False, **options)
+
+    def obrs_free(n):
+        return np.random.default_rng(n).normal(size=n)
+
+    entered, last, changes = {}, "", 0
+
+    def trace(frame, event, argument):
+        nonlocal last, changes
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("obrs."):
+            entered[name] = entered.get(name, 0) + 1
+            changes += name != last
+            last = name
+
+    call()  # what is imported or cached at the first time
+    sys.setprofile(trace)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    private = [name for name in entered if name.split(".")[-1].startswith("_")]
+    return {"modules": [name for name in entered if name not in private], "private": private, "changes": changes}
+
+
 def main():
     parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=20)
@@ -140,8 +171,13 @@ def main():
         print(f"{row['model']:20} collect / bare {row['ratio']:.3f} (target {row['target']}, {verdict})")
     table = methods(repeats=3)
     print(f"\n2500 samples at K = 2.6; time in bare generator passes over 2500\n{table}")
+    walks = {"n=3000, budget=4": walk(n=3000, budget=4), "n=100, budget=4": walk(n=100, budget=4)}
+    for name, found in walks.items():
+        private, changes = len(found["private"]), found["changes"]
+        print(f"\nsample({name}) walks {len(found['modules'])} modules and {private} private ones, {changes} changes")
+        print(", ".join(found["modules"]), "and", ", ".join(found["private"]))
     config = {"repeats": arguments.repeats, "threads": torch.get_num_threads(), "cores": os.cpu_count()}
-    write(arguments.out, "sampling", config, ("torch",), rows=rows, methods=list(table))
+    write(arguments.out, "sampling", config, ("torch",), rows=rows, methods=list(table), walks=walks)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def sample(
     make_model: Callable[[], Any],
     n: int,
     *,
-    budget: Any,
+    budget: Any = None,
     workers: int | None = None,
     batch_size: int = 1024,
     actor_options: Mapping[str, Any] | None = None,

@@ -128,7 +128,7 @@ def fit_latent_weights(
             penalty = penalty_mean * (w.mean() - 1) ** 2 + penalty_max * (torch.relu(w - largest) ** 2).mean()
             descend(optimiser_w, penalty - gain)
             tell(step + 1)
-    return _measured(network, draw)
+    return _measure_weights(network, draw)
 
 
 def fit_latent_weights_to_ratio(
@@ -180,7 +180,7 @@ def fit_latent_weights_to_ratio(
         return (w - ratio[index] * w.clamp(min=1e-30).log()).mean()
 
     fit(loss, optimiser, steps, schedule=schedule, progress=progress)
-    return _measured(network, draw)
+    return _measure_weights(network, draw)
 
 
 _quick_fit = partial(fit_latent_weights_to_ratio, steps=500, width=64)  # seconds, for comparisons
@@ -332,7 +332,7 @@ def _weight_network(draw: _Draw, width: int, layers: int) -> Any:
     return network.append(nn.Softplus())
 
 
-def _measured(network: Any, draw: _Draw) -> LatentWeights:
+def _measure_weights(network: Any, draw: _Draw) -> LatentWeights:
     with no_grad():
         w = concatenate([network(draw.latent(_BLOCK)) for _ in range(_PROBE // _BLOCK)])
     return LatentWeights(network.requires_grad_(False), float(w.max()), float(w.mean()), draw.like.shape[1])

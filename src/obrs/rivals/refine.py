@@ -72,7 +72,7 @@ class _Refiner(ABC):
         warn_of_train_mode(model.generate, model.log_ratio)
         parts = []
         with sys.modules["torch"].inference_mode(False), bar("sampling", n, progress) as tell:
-            ready, calls = self._prepared(model, seed)
+            ready, calls = self._prepare(model, seed)
             for start in range(0, n, self.batch_size):
                 stop = min(start + self.batch_size, n)
                 parts.append(ready._refine(model, np.arange(start, stop), seed))
@@ -80,7 +80,7 @@ class _Refiner(ABC):
         calls = calls + self._cost(n)
         return unjudged(concatenate(parts), np.arange(n), calls=calls, seconds=perf_counter() - begun)
 
-    def _prepared(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
+    def _prepare(self, model: Model, seed: int) -> tuple["_Refiner", Calls]:
         return self, Calls()
 
     def _refine(self, model: Model, ids: Numbers, seed: int) -> Batch:
@@ -173,7 +173,7 @@ class DOT(_Refiner):
         if self.project is not None and not callable(self.project):
             lookup(_PROJECTIONS, self.project, "project")
 
-    def _prepared(self, model: Model, seed: int) -> tuple["DOT", Calls]:
+    def _prepare(self, model: Model, seed: int) -> tuple["DOT", Calls]:
         if self.k_eff is not None:
             return self, Calls()
         steep = lipschitz(model, space=self.space, pairs=self.pairs, repeats=self.repeats, seed=seed)
@@ -282,14 +282,14 @@ class DDLS(_Refiner):
         if not is_number(self.decay) or not 0 < self.decay <= 1:
             raise InputError(f"decay must be above 0 and at most 1, got {self.decay!r}")
 
-    def _shrunk(self, step: int) -> float:
+    def _decay_factor(self, step: int) -> float:
         return float(self.decay ** (step // self.decay_every))
 
     def _drift(self, model: Model, start: Tensor) -> Drift:
-        return lambda z, step: self.step * self._shrunk(step) / 2 * (_slope(model, self.space, z)[1] - z)
+        return lambda z, step: self.step * self._decay_factor(step) / 2 * (_slope(model, self.space, z)[1] - z)
 
     def _std(self, step: int) -> float:
-        return (sqrt(self.step) if self.noise_std is None else self.noise_std) * sqrt(self._shrunk(step))
+        return (sqrt(self.step) if self.noise_std is None else self.noise_std) * sqrt(self._decay_factor(step))
 
 
 def lipschitz(model: Model, *, space: str = "target", pairs: int = 100, repeats: int = 10, seed: int = 0) -> float:
