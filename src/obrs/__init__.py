@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
     from .training.loop import train
+    from .tuning import tune
 
 __all__ = [
     "Budgeted",
@@ -45,6 +46,7 @@ __all__ = [
     "stream",
     "tilt",
     "train",
+    "tune",
     "uniforms",
     "unweight",
 ]
@@ -57,6 +59,7 @@ _LATER = {
     "report": ".html.report",
     "rollout": ".language",
     "tilt": ".language",
+    "tune": ".tuning",
     "train": ".training.loop",
 }
 _ROOMS = {"adapters", "critics", "divergences", "estimate", "files", "html", "language", "metrics", "models", "ratios"}
