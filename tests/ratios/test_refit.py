@@ -295,7 +295,7 @@ class TestNetworksOfYourOwn:
         )
 
     def test_a_critic_of_images_takes_minutes_at_most(self):
-        steps, batch = FineTune.of_others
+        steps, batch = FineTune.length["others"]
         assert steps * batch <= 3000 * 512 / 20  # what took 54 minutes takes three
 
 
@@ -609,7 +609,7 @@ def test_bad_networks_are_refused():
         Network("mpl")
     for options in ({"lr": 0}, {"width": 0}, {"waves": -1}, {"layers": 1.5}):
         with pytest.raises(InputError, match=next(iter(options))):
-            Network(**options)
+            refit(real_samples(), propose, Network(**options), steps=2)
 
 
 def test_a_fitted_ratio_refuses_other_samples(fits):

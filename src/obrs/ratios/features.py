@@ -32,12 +32,7 @@ Tensor = Any
 
 
 class Features(nn.Module):  # type: ignore[misc]
-    """A map from samples to features `(n, k)`; labels are passed on to functions of your own.
-
-    Args:
-        function: What computes them.
-        spec: How to make them again from a file, as plain data; None for a function of your own.
-    """
+    """A map from samples to features `(n, k)`, with its `spec` as plain data; None for a function of your own."""
 
     def __init__(self, function: Any, spec: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -68,11 +63,7 @@ class Features(nn.Module):  # type: ignore[misc]
 
 
 def as_features(given: Any) -> Features:
-    """Read the argument `features` of `refit`; a torch module, or a method of one, is copied.
-
-    Args:
-        given: A callable, a torch module, `Features`, or a key of `obrs.metrics.features.FEATURES`.
-    """
+    """Read the argument `features` of `refit`; a torch module, or a method of one, is copied."""
     from ..metrics.features import FEATURES
 
     if isinstance(given, Features):
@@ -109,9 +100,8 @@ def build_features(spec: Mapping[str, Any]) -> Features:
 def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int = 0) -> Features:
     """Fit a small classifier; its outputs, one number per class, are the features.
 
-    Few features that a class depends on are better than many: in the layer before, data and model differ so much that
-    a budget is spent on details. The classifier must not know what the model knows: use images that the model was not
-    trained on, and others than those that the ratio is fitted on.
+    Few features that a class depends on are better than many, in which a budget is spent on details. Use images that
+    neither the model nor the ratio is fitted on.
 
     Args:
         images: Real images in the form that `refit` gets, floats `(n, channels, side, side)`, NumPy or torch.
@@ -146,8 +136,8 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
 def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 1e-3) -> Features:
     """Fit a linear probe on labels over any features; its logits, one number per class, are the features.
 
-    A ratio on the hundreds of numbers of a large network spends the budget on details, one on the ten logits of a probe
-    over the same network was the best that we have seen on CIFAR-10.
+    A ratio on the hundreds of numbers of a large network spends the budget on details; one on the ten logits of a probe
+    over the same network was the best on CIFAR-10.
 
     Args:
         images: Real samples that neither the model nor the ratio is fitted on.

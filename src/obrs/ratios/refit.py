@@ -123,18 +123,14 @@ def refit(
         raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {got}")
     if not is_number(held_out) or not 0 < held_out < 1:
         raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
-    fits, seed = check_count(fits, "fits"), check_seed(seed)
+    fits, seed, _ = check_count(fits, "fits"), check_seed(seed), check_positive(method.lr, "lr")
     warn_of_train_mode(propose)
     task = _prepare(real, propose, method, features, columns, (steps, batch_size), float(held_out), seed)
     done: list[tuple[RatioNetwork, Course]] = []
     while len(done) < fits and not (done and done[-1][1].stopped.startswith("interrupted")):
         done.append(_fit_one(method, task, derived(seed, "fit", len(done)) if done else seed, len(done), progress))
     networks, courses = zip(*done, strict=True)
-    scores = [
-        np.stack([_scores(net, held).double().cpu().numpy() for net in networks])
-        for held in (task.held_real, task.held_fake)
-    ]
-    report = _report(method, task, courses, scores)
+    report = _report(method, task, networks, courses)
     if report.trouble:
         warnings.warn(report.trouble, stacklevel=2)
     counts = None if task.labels is None else (task.labels[:, None] == task.real.y).sum(1).double()
@@ -226,12 +222,11 @@ def _prepare(
     rows, held_rows = _split(len(whole), held_out, seed, "real")
     whole = whole if look is None else whole.to(example.device).features(look).check("features of real")
     if look is not None and len(example.shape) == 3 and whole.shape[0] > MANY:
+        advice = "made models worse in our experiments; use few, such as probe_features(images, labels, features)"
         warnings.warn(
-            f"a ratio on {whole.shape[0]} features of images spends a budget on details, and made models worse in our "
-            "experiments; fit it on few, such as probe_features(images, labels, features)",
-            stacklevel=3,
+            f"a ratio on {whole.shape[0]} features of images spends a budget on details: {advice}", stacklevel=3
         )
-    steps, batch_size = method.of_points if prod(whole.shape) <= _SMALL else method.of_others
+    steps, batch_size = method.length["points" if prod(whole.shape) <= _SMALL else "others"]
     steps = steps if length[0] is None else check_count(length[0], "steps")
     batch_size = batch_size if length[1] is None else check_count(length[1], "batch_size")
 
@@ -274,16 +269,12 @@ def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
         raise InputError(f"real has samples of shape {real.shape} and propose of {fake.shape}; make them alike")
     if real.x.is_floating_point() != fake.x.is_floating_point():
         both = f"real has dtype {real.x.dtype} and propose {fake.x.dtype}"
-        raise InputTypeError(
-            f"{both}: this alone would tell them apart; bring real to the scale of the model's samples"
-        )
+        raise InputTypeError(f"{both}: this alone would tell them apart; bring real to the scale of the model's")
     if real.device != fake.device and real.device.type != "cpu":
         raise InputError(f"real is on {real.device} and propose makes samples on {fake.device}; move one of them")
     if (real.y is None) != (fake.y is None):
-        who = (
-            "real has labels and propose makes" if fake.y is None else "real has no labels and propose makes some, not"
-        )
-        raise InputTypeError(f"{who} samples alone; make them alike: (x, label) or x")
+        who = "real has labels and propose none" if fake.y is None else "propose makes labels and real has none"
+        raise InputTypeError(f"{who}; make them alike: (x, label) or x")
     if labels is not None:
         _check_known(fake.y, labels, "propose")
 
@@ -301,10 +292,8 @@ def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
     held = round(n * share)
     if min(held, n - held) < _FEWEST:
         needed = ceil(_FEWEST / min(share, 1 - share))
-        raise InputError(
-            f"{name} has {n} samples, of which held_out={share:g} leaves {held} to stop by; "
-            f"{_FEWEST} are needed: give at least {needed} samples or another held_out"
-        )
+        left = f"of which held_out={share:g} leaves {held} to stop by, and {_FEWEST} are needed"
+        raise InputError(f"{name} has {n} samples, {left}: give at least {needed} samples or another held_out")
     rows = torch.from_numpy(np.random.default_rng((seed, 2**32)).permutation(n))
     return torch.sort(rows[held:])[0], torch.sort(rows[:held])[0]
 
@@ -319,7 +308,7 @@ def _fit_one(method: Any, task: Task, seed: int, number: int, progress: bool | N
             pilot.append(batches(step))
         reseed(-1)
         network = method.build(task, *(Batch.join(kind) for kind in zip(*pilot, strict=True)))
-        frozen = [part for part in network.modules() if _is_frozen(part)]
+        frozen = [part for part in network.modules() if {p.requires_grad for p in part.parameters()} == {False}]
 
         def loss(module: Any, step: int) -> Tensor:
             reseed(step)
@@ -430,11 +419,9 @@ class Network:
     waves: int = 64
     lr: float = 3e-3
 
-    of_points: ClassVar[tuple[int, int]] = (3000, 512)  # steps and batch size
-    of_others: ClassVar[tuple[int, int]] = (800, 256)
+    length: ClassVar = {"points": (3000, 512), "others": (800, 256)}  # steps and batch size
 
     def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
         check_count(self.layers, "layers")
         check_count(self.waves, "waves", least=0)
         if self.width is not None:
@@ -500,11 +487,7 @@ class FineTune:
     critic: Any
     lr: float = 2e-3
 
-    of_points: ClassVar[tuple[int, int]] = (1000, 512)
-    of_others: ClassVar[tuple[int, int]] = (400, 128)
-
-    def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
+    length: ClassVar = {"points": (1000, 512), "others": (400, 128)}
 
     def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Copy the critic, after a call with two samples."""
@@ -542,11 +525,7 @@ class Head:
 
     lr: float = 0.02
 
-    of_points: ClassVar[tuple[int, int]] = (500, 512)
-    of_others: ClassVar[tuple[int, int]] = (500, 512)
-
-    def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
+    length: ClassVar = {"points": (500, 512), "others": (500, 512)}
 
     def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Whiten the features."""
@@ -572,12 +551,6 @@ def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
     standard deviations away. So where all numbers have one unit, as pixels and features have and the columns of a table
     have not, none is divided by less than a tenth of the typical spread.
-
-    Example:
-        >>> x = torch.randn(500, 12, generator=torch.Generator().manual_seed(0))
-        >>> x[:, 3] *= 1e-4
-        >>> bool(standard_scale(x)[1][3] > 0.05), bool(standard_scale(x * 10.0 ** torch.arange(12))[1][3] < 0.2)
-        (True, True)
     """
     spread, span = x.std(0), (x.amax(0) - x.amin(0)).flatten()
     span = span[span > 0]
@@ -613,34 +586,24 @@ def _start_at_chance(linear: Any) -> None:
     nn.init.zeros_(linear.bias)
 
 
-def _is_frozen(module: Any) -> bool:
-    parameters = list(module.parameters())
-    return bool(parameters) and not any(p.requires_grad for p in parameters)
-
-
 @dataclass(frozen=True)
 class FitReport:
     """How well a ratio was fitted.
 
     Args:
         method: Name of the method.
-        log_loss: On held-out samples; log 2 = 0.693 is chance.
-        standard_error: Of that loss.
-        steps, seconds, stopped: Number of updates, wall time, and why it ended; of several fits the sums.
+        log_loss, standard_error: On held-out samples; log 2 = 0.693 is chance.
+        steps, seconds, stopped: Updates and wall time, of all fits together, and why the last one ended.
         n_real, n_fake: Samples it was fitted on.
         history: Pairs of a step and the held-out loss after it, of the first fit.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
-        nats: KL divergence of the model from the data in what the ratio sees, as it says itself: the mean of log r
-            over held-out real samples.
-        fits: How many fits were averaged.
-        spread: Standard deviation of log r between fits, in nats, over held-out samples; NaN of one fit.
+        nats: KL divergence from the model to the data as the ratio says it, the mean of log r over held-out samples.
+        fits, spread: How many fits were averaged, and the standard deviation of log r between them, in nats.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
         >>> print(report)
         Network: held-out log-loss 0.500 ± 0.010 (chance 0.693), 100 steps in 2 s, all steps done
-        >>> replace(report, nats=17.0).room(2.6)
-        'K = 2.6 removes at most 0.96 of an estimated 17 nats: choose what it is spent on'
     """
 
     method: str
@@ -668,10 +631,11 @@ class FitReport:
         return "\n".join(filter(None, [line, spread, self.room(*_USUAL), self.trouble]))
 
 
-def _report(method: Any, task: Task, courses: Sequence[Course], scores: list[Any]) -> FitReport:
-    """Return the report of the mean of several fits; scores have shape `(fits, n)`, of real and of fake samples."""
+def _report(method: Any, task: Task, networks: Sequence[Any], courses: Sequence[Course]) -> FitReport:
+    """Return the report of the mean of several fits."""
+    held = task.held_real, task.held_fake
+    scores = [torch.stack([_scores(net, batch) for net in networks]).double().cpu().numpy() for batch in held]
     loss = mean_of_means(*losses(*(each.mean(0) for each in scores)))
-    many = len(courses) > 1
     steps = sum(course.steps for course in courses)
     return FitReport(
         method=type(method).__name__,
@@ -686,7 +650,7 @@ def _report(method: Any, task: Task, courses: Sequence[Course], scores: list[Any
         trouble=_trouble(loss),
         nats=float(scores[0].mean()),
         fits=len(courses),
-        spread=float(np.sqrt(np.mean([each.var(0, ddof=1).mean() for each in scores]))) if many else None,
+        spread=None if len(courses) == 1 else float(np.sqrt(np.mean([x.var(0, ddof=1).mean() for x in scores]))),
     )
 
 
@@ -706,20 +670,17 @@ def _trouble(log_loss: Estimate) -> str | None:
 class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
-    Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
-    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one. If it was fitted on
-    samples with labels, call it with a tuple or mapping as `real` was.
+    Call it with samples `(n, ...)` of NumPy, torch or JAX, in the form of `real`. The result `(n,)` has the library and
+    device of the samples. It is float64 if they are, otherwise float32. Torch samples may require a gradient.
 
     Args:
-        networks: The fitted networks, whose scores are averaged.
-        shape: Shape of one sample.
+        networks, look: The fitted networks, whose scores are averaged, and the features that they see, if any.
+        shape, columns: Shape of one sample, and keys of samples and labels, if batches are mappings.
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
-        columns: Keys of samples and labels, if batches are mappings.
-        labels, shares: The labels of the real samples, ascending, and how often each of them came.
-        offsets: What `calibrate_classes` adds to the log-ratio of each label.
+        labels, shares, offsets: Labels of the real samples, how often each of them came, and what `calibrate_classes`
+            adds to its log-ratio.
         seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
-        look: Features that it is a function of; None for the samples themselves.
     """
 
     networks: tuple[RatioNetwork, ...]
@@ -732,7 +693,6 @@ class FittedRatio:
     offsets: Tensor | None = None
     seen: Any = None
     look: Features | None = None
-
     calibrated: ClassVar[bool] = True
 
     def __repr__(self) -> str:
@@ -795,11 +755,8 @@ class FittedRatio:
         known = self.labels.tolist()
         means = class_means(score, batch.y.cpu().numpy(), dict(zip(known, self.shares.tolist(), strict=True)))
         if few := [str(mean.label) for mean in means if not mean.known]:
-            warnings.warn(
-                f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: use one constant per class instead, "
-                "groups=... of obrs.sample",
-                stacklevel=2,
-            )
+            advice = "use one constant per class instead, groups=... of obrs.sample"
+            warnings.warn(f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: {advice}", stacklevel=2)
         found = torch.tensor([-mean.log_excess for mean in means], dtype=torch.float64, device=self.labels.device)
         return replace(self, offsets=found if self.offsets is None else self.offsets + found)
 
@@ -813,7 +770,7 @@ class FittedRatio:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
         named = {"labels": self.labels, "shares": self.shares, "offsets": self.offsets, "probe_label": self.probe.y}
         named |= {"probe": self.probe.x, "expected": self._scores(self.probe)}
-        named["seen"] = None if self.seen is None else torch.from_numpy(self.seen.view(np.int64))
+        named["seen"] = torch.from_numpy(self.seen.view(np.int64))
         parts = {f"network{number}": network for number, network in enumerate(self.networks)}
         if self.look is not None and self.look.spec is not None:
             parts["features"] = self.look
@@ -833,35 +790,21 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
         network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
         features: Needed if the ratio was fitted on features of your own: those features. Features with a name, and
             networks of `obrs.models` that `refit` was given as features, are in the file.
-
-    Example:
-        >>> import tempfile
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1))
-        >>> fitted = refit(real, fake, Network(width=8), steps=5)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fitted.save(f"{folder}/ratio.safetensors")
-        ...     again = load_ratio(f"{folder}/ratio.safetensors")
-        >>> bool((again(fake) == fitted(fake)).all())
-        True
     """
     tensors, facts = read_tensors(path, _FILE)
     if facts.get("version") != _VERSION:
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
-    look = _load_features(facts["features"], under(tensors, "features"), features)
-    specs = facts["networks"]
-    networks = [_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in enumerate(specs)]
-    report = facts["report"]
-    report["history"] = tuple((int(step), float(loss)) for step, loss in report["history"])
+    history = tuple((int(step), float(loss)) for step, loss in facts["report"]["history"])
+    specs = enumerate(facts["networks"])
     ratio = FittedRatio(
-        networks=tuple(networks),
+        networks=tuple(_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in specs),
         shape=tuple(facts["shape"]),
-        report=FitReport(**report),
+        report=FitReport(**facts["report"] | {"history": history}),
         probe=Batch(tensors["probe"], tensors.get("probe_label")),
         columns=None if facts["columns"] is None else tuple(facts["columns"]),
         **{name: tensors.get(name) for name in ("labels", "shares", "offsets")},
-        seen=tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None,
-        look=look,
+        seen=tensors["seen"].numpy().view(np.uint64),
+        look=_load_features(facts["features"], under(tensors, "features"), features),
     )
     gap = float((ratio._scores(ratio.probe) - tensors["expected"]).abs().max())
     if not gap <= 1e-3 * (1 + float(tensors["expected"].abs().max())):
@@ -870,10 +813,8 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
 
 
 def _load_features(spec: Any, tensors: dict[str, Tensor], given: Any) -> Features | None:
-    if spec is None:
-        return None
-    if given is not None:
-        return as_features(given)
+    if spec is None or given is not None:
+        return None if spec is None else as_features(given)
     if spec == "given":
         raise InputError("this ratio was fitted on features of your own; pass load_ratio(path, features=...)")
     look = build_features(spec)
