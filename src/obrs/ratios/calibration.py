@@ -1,8 +1,8 @@
 """Calibration: a monotone map that makes a score a better log-ratio, fitted on held-out real and fake samples.
 
 A calibration is a frozen record, called with log-ratios, elementwise and never decreasing. It keeps the library, dtype
-and device of its input; -inf (r = 0) stays -inf. `fit` takes the scores of real and fake samples that the critic was not
-trained on, in any numbers. `fit_calibration` chooses one by held-out loss.
+and device of its input; -inf (r = 0) stays -inf. `fit` takes the scores of real and fake samples that the critic was
+not trained on, in any numbers. `fit_calibration` chooses one by held-out loss.
 """
 
 from collections.abc import Callable
@@ -73,8 +73,10 @@ class Affine:
         flat = log(len(scores[1]) / len(possible))
         if slope and float(np.ptp(x)) == 0 and (intercept or x[0] == 0):
             return cls(1.0, flat - float(x[0]) if intercept else 0.0)  # all scores mean the same
-        if slope:
-            _refuse_separation(scores[0], possible, None if intercept else 0.0)
+        at = float(possible.max()) if intercept else 0.0
+        if slope and scores[0].min() >= at >= possible.max():  # the steeper the slope, the better it would fit
+            apart = f"all {len(scores[0])} real scores are above all {len(possible)} fake ones"
+            raise InputError(f"no slope fits: {apart}; fit the ratio on features in which they meet")
         centre = float(np.median(x)) if slope and intercept else 0.0
         unit = float(np.quantile(np.abs(x - centre), 0.9)) or 1.0
         columns = [(x - centre) / unit] * slope + [np.ones_like(x)] * intercept
@@ -94,8 +96,8 @@ class Affine:
 class Isotonic:
     """Isotonic regression: the increasing step function that fits best, with straight lines between its steps.
 
-    Beyond the knots the map is constant. Where a step at an end has samples of one kind only, half a sample of the other
-    is added to it, so that its log-ratio is finite.
+    Beyond the knots the map is constant. Where a step at an end has samples of one kind only, half a sample of the
+    other is added to it, so that its log-ratio is finite.
 
     Args:
         scores: Knots, ascending log-ratios before calibration.
@@ -279,13 +281,3 @@ def _minimise(x: Floats, offset: Floats, theta: Floats) -> Floats:
         if decrement < 1e-18:  # each step squares it
             break
     return theta
-
-
-def _refuse_separation(real: Floats, fake: Floats, threshold: float | None) -> None:
-    """Raise if a threshold separates real from fake scores: the steeper the slope, the better it would fit."""
-    at = threshold if threshold is not None else float(fake.max())
-    if real.min() >= at >= fake.max():
-        raise InputError(
-            f"no slope fits: all {len(real)} real scores are above all {len(fake)} fake ones; "
-            "add held-out samples, or fit the ratio on features in which they meet"
-        )

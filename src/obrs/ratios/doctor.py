@@ -22,7 +22,7 @@ from ..errors import InputError, MissingLibraryError, RatioError
 from ..estimate import Estimate
 from ..profile import Profile, removable_kl
 from ..types import Array
-from .calibration import CALIBRATIONS, Affine, Isotonic, cross_fitted
+from .calibration import CALIBRATIONS, Affine, cross_fitted
 from .evidence import (
     ERRORS,
     TOLERATED,
@@ -374,17 +374,13 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
         after = Evidence.of(mapped, by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
-            reason = f"{off}; calibrated by {_formula(fitted)}"
-            return _Verdict("repairable", reason, Advice(call, _CALL.format(call)), fitted, mapped)
+            by = (
+                f"{fitted.slope:.3g} log r {fitted.intercept:+.3g}" if isinstance(fitted, Affine) else "an isotonic map"
+            )
+            advice = Advice(call, _CALL.format(call))
+            return _Verdict("repairable", f"{off}; calibrated by {by}", advice, fitted, mapped)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
     return _Verdict("unfit", f"{off}; {what}", _ANEW)
-
-
-def _formula(calibration: Affine | Isotonic) -> str:
-    if isinstance(calibration, Isotonic):
-        return "an isotonic map"
-    slope = "" if calibration.slope == 1 else f"{calibration.slope:.3g} "
-    return f"{slope}log r" + (f" {calibration.intercept:+.3g}" if calibration.intercept else "")
 
 
 def _at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Verdict) -> AtBudget:
@@ -495,8 +491,8 @@ def _notes(
 
 def _note_on_classes(off: list[ClassMean]) -> Note:
     names = ", ".join(str(mean.label) for mean in off[:8])
-    text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
     if all(mean.known for mean in off):
+        text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
         return Note(text, Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group"))
     text = f"E_Q[r | y] rests on few samples for the labels {names}, so no calibration by class helps"
     return Note(text, Advice("one constant per class, groups=...", "one constant per class: --group"))

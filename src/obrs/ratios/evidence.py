@@ -147,9 +147,8 @@ class Reliability:
         misfit: Root mean square error of the log-ratio in nats by the score test, to first order.
         rms: The same by the bins of the curve, where they show one; noise is taken off both.
         visible: The error of log r in nats, the same everywhere, that 3 standard errors would show.
-        claimed: Log-ratio that the scores in each bin claim, ascending.
-        observed: Log-ratio that the labels show, with half a sample added to each count.
-        error: Its standard error.
+        claimed, observed, error: Log-ratio that the scores in each bin claim, the one that the labels show, with half a
+            sample added to each count, and its standard error.
         real, fake: How many of each lie in the bins.
     """
 
@@ -251,12 +250,7 @@ def area_under_curve(real: Floats, fake: Floats) -> tuple[Estimate, float]:
 
 
 def overlap(real: Floats, fake: Floats) -> int:
-    """Return how many samples the best threshold leaves on the wrong side: those that can contradict a ratio.
-
-    Example:
-        >>> overlap(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.0, 1.5]))
-        1
-    """
+    """Return how many samples the best threshold leaves on the wrong side: those that can contradict a ratio."""
     real, fake = np.sort(real), np.sort(fake)
     thresholds = np.concatenate([real, fake, [inf]])
     wrong = np.searchsorted(real, thresholds, side="left") + len(fake) - np.searchsorted(fake, thresholds, side="left")
@@ -336,11 +330,6 @@ def class_means(fake: Floats, labels: Any, shares: dict[Any, float], real: int |
     Args:
         fake, labels: Log-ratios of fakes, and their labels.
         shares, real: p(y) by label, and how many real samples it was counted on; None if it is exact.
-
-    Example:
-        >>> r, y = np.array([0.5, 1.5, 3.0, 1.0]), np.array([0, 0, 1, 1])
-        >>> [round(float(np.exp(mean.log_excess)), 2) for mean in class_means(np.log(r), y, {0: 0.5, 1: 0.5})]
-        [1.0, 2.0]
     """
     found = []
     for label, share in shares.items():

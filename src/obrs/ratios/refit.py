@@ -181,14 +181,9 @@ class Task:
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[Callable[[int], None]]:
-        """Let a seed decide what torch draws inside the block; the value of the block reseeds for a step."""
+        """Yield a function that seeds torch for a step, from -1 on."""
         with own_noise(self.held_fake.device) as reseed:
-
-            def at_step(step: int) -> None:
-                reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
-
-            at_step(-1)
-            yield at_step
+            yield lambda step: reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
 
 
 def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], Batch]:
@@ -573,11 +568,9 @@ def whitening(x: Tensor) -> Tensor:
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
     """Return the channels and the side of a square image, whether its channels come first or last; None of no image."""
-    if len(shape) != 3:
-        return None
-    if shape[1] == shape[2] >= 8:
+    if len(shape) == 3 and shape[1] == shape[2] >= 8:
         return shape[0], shape[1]
-    return (shape[2], shape[0]) if shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
+    return (shape[2], shape[0]) if len(shape) == 3 and shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
 
 
 def _start_at_chance(linear: Any) -> None:
@@ -620,15 +613,11 @@ class FitReport:
     fits: int = 1
     spread: float | None = None
 
-    def room(self, *budgets: float) -> str:
-        """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
-        return removable_kl(self.nats, budgets)
-
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
         spread = "" if self.spread is None else f"mean of {self.fits} fits, which differ by {self.spread:.2g} nats"
-        return "\n".join(filter(None, [line, spread, self.room(*_USUAL), self.trouble]))
+        return "\n".join(filter(None, [line, spread, removable_kl(self.nats, _USUAL), self.trouble]))
 
 
 def _report(method: Any, task: Task, networks: Sequence[Any], courses: Sequence[Course]) -> FitReport:
