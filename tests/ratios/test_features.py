@@ -220,7 +220,7 @@ BAD = {
     "a critic of samples": (
         {"method": FineTune(mlp_critic(4)), "features": first_two},
         InputError,
-        r"critic cannot take features of shape \(2,\): mat1",
+        r"critic cannot take features of shape \(2,\) on cpu: mat1",
     ),
     "labels for features": ({"features": lambda x, y: x}, InputError, "features cannot take samples .* missing 1"),
 }

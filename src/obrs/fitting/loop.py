@@ -44,13 +44,6 @@ def fit(
         steps: Updates.
         schedule: A learning-rate scheduler of torch, stepped after the optimiser.
         progress: Show a bar; None shows one on a terminal.
-
-    Example:
-        >>> import torch
-        >>> x = torch.ones(1, requires_grad=True)
-        >>> values = fit(lambda step: (x**2).sum(), torch.optim.Adam([x], lr=0.1), 50)
-        >>> values.shape, bool(values[-1] < 0.1)
-        (torch.Size([50]), True)
     """
     import torch
 

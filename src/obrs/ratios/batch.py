@@ -28,8 +28,6 @@ class Batch:
         >>> batch = Batch.read((np.zeros((5, 2)), np.arange(5)))
         >>> len(batch), batch[1:3].y
         (5, tensor([1, 2]))
-        >>> Batch.read({"image": np.zeros((5, 2)), "digit": np.arange(5)}, ("image", "digit")).y.shape
-        torch.Size([5])
     """
 
     x: Tensor

@@ -103,11 +103,6 @@ class Isotonic:
         scores: Knots, ascending log-ratios before calibration.
         log_ratios: The log-ratios after it, never decreasing.
 
-    Example:
-        >>> map = Isotonic(scores=(-1.0, 1.0), log_ratios=(-0.5, 0.5))
-        >>> map([-9.0, 0.0, 0.5, 9.0])
-        array([-0.5 ,  0.  ,  0.25,  0.5 ])
-
     References:
         | Transforming Classifier Scores into Accurate Multiclass Probability Estimates (Zadrozny and Elkan, 2002)
     """

@@ -10,7 +10,7 @@ the two sets hardly overlap, the verdict on a calibrated ratio is "calibrated fo
 import json
 import textwrap
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, isnan, log, nan
+from math import inf, isfinite, isnan, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,7 +264,7 @@ def diagnose(
     at = _at_budget(raw, profile, k, verdict)
     after = evidence if verdict.repaired is None else Evidence.of(verdict.repaired)
     missing = after.missing_support() if verdict.verdict in ("fit", "repairable") else None
-    nats = _finite_mean((verdict.repaired or raw)[0])
+    nats = float(np.mean(_finite(verdict.repaired or raw)[0]))
     verdict = _at_this_budget(verdict, at, k, evidence, missing, nats)
     classes = () if labels is None else _classes(given, labels)
     sizes = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1])}
@@ -500,8 +500,8 @@ def _note_on_classes(off: list[ClassMean]) -> Note:
 
 def _note_on_training(real: Floats, trained: Floats) -> list[Note]:
     """Return a note if samples that the critic was trained on score higher than held-out ones."""
-    gap = _finite_mean(trained) - _finite_mean(real)
-    error = float(np.sqrt(sum(np.var(x) / len(x) for x in _finite((trained, real)))))
+    known, held_out = _finite((trained, real))
+    gap, error = known.mean() - held_out.mean(), sqrt(known.var() / len(known) + held_out.var() / len(held_out))
     if not gap > max(ERRORS * error, TOLERATED):
         return []
     text = f"the critic knows its training samples by heart: they score {gap:.2g} nats higher than held-out ones"
@@ -510,10 +510,6 @@ def _note_on_training(real: Floats, trained: Floats) -> list[Note]:
 
 def _finite(scores: Pair) -> list[Floats]:
     return [x[np.isfinite(x)] for x in scores]
-
-
-def _finite_mean(x: Floats) -> float:
-    return float(np.mean(x[np.isfinite(x)]))
 
 
 def _row(name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:

@@ -78,10 +78,6 @@ def log_loss(real: Array, fake: Array) -> Estimate:
     """Return the mean log-loss of a log-ratio as a classifier of real against fake, each kind with weight one half.
 
     No log-ratio has a lower one than the true log-ratio; log 2 minus its loss is the Jensen-Shannon divergence.
-
-    Example:
-        >>> print(log_loss([0.0, 0.0], [0.0, 0.0, 0.0]))
-        0.6931 (0.6931 to 0.6931)
     """
     return mean_of_means(*losses(*score_pair(real, fake)))
 
@@ -173,13 +169,6 @@ def reliability(real: Floats, fake: Floats, *, by: Pair | None = None) -> Reliab
     """Compare what log-ratios claim with what the labels show.
 
     If a map made the log-ratios, give its inputs as `by`: ranked by them, errors show also where the map is flat.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(0.5, 1, 4000), rng.normal(-0.5, 1, 4000)
-        >>> exact, steep = reliability(real, fake), reliability(3 * real, 3 * fake)
-        >>> exact.z < 3 < steep.z, steep.rms > 0.5
-        (True, True)
     """
     n, m = len(real), len(fake)
     scores = np.concatenate([real, fake])

@@ -25,9 +25,6 @@ from .batch import Batch
 
 __all__ = ["Features", "as_features", "build_features", "classifier_features", "critic_features", "probe_features"]
 
-MANY = 100
-"""Features of images beyond which ratios did harm: their differences from a model are mostly details."""
-
 Tensor = Any
 
 
@@ -144,14 +141,6 @@ def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 
         labels: Their classes from 0 on, shape `(n,)`.
         features: Anything that `refit` takes as features, such as "efficientnet_lite0".
         penalty: Weight of the squared coefficients, per sample, on standardised features.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> labels = rng.integers(3, size=300)
-        >>> x = rng.normal(size=(300, 20)) + 3 * np.eye(20)[labels]
-        >>> probe = probe_features(x, labels, lambda x: x)
-        >>> float((probe(torch.as_tensor(x)).argmax(1).numpy() == labels).mean()) > 0.95
-        True
     """
     from ..models.classifier import check_classes
 
@@ -188,11 +177,6 @@ def critic_features(critic: Any, layer: str | None = None) -> Features:
     Args:
         critic: A torch module.
         layer: Name of another layer, as in `critic.named_modules()`; its input is taken.
-
-    Example:
-        >>> from obrs.models.mlp import mlp_critic
-        >>> critic_features(mlp_critic(2, width=16))(torch.zeros(5, 2)).shape
-        torch.Size([5, 16])
     """
     if not isinstance(critic, nn.Module):
         raise InputTypeError(

@@ -23,13 +23,6 @@ def plot_diagnosis(diagnosis: Diagnosis) -> Any:
 
     Returns:
         The matplotlib figure; save it with `figure.savefig("diagnosis.png")`.
-
-    Example:
-        >>> from obrs import diagnose
-        >>> rng = np.random.default_rng(0)
-        >>> found = diagnose(rng.normal(0.5, 1, 500), rng.normal(-0.5, 1, 500), budget=2)
-        >>> len(plot_diagnosis(found).axes)
-        3
     """
     if not isinstance(diagnosis, Diagnosis):
         raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")

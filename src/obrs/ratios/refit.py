@@ -38,15 +38,7 @@ from ..sampling.proposals import propose_batch, warn_of_train_mode
 from ..types import Array
 from .batch import Batch, Columns
 from .evidence import class_means, losses, mean_of_means
-from .features import (
-    MANY,
-    Features,
-    as_features,
-    build_features,
-    classifier_features,
-    critic_features,
-    probe_features,
-)
+from .features import Features, as_features, build_features, classifier_features, critic_features, probe_features
 
 __all__ = ["METHODS", "FineTune", "FitReport", "FittedRatio", "Head", "Network", "load_ratio", "refit"]
 __all__ += ["classifier_features", "critic_features", "probe_features"]
@@ -59,6 +51,7 @@ _PILOT = 8192  # samples of each kind that means and variances are computed from
 _BLOCK = 4096  # samples at a time
 _PROBE = 8  # fakes that are kept with the ratio
 _SMALL = 8  # numbers in a sample up to which waves help and do not overfit
+_MANY = 100  # features of images beyond which ratios did harm: their differences from a model are mostly details
 _FLOOR = 0.1  # of the typical spread, where all numbers of a sample have one unit
 _CHANNELS = (1, 3, 4)  # that an image has if they come last: grey, colour, colour with opacity
 _SATURATED, _HARDLY = 0.02, 0.1  # nats of held-out log-loss
@@ -193,14 +186,7 @@ def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], B
 
 
 def _prepare(
-    real: Any,
-    propose: Any,
-    method: Any,
-    features: Any,
-    columns: Columns,
-    length: tuple[int | None, int | None],
-    held_out: float,
-    seed: int,
+    real: Any, propose: Any, method: Any, features: Any, columns: Columns, length: Any, held_out: float, seed: int
 ) -> Task:
     """Check both kinds of samples, look at them once if there are features, and hold a part of them out."""
     whole = Batch.read(real, columns, "real").check("real")
@@ -216,7 +202,7 @@ def _prepare(
     look = None if features is None else as_features(features)
     rows, held_rows = _split(len(whole), held_out, seed, "real")
     whole = whole if look is None else whole.to(example.device).features(look).check("features of real")
-    if look is not None and len(example.shape) == 3 and whole.shape[0] > MANY:
+    if look is not None and len(example.shape) == 3 and whole.shape[0] > _MANY:
         advice = "made models worse in our experiments; use few, such as probe_features(images, labels, features)"
         warnings.warn(
             f"a ratio on {whole.shape[0]} features of images spends a budget on details: {advice}", stacklevel=3
@@ -275,11 +261,9 @@ def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
 
 
 def _check_known(y: Tensor, labels: Tensor, name: str) -> None:
-    if not bool((extra := ~torch.isin(y, labels)).any()):
-        return
-    shown = ", ".join(map(str, torch.unique(y[extra])[:5].tolist()))
-    known = f"real has {len(labels)} labels, {int(labels[0])} to {int(labels[-1])}"
-    raise InputError(f"{name} has labels that real never has, {shown}; {known}")
+    if len(extra := y[~torch.isin(y, labels)]):
+        known = f"real has {len(labels)} labels, {int(labels[0])} to {int(labels[-1])}"
+        raise InputError(f"{name} has labels that real never has, such as {int(extra[0])}; {known}")
 
 
 def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
@@ -341,10 +325,7 @@ def _scores(network: Any, batch: Batch) -> Tensor:
 class RatioNetwork(nn.Module):  # type: ignore[misc]
     """A network with what it needs around it: standardised inputs, waves, and labels as numbers.
 
-    Args:
-        network: The network.
-        form: How it is called: "own" with samples as they are, "mlp" or "head" with rows of numbers, "cnn" with images.
-        buffers: Tensors that `forward` uses: shift and scale, or a matrix that whitens, waves, labels.
+    Its form is "own", called with samples as they are, "mlp" or "head", with rows of numbers, or "cnn", with images.
     """
 
     def __init__(self, network: Any, form: str, **buffers: Tensor) -> None:
@@ -352,6 +333,12 @@ class RatioNetwork(nn.Module):  # type: ignore[misc]
         self.network, self.form = network, form
         for name, value in buffers.items():
             self.register_buffer(name, value)
+
+    def start_at_chance(self) -> "RatioNetwork":
+        """Make the last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
+        torch.nn.init.zeros_(self.network[-1].weight)
+        torch.nn.init.zeros_(self.network[-1].bias)
+        return self
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -397,12 +384,6 @@ class Network:
             help it to find thin modes. 0 for none.
         lr: Learning rate.
 
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(1.0, 1.0, (1000, 2)), rng.normal(0.0, 1.0, (1000, 2))
-        >>> refit(real, fake, Network(width=32), steps=50).report.log_loss < 0.69
-        True
-
     References:
         | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
         | cGANs with Projection Discriminator (Miyato & Koyama, 2018)
@@ -442,8 +423,7 @@ class Network:
                 buffers["waves"] = random_waves(numbers, self.waves).to(x)  # in cycles per standard deviation
             inputs += 2 * self.waves
         network = mlp([inputs, *[self.width or 128] * self.layers, 1], activation="silu")
-        _start_at_chance(network[-1])
-        return RatioNetwork(network.to(x.device), "mlp", labels=labels, **buffers)
+        return RatioNetwork(network.to(x.device), "mlp", labels=labels, **buffers).start_at_chance()
 
     def _cnn(self, task: Task, x: Tensor) -> RatioNetwork:
         from ..models.conv import ConvCritic
@@ -489,17 +469,13 @@ class FineTune:
         critic, batch = self.critic, task.held_fake[:2]
         if not isinstance(critic, nn.Module):
             raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}")
-        devices = {tensor.device for tensor in (*critic.parameters(), *critic.buffers())}
-        if devices - {batch.device}:
-            where = ", ".join(sorted(map(str, devices)))
-            raise InputError(f"critic is on {where} and the proposals on {batch.device}; move one of them to the other")
         mode = critic.training
         try:
             with torch.no_grad():  # after a call, modules with old-style spectral norm can be copied, too
                 Batch(batch.x.float(), batch.y).call(critic.eval())
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            kind = "features" if task.features is not None else "samples"
-            what = f"{kind} of shape {batch.shape}{'' if batch.y is None else ' with labels, (x, label)'}"
+            kind, labelled = "features" if task.features is not None else "samples", batch.y is not None
+            what = f"{kind} of shape {batch.shape} on {batch.device}{' with labels, (x, label)' if labelled else ''}"
             raise InputError(f"critic cannot take {what}: {str(error).strip().splitlines()[0]}") from error
         finally:
             critic.train(mode)
@@ -532,8 +508,7 @@ class Head:
         buffers = {"shift": x.mean(0).float(), "whiten": whitening(x).float()}
         labels = task.known_labels()
         network = mlp([buffers["whiten"].shape[1] + len(labels), 1])
-        _start_at_chance(network[-1])
-        return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers)
+        return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers).start_at_chance()
 
 
 METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}
@@ -571,12 +546,6 @@ def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
     if len(shape) == 3 and shape[1] == shape[2] >= 8:
         return shape[0], shape[1]
     return (shape[2], shape[0]) if len(shape) == 3 and shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
-
-
-def _start_at_chance(linear: Any) -> None:
-    """Make a last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
-    nn.init.zeros_(linear.weight)
-    nn.init.zeros_(linear.bias)
 
 
 @dataclass(frozen=True)
@@ -739,10 +708,9 @@ class FittedRatio:
         if self.labels is None or self.shares is None:
             raise InputError("this ratio was fitted without labels: there are no classes to calibrate")
         batch = self._read(pool)
-        with torch.no_grad():
-            score = self._scores(batch.to(self.probe.device)).double().cpu().numpy()
-        known = self.labels.tolist()
-        means = class_means(score, batch.y.cpu().numpy(), dict(zip(known, self.shares.tolist(), strict=True)))
+        score = self._scores(batch.to(self.probe.device)).detach().double().cpu().numpy()
+        shares = dict(zip(self.labels.tolist(), self.shares.tolist(), strict=True))
+        means = class_means(score, batch.y.cpu().numpy(), shares)
         if few := [str(mean.label) for mean in means if not mean.known]:
             advice = "use one constant per class instead, groups=... of obrs.sample"
             warnings.warn(f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: {advice}", stacklevel=2)
