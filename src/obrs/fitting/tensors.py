@@ -66,13 +66,7 @@ def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | 
 
 
 def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
-    """Say which weight is the first that a module and a file do not share; nothing if they are alike.
-
-    Example:
-        >>> import torch
-        >>> first_difference(torch.nn.Linear(2, 1), {"weight": torch.ones(1, 3), "bias": torch.ones(1)})
-        'weight has shape (1, 3) there and shape (1, 2) here'
-    """
+    """Say which weight is the first that a module and a file do not share; nothing if they are alike."""
     own = module.state_dict()
     for name in [*own, *tensors]:
         given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (own, tensors))

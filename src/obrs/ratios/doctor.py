@@ -198,7 +198,7 @@ class Diagnosis:
 
     def _said(self, command: bool) -> list[tuple[str, str]]:
         """Return the words and sentences above the table."""
-        said = [("because", self.reason), ("do", self.advice[command] if self.advice else "")]
+        said = [("because", self.reason), ("do", str(self.advice[command]) if self.advice else "")]
         said += [("note", note.text + (f": {note.advice[command]}" if note.advice else "")) for note in self.notes]
         return [(word, text) for word, text in said if text]
 
@@ -267,9 +267,9 @@ def diagnose(
     nats = float(np.mean(_finite(verdict.repaired or raw)[0]))
     verdict = _at_this_budget(verdict, at, k, evidence, missing, nats)
     classes = () if labels is None else _classes(given, labels)
-    sizes = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1])}
-    seen = {"evidence": evidence, "missing_support": missing, "classes": classes, "at_budget": at, "raw": raw}
-    found = Diagnosis(**verdict._asdict(), **sizes, **seen, notes=())
+    seen: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw, "notes": ()}
+    seen |= {"evidence": evidence, "missing_support": missing, "classes": classes, "at_budget": at}
+    found = Diagnosis(**verdict._asdict(), **seen)
     trained = None if trained_on is None else known_scores(trained_on, "trained_on")
     return replace(found, notes=_notes(found, after, repeated, trained, nats, told=bool(lost), kind=kind))
 

@@ -117,7 +117,7 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
         >>> features(torch.as_tensor(images[500:503])).shape
         torch.Size([3, 10])
     """
-    from ..models.classifier import check_classes, fit_classifier, small_classifier
+    from ..models.classifier import Classifier, check_classes, fit_classifier
 
     shape = tuple(images.shape[1:]) if is_array_api_obj(images) else ()
     if len(shape) != 3 or shape[1] != shape[2] or not len(images):
@@ -126,7 +126,7 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
     check_classes(labels, len(images))
     with own_noise() as reseed:
         reseed(seed)
-        network = small_classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)
+        network = Classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)
     return as_features(fit_classifier(images, labels, network=network, epochs=epochs, seed=seed, progress=False))
 
 

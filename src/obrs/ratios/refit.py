@@ -111,7 +111,7 @@ def refit(
         True
     """
     method = Network() if method is None else method
-    if not isinstance(method, tuple(METHODS.values())):
+    if not isinstance(method, Network | FineTune | Head):
         got = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
         raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {got}")
     if not is_number(held_out) or not 0 < held_out < 1:
@@ -511,8 +511,7 @@ class Head:
         return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers).start_at_chance()
 
 
-METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}
-"""Ways to fit a ratio, by name."""
+METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}  # by name, for tests
 
 
 def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
