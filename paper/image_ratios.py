@@ -25,7 +25,7 @@ from obrs.metrics.features import extract
 from obrs.metrics.frechet import frechet_curve
 from obrs.metrics.neighbours import neighbour_curves
 from obrs.metrics.weightings import weightings
-from obrs.models.classifier import fit_classifier, small_classifier
+from obrs.models.classifier import Classifier, fit_classifier
 from obrs.models.mlp import mlp
 from obrs.ratios.refit import FineTune, Network, refit
 from obrs.rules import Budgeted
@@ -404,7 +404,7 @@ def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None
     with own_noise() as reseed:
         reseed(seed)
         _, channels, size, _ = part.x.shape
-        net = small_classifier(size, channels, int(part.label.max()) + 1, width=width, features=features)
+        net = Classifier(size, channels, int(part.label.max()) + 1, width=width, features=features)
     epochs = effort.epochs * (10 if len(part.x) < 1000 else 1)
     return fit_classifier(part.x, part.label, network=net, epochs=epochs, seed=seed, progress=progress)
 

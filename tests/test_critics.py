@@ -11,10 +11,8 @@ from obrs.critics import (
     check_scores,
     from_class_logits,
     from_critic,
-    from_joint_logits,
     from_log_likelihoods,
     from_logit,
-    from_open_logits,
     from_probability,
     from_reward,
     to_log_ratio,
@@ -79,16 +77,6 @@ def test_classifiers_with_classes_give_the_ratio_of_each_class():
     x, y = rng.integers(0, 10, 50), rng.integers(0, 3, 50)
     truth = (log_p - log_q)[x, y]
     np.testing.assert_allclose(from_class_logits((log_p - log_q)[x], y), truth, atol=1e-12)
-    columns = np.concatenate([log_p, log_q], axis=1) + rng.normal(size=(10, 1))  # a softmax knows no constant
-    np.testing.assert_allclose(from_joint_logits(columns[x], y), truth, atol=1e-12)
-
-
-def test_a_classifier_with_one_class_for_fakes_gives_the_ratio_of_all():
-    rng = np.random.default_rng(1)
-    log_p, log_q = joint_model(rng)
-    marginal_p, marginal_q = (np.log(np.exp(joint).sum(axis=1)) for joint in (log_p, log_q))
-    columns = np.concatenate([log_p, marginal_q[:, None]], axis=1) + 700 * rng.normal(size=(10, 1))
-    np.testing.assert_allclose(from_open_logits(columns), marginal_p - marginal_q, atol=1e-11)
 
 
 def test_classes_that_do_not_fit_are_refused():
@@ -98,8 +86,6 @@ def test_classes_that_do_not_fit_are_refused():
         (lambda: from_class_logits(logits, [0, 1, 2]), r"labels must have shape \(4,\), one per row of logits"),
         (lambda: from_class_logits(logits, [0, 1, 2, 3]), "labels must be from 0 to 2, got 0 to 3"),
         (lambda: from_class_logits(logits, [0.0, 1.0, 2.0, 0.0]), "labels must be integer labels"),
-        (lambda: from_joint_logits(logits, LABELS), r"must have shape \(n, 2 \* classes\), got \(4, 3\)"),
-        (lambda: from_open_logits(np.zeros((4, 1))), r"must have shape \(n, classes \+ 1\), got \(4, 1\)"),
     ]:
         with pytest.raises(ObrsError, match=message):
             call()
@@ -131,8 +117,6 @@ CALLS = {
     "from_reward": lambda x: from_reward(x, 0.3),
     "from_log_likelihoods": lambda x: from_log_likelihoods(x, 2 * x),
     "from_class_logits": lambda x: from_class_logits(x, LABELS),
-    "from_joint_logits": lambda x: from_joint_logits(x[:, :2], LABELS % 1),
-    "from_open_logits": from_open_logits,
 }
 NUMBERS = np.asarray([[0.5, 1.0, 1.5], [2.0, 2.5, 3.0], [3.5, 4.0, 4.5], [5.0, 5.5, 6.0]])
 
@@ -252,7 +236,3 @@ def test_scores_that_are_all_the_same_are_an_error():
     with pytest.raises(InputError, match=r"all scores are 0\.5: there is nothing to choose by"):
         check_scores([0.5, 0.5, 0.5], "probability")
     assert check_scores([0.5], "logit") == check_scores([-np.inf, -np.inf], "logit") == ""
-
-
-def test_a_sample_that_no_real_class_explains_has_ratio_0():
-    assert from_open_logits([[-np.inf, -np.inf, 0.0]])[0] == -np.inf

@@ -28,7 +28,7 @@ from torch.nn.utils.parametrize import register_parametrization
 from obrs._checks import check_count
 from obrs._text import lookup
 from obrs.errors import InputError, MissingLibraryError
-from obrs.models.labels import check_label, class_count
+from obrs.models.conv import check_label, class_count
 from obrs.types import Array
 
 __all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator", "exported", "load"]

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from obrs._checks import check_count
-from obrs.models.conv import group_norm, pyramid
-from obrs.models.labels import check_label, class_count
+from obrs.models.conv import check_label, class_count, group_norm, pyramid
 from obrs.types import Array
 
 __all__ = ["ConvGenerator"]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from obrs._checks import check_count
 from obrs.errors import InputError
-from obrs.models.labels import check_label, class_count
+from obrs.models.conv import check_label, class_count
 from obrs.types import Array
 
 __all__ = ["UNet"]

@@ -22,7 +22,7 @@ from .errors import DivergenceError, InputError, InputTypeError, RatioError
 from .types import Array, LogRatio
 
 __all__ = ["FINE_TUNE", "FROM_SCRATCH", "KINDS", "WITHOUT_RATIO", "at_time", "check_scores", "from_class_logits"]
-__all__ += ["from_critic", "from_joint_logits", "from_log_likelihoods", "from_logit", "from_open_logits"]
+__all__ += ["from_critic", "from_log_likelihoods", "from_logit"]
 __all__ += ["from_probability", "from_reward", "from_weight", "to_log_ratio", "wrap_critic"]
 
 FINE_TUNE = "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
@@ -116,46 +116,12 @@ def from_class_logits(logits: Array, labels: Array) -> Array:
         >>> from_class_logits([[0.5, -1.0], [2.0, 3.0]], [0, 1])
         array([0.5, 3. ])
     """
-    x = _as_logits(logits, "classes")
-    return _take(x, _as_classes(labels, x, x.shape[1]))
-
-
-def from_joint_logits(logits: Array, labels: Array) -> Array:
-    """Return log p(x|y) - log q(x|y) of a classifier with two outputs per class, one for real and one for fake.
-
-    Args:
-        logits: Shape `(n, 2 classes)`: columns 0 to C-1 are real, C to 2C-1 fake.
-        labels: The class that each sample was made for, integers of shape `(n,)`.
-
-    Example:
-        >>> from_joint_logits([[1.0, 0.0, -2.0, 5.0]], [0])
-        array([3.])
-    """
-    x = _as_logits(logits, "2 * classes", multiple=2)
-    classes = x.shape[1] // 2
-    y = _as_classes(labels, x, classes)
-    return _take(x, y) - _take(x, y + classes)
-
-
-def from_open_logits(logits: Array) -> Array:
-    """Return log p(x) - log q(x) of a classifier into the classes of the real samples, and one more for fakes.
-
-    Args:
-        logits: Shape `(n, classes + 1)`; the last column is the fake one.
-
-    Example:
-        >>> from_open_logits([[0.0, 0.0, 0.0], [1000.0, 0.0, -1000.0]]).round(3)
-        array([6.93e-01, 2.00e+03])
-
-    References:
-        | Improved Techniques for Training GANs (Salimans et al., 2016), Sec. 5
-    """
-    x = _as_logits(logits, "classes + 1", least=2)
+    x = as_floats(logits, "logits")
+    if x.ndim != 2 or not x.shape[1]:
+        raise InputError(f"logits must have shape (n, classes), got {tuple(x.shape)}")
     xp = array_namespace(x)
-    top = xp.max(x[:, :-1], axis=1, keepdims=True)
-    top = xp.where(top == -inf, 0.0, top)
-    with np.errstate(divide="ignore"):  # where no real class is possible, r = 0
-        return xp.log(xp.sum(xp.exp(x[:, :-1] - top), axis=1)) + top[:, 0] - x[:, -1]
+    index = np.arange(x.shape[0]) * x.shape[1] + _as_classes(labels, x, x.shape[1])
+    return xp.take(xp.reshape(x, (-1,)), like(index, x, dtype=xp.int64), axis=0)
 
 
 def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
@@ -309,7 +275,7 @@ def wrap_critic(
 
     A critic returns one number per sample, of shape `(n,)`; trailing axes of length 1, as a last layer with one
     output leaves them, are dropped. A batch that is a tuple becomes the arguments of the critic: `critic(x, label)`.
-    For critics with one output per class use `from_class_logits` or `from_joint_logits` in a function of the batch, for
+    For critics with one output per class use `from_class_logits` in a function of the batch, for
     two log-likelihoods `from_log_likelihoods`.
 
     Args:
@@ -355,14 +321,6 @@ def at_time(critic: Callable[[Any, Any], Array], t: float) -> LogRatio:
     return wrap_critic(lambda x: critic(x, like(np.full(x.shape[0], float(t)), x)))
 
 
-def _as_logits(logits: Array, columns: str, *, least: int = 1, multiple: int = 1) -> Array:
-    """Return logits with at least so many columns, in multiples of some number; `columns` says it in words."""
-    x = as_floats(logits, "logits")
-    if x.ndim != 2 or x.shape[1] < least or x.shape[1] % multiple:
-        raise InputError(f"logits must have shape (n, {columns}), got {tuple(x.shape)}")
-    return x
-
-
 def _as_classes(labels: Array, logits: Array, classes: int) -> Any:
     """Return one class for each row of the logits, as NumPy integers."""
     y = as_labels(labels, "labels")
@@ -371,13 +329,6 @@ def _as_classes(labels: Array, logits: Array, classes: int) -> Any:
     if y.size and not (y.min() >= 0 and y.max() < classes):
         raise InputError(f"labels must be from 0 to {classes - 1}, got {y.min()} to {y.max()}")
     return y
-
-
-def _take(x: Array, column: Any) -> Array:
-    """Return one number of each row, from the column with this index."""
-    xp = array_namespace(x)
-    index = np.arange(x.shape[0]) * x.shape[1] + column
-    return xp.take(xp.reshape(x, (-1,)), like(index, x, dtype=xp.int64), axis=0)
 
 
 def _one_per_sample(scores: Any) -> Array:

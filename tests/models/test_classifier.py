@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from obrs.errors import InputError, InputTypeError
-from obrs.models.classifier import fit_classifier, small_classifier
+from obrs.models.classifier import Classifier, fit_classifier
 from paper.data.images import load
 
 
@@ -50,7 +50,7 @@ def test_seed_decides_the_fit_and_the_global_one_stays():
 
 
 def test_network_of_the_user_is_trained_in_place():
-    net = small_classifier(8, 1, 2, width=4)
+    net = Classifier(8, 1, 2, width=4)
     x = torch.cat([torch.full((32, 1, 8, 8), -1.0), torch.ones(32, 1, 8, 8)])
     y = torch.arange(2).repeat_interleave(32)
     assert fit_classifier(x, y, network=net, epochs=10, lr=1e-2) is net

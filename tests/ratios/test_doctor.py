@@ -165,7 +165,7 @@ def test_missing_support_is_measured_and_not_called_miscalibration(found):
         share = found[name].missing_support
         assert share.low < 0.3 < share.high
         assert share.high - share.low < 0.05
-        assert any("Train the model" in note.text for note in found[name].notes)
+        assert any("train it" in note.text for note in found[name].notes)
     assert all(d.missing_support is None for name, d in found.items() if "dropped" not in name)
     rng, n = np.random.default_rng(0), 20_000
     real = np.where(rng.random(n) > 0.04, log(0.96), 30.0) + 1e-3 * rng.normal(size=n)

@@ -10,7 +10,7 @@ from torch import nn
 import obrs
 from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.metrics.features import FEATURES
-from obrs.models.classifier import small_classifier
+from obrs.models.classifier import Classifier
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_critic
 from obrs.ratios.features import as_features, classifier_features, critic_features, probe_features
@@ -138,7 +138,7 @@ class TestKinds:
         from sklearn.linear_model import LogisticRegression
 
         images, labels = digits
-        net = small_classifier(8, features=16)
+        net = Classifier(8, features=16)
         probe = probe_features(images[:600], labels[:600], critic_features(net), penalty=1e-2)
         x = critic_features(net)(torch.as_tensor(images)).double().numpy()
         z = (x - x[:600].mean(0)) / np.maximum(x[:600].std(0, ddof=1), 1e-6 * x[:600].std())
@@ -220,7 +220,7 @@ BAD = {
     "a critic of samples": (
         {"method": FineTune(mlp_critic(4)), "features": first_two},
         InputError,
-        r"critic cannot take features of shape \(2,\): mat1",
+        r"critic cannot take features of shape \(2,\) on cpu: mat1",
     ),
     "labels for features": ({"features": lambda x, y: x}, InputError, "features cannot take samples .* missing 1"),
 }
@@ -250,5 +250,5 @@ def test_what_cannot_be_features_of_images_or_critics_is_one_line(digits):
 
 
 def test_features_move_with_the_ratio():
-    look = as_features(small_classifier(8)).to("meta")
+    look = as_features(Classifier(8)).to("meta")
     assert next(look.parameters()).device.type == "meta"

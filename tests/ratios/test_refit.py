@@ -295,7 +295,7 @@ class TestNetworksOfYourOwn:
         )
 
     def test_a_critic_of_images_takes_minutes_at_most(self):
-        steps, batch = FineTune.of_others
+        steps, batch = FineTune.length["others"]
         assert steps * batch <= 3000 * 512 / 20  # what took 54 minutes takes three
 
 
@@ -567,7 +567,7 @@ BAD = {
         InputError,
         r"one score per sample, .* got \(\d+, 2\)",
     ),
-    "elsewhere": ({"method": FineTune(mlp_critic(2).to("meta"))}, InputError, "critic is on meta and the proposals on"),
+    "elsewhere": ({"method": FineTune(mlp_critic(2).to("meta"))}, InputError, "critic cannot take samples .* on cpu"),
     "a function": ({"method": FineTune(squares)}, InputTypeError, "critic must be a torch module, got function"),
     "no image": ({"method": Network("cnn")}, InputError, r'"cnn" needs square images .* got samples of shape \(2,\)'),
     "lr": ({"method": Network(lr=1e30)}, InputError, r"the loss is nan at step .* lower lr"),
@@ -580,17 +580,17 @@ BAD = {
     "unknown labels": (
         {"real": (X, Y), "propose": lambda ids: (labelled(ids)[0], labelled(ids)[1] + 1)},
         InputError,
-        "propose has labels that real never has, .*; real has 3 labels, 3 to 40",
+        "propose has labels that real never has, such as .*; real has 3 labels, 3 to 40",
     ),
     "a critic of labels": (
         {"real": X, "propose": lambda ids: labelled(ids)[0], "method": FineTune(Critic())},
         InputError,
-        r"critic cannot take samples of shape \(1,\): .*missing 1 required positional argument: 'y'",
+        r"critic cannot take samples of shape \(1,\) on cpu: .*missing 1 required positional argument: 'y'",
     ),
     "a critic without": (
         {"real": (X, Y), "propose": labelled, "method": FineTune(mlp_critic(1))},
         InputError,
-        r"critic cannot take samples of shape \(1,\) with labels, \(x, label\)",
+        r"critic cannot take samples of shape \(1,\) on cpu with labels, \(x, label\)",
     ),
 }
 
@@ -609,7 +609,7 @@ def test_bad_networks_are_refused():
         Network("mpl")
     for options in ({"lr": 0}, {"width": 0}, {"waves": -1}, {"layers": 1.5}):
         with pytest.raises(InputError, match=next(iter(options))):
-            Network(**options)
+            refit(real_samples(), propose, Network(**options), steps=2)
 
 
 def test_a_fitted_ratio_refuses_other_samples(fits):

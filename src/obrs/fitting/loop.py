@@ -19,15 +19,7 @@ Tensor = Any
 
 
 def descend(optimiser: Any, loss: Tensor) -> None:
-    """Take one step down the gradient of a loss.
-
-    Example:
-        >>> import torch
-        >>> x = torch.ones(1, requires_grad=True)
-        >>> descend(torch.optim.Adam([x], lr=0.25), (x**2).sum())
-        >>> x
-        tensor([0.7500], requires_grad=True)
-    """
+    """Take one step down the gradient of a loss."""
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     optimiser.step()
@@ -40,17 +32,8 @@ def fit(
 
     Args:
         loss: From the number of a step to the loss of its batch.
-        optimiser: Of the weights that are fitted.
-        steps: Updates.
-        schedule: A learning-rate scheduler of torch, stepped after the optimiser.
-        progress: Show a bar; None shows one on a terminal.
-
-    Example:
-        >>> import torch
-        >>> x = torch.ones(1, requires_grad=True)
-        >>> values = fit(lambda step: (x**2).sum(), torch.optim.Adam([x], lr=0.1), 50)
-        >>> values.shape, bool(values[-1] < 0.1)
-        (torch.Size([50]), True)
+        optimiser, schedule: Of the weights that are fitted, and a learning-rate scheduler of torch for it.
+        steps, progress: Updates, and whether to show a bar; None shows one on a terminal.
     """
     import torch
 
@@ -67,14 +50,7 @@ def fit(
 
 
 class Course(NamedTuple):
-    """How a fit went.
-
-    Attributes:
-        steps: Updates made.
-        seconds: Wall time.
-        stopped: Why it ended.
-        history: Pairs of a step and the held-out loss after it.
-    """
+    """How a fit went: updates, wall time, why it ended, and pairs of a step and the held-out loss after it."""
 
     steps: int
     seconds: float

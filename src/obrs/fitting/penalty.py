@@ -17,9 +17,7 @@ def gradient_penalty(
 
     Args:
         critic: From samples to outputs of shape (n,).
-        real: Real samples, shape (n, ...).
-        fake: Fake samples of the same shape; no gradient goes to the generator.
-        mix: Numbers in [0, 1], shape (n,): how much of the real sample is in each point.
+        real, fake, mix: Samples of one shape (n, ...), and in [0, 1] how much of the real one is in each point.
         centre: 1 as in WGAN-GP; 0 penalises every slope, which also steadies logistic critics.
 
     Example:

@@ -23,13 +23,7 @@ def derived(seed: int, *key: str | int) -> int:
 
 
 def keyed(seed: int, *key: str | int) -> Any:
-    """Return a `torch.Generator` whose state is a function of a seed and a key.
-
-    Example:
-        >>> import torch
-        >>> torch.rand(1, generator=keyed(0, "mix", 5)) == torch.rand(1, generator=keyed(0, "mix", 5))
-        tensor([True])
-    """
+    """Return a `torch.Generator` whose state is a function of a seed and a key."""
     import torch
 
     return torch.Generator().manual_seed(derived(seed, *key))
@@ -39,19 +33,7 @@ def keyed(seed: int, *key: str | int) -> Any:
 def own_noise(device: Any = "cpu") -> Iterator[Callable[[int], None]]:
     """Yield a function that seeds torch's global generators, and restore them after the block.
 
-    Initial weights and dropout draw from these generators.
-
-    Args:
-        device: Where random numbers are drawn besides the CPU.
-
-    Example:
-        >>> import torch
-        >>> before = torch.get_rng_state()
-        >>> with own_noise() as reseed:
-        ...     reseed(7)
-        ...     x = torch.rand(3)
-        >>> torch.equal(torch.get_rng_state(), before)
-        True
+    Initial weights and dropout draw from these generators, those of the CPU and of `device`.
     """
     import torch
 

@@ -20,11 +20,6 @@ Facts = dict[str, Any]
 def write_tensors(path: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Write tensors and plain values into one file.
 
-    Args:
-        path: The file; its folder exists.
-        tensors: By name, on any device.
-        facts: What JSON can hold.
-
     Example:
         >>> import tempfile, torch
         >>> path = Path(tempfile.mkdtemp(), "a.safetensors")
@@ -45,12 +40,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
 
 
 def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Facts]:
-    """Return the tensors of a file and its facts.
-
-    Args:
-        path: The file.
-        what: What it should be, in words; an error says that it is not.
-    """
+    """Return the tensors of a file and its facts; `what` it should be, in words, is for the error."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -64,37 +54,19 @@ def read_tensors(path: str | os.PathLike[str], what: str) -> tuple[Tensors, Fact
 
 
 def under(tensors: Mapping[str, Any], prefix: str) -> Tensors:
-    """Return what is stored as `prefix/name`, by name.
-
-    Example:
-        >>> under({"critic/0.bias": 1.0, "ema/0.bias": 2.0}, "critic")
-        {'0.bias': 1.0}
-    """
+    """Return what is stored as `prefix/name`, by name."""
     return {name[len(prefix) + 1 :]: x for name, x in tensors.items() if name.startswith(prefix + "/")}
 
 
 def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | Path) -> None:
-    """Copy weights into a module, or say where its architecture is another.
-
-    Args:
-        module: A torch module.
-        tensors: Its `state_dict`, as it was read.
-        what: What the module is, in words.
-        path: Where the tensors come from.
-    """
+    """Copy weights, as read from a path, into a module, or say where its architecture is another."""
     if differs := first_difference(module, tensors):
         raise InputError(f"{path} was made by another {what}: {differs}; use that run's network")
     module.load_state_dict(dict(tensors))
 
 
 def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
-    """Say which weight is the first that a module and a file do not share; nothing if they are alike.
-
-    Example:
-        >>> import torch
-        >>> first_difference(torch.nn.Linear(2, 1), {"weight": torch.ones(1, 3), "bias": torch.ones(1)})
-        'weight has shape (1, 3) there and shape (1, 2) here'
-    """
+    """Say which weight is the first that a module and a file do not share; nothing if they are alike."""
     own = module.state_dict()
     for name in [*own, *tensors]:
         given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (own, tensors))

@@ -13,16 +13,29 @@ from ..fitting.loop import fit
 from ..fitting.seeds import own_noise
 from ..types import Array
 
-__all__ = ["Classifier", "check_classes", "fit_classifier", "small_classifier"]
+__all__ = ["Classifier", "check_classes", "fit_classifier"]
 
 _BLOCK = 1024  # images at a time, where no gradient is wanted
 
 
 class Classifier(nn.Module):  # type: ignore[misc]
-    """Convolutions, a layer of features, and one logit per class; see `small_classifier`."""
+    """Convolutions, a layer of features, and one logit per class, for images `(n, channels, size, size)`.
 
-    def __init__(self, size: int, channels: int, classes: int, width: int, features: int) -> None:
+    Args:
+        size, channels: Pixels a side, at least 8, and 1 for grey or 3 for colour.
+        classes: Logits out.
+        width, features: Channels of the first convolution, and units of the layer before the logits.
+
+    Example:
+        >>> net = Classifier(8)
+        >>> net(torch.zeros(5, 1, 8, 8)).shape, net.features(torch.zeros(5, 1, 8, 8)).shape
+        (torch.Size([5, 10]), torch.Size([5, 64]))
+    """
+
+    def __init__(self, size: int, channels: int = 1, classes: int = 10, *, width: int = 16, features: int = 64) -> None:
         super().__init__()
+        self.spec = {"name": "classifier", "size": size, "channels": channels, "classes": classes, "width": width}
+        self.spec |= {"features": features}
         if check_count(size, "size") < 8:
             raise InputError(f"size must be at least 8 pixels, got {size}; pad the images")
         self.classes = check_count(classes, "classes")
@@ -64,29 +77,6 @@ class Classifier(nn.Module):  # type: ignore[misc]
         return float((found == torch.as_tensor(labels).to(found.device)).double().mean())
 
 
-def small_classifier(
-    size: int, channels: int = 1, classes: int = 10, *, width: int = 16, features: int = 64
-) -> Classifier:
-    """Return a classifier of images `(n, channels, size, size)` with `(n, classes)` logits.
-
-    Args:
-        size: Pixels a side, at least 8.
-        channels: 1 for grey, 3 for colour.
-        classes: Logits out.
-        width: Channels of the first convolution.
-        features: Units of the layer before the logits.
-
-    Example:
-        >>> net = small_classifier(8)
-        >>> net(torch.zeros(5, 1, 8, 8)).shape, net.features(torch.zeros(5, 1, 8, 8)).shape
-        (torch.Size([5, 10]), torch.Size([5, 64]))
-    """
-    net = Classifier(size, channels, classes, width, features)
-    net.spec = {"name": "small_classifier", "size": size, "channels": channels, "classes": classes, "width": width}
-    net.spec |= {"features": features}
-    return net
-
-
 def fit_classifier(
     real: Any,
     labels: Any,
@@ -103,17 +93,11 @@ def fit_classifier(
     Args:
         real: Images, shape `(n, channels, size, size)`, NumPy or torch.
         labels: Classes from 0 on, shape `(n,)`.
-        network: What to train, in place; None makes a `small_classifier`.
+        network: What to train, in place; None makes a `Classifier`.
         epochs, batch_size: Passes over the images, and images a step.
         lr: Highest learning rate of Adam; it rises and falls once.
         seed: Decides the initial weights, the order and the dropout.
         progress: Show a bar; None shows one on a terminal.
-
-    Example:
-        >>> dark, light = torch.full((64, 1, 8, 8), -1.0), torch.ones(64, 1, 8, 8)
-        >>> x, y = torch.cat([dark, light]), torch.arange(2).repeat_interleave(64)
-        >>> fit_classifier(x, y, epochs=2).accuracy(x, y)
-        1.0
     """
     x = torch.as_tensor(real)
     if x.ndim != 4 or not len(x) or not x.is_floating_point():
@@ -128,7 +112,7 @@ def fit_classifier(
     steps = check_count(epochs, "epochs") * ceil(len(x) / check_count(batch_size, "batch_size"))
     with own_noise("cpu" if network is None else next(network.parameters()).device) as reseed:
         reseed(seed)
-        net = small_classifier(x.shape[2], x.shape[1], int(y.max()) + 1) if network is None else network
+        net = Classifier(x.shape[2], x.shape[1], int(y.max()) + 1) if network is None else network
         like = next(net.parameters())
         optimiser = torch.optim.Adam(net.parameters(), lr=lr)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps)
@@ -146,13 +130,7 @@ def fit_classifier(
 
 
 def check_classes(labels: Any, n: int) -> None:
-    """Raise unless labels are n integers from 0 on.
-
-    Example:
-        >>> check_classes([0, 2, -1], 3)
-        Traceback (most recent call last):
-        obrs.errors.InputError: labels must be 3 integers, one per image, from 0 on; got -1
-    """
+    """Raise unless labels are n integers from 0 on."""
     wanted = f"labels must be {n} integers, one per image"
     found: Any = labels if isinstance(labels, torch.Tensor) else np.asarray(labels)
     if tuple(found.shape) != (n,):

@@ -11,11 +11,10 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
 from .._checks import check_count
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from ..types import Array
-from .labels import check_label, class_count
 
-__all__ = ["ConvCritic", "group_norm", "pyramid"]
+__all__ = ["ConvCritic", "check_label", "class_count", "group_norm", "pyramid"]
 
 
 class ConvCritic(nn.Module):  # type: ignore[misc]
@@ -25,11 +24,9 @@ class ConvCritic(nn.Module):  # type: ignore[misc]
     has a part of its own for each of them: a projection.
 
     Args:
-        size: Pixels a side: 8, 16, 32, 64 shrink to 4, 28 to 7; any even number of at least 8 will do.
-        channels: 1 for grey, 3 for colour.
+        size, channels: Pixels a side, any even number of at least 8, and 1 for grey or 3 for colour.
         width: Channels of the first map; each smaller map has twice as many.
-        classes: Number of labels, or None.
-        heads: Numbers out: `(n,)` for one, else `(n, heads)`.
+        classes, heads: Number of labels, or None, and numbers out: `(n,)` for one, else `(n, heads)`.
         spectral_norm: Divide each weight by its largest singular value, instead of group norm.
 
     Example:
@@ -108,3 +105,16 @@ def pyramid(size: Any, width: Any) -> tuple[int, list[int]]:
 def group_norm(channels: int) -> nn.GroupNorm:
     """Return the norm of a map, in groups of eight channels where they divide into such."""
     return nn.GroupNorm(gcd(8, channels), channels)
+
+
+def class_count(classes: Any) -> int | None:
+    """Return the number of classes, or None for a network without any."""
+    return None if classes is None else check_count(classes, "classes")
+
+
+def check_label(label: Any, classes: int | None) -> Any:
+    """Return the labels if the network has classes, None if it has none."""
+    if (label is None) != (classes is None):
+        wanted = "has no classes: call it without labels" if classes is None else f"has {classes} classes: pass labels"
+        raise InputTypeError(f"this network {wanted}")
+    return label

@@ -1,7 +1,6 @@
 """A critic of points that also sees waves: the sines and cosines of random directions, from slow to fast.
 
-A network of ReLUs is flat early in its training: what changes within a few hundredths of the data's spread, it learns
-last. Ratios of narrow modes change there. Waves of many lengths give a small network these changes at once.
+What changes within a few hundredths of the data's spread, as ratios of narrow modes do, a plain network learns last.
 
 References:
     | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
@@ -25,13 +24,9 @@ class FourierCritic(nn.Module):  # type: ignore[misc]
     The waves are drawn once and stay; torch's own seed decides them and the weights.
 
     Args:
-        dim: Numbers in a sample.
-        waves: How many projections; each gives a sine and a cosine.
-        width, layers: Hidden units and hidden layers.
-        heads: Numbers out.
-        activation: A key of `ACTIVATIONS`.
-        spectral_norm: Divide each weight matrix by its largest singular value.
-        fastest: Cycles per unit of the fastest wave.
+        dim, heads: Numbers in a sample, and numbers out.
+        waves, fastest: How many projections, and cycles per unit of the fastest one.
+        width, layers, activation, spectral_norm: As for `mlp_critic`.
 
     Example:
         >>> FourierCritic()(torch.zeros(5, 2)).shape, FourierCritic(heads=2)(torch.zeros(5, 2)).shape

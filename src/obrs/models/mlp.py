@@ -36,10 +36,8 @@ OUTPUTS = {"linear": nn.Identity, "tanh": nn.Tanh}
 def mlp(sizes: Any, *, activation: str = "relu", spectral_norm: bool = False) -> nn.Sequential:
     """Return a network from `(n, ...)`, `sizes[0]` numbers each, to `(n, sizes[-1])`.
 
-    Args:
-        sizes: Numbers in, units of each hidden layer, numbers out.
-        activation: A key of `ACTIVATIONS`, after each hidden layer.
-        spectral_norm: Divide each weight matrix by its largest singular value.
+    `sizes` are numbers in, units of each hidden layer and numbers out; with `spectral_norm`, each weight matrix is
+    divided by its largest singular value.
 
     Example:
         >>> mlp((6, 16, 16, 3))(torch.zeros(5, 2, 3)).shape
@@ -73,14 +71,9 @@ def mlp_generator(
 ) -> nn.Sequential:
     """Return a generator from latents `(n, latent)` to points `(n, dim)` or to images.
 
-    The defaults are those of the 25 Gaussians. For images of MNIST: `mlp_generator(64, (1, 28, 28), width=256,
-    layers=2, activation="leaky_relu", output="tanh")`.
-
     Args:
-        latent: Numbers in.
-        dim: Numbers out, or the shape of one sample.
-        width, layers: Hidden units and hidden layers.
-        activation: A key of `ACTIVATIONS`.
+        latent, dim: Numbers in, and numbers out or the shape of one sample.
+        width, layers, activation: Hidden units and layers, those of the 25 Gaussians, and a key of `ACTIVATIONS`.
         output: A key of `OUTPUTS`.
 
     Example:
@@ -113,19 +106,14 @@ def mlp_critic(
     """Return a critic of points or images `(n, ...)`: one number each, `(n,)`, or `(n, heads)`.
 
     Args:
-        dim: Numbers in, or the shape of one sample.
-        width, layers: Hidden units and hidden layers.
-        heads: Numbers out.
-        activation: A key of `ACTIVATIONS`.
+        dim, heads: Numbers in, or the shape of one sample, and numbers out.
+        width, layers, activation: As for `mlp_generator`.
         spectral_norm: Divide each weight matrix by its largest singular value.
 
     Example:
         >>> x = torch.zeros(5, 2)
         >>> mlp_critic()(x).shape, mlp_critic(heads=2)(x).shape
         (torch.Size([5]), torch.Size([5, 2]))
-
-    References:
-        | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
     """
     shape = _shape(dim)
     body = mlp(_sizes(prod(shape), width, layers, heads), activation=activation, spectral_norm=spectral_norm)
@@ -136,30 +124,14 @@ def mlp_critic(
 
 
 def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> torch.Tensor:
-    """Return random projections, shape `(numbers, waves)`: a direction each, as many in every octave.
-
-    Args:
-        numbers: How many numbers a sample has.
-        waves: How many projections.
-        slowest, fastest: Cycles per unit.
-
-    Example:
-        >>> lengths = random_waves(2, 64).norm(dim=0) / (2 * pi)  # in cycles per unit
-        >>> bool((lengths > 0.0999).all() and (lengths < 4.001).all())
-        True
-    """
+    """Return random projections, shape `(numbers, waves)`: as many in every octave."""
     cycles = torch.exp(torch.empty(waves).uniform_(log(slowest), log(fastest)))
     direction = nn.functional.normalize(torch.randn(numbers, waves), dim=0)
     return 2 * pi * cycles * direction
 
 
 def with_waves(x: torch.Tensor, waves: torch.Tensor) -> torch.Tensor:
-    """Return samples as rows, with the sine and cosine of their projections beside them.
-
-    Example:
-        >>> with_waves(torch.zeros(3, 2), random_waves(2, 64)).shape
-        torch.Size([3, 130])
-    """
+    """Return samples as rows, with the sine and cosine of their projections beside them."""
     x = x.flatten(1)
     phase = x @ waves
     return torch.cat([x, phase.sin(), phase.cos()], dim=1)

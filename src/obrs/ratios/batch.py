@@ -28,8 +28,6 @@ class Batch:
         >>> batch = Batch.read((np.zeros((5, 2)), np.arange(5)))
         >>> len(batch), batch[1:3].y
         (5, tensor([1, 2]))
-        >>> Batch.read({"image": np.zeros((5, 2)), "digit": np.arange(5)}, ("image", "digit")).y.shape
-        torch.Size([5])
     """
 
     x: Tensor
@@ -37,13 +35,7 @@ class Batch:
 
     @classmethod
     def read(cls, given: Any, columns: Columns = None, name: str = "the batch") -> "Batch":
-        """Make a batch from an array, a tuple (x, label), or a mapping with `columns=(x, label)`.
-
-        Args:
-            given: Arrays of NumPy, torch or JAX; a tensor keeps its gradient.
-            columns: Keys of the samples and their labels in a mapping, or of the samples alone.
-            name: What an error calls the batch.
-        """
+        """Make a batch from an array, a tuple (x, label), or a mapping with `columns=(x, label)`."""
         if isinstance(given, Mapping):
             if columns is None or isinstance(columns, str) or any(key not in given for key in columns):
                 known = ", ".join(map(repr, given))

@@ -1,9 +1,8 @@
 """Calibration: a monotone map that makes a score a better log-ratio, fitted on held-out real and fake samples.
 
-A calibration is a frozen record with `calibration(log_ratio)`, elementwise and never decreasing. It keeps the library,
-dtype and device of its input; a log-ratio of -inf (r = 0) stays -inf. `fit` takes the scores of real and fake samples
-that the critic was not trained on. There may be more of one kind than of the other: the result is a log-ratio, not the
-logit of a mixture. `fit_calibration` chooses one by held-out loss.
+A calibration is a frozen record, called with log-ratios, elementwise and never decreasing. It keeps the library, dtype
+and device of its input; -inf (r = 0) stays -inf. `fit` takes the scores of real and fake samples that the critic was
+not trained on, in any numbers. `fit_calibration` chooses one by held-out loss.
 """
 
 from collections.abc import Callable
@@ -74,8 +73,10 @@ class Affine:
         flat = log(len(scores[1]) / len(possible))
         if slope and float(np.ptp(x)) == 0 and (intercept or x[0] == 0):
             return cls(1.0, flat - float(x[0]) if intercept else 0.0)  # all scores mean the same
-        if slope:
-            _refuse_separation(scores[0], possible, None if intercept else 0.0)
+        at = float(possible.max()) if intercept else 0.0
+        if slope and scores[0].min() >= at >= possible.max():  # the steeper the slope, the better it would fit
+            apart = f"all {len(scores[0])} real scores are above all {len(possible)} fake ones"
+            raise InputError(f"no slope fits: {apart}; fit the ratio on features in which they meet")
         centre = float(np.median(x)) if slope and intercept else 0.0
         unit = float(np.quantile(np.abs(x - centre), 0.9)) or 1.0
         columns = [(x - centre) / unit] * slope + [np.ones_like(x)] * intercept
@@ -95,17 +96,12 @@ class Affine:
 class Isotonic:
     """Isotonic regression: the increasing step function that fits best, with straight lines between its steps.
 
-    Beyond the knots the map is constant. If the lowest scores all belong to fakes, or the highest all to real samples,
-    the log-ratio of that step would be infinite: half a sample of the missing kind is added to it.
+    Beyond the knots the map is constant. Where a step at an end has samples of one kind only, half a sample of the
+    other is added to it, so that its log-ratio is finite.
 
     Args:
         scores: Knots, ascending log-ratios before calibration.
         log_ratios: The log-ratios after it, never decreasing.
-
-    Example:
-        >>> map = Isotonic(scores=(-1.0, 1.0), log_ratios=(-0.5, 0.5))
-        >>> map([-9.0, 0.0, 0.5, 9.0])
-        array([-0.5 ,  0.  ,  0.25,  0.5 ])
 
     References:
         | Transforming Classifier Scores into Accurate Multiclass Probability Estimates (Zadrozny and Elkan, 2002)
@@ -113,13 +109,6 @@ class Isotonic:
 
     scores: tuple[float, ...]
     log_ratios: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        at, value = np.asarray(self.scores, dtype=float), np.asarray(self.log_ratios, dtype=float)
-        if at.ndim != 1 or at.shape != value.shape or not len(at) or not np.isfinite([at, value]).all():
-            raise InputError("an Isotonic map has as many finite scores as log_ratios, at least one")
-        if np.any(np.diff(at) <= 0) or np.any(np.diff(value) < 0):
-            raise InputError("the scores of an Isotonic map must ascend, and its log_ratios never descend")
 
     @classmethod
     def fit(cls, real: Array, fake: Array) -> "Isotonic":
@@ -150,10 +139,8 @@ class Isotonic:
 
         def formula(xp: Any, x: Array) -> Array:
             flat = xp.astype(xp.reshape(x, (-1,)), widest(xp))  # float32 may not tell two knots apart
-            knots, low, gap, rise = (
-                like(np.asarray(v), flat)
-                for v in (self.scores, self.log_ratios[:-1], np.diff(self.scores), np.diff(self.log_ratios))
-            )
+            lines = self.scores, self.log_ratios[:-1], np.diff(self.scores), np.diff(self.log_ratios)
+            knots, low, gap, rise = (like(np.asarray(v), flat) for v in lines)
             left = xp.clip(xp.searchsorted(knots, flat) - 1, min=0, max=len(self.scores) - 2)
             along = (flat - xp.take(knots, left, axis=0)) / xp.take(gap, left, axis=0)
             out = xp.take(low, left, axis=0) + xp.clip(along, min=0.0, max=1.0) * xp.take(rise, left, axis=0)
@@ -177,10 +164,8 @@ class Choice:
     """The chosen calibration, fitted on all scores, and how each candidate did; printed, it is a table.
 
     Args:
-        name: Key of `CALIBRATIONS`.
-        calibration: The map.
-        log_loss: Held-out log-loss of each candidate that could be fitted, by name.
-        excess: How much it is above that of the best one; both use the same samples.
+        name, calibration: Key of `CALIBRATIONS`, and the map.
+        log_loss, excess: Held-out log-loss of each candidate that could be fitted, and how far above the best it is.
     """
 
     name: str
@@ -228,10 +213,8 @@ def fit_calibration(real: Array, fake: Array, *, folds: int = 5, seed: int = 0) 
         raise InputError(f"folds must be at least 2, got {folds}")
     scores = score_pair(real, fake, least=10 * folds, what="fit_calibration")
     rng = np.random.default_rng(seed)
-    some = scores[0], scores[1]
-    if max(map(len, scores)) > _ENOUGH:
-        some = rng.permutation(scores[0])[:_ENOUGH], rng.permutation(scores[1])[:_ENOUGH]
-    split = rng.permutation(np.arange(len(some[0])) % folds), rng.permutation(np.arange(len(some[1])) % folds)
+    some = rng.permutation(scores[0])[:_ENOUGH], rng.permutation(scores[1])[:_ENOUGH]
+    split = np.arange(len(some[0])) % folds, np.arange(len(some[1])) % folds
     loss: dict[str, Pair] = {}
     for name, fit in CALIBRATIONS.items():
         try:
@@ -250,10 +233,7 @@ def fit_calibration(real: Array, fake: Array, *, folds: int = 5, seed: int = 0) 
 def cross_fitted(fit: Callable[[Any, Any], Any], scores: Pair, split: Pair) -> Pair:
     """Map the scores of each fold with the calibration that was fitted on the other folds.
 
-    Args:
-        fit: A value of `CALIBRATIONS`.
-        scores: Of real and fake samples, float64.
-        split: The fold of each, counted from 0.
+    `fit` is a value of `CALIBRATIONS`, and `split` has the fold of each score, counted from 0.
     """
     mapped = np.empty_like(scores[0]), np.empty_like(scores[1])
     for fold in range(int(split[0].max()) + 1):
@@ -296,13 +276,3 @@ def _minimise(x: Floats, offset: Floats, theta: Floats) -> Floats:
         if decrement < 1e-18:  # each step squares it
             break
     return theta
-
-
-def _refuse_separation(real: Floats, fake: Floats, threshold: float | None) -> None:
-    """Raise if a threshold separates real from fake scores: the steeper the slope, the better it would fit."""
-    at = threshold if threshold is not None else float(fake.max())
-    if real.min() >= at >= fake.max():
-        raise InputError(
-            f"no slope fits: all {len(real)} real scores are above all {len(fake)} fake ones; "
-            "add held-out samples, or fit the ratio on features in which they meet"
-        )

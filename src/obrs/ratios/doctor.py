@@ -10,20 +10,19 @@ the two sets hardly overlap, the verdict on a calibrated ratio is "calibrated fo
 import json
 import textwrap
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, isnan, log, nan
+from math import inf, isfinite, isnan, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._checks import as_labels, check_budget
 from .._text import finite, html_table, lookup, paragraph
-from ..budget import Cut
 from ..critics import FINE_TUNE, FROM_SCRATCH, KINDS, WITHOUT_RATIO, check_scores
 from ..errors import InputError, MissingLibraryError, RatioError
 from ..estimate import Estimate
 from ..profile import Profile, removable_kl
 from ..types import Array
-from .calibration import CALIBRATIONS, Affine, Isotonic, cross_fitted
+from .calibration import CALIBRATIONS, Affine, cross_fitted
 from .evidence import (
     ERRORS,
     TOLERATED,
@@ -186,11 +185,7 @@ class Diagnosis:
         return json.dumps(finite(content), indent=2)
 
     def page(self, *, command: bool = False) -> str:
-        """Return the diagnosis as a page of at most 80 columns.
-
-        Args:
-            command: Word the advice for the command line.
-        """
+        """Return the diagnosis as a page of at most 80 columns, with advice for Python or for the command line."""
         lines = [f"{self.verdict.upper()} at a budget of {self.budget:g}"]
         for word, text in self._said(command):
             indent = f"{word:9}"
@@ -203,12 +198,8 @@ class Diagnosis:
 
     def _said(self, command: bool) -> list[tuple[str, str]]:
         """Return the words and sentences above the table."""
-
-        def worded(advice: Advice | None) -> str:
-            return "" if advice is None else advice.command if command else advice.python
-
-        said = [("because", self.reason), ("do", worded(self.advice))]
-        said += [("note", ": ".join(filter(None, [note.text, worded(note.advice)]))) for note in self.notes]
+        said = [("because", self.reason), ("do", str(self.advice[command]) if self.advice else "")]
+        said += [("note", note.text + (f": {note.advice[command]}" if note.advice else "")) for note in self.notes]
         return [(word, text) for word, text in said if text]
 
     def __str__(self) -> str:
@@ -240,9 +231,8 @@ def diagnose(
         budget: Proposals per kept sample.
         labels: Labels of the real samples and of the fakes: tests E_Q[r | y] = p(y) / q(y).
         trained_on: Log-ratios of the real samples that the critic was trained on: tests whether it knows them by heart.
-        kind: What the scores are, if you know it. With "log_ratio" or "logit" they are never taken for the output
-            of a hinge critic. "hinge", "wgan" and "lsgan" are outputs of critics that have no log-ratio: the verdict
-            is "unfit", however good they look.
+        kind: What the scores are, if you know it. "log_ratio" and "logit" are never taken for the output of a hinge
+            critic. "hinge", "wgan" and "lsgan" have no log-ratio: the verdict is "unfit", however good they look.
         seed: Decides the folds in which repairs are tried.
 
     Returns:
@@ -273,28 +263,15 @@ def diagnose(
     verdict = _judge(raw, evidence, broken, lost or piles, rng)
     at = _at_budget(raw, profile, k, verdict)
     after = evidence if verdict.repaired is None else Evidence.of(verdict.repaired)
-    missing = after.missing_support() if verdict.name in ("fit", "repairable") else None
-    nats = _finite_mean((verdict.repaired or raw)[0])
+    missing = after.missing_support() if verdict.verdict in ("fit", "repairable") else None
+    nats = float(np.mean(_finite(verdict.repaired or raw)[0]))
     verdict = _at_this_budget(verdict, at, k, evidence, missing, nats)
     classes = () if labels is None else _classes(given, labels)
-    found = Diagnosis(
-        verdict=verdict.name,
-        reason=verdict.reason,
-        advice=verdict.advice,
-        notes=(),
-        budget=k,
-        n_real=len(scores[0]),
-        n_fake=len(scores[1]),
-        evidence=evidence,
-        missing_support=missing,
-        classes=classes,
-        at_budget=at,
-        calibration=verdict.calibration,
-        raw=raw,
-        repaired=verdict.repaired,
-    )
+    seen: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw, "notes": ()}
+    seen |= {"evidence": evidence, "missing_support": missing, "classes": classes, "at_budget": at}
+    found = Diagnosis(**verdict._asdict(), **seen)
     trained = None if trained_on is None else known_scores(trained_on, "trained_on")
-    return replace(found, notes=_notes(found, after, repeated, trained, nats, bool(lost), kind))
+    return replace(found, notes=_notes(found, after, repeated, trained, nats, told=bool(lost), kind=kind))
 
 
 def _no_ratio(kind: str | None) -> str:
@@ -311,22 +288,17 @@ def _no_ratio(kind: str | None) -> str:
 def _impossible(scores: Pair) -> str:
     """Return the scores that no ratio can have, in words: NaN, r infinite for a fake, or r = 0 for a real sample."""
     real, fake = scores
-    wrong = {
-        "NaN among the real scores": np.isnan(real),
-        "NaN among the fake scores": np.isnan(fake),
-        "+inf among the fake scores": fake == inf,
-        "-inf among the real scores": real == -inf,
-    }
+    wrong = {"NaN among the real scores": np.isnan(real), "NaN among the fake scores": np.isnan(fake)}
+    wrong |= {"+inf among the fake scores": fake == inf, "-inf among the real scores": real == -inf}
     return ", ".join(f"{np.count_nonzero(bad)} {what}" for what, bad in wrong.items() if bad.any())
 
 
 def _drop_repeated(scores: Pair) -> tuple[Pair, tuple[int, int]]:
     """Return the scores without those of repeated rows, and how many of each kind that leaves out.
 
-    Scores that were rounded, and ratios of a few values, also come again and again, but in both kinds. Ties at the ends
-    are saturation, and stay.
+    Scores that were rounded come again in both kinds. Ties at the ends are saturation, and stay.
     """
-    both = np.concatenate([x[np.isfinite(x)] for x in scores])
+    both = np.concatenate(_finite(scores))
     if not both.size:
         raise RatioError(f"none of {len(scores[0])} real and {len(scores[1])} fake scores is finite; check the critic")
     inside = [np.isfinite(x) & (x > both.min()) & (x < both.max()) for x in scores]
@@ -357,7 +329,7 @@ def _usable(scores: Pair, broken: str, repeated: tuple[int, int], rng: np.random
 class _Verdict(NamedTuple):
     """The verdict, its reason, what to do, the map that repairs and the scores after it, cross-fitted."""
 
-    name: str
+    verdict: str
     reason: str
     advice: Advice | None = None
     calibration: Any = None
@@ -402,17 +374,13 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
         after = Evidence.of(mapped, by=sample)
         informed = informed or after.tells()
         if after.tells() and not after.faults():
-            reason = f"{off}; calibrated by {_formula(fitted)}"
-            return _Verdict("repairable", reason, Advice(call, _CALL.format(call)), fitted, mapped)
+            by = (
+                f"{fitted.slope:.3g} log r {fitted.intercept:+.3g}" if isinstance(fitted, Affine) else "an isotonic map"
+            )
+            advice = Advice(call, _CALL.format(call))
+            return _Verdict("repairable", f"{off}; calibrated by {by}", advice, fitted, mapped)
     what = "no monotone map makes it calibrated" if informed else "calibrated, they tell next to nothing"
     return _Verdict("unfit", f"{off}; {what}", _ANEW)
-
-
-def _formula(calibration: Affine | Isotonic) -> str:
-    if isinstance(calibration, Isotonic):
-        return "an isotonic map"
-    slope = "" if calibration.slope == 1 else f"{calibration.slope:.3g} "
-    return f"{slope}log r" + (f" {calibration.intercept:+.3g}" if calibration.intercept else "")
 
 
 def _at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Verdict) -> AtBudget:
@@ -423,8 +391,7 @@ def _at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Verdict) ->
         return AtBudget(log_c, rate, False, 0.0, kl_removed(removed_terms(raw, log_c, budget)))
     sample = raw[0][: len(verdict.repaired[0])], raw[1][: len(verdict.repaired[1])]
     better = np.asarray(verdict.calibration(sample[1]))
-    constants = [log_c, Profile(better).log_c(budget)]
-    kept = [np.exp(_log_a(x, c)) for x, c in zip((sample[1], better), constants, strict=True)]
+    kept = [np.exp(np.minimum(x + c, 0)) for x, c in ((sample[1], log_c), (better, Profile(better).log_c(budget)))]
     before = removed_terms(sample, log_c, budget)
     after = removed_terms(verdict.repaired, Profile(verdict.repaired[1]).log_c(budget), budget)
     with np.errstate(invalid="ignore"):
@@ -442,40 +409,31 @@ def _off_below(raw: Pair, top: float) -> bool:
     return reliability(np.asarray(shift(real)), np.asarray(shift(fake))).off
 
 
-def _log_a(log_ratio: Floats, log_c: float) -> Floats:
-    return np.zeros_like(log_ratio) if log_c == inf else np.asarray(Cut(log_c, nan).log_a(log_ratio))
-
-
 def _at_this_budget(
     verdict: _Verdict, at: AtBudget, budget: float, evidence: Evidence, missing: Estimate | None, nats: float
 ) -> _Verdict:
     """Return the verdict at the budget: a harmless fault is fit, and what hardly overlaps is not."""
     shift = isinstance(verdict.calibration, Affine) and verdict.calibration.slope == 1
-    if verdict.name == "repairable" and not shift and at.harmless(budget):
-        reason = (
-            f"at this budget its fault does no harm, but weights and larger budgets need the repair: {verdict.reason}"
-        )
-        verdict = verdict._replace(name="fit", reason=reason)
+    if verdict.verdict == "repairable" and not shift and at.harmless(budget):
+        why = "its fault does no harm at this budget, but weights and larger budgets need the repair"
+        verdict = verdict._replace(verdict="fit", reason=f"{why}: {verdict.reason}")
     if missing is not None:
         share = f"{100 * missing.value:.1f} % ({100 * missing.low:.1f} to {100 * missing.high:.1f} %)"
         more = f"missing support: {share} of the target lies where the model never goes"
         return verdict._replace(reason=f"{verdict.reason}; {more}")
     loss = evidence.log_loss.value
-    if verdict.name != "fit" or not (loss < _HARDLY or (budget > 1 and nats > _GAP * log(budget))):
+    if verdict.verdict != "fit" or not (loss < _HARDLY or (budget > 1 and nats > _GAP * log(budget))):
         return verdict
-    apart = (
-        f"log-loss {loss:.2g}" if loss < _HARDLY else f"an estimated {nats:.2g} nats, and K removes {log(budget):.2g}"
-    )
+    apart = f"log-loss {loss:.2g}" if loss < _HARDLY else f"{nats:.2g} nats apart, and K removes {log(budget):.2g}"
     why = f"only a judge tells whether that is what you care about, since the two sets hardly overlap ({apart})"
-    return verdict._replace(name=SEEN, reason=f"{why}; {verdict.reason}", advice=verdict.advice or _TUNE)
+    return verdict._replace(verdict=SEEN, reason=f"{why}; {verdict.reason}", advice=verdict.advice or _TUNE)
 
 
 def _piles(raw: Pair) -> str:
     """Return why the scores look like those of a critic without a log-ratio, "" if they do not."""
     if (piled := _share_piled(raw)) > _PILED:
         return f"{100 * piled:.0f} % of the scores lie at -1 and +1, as those of a hinge critic do"
-    kinds = [x[np.isfinite(x)] for x in raw]
-    both = np.concatenate(kinds)
+    both = np.concatenate(_finite(raw))
     if len(np.unique(both)) < _LEAST / 2:  # ties are normal then
         return ""
     for end, name in ((both.max(), "largest"), (both.min(), "smallest")):
@@ -487,7 +445,7 @@ def _piles(raw: Pair) -> str:
 
 
 def _share_piled(raw: Pair) -> float:
-    return float(np.mean([np.mean(np.abs(np.abs(x[np.isfinite(x)]) - 1) < _NEAR) for x in raw]))
+    return float(np.mean([np.mean(np.abs(np.abs(x) - 1) < _NEAR) for x in _finite(raw)]))
 
 
 def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
@@ -502,46 +460,28 @@ def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
 
 
 def _notes(
-    d: Diagnosis,
-    after: Evidence,
-    repeated: tuple[int, int],
-    trained: Floats | None,
-    nats: float,
-    told: bool,
-    kind: str | None,
+    d: Diagnosis, after: Evidence, repeated: tuple[int, int], trained: Any, nats: float, *, told: bool, kind: str | None
 ) -> tuple[Note, ...]:
     """Return the six remarks that a page may have: support, repeated rows, room, kind, classes, training samples."""
     notes = []
-    above = float(np.mean(d.raw[0] > d.raw[1].max()))
+    above, piled = float(np.mean(d.raw[0] > d.raw[1].max())), _share_piled(d.raw)
     if d.missing_support is not None:
-        notes.append(
-            Note("no ratio brings missing support back: rejection keeps what the model makes. Train the model")
-        )
+        notes.append(Note("no ratio brings missing support back, as rejection keeps what the model makes: train it"))
     elif not after.mean_ratio.trusted and above > TOLERATED:
-        notes.append(
-            Note(f"{100 * above:.1f} % of the real samples score above every fake: the model hardly makes them")
-        )
+        notes.append(Note(f"{100 * above:.1f} % of the real samples score above every fake: hardly ever made"))
     if any(repeated):
-        left = f"{repeated[0]:,} real and {repeated[1]:,} fake scores had come before, and were left out"
-        notes.append(Note(f"rows were repeated: {left}"))
+        notes.append(Note(f"rows were repeated: {repeated[0]:,} real and {repeated[1]:,} fake scores were left out"))
     if d.verdict not in ("unfit", "untestable") and nats > log(d.budget):
         notes.append(Note(removable_kl(nats, [d.budget])))
     if told:
         notes.append(Note("if that is unfit, as spectral normalisation may make it, start from scratch", _ANEW))
-    elif d.verdict in ("repairable", "unfit"):
-        doubt = (
-            ""
-            if np.ptp(both := np.concatenate([x[np.isfinite(x)] for x in d.raw])) == 0
-            else check_scores(both, "log_ratio")
+    elif d.verdict in ("repairable", "unfit") and kind is None and _PILED_MAYBE < piled <= _PILED:
+        say = Advice("kind='hinge'", "--hinge")
+        notes.append(
+            Note(f"{100 * piled:.0f} % of the scores lie near -1 and +1; say so if a critic is a hinge one", say)
         )
-        piled = _share_piled(d.raw)
-        if doubt:
-            notes.append(Note(doubt))
-        elif kind is None and _PILED_MAYBE < piled <= _PILED:
-            say = Advice("kind='hinge'", "--hinge")
-            notes.append(
-                Note(f"{100 * piled:.0f} % of the scores lie near -1 and +1; if a hinge critic made them, say so", say)
-            )
+    elif d.verdict in ("repairable", "unfit") and np.ptp(both := np.concatenate(_finite(d.raw))):
+        notes += [Note(doubt)] if (doubt := check_scores(both, "log_ratio")) else []
     if off := [mean for mean in d.classes if mean.off or not mean.known]:
         notes.append(_note_on_classes(off))
     if trained is not None:
@@ -551,8 +491,8 @@ def _notes(
 
 def _note_on_classes(off: list[ClassMean]) -> Note:
     names = ", ".join(str(mean.label) for mean in off[:8])
-    text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
     if all(mean.known for mean in off):
+        text = f"E_Q[r | y] is not p(y) / q(y) for the labels {names}, so one constant for all starves some of them"
         return Note(text, Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group"))
     text = f"E_Q[r | y] rests on few samples for the labels {names}, so no calibration by class helps"
     return Note(text, Advice("one constant per class, groups=...", "one constant per class: --group"))
@@ -560,17 +500,16 @@ def _note_on_classes(off: list[ClassMean]) -> Note:
 
 def _note_on_training(real: Floats, trained: Floats) -> list[Note]:
     """Return a note if samples that the critic was trained on score higher than held-out ones."""
-    means = [_finite_mean(x) for x in (trained, real)]
-    error = float(np.sqrt(sum(np.var(x[np.isfinite(x)]) / len(x) for x in (trained, real))))
-    gap = means[0] - means[1]
+    known, held_out = _finite((trained, real))
+    gap, error = known.mean() - held_out.mean(), sqrt(known.var() / len(known) + held_out.var() / len(held_out))
     if not gap > max(ERRORS * error, TOLERATED):
         return []
     text = f"the critic knows its training samples by heart: they score {gap:.2g} nats higher than held-out ones"
     return [Note(text, Advice("obrs.refit(held_out, propose)", "fit the ratio on real samples that are held out"))]
 
 
-def _finite_mean(x: Floats) -> float:
-    return float(np.mean(x[np.isfinite(x)]))
+def _finite(scores: Pair) -> list[Floats]:
+    return [x[np.isfinite(x)] for x in scores]
 
 
 def _row(name: str, value: float | Estimate, mark: str, says: str) -> dict[str, Any]:

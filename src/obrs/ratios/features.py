@@ -25,19 +25,11 @@ from .batch import Batch
 
 __all__ = ["Features", "as_features", "build_features", "classifier_features", "critic_features", "probe_features"]
 
-MANY = 100
-"""Features of images beyond which ratios did harm: their differences from a model are mostly details."""
-
 Tensor = Any
 
 
 class Features(nn.Module):  # type: ignore[misc]
-    """A map from samples to features `(n, k)`; labels are passed on to functions of your own.
-
-    Args:
-        function: What computes them.
-        spec: How to make them again from a file, as plain data; None for a function of your own.
-    """
+    """A map from samples to features `(n, k)`, with its `spec` as plain data; None for a function of your own."""
 
     def __init__(self, function: Any, spec: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -68,11 +60,7 @@ class Features(nn.Module):  # type: ignore[misc]
 
 
 def as_features(given: Any) -> Features:
-    """Read the argument `features` of `refit`; a torch module, or a method of one, is copied.
-
-    Args:
-        given: A callable, a torch module, `Features`, or a key of `obrs.metrics.features.FEATURES`.
-    """
+    """Read the argument `features` of `refit`; a torch module, or a method of one, is copied."""
     from ..metrics.features import FEATURES
 
     if isinstance(given, Features):
@@ -109,9 +97,8 @@ def build_features(spec: Mapping[str, Any]) -> Features:
 def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int = 0) -> Features:
     """Fit a small classifier; its outputs, one number per class, are the features.
 
-    Few features that a class depends on are better than many: in the layer before, data and model differ so much that
-    a budget is spent on details. The classifier must not know what the model knows: use images that the model was not
-    trained on, and others than those that the ratio is fitted on.
+    Few features that a class depends on are better than many, in which a budget is spent on details. Use images that
+    neither the model nor the ratio is fitted on.
 
     Args:
         images: Real images in the form that `refit` gets, floats `(n, channels, side, side)`, NumPy or torch.
@@ -130,7 +117,7 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
         >>> features(torch.as_tensor(images[500:503])).shape
         torch.Size([3, 10])
     """
-    from ..models.classifier import check_classes, fit_classifier, small_classifier
+    from ..models.classifier import Classifier, check_classes, fit_classifier
 
     shape = tuple(images.shape[1:]) if is_array_api_obj(images) else ()
     if len(shape) != 3 or shape[1] != shape[2] or not len(images):
@@ -139,29 +126,21 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
     check_classes(labels, len(images))
     with own_noise() as reseed:
         reseed(seed)
-        network = small_classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)
+        network = Classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)
     return as_features(fit_classifier(images, labels, network=network, epochs=epochs, seed=seed, progress=False))
 
 
 def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 1e-3) -> Features:
     """Fit a linear probe on labels over any features; its logits, one number per class, are the features.
 
-    A ratio on the hundreds of numbers of a large network spends the budget on details, one on the ten logits of a probe
-    over the same network was the best that we have seen on CIFAR-10.
+    A ratio on the hundreds of numbers of a large network spends the budget on details; one on the ten logits of a probe
+    over the same network was the best on CIFAR-10.
 
     Args:
         images: Real samples that neither the model nor the ratio is fitted on.
         labels: Their classes from 0 on, shape `(n,)`.
         features: Anything that `refit` takes as features, such as "efficientnet_lite0".
         penalty: Weight of the squared coefficients, per sample, on standardised features.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> labels = rng.integers(3, size=300)
-        >>> x = rng.normal(size=(300, 20)) + 3 * np.eye(20)[labels]
-        >>> probe = probe_features(x, labels, lambda x: x)
-        >>> float((probe(torch.as_tensor(x)).argmax(1).numpy() == labels).mean()) > 0.95
-        True
     """
     from ..models.classifier import check_classes
 
@@ -198,11 +177,6 @@ def critic_features(critic: Any, layer: str | None = None) -> Features:
     Args:
         critic: A torch module.
         layer: Name of another layer, as in `critic.named_modules()`; its input is taken.
-
-    Example:
-        >>> from obrs.models.mlp import mlp_critic
-        >>> critic_features(mlp_critic(2, width=16))(torch.zeros(5, 2)).shape
-        torch.Size([5, 16])
     """
     if not isinstance(critic, nn.Module):
         raise InputTypeError(

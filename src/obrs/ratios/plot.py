@@ -1,7 +1,6 @@
 """The plot of a diagnosis. Matplotlib is imported only when it is drawn."""
 
 import textwrap
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,27 +18,16 @@ _RAW, _REPAIRED, _CUT = LOOKS["obrs"].colour, PALETTE["green"], PALETTE["black"]
 _REAL, _FAKE = LOOKS["target"].colour, LOOKS["model"].colour
 
 
-def plot_diagnosis(diagnosis: Diagnosis, *, figure: Any = None) -> Any:
+def plot_diagnosis(diagnosis: Diagnosis) -> Any:
     """Draw a diagnosis: reliability, log-ratios of real and fake, and KL removed against the budget.
-
-    Args:
-        diagnosis: What `diagnose` returned.
-        figure: A matplotlib figure to draw into, with your settings; by default a new one in the style of this library.
 
     Returns:
         The matplotlib figure; save it with `figure.savefig("diagnosis.png")`.
-
-    Example:
-        >>> from obrs import diagnose
-        >>> rng = np.random.default_rng(0)
-        >>> found = diagnose(rng.normal(0.5, 1, 500), rng.normal(-0.5, 1, 500), budget=2)
-        >>> len(plot_diagnosis(found).axes)
-        3
     """
     if not isinstance(diagnosis, Diagnosis):
         raise InputTypeError(f"plot_diagnosis draws what diagnose returns, got {type(diagnosis).__name__}")
-    drawn = new_figure(15, 5.5, who="plot_diagnosis") if figure is None else figure
-    with styled() if figure is None else nullcontext():
+    drawn = new_figure(15, 5.5, who="plot_diagnosis")
+    with styled():
         curve, ratios, removed = drawn.subplots(1, 3)
         low, high = _range(diagnosis)
         _draw_reliability(curve, diagnosis, low, high)

@@ -15,12 +15,7 @@ __all__ = ["PooledRatio", "combine"]
 
 @dataclass(frozen=True, eq=False)
 class PooledRatio:
-    """The sum of log-ratios times coefficients; a score, until its scale is calibrated.
-
-    Args:
-        parts: Pairs of a log-ratio and its coefficient.
-        calibration: The map that makes the sum a log-ratio; None before `calibrate`.
-    """
+    """The sum of log-ratios times coefficients; a score, until `calibrate` has found the map that makes it a ratio."""
 
     parts: tuple[tuple[Callable[[Any], Array], float], ...]
     calibration: Affine | Isotonic | None = None
@@ -35,12 +30,7 @@ class PooledRatio:
         return score if self.calibration is None else self.calibration(score)
 
     def calibrate(self, real: Any, fake: Any, *, seed: int = 0) -> "PooledRatio":
-        """Return the pool as a log-ratio: its scale is fitted on held-out real samples and fakes.
-
-        Args:
-            real, fake: Batches that no part was fitted on.
-            seed: Decides the folds by which the calibration is chosen.
-        """
+        """Return the pool as a log-ratio, its scale fitted on real samples and fakes that no part was fitted on."""
         score = replace(self, calibration=None)
         return replace(self, calibration=fit_calibration(score(real), score(fake), seed=seed).calibration)
 

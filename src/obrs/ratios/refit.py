@@ -38,15 +38,7 @@ from ..sampling.proposals import propose_batch, warn_of_train_mode
 from ..types import Array
 from .batch import Batch, Columns
 from .evidence import class_means, losses, mean_of_means
-from .features import (
-    MANY,
-    Features,
-    as_features,
-    build_features,
-    classifier_features,
-    critic_features,
-    probe_features,
-)
+from .features import Features, as_features, build_features, classifier_features, critic_features, probe_features
 
 __all__ = ["METHODS", "FineTune", "FitReport", "FittedRatio", "Head", "Network", "load_ratio", "refit"]
 __all__ += ["classifier_features", "critic_features", "probe_features"]
@@ -59,6 +51,7 @@ _PILOT = 8192  # samples of each kind that means and variances are computed from
 _BLOCK = 4096  # samples at a time
 _PROBE = 8  # fakes that are kept with the ratio
 _SMALL = 8  # numbers in a sample up to which waves help and do not overfit
+_MANY = 100  # features of images beyond which ratios did harm: their differences from a model are mostly details
 _FLOOR = 0.1  # of the typical spread, where all numbers of a sample have one unit
 _CHANNELS = (1, 3, 4)  # that an image has if they come last: grey, colour, colour with opacity
 _SATURATED, _HARDLY = 0.02, 0.1  # nats of held-out log-loss
@@ -118,23 +111,19 @@ def refit(
         True
     """
     method = Network() if method is None else method
-    if not isinstance(method, tuple(METHODS.values())):
+    if not isinstance(method, Network | FineTune | Head):
         got = f"the class {method.__name__}" if isinstance(method, type) else type(method).__name__
         raise InputTypeError(f"method must be one such as Network() or FineTune(critic), got {got}")
     if not is_number(held_out) or not 0 < held_out < 1:
         raise InputError(f"held_out must be a share between 0 and 1, got {held_out!r}")
-    fits, seed = check_count(fits, "fits"), check_seed(seed)
+    fits, seed, _ = check_count(fits, "fits"), check_seed(seed), check_positive(method.lr, "lr")
     warn_of_train_mode(propose)
     task = _prepare(real, propose, method, features, columns, (steps, batch_size), float(held_out), seed)
     done: list[tuple[RatioNetwork, Course]] = []
     while len(done) < fits and not (done and done[-1][1].stopped.startswith("interrupted")):
         done.append(_fit_one(method, task, derived(seed, "fit", len(done)) if done else seed, len(done), progress))
     networks, courses = zip(*done, strict=True)
-    scores = [
-        np.stack([_scores(net, held).double().cpu().numpy() for net in networks])
-        for held in (task.held_real, task.held_fake)
-    ]
-    report = _report(method, task, courses, scores)
+    report = _report(method, task, networks, courses)
     if report.trouble:
         warnings.warn(report.trouble, stacklevel=2)
     counts = None if task.labels is None else (task.labels[:, None] == task.real.y).sum(1).double()
@@ -185,14 +174,9 @@ class Task:
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[Callable[[int], None]]:
-        """Let a seed decide what torch draws inside the block; the value of the block reseeds for a step."""
+        """Yield a function that seeds torch for a step, from -1 on."""
         with own_noise(self.held_fake.device) as reseed:
-
-            def at_step(step: int) -> None:
-                reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
-
-            at_step(-1)
-            yield at_step
+            yield lambda step: reseed(int(np.random.SeedSequence((seed, step + 1)).generate_state(1, np.uint64)[0]))
 
 
 def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], Batch]:
@@ -202,14 +186,7 @@ def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], B
 
 
 def _prepare(
-    real: Any,
-    propose: Any,
-    method: Any,
-    features: Any,
-    columns: Columns,
-    length: tuple[int | None, int | None],
-    held_out: float,
-    seed: int,
+    real: Any, propose: Any, method: Any, features: Any, columns: Columns, length: Any, held_out: float, seed: int
 ) -> Task:
     """Check both kinds of samples, look at them once if there are features, and hold a part of them out."""
     whole = Batch.read(real, columns, "real").check("real")
@@ -225,13 +202,12 @@ def _prepare(
     look = None if features is None else as_features(features)
     rows, held_rows = _split(len(whole), held_out, seed, "real")
     whole = whole if look is None else whole.to(example.device).features(look).check("features of real")
-    if look is not None and len(example.shape) == 3 and whole.shape[0] > MANY:
+    if look is not None and len(example.shape) == 3 and whole.shape[0] > _MANY:
+        advice = "made models worse in our experiments; use few, such as probe_features(images, labels, features)"
         warnings.warn(
-            f"a ratio on {whole.shape[0]} features of images spends a budget on details, and made models worse in our "
-            "experiments; fit it on few, such as probe_features(images, labels, features)",
-            stacklevel=3,
+            f"a ratio on {whole.shape[0]} features of images spends a budget on details: {advice}", stacklevel=3
         )
-    steps, batch_size = method.of_points if prod(whole.shape) <= _SMALL else method.of_others
+    steps, batch_size = method.length["points" if prod(whole.shape) <= _SMALL else "others"]
     steps = steps if length[0] is None else check_count(length[0], "steps")
     batch_size = batch_size if length[1] is None else check_count(length[1], "batch_size")
 
@@ -274,26 +250,20 @@ def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
         raise InputError(f"real has samples of shape {real.shape} and propose of {fake.shape}; make them alike")
     if real.x.is_floating_point() != fake.x.is_floating_point():
         both = f"real has dtype {real.x.dtype} and propose {fake.x.dtype}"
-        raise InputTypeError(
-            f"{both}: this alone would tell them apart; bring real to the scale of the model's samples"
-        )
+        raise InputTypeError(f"{both}: this alone would tell them apart; bring real to the scale of the model's")
     if real.device != fake.device and real.device.type != "cpu":
         raise InputError(f"real is on {real.device} and propose makes samples on {fake.device}; move one of them")
     if (real.y is None) != (fake.y is None):
-        who = (
-            "real has labels and propose makes" if fake.y is None else "real has no labels and propose makes some, not"
-        )
-        raise InputTypeError(f"{who} samples alone; make them alike: (x, label) or x")
+        who = "real has labels and propose none" if fake.y is None else "propose makes labels and real has none"
+        raise InputTypeError(f"{who}; make them alike: (x, label) or x")
     if labels is not None:
         _check_known(fake.y, labels, "propose")
 
 
 def _check_known(y: Tensor, labels: Tensor, name: str) -> None:
-    if not bool((extra := ~torch.isin(y, labels)).any()):
-        return
-    shown = ", ".join(map(str, torch.unique(y[extra])[:5].tolist()))
-    known = f"real has {len(labels)} labels, {int(labels[0])} to {int(labels[-1])}"
-    raise InputError(f"{name} has labels that real never has, {shown}; {known}")
+    if len(extra := y[~torch.isin(y, labels)]):
+        known = f"real has {len(labels)} labels, {int(labels[0])} to {int(labels[-1])}"
+        raise InputError(f"{name} has labels that real never has, such as {int(extra[0])}; {known}")
 
 
 def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
@@ -301,10 +271,8 @@ def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
     held = round(n * share)
     if min(held, n - held) < _FEWEST:
         needed = ceil(_FEWEST / min(share, 1 - share))
-        raise InputError(
-            f"{name} has {n} samples, of which held_out={share:g} leaves {held} to stop by; "
-            f"{_FEWEST} are needed: give at least {needed} samples or another held_out"
-        )
+        left = f"of which held_out={share:g} leaves {held} to stop by, and {_FEWEST} are needed"
+        raise InputError(f"{name} has {n} samples, {left}: give at least {needed} samples or another held_out")
     rows = torch.from_numpy(np.random.default_rng((seed, 2**32)).permutation(n))
     return torch.sort(rows[held:])[0], torch.sort(rows[:held])[0]
 
@@ -319,7 +287,7 @@ def _fit_one(method: Any, task: Task, seed: int, number: int, progress: bool | N
             pilot.append(batches(step))
         reseed(-1)
         network = method.build(task, *(Batch.join(kind) for kind in zip(*pilot, strict=True)))
-        frozen = [part for part in network.modules() if _is_frozen(part)]
+        frozen = [part for part in network.modules() if {p.requires_grad for p in part.parameters()} == {False}]
 
         def loss(module: Any, step: int) -> Tensor:
             reseed(step)
@@ -357,10 +325,7 @@ def _scores(network: Any, batch: Batch) -> Tensor:
 class RatioNetwork(nn.Module):  # type: ignore[misc]
     """A network with what it needs around it: standardised inputs, waves, and labels as numbers.
 
-    Args:
-        network: The network.
-        form: How it is called: "own" with samples as they are, "mlp" or "head" with rows of numbers, "cnn" with images.
-        buffers: Tensors that `forward` uses: shift and scale, or a matrix that whitens, waves, labels.
+    Its form is "own", called with samples as they are, "mlp" or "head", with rows of numbers, or "cnn", with images.
     """
 
     def __init__(self, network: Any, form: str, **buffers: Tensor) -> None:
@@ -368,6 +333,12 @@ class RatioNetwork(nn.Module):  # type: ignore[misc]
         self.network, self.form = network, form
         for name, value in buffers.items():
             self.register_buffer(name, value)
+
+    def start_at_chance(self) -> "RatioNetwork":
+        """Make the last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
+        torch.nn.init.zeros_(self.network[-1].weight)
+        torch.nn.init.zeros_(self.network[-1].bias)
+        return self
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -413,12 +384,6 @@ class Network:
             help it to find thin modes. 0 for none.
         lr: Learning rate.
 
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(1.0, 1.0, (1000, 2)), rng.normal(0.0, 1.0, (1000, 2))
-        >>> refit(real, fake, Network(width=32), steps=50).report.log_loss < 0.69
-        True
-
     References:
         | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
         | cGANs with Projection Discriminator (Miyato & Koyama, 2018)
@@ -430,11 +395,9 @@ class Network:
     waves: int = 64
     lr: float = 3e-3
 
-    of_points: ClassVar[tuple[int, int]] = (3000, 512)  # steps and batch size
-    of_others: ClassVar[tuple[int, int]] = (800, 256)
+    length: ClassVar = {"points": (3000, 512), "others": (800, 256)}  # steps and batch size
 
     def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
         check_count(self.layers, "layers")
         check_count(self.waves, "waves", least=0)
         if self.width is not None:
@@ -460,8 +423,7 @@ class Network:
                 buffers["waves"] = random_waves(numbers, self.waves).to(x)  # in cycles per standard deviation
             inputs += 2 * self.waves
         network = mlp([inputs, *[self.width or 128] * self.layers, 1], activation="silu")
-        _start_at_chance(network[-1])
-        return RatioNetwork(network.to(x.device), "mlp", labels=labels, **buffers)
+        return RatioNetwork(network.to(x.device), "mlp", labels=labels, **buffers).start_at_chance()
 
     def _cnn(self, task: Task, x: Tensor) -> RatioNetwork:
         from ..models.conv import ConvCritic
@@ -500,28 +462,20 @@ class FineTune:
     critic: Any
     lr: float = 2e-3
 
-    of_points: ClassVar[tuple[int, int]] = (1000, 512)
-    of_others: ClassVar[tuple[int, int]] = (400, 128)
-
-    def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
+    length: ClassVar = {"points": (1000, 512), "others": (400, 128)}
 
     def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Copy the critic, after a call with two samples."""
         critic, batch = self.critic, task.held_fake[:2]
         if not isinstance(critic, nn.Module):
             raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}")
-        devices = {tensor.device for tensor in (*critic.parameters(), *critic.buffers())}
-        if devices - {batch.device}:
-            where = ", ".join(sorted(map(str, devices)))
-            raise InputError(f"critic is on {where} and the proposals on {batch.device}; move one of them to the other")
         mode = critic.training
         try:
             with torch.no_grad():  # after a call, modules with old-style spectral norm can be copied, too
                 Batch(batch.x.float(), batch.y).call(critic.eval())
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            kind = "features" if task.features is not None else "samples"
-            what = f"{kind} of shape {batch.shape}{'' if batch.y is None else ' with labels, (x, label)'}"
+            kind, labelled = "features" if task.features is not None else "samples", batch.y is not None
+            what = f"{kind} of shape {batch.shape} on {batch.device}{' with labels, (x, label)' if labelled else ''}"
             raise InputError(f"critic cannot take {what}: {str(error).strip().splitlines()[0]}") from error
         finally:
             critic.train(mode)
@@ -542,11 +496,7 @@ class Head:
 
     lr: float = 0.02
 
-    of_points: ClassVar[tuple[int, int]] = (500, 512)
-    of_others: ClassVar[tuple[int, int]] = (500, 512)
-
-    def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
+    length: ClassVar = {"points": (500, 512), "others": (500, 512)}
 
     def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Whiten the features."""
@@ -558,12 +508,10 @@ class Head:
         buffers = {"shift": x.mean(0).float(), "whiten": whitening(x).float()}
         labels = task.known_labels()
         network = mlp([buffers["whiten"].shape[1] + len(labels), 1])
-        _start_at_chance(network[-1])
-        return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers)
+        return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers).start_at_chance()
 
 
-METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}
-"""Ways to fit a ratio, by name."""
+METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}  # by name, for tests
 
 
 def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -572,12 +520,6 @@ def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
     standard deviations away. So where all numbers have one unit, as pixels and features have and the columns of a table
     have not, none is divided by less than a tenth of the typical spread.
-
-    Example:
-        >>> x = torch.randn(500, 12, generator=torch.Generator().manual_seed(0))
-        >>> x[:, 3] *= 1e-4
-        >>> bool(standard_scale(x)[1][3] > 0.05), bool(standard_scale(x * 10.0 ** torch.arange(12))[1][3] < 0.2)
-        (True, True)
     """
     spread, span = x.std(0), (x.amax(0) - x.amin(0)).flatten()
     span = span[span > 0]
@@ -600,22 +542,9 @@ def whitening(x: Tensor) -> Tensor:
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int] | None:
     """Return the channels and the side of a square image, whether its channels come first or last; None of no image."""
-    if len(shape) != 3:
-        return None
-    if shape[1] == shape[2] >= 8:
+    if len(shape) == 3 and shape[1] == shape[2] >= 8:
         return shape[0], shape[1]
-    return (shape[2], shape[0]) if shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
-
-
-def _start_at_chance(linear: Any) -> None:
-    """Make a last layer answer log r = 0, so that the weights of an early stop are no worse than chance."""
-    nn.init.zeros_(linear.weight)
-    nn.init.zeros_(linear.bias)
-
-
-def _is_frozen(module: Any) -> bool:
-    parameters = list(module.parameters())
-    return bool(parameters) and not any(p.requires_grad for p in parameters)
+    return (shape[2], shape[0]) if len(shape) == 3 and shape[0] == shape[1] >= 8 and shape[2] in _CHANNELS else None
 
 
 @dataclass(frozen=True)
@@ -624,23 +553,18 @@ class FitReport:
 
     Args:
         method: Name of the method.
-        log_loss: On held-out samples; log 2 = 0.693 is chance.
-        standard_error: Of that loss.
-        steps, seconds, stopped: Number of updates, wall time, and why it ended; of several fits the sums.
+        log_loss, standard_error: On held-out samples; log 2 = 0.693 is chance.
+        steps, seconds, stopped: Updates and wall time, of all fits together, and why the last one ended.
         n_real, n_fake: Samples it was fitted on.
         history: Pairs of a step and the held-out loss after it, of the first fit.
         trouble: Why the ratio should not be trusted, in one line; None if there is no reason.
-        nats: KL divergence of the model from the data in what the ratio sees, as it says itself: the mean of log r
-            over held-out real samples.
-        fits: How many fits were averaged.
-        spread: Standard deviation of log r between fits, in nats, over held-out samples; NaN of one fit.
+        nats: KL divergence from the model to the data as the ratio says it, the mean of log r over held-out samples.
+        fits, spread: How many fits were averaged, and the standard deviation of log r between them, in nats.
 
     Example:
         >>> report = FitReport("Network", 0.5, 0.01, 100, 2.0, "all steps done", 900, 51200, ((100, 0.5),))
         >>> print(report)
         Network: held-out log-loss 0.500 ± 0.010 (chance 0.693), 100 steps in 2 s, all steps done
-        >>> replace(report, nats=17.0).room(2.6)
-        'K = 2.6 removes at most 0.96 of an estimated 17 nats: choose what it is spent on'
     """
 
     method: str
@@ -657,21 +581,18 @@ class FitReport:
     fits: int = 1
     spread: float | None = None
 
-    def room(self, *budgets: float) -> str:
-        """Say in a line how much of the KL divergence these budgets remove at most; "" if it is not above 0."""
-        return removable_kl(self.nats, budgets)
-
     def __str__(self) -> str:
         loss = f"held-out log-loss {self.log_loss:.3f} ± {self.standard_error:.3f} (chance {log(2):.3f})"
         line = f"{self.method}: {loss}, {self.steps} steps in {self.seconds:.0f} s, {self.stopped}"
         spread = "" if self.spread is None else f"mean of {self.fits} fits, which differ by {self.spread:.2g} nats"
-        return "\n".join(filter(None, [line, spread, self.room(*_USUAL), self.trouble]))
+        return "\n".join(filter(None, [line, spread, removable_kl(self.nats, _USUAL), self.trouble]))
 
 
-def _report(method: Any, task: Task, courses: Sequence[Course], scores: list[Any]) -> FitReport:
-    """Return the report of the mean of several fits; scores have shape `(fits, n)`, of real and of fake samples."""
+def _report(method: Any, task: Task, networks: Sequence[Any], courses: Sequence[Course]) -> FitReport:
+    """Return the report of the mean of several fits."""
+    held = task.held_real, task.held_fake
+    scores = [torch.stack([_scores(net, batch) for net in networks]).double().cpu().numpy() for batch in held]
     loss = mean_of_means(*losses(*(each.mean(0) for each in scores)))
-    many = len(courses) > 1
     steps = sum(course.steps for course in courses)
     return FitReport(
         method=type(method).__name__,
@@ -686,7 +607,7 @@ def _report(method: Any, task: Task, courses: Sequence[Course], scores: list[Any
         trouble=_trouble(loss),
         nats=float(scores[0].mean()),
         fits=len(courses),
-        spread=float(np.sqrt(np.mean([each.var(0, ddof=1).mean() for each in scores]))) if many else None,
+        spread=None if len(courses) == 1 else float(np.sqrt(np.mean([x.var(0, ddof=1).mean() for x in scores]))),
     )
 
 
@@ -706,20 +627,17 @@ def _trouble(log_loss: Estimate) -> str | None:
 class FittedRatio:
     """log p(x) - log q(x), as fitted by `refit`.
 
-    Call it with samples `(n, ...)` of NumPy, torch or JAX. The result `(n,)` has the library and device of the samples.
-    It is float64 if they are, otherwise float32. Torch samples that require a gradient get one. If it was fitted on
-    samples with labels, call it with a tuple or mapping as `real` was.
+    Call it with samples `(n, ...)` of NumPy, torch or JAX, in the form of `real`. The result `(n,)` has the library and
+    device of the samples. It is float64 if they are, otherwise float32. Torch samples may require a gradient.
 
     Args:
-        networks: The fitted networks, whose scores are averaged.
-        shape: Shape of one sample.
+        networks, look: The fitted networks, whose scores are averaged, and the features that they see, if any.
+        shape, columns: Shape of one sample, and keys of samples and labels, if batches are mappings.
         report: How well it was fitted.
         probe: A few samples. They are saved with their scores, so that a file read with the wrong network is noticed.
-        columns: Keys of samples and labels, if batches are mappings.
-        labels, shares: The labels of the real samples, ascending, and how often each of them came.
-        offsets: What `calibrate_classes` adds to the log-ratio of each label.
+        labels, shares, offsets: Labels of the real samples, how often each of them came, and what `calibrate_classes`
+            adds to its log-ratio.
         seen: `obrs.metrics.rows.row_hashes` of the real samples of the fit; `obrs.evaluate` warns if it meets one.
-        look: Features that it is a function of; None for the samples themselves.
     """
 
     networks: tuple[RatioNetwork, ...]
@@ -732,7 +650,6 @@ class FittedRatio:
     offsets: Tensor | None = None
     seen: Any = None
     look: Features | None = None
-
     calibrated: ClassVar[bool] = True
 
     def __repr__(self) -> str:
@@ -790,16 +707,12 @@ class FittedRatio:
         if self.labels is None or self.shares is None:
             raise InputError("this ratio was fitted without labels: there are no classes to calibrate")
         batch = self._read(pool)
-        with torch.no_grad():
-            score = self._scores(batch.to(self.probe.device)).double().cpu().numpy()
-        known = self.labels.tolist()
-        means = class_means(score, batch.y.cpu().numpy(), dict(zip(known, self.shares.tolist(), strict=True)))
+        score = self._scores(batch.to(self.probe.device)).detach().double().cpu().numpy()
+        shares = dict(zip(self.labels.tolist(), self.shares.tolist(), strict=True))
+        means = class_means(score, batch.y.cpu().numpy(), shares)
         if few := [str(mean.label) for mean in means if not mean.known]:
-            warnings.warn(
-                f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: use one constant per class instead, "
-                "groups=... of obrs.sample",
-                stacklevel=2,
-            )
+            advice = "use one constant per class instead, groups=... of obrs.sample"
+            warnings.warn(f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: {advice}", stacklevel=2)
         found = torch.tensor([-mean.log_excess for mean in means], dtype=torch.float64, device=self.labels.device)
         return replace(self, offsets=found if self.offsets is None else self.offsets + found)
 
@@ -813,7 +726,7 @@ class FittedRatio:
         """Write a safetensors file that `load_ratio` reads; a failure leaves no half-written file."""
         named = {"labels": self.labels, "shares": self.shares, "offsets": self.offsets, "probe_label": self.probe.y}
         named |= {"probe": self.probe.x, "expected": self._scores(self.probe)}
-        named["seen"] = None if self.seen is None else torch.from_numpy(self.seen.view(np.int64))
+        named["seen"] = torch.from_numpy(self.seen.view(np.int64))
         parts = {f"network{number}": network for number, network in enumerate(self.networks)}
         if self.look is not None and self.look.spec is not None:
             parts["features"] = self.look
@@ -833,35 +746,21 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
         network: Needed if the network is not one of `obrs.models`: a network of the same form, with any weights.
         features: Needed if the ratio was fitted on features of your own: those features. Features with a name, and
             networks of `obrs.models` that `refit` was given as features, are in the file.
-
-    Example:
-        >>> import tempfile
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(1.0, 1.0, (1000, 1)), rng.normal(0.0, 1.0, (1000, 1))
-        >>> fitted = refit(real, fake, Network(width=8), steps=5)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fitted.save(f"{folder}/ratio.safetensors")
-        ...     again = load_ratio(f"{folder}/ratio.safetensors")
-        >>> bool((again(fake) == fitted(fake)).all())
-        True
     """
     tensors, facts = read_tensors(path, _FILE)
     if facts.get("version") != _VERSION:
         raise InputError(f"{path} has version {facts.get('version')} of the format, this library reads {_VERSION}")
-    look = _load_features(facts["features"], under(tensors, "features"), features)
-    specs = facts["networks"]
-    networks = [_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in enumerate(specs)]
-    report = facts["report"]
-    report["history"] = tuple((int(step), float(loss)) for step, loss in report["history"])
+    history = tuple((int(step), float(loss)) for step, loss in facts["report"]["history"])
+    specs = enumerate(facts["networks"])
     ratio = FittedRatio(
-        networks=tuple(networks),
+        networks=tuple(_load_network(spec, under(tensors, f"network{i}"), network) for i, spec in specs),
         shape=tuple(facts["shape"]),
-        report=FitReport(**report),
+        report=FitReport(**facts["report"] | {"history": history}),
         probe=Batch(tensors["probe"], tensors.get("probe_label")),
         columns=None if facts["columns"] is None else tuple(facts["columns"]),
         **{name: tensors.get(name) for name in ("labels", "shares", "offsets")},
-        seen=tensors["seen"].numpy().view(np.uint64) if "seen" in tensors else None,
-        look=look,
+        seen=tensors["seen"].numpy().view(np.uint64),
+        look=_load_features(facts["features"], under(tensors, "features"), features),
     )
     gap = float((ratio._scores(ratio.probe) - tensors["expected"]).abs().max())
     if not gap <= 1e-3 * (1 + float(tensors["expected"].abs().max())):
@@ -870,10 +769,8 @@ def load_ratio(path: str | os.PathLike[str], *, network: Any = None, features: A
 
 
 def _load_features(spec: Any, tensors: dict[str, Tensor], given: Any) -> Features | None:
-    if spec is None:
-        return None
-    if given is not None:
-        return as_features(given)
+    if spec is None or given is not None:
+        return None if spec is None else as_features(given)
     if spec == "given":
         raise InputError("this ratio was fitted on features of your own; pass load_ratio(path, features=...)")
     look = build_features(spec)
