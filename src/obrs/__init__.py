@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .ratios.refit import refit
     from .sampling.compare import compare
     from .sampling.registry import SAMPLERS
-    from .training.loop import train
+    from .training.train import train
 
 __all__ = [
     "SAMPLERS",
@@ -66,7 +66,7 @@ _LATER = {
     "report": ".html.report",
     "rollout": ".language",
     "tilt": ".language",
-    "train": ".training.loop",
+    "train": ".training.train",
 }
 _ROOMS = {"adapters", "critics", "divergences", "estimate", "files", "html", "language", "metrics", "models", "ratios"}
 _ROOMS |= {"ray", "rules", "scores", "selection", "sql", "training"}

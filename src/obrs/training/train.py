@@ -1,0 +1,447 @@
+"""Train a generator and its critic for a budget: one stage, in one process or many."""
+
+import atexit
+import copy
+import json
+from collections.abc import Callable
+from math import exp, isfinite, log
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_budget, check_count, check_seed
+from .._files import replacing
+from .._progress import bar
+from .._text import lookup
+from ..budget import Cut, solve_log_c
+from ..errors import InputError, Interrupted, MissingLibraryError, ObrsError
+from ..fitting.seeds import derived, own_noise
+from ..fitting.tensors import fill_module, under
+from .data import Data, Draws, as_data
+from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, generator_loss
+from .step import GeneratorStep, critic_step, generator_step
+from .trained import State, Trained, checkpoints, read_log, read_state, write_state
+
+__all__ = ["NotFiniteError", "average_weights", "train"]
+
+Rate = float | Callable[[float], float]
+
+_EVIDENCE = (
+    "name a loss=: 'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51), "
+    "'paper_raw' for images (Fréchet distance 4.35 ± 0.63 below the hinge loss)"
+)
+
+
+class NotFiniteError(ObrsError, ArithmeticError):
+    """A loss or a weight is no longer a finite number.
+
+    Attributes:
+        trained: The last good state, which the networks have again.
+    """
+
+    def __init__(self, message: str, trained: Trained) -> None:
+        where = "" if trained.folder is None else f" and {trained.folder}"
+        good = f"the networks{where} have the last good state, after step {trained.state.facts['step']}"
+        super().__init__(f"{message}; {good}; try a lower lr or another loss")
+        self.trained = trained
+
+
+def train(
+    generator: nn.Module,
+    critic: nn.Module,
+    data: Any,
+    *,
+    loss: Any = None,
+    budget: float,
+    steps: int,
+    batch_size: int = 256,
+    critic_steps: int = 1,
+    warm_up: int = 0,
+    lr: Rate | tuple[Rate, Rate] = (2e-4, 4e-4),
+    betas: tuple[float, float] = (0.5, 0.999),
+    ema: float | Callable[[int], float] = 0.999,
+    noise: Rate = 0.0,
+    r1: float = 0.0,
+    gradient_penalty: float = 0.0,
+    constant_every: int = 1,
+    parts: int = 1,
+    precision: str = "no",
+    latent: int | None = None,
+    start_from: Trained | str | Path | None = None,
+    new_critic: bool = False,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = True,
+    log_every: int = 100,
+    save_every: int = 1000,
+    keep: int = 2,
+    progress: bool | None = None,
+) -> Trained:
+    """Train a generator and a critic in place, on the CPU, on a GPU, or in the processes of torchrun or accelerate.
+
+    Rows, latents and labels are functions of the seed and the step: a run that was killed and is called again with the
+    same `out` ends with the same weights, on the CPU bit for bit. One call is one stage; a further stage is another
+    call with `start_from`, whose steps and data go on where the first one ended.
+
+    Args:
+        generator: From latents `(n, latent)`, and labels, to samples.
+        critic: From samples, and labels, to outputs of shape `(n,)`, or `(n, 2)`: the second is then a log-ratio.
+        data: An array or tensor of samples, a tuple with labels, a Dataset or a DataLoader.
+        loss: A key of `GENERATOR_LOSSES`, with the critic's loss that belongs to it; or a pair `(critic_loss(...),
+            generator_loss(...))`. It has no default: 'exact' won on points, 'paper_raw' on images.
+        budget: K, proposals per kept sample.
+        steps: Steps of the generator.
+        batch_size: Samples of a step, in all processes and parts together.
+        critic_steps: Steps of the critic for each step of the generator.
+        warm_up: Steps of the critic alone before them.
+        lr: Learning rate of Adam, or `(generator, critic)`; each a number, or a function of the share of steps done.
+        betas: Decay rates of Adam's moments.
+        ema: Decay of the generator's moving average, lower at first; 0 for none; or a function of the step.
+        noise: Standard deviation of Gaussian noise on all that the critic sees; a number, or as `lr`.
+        r1, gradient_penalty, parts: See `critic_step` and `generator_step`.
+        constant_every: Solve for c every so many steps.
+        precision: "no" for float32, or "bf16".
+        latent: Length of the latent; by default `generator.latent`, or what its first linear layer takes.
+        start_from: A run, or its folder: generator and average are taken from it, and critic and both Adams.
+        new_critic: Take no critic from it, and start both Adams anew.
+        seed: Decides order of the data, latents and noise; initial weights are the networks'.
+        out: A folder for checkpoints and `log.jsonl`; None keeps nothing.
+        resume: Go on with the run in `out`, if there is one; False refuses to.
+        log_every, save_every, keep: Steps between rows of the log, and between checkpoints; how many of them to keep.
+        progress: Show a bar; None shows one on a terminal.
+
+    Raises:
+        NotFiniteError: A loss or a weight is no longer finite; `.trained` is the last good state.
+        Interrupted: Ctrl-C; says from which step the run goes on.
+
+    Example:
+        >>> generator, critic = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+        >>> run = train(generator, critic, torch.randn(100, 2), loss="exact", budget=2, steps=3, batch_size=16)
+        >>> run.log[-1]["step"], run.sample(5, budget=2).x.shape
+        (3, torch.Size([5, 2]))
+
+    References:
+        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
+    """
+    # What is asked for
+    of_critic, of_generator = _losses(loss)
+    counts = {"batch_size": batch_size, "critic_steps": critic_steps, "constant_every": constant_every}
+    for name, count in {"steps": steps, "parts": parts, "log_every": log_every, **counts}.items():
+        check_count(count, name)
+    lookup({"no": False, "bf16": True}, precision, "precision")
+    samples, rates = as_data(data), lr if isinstance(lr, tuple) else (lr, lr)
+    latent = _latent(generator) if latent is None else latent
+    settings = {"loss": [of_critic.name, of_generator.name], "budget": check_budget(budget), "seed": check_seed(seed)}
+    settings |= counts | {"warm_up": warm_up, "lr": _plain(rates), "betas": list(betas), "ema": _plain(ema), "r1": r1}
+    settings |= {"noise": _plain(noise), "gradient_penalty": gradient_penalty, "precision": precision}
+    settings |= {"data": samples.digest}
+
+    # Where, and from which step on
+    place = _join(batch_size, parts)
+    group = torch.distributed.group.WORLD if place.num_processes > 1 else None
+    run = _Run(generator.to(place.device), critic.to(place.device), averaged=bool(ema), betas=betas)
+    heads = _try(generator, critic, samples, latent).ndim
+    run.start(out, resume, settings, start_from, new_critic)
+    begin, end = run.first + warm_up, run.first + warm_up + steps
+    if run.step > end:
+        raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
+    classes = [] if samples.labels is None else samples.labels.bincount().tolist()
+    run.facts = {"settings": settings, "shape": list(samples.shape[1:]), "latent": latent, "counts": classes}
+    run.facts["of_ratio"] = heads == 2 or bool(of_critic.of_ratio)
+    place.wait_for_everyone()  # all have read before the first one writes
+    files = Path(out) if out is not None and place.is_main_process else None
+    rows = _Log(files, run.step)
+    good = run.state()
+    if files is not None and run.step == run.first:
+        write_state(files, good, keep)
+
+    # Algorithm 2
+    draws = Draws(seed, batch_size, place.process_index, place.num_processes, place.device)
+    reals = samples.batches(draws.rows(samples.shape[0], run.seen))
+    makes, judges = (_Autocast(network) if precision == "bf16" else network for network in (generator, critic))
+    shared: Any = {"parts": parts, "process_group": group}
+    since: list[dict[str, Tensor]] = []
+
+    def latents(step: int, turn: int) -> tuple[Tensor, ...]:
+        z = draws.draw(torch.randn, "latent", step, turn, latent)
+        return (z,) if samples.labels is None else (z, draws.labels(samples.labels, step, turn))
+
+    def blur(what: str, step: int, turn: int, sd: float) -> Any:
+        return sd * draws.draw(torch.randn, f"noise on {what}", step, turn, *samples.shape[1:]) if sd else 0.0
+
+    def train_critic(step: int, turn: int, sd: float) -> dict[str, Tensor]:
+        x, *y = (part.to(place.device, non_blocking=True) for part in next(reals))
+        z = latents(step, turn)
+        with torch.no_grad():
+            fake = torch.cat([makes(*part) for part in zip(*(each.chunk(parts) for each in z), strict=True)])
+        real, fake = x + blur("real", step, turn, sd), fake + blur("fake", step, turn, sd)
+        mix = draws.draw(torch.rand, "mix", step, turn) if gradient_penalty else None
+        penalties: Any = {"r1": r1, "gradient_penalty": gradient_penalty, "mix": mix}
+        run.seen += batch_size
+        return critic_step(judges, run.critic_adam, (real, *y), (fake, *z[1:]), loss=of_critic, **penalties, **shared)
+
+    def train_generator(step: int, sd: float) -> GeneratorStep:
+        extra = blur("fake", step, -1, sd) if sd else None
+        cut = run.cut if step % constant_every else None
+        z, goal = latents(step, -1), {"loss": of_generator, "budget": budget, "cut": cut, "noise": extra}
+        return generator_step(makes, judges, run.generator_adam, z, **goal, **shared)
+
+    generator.train(), critic.train()
+    try:
+        with (
+            bar("training", end, progress if place.is_main_process else False) as tell,
+            own_noise(place.device) as reseed,
+        ):
+            for step in range(run.step, end):
+                reseed(derived(seed, "noise", step, place.process_index))
+                share = max(step - begin, 0) / steps
+                run.set_rates(*(_at(rate, share) for rate in rates))
+                for turn in range(critic_steps if step >= begin else 1):
+                    losses = train_critic(step, turn, _at(noise, share))
+                made = train_generator(step, _at(noise, share)) if step >= begin else None
+                if made is not None:
+                    run.cut, losses = made.cut, losses | {"generator": made.loss}
+                    run.average(generator, ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step)))
+                run.step = step + 1
+                since.append(losses)
+                save = run.step % save_every == 0 or run.step == end
+                if save or run.step % log_every == 0 or run.step == begin:
+                    means, bad = _means(since, run.step, group)
+                    if bad or (save and (bad := run.broken())):
+                        run.load(good)
+                        raise NotFiniteError(bad, run.trained(rows.rows, good, out))
+                    tell(run.step, rows.add(run.step, means | _at_budget(made, heads, of_critic, budget, group)))
+                    since = []
+                if save:
+                    good = run.state()
+                    if files is not None:
+                        write_state(files, good, keep)
+    except KeyboardInterrupt as error:
+        kept = "nothing was kept" if out is None else f"call again with out={str(out)!r} to go on from its checkpoint"
+        raise Interrupted(f"interrupted after step {run.step}; {kept}", None) from error
+    finally:
+        generator.eval(), critic.eval()
+    place.wait_for_everyone()  # the last checkpoint is there, whichever process asks for it
+    return run.trained(rows.rows, good, out)
+
+
+class _Run:
+    """All that changes during a run; random numbers and the order of the data are functions of the step."""
+
+    def __init__(self, generator: nn.Module, critic: nn.Module, *, averaged: bool, betas: tuple[float, float]) -> None:
+        ema = {"ema": copy.deepcopy(generator).requires_grad_(False).eval()} if averaged else {}
+        self.networks = {"generator": generator, "critic": critic} | ema
+        self.generator_adam, self.critic_adam = (
+            torch.optim.Adam(network.parameters(), betas=betas) for network in (generator, critic)
+        )
+        self.cut: Cut | None = None
+        self.first = self.step = self.seen = 0
+        self.facts: dict[str, Any] = {}
+
+    def start(self, out: Any, resume: bool, settings: dict[str, Any], start_from: Any, new_critic: bool) -> None:
+        """Go on with the run in the folder, from another run, or start afresh."""
+        if out is not None and checkpoints(out):
+            if not resume:
+                raise InputError(f"{out} holds a run already; let it resume, or choose another folder")
+            state = read_state(out)
+            for key, value in settings.items():
+                if (before := state.facts["settings"].get(key)) != value:
+                    raise InputError(f"{out} was made with {key}={before!r}, got {value!r}; choose another folder")
+            self.load(state)
+            self.first = state.facts["first"]
+        elif start_from is not None:
+            self.load(start_from.state if isinstance(start_from, Trained) else read_state(start_from), new_critic)
+            self.first = self.step
+
+    def load(self, state: State, new_critic: bool = False) -> None:
+        """Take over networks and steps, and unless the critic is new both Adams and c."""
+        for name, network in self.networks.items():
+            if name != "critic" or not new_critic:
+                stored = under(state.tensors, name) or under(state.tensors, "generator")  # which starts an average
+                fill_module(network, stored, "critic" if name == "critic" else "generator", "the run")
+        self.step, self.seen = state.facts["step"], state.facts["seen"]
+        if new_critic:
+            return
+        for name, adam in (("generator_adam", self.generator_adam), ("critic_adam", self.critic_adam)):
+            moments: dict[int, dict[str, Tensor]] = {}
+            for key, value in under(state.tensors, name).items():
+                moments.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = value
+            adam.load_state_dict({"state": moments, "param_groups": adam.state_dict()["param_groups"]})
+        device = next(self.networks["generator"].parameters()).device
+        cut = {key: value.to(device) for key, value in under(state.tensors, "cut").items()}
+        self.cut = Cut(**cut) if cut else None
+
+    def state(self) -> State:
+        """Return a copy of it all, on the CPU."""
+        held = {name: network.state_dict() for name, network in self.networks.items()}
+        for name, adam in (("generator_adam", self.generator_adam), ("critic_adam", self.critic_adam)):
+            moments = adam.state_dict()["state"]
+            held[name] = {f"{index}/{key}": x for index, values in moments.items() for key, x in values.items()}
+        held["cut"] = {} if self.cut is None else vars(self.cut)
+        tensors = {f"{name}/{key}": x.detach().cpu().clone() for name, part in held.items() for key, x in part.items()}
+        return State(tensors, self.facts | {"first": self.first, "step": self.step, "seen": self.seen})
+
+    def set_rates(self, of_generator: float, of_critic: float) -> None:
+        for adam, rate in ((self.generator_adam, of_generator), (self.critic_adam, of_critic)):
+            for group in adam.param_groups:
+                group["lr"] = rate
+
+    def average(self, generator: nn.Module, decay: float) -> None:
+        if "ema" in self.networks:
+            average_weights(self.networks["ema"], generator, decay)
+
+    def broken(self) -> str:
+        """Say that a weight is not finite; nothing if all are."""
+        weights = (weight for network in self.networks.values() for weight in network.parameters())
+        return (
+            "" if all(bool(x.isfinite().all()) for x in weights) else f"a weight is not finite after step {self.step}"
+        )
+
+    def trained(self, rows: list[dict[str, Any]], state: State, out: Any) -> Trained:
+        made = self.networks.get("ema", self.networks["generator"])
+        return Trained(made.eval(), self.networks["critic"].eval(), rows, state, None if out is None else Path(out))
+
+
+class _Log:
+    """Rows in memory, and as lines of `log.jsonl` in the folder; those after a step to go on from are dropped."""
+
+    def __init__(self, folder: Path | None, step: int) -> None:
+        self.path = None if folder is None else folder / "log.jsonl"
+        self.rows = [] if folder is None else [row for row in read_log(folder) if row["step"] <= step]
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path) as file:
+                file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
+        self.began = perf_counter() - (self.rows[-1]["seconds"] if self.rows else 0.0)
+
+    def add(self, step: int, values: dict[str, Any]) -> str:
+        """Write a row, and return it in short."""
+        self.rows.append({"step": step, "seconds": round(perf_counter() - self.began, 3), **values})
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(self.rows[-1]) + "\n")
+        return "  ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
+
+
+def _means(since: list[dict[str, Tensor]], step: int, group: Any) -> tuple[dict[str, float], str]:
+    """Return the mean of each loss since the last row, over all processes; and which of them is not finite."""
+    table = torch.stack([torch.stack([losses[name] for losses in since]) for name in since[0]]).float()
+    if group is not None:
+        torch.distributed.all_reduce(table, group=group)
+        table /= torch.distributed.get_world_size(group)
+    table = table.cpu().double()
+    means = dict(zip(since[0], table.mean(1).tolist(), strict=True))
+    wrong = [(at, name) for name, row in zip(means, table, strict=True) for at in (~row.isfinite()).nonzero()[:1, 0]]
+    if not wrong:
+        return means, ""
+    at, name = min(wrong)
+    return (
+        means,
+        f"the {name} loss is {float(table[[*means].index(name), at])} at step {step - len(since) + int(at) + 1}",
+    )
+
+
+def _at_budget(made: Any, heads: int, loss: Any, budget: float, group: Any) -> dict[str, float | None]:
+    """Return log c, the rate that it gives on the fakes of all processes, and M = max r / mean r."""
+    if made is None or (heads == 1 and not loss.of_ratio):
+        return {}
+    from accelerate.utils import gather
+
+    outputs = made.outputs if group is None else gather(made.outputs)
+    x = (outputs if heads == 1 else outputs[:, 1]).float().cpu()
+    known = made.cut is not None and heads == 1
+    log_c = made.cut.log_c.float().cpu() if known else solve_log_c(x, budget, check=False)
+    log_mean = float(torch.logsumexp(x.double(), 0)) - log(len(x))
+    rate = Cut(log_c, None).log_a(x).exp().nan_to_num(0.0).double().mean()
+    values = {"log_c": float(log_c), "rate": float(rate), "m": exp(min(float(x.max()) - log_mean, 700.0))}
+    return {name: value if isfinite(value) else None for name, value in values.items()}
+
+
+def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
+    """Move averaged weights, and the statistics of batch norms, towards a module's; copy its other buffers."""
+    with torch.no_grad():
+        for old, new in zip(mean.parameters(), module.parameters(), strict=True):
+            old.lerp_(new, 1 - decay)
+        for (name, old), new in zip(mean.named_buffers(), module.buffers(), strict=True):
+            moves = name.endswith(("running_mean", "running_var"))
+            old.lerp_(new, 1 - decay) if moves else old.copy_(new)
+
+
+class _Autocast(nn.Module):  # type: ignore[misc]
+    """A network that computes in bfloat16 and returns float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        with torch.autocast(batch[0].device.type, torch.bfloat16):
+            return self.network(*batch).float()
+
+
+def _losses(loss: Any) -> tuple[Any, Any]:
+    """Return the losses of critic and generator."""
+    if loss is None:
+        raise InputError(f"{_EVIDENCE}; there are: {', '.join(GENERATOR_LOSSES)}")
+    if not isinstance(loss, tuple):
+        return critic_loss(loss if loss in CRITIC_LOSSES else "gan"), generator_loss(loss)
+    of_critic, of_generator = loss
+    if of_generator.rejects and not of_critic.of_ratio:
+        raise InputError(f"{of_generator.name!r} needs a critic that returns a log-ratio, {of_critic.name!r} has none")
+    return of_critic, of_generator
+
+
+def _latent(generator: Any) -> int:
+    layers = [layer.in_features for layer in generator.modules() if isinstance(layer, nn.Linear)]
+    found = getattr(generator, "latent", layers[0] if layers else None)
+    if not isinstance(found, int):
+        raise InputError("the generator does not tell the length of its latent; give latent=")
+    return found
+
+
+def _try(generator: nn.Module, critic: nn.Module, data: Data, latent: int) -> Tensor:
+    """Pass two latents through both networks; return the critic's outputs."""
+    device = next(generator.parameters()).device
+    batch = [torch.zeros(2, latent, device=device), *([] if data.labels is None else [data.labels[:2].to(device)])]
+    try:
+        with torch.no_grad():
+            made = generator.eval()(*batch)
+            outputs: Tensor = critic.eval()(made, *batch[1:])
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        takes = "(z) and (x)" if data.labels is None else "(z, labels) and (x, labels)"
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"the networks must take {takes}, with latents of length {latent}: {reason}") from error
+    if made.shape[1:] != data.shape[1:]:
+        raise InputError(f"the generator makes samples of {tuple(made.shape[1:])}, the data are {data.shape[1:]}")
+    first_output(outputs, "the critic")
+    return outputs
+
+
+def _join(batch_size: int, parts: int) -> Any:
+    """Join the processes that torchrun or accelerate started; without them there is one."""
+    try:
+        from accelerate import PartialState
+    except ImportError as error:
+        raise MissingLibraryError("training needs accelerate: pip install 'obrs[torch]'") from error
+    theirs = torch.distributed.is_available() and torch.distributed.is_initialized()
+    gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    place = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
+    if place.num_processes > 1 and not theirs:
+        atexit.register(torch.distributed.destroy_process_group)  # while Python is whole: gloo's threads hold tensors
+    if batch_size % (least := place.num_processes * parts):
+        raise InputError(f"batch_size must be a multiple of processes times parts, {least}, got {batch_size}")
+    return place
+
+
+def _at(rate: Rate, share: float) -> float:
+    return rate(share) if callable(rate) else rate
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON has it; a function is only called one."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return "a function" if callable(value) else value
