@@ -37,7 +37,7 @@ HEAVY = {
     "ratios": {"torch", "sklearn", "matplotlib"},
     "adapters": {"torch"},
     "html": {"PIL"},
-    "training": {"torch", "accelerate", "safetensors", "tomli"},
+    "training": {"torch", "accelerate"},
     "ray": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }
