@@ -347,7 +347,7 @@ def test_ctrl_c_is_one_line_and_the_run_goes_on(tmp_path):
 def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tmp_path):
     given = networks()
     explodes = {"loss": (critic_loss("chi2"), generator_loss("exact", "chi2")), "lr": (1e-3, 1e20), "steps": 50}
-    with pytest.raises(NotFiniteError, match=r"the \w+ loss is (nan|inf|-inf) at step \d+; the networks") as caught:
+    with pytest.raises(NotFiniteError, match=r"the \w+ loss is not finite at step \d+; the networks") as caught:
         train(given=given, save_every=1, log_every=50, out=tmp_path, **explodes)
     assert "\n" not in str(caught.value)
     good = caught.value.trained
@@ -363,7 +363,7 @@ def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tm
 
     leap = Leap(2, 2)
     before = weights(leap)
-    with pytest.raises(NotFiniteError, match=r"a weight is not finite after step 1; .* after step 0; try a lower lr"):
+    with pytest.raises(NotFiniteError, match=r"a weight is not finite at step 1; .* after step 0; try a lower lr"):
         train(given=(leap, networks()[1]), steps=1)
     assert torch.equal(weights(leap), before)
 
@@ -401,7 +401,7 @@ class Endless(IterableDataset):
         (
             {"given": (nn.Linear(2, 2), nn.Linear(5, 1))},
             InputError,
-            r"the networks must take \(z\) and \(x\), with lat",
+            "the networks do not fit a latent of length 2",
         ),
         ({"given": (nn.PReLU(), nn.Linear(2, 1))}, InputError, "give latent="),
         ({"start_from": "nowhere"}, InputError, "nowhere has no checkpoint"),

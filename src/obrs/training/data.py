@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,17 +109,6 @@ class Draws:
     """The random choices of a run: each process draws the batch of all processes and takes its rows.
 
     So many processes train as one would, and a run that goes on after a stop sees what it would have seen.
-
-    Args:
-        seed: Decides them all.
-        batch_size: Samples of a step, of all processes.
-        rank, world: This process among all.
-        device: Where tensors go.
-
-    Example:
-        >>> whole, half = (draws.draw(torch.randn, "latent", 3, 0) for draws in (Draws(0, 8), Draws(0, 8, 1, 2)))
-        >>> torch.equal(whole[4:], half)
-        True
     """
 
     seed: int
@@ -148,8 +136,3 @@ class Draws:
         whole, share = (self.batch_size, *shape), self.batch_size // self.world
         x = kind(whole, generator=keyed(self.seed, what, step, turn))
         return x[self.rank * share : (self.rank + 1) * share].to(self.device, non_blocking=True)
-
-    def labels(self, labels: Tensor, step: int, turn: int) -> Tensor:
-        """Return labels for fakes, as frequent as in the data."""
-        rows = self.draw(partial(torch.randint, len(labels)), "fake labels", step, turn)
-        return labels.to(rows.device)[rows]

@@ -68,35 +68,32 @@ def critic_step(
         >>> list(critic_step(critic, adam, torch.zeros(8, 2), torch.ones(8, 2), loss=critic_loss("gan"), r1=0.1))
         ['critic', 'r1']
     """
-    collected: dict[str, list[Tensor]] = {}
+
+    def terms(x: Tensor, y: Any, made: Tensor, z: Any, share: Any) -> dict[str, Tensor]:
+        outputs = critic(*(torch.cat(pair) for pair in zip((x, *y), (made, *z), strict=True)))
+        found = {"critic": loss(outputs[: len(x)], outputs[len(x) :])}
+        slopes = partial(slope_penalty, lambda at: first_output(critic(at, *y)), x, made)
+        if gradient_penalty:
+            found["penalty"] = slopes(torch.rand(len(x), device=x.device) if share is None else share)
+        if r1:
+            found["r1"] = slopes(x.new_ones(len(x)), centre=0.0)
+        return found
+
     mixes = [None] * parts if mix is None else mix.chunk(parts)
+    weights = {"critic": 1.0, "penalty": gradient_penalty, "r1": r1 / 2}
+    seen = []
     optimiser.zero_grad(set_to_none=True)
     for (x, *y), (made, *z), share in zip(_split(real, parts), _split(fake, parts), mixes, strict=True):
-        outputs = critic(*(torch.cat(pair) for pair in zip((x, *y), (made.detach(), *z), strict=True)))
-        terms = {"critic": loss(outputs[: len(x)], outputs[len(x) :])}
-        score = partial(_first_score, critic, y)
-        if gradient_penalty:
-            share = torch.rand(len(x), device=x.device) if share is None else share
-            terms["penalty"] = slope_penalty(score, x, made, share)
-        if r1:
-            terms["r1"] = slope_penalty(score, x, made, x.new_ones(len(x)), centre=0.0)
-        total = terms["critic"] + gradient_penalty * terms.get("penalty", 0.0) + r1 / 2 * terms.get("r1", 0.0)
-        (total / parts).backward()
-        for name, value in terms.items():
-            collected.setdefault(name, []).append(value.detach())
+        found = terms(x, y, made.detach(), z, share)
+        (sum(weights[name] * value for name, value in found.items()) / parts).backward()
+        seen.append({name: value.detach() for name, value in found.items()})
     _average_gradients(optimiser, process_group)
     optimiser.step()
-    return {name: _mean(values) for name, values in collected.items()}
+    return {name: torch.stack([part[name] for part in seen]).mean() for name in seen[0]}
 
 
 class GeneratorStep(NamedTuple):
-    """What a step of the generator leaves.
-
-    Attributes:
-        loss: Of the batch.
-        outputs: The critic's outputs on the fakes, without a gradient.
-        cut: c and Z that the loss used; None if it does not reject. Give it to the next steps to keep c for a while.
-    """
+    """Loss and critic's outputs of a generator's step, and c and Z that it used; the next steps may use them again."""
 
     loss: Tensor
     outputs: Tensor
@@ -129,9 +126,8 @@ def generator_step(
         budget: K, if the loss rejects: c is solved on the log-ratios of the whole batch, of all processes.
         cut: c of an earlier step, instead of solving for it.
         noise: Added to the samples before the critic sees them.
-        parts: Split the batch into so many parts, and add up their gradients. c is one for all: to solve for it, the
-            log-ratios of all parts are computed ahead.
-        process_group: Of torch.distributed: each process gives its own latents, and gradients are averaged.
+        parts: As for `critic_step`. c is one for all: the log-ratios of all parts are computed ahead.
+        process_group: As for `critic_step`.
 
     Example:
         >>> from obrs.training.losses import generator_loss
@@ -167,11 +163,7 @@ def generator_step(
             seen.append(outputs.detach())
     _average_gradients(optimiser, process_group)
     optimiser.step()
-    return GeneratorStep(_mean(losses), torch.cat(seen), cut if loss.rejects else None)
-
-
-def _first_score(critic: nn.Module, labels: list[Tensor], x: Tensor) -> Tensor:
-    return first_output(critic(x, *labels))
+    return GeneratorStep(torch.stack(losses).mean(), torch.cat(seen), cut if loss.rejects else None)
 
 
 def _split(batch: Batch, parts: int) -> list[tuple[Tensor, ...]]:
@@ -193,16 +185,9 @@ def _frozen(network: nn.Module) -> Iterator[None]:
 
 
 def _average_gradients(optimiser: torch.optim.Optimizer, process_group: Any) -> None:
-    """Average the gradients over the processes, in one message."""
+    """Average the gradients over the processes."""
     if process_group is None:
         return
-    gradients = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    torch.distributed.all_reduce(flat, group=process_group)
-    flat /= torch.distributed.get_world_size(process_group)
-    for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
-
-
-def _mean(values: list[Tensor]) -> Tensor:
-    return values[0] if len(values) == 1 else torch.stack(values).mean()
+    for gradient in (p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None):
+        torch.distributed.all_reduce(gradient, group=process_group)
+        gradient /= torch.distributed.get_world_size(process_group)

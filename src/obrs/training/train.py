@@ -4,6 +4,7 @@ import atexit
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from math import exp, isfinite, log
 from pathlib import Path
 from time import perf_counter
@@ -36,16 +37,11 @@ _EVIDENCE = (
 
 
 class NotFiniteError(ObrsError, ArithmeticError):
-    """A loss or a weight is no longer a finite number.
+    """A loss or a weight is no longer finite; `.trained` is the last good state, which the networks have again."""
 
-    Attributes:
-        trained: The last good state, which the networks have again.
-    """
-
-    def __init__(self, message: str, trained: Trained) -> None:
-        where = "" if trained.folder is None else f" and {trained.folder}"
-        good = f"the networks{where} have the last good state, after step {trained.state.facts['step']}"
-        super().__init__(f"{message}; {good}; try a lower lr or another loss")
+    def __init__(self, what: str, step: int, trained: Trained) -> None:
+        good = f"the networks have the last good state again, after step {trained.state.facts['step']}"
+        super().__init__(f"{what} is not finite at step {step}; {good}; try a lower lr or another loss")
         self.trained = trained
 
 
@@ -105,7 +101,7 @@ def train(
         constant_every: Solve for c every so many steps.
         precision: "no" for float32, or "bf16".
         latent: Length of the latent; by default `generator.latent`, or what its first linear layer takes.
-        start_from: A run, or its folder: generator and average are taken from it, and critic and both Adams.
+        start_from: A run, or its folder, to take generator, average, critic and both Adams from.
         new_critic: Take no critic from it, and start both Adams anew.
         seed: Decides order of the data, latents and noise; initial weights are the networks'.
         out: A folder for checkpoints and `log.jsonl`; None keeps nothing.
@@ -122,35 +118,28 @@ def train(
         >>> run = train(generator, critic, torch.randn(100, 2), loss="exact", budget=2, steps=3, batch_size=16)
         >>> run.log[-1]["step"], run.sample(5, budget=2).x.shape
         (3, torch.Size([5, 2]))
-
-    References:
-        | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Algorithm 2 and Appendix E
     """
     # What is asked for
     of_critic, of_generator = _losses(loss)
-    counts = {"batch_size": batch_size, "critic_steps": critic_steps, "constant_every": constant_every}
-    for name, count in {"steps": steps, "parts": parts, "log_every": log_every, **counts}.items():
-        check_count(count, name)
-    lookup({"no": False, "bf16": True}, precision, "precision")
     samples, rates = as_data(data), lr if isinstance(lr, tuple) else (lr, lr)
-    latent = _latent(generator) if latent is None else latent
+    for name, count in (("steps", steps), ("batch_size", batch_size), ("parts", parts), ("critic_steps", critic_steps)):
+        check_count(count, name)
+    lookup({"no": None, "bf16": None}, precision, "precision")
     settings = {"loss": [of_critic.name, of_generator.name], "budget": check_budget(budget), "seed": check_seed(seed)}
-    settings |= counts | {"warm_up": warm_up, "lr": _plain(rates), "betas": list(betas), "ema": _plain(ema), "r1": r1}
-    settings |= {"noise": _plain(noise), "gradient_penalty": gradient_penalty, "precision": precision}
-    settings |= {"data": samples.digest}
+    settings |= {"batch_size": batch_size, "critic_steps": critic_steps, "warm_up": warm_up, "data": samples.digest}
 
     # Where, and from which step on
     place = _join(batch_size, parts)
     group = torch.distributed.group.WORLD if place.num_processes > 1 else None
     run = _Run(generator.to(place.device), critic.to(place.device), averaged=bool(ema), betas=betas)
-    heads = _try(generator, critic, samples, latent).ndim
+    latent = _try(generator, critic, samples, latent)
     run.start(out, resume, settings, start_from, new_critic)
     begin, end = run.first + warm_up, run.first + warm_up + steps
     if run.step > end:
         raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
     classes = [] if samples.labels is None else samples.labels.bincount().tolist()
     run.facts = {"settings": settings, "shape": list(samples.shape[1:]), "latent": latent, "counts": classes}
-    run.facts["of_ratio"] = heads == 2 or bool(of_critic.of_ratio)
+    run.facts["of_ratio"] = bool(of_critic.of_ratio)
     place.wait_for_everyone()  # all have read before the first one writes
     files = Path(out) if out is not None and place.is_main_process else None
     rows = _Log(files, run.step)
@@ -161,39 +150,40 @@ def train(
     # Algorithm 2
     draws = Draws(seed, batch_size, place.process_index, place.num_processes, place.device)
     reals = samples.batches(draws.rows(samples.shape[0], run.seen))
-    makes, judges = (_Autocast(network) if precision == "bf16" else network for network in (generator, critic))
     shared: Any = {"parts": parts, "process_group": group}
-    since: list[dict[str, Tensor]] = []
 
     def latents(step: int, turn: int) -> tuple[Tensor, ...]:
         z = draws.draw(torch.randn, "latent", step, turn, latent)
-        return (z,) if samples.labels is None else (z, draws.labels(samples.labels, step, turn))
+        if samples.labels is None:
+            return (z,)
+        rows = draws.draw(partial(torch.randint, samples.shape[0]), "fake labels", step, turn)
+        return z, samples.labels[rows.cpu()].to(place.device)
 
-    def blur(what: str, step: int, turn: int, sd: float) -> Any:
+    def noise_on(what: str, step: int, turn: int, sd: float) -> Any:
         return sd * draws.draw(torch.randn, f"noise on {what}", step, turn, *samples.shape[1:]) if sd else 0.0
 
     def train_critic(step: int, turn: int, sd: float) -> dict[str, Tensor]:
         x, *y = (part.to(place.device, non_blocking=True) for part in next(reals))
         z = latents(step, turn)
         with torch.no_grad():
-            fake = torch.cat([makes(*part) for part in zip(*(each.chunk(parts) for each in z), strict=True)])
-        real, fake = x + blur("real", step, turn, sd), fake + blur("fake", step, turn, sd)
+            fake = torch.cat([generator(*part) for part in zip(*(each.chunk(parts) for each in z), strict=True)])
+        real, fake = x + noise_on("real", step, turn, sd), fake + noise_on("fake", step, turn, sd)
         mix = draws.draw(torch.rand, "mix", step, turn) if gradient_penalty else None
-        penalties: Any = {"r1": r1, "gradient_penalty": gradient_penalty, "mix": mix}
+        options: Any = {"loss": of_critic, "r1": r1, "gradient_penalty": gradient_penalty, "mix": mix, **shared}
         run.seen += batch_size
-        return critic_step(judges, run.critic_adam, (real, *y), (fake, *z[1:]), loss=of_critic, **penalties, **shared)
+        return critic_step(critic, run.adams["critic"], (real, *y), (fake, *z[1:]), **options)
 
     def train_generator(step: int, sd: float) -> GeneratorStep:
-        extra = blur("fake", step, -1, sd) if sd else None
-        cut = run.cut if step % constant_every else None
-        z, goal = latents(step, -1), {"loss": of_generator, "budget": budget, "cut": cut, "noise": extra}
-        return generator_step(makes, judges, run.generator_adam, z, **goal, **shared)
+        cut, noise = run.cut if step % constant_every else None, noise_on("fake", step, -1, sd) if sd else None
+        options: Any = {"loss": of_generator, "budget": budget, "cut": cut, "noise": noise, **shared}
+        return generator_step(generator, critic, run.adams["generator"], latents(step, -1), **options)
 
     generator.train(), critic.train()
     try:
         with (
             bar("training", end, progress if place.is_main_process else False) as tell,
             own_noise(place.device) as reseed,
+            torch.autocast(place.device.type, torch.bfloat16, enabled=precision == "bf16"),
         ):
             for step in range(run.step, end):
                 reseed(derived(seed, "noise", step, place.process_index))
@@ -204,17 +194,19 @@ def train(
                 made = train_generator(step, _at(noise, share)) if step >= begin else None
                 if made is not None:
                     run.cut, losses = made.cut, losses | {"generator": made.loss}
-                    run.average(generator, ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step)))
+                if made is not None and "ema" in run.networks:
+                    decay = ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step))
+                    average_weights(run.networks["ema"], generator, decay)
                 run.step = step + 1
-                since.append(losses)
+                rows.losses.append(losses)
                 save = run.step % save_every == 0 or run.step == end
                 if save or run.step % log_every == 0 or run.step == begin:
-                    means, bad = _means(since, run.step, group)
-                    if bad or (save and (bad := run.broken())):
+                    means = rows.means()
+                    wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
+                    if wrong or (save and not run.is_finite()):
                         run.load(good)
-                        raise NotFiniteError(bad, run.trained(rows.rows, good, out))
-                    tell(run.step, rows.add(run.step, means | _at_budget(made, heads, of_critic, budget, group)))
-                    since = []
+                        raise NotFiniteError([*wrong, "a weight"][0], step + 1, run.trained(rows.rows, good, out))
+                    tell(run.step, rows.add(run.step, means | _at_budget(made, of_critic, budget)))
                 if save:
                     good = run.state()
                     if files is not None:
@@ -232,11 +224,10 @@ class _Run:
     """All that changes during a run; random numbers and the order of the data are functions of the step."""
 
     def __init__(self, generator: nn.Module, critic: nn.Module, *, averaged: bool, betas: tuple[float, float]) -> None:
-        ema = {"ema": copy.deepcopy(generator).requires_grad_(False).eval()} if averaged else {}
-        self.networks = {"generator": generator, "critic": critic} | ema
-        self.generator_adam, self.critic_adam = (
-            torch.optim.Adam(network.parameters(), betas=betas) for network in (generator, critic)
-        )
+        self.networks = {"generator": generator, "critic": critic}
+        self.adams = {name: torch.optim.Adam(net.parameters(), betas=betas) for name, net in self.networks.items()}
+        if averaged:
+            self.networks["ema"] = copy.deepcopy(generator).requires_grad_(False).eval()
         self.cut: Cut | None = None
         self.first = self.step = self.seen = 0
         self.facts: dict[str, Any] = {}
@@ -265,9 +256,9 @@ class _Run:
         self.step, self.seen = state.facts["step"], state.facts["seen"]
         if new_critic:
             return
-        for name, adam in (("generator_adam", self.generator_adam), ("critic_adam", self.critic_adam)):
+        for name, adam in self.adams.items():
             moments: dict[int, dict[str, Tensor]] = {}
-            for key, value in under(state.tensors, name).items():
+            for key, value in under(state.tensors, f"{name}_adam").items():
                 moments.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = value
             adam.load_state_dict({"state": moments, "param_groups": adam.state_dict()["param_groups"]})
         device = next(self.networks["generator"].parameters()).device
@@ -277,28 +268,20 @@ class _Run:
     def state(self) -> State:
         """Return a copy of it all, on the CPU."""
         held = {name: network.state_dict() for name, network in self.networks.items()}
-        for name, adam in (("generator_adam", self.generator_adam), ("critic_adam", self.critic_adam)):
+        for name, adam in self.adams.items():
             moments = adam.state_dict()["state"]
-            held[name] = {f"{index}/{key}": x for index, values in moments.items() for key, x in values.items()}
+            held[f"{name}_adam"] = {f"{i}/{key}": x for i, values in moments.items() for key, x in values.items()}
         held["cut"] = {} if self.cut is None else vars(self.cut)
         tensors = {f"{name}/{key}": x.detach().cpu().clone() for name, part in held.items() for key, x in part.items()}
         return State(tensors, self.facts | {"first": self.first, "step": self.step, "seen": self.seen})
 
-    def set_rates(self, of_generator: float, of_critic: float) -> None:
-        for adam, rate in ((self.generator_adam, of_generator), (self.critic_adam, of_critic)):
+    def set_rates(self, *rates: float) -> None:
+        for adam, rate in zip(self.adams.values(), rates, strict=True):
             for group in adam.param_groups:
                 group["lr"] = rate
 
-    def average(self, generator: nn.Module, decay: float) -> None:
-        if "ema" in self.networks:
-            average_weights(self.networks["ema"], generator, decay)
-
-    def broken(self) -> str:
-        """Say that a weight is not finite; nothing if all are."""
-        weights = (weight for network in self.networks.values() for weight in network.parameters())
-        return (
-            "" if all(bool(x.isfinite().all()) for x in weights) else f"a weight is not finite after step {self.step}"
-        )
+    def is_finite(self) -> bool:
+        return all(bool(x.isfinite().all()) for network in self.networks.values() for x in network.parameters())
 
     def trained(self, rows: list[dict[str, Any]], state: State, out: Any) -> Trained:
         made = self.networks.get("ema", self.networks["generator"])
@@ -306,16 +289,25 @@ class _Run:
 
 
 class _Log:
-    """Rows in memory, and as lines of `log.jsonl` in the folder; those after a step to go on from are dropped."""
+    """Rows in memory and as lines of `log.jsonl`; those after the step to go on from are dropped."""
 
     def __init__(self, folder: Path | None, step: int) -> None:
         self.path = None if folder is None else folder / "log.jsonl"
         self.rows = [] if folder is None else [row for row in read_log(folder) if row["step"] <= step]
+        self.losses: list[dict[str, Tensor]] = []  # since the last row
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self.path) as file:
                 file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
         self.began = perf_counter() - (self.rows[-1]["seconds"] if self.rows else 0.0)
+
+    def means(self) -> dict[str, Any]:
+        """Return the mean of each loss since the last row, over all processes."""
+        from accelerate.utils import reduce
+
+        means = {name: torch.stack([losses[name] for losses in self.losses]).mean() for name in self.losses[0]}
+        self.losses = []
+        return {name: float(reduce(value, "mean")) for name, value in means.items()}
 
     def add(self, step: int, values: dict[str, Any]) -> str:
         """Write a row, and return it in short."""
@@ -326,37 +318,19 @@ class _Log:
         return "  ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
 
 
-def _means(since: list[dict[str, Tensor]], step: int, group: Any) -> tuple[dict[str, float], str]:
-    """Return the mean of each loss since the last row, over all processes; and which of them is not finite."""
-    table = torch.stack([torch.stack([losses[name] for losses in since]) for name in since[0]]).float()
-    if group is not None:
-        torch.distributed.all_reduce(table, group=group)
-        table /= torch.distributed.get_world_size(group)
-    table = table.cpu().double()
-    means = dict(zip(since[0], table.mean(1).tolist(), strict=True))
-    wrong = [(at, name) for name, row in zip(means, table, strict=True) for at in (~row.isfinite()).nonzero()[:1, 0]]
-    if not wrong:
-        return means, ""
-    at, name = min(wrong)
-    return (
-        means,
-        f"the {name} loss is {float(table[[*means].index(name), at])} at step {step - len(since) + int(at) + 1}",
-    )
-
-
-def _at_budget(made: Any, heads: int, loss: Any, budget: float, group: Any) -> dict[str, float | None]:
+def _at_budget(made: Any, loss: Any, budget: float) -> dict[str, float | None]:
     """Return log c, the rate that it gives on the fakes of all processes, and M = max r / mean r."""
-    if made is None or (heads == 1 and not loss.of_ratio):
-        return {}
     from accelerate.utils import gather
 
-    outputs = made.outputs if group is None else gather(made.outputs)
-    x = (outputs if heads == 1 else outputs[:, 1]).float().cpu()
-    known = made.cut is not None and heads == 1
-    log_c = made.cut.log_c.float().cpu() if known else solve_log_c(x, budget, check=False)
-    log_mean = float(torch.logsumexp(x.double(), 0)) - log(len(x))
-    rate = Cut(log_c, None).log_a(x).exp().nan_to_num(0.0).double().mean()
-    values = {"log_c": float(log_c), "rate": float(rate), "m": exp(min(float(x.max()) - log_mean, 700.0))}
+    if made is None or (made.outputs.ndim == 1 and not loss.of_ratio):
+        return {}
+    outputs = gather(made.outputs).float().cpu()
+    x = outputs if outputs.ndim == 1 else outputs[:, 1]
+    solved = made.cut is not None and outputs.ndim == 1
+    log_c = made.cut.log_c.float().cpu() if solved else solve_log_c(x, budget, check=False)
+    rate = Cut(log_c, None).log_a(x).exp().nan_to_num(0.0).mean()
+    m = exp(min(float(x.max() - x.double().logsumexp(0)) + log(len(x)), 700.0))
+    values = {"log_c": float(log_c), "rate": float(rate), "m": m}
     return {name: value if isfinite(value) else None for name, value in values.items()}
 
 
@@ -368,18 +342,6 @@ def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
         for (name, old), new in zip(mean.named_buffers(), module.buffers(), strict=True):
             moves = name.endswith(("running_mean", "running_var"))
             old.lerp_(new, 1 - decay) if moves else old.copy_(new)
-
-
-class _Autocast(nn.Module):  # type: ignore[misc]
-    """A network that computes in bfloat16 and returns float32."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        with torch.autocast(batch[0].device.type, torch.bfloat16):
-            return self.network(*batch).float()
 
 
 def _losses(loss: Any) -> tuple[Any, Any]:
@@ -394,30 +356,24 @@ def _losses(loss: Any) -> tuple[Any, Any]:
     return of_critic, of_generator
 
 
-def _latent(generator: Any) -> int:
-    layers = [layer.in_features for layer in generator.modules() if isinstance(layer, nn.Linear)]
-    found = getattr(generator, "latent", layers[0] if layers else None)
-    if not isinstance(found, int):
+def _try(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> int:
+    """Pass two latents through both networks; return the length of a latent."""
+    linear = (layer.in_features for layer in generator.modules() if isinstance(layer, nn.Linear))
+    if not (latent := latent or getattr(generator, "latent", None) or next(linear, None)):
         raise InputError("the generator does not tell the length of its latent; give latent=")
-    return found
-
-
-def _try(generator: nn.Module, critic: nn.Module, data: Data, latent: int) -> Tensor:
-    """Pass two latents through both networks; return the critic's outputs."""
     device = next(generator.parameters()).device
-    batch = [torch.zeros(2, latent, device=device), *([] if data.labels is None else [data.labels[:2].to(device)])]
+    z = [torch.zeros(2, latent, device=device), *([] if data.labels is None else [data.labels[:2].to(device)])]
     try:
         with torch.no_grad():
-            made = generator.eval()(*batch)
-            outputs: Tensor = critic.eval()(made, *batch[1:])
+            made = generator.eval()(*z)
+            outputs = critic.eval()(made, *z[1:])
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        takes = "(z) and (x)" if data.labels is None else "(z, labels) and (x, labels)"
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"the networks must take {takes}, with latents of length {latent}: {reason}") from error
+        raise InputError(f"the networks do not fit a latent of length {latent}, or each other: {reason}") from error
     if made.shape[1:] != data.shape[1:]:
         raise InputError(f"the generator makes samples of {tuple(made.shape[1:])}, the data are {data.shape[1:]}")
     first_output(outputs, "the critic")
-    return outputs
+    return latent
 
 
 def _join(batch_size: int, parts: int) -> Any:
@@ -438,10 +394,3 @@ def _join(batch_size: int, parts: int) -> Any:
 
 def _at(rate: Rate, share: float) -> float:
     return rate(share) if callable(rate) else rate
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as JSON has it; a function is only called one."""
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return "a function" if callable(value) else value

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..critics import FINE_TUNE
-from ..draws import normals, uniforms
 from ..errors import InputError
 from ..fitting.tensors import fill_module, read_tensors, under, write_tensors
+from ..sampling.model import Model
 from ..sampling.rejection import sample
 from ..sampling.samples import Samples
 
@@ -55,14 +54,10 @@ class Trained:
 
     def propose(self, ids: Any, *, seed: int = 0) -> Any:
         """Return the samples with these ids: a tensor, or with classes `(samples, labels)`."""
-        like, counts = next(self.generator.parameters()), self.state.facts["counts"]
-        z = normals(ids, self.state.facts["latent"], seed=seed, like=like)
+        facts, like = self.state.facts, next(self.generator.parameters()).detach()
+        model = Model(self.generator, self.critic, facts["latent"], like=like, labels=facts["counts"] or None)
         with torch.no_grad():
-            if not counts:
-                return self.generator(z)
-            labels = np.searchsorted(np.cumsum(counts) / sum(counts), uniforms(ids, seed=seed), side="right")
-            classes = torch.from_numpy(labels).to(like.device)
-            return self.generator(z, classes), classes
+            return model.propose(ids, seed=seed)
 
     def log_ratio(self, x: Any) -> Tensor:
         """Return the critic's log-ratio of samples, or of `(samples, labels)`."""
@@ -97,12 +92,7 @@ def load_trained(folder: str | Path, generator: nn.Module, critic: nn.Module) ->
 
 
 def checkpoints(folder: str | Path) -> list[Path]:
-    """Return the checkpoints of a run, oldest first.
-
-    Example:
-        >>> checkpoints("nowhere")
-        []
-    """
+    """Return the checkpoints of a run, oldest first."""
     return sorted((Path(folder) / "checkpoints").glob("step-*.safetensors"))
 
 
