@@ -2,23 +2,24 @@
 
     python benchmarks/training.py [--out FILE.json] [--rounds 9]
 
-A step is `critic_step` and `generator_step`, on one thread. The losses take turns every few steps on the same networks
-and batches, milliseconds apart and in an order that is drawn anew each time. Two runs side by side tell little:
-on the machines this was tried on they differ by several per cent for no reason of ours. A round's ratio is the median
-over its cycles of a turn's time to that of the plain loss in the same cycle, and the median of the rounds, each with
+A step is what `obrs.train` does in one, on one thread: draw rows and latents, `critic_step`, `generator_step`. The
+losses take turns every few steps on the same networks, milliseconds apart and in an order that is drawn anew each time:
+two runs side by side differ by several per cent for no reason of ours. Times are of the CPU. A round's ratio is the
+median over its cycles of a turn's time to that of the plain loss in the same cycle; the median of the rounds, each with
 fresh networks, is reported. Targets: at most 1.05 at DCGAN size (32x32, width 32, batch 64), at most 1.15 for 4x100
 perceptrons at batch 256. The paper reports 1.19 when c is solved every 10 steps and 1.017 every 100.
 """
 
 import os
 from dataclasses import dataclass
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import torch
 from bench import goal, missed, options, write
 
 from obrs.training import critic_loss, critic_step, generator_loss, generator_step
+from obrs.training.data import Draws, as_data
 from paper.named import build_networks
 from paper.train import TrainConfig
 
@@ -48,22 +49,23 @@ def one_round(size, seed):
     """Train fresh networks; return the ratio of each loss to the plain one, and the plain step in seconds."""
     generator, (critic,) = build_networks(size.config, size.shape, 0)
     adams = [torch.optim.Adam(network.parameters(), 2e-4, (0.5, 0.999)) for network in (generator, critic)]
-    rng, random = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    batch = size.config.batch_size
-    real = torch.randn(batch, *size.shape, generator=random).tanh()
+    rng, batch = np.random.default_rng(seed), size.config.batch_size
+    data, draws = as_data(np.tanh(rng.normal(size=(1024, *size.shape)))), Draws(seed, batch)
+    reals = data.batches(draws.rows(1024, 0))
     losses = {mode: generator_loss(mode) for mode in (PLAIN, *MODES)}
     times = {mode: [] for mode in losses}
     for cycle in range(size.cycles + 1):
-        z = torch.randn(size.turn, 2, batch, size.config.latent, generator=random)
         for mode in rng.permutation(list(losses)):
-            begun = perf_counter()
-            for latents in z:
+            begun = thread_time()
+            for step in range(cycle * size.turn, (cycle + 1) * size.turn):
+                (real,) = next(reals)
                 with torch.no_grad():
-                    fake = generator(latents[0])
+                    fake = generator(draws.draw(torch.randn, "latent", step, 0, size.config.latent))
                 critic_step(critic, adams[1], real, fake, loss=critic_loss("gan"))
-                generator_step(generator, critic, adams[0], latents[1], loss=losses[mode], budget=size.config.budget)
+                z = draws.draw(torch.randn, "latent", step, -1, size.config.latent)
+                generator_step(generator, critic, adams[0], z, loss=losses[mode], budget=size.config.budget)
             if cycle:  # the first one warms up
-                times[mode].append((perf_counter() - begun) / size.turn)
+                times[mode].append((thread_time() - begun) / size.turn)
     plain = np.array(times[PLAIN])
     return {mode: float(np.median(np.array(times[mode]) / plain)) for mode in MODES}, float(np.median(plain))
 

@@ -69,7 +69,6 @@ def test_two_processes_equal_one_with_the_same_global_batch(folder, name):
         for key in expected.keys() - {"seconds"}:
             assert row[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
     if name != "hinge":
-        assert rows[-1]["m"] > 2
         rejected = together.log_ratio(together.propose(range(1000))) + rows[-1]["log_c"] < 0
         assert rejected.float().mean() > 0.2
 

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from training.small_run import networks, points, train, weights
 
 import obrs
-from obrs.errors import BudgetError, InputError, InputTypeError, Interrupted, UnknownNameError
-from obrs.training import NotFiniteError, critic_loss, generator_loss, load_trained
+from obrs.errors import BudgetError, InputError, InputTypeError, Interrupted, NotFiniteError, UnknownNameError
+from obrs.training import critic_loss, generator_loss, load_trained
 from obrs.training.data import Draws, as_data
 from obrs.training.losses import GENERATOR_LOSSES
 from obrs.training.train import average_weights
@@ -97,8 +97,6 @@ def test_a_run_is_the_algorithm_written_out_by_hand():
     assert [(row["step"], "generator" in row) for row in run.log] == [(3, False), (4, True), (5, True), (6, True)]
     assert run.log[-1]["log_c"] == pytest.approx(float(log_c), abs=1e-5)
     assert run.log[-1]["rate"] == pytest.approx(float(rate), abs=1e-5)
-    ratio = log_r.detach().exp()
-    assert run.log[-1]["m"] == pytest.approx(float(ratio.max() / ratio.mean()), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", GENERATOR_LOSSES)
@@ -175,12 +173,11 @@ def test_a_run_samples_at_a_budget_from_the_averaged_generator():
 def test_a_hinge_critic_needs_a_second_output_for_a_log_ratio():
     with pytest.raises(InputError, match=r"says no log-ratio; give it a second output, shape \(n, 2\)"):
         train(loss="hinge").sample(2, budget=2)
-    run = train(given=networks(heads=2), loss="hinge", steps=1, lr=(1e-3, 0.0), budget=1.001)
+    run = train(given=networks(heads=2), loss="hinge", steps=1, lr=(1e-3, 0.0))
     generator, critic = networks(heads=2)
     with torch.no_grad():
-        score, log_ratio = critic(generator(Draws(0, 32).draw(torch.randn, "latent", 0, -1, 2))).T
+        score = critic(generator(Draws(0, 32).draw(torch.randn, "latent", 0, -1, 2)))[:, 0]
     assert run.log[-1]["generator"] == pytest.approx(float(-score.mean()), abs=1e-5)
-    assert run.log[-1]["log_c"] == pytest.approx(float(obrs.solve_log_c(log_ratio, 1.001)), abs=1e-5)
     x = run.propose(range(5))
     assert torch.equal(run.log_ratio(x), run.critic(x)[:, 1].detach())
 
@@ -316,7 +313,7 @@ def test_the_log_is_lines_of_json_without_a_line_that_a_crash_cut_off(tmp_path):
     run = train(steps=5, log_every=2, out=tmp_path)
     assert [row["step"] for row in run.log] == [2, 4, 5]
     assert [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()] == run.log
-    assert list(run.log[0]) == ["step", "seconds", "critic", "generator", "log_c", "rate", "m"]
+    assert list(run.log[0]) == ["step", "seconds", "critic", "generator", "log_c", "rate"]
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"step": 6, "cri')
     assert read_log(tmp_path) == run.log
@@ -347,10 +344,10 @@ def test_ctrl_c_is_one_line_and_the_run_goes_on(tmp_path):
 def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tmp_path):
     given = networks()
     explodes = {"loss": (critic_loss("chi2"), generator_loss("exact", "chi2")), "lr": (1e-3, 1e20), "steps": 50}
-    with pytest.raises(NotFiniteError, match=r"the \w+ loss is not finite at step \d+; the networks") as caught:
+    with pytest.raises(NotFiniteError, match=r"the \w+ loss is not finite at step \d+; the networks have") as caught:
         train(given=given, save_every=1, log_every=50, out=tmp_path, **explodes)
     assert "\n" not in str(caught.value)
-    good = caught.value.trained
+    good = caught.value.partial
     assert torch.isfinite(weights(*given)).all()
     assert torch.equal(weights(good.critic), weights(load_trained(tmp_path, *networks()).critic))
     assert train(start_from=good).log[-1]["step"] == good.state.facts["step"] + 3
@@ -390,7 +387,6 @@ class Endless(IterableDataset):
             InputError,
             "batch_size must be a multiple of processes times parts, 3, got 32",
         ),
-        ({"data": "words"}, InputTypeError, "data must be an array, .* or a DataLoader, got str"),
         ({"data": np.zeros(5)}, InputError, r"shape \(n, ...\), got shape \(5,\)"),
         ({"data": np.full((5, 2), np.nan)}, InputError, "data must be finite"),
         ({"data": np.zeros((5, 1, 8, 8), np.uint8)}, InputTypeError, "data are bytes; .* x / 127.5 - 1"),
@@ -398,11 +394,6 @@ class Endless(IterableDataset):
         ({"data": (points(), np.zeros(3, int))}, InputError, r"labels must be classes from 0 on, shape \(128,\)"),
         ({"data": Endless()}, InputError, "train needs a Dataset with a length"),
         ({"given": (nn.Linear(2, 2), nn.Linear(2, 1))}, InputError, r"one critic output per sample, .* got \(2, 1\)"),
-        (
-            {"given": (nn.Linear(2, 2), nn.Linear(5, 1))},
-            InputError,
-            "the networks do not fit a latent of length 2",
-        ),
         ({"given": (nn.PReLU(), nn.Linear(2, 1))}, InputError, "give latent="),
         ({"start_from": "nowhere"}, InputError, "nowhere has no checkpoint"),
     ],

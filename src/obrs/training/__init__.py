@@ -9,8 +9,7 @@ except ImportError as error:
 
 from .losses import critic_loss, generator_loss
 from .step import critic_step, generator_step
-from .train import NotFiniteError, train
+from .train import train
 from .trained import Trained, load_trained
 
-__all__ = ["NotFiniteError", "Trained", "critic_loss", "critic_step", "generator_loss", "generator_step"]
-__all__ += ["load_trained", "train"]
+__all__ = ["Trained", "critic_loss", "critic_step", "generator_loss", "generator_step", "load_trained", "train"]

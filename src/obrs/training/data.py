@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,16 +20,8 @@ __all__ = ["Data", "Draws", "as_data"]
 Rows = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Data:
-    """Samples to train on.
-
-    Args:
-        shape: How many there are, and the shape of one.
-        labels: Their classes, int64 of shape `(n,)`; None without.
-        digest: A short text that differs where the data do; for a Dataset it is the shape.
-        batches: From rows, batch by batch, to `(x,)` or `(x, labels)`.
-    """
+class Data(NamedTuple):
+    """Samples to train on: their shape, classes or None, a digest, and batches by rows, `(x,)` or `(x, labels)`."""
 
     shape: tuple[int, ...]
     labels: Tensor | None
@@ -53,7 +46,7 @@ def as_data(data: Any) -> Data:
     x, *labels = data if isinstance(data, tuple) and len(data) == 2 else (data,)
     samples = _as_samples(x)
     tensors = (samples, *(_as_classes(each, len(samples)) for each in labels))
-    digest = hashlib.sha256(f"{tuple(samples.shape)}".encode())
+    digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().data)
 
@@ -85,11 +78,7 @@ def _from_loader(loader: Any) -> Data:
 
 
 def _as_samples(x: Any) -> Tensor:
-    try:
-        samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
-    except (TypeError, ValueError, RuntimeError) as error:
-        kinds = "an array, (array, labels), a Dataset or a DataLoader"
-        raise InputTypeError(f"data must be {kinds}, got {type(x).__name__}") from error
+    samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
     if samples.dtype == torch.uint8:
         raise InputTypeError("data are bytes; give them in the generator's range, such as x / 127.5 - 1 for tanh")
     if samples.ndim < 2 or 0 in samples.shape or not torch.isfinite(samples).all():
@@ -136,3 +125,7 @@ class Draws:
         whole, share = (self.batch_size, *shape), self.batch_size // self.world
         x = kind(whole, generator=keyed(self.seed, what, step, turn))
         return x[self.rank * share : (self.rank + 1) * share].to(self.device, non_blocking=True)
+
+    def labels(self, labels: Tensor, step: int, turn: int) -> Tensor:
+        """Return labels for fakes, as frequent as in the data."""
+        return labels.to(self.device)[self.draw(partial(torch.randint, len(labels)), "fake labels", step, turn)]

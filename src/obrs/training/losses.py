@@ -1,9 +1,7 @@
 """Losses of critics and generators: pure functions of the critic's outputs on real and fake samples.
 
-    critic = critic_loss("gan")                          # or "kl", ..., "hinge", "wgan"
-    critic(real, fake)                                   # scalar; outputs of the critic, shape (n,)
-    generator = generator_loss("exact", "gan")
-    generator(fake, solve_cut(fake, budget))             # scalar; the cut only if `generator.rejects`
+    critic_loss("gan")(real, fake)                                     # or "kl", ..., "hinge", "wgan"
+    generator_loss("exact", "gan")(fake, solve_cut(fake, budget))      # the cut only if the loss `rejects`
 
 The critic of a divergence returns `log r`, and the variational bound `E_P[T] - E_Q[f*(T)]` is taken at `T = f'(r)`,
 which loses nothing, since the best T is `f'(p/q)`. So every T is in the domain of `f*`, for the GAN divergence the loss
@@ -214,8 +212,13 @@ def _variational(record: FDivergence) -> CriticLoss:
 
 
 def _after(f: Fn) -> Terms:
-    """Return the terms a/Z f(u) of what rejection keeps."""
-    return lambda x, cut: (cut.log_a(x) - cut.log_rate).exp() * f(cut.log_u(x))
+    """Return the terms a/Z f(r Z/a) of what rejection keeps."""
+
+    def terms(x: Tensor, cut: Cut) -> Tensor:
+        log_kept = (x + cut.log_c).clamp(max=0.0) - cut.log_rate
+        return log_kept.exp() * f(x - log_kept)
+
+    return terms
 
 
 CRITIC_LOSSES: dict[str, CriticLoss] = {

@@ -14,8 +14,7 @@ References:
     | Which Training Methods for GANs do actually Converge? (Mescheder et al., 2018), R1
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,13 +59,6 @@ def critic_step(
 
     Returns:
         The loss as "critic", and penalties without their weights as "penalty" and "r1".
-
-    Example:
-        >>> from obrs.training.losses import critic_loss
-        >>> critic = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
-        >>> adam = torch.optim.Adam(critic.parameters())
-        >>> list(critic_step(critic, adam, torch.zeros(8, 2), torch.ones(8, 2), loss=critic_loss("gan"), r1=0.1))
-        ['critic', 'r1']
     """
 
     def terms(x: Tensor, y: Any, made: Tensor, z: Any, share: Any) -> dict[str, Tensor]:
@@ -118,16 +110,14 @@ def generator_step(
     c is a constant of the step: no gradient goes through it. None stays in the critic's weights.
 
     Args:
-        generator: From latents, and labels, to samples.
-        critic: From samples, and labels, to outputs of shape `(n,)` or `(n, 2)`.
-        optimiser: Of the generator's weights.
+        generator: From latents, and labels, to samples; the optimiser is of its weights.
+        critic: As for `critic_step`.
         z: Latents.
         loss: From `generator_loss`.
         budget: K, if the loss rejects: c is solved on the log-ratios of the whole batch, of all processes.
         cut: c of an earlier step, instead of solving for it.
         noise: Added to the samples before the critic sees them.
-        parts: As for `critic_step`. c is one for all: the log-ratios of all parts are computed ahead.
-        process_group: As for `critic_step`.
+        parts, process_group: As for `critic_step`. c is one for all parts: their log-ratios are computed ahead.
 
     Example:
         >>> from obrs.training.losses import generator_loss
@@ -151,16 +141,16 @@ def generator_step(
     if loss.rejects and cut is None and parts > 1:
         with torch.no_grad():
             cut = solve(torch.cat([score(*batch) for batch in batches]))
+    weights = [weight for group in optimiser.param_groups for weight in group["params"] if weight.requires_grad]
     losses, seen = [], []
     optimiser.zero_grad(set_to_none=True)
-    with _frozen(critic):
-        for batch in batches:
-            outputs = score(*batch)
-            cut = solve(outputs) if loss.rejects and cut is None else cut
-            value = loss(outputs, cut)
-            (value / parts).backward()
-            losses.append(value.detach())
-            seen.append(outputs.detach())
+    for batch in batches:
+        outputs = score(*batch)
+        cut = solve(outputs) if loss.rejects and cut is None else cut
+        value = loss(outputs, cut)
+        (value / parts).backward(inputs=weights)  # and no gradient in the critic's weights
+        losses.append(value.detach())
+        seen.append(outputs.detach())
     _average_gradients(optimiser, process_group)
     optimiser.step()
     return GeneratorStep(torch.stack(losses).mean(), torch.cat(seen), cut if loss.rejects else None)
@@ -171,17 +161,6 @@ def _split(batch: Batch, parts: int) -> list[tuple[Tensor, ...]]:
     if len(tensors[0]) % parts:
         raise InputError(f"a batch of {len(tensors[0])} cannot be split into {parts} equal parts")
     return [tensors] if parts == 1 else [*zip(*(x.chunk(parts) for x in tensors), strict=True)]
-
-
-@contextmanager
-def _frozen(network: nn.Module) -> Iterator[None]:
-    """Collect no gradients in the weights of a network within the block."""
-    held = [weight.requires_grad_(False) for weight in network.parameters() if weight.requires_grad]
-    try:
-        yield
-    finally:
-        for weight in held:
-            weight.requires_grad_(True)
 
 
 def _average_gradients(optimiser: torch.optim.Optimizer, process_group: Any) -> None:

@@ -4,8 +4,7 @@ import atexit
 import copy
 import json
 from collections.abc import Callable
-from functools import partial
-from math import exp, isfinite, log
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,8 +16,8 @@ from .._checks import check_budget, check_count, check_seed
 from .._files import replacing
 from .._progress import bar
 from .._text import lookup
-from ..budget import Cut, solve_log_c
-from ..errors import InputError, Interrupted, MissingLibraryError, ObrsError
+from ..budget import Cut
+from ..errors import InputError, Interrupted, MissingLibraryError, NotFiniteError
 from ..fitting.seeds import derived, own_noise
 from ..fitting.tensors import fill_module, under
 from .data import Data, Draws, as_data
@@ -26,7 +25,7 @@ from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, 
 from .step import GeneratorStep, critic_step, generator_step
 from .trained import State, Trained, checkpoints, read_log, read_state, write_state
 
-__all__ = ["NotFiniteError", "average_weights", "train"]
+__all__ = ["average_weights", "train"]
 
 Rate = float | Callable[[float], float]
 
@@ -34,15 +33,6 @@ _EVIDENCE = (
     "name a loss=: 'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51), "
     "'paper_raw' for images (Fréchet distance 4.35 ± 0.63 below the hinge loss)"
 )
-
-
-class NotFiniteError(ObrsError, ArithmeticError):
-    """A loss or a weight is no longer finite; `.trained` is the last good state, which the networks have again."""
-
-    def __init__(self, what: str, step: int, trained: Trained) -> None:
-        good = f"the networks have the last good state again, after step {trained.state.facts['step']}"
-        super().__init__(f"{what} is not finite at step {step}; {good}; try a lower lr or another loss")
-        self.trained = trained
 
 
 def train(
@@ -86,23 +76,20 @@ def train(
         generator: From latents `(n, latent)`, and labels, to samples.
         critic: From samples, and labels, to outputs of shape `(n,)`, or `(n, 2)`: the second is then a log-ratio.
         data: An array or tensor of samples, a tuple with labels, a Dataset or a DataLoader.
-        loss: A key of `GENERATOR_LOSSES`, with the critic's loss that belongs to it; or a pair `(critic_loss(...),
-            generator_loss(...))`. It has no default: 'exact' won on points, 'paper_raw' on images.
+        loss: A key of `GENERATOR_LOSSES`, or a pair `(critic_loss(...), generator_loss(...))`. It has no default:
+            'exact' won on points, 'paper_raw' on images.
         budget: K, proposals per kept sample.
-        steps: Steps of the generator.
+        steps, critic_steps: Steps of the generator, and steps of the critic for each of them.
         batch_size: Samples of a step, in all processes and parts together.
-        critic_steps: Steps of the critic for each step of the generator.
-        warm_up: Steps of the critic alone before them.
-        lr: Learning rate of Adam, or `(generator, critic)`; each a number, or a function of the share of steps done.
-        betas: Decay rates of Adam's moments.
+        warm_up: Steps of the critic alone before those of the generator.
+        lr, betas: Of Adam; `lr` may be a pair `(generator, critic)`, and each a function of the share of steps done.
         ema: Decay of the generator's moving average, lower at first; 0 for none; or a function of the step.
         noise: Standard deviation of Gaussian noise on all that the critic sees; a number, or as `lr`.
         r1, gradient_penalty, parts: See `critic_step` and `generator_step`.
-        constant_every: Solve for c every so many steps.
+        constant_every: Steps between two solutions for c.
         precision: "no" for float32, or "bf16".
         latent: Length of the latent; by default `generator.latent`, or what its first linear layer takes.
-        start_from: A run, or its folder, to take generator, average, critic and both Adams from.
-        new_critic: Take no critic from it, and start both Adams anew.
+        start_from, new_critic: A run, or its folder, to go on from; with a new critic both Adams start anew.
         seed: Decides order of the data, latents and noise; initial weights are the networks'.
         out: A folder for checkpoints and `log.jsonl`; None keeps nothing.
         resume: Go on with the run in `out`, if there is one; False refuses to.
@@ -110,7 +97,7 @@ def train(
         progress: Show a bar; None shows one on a terminal.
 
     Raises:
-        NotFiniteError: A loss or a weight is no longer finite; `.trained` is the last good state.
+        NotFiniteError: A loss or a weight is no longer finite; `.partial` is the last good state.
         Interrupted: Ctrl-C; says from which step the run goes on.
 
     Example:
@@ -138,12 +125,12 @@ def train(
     if run.step > end:
         raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
     classes = [] if samples.labels is None else samples.labels.bincount().tolist()
-    run.facts = {"settings": settings, "shape": list(samples.shape[1:]), "latent": latent, "counts": classes}
+    run.facts = {"settings": settings, "shape": samples.shape[1:], "latent": latent, "counts": classes}
     run.facts["of_ratio"] = bool(of_critic.of_ratio)
     place.wait_for_everyone()  # all have read before the first one writes
     files = Path(out) if out is not None and place.is_main_process else None
-    rows = _Log(files, run.step)
-    good = run.state()
+    rows, good = _start_log(files, run.step), run.state()
+    begun, since = perf_counter() - (rows[-1]["seconds"] if rows else 0.0), []
     if files is not None and run.step == run.first:
         write_state(files, good, keep)
 
@@ -154,10 +141,7 @@ def train(
 
     def latents(step: int, turn: int) -> tuple[Tensor, ...]:
         z = draws.draw(torch.randn, "latent", step, turn, latent)
-        if samples.labels is None:
-            return (z,)
-        rows = draws.draw(partial(torch.randint, samples.shape[0]), "fake labels", step, turn)
-        return z, samples.labels[rows.cpu()].to(place.device)
+        return (z,) if samples.labels is None else (z, draws.labels(samples.labels, step, turn))
 
     def noise_on(what: str, step: int, turn: int, sd: float) -> Any:
         return sd * draws.draw(torch.randn, f"noise on {what}", step, turn, *samples.shape[1:]) if sd else 0.0
@@ -188,25 +172,34 @@ def train(
             for step in range(run.step, end):
                 reseed(derived(seed, "noise", step, place.process_index))
                 share = max(step - begin, 0) / steps
-                run.set_rates(*(_at(rate, share) for rate in rates))
+                for adam, rate in zip(run.adams.values(), rates, strict=True):
+                    adam.param_groups[0]["lr"] = _at(rate, share)
                 for turn in range(critic_steps if step >= begin else 1):
                     losses = train_critic(step, turn, _at(noise, share))
                 made = train_generator(step, _at(noise, share)) if step >= begin else None
                 if made is not None:
                     run.cut, losses = made.cut, losses | {"generator": made.loss}
-                if made is not None and "ema" in run.networks:
+                if made is not None and ema:
                     decay = ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step))
                     average_weights(run.networks["ema"], generator, decay)
                 run.step = step + 1
-                rows.losses.append(losses)
+                since.append(losses)
                 save = run.step % save_every == 0 or run.step == end
                 if save or run.step % log_every == 0 or run.step == begin:
-                    means = rows.means()
+                    means, since = _means(since, made.cut if made else None), []
                     wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
                     if wrong or (save and not run.is_finite()):
                         run.load(good)
-                        raise NotFiniteError([*wrong, "a weight"][0], step + 1, run.trained(rows.rows, good, out))
-                    tell(run.step, rows.add(run.step, means | _at_budget(made, of_critic, budget)))
+                        what = (
+                            f"{[*wrong, 'a weight'][0]} is not finite at step {step + 1}; the networks have their last"
+                        )
+                        what += f" good state again, after step {run.step}; try a lower lr or another loss"
+                        raise NotFiniteError(what, run.trained(rows, good, out))
+                    rows.append({"step": run.step, "seconds": round(perf_counter() - begun, 3), **means})
+                    tell(run.step, "  ".join(f"{name} {value:.3g}" for name, value in means.items()))
+                    if files is not None:
+                        with (files / "log.jsonl").open("a") as file:
+                            file.write(json.dumps(rows[-1]) + "\n")
                 if save:
                     good = run.state()
                     if files is not None:
@@ -214,10 +207,8 @@ def train(
     except KeyboardInterrupt as error:
         kept = "nothing was kept" if out is None else f"call again with out={str(out)!r} to go on from its checkpoint"
         raise Interrupted(f"interrupted after step {run.step}; {kept}", None) from error
-    finally:
-        generator.eval(), critic.eval()
     place.wait_for_everyone()  # the last checkpoint is there, whichever process asks for it
-    return run.trained(rows.rows, good, out)
+    return run.trained(rows, good, out)
 
 
 class _Run:
@@ -261,9 +252,7 @@ class _Run:
             for key, value in under(state.tensors, f"{name}_adam").items():
                 moments.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = value
             adam.load_state_dict({"state": moments, "param_groups": adam.state_dict()["param_groups"]})
-        device = next(self.networks["generator"].parameters()).device
-        cut = {key: value.to(device) for key, value in under(state.tensors, "cut").items()}
-        self.cut = Cut(**cut) if cut else None
+        self.cut = Cut(**cut) if (cut := under(state.tensors, "cut")) else None
 
     def state(self) -> State:
         """Return a copy of it all, on the CPU."""
@@ -275,63 +264,33 @@ class _Run:
         tensors = {f"{name}/{key}": x.detach().cpu().clone() for name, part in held.items() for key, x in part.items()}
         return State(tensors, self.facts | {"first": self.first, "step": self.step, "seen": self.seen})
 
-    def set_rates(self, *rates: float) -> None:
-        for adam, rate in zip(self.adams.values(), rates, strict=True):
-            for group in adam.param_groups:
-                group["lr"] = rate
-
     def is_finite(self) -> bool:
         return all(bool(x.isfinite().all()) for network in self.networks.values() for x in network.parameters())
 
     def trained(self, rows: list[dict[str, Any]], state: State, out: Any) -> Trained:
-        made = self.networks.get("ema", self.networks["generator"])
-        return Trained(made.eval(), self.networks["critic"].eval(), rows, state, None if out is None else Path(out))
+        modes = {name: network.eval() for name, network in self.networks.items()}
+        made = modes.get("ema", modes["generator"])
+        return Trained(made, modes["critic"], rows, state, None if out is None else Path(out))
 
 
-class _Log:
-    """Rows in memory and as lines of `log.jsonl`; those after the step to go on from are dropped."""
-
-    def __init__(self, folder: Path | None, step: int) -> None:
-        self.path = None if folder is None else folder / "log.jsonl"
-        self.rows = [] if folder is None else [row for row in read_log(folder) if row["step"] <= step]
-        self.losses: list[dict[str, Tensor]] = []  # since the last row
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(self.path) as file:
-                file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
-        self.began = perf_counter() - (self.rows[-1]["seconds"] if self.rows else 0.0)
-
-    def means(self) -> dict[str, Any]:
-        """Return the mean of each loss since the last row, over all processes."""
-        from accelerate.utils import reduce
-
-        means = {name: torch.stack([losses[name] for losses in self.losses]).mean() for name in self.losses[0]}
-        self.losses = []
-        return {name: float(reduce(value, "mean")) for name, value in means.items()}
-
-    def add(self, step: int, values: dict[str, Any]) -> str:
-        """Write a row, and return it in short."""
-        self.rows.append({"step": step, "seconds": round(perf_counter() - self.began, 3), **values})
-        if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps(self.rows[-1]) + "\n")
-        return "  ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
+def _start_log(folder: Path | None, step: int) -> list[dict[str, Any]]:
+    """Return the rows of the log up to a step, and drop later ones from its file."""
+    if folder is None:
+        return []
+    rows = [row for row in read_log(folder) if row["step"] <= step]
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "log.jsonl") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    return rows
 
 
-def _at_budget(made: Any, loss: Any, budget: float) -> dict[str, float | None]:
-    """Return log c, the rate that it gives on the fakes of all processes, and M = max r / mean r."""
-    from accelerate.utils import gather
+def _means(losses: list[dict[str, Tensor]], cut: Cut | None) -> dict[str, float]:
+    """Return the mean of each loss over steps and processes; and c and its rate, as the last step used them."""
+    from accelerate.utils import reduce
 
-    if made is None or (made.outputs.ndim == 1 and not loss.of_ratio):
-        return {}
-    outputs = gather(made.outputs).float().cpu()
-    x = outputs if outputs.ndim == 1 else outputs[:, 1]
-    solved = made.cut is not None and outputs.ndim == 1
-    log_c = made.cut.log_c.float().cpu() if solved else solve_log_c(x, budget, check=False)
-    rate = Cut(log_c, None).log_a(x).exp().nan_to_num(0.0).mean()
-    m = exp(min(float(x.max() - x.double().logsumexp(0)) + log(len(x)), 700.0))
-    values = {"log_c": float(log_c), "rate": float(rate), "m": m}
-    return {name: value if isfinite(value) else None for name, value in values.items()}
+    means = {name: reduce(torch.stack([step[name] for step in losses]).mean(), "mean") for name in losses[0]}
+    means |= {} if cut is None else {"log_c": cut.log_c, "rate": cut.log_rate.exp()}
+    return {name: float(value) for name, value in means.items()}
 
 
 def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
@@ -363,13 +322,9 @@ def _try(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> i
         raise InputError("the generator does not tell the length of its latent; give latent=")
     device = next(generator.parameters()).device
     z = [torch.zeros(2, latent, device=device), *([] if data.labels is None else [data.labels[:2].to(device)])]
-    try:
-        with torch.no_grad():
-            made = generator.eval()(*z)
-            outputs = critic.eval()(made, *z[1:])
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"the networks do not fit a latent of length {latent}, or each other: {reason}") from error
+    with torch.no_grad():
+        made = generator.eval()(*z)
+        outputs = critic.eval()(made, *z[1:])
     if made.shape[1:] != data.shape[1:]:
         raise InputError(f"the generator makes samples of {tuple(made.shape[1:])}, the data are {data.shape[1:]}")
     first_output(outputs, "the critic")

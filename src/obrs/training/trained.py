@@ -77,11 +77,6 @@ def load_trained(folder: str | Path, generator: nn.Module, critic: nn.Module) ->
     Args:
         folder: The `out` of `train`, or one of its checkpoints.
         generator, critic: Networks of the same architecture, to fill.
-
-    Example:
-        >>> load_trained("nowhere", nn.Linear(2, 2), nn.Linear(2, 1))
-        Traceback (most recent call last):
-        obrs.errors.InputError: nowhere has no checkpoint; give the out= of a run
     """
     state, home = read_state(folder), Path(folder).parents[1] if Path(folder).is_file() else Path(folder)
     weights = under(state.tensors, "ema") or under(state.tensors, "generator")
@@ -98,10 +93,10 @@ def checkpoints(folder: str | Path) -> list[Path]:
 
 def read_state(folder: str | Path) -> State:
     """Return what the latest checkpoint of a run holds, or a checkpoint that is named itself."""
-    path = Path(folder)
-    if not path.is_file() and not checkpoints(path):
-        raise InputError(f"{path} has no checkpoint; give the out= of a run")
-    return State(*read_tensors(path if path.is_file() else checkpoints(path)[-1], "a checkpoint of a run"))
+    found = [Path(folder)] if Path(folder).is_file() else checkpoints(folder)
+    if not found:
+        raise InputError(f"{folder} has no checkpoint; give the out= of a run")
+    return State(*read_tensors(found[-1], "a checkpoint of a run"))
 
 
 def write_state(folder: Path, state: State, keep: int) -> None:
