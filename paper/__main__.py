@@ -23,7 +23,7 @@ python -m paper table-2 --preset demo --report         # run one: NAME.json, NAM
 python -m paper figure-1d --budget 3 --out here        # --FIELD VALUE changes a field of its configuration
 python -m paper redraw                                 # NAME.md and NAME.png again, from paper/results/NAME.json
 python -m paper fetch cifar10                          # get a data set, or take it from --folder DIR
-python -m paper train examples/train-25-gaussians.toml # a training run; --FIELD VALUE, --out DIR, --resume"""
+python -m paper train examples/train-25-gaussians.toml # a training run, or on with it; --FIELD VALUE, --out DIR"""
 _NEXT = "With your own model: kept = obrs.sample(propose, log_ratio, 2500, budget=2.6), see docs/quickstart.md."
 
 
@@ -145,14 +145,13 @@ def _fetch(words: list[str]) -> None:
 
 
 def _train(words: list[str]) -> None:
-    from .train import train
+    from .train import run_file
 
     parser = _Parser(prog="python -m paper train", allow_abbrev=False)
     parser.add_argument("config", type=Path)
     parser.add_argument("--out", "-o", type=Path)
-    parser.add_argument("--resume", action="store_true")
     known, rest = parser.parse_known_args(words[1:])
-    train(known.config, read_fields(rest), known.out, known.resume)
+    run_file(known.config, read_fields(rest), known.out)
 
 
 def read_fields(words: Sequence[str]) -> dict[str, Any]:

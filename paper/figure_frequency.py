@@ -66,10 +66,9 @@ def settings(config: Config, every: int, seed: int) -> Any:
         >>> settings(Config(data="digits"), 100, 0).constant_every
         100
     """
-    from obrs.training.config import TrainConfig
-
     from .image_gans import parts
     from .image_training import training
+    from .train import TrainConfig
 
     labelled = parts(config.data, config.home)["generator"].label is not None
     shared = training(config, seed, labelled=labelled)

@@ -106,10 +106,9 @@ def settings(config: Config, kind: str, seed: int) -> Any:
         >>> [(s.generator_loss, s.budget, s.steps, s.critic_steps) for s in plain.stages]
         [('paper_raw', 1.0, 2600, 1), ('paper_raw', 1.0, 400, 2)]
     """
-    from obrs.training.config import TrainConfig
-
     from .image_gans import parts
     from .image_training import training
+    from .train import TrainConfig
 
     labelled = parts(config.data, config.home)["generator"].label is not None
     shared = training(config, seed, labelled=labelled)

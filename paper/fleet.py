@@ -1,6 +1,6 @@
 """Small runs that differ in their seed alone, trained at once: networks in stacks, layers as batched products.
 
-Half of a step of a small network is overhead, which a fleet pays once. The steps are those of `training.step`, and
+Half of a step of a small network is overhead, which a fleet pays once. The steps are those of `obrs.training.step`, and
 every run draws what `train` would draw for it alone; a test compares the two. The networks are perceptrons of points,
 with or without waves, and c is solved on every batch. There is no log and no checkpoint.
 """
@@ -18,14 +18,13 @@ from obrs.budget import Cut, solve_cut
 from obrs.errors import InputError
 from obrs.models.fourier import FourierCritic
 from obrs.models.mlp import ACTIVATIONS
-from obrs.training.averaging import average
-from obrs.training.batches import Batches, load_data
-from obrs.training.config import TrainConfig
-from obrs.training.loop import play
-from obrs.training.networks import build_stages
-from obrs.training.schedule import plan
-from obrs.training.step import Game, Objective, Player, objective
-from obrs.training.trained import Trained
+from obrs.training.data import Draws, as_data
+from obrs.training.step import critic_step, generator_step
+from obrs.training.train import average_weights
+from obrs.training.trained import State, Trained
+
+from .named import build_networks, load_data
+from .train import TrainConfig, options, seen_before
 
 __all__ = ["Stack", "train_fleet"]
 
@@ -84,51 +83,36 @@ def _linear(network: nn.Module) -> list[nn.Linear]:
 
 
 @dataclass(frozen=True)
-class _Goals(Objective):
-    """The sum of the losses of all runs; a network of one run has the gradient that it would have alone."""
+class _Sum:
+    """The sum of the losses of all runs: a network of one run has the gradient that it would have alone.
 
-    runs: int = 1
+    Args:
+        loss: Of one run.
+        runs: How many there are.
+        budget: For which each run has a constant of its own, if the loss rejects.
+    """
 
-    def critic(self, real: Tensor, fake: Tensor, cut: Cut | None) -> Tensor:
-        return self.runs * super().critic(real.flatten(), fake.flatten(), cut)
+    loss: Any
+    runs: int
+    budget: float
+    rejects: bool = False  # the step solves for no c
 
-    def generator(self, fake: Tensor, cut: Cut | None) -> Tensor:
-        return self.runs * super().generator(fake.flatten(), cut)
-
-
-class _Windows:
-    """One constant for each run, solved on its batch, as one `Cut` of all samples."""
-
-    process_group = None
-
-    def __init__(self, budget: float) -> None:
-        self.budget = budget
-
-    def update(self, log_ratio: Tensor) -> Cut:
-        cuts = [solve_cut(x, self.budget, check=False) for x in log_ratio]
-        spread = partial(torch.repeat_interleave, repeats=log_ratio.shape[1])
-        log_c, log_rate = (torch.stack([getattr(cut, name) for cut in cuts]) for name in ("log_c", "log_rate"))
-        return Cut(spread(log_c), spread(log_rate))
-
-
-class _Batches:
-    """The batches of all runs, in one more axis."""
-
-    def __init__(self, batches: Sequence[Batches]) -> None:
-        self.batches = batches
-
-    def real(self, *when: int) -> tuple[Tensor, None]:
-        return torch.stack([one.real(*when)[0] for one in self.batches]), None
-
-    def latent(self, *when: int) -> tuple[Tensor, None]:
-        return torch.stack([one.latent(*when)[0] for one in self.batches]), None
-
-    def noise(self, *when: int, real: bool = False) -> Tensor:
-        return torch.stack([one.noise(*when, real=real) for one in self.batches])
+    def __call__(self, outputs: Tensor, other: Tensor | None = None) -> Tensor:
+        if other is not None:
+            return self.runs * self.loss(outputs.flatten(), other.flatten())
+        cut = None
+        if self.loss.rejects:
+            cuts = [solve_cut(x.detach(), self.budget, check=False) for x in outputs]
+            spread = partial(torch.repeat_interleave, repeats=outputs.shape[1])
+            log_c, log_rate = (
+                spread(torch.stack([getattr(cut, key) for cut in cuts])) for key in ("log_c", "log_rate")
+            )
+            cut = Cut(log_c, log_rate)
+        return self.runs * self.loss(outputs.flatten(), cut)
 
 
 def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
-    """Train runs whose configurations differ in their seed alone.
+    """Train runs whose settings differ in their seed alone.
 
     A run that diverges has weights that are not finite; the others do not notice.
 
@@ -139,58 +123,59 @@ def train_fleet(configs: Sequence[TrainConfig]) -> list[Trained]:
         What `train` would return for each, but for rounding, without a log.
 
     Example:
-        >>> import paper.named  # data by name
         >>> small = TrainConfig(data="grid25", generator_loss="exact", steps=3, batch_size=16, data_size=100)
         >>> [run.propose(range(5)).shape for run in train_fleet([small, replace(small, seed=1)])]
         [torch.Size([5, 2]), torch.Size([5, 2])]
     """
     if not configs:
         raise InputError("a fleet has at least one run, got none")
-    configs = [config.spelled_out() for config in configs]
-    plans = [plan(config) for config in configs]
-    stages, first = plans[0], configs[0]
+    first, stages = configs[0], configs[0].stages
     if any(replace(config, seed=first.seed) != first for config in configs):
         raise InputError("the runs of a fleet differ in their seed alone")
-    for stage in stages:
-        used = stage.config
-        if used.network != "mlp" or used.spectral_norm or used.constant_every > 1 or used.parts > 1:
-            raise InputError("a fleet has plain perceptrons, whole batches, and a constant for every batch")
-        if used.gradient_penalty or used.r1 or objective(used).outputs > 1 or used.precision != "no":
+    for used in stages:
+        if used.network != "mlp" or used.spectral_norm or used.constant_every > 1 or used.parts > 1 or used.start_from:
+            raise InputError("a fleet has plain perceptrons that start anew, whole batches, a constant for every batch")
+        two = used.two_heads or used.generator_loss == "two_critics"
+        if used.gradient_penalty or used.r1 or two or used.precision != "no":
             raise InputError("a fleet has critics with one output, in float32, without penalties")
-        if used.start_from:
-            raise InputError("a fleet has runs that start anew; leave out start_from")
-    data = [load_data(config) for config in configs]
-    shape = data[0].x.shape[1:]
-    built = [build_stages(each, [1] * len(each), shape, 0) for each in plans]
+    data = [as_data(load_data(config)) for config in configs]
+    shape = data[0].shape[1:]
+    built = [build_networks(config, shape, 0) for config in configs]
     generator = Stack([network for network, _ in built])
     ema = copy.deepcopy(generator).requires_grad_(False) if first.ema_decay else None
-    for stage in stages:
-        config, goal = stage.config, objective(stage.config)
-        if stage is stages[0] or config.new_critic:
-            critic = Stack([critics[stage.number - 1] for _, critics in built])
-            makes = _player(generator, config.generator_lr, config.generator_betas)
-            judges = _player(critic, config.critic_lr, config.critic_betas)
-        for player, betas in ((makes, config.generator_betas), (judges, config.critic_betas)):
-            for group in player.optimiser.param_groups:
-                group["betas"] = betas
-        mine = [each[stage.number - 1] for each in plans]
-        own = [Batches(samples, one.config, stage=one) for samples, one in zip(data, mine, strict=True)]
-        game = Game(
-            goal=_Goals(goal.of_critic, goal.of_generator, runs=len(configs)),
-            generator=makes,
-            critic=judges,
-            batches=_Batches(own),  # type: ignore[arg-type]
-            window=_Windows(config.budget),  # type: ignore[arg-type]
-            noise=stage.noise,
-        )
-        for step in range(stage.first, stage.last):
-            _, of_generator = play(game, stage, step)
-            if ema is not None and of_generator is not None:
-                average(ema, generator, first.ema_decay if step >= first.ema_start else 0.0)
-    averages = [None] * len(configs) if ema is None else ema.unstacked()
-    networks = zip(generator.unstacked(), critic.unstacked(), averages, configs, strict=True)
-    return [Trained(one, other, mean, config, []) for one, other, mean, config in networks]
+    for number, stage in enumerate(stages, 1):
+        goal, (begun, seen) = options(stage), seen_before(first, number)
+        if number == 1 or stage.new_critic:
+            critic = Stack([critics[number - 1] for _, critics in built])
+            adams = [torch.optim.Adam(stack.parameters(), fused=True) for stack in (generator, critic)]
+        of_critic, of_generator = (_Sum(loss, len(configs), stage.budget) for loss in goal["loss"])
+        draws = [Draws(config.seed, stage.batch_size) for config in configs]
+        reals = [x.batches(own.rows(x.shape[0], seen)) for x, own in zip(data, draws, strict=True)]
 
+        def normals(what: str, step: int, turn: int, *size: int, draws: Any = draws) -> Tensor:
+            return torch.stack([own.draw(torch.randn, what, step, turn, *size) for own in draws])
 
-def _player(stack: Stack, lr: float, betas: tuple[float, float]) -> Player:
-    return Player(stack, torch.optim.Adam(stack.parameters(), lr, betas, fused=True))
+        for step in range(begun, begun + stage.warm_up + stage.steps):
+            alone = step - begun < stage.warm_up
+            share = max(step - begun - stage.warm_up, 0) / stage.steps
+            sd = goal["noise"](share) if stage.noise else 0.0
+            for adam, rate in zip(adams, goal["lr"], strict=True):
+                adam.param_groups[0] |= {"lr": rate(share), "betas": stage.betas}
+            for turn in range(1 if alone else stage.critic_steps):
+                real = torch.stack([next(own)[0] for own in reals])
+                with torch.no_grad():
+                    fake = generator(normals("latent", step, turn, stage.latent))
+                if sd:
+                    real = real + sd * normals("noise on real", step, turn, *shape)
+                    fake = fake + sd * normals("noise on fake", step, turn, *shape)
+                critic_step(critic, adams[1], real, fake, loss=of_critic)
+            if not alone:
+                z, noise = normals("latent", step, -1, stage.latent), None
+                noise = sd * normals("noise on fake", step, -1, *shape) if sd else None
+                generator_step(generator, critic, adams[0], z, loss=of_generator, noise=noise)
+                if ema is not None:
+                    average_weights(ema, generator, goal["ema"](step))
+    made = generator.unstacked() if ema is None else ema.unstacked()
+    facts = {"latent": first.latent, "counts": [], "of_ratio": True, "step": seen_before(first, len(stages) + 1)[0]}
+    pairs = zip(made, critic.unstacked(), strict=True)
+    return [Trained(one.eval(), other.eval(), [], State({}, facts)) for one, other in pairs]

@@ -20,13 +20,11 @@ from obrs.draws import normals, uniforms
 from obrs.errors import InputError
 from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
-from obrs.training.config import TrainConfig
-from obrs.training.loop import train
 
-from . import named  # noqa: F401  # networks and data by name
 from .data.images import PICTURES, load
 from .nets import write_weights
 from .program import run_program
+from .train import TrainConfig, train
 
 __all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
 
@@ -170,9 +168,8 @@ def train_gan(name: str, seed: int, out: Path) -> Path:
     config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
     mine, run = parts(config.data)["generator"], out / f"{name}-{seed}"
     labels = mine.label if config.classes else None
-    done = train(config, data=mine.x, labels=labels, out=run, resume=(run / "config.json").exists())
-    assert done.ema is not None, "the settings have a moving average"
-    for part, network in (("generator", done.ema), ("critic", done.critic)):
+    done = train(config, data=mine.x, labels=labels, out=run)
+    for part, network in (("generator", done.generator), ("critic", done.critic)):
         facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}
         path, command = out / f"{name}-{seed}-{part}.safetensors", f"python -m paper.image_gans {name} {seed} FOLDER"
         write_weights(path, network, facts, command)

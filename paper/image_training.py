@@ -90,8 +90,7 @@ IMAGENET: dict[str, Any] = LARGE | {
 _BIGGAN: dict[str, Any] = {
     "network": "biggan",
     "two_heads": True,
-    "generator_betas": (0.0, 0.999),
-    "critic_betas": (0.0, 0.999),
+    "betas": (0.0, 0.999),
 }
 BIGGAN: dict[str, dict[str, Any]] = {
     "cifar10": _BIGGAN | {"initial": "normal"},
@@ -202,38 +201,31 @@ def follow(
         folder: Where the run is kept, and goes on if it is there already; then the seconds are those of the clock, of
             all its parts. It may be deleted when all is done. None keeps nothing.
     """
-    from obrs.training.checkpoints import checkpoints, last
-    from obrs.training.loop import train
-    from obrs.training.processes import join_processes
-    from obrs.training.schedule import plan
-    from obrs.training.trained import load_trained
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
 
     from .image_gans import ImageGan, parts
+    from .train import load_run, seen_before, train
 
     mine = parts(config.data, config.home)["generator"]
-    total = plan(settings)[-1].last
+    total, _ = seen_before(settings, len(settings.stages) + 1)
     often = points if folder is None else 4 * points  # what may be stopped is saved in between, too
     settings = replace(settings, save_every=max(total // often, 1), keep=10 * points + 10, log_every=total)
     given = {"data": mine.x, "labels": mine.label if settings.classes else None}
-    processes = join_processes()  # loads what a first run would be charged for
+    place = PartialState(cpu=not torch.cuda.is_available())  # loads what a first run would be charged for
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(processes.of_first(scratch)) if folder is None else folder
-        resume = last(home) is not None
-        processes.wait()  # all have looked before one of them writes
+        home = Path(broadcast_object_list([scratch])[0]) if folder is None else folder
         begun = process_time()
-        done = train(settings, **given, generator=generator, critic=critic, out=home, resume=resume, progress=False)
-        seconds = process_time() - begun
-        processes.wait()  # until the first one has saved
-        if folder is not None and done.log:
-            seconds = done.log[-1]["seconds"]
-        found = checkpoints(home / "checkpoints")
-        wanted = [round(total * (at + 1) / points) for at in range(points)]
-        for step in wanted:
+        done = train(settings, **given, generator=generator, critic=critic, out=home, progress=False)
+        seconds = process_time() - begun if folder is None else done.log[-1]["seconds"]
+        found = sorted(home.glob("stage-*/checkpoints/*.safetensors"))
+        for at in range(points):
+            step = round(total * (at + 1) / points)
             near = min(found, key=lambda path, step=step: abs(_step(path) - step))  # type: ignore[misc]
-            run = done if step == total else load_trained(near)
-            network = (run.ema if run.ema is not None else run.generator).to(processes.device)
-            yield _step(near), ImageGan(network.eval(), run.critic, done.generator.classes), seconds
-        processes.wait()  # until all have read, before the first one clears up
+            run = done if step == total else load_run(home, near)
+            yield _step(near), ImageGan(run.generator, run.critic, run.generator.classes), seconds
+        place.wait_for_everyone()  # until all have read, before the first one clears up
 
 
 def _step(path: Any) -> int:

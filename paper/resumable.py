@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import cos, inf, isfinite, pi
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from obrs._progress import bar
 from obrs.errors import InputError
 from obrs.fitting.loop import Course, descend
 from obrs.fitting.tensors import Facts, Tensors, read_tensors, under, write_tensors
-from obrs.training.checkpoints import fill_optimiser, fingerprint, optimiser_tensors
 
 __all__ = ["Checkpoint", "fit_resumable"]
 
@@ -142,7 +144,7 @@ class _Run:
         self.weights = _copy(self.averaged)
         self.checkpoint = checkpoint
         if checkpoint is not None:
-            start = {"initial weights": fingerprint(*self.weights.values())}
+            start = {"initial weights": _fingerprint(self.weights)}
             self.checkpoint = replace(checkpoint, identity={**checkpoint.identity, **start})
 
     def evaluate(self, held_out_loss: Callable[[Any], float], patience: int) -> None:
@@ -164,7 +166,7 @@ class _Run:
         if self.checkpoint is None:
             return
         parts = {"now": self.module.state_dict(), "mean": self.averaged.state_dict(), "best": self.weights}
-        parts["adam"] = optimiser_tensors(self.optimiser)
+        parts["adam"] = _optimiser_tensors(self.optimiser)
         tensors = {f"{part}/{name}": x for part, held in parts.items() for name, x in held.items()}
         facts = {"step": self.step, "seconds": self.seconds, "best": self.best, "stopped": self.stopped}
         self.checkpoint.write(tensors, facts | {"history": self.history})
@@ -178,7 +180,7 @@ class _Run:
         self.module.load_state_dict(under(tensors, "now"))
         self.averaged.load_state_dict(under(tensors, "mean"))
         self.weights = under(tensors, "best")
-        fill_optimiser(self.optimiser, under(tensors, "adam"))
+        _fill_optimiser(self.optimiser, under(tensors, "adam"))
         self.step, self.seconds, self.best = facts["step"], facts["seconds"], facts["best"]
         self.stopped, self.history = facts["stopped"], [(int(s), float(v)) for s, v in facts["history"]]
 
@@ -201,3 +203,30 @@ def _copy_buffers(mean: Any, module: Any) -> None:
     with torch.no_grad():
         for old, new in zip(mean.buffers(), module.buffers(), strict=True):
             old.copy_(new)
+
+
+def _optimiser_tensors(optimiser: Any) -> Tensors:
+    """Return an optimiser's state by name; what is a number becomes a tensor."""
+    import torch
+
+    state = optimiser.state_dict()["state"]
+    return {f"{i}/{key}": torch.as_tensor(value) for i, values in state.items() for key, value in values.items()}
+
+
+def _fill_optimiser(optimiser: Any, tensors: Mapping[str, Any]) -> None:
+    """Give an optimiser the state that `_optimiser_tensors` returned."""
+    state: dict[int, Tensors] = {}
+    for name, value in tensors.items():
+        index, _, key = name.partition("/")
+        state.setdefault(int(index), {})[key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _fingerprint(weights: Mapping[str, Any]) -> str:
+    """Return a short text that differs where shapes or numbers do."""
+    digest = sha256()
+    for tensor in weights.values():
+        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        digest.update(f"{array.dtype} {array.shape} ".encode())
+        digest.update(array.data)
+    return digest.hexdigest()[:16]

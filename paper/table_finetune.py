@@ -112,9 +112,8 @@ def settings(config: Config, kind: str, seed: int, *, classes: int | None = 10) 
         >>> tuned.generator_loss, tuned.warm_up, tuned.steps, tuned.spectral_norm
         ('exact', 200, 600, False)
     """
-    from obrs.training.config import TrainConfig
-
     from .image_training import training
+    from .train import TrainConfig
 
     shared = training(config, seed, labelled=bool(classes)) | {"generator_loss": kind, "warm_up": config.alone}
     if kind == "hinge" or config.data in BIGGAN:

@@ -1,65 +1,430 @@
-"""`python -m paper train`: a training run from a file of settings, which may name the paper's data and networks."""
+"""Training runs from settings: TOML files, data and networks by name, stages, and the recipe.
 
+`python -m paper train FILE.toml` and the experiments train through `train`, which calls `obrs.train` for each stage.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
-from obrs._files import check_folder, check_not_input
+import torch
+from torch import Tensor, nn
+
+import obrs
+from obrs._checks import check_budget, check_count
+from obrs._files import check_folder, check_not_input, replacing
 from obrs._progress import rank, world_size
-from obrs.errors import InputError
+from obrs._text import lookup, unknown_name
+from obrs.budget import solve_cut
+from obrs.errors import InputError, InputTypeError, MissingLibraryError
+from obrs.training.data import as_data
+from obrs.training.losses import GENERATOR_LOSSES, critic_loss, generator_loss
+from obrs.training.trained import Trained, checkpoints, load_trained, read_state
 
-__all__ = ["train"]
+from .data.images import IMAGES
+from .named import build_networks, load_data
+
+__all__ = ["TrainConfig", "load_run", "losses", "options", "override", "read_config", "recipe", "run_file"]
+__all__ += ["seen_before", "train", "two_critics"]
 
 
-def train(config: Path, changes: dict[str, str | None], out: Path | None = None, resume: bool = False) -> None:
-    """Train a generator and its critic for a budget, and say what to do with them.
+@dataclass(frozen=True)
+class TrainConfig:
+    """All that decides a run; the same settings give the same networks, bit for bit on a CPU.
+
+    `data` names a density of `TOYS` or images; `data_size` points are drawn of a density. `network` and
+    `critic_network` are mlp, fourier (critics of points), conv or biggan; `attention` to `initial` are of a BigGAN.
+    `generator_loss` is a key of `GENERATOR_LOSSES` or two_critics; "" trains by the `recipe`. `two_heads` gives the
+    critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until` of the
+    steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from the step
+    `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs from the
+    stage before, the first one from the fields above.
+
+    Example:
+        >>> tables = [{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}]
+        >>> config = TrainConfig(budget=4, generator_loss="dual", stage=tables)
+        >>> [(s.steps, s.generator_loss, s.batch_size, s.budget) for s in config.stages]
+        [(100, 'dual', 256, 4.0), (100, 'exact', 512, 4.0)]
+    """
+
+    data: str = "given"
+    data_size: int = 100_000
+    classes: bool = False
+    network: str = "mlp"
+    latent: int = 2
+    generator_width: int = 100
+    critic_width: int = 100
+    layers: int = 3
+    activation: str = "relu"
+    critic_network: str = ""
+    critic_layers: int = 0
+    spectral_norm: bool = False
+    attention: int = 0
+    shared: int = 0
+    hierarchical: bool = False
+    initial: str = "orthogonal"
+    generator_loss: str = ""
+    divergence: str = "gan"
+    budget: float = 2.0
+    two_heads: bool = False
+    gradient_penalty: float = 0.0
+    r1: float = 0.0
+    constant_every: int = 1
+    new_critic: bool = False
+    warm_up: int = 0
+    steps: int = 10_000
+    critic_steps: int = 1
+    batch_size: int = 256
+    parts: int = 1
+    noise: float = 0.0
+    noise_until: float = 1.0
+    generator_lr: float = 1e-3
+    critic_lr: float = 2e-3
+    generator_decay_from: float = 1.0
+    critic_decay_from: float = 1.0
+    betas: tuple[float, float] = (0.5, 0.999)
+    ema_decay: float = 0.99
+    ema_start: int = 0
+    precision: str = "no"
+    seed: int = 0
+    start_from: str = ""
+    log_every: int = 100
+    save_every: int = 1000
+    keep: int = 2
+    stage: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        for name, kind in _TYPES.items():
+            object.__setattr__(self, name, _typed(name, getattr(self, name), kind))
+        check_budget(self.budget)
+        for name in ("steps", "batch_size", "critic_steps", "parts", "constant_every", "log_every", "save_every"):
+            check_count(getattr(self, name), name)
+        if self.generator_loss:
+            lookup(dict.fromkeys([*GENERATOR_LOSSES, "two_critics"]), self.generator_loss, "generator_loss")
+        tables = [{key: _typed(key, value) for key, value in table.items()} for table in self.stage]
+        object.__setattr__(self, "stage", tuple(tables))
+        for number, key in ((n, key) for n, table in enumerate(tables, 1) for key in table if key in _OF_RUN):
+            raise InputError(f"{key} is the same in all stages; set it before them, not in stage {number}")
+
+    @property
+    def stages(self) -> tuple["TrainConfig", ...]:
+        """The settings of each stage, without stages."""
+        tables = self.stage or ((), recipe(self))[not self.generator_loss] or ({},)
+        made = [replace(self, stage=())]
+        for table in tables:
+            made.append(replace(made[-1], **table))
+        return tuple(made[1:])
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether noise or a learning rate depends on how many steps there will be."""
+        return bool(self.noise and self.noise_until) or min(self.generator_decay_from, self.critic_decay_from) < 1
+
+
+_TYPES: dict[str, type] = {
+    field.name: tuple if field.name == "betas" else type(field.default)
+    for field in fields(TrainConfig)
+    if field.name != "stage"
+}
+_IN_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a pair of numbers"}
+_OF_RUN = {"data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation", "seed"}
+_OF_RUN |= {"attention", "shared", "hierarchical", "initial", "ema_decay", "ema_start", "precision", "start_from"}
+_FREE = {"log_every", "save_every", "keep"}  # may change when a run goes on
+
+
+def _typed(name: str, value: Any, kind: type | None = None) -> Any:
+    """Return a value as its field's type: a whole number is a number, a list of two numbers a pair."""
+    kind = kind or lookup(_TYPES, name, "field of a training run")
+    if kind is tuple and isinstance(value, list | tuple) and len(value) == 2:
+        return tuple(_typed(name, part, float) for part in value)
+    if (kind is float and type(value) is int) or (kind is int and isinstance(value, float) and value.is_integer()):
+        return kind(value)  # 1e4 steps
+    if type(value) is not kind or kind is tuple:
+        raise InputTypeError(f"{name} must be {_IN_WORDS[kind]}, got {value!r:.60}")
+    return value
+
+
+def read_config(path: str | Path) -> TrainConfig:
+    """Read settings from a TOML or JSON file."""
+    path = Path(path)
+    try:
+        values = json.loads(path.read_text()) if path.suffix == ".json" else _toml().loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    for key in values:
+        if key not in _TYPES and key != "stage":
+            raise unknown_name(key, [*_TYPES, "stage"], f"key of {path.name}")
+    return TrainConfig(**values)
+
+
+def _toml() -> Any:
+    for name in ("tomllib", "tomli"):  # the first is part of Python from 3.11 on
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    raise MissingLibraryError("TOML needs tomli on Python 3.10: pip install tomli")
+
+
+def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:
+    """Replace fields by what a command line says, as text; None is a bare flag; `stage.2.steps` is of a stage.
+
+    Example:
+        >>> override(TrainConfig(), {"steps": "50", "two_heads": None}).steps
+        50
+        >>> staged = TrainConfig(generator_loss="dual", stage=[{"steps": 10}, {"budget": 4}])
+        >>> [s.steps for s in override(staged, {"stage.2.steps": "50"}).stages]
+        [10, 50]
+    """
+    plain = {key: _parsed(key, key, text) for key, text in values.items() if not key.startswith("stage.")}
+    for key in plain:
+        if where := [at for at, table in enumerate(config.stage, 1) if key in table]:
+            raise InputError(f"stage {where[-1]} sets {key}; say which one you mean: --stage.{where[-1]}.{key}")
+    config = replace(config, **plain)
+    tables = [dict(table) for table in config.stage or (() if config.generator_loss else recipe(config))]
+    for said, text in values.items():
+        if said.startswith("stage."):
+            number, _, key = said.removeprefix("stage.").partition(".")
+            if number not in map(str, range(1, len(tables) + 1)):
+                raise InputError(f"a field of a stage is --stage.N.FIELD with N from 1 to {len(tables)}, got --{said}")
+            tables[int(number) - 1][key] = _parsed(said, key, text)
+    return replace(config, stage=tuple(tables) if len(plain) < len(values) else config.stage)
+
+
+def _parsed(said: str, key: str, text: str | None) -> Any:
+    kind = lookup(_TYPES, key, "option")
+    if text is None and kind is not bool:
+        raise InputError(f"--{said} needs a value: {_IN_WORDS[kind]}")
+    try:
+        return True if text is None else text if kind is str else json.loads(f"[{text}]" if kind is tuple else text)
+    except ValueError:
+        return text  # refused as the wrong type
+
+
+def recipe(asked: TrainConfig) -> tuple[dict[str, Any], ...]:
+    """Return the stages of a run that names no loss: what won in our evidence.
+
+    Points have three, which share `asked.steps`: a usual GAN with noise that fades finds all modes; a critic of waves
+    takes over with the f-GAN's loss; such a critic anew, and the generator is trained for what rejection keeps. With
+    `start_from` there is the last one alone. Images have one stage, with Algorithm 2 of the paper.
+    """
+    if asked.network != "mlp" or asked.data in IMAGES:
+        loss = {"generator_loss": "paper_raw" if asked.divergence == "gan" else "exact"}
+        tuned = {"new_critic": True, "spectral_norm": False, "r1": 0.1, "generator_decay_from": 0.4}
+        return (loss | (tuned | {"warm_up": asked.steps // 3} if asked.network == "conv" and asked.start_from else {}),)
+    critic = {"new_critic": True, "critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
+    last = {"generator_loss": "exact", "generator_lr": 0.7 * asked.generator_lr}
+    last |= {"generator_decay_from": 0.4, "critic_decay_from": 1.0}
+    if asked.start_from:
+        return (critic | {"warm_up": round(asked.steps * 300 / 2500)} | last,)
+    one, two, *alone = (round(asked.steps * part / 6100) for part in (3000, 600, 400, 300))
+    half = asked.batch_size // 2 if asked.batch_size % (2 * asked.parts) == 0 else asked.batch_size
+    first = {"generator_loss": "non_saturating", "steps": max(one, 1), "batch_size": half, "noise": 0.3}
+    first |= {"noise_until": 0.7, "generator_decay_from": 0.7, "critic_decay_from": 0.7}
+    second = critic | {"warm_up": alone[0], "generator_loss": "dual", "generator_lr": 0.5 * asked.generator_lr}
+    second |= {"steps": max(two, 1), "batch_size": asked.batch_size, "noise": 0.0}
+    second |= {"generator_decay_from": 0.3, "critic_decay_from": 0.3}
+    return first, second, {"warm_up": alone[1]} | last | {"steps": max(asked.steps - max(one, 1) - max(two, 1), 1)}
+
+
+# Losses and schedules ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """A loss of all outputs of the critic, as `obrs.train` takes it."""
+
+    name: str
+    function: Callable[..., Tensor]
+    of_ratio: bool = True
+    rejects: bool = False
+
+    def __call__(self, *outputs: Any) -> Tensor:
+        return self.function(*outputs)
+
+
+def two_critics(of: str, budget: float) -> tuple[_Loss, _Loss]:
+    """Return the losses of Section 4.2: a second critic compares P with what is kept, and the kept samples follow it.
+
+    The first output is that critic's, the second the log-ratio that rejects. No gradient goes through a: what is kept
+    is a sample of Q~, and moves as such. With one, the loss would also descend the rate, which the budget holds fixed.
+    """
+    of_critic, dual = critic_loss(of), generator_loss("dual", of)
+
+    def log_weight(fake: Tensor) -> Tensor:
+        log_ratio = fake[:, 1].detach()
+        group = torch.distributed.group.WORLD if world_size() > 1 else None
+        cut = solve_cut(log_ratio, budget, check=False, process_group=group)
+        return cut.log_a(log_ratio) - cut.log_rate
+
+    def critic(real: Tensor, fake: Tensor) -> Tensor:
+        kept = of_critic(real[:, 0], fake[:, 0], log_weight(fake))
+        return kept + of_critic(real[:, 1], fake[:, 1])
+
+    def generator(fake: Tensor, cut: None) -> Tensor:
+        return (log_weight(fake).exp() * dual.terms(fake[:, 0], None)).mean()
+
+    return _Loss("two_critics", critic), _Loss("two_critics", generator)
+
+
+def losses(stage: TrainConfig) -> tuple[Any, Any]:
+    """Return the losses of critic and generator of a stage."""
+    name, of = stage.generator_loss, stage.divergence
+    if name == "two_critics":
+        if stage.two_heads or stage.parts > 1:
+            raise InputError("two_critics has two outputs already and one part; set two_heads=false, parts=1")
+        return two_critics(of, stage.budget)
+    if name == "wgan" and not (stage.gradient_penalty or stage.spectral_norm):
+        raise InputError("wgan needs a critic of bounded slope: set gradient_penalty (10 is usual) or spectral_norm")
+    return critic_loss(name if name in ("hinge", "wgan") else of), generator_loss(name, of)
+
+
+def _falling(value: float, start: float, share: float) -> float:
+    """Return a learning rate that falls linearly from a share of the steps on, to a fiftieth."""
+    return value if share <= start or start == 1 else value * (1 - 0.98 * (share - start) / (1 - start))
+
+
+def _fading(value: float, until: float, share: float) -> float:
+    return value * (max(1 - share / until, 0.0) if until else 1.0)
+
+
+def options(stage: TrainConfig) -> dict[str, Any]:
+    """Return the arguments of `obrs.train` for a stage."""
+    same = ["budget", "steps", "batch_size", "critic_steps", "warm_up", "betas", "r1", "gradient_penalty", "parts"]
+    same += ["constant_every", "precision", "latent", "new_critic", "seed", "log_every", "save_every", "keep"]
+    decay, start = stage.ema_decay, stage.ema_start
+    return {key: getattr(stage, key) for key in same} | {
+        "loss": losses(stage),
+        "lr": (
+            partial(_falling, stage.generator_lr, stage.generator_decay_from),
+            partial(_falling, stage.critic_lr, stage.critic_decay_from),
+        ),
+        "noise": partial(_fading, stage.noise, stage.noise_until) if stage.noise else 0.0,
+        "ema": (lambda step: decay if step >= start else 0.0) if decay else 0.0,
+    }
+
+
+def seen_before(config: TrainConfig, number: int) -> tuple[int, int]:
+    """Return how many steps and real samples come before a stage, from 1 on; one after the last is the whole run."""
+    before = config.stages[: number - 1]
+    turns = [stage.warm_up + stage.steps * stage.critic_steps for stage in before]
+    samples = sum(n * stage.batch_size for n, stage in zip(turns, before, strict=True))
+    return sum(stage.warm_up + stage.steps for stage in before), samples
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+def train(
+    config: TrainConfig,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    generator: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
+) -> Trained:
+    """Train stage after stage; what is in `out` already goes on where it stopped.
+
+    Args:
+        config: The settings.
+        data, labels: To train on instead of those that the settings name.
+        generator, critic: Networks instead of those that the settings name; trained in place.
+        out: The folder of the run: `config.json`, and a folder for each stage.
+        progress: As everywhere.
+    """
+    samples = load_data(config, data, labels)
+    about = as_data(samples)
+    count = 0 if about.labels is None else int(about.labels.max()) + 1
+    stages = config.stages
+    goals = [options(stage) for stage in stages]
+    if generator is None or critic is None or len(stages) > 1:
+        made, critics = build_networks(config, about.shape[1:], count)
+    else:
+        made, critics = generator, [critic]
+    if critic is not None and any(stage.new_critic for stage in stages[1:]):
+        raise InputError("a stage asks for a new critic; leave out critic=, or name a generator_loss")
+    critics = critics if critic is None else [critic] * len(stages)
+    folder = None if out is None else Path(out)
+    if folder is not None and rank() == 0:
+        _keep_settings(config, folder)
+    done: Any = config.start_from or None
+    rows: list[dict[str, Any]] = []
+    for number, (goal, own) in enumerate(zip(goals, critics, strict=True), 1):
+        home = None if folder is None else folder / f"stage-{number}"
+        fresh = goal.pop("new_critic") and (number > 1 or bool(done))
+        source = _last_stage(done) if isinstance(done, str) else done
+        done = obrs.train(
+            generator or made, own, samples, **goal, start_from=source, new_critic=fresh, out=home, progress=progress
+        )
+        rows += [row | ({"stage": number} if len(stages) > 1 else {}) for row in done.log]
+    return Trained(done.generator, done.critic, rows, done.state, folder)
+
+
+def _keep_settings(config: TrainConfig, folder: Path) -> None:
+    """Write the settings of a run, unless the folder holds another one."""
+    path = folder / "config.json"
+    if path.is_file() and list(folder.glob("stage-*")):
+        before, now = read_config(path).stages, config.stages
+        if len(now) < len(before):
+            raise InputError(f"{folder} was made with {len(before)} stages, got {len(now)}")
+        for number, (old, new) in enumerate(zip(before, now, strict=False), 1):
+            last = number == len(before) and not old.scheduled
+            for key, value in asdict(new).items():
+                if key not in _FREE | ({"steps"} if last else set()) and getattr(old, key) != value:
+                    raise InputError(
+                        f"{folder} was made with {key}={getattr(old, key)!r} in stage {number}, got {value!r}; choose "
+                        "another folder"
+                    )
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write((json.dumps(asdict(config), indent=2) + "\n").encode())
+
+
+def _last_stage(folder: str | Path) -> Path:
+    """Return the folder of the last stage that a run came to; a checkpoint, or a run of `obrs.train`, is itself."""
+    found = sorted(path for path in Path(folder).glob("stage-*") if checkpoints(path))
+    return found[-1] if found else Path(folder)
+
+
+def load_run(folder: str | Path, checkpoint: Path | None = None) -> Trained:
+    """Load a run from its folder, as of its latest checkpoint or another one."""
+    path = checkpoint or _last_stage(folder)
+    facts = read_state(path).facts
+    number = int(next(part for part in path.parts[::-1] if part.startswith("stage-")).removeprefix("stage-"))
+    config = read_config(Path(folder) / "config.json")
+    generator, critics = build_networks(config, facts["shape"], len(facts["counts"]))
+    return load_trained(path, generator, critics[number - 1])
+
+
+def run_file(config: Path, changes: dict[str, str | None], out: Path | None = None) -> None:
+    """Train from a file of settings, and say what to do with the run.
 
     Args:
         config: A TOML file, or the config.json of a run.
-        changes: Fields of the configuration as text, which override it; None for a bare flag.
+        changes: Fields as text, which override it; None for a bare flag.
         out: The folder of the run; by default that of its config.json, or runs/NAME.
-        resume: Go on from the latest checkpoint of the run.
     """
-    if config.is_dir():
-        raise InputError(f"{config} is a folder; did you mean {config / 'config.json'}?")
     if not config.is_file():
         raise InputError(f"{config} is missing or not a file")
-    folder = out or _folder_of(config)
+    own = config.name == "config.json" and any(config.parent.glob("stage-*"))
+    folder = out or (config.parent if own else Path("runs") / config.stem)
     check_folder(folder)
-    if not (folder / "checkpoints").is_dir():  # those of a run are its own record
+    if not any(folder.glob("stage-*")):
         check_not_input(folder / "config.json", config)
-    from obrs.training import config as settings
-    from obrs.training.loop import train as run_training
-
-    from . import named  # noqa: F401  # what the file may name
-
-    wanted = settings.override(settings.read_config(config), changes)
-    settings.check_recipe(wanted)
-    if wanted.spelled_out() is not wanted and rank() == 0:
-        losses = ", then ".join(stage.generator_loss for stage in wanted.stages)
-        print(f"no loss is named: {losses}, for K = {wanted.budget:g}; --generator-loss dual is plain training")
-    run = run_training(wanted, out=folder, resume=resume, say=print)
-    if not run.log:  # only the first of many processes prints
+    wanted = override(read_config(config), changes)
+    names = ", then ".join(stage.generator_loss for stage in wanted.stages)
+    if not wanted.stage and not wanted.generator_loss and rank() == 0:
+        print(f"no loss is named: {names}, for K = {wanted.budget:g}; --generator-loss dual is plain training")
+    done = train(wanted, out=folder)
+    if rank():
         return
-    world = world_size()
-    last = wanted.stages[-1]
-    stages = f" in {len(wanted.stages)} stages" if len(wanted.stages) > 1 else ""
-    processes = f" in {world} processes" if world > 1 else ""
-    print(f"trained {run.log[-1]['step']} steps{stages}{processes}: {folder}")
-    print(f'load it:      import paper.named; from obrs.training import load_trained; run = load_trained("{folder}")')
-    if "rate" in run.log[-1]:
-        print(f"sample it:    obrs.sample(run.propose, run.log_ratio, 1000, budget={last.budget:g})")
-    else:
-        print(f"sample it:    needs a log-ratio, and {last.generator_loss} has none; train with --two-heads")
-    if last.scheduled:  # more steps would have been another schedule
-        return
-    steps = f"--stage.{len(wanted.stages)}.steps" if wanted.stage else "--steps"
-    settings_file, place = quote(str(folder / "config.json")), quote(str(folder))
-    command = "python -m paper" if world == 1 else f"torchrun --nproc_per_node {world} -m paper"  # resumed by as many
-    print(f"train it on:  {command} train {settings_file} --out {place} --resume {steps} {2 * last.steps}")
-
-
-def _folder_of(config: Path) -> Path:
-    """Return the folder of a run: that of the configuration if a run saved it there, else runs/NAME."""
-    if config.name == "config.json" and (config.parent / "checkpoints").is_dir():
-        return config.parent
-    return Path("runs") / config.stem
+    print(f"trained {done.state.facts['step']} steps ({names}): {folder}")
+    print(f'load it:    from paper.train import load_run; run = load_run("{quote(str(folder))}")')
+    print(f"sample it:  run.sample(1000, budget={wanted.stages[-1].budget:g})")

@@ -209,8 +209,7 @@ def settings(config: Config, setting: str, mode: str, seed: int) -> Any:
         >>> [(s.generator_loss, s.critic_network, s.critic_steps, s.steps) for s in one.stages]
         [('dual', 'fourier', 1, 7800), ('dual', 'fourier', 2, 1400)]
     """
-    from obrs.training.config import TrainConfig
-    from obrs.training.recipe import recipe
+    from .train import TrainConfig, recipe
 
     shared: dict[str, Any] = SETTINGS[setting] | {"budget": _budget(vars(config), setting), "seed": seed}
     shared |= {"ema_decay": 0.99, "critic_lr": 2e-3}
@@ -244,9 +243,9 @@ class _Run(NamedTuple):
 
 def _key(wanted: Any) -> str:
     """Return what decides a training: all of its configuration, but for a budget that no loss of it knows."""
-    from obrs.training.step import objective
+    from .train import losses
 
-    rejects = any(objective(stage).of_generator.rejects for stage in wanted.stages)
+    rejects = any(losses(stage)[1].rejects for stage in wanted.stages)
     return repr(wanted if rejects else replace(wanted, budget=1.0))
 
 
@@ -261,7 +260,7 @@ def _train(wanted: list[Any]) -> dict[str, _Run]:
 
 def _judged(config: Config, budget: float, run: _Run, seed: int) -> dict[str, Any]:
     def propose(ids: Any) -> Any:
-        return run.trained.propose(ids, seed=seed + 1, network="ema")
+        return run.trained.propose(ids, seed=seed + 1)
 
     cost = {"cpu_seconds": run.cpu_seconds}
     sample = propose(range(1000))

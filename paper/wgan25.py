@@ -8,11 +8,9 @@ from typing import Any
 
 from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.mlp import mlp_generator
-from obrs.training.config import TrainConfig
-from obrs.training.loop import train
 
-from . import named  # noqa: F401  # data by name
 from .nets import write_weights
+from .train import TrainConfig, train
 
 __all__ = ["SETTINGS", "generator", "main"]
 
@@ -27,8 +25,7 @@ SETTINGS = TrainConfig(
     critic_width=128,
     generator_lr=5e-4,
     critic_lr=5e-4,
-    generator_betas=(0.5, 0.9),
-    critic_betas=(0.5, 0.9),
+    betas=(0.5, 0.9),
 )
 """The penalty, the steps of the critic and Adam's decay are those that its authors use on this target.
 

@@ -191,25 +191,23 @@ def generator_loss(mode, name):
     return lambda fake, budget: loss(fake, solve_cut(fake.detach(), budget) if loss.rejects else None)
 
 
-class _Given:
-    """Batches that are given: `(real, latent)` by step, turn (-1 is the generator's) and part."""
-
-    def __init__(self, batch):
-        self.real = lambda *at: (batch(*at)[0], None)
-        self.latent = lambda *at: (batch(*at)[1], None)
-
-
 def train(generator, critic, optimisers, batch, *, loss, budget, steps, critic_steps=1, parts=1, every=1, r1=0.0):
     """Steps of the trainer on `batch(step, turn, part) -> (real, latent)`; return log c of the last one."""
-    from obrs.training.losses import critic_loss, generator_loss
-    from obrs.training.step import Game, Objective, Player, critic_step, generator_step
-    from obrs.training.window import BudgetWindow
+    import torch
 
-    players = [Player(*pair) for pair in zip((generator, critic), optimisers, strict=True)]
-    goal, window = Objective(critic_loss("gan"), generator_loss(loss, "gan")), BudgetWindow(budget, every=every)
-    game = Game(goal, *players, _Given(batch), window, parts=parts, r1=r1)
+    from obrs.training import critic_loss, critic_step, generator_loss, generator_step
+
+    def whole(step, turn):
+        pairs = [batch(step, turn, part) for part in range(parts)]
+        return [torch.cat(column) for column in zip(*pairs, strict=True)]
+
+    cut = None
     for step in range(steps):
         for turn in range(critic_steps):
-            critic_step(game, step, turn)
-        last = generator_step(game, step)
-    return float(last.cut.log_c)
+            real, z = whole(step, turn)
+            with torch.no_grad():
+                fake = generator(z)
+            critic_step(critic, optimisers[1], real, fake, loss=critic_loss("gan"), r1=r1, parts=parts)
+        goal = {"loss": generator_loss(loss, "gan"), "budget": budget, "cut": cut if step % every else None}
+        cut = generator_step(generator, critic, optimisers[0], whole(step, -1)[1], parts=parts, **goal).cut
+    return float(cut.log_c)

@@ -48,7 +48,7 @@ critic_network = "fourier"
 new_critic = true
 warm_up = 10
 """
-LAST_STEP = "step-00000090.safetensors"  # with the warm-up of the critic
+LAST_STEP = "stage-2/checkpoints/step-00000090.safetensors"  # with the warm-up of the critic
 
 RAY = """
 import os, signal, sys
@@ -113,23 +113,22 @@ def read_folder(folder: Path) -> object:
 
 
 def train(rows: int) -> None:
-    again = any(Path("run").glob("checkpoints/step-*.safetensors"))
-    main = import_module("paper.__main__").main
-    assert main(["train", "run.toml", "--out", "run", *(["--resume"] if again else [])]) == 0
+    assert import_module("paper.__main__").main(["train", "run.toml", "--out", "run"]) == 0
 
 
 def read_training(folder: Path) -> object:
-    last, log = folder / "run" / "checkpoints" / LAST_STEP, folder / "run" / "log.jsonl"
+    last = folder / "run" / LAST_STEP
     if not last.exists():
         return None
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    return last.read_bytes(), [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    lines = [line for log in sorted(folder.glob("run/stage-*/log.jsonl")) for line in log.read_text().splitlines()]
+    rows = [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+    return last.read_bytes(), rows
 
 
 KINDS = {
     "folder": Kind(("obrs.files", "pyarrow.parquet"), write_scores, select_rows, read_folder, "kept"),
     "train": Kind(
-        ("paper.train", "paper.named", "obrs.training.loop", "accelerate"),
+        ("paper.train", "obrs.training", "accelerate"),
         lambda folder, rows: (folder / "run.toml").write_text(STAGES),
         train,
         read_training,

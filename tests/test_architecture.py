@@ -38,7 +38,7 @@ HEAVY = {
     "adapters": {"torch"},
     "html": {"PIL"},
     "tuning": {"torch"},
-    "training": {"torch", "accelerate", "safetensors", "tomli"},
+    "training": {"torch", "accelerate"},
     "ray": {"ray", "pyarrow"},
     "cli": {"typer", "rich"},
 }

@@ -188,13 +188,13 @@ MUTANTS = [Mutant(*row) for row in (
      "ratios/test_doctor.py::test_class_means_are_the_quotients_of_the_shares"),
     # losses and steps
     ("1/K for K", "training/losses.py",
-     "-torch.exp(-rejection.log_rate) * value", "-torch.exp(rejection.log_rate) * value",
+     "-torch.exp(-cut.log_rate) * of.dual", "-torch.exp(cut.log_rate) * of.dual",
      "training/test_losses.py::test_exact_loss_has_the_gradient_of_the_divergence_after_rejection"),
     ("<= for <: the largest ratio has a gradient", "budget.py",
      "~(log_ratio <= threshold)", "~(log_ratio < threshold)",
      "training/test_losses.py::test_the_exact_loss_has_no_gradient_beyond_exact_rejection"),
     ("the critic takes real for fake", "training/step.py",
-     "torch.cat([real, fake]), *_given(", "torch.cat([fake, real]), *_given(",
+     "zip((x, *y), (made, *z), strict=True)", "zip((made, *y), (x, *z), strict=True)",
      "training/test_step.py::test_a_critic_step_ascends_the_dual_bound_and_leaves_the_generator_alone"),
     # metrics
     ("covariances over n, not n - 1", "metrics/frechet.py",

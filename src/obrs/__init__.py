@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .metrics.evaluate import evaluate
     from .ratios.doctor import diagnose
     from .ratios.refit import refit
-    from .training.loop import train
+    from .training.train import train
     from .tuning import tune
 
 __all__ = [
@@ -59,8 +59,8 @@ _LATER = {
     "report": ".html.report",
     "rollout": ".language",
     "tilt": ".language",
+    "train": ".training.train",
     "tune": ".tuning",
-    "train": ".training.loop",
 }
 _ROOMS = {"adapters", "critics", "divergences", "estimate", "files", "html", "language", "metrics", "models", "ratios"}
 _ROOMS |= {"ray", "rivals", "rules", "scores", "selection", "sql", "training"}

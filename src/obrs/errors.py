@@ -8,6 +8,7 @@ __all__ = [
     "InputTypeError",
     "Interrupted",
     "MissingLibraryError",
+    "NotFiniteError",
     "ObrsError",
     "RatioError",
     "UnknownNameError",
@@ -67,3 +68,7 @@ class ExhaustedError(_WithPartial, RuntimeError):
 
 class Interrupted(_WithPartial, KeyboardInterrupt):
     """The user pressed Ctrl-C; `.partial` has the samples kept so far."""
+
+
+class NotFiniteError(_WithPartial, ArithmeticError):
+    """A loss or a weight is no longer finite; `.partial` is the last good state of the training."""

@@ -12,21 +12,17 @@ import pytest
 import torch
 
 import paper
-import paper.named  # fills the lists of data and networks
 from obrs import Profile
 from obrs.budget import solve_cut
 from obrs.errors import InputError
-from obrs.training.averaging import average
-from obrs.training.config import TrainConfig, read_config
-from obrs.training.loop import train
-from obrs.training.schedule import plan
-from obrs.training.step import objective
+from obrs.training.data import Draws
 from paper import figure_frequency, figure_training, figure_when_training_pays, fleet, harness, table_finetune, tw_obrs
 from paper.data.pixels import Pixels
 from paper.fleet import train_fleet
 from paper.image_training import BIGGAN, CELEBA, compared, training
 from paper.nets.biggan import BigGanCritic, BigGanGenerator
 from paper.record import Record
+from paper.train import TrainConfig, losses, read_config, seen_before, train
 
 ROOT = Path(paper.__file__).parents[1]
 
@@ -44,10 +40,10 @@ def test_a_fleet_trains_as_its_runs_would_alone(mode, setting):
     configs = [replace(tw_obrs.settings(FEW, setting, mode, seed), data_size=500) for seed in (3, 4)]
     for config, together in zip(configs, train_fleet(configs), strict=True):
         alone = train(config, progress=False)
-        for name in ("generator", "critic", "ema"):
+        for name in ("generator", "critic"):
             for a, b in zip(getattr(alone, name).parameters(), getattr(together, name).parameters(), strict=True):
                 torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
-        x, same = (run.propose(range(50), network="ema") for run in (alone, together))
+        x, same = (run.propose(range(50)) for run in (alone, together))
         torch.testing.assert_close(x, same, rtol=0, atol=1e-4)
 
 
@@ -55,12 +51,10 @@ def test_a_run_that_diverges_leaves_the_others_alone(monkeypatch):
     calm = replace(tw_obrs.settings(FEW, "weak", "dual", 0), data_size=500)
     (alone,) = train_fleet([calm])
 
-    def spoilt(batches, *when, real=fleet._Batches.real):
-        x, labels = real(batches, *when)
-        x[1:] = torch.nan
-        return x, labels
+    def spoilt(draws, *what, draw=Draws.draw):
+        return draw(draws, *what) * (torch.nan if draws.seed else 1.0)
 
-    monkeypatch.setattr(fleet._Batches, "real", spoilt)
+    monkeypatch.setattr(fleet.Draws, "draw", spoilt)
     together = train_fleet([calm, replace(calm, seed=1)])
     assert not together[1].propose(range(20)).isfinite().any()
     torch.testing.assert_close(together[0].propose(range(20)), alone.propose(range(20)))
@@ -144,9 +138,8 @@ def test_the_exact_ratio_leaves_what_a_sum_over_the_cells_says():
 
 
 def seen(settings):
-    stages = plan(settings)
-    by_generator = sum(stage.config.steps * stage.config.batch_size for stage in stages)
-    return by_generator, stages[-1].seen_before(stages[-1].last)
+    by_generator = sum(stage.steps * stage.batch_size for stage in settings.stages)
+    return by_generator, seen_before(settings, len(settings.stages) + 1)[1]
 
 
 def test_all_ways_to_train_see_the_same_number_of_samples():
@@ -156,7 +149,7 @@ def test_all_ways_to_train_see_the_same_number_of_samples():
         assert len({seen(figure_training.settings(config, kind, 0)) for kind in figure_training.KINDS}) == 1
     own, new = (table_finetune.settings(table_finetune.Config(data="digits"), kind, 0) for kind in ("hinge", "exact"))
     assert (own.two_heads, new.two_heads, own.warm_up, new.warm_up) == (True, False, 200, 200)
-    assert plan(own)[0].last == plan(new)[0].last
+    assert seen(own) == seen(new)
 
 
 def test_the_stages_are_those_of_the_example_and_of_the_recipe():
@@ -175,7 +168,7 @@ def test_without_rejection_the_loss_is_the_mean_of_f():
     assert config.budget == 1
     log_r = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64)
     r = log_r.exp()
-    loss = objective(config).of_generator(log_r, solve_cut(log_r, config.budget))
+    loss = losses(config)[1](log_r, solve_cut(log_r, config.budget))
     assert float(loss) == pytest.approx(float((r * log_r - (r + 1) * torch.log(r + 1)).mean()))
 
 
@@ -244,20 +237,12 @@ def images(n=16, size=32, classes=4):
 def test_bytes_train_as_their_numbers_do_and_a_sample_belongs_to_its_id():
     x, labels = images()
     run, same = (train(TINY, data=data, labels=labels) for data in (x, np.asarray(x)))
-    torch.testing.assert_close(run.generator.state_dict(), same.generator.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(run.state.tensors, same.state.tensors, rtol=0, atol=0)
     ids = np.array([7, 3, 11, 5])
-    for network in ("generator", "ema"):
-        whole, of = run.propose(ids, network=network)
-        alone, label = run.propose(ids[2:3], network=network)
-        torch.testing.assert_close(alone[0], whole[2], rtol=1e-4, atol=1e-5)
-        assert label[0] == of[2]
-    mean, now = run.ema, run.generator
-    expected = {
-        name: (0.9 * old + 0.1 * new) if name.endswith(("running_mean", "running_var")) else new.clone()
-        for (name, old), new in zip(mean.named_buffers(), now.buffers(), strict=True)
-    }
-    average(mean, now, 0.9)
-    torch.testing.assert_close(dict(mean.named_buffers()), expected)
+    whole, of = run.propose(ids)
+    alone, label = run.propose(ids[2:3])
+    torch.testing.assert_close(alone[0], whole[2], rtol=1e-4, atol=1e-5)
+    assert label[0] == of[2]
 
 
 def test_presets_are_the_papers_with_its_slips_mended():
@@ -303,7 +288,7 @@ def test_a_step_of_a_preset_of_the_paper(kind, tmp_path):
         networks = {}
     few = {"steps": 1, "warm_up": min(settings.warm_up, 1), "batch_size": 4, "parts": min(settings.parts, 2)}
     run = train(replace(settings, **few), data=data, labels=labels, **networks)
-    assert run.log[-1]["step"] == 1 + few["warm_up"]
+    assert run.state.facts["step"] == 1 + few["warm_up"]
     assert run.log_ratio(run.propose(range(2))).isfinite().all()
 
 

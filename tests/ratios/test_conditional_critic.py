@@ -9,9 +9,8 @@ import paper.named  # noqa: F401  # the networks that configurations name
 from obrs.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.errors import InputError
 from obrs.ratios.doctor import diagnose
-from obrs.training.config import TrainConfig
-from obrs.training.loop import train
 from paper.data.images import load
+from paper.train import TrainConfig, train
 
 pytest.importorskip("sklearn")
 

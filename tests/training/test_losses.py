@@ -17,7 +17,6 @@ from training.tw_gradients import (  # noqa: E402
     MIXED,
     NARROW,
     WIDE,
-    F,
     Mixture1D,
     cosine,
     left,
@@ -31,18 +30,15 @@ import obrs  # noqa: E402
 from obrs.budget import Cut, solve_cut  # noqa: E402
 from obrs.divergences import DIVERGENCES  # noqa: E402
 from obrs.errors import BudgetError, DivergenceError, InputError, InputTypeError, UnknownNameError  # noqa: E402
+from obrs.fitting.penalty import gradient_penalty  # noqa: E402
 from obrs.training.losses import (  # noqa: E402
-    _IN_KERNELS,
-    _PROBES,
+    _GAN,
     CRITIC_LOSSES,
     GENERATOR_LOSSES,
     MAX_LOG_RATIO,
-    _reach,
     critic_loss,
     generator_loss,
-    gradient_penalty,
 )
-from obrs.training.window import BudgetWindow  # noqa: E402
 
 RATIOS = [name for name, loss in CRITIC_LOSSES.items() if loss.of_ratio]
 LOSSES = [(mode, name) for mode in GENERATOR_LOSSES for name in (RATIOS if mode != "paper_raw" else ["gan"])]
@@ -61,9 +57,7 @@ def assert_same_gradient(gradient, truth):
 
 
 def value_and_gradient(loss, fake, budget):
-    """The loss of a batch, with the second critic reading the same values where there is one."""
-    rejection = solve_cut(fake, budget, check=False) if loss.rejects else None
-    value = loss(fake, rejection, fake if loss.second_critic else None)
+    value = loss(fake, solve_cut(fake, budget, check=False) if loss.rejects else None)
     (gradient,) = torch.autograd.grad(value, fake)
     return value.detach(), gradient
 
@@ -81,32 +75,6 @@ def test_exact_loss_has_the_gradient_of_the_divergence_after_rejection(name, mod
     assert_same_gradient(loss_gradient(of_mode("exact", name), model, budget), truth)
 
 
-@MODELS
-@pytest.mark.parametrize("name", FIVE)
-def test_two_critics_have_the_gradient_of_the_divergence_after_rejection(name, model):
-    truth = true_gradient(name, model, 2.0)
-    assert_same_gradient(loss_gradient(of_mode("two_critics", name), model, 2.0), truth)
-
-
-@pytest.mark.parametrize("name", FIVE)
-def test_two_critics_with_a_gradient_through_the_acceptance_also_move_the_rate(name):
-    value = obrs.divergences.DIVERGENCES[name].f_star_of_f_prime
-
-    def through_a(fake, rejection, kept):
-        return -(rejection.log_a(fake) - rejection.log_rate).exp() * value(kept)
-
-    def rate(fake, rejection, kept):
-        return (rejection.log_a(fake) - rejection.log_rate).exp()
-
-    def at_the_edge(fake, rejection, kept):
-        return -value(kept.detach().min()) * (rejection.log_a(fake) - rejection.log_rate).exp()
-
-    truth = true_gradient(name, MIDDLE, 2.0)
-    extra = loss_gradient(through_a, MIDDLE, 2.0) - truth
-    assert_same_gradient(extra, loss_gradient(at_the_edge, MIDDLE, 2.0))
-    assert np.linalg.norm(loss_gradient(rate, MIDDLE, 2.0)) > 0.05
-
-
 @pytest.mark.parametrize(
     ("name", "same_as", "factor"), [("gan", "non_saturating", 1), ("kl", "rkl", 1), ("chi2", "kl", 2)]
 )
@@ -114,14 +82,6 @@ def test_two_critics_with_a_gradient_through_the_acceptance_also_move_the_rate(n
 def test_the_non_saturating_loss_descends_another_divergence_exactly(name, same_as, factor, model):
     truth = factor * true_gradient(same_as, model, 1.0)
     assert_same_gradient(loss_gradient(of_mode("non_saturating", name), model, 1.0), truth)
-
-
-def test_divergence_that_the_non_saturating_loss_descends_is_zero_at_one_and_convex():
-    u = np.linspace(0.01, 20, 4001)
-    h = F["non_saturating"](u)
-    assert F["non_saturating"](1.0) == pytest.approx(0, abs=1e-15)
-    assert np.all(np.diff(h, 2) > 0)
-    np.testing.assert_allclose(h, F["rkl"](u) - F["gan"](u), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", RATIOS)
@@ -173,8 +133,8 @@ def test_paper_loss_of_gan_points_uphill_for_a_wide_model_unless_its_constant_st
 
 @MODELS
 def test_paper_losses_differ_by_the_push_on_the_rate(model):
-    def rate(fake, rejection, kept):
-        return (rejection.log_a(fake) - rejection.log_rate).exp()
+    def rate(fake, cut):
+        return (cut.log_a(fake) - cut.log_rate).exp()
 
     gap = loss_gradient(of_mode("paper_raw", "gan"), model, 2.0) - loss_gradient(of_mode("paper", "gan"), model, 2.0)
     np.testing.assert_allclose(gap, -2 * log(2) * loss_gradient(rate, model, 2.0), rtol=1e-9, atol=1e-12)
@@ -208,7 +168,7 @@ def test_raw_paper_loss_descends_a_divergence_of_the_model_without_rejection(mod
     _, _, u = left(model, budget)
     rejection = Cut(torch.tensor(-np.log(budget * u.min())), torch.tensor(-np.log(budget)))
     x = torch.linspace(-60, 8, 400_001, dtype=torch.float64, requires_grad=True)  # log r
-    slope = torch.autograd.grad(of_mode("paper_raw", "gan")(x, rejection, None).sum(), x)[0].numpy()
+    slope = torch.autograd.grad(of_mode("paper_raw", "gan")(x, rejection).sum(), x)[0].numpy()
     assert np.all(slope < 0)
     log_r = x.detach().numpy()
     h = cumulative(np.exp(log_r) * cumulative(-slope * np.exp(-log_r), log_r), log_r)
@@ -239,68 +199,39 @@ def test_table_in_the_guide_is_the_one_computed_here():
 @pytest.mark.parametrize(("mode", "name"), LOSSES)
 @pytest.mark.parametrize("budget", [1.0, 1.7, 4.0])
 def test_gradients_are_the_derivatives_of_the_values(mode, name, budget):
-    loss = generator_loss(mode, name)
-    rng = np.random.default_rng(3)
-    fake = outputs(rng.normal(-0.5, 1.5, 12), torch.float64)
-    kept = outputs(rng.normal(0, 1, 12), torch.float64)
-    rejection = solve_cut(fake, budget)
-    moving = kept if loss.second_critic else fake
-    (gradient,) = torch.autograd.grad(loss(fake, rejection, kept), moving)
-    step = 1e-6
-    rounding = 1e-9 * max(1.0, float(loss(fake, rejection, kept).detach().abs()))
-    for i in range(12):
-        shift = torch.zeros(12, dtype=torch.float64)
-        shift[i] = step
-        up, down = (
-            loss(fake, rejection, kept + s) if loss.second_critic else loss(fake + s, rejection, kept)
-            for s in (shift, -shift)
-        )
-        assert float(gradient[i]) == pytest.approx(float((up - down).detach()) / (2 * step), rel=1e-5, abs=rounding)
+    loss, step = generator_loss(mode, name), 1e-6
+    fake = outputs(np.random.default_rng(3).normal(-0.5, 1.5, 12), torch.float64)
+    cut = solve_cut(fake, budget)
+    (gradient,) = torch.autograd.grad(loss(fake, cut), fake)
+    rounding = 1e-9 * max(1.0, float(loss(fake, cut).detach().abs()))
+    for i, shift in enumerate(step * torch.eye(12, dtype=torch.float64)):
+        rise = float((loss(fake + shift, cut) - loss(fake - shift, cut)).detach())
+        assert float(gradient[i]) == pytest.approx(rise / (2 * step), rel=1e-5, abs=rounding)
 
 
-SAFE = [(mode, name) for mode, name in LOSSES if name in ("gan", "js", "rkl") or mode in ("hinge", "wgan")]
 EXTREME = [0.0, 1e-30, 1e-3, 1.0, 10.0, 19.9, 20.1, 30.0, 39.0, 41.0, 60.0, 88.0, 89.0, 104.0, 300.0, 700.0]
-LIMITS = pytest.mark.parametrize("limit", [MAX_LOG_RATIO, 1000.0, 1e308])
 
 
-@pytest.mark.parametrize(("mode", "name"), SAFE)
-def test_losses_of_gan_and_rkl_are_not_clamped(mode, name):
-    if (mode, name) == ("non_saturating", "rkl"):
-        pytest.skip("e^-x: clamped, as its docstring says")
-    fake = outputs([-1.0, 300.0, 650.0, 700.0])
-    near, far = (value_and_gradient(generator_loss(mode, name, max_log_ratio=limit), fake, 1.5) for limit in (1, 500))
-    assert torch.equal(near[0], far[0])
-    assert torch.equal(near[1], far[1])
-
-
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     loss=st.sampled_from(LOSSES),
-    limit=st.just(MAX_LOG_RATIO) | st.floats(1e-3, 1e6),
     values=st.lists(st.floats(-1e6, 1e6, width=32) | st.floats(-100, 100, width=32), min_size=1, max_size=20),
     budget=st.floats(1, 1000),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_losses_are_finite_for_any_critic(loss, limit, values, budget, dtype):
-    loss = generator_loss(*loss, max_log_ratio=limit)
-    value, gradient = value_and_gradient(loss, outputs(values, dtype), budget)
+def test_losses_are_finite_for_any_critic(loss, values, budget, dtype):
+    value, gradient = value_and_gradient(generator_loss(*loss), outputs(values, dtype), budget)
     assert torch.isfinite(value)
     assert torch.all(torch.isfinite(gradient))
 
 
 @pytest.mark.parametrize(("mode", "name"), LOSSES)
-def test_losses_show_a_nan(mode, name):
-    fake = outputs([0.3, float("nan"), -1.0])
-    assert torch.isnan(value_and_gradient(generator_loss(mode, name), fake, 2.0)[0])
-
-
-@pytest.mark.parametrize(("mode", "name"), LOSSES)
-def test_half_precision_is_widened(mode, name):
-    values = [1.5, 0.5, -1.0, -2.0]
-    wide = value_and_gradient(generator_loss(mode, name), outputs(values), 2.0)[0]
-    half = value_and_gradient(generator_loss(mode, name), outputs(values, torch.bfloat16), 2.0)[0]
+def test_losses_show_a_nan_and_widen_half_precision(mode, name):
+    loss, values = generator_loss(mode, name), [1.5, 0.5, -1.0, -2.0]
+    assert torch.isnan(value_and_gradient(loss, outputs([0.3, float("nan"), -1.0]), 2.0)[0])
+    half = value_and_gradient(loss, outputs(values, torch.bfloat16), 2.0)[0]
     assert half.dtype == torch.float32
-    assert torch.equal(half, wide)
+    assert torch.equal(half, value_and_gradient(loss, outputs(values), 2.0)[0])
 
 
 def scaled(name, factor):
@@ -373,34 +304,6 @@ def test_critic_losses_are_finite_and_lead_back_from_anywhere(name):
         assert torch.all(on_fake[fake > 25] > 0), "a fake sample called real"
 
 
-@LIMITS
-@pytest.mark.parametrize("of", RATIOS)
-def test_critic_losses_are_finite_at_any_limit_with_or_without_weights(of, limit):
-    loss = critic_loss(of, max_log_ratio=limit)
-    values = [s * x for x in EXTREME for s in (-1, 1)]
-    cut = solve_cut(torch.tensor(values), 30.0)
-    for log_weight in (None, cut.log_a(torch.tensor(values)) - cut.log_rate):
-        real, fake = outputs(values), outputs(values)
-        value = loss(real, fake, log_weight)
-        assert torch.isfinite(value)
-        assert all(torch.all(torch.isfinite(g)) for g in torch.autograd.grad(value, (real, fake)))
-
-
-@pytest.mark.parametrize("key", ["f", "critic", "f_star_of_f_prime"])
-@pytest.mark.parametrize("name", RATIOS)
-def test_default_limit_is_below_where_a_divergence_of_the_registry_outgrows_single_precision(name, key):
-    function = getattr(DIVERGENCES[name], key)
-    assert _reach(function, -_PROBES) > MAX_LOG_RATIO
-    assert _reach(function, _PROBES) > MAX_LOG_RATIO
-
-
-def test_limit_is_cut_on_the_side_that_grows():
-    terms = critic_loss("kl", max_log_ratio=1000.0).fake(torch.tensor([50.0, 700.0, -80.0]))  # r
-    assert terms[0] == torch.tensor(50.0).exp()
-    assert terms[0] < terms[1] < 1e28
-    assert terms[2] == torch.tensor(-80.0).exp()
-
-
 def test_logistic_loss_is_the_critic_loss_of_gan():
     real, fake = torch.tensor([0.3, -1.0]), torch.tensor([2.0, 0.1, -3.0])
     cross_entropy = torch.nn.functional.binary_cross_entropy_with_logits
@@ -415,8 +318,6 @@ def test_hinge_and_wgan_are_the_usual_ones():
     for mode in ("hinge", "wgan"):
         loss = generator_loss(mode)
         assert float(loss(fake)) == pytest.approx(0.75)
-        assert not loss.of_ratio
-        assert loss.divergence is None
 
 
 def test_clamp_keeps_the_value_and_the_gradient_of_the_limit():
@@ -454,12 +355,6 @@ def test_gradient_penalty_is_taken_between_the_samples():
     assert seen == [[0.0, 0.75]]
 
 
-def test_gradient_penalty_of_a_flat_critic_has_a_finite_gradient():
-    weight = torch.zeros(2, requires_grad=True)
-    penalty = gradient_penalty(lambda x: x @ weight, torch.zeros(3, 2), torch.ones(3, 2), torch.rand(3))
-    assert torch.all(torch.isfinite(torch.autograd.grad(penalty, weight)[0]))
-
-
 # --- the constant ---------------------------------------------------------------------------------------------------
 
 
@@ -491,33 +386,6 @@ def test_what_is_kept_has_mass_one_and_meets_the_ratio(values, budget):
     torch.testing.assert_close(kept + log_u, log_ratio)
 
 
-def test_c_is_that_of_the_batch_and_solved_every_so_often():
-    rng = np.random.default_rng(0)
-    batches = torch.tensor(rng.normal(0, 1, (7, 32)))
-    window = BudgetWindow(2.0, every=3)
-    seen = [window.update(batch) for batch in batches]
-    assert seen[0] is seen[1] is seen[2]
-    assert seen[3] is seen[5]
-    expected = solve_cut(batches[3], 2.0)
-    assert torch.equal(seen[3].log_c, expected.log_c)
-    assert not torch.equal(seen[6].log_c, seen[5].log_c)
-    latest = BudgetWindow(2.0)
-    for batch in batches:
-        assert torch.equal(latest.update(batch).log_c, solve_cut(batch, 2.0).log_c)
-
-
-@pytest.mark.parametrize("stop", range(5))
-def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
-    batches = torch.tensor(np.random.default_rng(0).normal(0, 1, (9, 16)))
-    whole, first, second = (BudgetWindow(2.0, every=2) for _ in range(3))
-    for batch in batches[:stop]:
-        first.update(batch)
-    second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
-    resumed = [second.update(batch).log_c for batch in batches[stop:]]
-    expected = [whole.update(batch).log_c for batch in batches][stop:]
-    assert all(map(torch.equal, resumed, expected))
-
-
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -530,36 +398,15 @@ def test_window_goes_on_from_its_state_as_if_nothing_had_happened(stop):
         (lambda: generator_loss("exact", 3), InputTypeError, "a divergence must be a name in DIVERGENCES"),
         (lambda: generator_loss("exact", "tv"), DivergenceError, "tv has no log_ratio"),
         (lambda: critic_loss(obrs.divergences.pr(2)), DivergenceError, "has no log_ratio"),
-        (lambda: critic_loss(scaled("chi2", 1e40)), DivergenceError, "outgrows float32 at ratios next to 1"),
         (lambda: critic_loss("tv"), UnknownNameError, "unknown critic loss 'tv'"),
         (lambda: generator_loss("paper_raw", "kl"), DivergenceError, "paper_raw is for gan"),
-        (
-            lambda: critic_loss("kl", max_log_ratio=0),
-            InputError,
-            "max_log_ratio must be a finite number above 0, got 0",
-        ),
-        (lambda: generator_loss("dual", max_log_ratio=np.inf), InputError, "max_log_ratio must be a finite number"),
-        (lambda: generator_loss("exact")(torch.zeros(3)), InputError, "'exact' needs the rejection of this step"),
+        (lambda: generator_loss("exact")(torch.zeros(3)), InputError, "'exact' needs the cut of this step"),
         (lambda: generator_loss("dual")(torch.zeros(3, 1)), InputError, "shape (n,), got (3, 1); squeeze it"),
-        (lambda: generator_loss("dual")(torch.zeros(3, 2)), InputError, "shape (n,), got (3, 2)"),
+        (lambda: generator_loss("dual")(torch.zeros(3, 3)), InputError, "shape (n,), got (3, 3)"),
         (lambda: generator_loss("dual")(torch.zeros(0)), InputError, "shape (n,), got (0,)"),
         (lambda: generator_loss("dual")(np.zeros(3)), InputTypeError, "floating torch tensor of critic outputs"),
         (lambda: critic_loss("gan")(torch.zeros(3).long(), torch.zeros(3)), InputTypeError, "real must be a floating"),
         (lambda: solve_cut(torch.zeros(3), 0.5), BudgetError, "did you mean budget=2"),
-        (lambda: BudgetWindow(0), BudgetError, "budget must be at least 1"),
-        (lambda: BudgetWindow(2).pass_over(), InputError, "this update needs log-ratios"),
-        (lambda: BudgetWindow(2, every=1.5), InputError, "every must be a whole number of at least 1"),
-        (lambda: BudgetWindow(2).load_state_dict({"updates": torch.tensor(2)}), InputError, "lacks log_c, log_rate"),
-        (
-            lambda: generator_loss("two_critics")(torch.zeros(3), solve_cut(torch.zeros(3), 2)),
-            InputError,
-            "'two_critics' needs kept=",
-        ),
-        (
-            lambda: generator_loss("two_critics")(torch.zeros(3), solve_cut(torch.zeros(3), 2), torch.zeros(2)),
-            InputError,
-            "kept must have the shape of fake (3,), got (2,)",
-        ),
         (
             lambda: gradient_penalty(torch.sum, torch.zeros(3, 2), torch.zeros(2, 2), torch.zeros(3)),
             InputError,
@@ -574,20 +421,16 @@ def test_mistakes_are_named_in_one_line(call, error, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("key", ["f", "critic", "f_star_of_f_prime"])
-@pytest.mark.parametrize("name", ["gan", "js"])
-def test_the_kernels_of_a_loss_are_the_divergence_of_that_name(name, key, dtype):
-    x = torch.tensor([-700.0, -41, -39, -20, -3, -1e-3, 0, 1e-3, 1.1, 3, 20, 39, 41, 700], dtype=dtype)
-    x.requires_grad_()
-    quick, record = _IN_KERNELS[name][key], DIVERGENCES[name]
-    (slopes,) = torch.autograd.grad(quick(x).sum(), x)
-    x = x.detach()
-    rounding = 4 * torch.finfo(dtype).eps
-    torch.testing.assert_close(quick(x), getattr(record, key)(x), rtol=rounding, atol=rounding)
-    # the derivatives in log u: u f'(u), u f''(u) and u² f''(u)
-    u, share = x.double().exp(), torch.sigmoid(x.double())
-    truth = {"f": u * torch.nn.functional.logsigmoid(x.double()), "critic": 1 - share, "f_star_of_f_prime": share}[key]
-    truth = torch.where(x > 40, -1.0, truth) if key == "f" else truth
-    scale = 0.5 if name == "js" else 1.0
-    torch.testing.assert_close(slopes.double(), scale * truth, rtol=8 * rounding, atol=rounding)
+def test_the_kernels_of_gan_are_the_divergence_of_that_name():
+    x = torch.tensor([-700.0, -41, -39, -20, -3, -1e-3, 0, 1e-3, 1.1, 3, 20, 39, 41, 700], dtype=torch.float64)
+    record = DIVERGENCES["gan"]
+    for quick, exact in zip(_GAN, (record.f, record.critic, record.f_star_of_f_prime), strict=True):
+        torch.testing.assert_close(quick(x), exact(x), rtol=1e-14, atol=1e-14)
+
+
+def test_a_second_output_has_the_logistic_loss_and_leaves_the_first_alone():
+    real, fake = torch.randn(5, 2), torch.randn(7, 2)
+    hinge, logistic = critic_loss("hinge"), critic_loss("gan")
+    expected = hinge(real[:, 0], fake[:, 0]) + logistic(real[:, 1], fake[:, 1])
+    assert torch.equal(hinge(real, fake), expected)
+    assert torch.equal(generator_loss("hinge")(fake), generator_loss("hinge")(fake[:, 0]))

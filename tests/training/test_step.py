@@ -1,6 +1,5 @@
-"""The steps of the two players by themselves, who decides when c is solved, and what processes share."""
+"""The steps of critic and generator by themselves, against the paper's lines written out by hand."""
 
-from dataclasses import replace
 from math import log
 
 import pytest
@@ -9,111 +8,139 @@ from torch import nn
 from torch.nn import functional as F
 
 import obrs
+from obrs.budget import solve_cut
 from obrs.errors import InputError
+from obrs.models.mlp import mlp_critic, mlp_generator
+from obrs.training import critic_loss, critic_step, generator_loss, generator_step
 from obrs.training import step as module
-from obrs.training.batches import GENERATOR, Batches, load_data
-from obrs.training.config import TrainConfig
-from obrs.training.networks import build_networks
-from obrs.training.processes import Processes, join_processes
-from obrs.training.step import Game, Player, critic_step, generator_step, objective
-from obrs.training.window import BudgetWindow
-
-SMALL = TrainConfig(
-    data="grid25", batch_size=32, data_size=128, generator_width=16, critic_width=16, generator_loss="paper_raw"
-)
 
 
-def game(config, lr=1e-2):
-    networks = build_networks(config, (2,), 0, objective(config).outputs)
-    players = [Player(network, torch.optim.SGD(network.parameters(), lr)) for network in networks]
-    window = BudgetWindow(config.budget, every=config.constant_every)
-    batches = Batches(load_data(config), config)
-    return networks, Game(objective(config), *players, batches, window, config.parts, config.gradient_penalty)
+@pytest.fixture
+def pair():
+    """Two networks with their optimisers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        networks = mlp_generator(width=16), mlp_critic(width=16)
+    return [(network, torch.optim.SGD(network.parameters(), 1e-2)) for network in networks]
+
+
+@pytest.fixture
+def x():
+    return torch.randn(3, 32, 2, generator=torch.Generator().manual_seed(1))
 
 
 def gradients(network):
     return torch.cat([p.grad.flatten() for p in network.parameters()])
 
 
-def test_a_critic_step_ascends_the_dual_bound_and_leaves_the_generator_alone():
-    (generator, critic), ours = game(SMALL)
-    before = {name: x.clone() for name, x in critic.state_dict().items()}
-    found = critic_step(ours, 5, 0)
-    by_hand = build_networks(SMALL, (2,), 0, 1)[1]
-    real, z = ours.batches.real(5, 0, 0)[0], ours.batches.latent(5, 0, 0)[0]
+def test_a_critic_step_ascends_the_dual_bound_and_leaves_the_generator_alone(pair, x):
+    (generator, _), (critic, sgd) = pair
+    before = {name: w.detach().clone() for name, w in critic.named_parameters()}
     # T = f'(r) of the GAN divergence is logsigmoid(log r), and f*(T) is softplus(log r) - 2 log 2
-    bound = F.logsigmoid(by_hand(real)).mean() - F.softplus(by_hand(generator(z).detach())).mean()
-    (-bound).backward()
-    torch.testing.assert_close(gradients(critic), gradients(by_hand))
+    bound = F.logsigmoid(critic(x[0])).mean() - F.softplus(critic(generator(x[1]).detach())).mean()
+    expected = torch.autograd.grad(-bound, critic.parameters())
+    found = critic_step(critic, sgd, x[0], generator(x[1]), loss=critic_loss("gan"))
+    torch.testing.assert_close(gradients(critic), torch.cat([g.flatten() for g in expected]))
     assert float(found["critic"]) == pytest.approx(float(-bound.detach()) - 2 * log(2), abs=1e-5)
-    for name, x in critic.named_parameters():
-        torch.testing.assert_close(x, before[name] - 1e-2 * x.grad)
+    for name, w in critic.named_parameters():
+        torch.testing.assert_close(w, before[name] - 1e-2 * w.grad)
     assert all(p.grad is None for p in generator.parameters())
 
 
-def test_a_generator_step_descends_algorithm_2_and_leaves_the_critic_alone():
-    config = replace(SMALL, budget=1.001)
-    (generator, critic), ours = game(config)
-    found = generator_step(ours, 5)
-    assert all(p.grad is None and p.requires_grad for p in critic.parameters())
-    by_hand = build_networks(config, (2,), 0, 1)[0]
-    log_r = critic(by_hand(ours.batches.latent(5, GENERATOR, 0)[0]))
+def test_penalties_are_taken_at_the_labels_of_the_real_samples():
+    class Critic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slope = nn.Parameter(torch.tensor([3.0, 4.0]))
+
+        def forward(self, x, labels):
+            return (labels + 1) * (x @ self.slope)
+
+    critic, real, fake = Critic(), torch.randn(3, 2), torch.randn(3, 2)
+    labels = torch.tensor([0, 0, 1]), torch.tensor([5, 5, 5])
+    options = {"loss": critic_loss("wgan"), "r1": 0.5, "gradient_penalty": 2.0, "mix": torch.rand(3)}
+    sgd = torch.optim.SGD(critic.parameters(), 0.0)
+    found = critic_step(critic, sgd, (real, labels[0]), (fake, labels[1]), **options)
+    assert float(found["r1"]) == pytest.approx((25 + 25 + 100) / 3, rel=1e-5)  # squared slopes 5, 5 and 10
+    assert float(found["penalty"]) == pytest.approx((16 + 16 + 81) / 3, rel=1e-5)
+    plain = -critic(real, labels[0]).mean() + critic(fake, labels[1]).mean()
+    assert float(found["critic"]) == pytest.approx(float(plain.detach()), abs=1e-5)
+    norm = critic.slope.detach() / 5
+    sums = torch.autograd.grad(plain, critic.slope)[0] + (0.5 / 2) * 2 * (5 + 5 + 2 * 10) / 3 * norm
+    torch.testing.assert_close(critic.slope.grad, sums + 2.0 * 2 * (4 + 4 + 2 * 9) / 3 * norm)
+
+
+def test_a_generator_step_descends_algorithm_2_and_leaves_the_critic_alone(pair, x):
+    (generator, sgd), (critic, _) = pair
+    log_r = critic(generator(x[0]))
     log_c = obrs.solve_log_c(log_r.detach(), 1.001)
     a, r = torch.clamp(log_r + log_c, max=0.0).exp(), log_r.exp()
     k_a = a / a.detach().mean()  # K a, as 1/K = E_Q[a] while K <= M
     u = r / k_a
     loss = (k_a * (u * u.log() - (u + 1) * (u + 1).log())).mean()
-    loss.backward()
-    torch.testing.assert_close(gradients(generator), gradients(by_hand), rtol=1e-4, atol=1e-6)
+    expected = torch.autograd.grad(loss, generator.parameters())
+    found = generator_step(generator, critic, sgd, x[0], loss=generator_loss("paper_raw"), budget=1.001)
+    assert all(p.grad is None and p.requires_grad for p in critic.parameters())
+    by_hand = torch.cat([g.flatten() for g in expected])
+    torch.testing.assert_close(gradients(generator), by_hand, rtol=1e-4, atol=1e-6)
     assert float(found.loss) == pytest.approx(float(loss.detach()), abs=1e-5)
     assert float(found.cut.log_c) == pytest.approx(float(log_c), abs=1e-5)
-    torch.testing.assert_close(torch.cat(found.log_ratio), log_r.detach())
+    torch.testing.assert_close(found.outputs, log_r.detach())
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize(("mode", "turns"), [("dual", []), ("exact", ["window"]), ("two_critics", ["batch", "window"])])
-def test_one_owner_solves_for_c_where_the_loss_needs_it(monkeypatch, parts, mode, turns):
+@pytest.mark.parametrize("name", ["dual", "exact", "paper_raw"])
+def test_parts_of_a_batch_add_up_to_the_batch_with_one_c(monkeypatch, pair, x, name):
     solved = []
 
     def counted(log_ratio, budget, **options):
-        solved.append(("batch", len(log_ratio)))
-        return solve(log_ratio, budget, **options)
+        solved.append(len(log_ratio))
+        return solve_cut(log_ratio, budget, **options)
 
-    def updated(window, log_ratio):
-        solved.append(("window", len(log_ratio)))
-        return update(window, log_ratio)
-
-    solve, update = module.solve_cut, BudgetWindow.update
     monkeypatch.setattr(module, "solve_cut", counted)
-    monkeypatch.setattr(BudgetWindow, "update", updated)
-    ours = game(replace(SMALL, generator_loss=mode, parts=parts))[1]
-    critic_step(ours, 0, 0)
-    generator_step(ours, 0)
-    assert solved == [(turn, 32) for turn in turns]
+    (generator, generator_sgd), (critic, critic_sgd) = pair
+    found = []
+    for parts in (1, 4):
+        options = {"parts": parts, "loss": generator_loss(name)}
+        step = generator_step(generator, critic, generator_sgd, x[0], budget=1.001, noise=0.1 * x[2], **options)
+        of_generator = gradients(generator)
+        mix = torch.linspace(0, 1, 32)
+        options = {"parts": parts, "loss": critic_loss("gan"), "r1": 1.0, "gradient_penalty": 1.0, "mix": mix}
+        losses = critic_step(critic, critic_sgd, x[0], x[1], **options)
+        found.append((of_generator, gradients(critic), step.loss, step.outputs, *losses.values()))
+        for network, sgd in pair:  # undo the steps
+            with torch.no_grad():
+                for weight in network.parameters():
+                    weight += sgd.param_groups[0]["lr"] * weight.grad
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-6)
+    assert solved == ([] if name == "dual" else [32, 32])
 
 
-def test_a_user_s_network_with_a_method_no_sync_is_called_as_any_other():
-    class Own(nn.Linear):
-        def no_sync(self):
-            raise AssertionError
-
-    network = Own(2, 1)
-    player = Player(network, torch.optim.SGD(network.parameters(), 1.0))
-    with player.sharing(last=False):
-        assert torch.equal(player(torch.ones(1, 2)), player.alone(torch.ones(1, 2)))
-
-
-@pytest.mark.parametrize("name", ["DEEPSPEED", "FSDP", "MEGATRON_LM"])
-def test_networks_that_are_to_be_split_are_refused(monkeypatch, name):
-    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
-    with pytest.raises(InputError, match="networks are copied to every process, not split; set up accelerate without"):
-        join_processes()
+def test_c_of_an_earlier_step_is_used_as_it_is(pair, x):
+    (generator, sgd), (critic, _) = pair
+    options = {"loss": generator_loss("exact"), "budget": 1.01}
+    first = generator_step(generator, critic, sgd, x[0], **options)
+    second = generator_step(generator, critic, sgd, x[1], cut=first.cut, **options)
+    assert second.cut is first.cut
+    expected = generator_loss("exact")(second.outputs, first.cut)
+    assert float(second.loss) == pytest.approx(float(expected), abs=1e-6)
+    assert generator_step(generator, critic, sgd, x[1], loss=generator_loss("dual")).cut is None
 
 
-def test_without_a_launcher_there_is_one_process():
-    pytest.importorskip("accelerate")
-    found = join_processes()
-    assert (found.rank, found.count, found.first) == (0, 1, True)
-    x = torch.arange(3.0)
-    assert Processes().gather(x) is x
-    assert Processes().mean(x) is x
+def test_a_layer_that_its_owner_froze_stays_frozen_also_when_a_step_fails(pair, x):
+    (generator, sgd), (critic, _) = pair
+    critic[1].requires_grad_(False)
+    wanted = [p.requires_grad for p in critic.parameters()]
+    generator_step(generator, critic, sgd, x[0], loss=generator_loss("dual"))
+    assert [p.requires_grad for p in critic.parameters()] == wanted
+    with pytest.raises(RuntimeError):
+        generator_step(generator, critic, sgd, x[0, :, :1], loss=generator_loss("dual"))
+    assert [p.requires_grad for p in critic.parameters()] == wanted
+
+
+def test_mistakes_are_one_line(pair, x):
+    (generator, sgd), (critic, critic_sgd) = pair
+    with pytest.raises(InputError, match="needs budget=, or the cut= of an earlier step"):
+        generator_step(generator, critic, sgd, x[0], loss=generator_loss("exact"))
+    with pytest.raises(InputError, match="a batch of 32 cannot be split into 5 equal parts"):
+        critic_step(critic, critic_sgd, x[0], x[1], loss=critic_loss("gan"), parts=5)

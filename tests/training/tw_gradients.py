@@ -95,8 +95,7 @@ def true_gradient(name, model, budget, target=TARGET, step=2e-3):
 def loss_gradient(terms, model, budget, target=TARGET):
     """The gradient that a generator x = m + s z gets from a loss, by quadrature over z.
 
-    The critic is the exact log-ratio of the model as it is: a fixed function of x. `terms` takes it, the rejection,
-    and the exact critic of P and Q~.
+    The critic is the exact log-ratio of the model as it is: a fixed function of x. `terms` takes it and the cut.
     """
     parameters = torch.tensor(model.parameters, requires_grad=True)
     n = len(model.means)
@@ -104,8 +103,7 @@ def loss_gradient(terms, model, budget, target=TARGET):
     x = (means + sds * torch.tensor(NODES)).reshape(-1)
     masses = torch.tensor(np.outer(model.masses, MASSES).reshape(-1))
     log_ratio = target.log_density(x) - model.log_density(x)
-    rejection = solve_cut(log_ratio, budget, weights=masses)
-    loss = (masses * terms(log_ratio, rejection, rejection.log_u(log_ratio))).sum()
+    loss = (masses * terms(log_ratio, solve_cut(log_ratio, budget, weights=masses))).sum()
     return torch.autograd.grad(loss, parameters)[0].numpy()
 
 

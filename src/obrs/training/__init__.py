@@ -1,4 +1,4 @@
-"""Training with the rejection inside."""
+"""Training with the rejection inside: losses, steps for a loop of your own, and a small trainer."""
 
 from ..errors import MissingLibraryError
 
@@ -7,9 +7,9 @@ try:
 except ImportError as error:
     raise MissingLibraryError("train needs torch: pip install 'obrs[torch]'", name="torch") from error
 
-from .config import TrainConfig, read_config
-from .loop import train
+from .losses import critic_loss, generator_loss
+from .step import critic_step, generator_step
+from .train import train
 from .trained import Trained, load_trained
-from .watch import NotFiniteError
 
-__all__ = ["NotFiniteError", "TrainConfig", "Trained", "load_trained", "read_config", "train"]
+__all__ = ["Trained", "critic_loss", "critic_step", "generator_loss", "generator_step", "load_trained", "train"]

@@ -1,152 +1,115 @@
-"""A trained pair of networks, ready to be sampled from with a budget."""
+"""A trained generator with its critic, ready to be sampled at a budget; and the checkpoints of a run."""
 
-import copy
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._text import lookup
 from ..critics import FINE_TUNE
-from ..draws import normals, uniforms
 from ..errors import InputError
-from ..fitting.tensors import fill_module, under
+from ..fitting.tensors import fill_module, read_tensors, under, write_tensors
 from ..sampling.model import Model
-from . import checkpoints
-from .config import TrainConfig, read_config
-from .journal import Row, read_log
-from .networks import build_stages
-from .schedule import current, plan
-from .step import objective
+from ..sampling.rejection import sample
+from ..sampling.samples import Samples
 
-__all__ = ["Trained", "load_trained"]
+__all__ = ["State", "Trained", "checkpoints", "load_trained", "read_log", "read_state", "write_state"]
 
 
-@dataclass(frozen=True)
+class State(NamedTuple):
+    """All that a run goes on from: tensors by name, such as `generator/0.weight`, and plain facts beside them."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
 class Trained:
-    """What training made. `obrs.sample(run.propose, run.log_ratio, 1000, budget=2)` samples from it.
+    """What training made: the averaged generator and the ratio of its critic.
 
     Args:
-        generator, critic: The networks, in evaluation mode.
-        ema: Moving average of the generator; None without.
-        config: What they were trained from.
+        generator: The moving average of the generator, in evaluation mode; the generator itself without an average.
+        critic: The critic, in evaluation mode. It was trained against the generator, not against its average; where
+            that matters, `obrs.refit` fits a ratio.
         log: Rows of the log.
+        state: What a further run starts from.
         folder: Where the run is; None if it was not kept.
-        counts: Samples of each class in the data; empty without labels.
-        stage: Number of the stage that it came to; 0 is the last one.
     """
 
     generator: nn.Module
     critic: nn.Module
-    ema: nn.Module | None
-    config: TrainConfig
-    log: list[Row]
+    log: list[dict[str, Any]]
+    state: State
     folder: Path | None = None
-    counts: tuple[int, ...] = ()
-    stage: int = 0
 
-    def log_ratio(self, batch: Any) -> Tensor:
-        """Return the critic's log-ratio of samples, or of `(samples, labels)`.
+    def __repr__(self) -> str:
+        last = ", ".join(f"{name} {value:.4g}" for name, value in (self.log or [{}])[-1].items() if value is not None)
+        return f"Trained({last})"
 
-        It is that of the data to the generator, not to its moving average. Critics trained with hinge or wgan have
-        none, unless they got a second head.
-        """
+    def sample(self, n: int, budget: float, *, seed: int = 0) -> Samples:
+        """Keep n samples of the generator, at `budget` proposals each."""
+        return sample(lambda ids: self.propose(ids, seed=seed), self.log_ratio, n, budget=budget, seed=seed)
+
+    def propose(self, ids: Any, *, seed: int = 0) -> Any:
+        """Return the samples with these ids: a tensor, or with classes `(samples, labels)`."""
+        facts, like = self.state.facts, next(self.generator.parameters()).detach()
+        model = Model(self.generator, self.critic, facts["latent"], like=like, labels=facts["counts"] or None)
         with torch.no_grad():
-            scores = self.critic(*batch) if isinstance(batch, tuple) else self.critic(batch)
-            found = objective(self._settings).log_ratio(scores)
-        if found is None:
+            return model.propose(ids, seed=seed)
+
+    def log_ratio(self, x: Any) -> Tensor:
+        """Return the critic's log-ratio of samples, or of `(samples, labels)`."""
+        with torch.no_grad():
+            outputs = self.critic(*x) if isinstance(x, tuple) else self.critic(x)
+        if outputs.ndim == 1 and not self.state.facts["of_ratio"]:
             raise InputError(
-                f"a critic trained with {self._settings.generator_loss!r} says no log-ratio; train with "
-                f"two_heads=true, or make one with {FINE_TUNE}, propose = run.propose and critic = run.critic"
+                "a critic trained with hinge or wgan says no log-ratio; give it a second output, shape (n, 2), or make "
+                f"one with {FINE_TUNE}, propose = run.propose and critic = run.critic"
             )
-        return found
-
-    def propose(self, ids: Any, *, seed: int = 0, network: str = "generator") -> Any:
-        """Return the samples with these ids: a tensor, or with classes `(samples, labels)`.
-
-        Args:
-            ids: Integers; the same id makes the same sample.
-            seed: Decides the latents.
-            network: "generator", which the critic knows, or "ema".
-        """
-        like = next(self.generator.parameters())
-        z = normals(ids, self.config.latent, seed=seed, like=like)
-        with torch.no_grad():
-            if not self.counts:
-                return self._network(network)(z)
-            edges = np.cumsum(self.counts) / sum(self.counts)
-            labels = torch.from_numpy(np.searchsorted(edges, uniforms(ids, seed=seed), side="right")).to(like.device)
-            return self._network(network)(z, labels), labels
-
-    def model(self, *, real: Any = None, network: str = "generator") -> Model:
-        """Return the generator with its latent and score, as the samplers of `obrs.rivals` take it.
-
-        Args:
-            real: Some real samples, for samplers that need them; with classes `(samples, labels)`.
-            network: "generator" or "ema".
-        """
-        like = next(self.generator.parameters()).detach()
-        generate, ratio = self._network(network), objective(self._settings).log_ratio
-        self.log_ratio(self.propose(range(1), network=network))  # says so if there is no log-ratio
-        return Model(
-            generate,
-            lambda *x: ratio(self.critic(*x)),
-            self.config.latent,
-            real=real,
-            like=like,
-            labels=self.counts or None,
-        )
-
-    @property
-    def _settings(self) -> TrainConfig:
-        """The configuration of the stage that it came to."""
-        return self.config.stages[self.stage - 1]
-
-    def _network(self, name: str) -> Any:
-        found = lookup({"generator": self.generator, "ema": self.ema}, name, "network")
-        if found is None:
-            raise InputError("this run kept no moving average; train with ema_decay above 0")
-        return found
+        return outputs if outputs.ndim == 1 else outputs[:, 1]
 
 
-def load_trained(folder: str | Path, *, generator: nn.Module | None = None, critic: nn.Module | None = None) -> Trained:
-    """Load a run from its folder, as of its latest checkpoint.
+def load_trained(folder: str | Path, generator: nn.Module, critic: nn.Module) -> Trained:
+    """Load a run, as of its latest checkpoint.
 
     Args:
-        folder: Where `train` was told to keep it.
-        generator, critic: Networks to fill, if the run trained the user's own.
-
-    Example:
-        >>> load_trained("nowhere")
-        Traceback (most recent call last):
-        obrs.errors.InputError: nowhere has no checkpoint; give the folder of a run, or train one with out='nowhere'
+        folder: The `out` of `train`, or one of its checkpoints.
+        generator, critic: Networks of the same architecture, to fill.
     """
-    folder = Path(folder)
-    path = checkpoints.latest(folder)
-    tensors, facts = checkpoints.load(path)
-    folder = path.parents[1]
-    config = read_config(folder / "config.json")
-    stages = plan(config)
-    stage = current(stages, facts["step"])
-    about = [objective(one.config).outputs for one in stages], facts["shape"], len(facts["counts"])
-    averaged = under(tensors, "ema")
-    name = ""  # of the network that does not fit
-    try:
-        makes, critics = build_stages(stages, *about, generator=generator, critic=critic)
-        networks = [makes, critics[stage.number - 1]]
-        if averaged:
-            networks.append(copy.deepcopy(networks[0]))
-        for name, network in zip(("generator", "critic", "ema"), networks, strict=False):
-            fill_module(network, under(tensors, name), name, path)
-            network.eval().requires_grad_(False)
-    except InputError as error:
-        if {"generator": generator, "critic": critic, "ema": generator}.get(name) is not None:
-            raise
-        raise InputError(f"{error}; if train was given networks, pass them: generator=..., critic=...") from error
-    rows = [row for row in read_log(folder / "log.jsonl") if row["step"] <= facts["step"]]
-    ema = networks[2] if averaged else None
-    counts = tuple(facts["counts"])
-    return Trained(networks[0], networks[1], ema, config, rows, folder, counts, stage.number)
+    state, home = read_state(folder), Path(folder).parents[1] if Path(folder).is_file() else Path(folder)
+    weights = under(state.tensors, "ema") or under(state.tensors, "generator")
+    fill_module(generator, weights, "generator", folder)
+    fill_module(critic, under(state.tensors, "critic"), "critic", folder)
+    rows = [row for row in read_log(home) if row["step"] <= state.facts["step"]]
+    return Trained(generator.eval(), critic.eval(), rows, state, home)
+
+
+def checkpoints(folder: str | Path) -> list[Path]:
+    """Return the checkpoints of a run, oldest first."""
+    return sorted((Path(folder) / "checkpoints").glob("step-*.safetensors"))
+
+
+def read_state(folder: str | Path) -> State:
+    """Return what the latest checkpoint of a run holds, or a checkpoint that is named itself."""
+    found = [Path(folder)] if Path(folder).is_file() else checkpoints(folder)
+    if not found:
+        raise InputError(f"{folder} has no checkpoint; give the out= of a run")
+    return State(*read_tensors(found[-1], "a checkpoint of a run"))
+
+
+def write_state(folder: Path, state: State, keep: int) -> None:
+    """Write a checkpoint, whole or not at all, and delete all but the `keep` latest."""
+    inside = folder / "checkpoints"
+    inside.mkdir(parents=True, exist_ok=True)
+    write_tensors(inside / f"step-{state.facts['step']:08d}.safetensors", *state)
+    for old in checkpoints(folder)[:-keep]:
+        old.unlink(missing_ok=True)
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run's log; a last line that was cut off by a crash is left out."""
+    path = folder / "log.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}\n")]

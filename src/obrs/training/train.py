@@ -1,0 +1,351 @@
+"""Train a generator and its critic for a budget: one stage, in one process or many."""
+
+import atexit
+import copy
+import json
+from collections.abc import Callable
+from math import isfinite
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_budget, check_count, check_seed
+from .._files import replacing
+from .._progress import bar
+from .._text import lookup
+from ..budget import Cut
+from ..errors import InputError, Interrupted, MissingLibraryError, NotFiniteError
+from ..fitting.seeds import derived, own_noise
+from ..fitting.tensors import fill_module, under
+from .data import Data, Draws, as_data
+from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, generator_loss
+from .step import GeneratorStep, critic_step, generator_step
+from .trained import State, Trained, checkpoints, read_log, read_state, write_state
+
+__all__ = ["average_weights", "train"]
+
+Rate = float | Callable[[float], float]
+
+_EVIDENCE = (
+    "name a loss=: 'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51), "
+    "'paper_raw' for images (Fréchet distance 4.35 ± 0.63 below the hinge loss)"
+)
+
+
+def train(
+    generator: nn.Module,
+    critic: nn.Module,
+    data: Any,
+    *,
+    loss: Any = None,
+    budget: float,
+    steps: int,
+    batch_size: int = 256,
+    critic_steps: int = 1,
+    warm_up: int = 0,
+    lr: Rate | tuple[Rate, Rate] = (2e-4, 4e-4),
+    betas: tuple[float, float] = (0.5, 0.999),
+    ema: float | Callable[[int], float] = 0.999,
+    noise: Rate = 0.0,
+    r1: float = 0.0,
+    gradient_penalty: float = 0.0,
+    constant_every: int = 1,
+    parts: int = 1,
+    precision: str = "no",
+    latent: int | None = None,
+    start_from: Trained | str | Path | None = None,
+    new_critic: bool = False,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = True,
+    log_every: int = 100,
+    save_every: int = 1000,
+    keep: int = 2,
+    progress: bool | None = None,
+) -> Trained:
+    """Train a generator and a critic in place, on the CPU, on a GPU, or in the processes of torchrun or accelerate.
+
+    Rows, latents and labels are functions of the seed and the step: a run that was killed and is called again with the
+    same `out` ends with the same weights, on the CPU bit for bit. One call is one stage; a further stage is another
+    call with `start_from`, whose steps and data go on where the first one ended.
+
+    Args:
+        generator: From latents `(n, latent)`, and labels, to samples.
+        critic: From samples, and labels, to outputs of shape `(n,)`, or `(n, 2)`: the second is then a log-ratio.
+        data: An array or tensor of samples, a tuple with labels, a Dataset or a DataLoader.
+        loss: A key of `GENERATOR_LOSSES`, or a pair `(critic_loss(...), generator_loss(...))`. It has no default:
+            'exact' won on points, 'paper_raw' on images.
+        budget: K, proposals per kept sample.
+        steps, critic_steps: Steps of the generator, and steps of the critic for each of them.
+        batch_size: Samples of a step, in all processes and parts together.
+        warm_up: Steps of the critic alone before those of the generator.
+        lr, betas: Of Adam; `lr` may be a pair `(generator, critic)`, and each a function of the share of steps done.
+        ema: Decay of the generator's moving average, lower at first; 0 for none; or a function of the step.
+        noise: Standard deviation of Gaussian noise on all that the critic sees; a number, or as `lr`.
+        r1, gradient_penalty, parts: See `critic_step` and `generator_step`.
+        constant_every: Steps between two solutions for c.
+        precision: "no" for float32, or "bf16".
+        latent: Length of the latent; by default `generator.latent`, or what its first linear layer takes.
+        start_from, new_critic: A run, or its folder, to go on from; with a new critic both Adams start anew.
+        seed: Decides order of the data, latents and noise; initial weights are the networks'.
+        out: A folder for checkpoints and `log.jsonl`; None keeps nothing.
+        resume: Go on with the run in `out`, if there is one; False refuses to.
+        log_every, save_every, keep: Steps between rows of the log, and between checkpoints; how many of them to keep.
+        progress: Show a bar; None shows one on a terminal.
+
+    Raises:
+        NotFiniteError: A loss or a weight is no longer finite; `.partial` is the last good state.
+        Interrupted: Ctrl-C; says from which step the run goes on.
+
+    Example:
+        >>> generator, critic = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+        >>> run = train(generator, critic, torch.randn(100, 2), loss="exact", budget=2, steps=3, batch_size=16)
+        >>> run.log[-1]["step"], run.sample(5, budget=2).x.shape
+        (3, torch.Size([5, 2]))
+    """
+    # What is asked for
+    of_critic, of_generator = _losses(loss)
+    samples, rates = as_data(data), lr if isinstance(lr, tuple) else (lr, lr)
+    for name, count in (("steps", steps), ("batch_size", batch_size), ("parts", parts), ("critic_steps", critic_steps)):
+        check_count(count, name)
+    lookup({"no": None, "bf16": None}, precision, "precision")
+    settings = {"loss": [of_critic.name, of_generator.name], "budget": check_budget(budget), "seed": check_seed(seed)}
+    settings |= {"batch_size": batch_size, "critic_steps": critic_steps, "warm_up": warm_up, "data": samples.digest}
+
+    # Where, and from which step on
+    place = _join(batch_size, parts)
+    group = torch.distributed.group.WORLD if place.num_processes > 1 else None
+    run = _Run(generator.to(place.device), critic.to(place.device), averaged=bool(ema), betas=betas)
+    latent = _try(generator, critic, samples, latent)
+    run.start(out, resume, settings, start_from, new_critic)
+    begin, end = run.first + warm_up, run.first + warm_up + steps
+    if run.step > end:
+        raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
+    classes = [] if samples.labels is None else samples.labels.bincount().tolist()
+    run.facts = {"settings": settings, "shape": samples.shape[1:], "latent": latent, "counts": classes}
+    run.facts["of_ratio"] = bool(of_critic.of_ratio)
+    place.wait_for_everyone()  # all have read before the first one writes
+    files = Path(out) if out is not None and place.is_main_process else None
+    rows, good = _start_log(files, run.step), run.state()
+    begun, since = perf_counter() - (rows[-1]["seconds"] if rows else 0.0), []
+    if files is not None and run.step == run.first:
+        write_state(files, good, keep)
+
+    # Algorithm 2
+    draws = Draws(seed, batch_size, place.process_index, place.num_processes, place.device)
+    reals = samples.batches(draws.rows(samples.shape[0], run.seen))
+    shared: Any = {"parts": parts, "process_group": group}
+
+    def latents(step: int, turn: int) -> tuple[Tensor, ...]:
+        z = draws.draw(torch.randn, "latent", step, turn, latent)
+        return (z,) if samples.labels is None else (z, draws.labels(samples.labels, step, turn))
+
+    def noise_on(what: str, step: int, turn: int, sd: float) -> Any:
+        return sd * draws.draw(torch.randn, f"noise on {what}", step, turn, *samples.shape[1:]) if sd else 0.0
+
+    def train_critic(step: int, turn: int, sd: float) -> dict[str, Tensor]:
+        x, *y = (part.to(place.device, non_blocking=True) for part in next(reals))
+        z = latents(step, turn)
+        with torch.no_grad():
+            fake = torch.cat([generator(*part) for part in zip(*(each.chunk(parts) for each in z), strict=True)])
+        real, fake = x + noise_on("real", step, turn, sd), fake + noise_on("fake", step, turn, sd)
+        mix = draws.draw(torch.rand, "mix", step, turn) if gradient_penalty else None
+        options: Any = {"loss": of_critic, "r1": r1, "gradient_penalty": gradient_penalty, "mix": mix, **shared}
+        run.seen += batch_size
+        return critic_step(critic, run.adams["critic"], (real, *y), (fake, *z[1:]), **options)
+
+    def train_generator(step: int, sd: float) -> GeneratorStep:
+        cut, noise = run.cut if step % constant_every else None, noise_on("fake", step, -1, sd) if sd else None
+        options: Any = {"loss": of_generator, "budget": budget, "cut": cut, "noise": noise, **shared}
+        return generator_step(generator, critic, run.adams["generator"], latents(step, -1), **options)
+
+    generator.train(), critic.train()
+    try:
+        with (
+            bar("training", end, progress if place.is_main_process else False) as tell,
+            own_noise(place.device) as reseed,
+            torch.autocast(place.device.type, torch.bfloat16, enabled=precision == "bf16"),
+        ):
+            for step in range(run.step, end):
+                reseed(derived(seed, "noise", step, place.process_index))
+                share = max(step - begin, 0) / steps
+                for adam, rate in zip(run.adams.values(), rates, strict=True):
+                    adam.param_groups[0]["lr"] = _at(rate, share)
+                for turn in range(critic_steps if step >= begin else 1):
+                    losses = train_critic(step, turn, _at(noise, share))
+                made = train_generator(step, _at(noise, share)) if step >= begin else None
+                if made is not None:
+                    run.cut, losses = made.cut, losses | {"generator": made.loss}
+                if made is not None and ema:
+                    decay = ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step))
+                    average_weights(run.networks["ema"], generator, decay)
+                run.step = step + 1
+                since.append(losses)
+                save = run.step % save_every == 0 or run.step == end
+                if save or run.step % log_every == 0 or run.step == begin:
+                    means, since = _means(since, made.cut if made else None), []
+                    wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
+                    if wrong or (save and not run.is_finite()):
+                        run.load(good)
+                        what = (
+                            f"{[*wrong, 'a weight'][0]} is not finite at step {step + 1}; the networks have their last"
+                        )
+                        what += f" good state again, after step {run.step}; try a lower lr or another loss"
+                        raise NotFiniteError(what, run.trained(rows, good, out))
+                    rows.append({"step": run.step, "seconds": round(perf_counter() - begun, 3), **means})
+                    tell(run.step, "  ".join(f"{name} {value:.3g}" for name, value in means.items()))
+                    if files is not None:
+                        with (files / "log.jsonl").open("a") as file:
+                            file.write(json.dumps(rows[-1]) + "\n")
+                if save:
+                    good = run.state()
+                    if files is not None:
+                        write_state(files, good, keep)
+    except KeyboardInterrupt as error:
+        kept = "nothing was kept" if out is None else f"call again with out={str(out)!r} to go on from its checkpoint"
+        raise Interrupted(f"interrupted after step {run.step}; {kept}", None) from error
+    place.wait_for_everyone()  # the last checkpoint is there, whichever process asks for it
+    return run.trained(rows, good, out)
+
+
+class _Run:
+    """All that changes during a run; random numbers and the order of the data are functions of the step."""
+
+    def __init__(self, generator: nn.Module, critic: nn.Module, *, averaged: bool, betas: tuple[float, float]) -> None:
+        self.networks = {"generator": generator, "critic": critic}
+        self.adams = {name: torch.optim.Adam(net.parameters(), betas=betas) for name, net in self.networks.items()}
+        if averaged:
+            self.networks["ema"] = copy.deepcopy(generator).requires_grad_(False).eval()
+        self.cut: Cut | None = None
+        self.first = self.step = self.seen = 0
+        self.facts: dict[str, Any] = {}
+
+    def start(self, out: Any, resume: bool, settings: dict[str, Any], start_from: Any, new_critic: bool) -> None:
+        """Go on with the run in the folder, from another run, or start afresh."""
+        if out is not None and checkpoints(out):
+            if not resume:
+                raise InputError(f"{out} holds a run already; let it resume, or choose another folder")
+            state = read_state(out)
+            for key, value in settings.items():
+                if (before := state.facts["settings"].get(key)) != value:
+                    raise InputError(f"{out} was made with {key}={before!r}, got {value!r}; choose another folder")
+            self.load(state)
+            self.first = state.facts["first"]
+        elif start_from is not None:
+            self.load(start_from.state if isinstance(start_from, Trained) else read_state(start_from), new_critic)
+            self.first = self.step
+
+    def load(self, state: State, new_critic: bool = False) -> None:
+        """Take over networks and steps, and unless the critic is new both Adams and c."""
+        for name, network in self.networks.items():
+            if name != "critic" or not new_critic:
+                stored = under(state.tensors, name) or under(state.tensors, "generator")  # which starts an average
+                fill_module(network, stored, "critic" if name == "critic" else "generator", "the run")
+        self.step, self.seen = state.facts["step"], state.facts["seen"]
+        if new_critic:
+            return
+        for name, adam in self.adams.items():
+            moments: dict[int, dict[str, Tensor]] = {}
+            for key, value in under(state.tensors, f"{name}_adam").items():
+                moments.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = value
+            adam.load_state_dict({"state": moments, "param_groups": adam.state_dict()["param_groups"]})
+        self.cut = Cut(**cut) if (cut := under(state.tensors, "cut")) else None
+
+    def state(self) -> State:
+        """Return a copy of it all, on the CPU."""
+        held = {name: network.state_dict() for name, network in self.networks.items()}
+        for name, adam in self.adams.items():
+            moments = adam.state_dict()["state"]
+            held[f"{name}_adam"] = {f"{i}/{key}": x for i, values in moments.items() for key, x in values.items()}
+        held["cut"] = {} if self.cut is None else vars(self.cut)
+        tensors = {f"{name}/{key}": x.detach().cpu().clone() for name, part in held.items() for key, x in part.items()}
+        return State(tensors, self.facts | {"first": self.first, "step": self.step, "seen": self.seen})
+
+    def is_finite(self) -> bool:
+        return all(bool(x.isfinite().all()) for network in self.networks.values() for x in network.parameters())
+
+    def trained(self, rows: list[dict[str, Any]], state: State, out: Any) -> Trained:
+        modes = {name: network.eval() for name, network in self.networks.items()}
+        made = modes.get("ema", modes["generator"])
+        return Trained(made, modes["critic"], rows, state, None if out is None else Path(out))
+
+
+def _start_log(folder: Path | None, step: int) -> list[dict[str, Any]]:
+    """Return the rows of the log up to a step, and drop later ones from its file."""
+    if folder is None:
+        return []
+    rows = [row for row in read_log(folder) if row["step"] <= step]
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "log.jsonl") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    return rows
+
+
+def _means(losses: list[dict[str, Tensor]], cut: Cut | None) -> dict[str, float]:
+    """Return the mean of each loss over steps and processes; and c and its rate, as the last step used them."""
+    from accelerate.utils import reduce
+
+    means = {name: reduce(torch.stack([step[name] for step in losses]).mean(), "mean") for name in losses[0]}
+    means |= {} if cut is None else {"log_c": cut.log_c, "rate": cut.log_rate.exp()}
+    return {name: float(value) for name, value in means.items()}
+
+
+def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
+    """Move averaged weights, and the statistics of batch norms, towards a module's; copy its other buffers."""
+    with torch.no_grad():
+        for old, new in zip(mean.parameters(), module.parameters(), strict=True):
+            old.lerp_(new, 1 - decay)
+        for (name, old), new in zip(mean.named_buffers(), module.buffers(), strict=True):
+            moves = name.endswith(("running_mean", "running_var"))
+            old.lerp_(new, 1 - decay) if moves else old.copy_(new)
+
+
+def _losses(loss: Any) -> tuple[Any, Any]:
+    """Return the losses of critic and generator."""
+    if loss is None:
+        raise InputError(f"{_EVIDENCE}; there are: {', '.join(GENERATOR_LOSSES)}")
+    if not isinstance(loss, tuple):
+        return critic_loss(loss if loss in CRITIC_LOSSES else "gan"), generator_loss(loss)
+    of_critic, of_generator = loss
+    if of_generator.rejects and not of_critic.of_ratio:
+        raise InputError(f"{of_generator.name!r} needs a critic that returns a log-ratio, {of_critic.name!r} has none")
+    return of_critic, of_generator
+
+
+def _try(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> int:
+    """Pass two latents through both networks; return the length of a latent."""
+    linear = (layer.in_features for layer in generator.modules() if isinstance(layer, nn.Linear))
+    if not (latent := latent or getattr(generator, "latent", None) or next(linear, None)):
+        raise InputError("the generator does not tell the length of its latent; give latent=")
+    device = next(generator.parameters()).device
+    z = [torch.zeros(2, latent, device=device), *([] if data.labels is None else [data.labels[:2].to(device)])]
+    with torch.no_grad():
+        made = generator.eval()(*z)
+        outputs = critic.eval()(made, *z[1:])
+    if made.shape[1:] != data.shape[1:]:
+        raise InputError(f"the generator makes samples of {tuple(made.shape[1:])}, the data are {data.shape[1:]}")
+    first_output(outputs, "the critic")
+    return latent
+
+
+def _join(batch_size: int, parts: int) -> Any:
+    """Join the processes that torchrun or accelerate started; without them there is one."""
+    try:
+        from accelerate import PartialState
+    except ImportError as error:
+        raise MissingLibraryError("training needs accelerate: pip install 'obrs[torch]'") from error
+    theirs = torch.distributed.is_available() and torch.distributed.is_initialized()
+    gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    place = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
+    if place.num_processes > 1 and not theirs:
+        atexit.register(torch.distributed.destroy_process_group)  # while Python is whole: gloo's threads hold tensors
+    if batch_size % (least := place.num_processes * parts):
+        raise InputError(f"batch_size must be a multiple of processes times parts, {least}, got {batch_size}")
+    return place
+
+
+def _at(rate: Rate, share: float) -> float:
+    return rate(share) if callable(rate) else rate
