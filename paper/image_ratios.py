@@ -6,6 +6,7 @@ generator with its pool and its judges. `fit_ratios` fits what is compared to it
 constant, rule and budget is a weighting of one pool, so that they compare with paired errors.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -212,17 +213,16 @@ def fit_ratios(
 
     def refitted(method: Any, steps: int, features: Any = None) -> Fitted:
         begun = process_time()
-        found = refit(
-            samples,
-            fakes,
-            method,
-            features=features,
-            steps=steps,
-            batch_size=256,
-            held_out=0.2,
-            seed=subject.seed,
-            progress=progress,
-        )
+        options: dict[str, Any] = {
+            "steps": steps,
+            "batch_size": 256,
+            "held_out": 0.2,
+            "seed": subject.seed,
+            "progress": progress,
+        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "a ratio on .* features of images")  # what they do is the question here
+            found = refit(samples, fakes, method, features=features, **options)
 
         def log_ratio(x: Any, label: Floats) -> Floats:
             return np.asarray(found((x, label) if with_label else x), dtype=np.float64)
