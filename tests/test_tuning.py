@@ -43,6 +43,16 @@ def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned, tmp_path):
     np.testing.assert_allclose(again(kept.x[:5]), kept.log_ratio[:5] / tuned.recipe.coefficients[0][1], atol=1e-5)
 
 
+def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
+    """Proposals are made in order: those to fit on, those to choose by, those to confirm by."""
+    seen = []
+    monkeypatch.setattr(tuning._Court, "choose", lambda self, tuned, pool, *_: seen.append(pool) or tuned)
+    monkeypatch.setattr(tuning._Court, "confirm", lambda self, tuned, pool, real: seen.append(pool) or tuned)
+    tune(draw(1200), propose, budget=2, pool=1000, progress=False)
+    np.testing.assert_array_equal(seen[0].seen, propose(np.arange(500)))
+    np.testing.assert_array_equal(seen[1].seen, propose(np.arange(500, 1000)))
+
+
 def test_where_the_model_is_right_the_answer_is_the_plain_model():
     found = tune(draw(3000, 0.0), propose, budget=2, pool=2000, progress=False)
     assert not found.confirmed

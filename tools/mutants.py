@@ -123,7 +123,7 @@ MUTANTS = [Mutant(*row) for row in (
      "contracts/test_divergences.py::test_fenchel_equality"),
     # language
     ("weights that are not over pi", "language.py",
-     "log_weight = np.maximum(x[index], threshold)", "log_weight = x[index]",
+     "log_weight = np.maximum(score[index], threshold)", "log_weight = score[index]",
      "test_language.py::TestRollout::test_the_estimate_is_unbiased_for_the_whole_batch"),
     ("the lattice of tokens starts anew in each row", "language.py",
      "first[order] = start + (passed - count[order]) - np.concatenate([[0.0], end[:-1]])", "first[:] = start",
@@ -157,6 +157,19 @@ MUTANTS = [Mutant(*row) for row in (
     ("the T-th candidate may be rejected", "rivals/lars.py",
      "log_missed = (self.T - 1) *", "log_missed = self.T *",
      "rivals/test_lars.py::test_samples_follow_the_density"),
+    # hard caps, split budgets, tuning
+    ("blocks that are not pooled", "choice.py",
+     "while starts and height[-1] * w >= b * width[-1]:", "while False:",
+     "test_choice.py::test_no_law_that_choosing_can_have_covers_more_of_the_target"),
+    ("a race among all proposals, not among those of the best block", "choice.py",
+     "np.where(block == block.min(axis=1, keepdims=True), time, inf)", "time",
+     "test_choice.py::test_atoms_are_blocks_of_their_own_or_together"),
+    ("proposals go to what they improve least", "split.py",
+     "np.argsort(-gain, axis=None", "np.argsort(gain, axis=None",
+     "test_split.py::test_slsqp_finds_no_better_division"),
+    ("a gain is confirmed by what it was chosen on", "tuning.py",
+     "tuned = court.confirm(tuned, pools[1], reals[1])", "tuned = court.confirm(tuned, pools[0], reals[0])",
+     "test_tuning.py::test_the_half_that_confirms_is_not_the_one_that_chose"),
     # files and databases
     ("the seed does not reach the keys", "files.py",
      "key = priority_key(log_ratio, rest.id, seed=self.seed)", "key = priority_key(log_ratio, rest.id, seed=0)",

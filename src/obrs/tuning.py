@@ -48,7 +48,7 @@ _MILD, _SHARP = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3)  # coefficients that are tried
 _TOP_K = 200.0  # standard deviation of a score, in nats, at which a rule keeps the highest ones
 _COMPONENTS = 128  # principal components that a judge looks at
 _FEW = 2000  # real samples to judge by, below which the kernel distance is more certain than Fréchet's
-_FEWEST = 200  # real samples in a part
+_FEWEST = 500  # samples of each kind to fit on
 _FINALISTS, _SHOWN = 3, 5
 _BLOCK = 500  # proposals at a time
 _ONE, _PER_CLASS, _CALIBRATED = "one constant", "one constant per class", "one constant, calibrated by class"
@@ -241,12 +241,10 @@ def _split(data: Batch, jury: _Jury, seed: int) -> dict[str, Batch]:
     import torch
 
     shares = jury.shares
+    needed = -(-_FEWEST * sum(shares.values()) // shares["fit"])
+    if len(data) < needed:
+        raise InputError(f"real has {len(data)} samples, of which tune makes {len(shares)} parts; give at least {needed}")
     ends = np.cumsum([0, *shares.values()]) * len(data) // sum(shares.values())
-    if np.diff(ends).min() < _FEWEST:
-        needed = _FEWEST * -(-sum(shares.values()) // min(shares.values()))
-        raise InputError(
-            f"real has {len(data)} samples, of which tune makes {len(shares)} parts; give at least {needed}"
-        )
     order = torch.from_numpy(np.random.default_rng((seed, 39)).permutation(len(data)))
     return {name: data[order[a:b]] for name, a, b in zip(shares, ends, ends[1:], strict=False)}
 
