@@ -243,7 +243,7 @@ def _split(data: Batch, jury: _Jury, seed: int) -> dict[str, Batch]:
     shares = jury.shares
     needed = -(-_FEWEST * sum(shares.values()) // shares["fit"])
     if len(data) < needed:
-        raise InputError(f"real has {len(data)} samples, of which tune makes {len(shares)} parts; give at least {needed}")
+        raise InputError(f"real has {len(data)} samples, which tune divides in {len(shares)}; give at least {needed}")
     ends = np.cumsum([0, *shares.values()]) * len(data) // sum(shares.values())
     order = torch.from_numpy(np.random.default_rng((seed, 39)).permutation(len(data)))
     return {name: data[order[a:b]] for name, a, b in zip(shares, ends, ends[1:], strict=False)}
