@@ -151,12 +151,7 @@ def generator_loss(name: str, of: str | FDivergence = "gan") -> GeneratorLoss:
 
 
 def first_output(x: Any, name: str = "fake") -> Tensor:
-    """Return the output of a critic that trains the generator, in float32 or float64.
-
-    Args:
-        x: Outputs of shape (n,) or (n, 2), of which it is the first.
-        name: What to call them in an error.
-    """
+    """Return the first of a critic's outputs, of shape (n,) or (n, 2), in float32 or float64; errors call it `name`."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise InputTypeError(f"{name} must be a floating torch tensor of critic outputs, got {kind}")

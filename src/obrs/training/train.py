@@ -4,7 +4,7 @@ import atexit
 import copy
 import json
 from collections.abc import Callable
-from math import isfinite
+from math import exp, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -186,15 +186,17 @@ def train(
                 since.append(losses)
                 save = run.step % save_every == 0 or run.step == end
                 if save or run.step % log_every == 0 or run.step == begin:
-                    means, since = _means(since, made.cut if made else None), []
+                    means, since = _means(since), []
                     wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
                     if wrong or (save and not run.is_finite()):
                         run.load(good)
                         what = (
-                            f"{[*wrong, 'a weight'][0]} is not finite at step {step + 1}; the networks have their last"
+                            f"{[*wrong, 'a weight'][0]} is not finite at step {step + 1}; the networks have their last "
                         )
-                        what += f" good state again, after step {run.step}; try a lower lr or another loss"
+                        what += f"good state again, after step {run.step}; try a lower lr or another loss"
                         raise NotFiniteError(what, run.trained(rows, good, out))
+                    if made is not None and made.cut is not None:  # c is infinite at K = 1
+                        means |= {"log_c": min(float(made.cut.log_c), 1e6), "rate": exp(float(made.cut.log_rate))}
                     rows.append({"step": run.step, "seconds": round(perf_counter() - begun, 3), **means})
                     tell(run.step, "  ".join(f"{name} {value:.3g}" for name, value in means.items()))
                     if files is not None:
@@ -284,13 +286,11 @@ def _start_log(folder: Path | None, step: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _means(losses: list[dict[str, Tensor]], cut: Cut | None) -> dict[str, float]:
-    """Return the mean of each loss over steps and processes; and c and its rate, as the last step used them."""
+def _means(losses: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Return the mean of each loss over steps and processes."""
     from accelerate.utils import reduce
 
-    means = {name: reduce(torch.stack([step[name] for step in losses]).mean(), "mean") for name in losses[0]}
-    means |= {} if cut is None else {"log_c": cut.log_c, "rate": cut.log_rate.exp()}
-    return {name: float(value) for name, value in means.items()}
+    return {name: float(reduce(torch.stack([step[name] for step in losses]).mean(), "mean")) for name in losses[0]}
 
 
 def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
