@@ -2,12 +2,12 @@
 
     python benchmarks/training.py [--out FILE.json] [--rounds 9]
 
-A step is what `obrs.train` does in one, on one thread: draw rows and latents, `critic_step`, `generator_step`. The
-losses take turns every few steps on the same networks, milliseconds apart and in an order that is drawn anew each time:
-two runs side by side differ by several per cent for no reason of ours. Times are of the CPU. A round's ratio is the
-median over its cycles of a turn's time to that of the plain loss in the same cycle; the median of the rounds, each with
-fresh networks, is reported. Targets: at most 1.05 at DCGAN size (32x32, width 32, batch 64), at most 1.15 for 4x100
-perceptrons at batch 256. The paper reports 1.19 when c is solved every 10 steps and 1.017 every 100.
+One run of `obrs.train`, on one thread, whose generator loss changes every few steps: the losses take turns on the same
+networks in the same memory, milliseconds apart, in an order that is drawn anew each time. Two runs side by side differ
+by several per cent for no reason of ours. Times are of the CPU. A round's ratio is the median over its cycles of a
+turn's time to that of the plain loss in the same cycle; reported is the median of the rounds, each with fresh networks.
+Targets: at most 1.05 at DCGAN size (32x32, width 32, batch 64), at most 1.15 for 4x100 perceptrons at batch 256. The
+paper reports 1.19 when c is solved every 10 steps and 1.017 every 100.
 """
 
 import os
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from bench import goal, missed, options, write
 
-from obrs.training import critic_loss, critic_step, generator_loss, generator_step
-from obrs.training.data import Draws, as_data
+import obrs
+from obrs.training import critic_loss, generator_loss
 from paper.named import build_networks
 from paper.train import TrainConfig
 
@@ -45,29 +45,59 @@ SIZES = {
 }
 
 
+class Turns:
+    """Losses of a generator that take turns, and when each step began."""
+
+    name = "turns"
+
+    def __init__(self, size, seed):
+        self.losses = {mode: generator_loss(mode) for mode in (PLAIN, *MODES)}
+        draw = np.random.default_rng(seed)
+        self.order = [str(mode) for _ in range(size.cycles + 1) for mode in draw.permutation(list(self.losses))]
+        self.turn, self.steps = size.turn, size.turn * len(self.order) + 1
+        self.stamps = []
+
+    @property
+    def current(self):
+        return self.losses[self.order[min((len(self.stamps) - 1) // self.turn, len(self.order) - 1)]]
+
+    @property
+    def rejects(self):
+        return self.current.rejects
+
+    def __call__(self, fake, cut):
+        return self.current(fake, cut)
+
+    def times(self):
+        """Return the time of each turn, by loss, without the first cycle, which warms up."""
+        turns = np.diff(self.stamps).reshape(-1, self.turn).mean(1)[len(self.losses) :]
+        order = np.array(self.order[len(self.losses) :])
+        return {mode: turns[order == mode] for mode in self.losses}
+
+
+class Stamped:
+    """The loss of the critic, whose step is the first of a step of training."""
+
+    name, of_ratio = "gan", True
+
+    def __init__(self, turns):
+        self.loss, self.turns = critic_loss("gan"), turns
+
+    def __call__(self, real, fake):
+        self.turns.stamps.append(thread_time())
+        return self.loss(real, fake)
+
+
 def one_round(size, seed):
     """Train fresh networks; return the ratio of each loss to the plain one, and the plain step in seconds."""
     generator, (critic,) = build_networks(size.config, size.shape, 0)
-    adams = [torch.optim.Adam(network.parameters(), 2e-4, (0.5, 0.999)) for network in (generator, critic)]
-    rng, batch = np.random.default_rng(seed), size.config.batch_size
-    data, draws = as_data(np.tanh(rng.normal(size=(1024, *size.shape)))), Draws(seed, batch)
-    reals = data.batches(draws.rows(1024, 0))
-    losses = {mode: generator_loss(mode) for mode in (PLAIN, *MODES)}
-    times = {mode: [] for mode in losses}
-    for cycle in range(size.cycles + 1):
-        for mode in rng.permutation(list(losses)):
-            begun = thread_time()
-            for step in range(cycle * size.turn, (cycle + 1) * size.turn):
-                (real,) = next(reals)
-                with torch.no_grad():
-                    fake = generator(draws.draw(torch.randn, "latent", step, 0, size.config.latent))
-                critic_step(critic, adams[1], real, fake, loss=critic_loss("gan"))
-                z = draws.draw(torch.randn, "latent", step, -1, size.config.latent)
-                generator_step(generator, critic, adams[0], z, loss=losses[mode], budget=size.config.budget)
-            if cycle:  # the first one warms up
-                times[mode].append((thread_time() - begun) / size.turn)
-    plain = np.array(times[PLAIN])
-    return {mode: float(np.median(np.array(times[mode]) / plain)) for mode in MODES}, float(np.median(plain))
+    data, turns = np.tanh(np.random.default_rng(0).normal(size=(1024, *size.shape))), Turns(size, seed)
+    options = {"batch_size": size.config.batch_size, "budget": 2, "latent": size.config.latent, "seed": seed}
+    many = {"steps": turns.steps, "log_every": turns.steps, "save_every": turns.steps}
+    obrs.train(generator, critic, data, loss=(Stamped(turns), turns), **options, **many, progress=False)
+    times = turns.times()
+    ratios = {mode: float(np.median(times[mode] / times[PLAIN])) for mode in MODES}
+    return ratios, float(np.median(times[PLAIN]))
 
 
 def compare(name, rounds):

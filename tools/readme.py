@@ -133,7 +133,7 @@ TABLES = {
         {
             "networks": "{size}",
             "loss": "`{mode}`",
-            "wall time": "{ratio:.3f}",
+            "CPU time": "{ratio:.3f}",
             "target, at most": "{target:g}",
         },
     ),

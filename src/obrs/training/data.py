@@ -44,7 +44,12 @@ def as_data(data: Any) -> Data:
     if isinstance(data, Dataset | DataLoader):
         return _from_loader(data if isinstance(data, DataLoader) else DataLoader(data))
     x, *labels = data if isinstance(data, tuple) and len(data) == 2 else (data,)
-    samples = _as_samples(x)
+    samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
+    if samples.dtype == torch.uint8:
+        raise InputTypeError("data are bytes; give them in the generator's range, such as x / 127.5 - 1 for tanh")
+    if samples.ndim < 2 or 0 in samples.shape or not torch.isfinite(samples).all():
+        raise InputError(f"data must be finite numbers of shape (n, ...), got shape {tuple(samples.shape)}")
+    samples = samples.float()
     tensors = (samples, *(_as_classes(each, len(samples)) for each in labels))
     digest = hashlib.sha256()
     for tensor in tensors:
@@ -75,15 +80,6 @@ def _from_loader(loader: Any) -> Data:
         targets = getattr(dataset, "targets", None)
         classes = _as_classes([int(item[1]) for item in dataset] if targets is None else targets, len(dataset))
     return Data(shape, classes, f"a dataset of {shape}", batches)
-
-
-def _as_samples(x: Any) -> Tensor:
-    samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
-    if samples.dtype == torch.uint8:
-        raise InputTypeError("data are bytes; give them in the generator's range, such as x / 127.5 - 1 for tanh")
-    if samples.ndim < 2 or 0 in samples.shape or not torch.isfinite(samples).all():
-        raise InputError(f"data must be finite numbers of shape (n, ...), got shape {tuple(samples.shape)}")
-    return samples.float()
 
 
 def _as_classes(labels: Any, size: int) -> Tensor:

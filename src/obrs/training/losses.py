@@ -41,8 +41,7 @@ from ..budget import Cut
 from ..divergences import DIVERGENCES, FDivergence, divergence
 from ..errors import DivergenceError, InputError, InputTypeError
 
-__all__ = ["CRITIC_LOSSES", "GENERATOR_LOSSES", "MAX_LOG_RATIO", "CriticLoss", "GeneratorLoss"]
-__all__ += ["critic_loss", "first_output", "generator_loss"]
+__all__ = ["CRITIC_LOSSES", "GENERATOR_LOSSES", "CriticLoss", "GeneratorLoss", "critic_loss", "generator_loss"]
 
 Fn = Callable[[Tensor], Tensor]
 Terms = Callable[[Tensor, Any], Tensor]
@@ -57,8 +56,7 @@ class CriticLoss:
 
     Args:
         name: The divergence, or "hinge", "wgan".
-        real: Term of each output on a real sample.
-        fake: Term of each output on a fake sample.
+        real, fake: Term of each output on a real sample, and on a fake one.
         of_ratio: Whether the critic's output is a log-ratio.
     """
 
@@ -117,10 +115,7 @@ class GeneratorLoss:
 
 
 def critic_loss(name: str | FDivergence) -> CriticLoss:
-    """Return the loss of a critic: the negative variational bound of a divergence, or "hinge", or "wgan".
-
-    Args:
-        name: Key in `CRITIC_LOSSES`, or a divergence whose critic determines the ratio.
+    """Return a loss of `CRITIC_LOSSES` by name, or that of another divergence whose critic determines the ratio.
 
     Example:
         >>> critic_loss("kl")(torch.tensor([0.7]), torch.tensor([-0.3])).round(decimals=4)  # e^-0.3 - (1 + 0.7)
@@ -147,16 +142,11 @@ def generator_loss(name: str, of: str | FDivergence = "gan") -> GeneratorLoss:
             f"the generator loss paper_raw is for gan, the one divergence the paper prints with f(1) = -2 log 2, got "
             f"{record.name}; choose exact, or dual for plain training"
         )
-    return GeneratorLoss(name, build(_functions(record)), rejects=name in _REJECTING)
+    return GeneratorLoss(name, build(_functions(record)), rejects=name in ("paper", "paper_raw", "exact"))
 
 
 def first_output(x: Any, name: str = "fake") -> Tensor:
-    """Return the output of a critic that trains the generator, in float32 or float64.
-
-    Args:
-        x: Outputs of shape (n,) or (n, 2), of which it is the first.
-        name: What to call them in an error.
-    """
+    """Return the first of a critic's outputs, of shape (n,) or (n, 2), in float32 or float64; errors call it `name`."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise InputTypeError(f"{name} must be a floating torch tensor of critic outputs, got {kind}")
@@ -238,4 +228,3 @@ GENERATOR_LOSSES: dict[str, Callable[[_Functions], Terms]] = {
     "exact": lambda of: lambda x, cut: -torch.exp(-cut.log_rate) * of.dual(cut.log_u(x)),
 }
 """Terms of generator losses by name, from the functions of a divergence; call `generator_loss` instead."""
-_REJECTING = {"paper", "paper_raw", "exact"}

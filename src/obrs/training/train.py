@@ -4,7 +4,7 @@ import atexit
 import copy
 import json
 from collections.abc import Callable
-from math import isfinite
+from math import exp, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,11 +28,6 @@ from .trained import State, Trained, checkpoints, read_log, read_state, write_st
 __all__ = ["average_weights", "train"]
 
 Rate = float | Callable[[float], float]
-
-_EVIDENCE = (
-    "name a loss=: 'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51), "
-    "'paper_raw' for images (Fréchet distance 4.35 ± 0.63 below the hinge loss)"
-)
 
 
 def train(
@@ -91,8 +86,7 @@ def train(
         latent: Length of the latent; by default `generator.latent`, or what its first linear layer takes.
         start_from, new_critic: A run, or its folder, to go on from; with a new critic both Adams start anew.
         seed: Decides order of the data, latents and noise; initial weights are the networks'.
-        out: A folder for checkpoints and `log.jsonl`; None keeps nothing.
-        resume: Go on with the run in `out`, if there is one; False refuses to.
+        out, resume: A folder for checkpoints and `log.jsonl`; a run that is there goes on, or False refuses to.
         log_every, save_every, keep: Steps between rows of the log, and between checkpoints; how many of them to keep.
         progress: Show a bar; None shows one on a terminal.
 
@@ -116,7 +110,7 @@ def train(
     settings |= {"batch_size": batch_size, "critic_steps": critic_steps, "warm_up": warm_up, "data": samples.digest}
 
     # Where, and from which step on
-    place = _join(batch_size, parts)
+    place, reduce = _join(batch_size, parts)
     group = torch.distributed.group.WORLD if place.num_processes > 1 else None
     run = _Run(generator.to(place.device), critic.to(place.device), averaged=bool(ema), betas=betas)
     latent = _try(generator, critic, samples, latent)
@@ -124,9 +118,8 @@ def train(
     begin, end = run.first + warm_up, run.first + warm_up + steps
     if run.step > end:
         raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
-    classes = [] if samples.labels is None else samples.labels.bincount().tolist()
-    run.facts = {"settings": settings, "shape": samples.shape[1:], "latent": latent, "counts": classes}
-    run.facts["of_ratio"] = bool(of_critic.of_ratio)
+    run.facts = {"settings": settings, "shape": samples.shape[1:], "latent": latent, "of_ratio": of_critic.of_ratio}
+    run.facts["counts"] = [] if samples.labels is None else samples.labels.bincount().tolist()
     place.wait_for_everyone()  # all have read before the first one writes
     files = Path(out) if out is not None and place.is_main_process else None
     rows, good = _start_log(files, run.step), run.state()
@@ -186,15 +179,20 @@ def train(
                 since.append(losses)
                 save = run.step % save_every == 0 or run.step == end
                 if save or run.step % log_every == 0 or run.step == begin:
-                    means, since = _means(since, made.cut if made else None), []
+                    means = {name: torch.stack([each[name] for each in since]).mean() for name in losses}
+                    means, since = {name: float(reduce(value, "mean")) for name, value in means.items()}, []
                     wrong = [f"the {name} loss" for name, value in means.items() if not isfinite(value)]
-                    if wrong or (save and not run.is_finite()):
+                    if save and not all(
+                        bool(x.isfinite().all()) for net in (generator, critic) for x in net.parameters()
+                    ):
+                        wrong.append("a weight")
+                    if wrong:
                         run.load(good)
-                        what = (
-                            f"{[*wrong, 'a weight'][0]} is not finite at step {step + 1}; the networks have their last"
-                        )
-                        what += f" good state again, after step {run.step}; try a lower lr or another loss"
+                        again = f"the networks are as after step {run.step} again; try a lower lr or another loss"
+                        what = f"{wrong[0]} is not finite at step {step + 1}; {again}"
                         raise NotFiniteError(what, run.trained(rows, good, out))
+                    if made is not None and made.cut is not None:  # c is infinite at K = 1
+                        means |= {"log_c": min(float(made.cut.log_c), 1e6), "rate": exp(float(made.cut.log_rate))}
                     rows.append({"step": run.step, "seconds": round(perf_counter() - begun, 3), **means})
                     tell(run.step, "  ".join(f"{name} {value:.3g}" for name, value in means.items()))
                     if files is not None:
@@ -205,8 +203,8 @@ def train(
                     if files is not None:
                         write_state(files, good, keep)
     except KeyboardInterrupt as error:
-        kept = "nothing was kept" if out is None else f"call again with out={str(out)!r} to go on from its checkpoint"
-        raise Interrupted(f"interrupted after step {run.step}; {kept}", None) from error
+        again = "" if out is None else f"; call again with out={str(out)!r} to go on from its checkpoint"
+        raise Interrupted(f"interrupted after step {run.step}{again}", None) from error
     place.wait_for_everyone()  # the last checkpoint is there, whichever process asks for it
     return run.trained(rows, good, out)
 
@@ -264,9 +262,6 @@ class _Run:
         tensors = {f"{name}/{key}": x.detach().cpu().clone() for name, part in held.items() for key, x in part.items()}
         return State(tensors, self.facts | {"first": self.first, "step": self.step, "seen": self.seen})
 
-    def is_finite(self) -> bool:
-        return all(bool(x.isfinite().all()) for network in self.networks.values() for x in network.parameters())
-
     def trained(self, rows: list[dict[str, Any]], state: State, out: Any) -> Trained:
         modes = {name: network.eval() for name, network in self.networks.items()}
         made = modes.get("ema", modes["generator"])
@@ -284,15 +279,6 @@ def _start_log(folder: Path | None, step: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _means(losses: list[dict[str, Tensor]], cut: Cut | None) -> dict[str, float]:
-    """Return the mean of each loss over steps and processes; and c and its rate, as the last step used them."""
-    from accelerate.utils import reduce
-
-    means = {name: reduce(torch.stack([step[name] for step in losses]).mean(), "mean") for name in losses[0]}
-    means |= {} if cut is None else {"log_c": cut.log_c, "rate": cut.log_rate.exp()}
-    return {name: float(value) for name, value in means.items()}
-
-
 def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
     """Move averaged weights, and the statistics of batch norms, towards a module's; copy its other buffers."""
     with torch.no_grad():
@@ -306,7 +292,9 @@ def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
 def _losses(loss: Any) -> tuple[Any, Any]:
     """Return the losses of critic and generator."""
     if loss is None:
-        raise InputError(f"{_EVIDENCE}; there are: {', '.join(GENERATOR_LOSSES)}")
+        points = "'exact' for points, after a plain GAN (GAN divergence left at K = 2: 0.32, by plain GANs 0.51)"
+        images = "'paper_raw' for images (Fréchet distance 4.35 ± 0.63 below the hinge loss)"
+        raise InputError(f"name a loss=: {points}, {images}; there are: {', '.join(GENERATOR_LOSSES)}")
     if not isinstance(loss, tuple):
         return critic_loss(loss if loss in CRITIC_LOSSES else "gan"), generator_loss(loss)
     of_critic, of_generator = loss
@@ -331,10 +319,11 @@ def _try(generator: Any, critic: nn.Module, data: Data, latent: int | None) -> i
     return latent
 
 
-def _join(batch_size: int, parts: int) -> Any:
-    """Join the processes that torchrun or accelerate started; without them there is one."""
+def _join(batch_size: int, parts: int) -> tuple[Any, Callable[..., Tensor]]:
+    """Join the processes that torchrun or accelerate started, or be one alone; return it, and how to average."""
     try:
         from accelerate import PartialState
+        from accelerate.utils import reduce
     except ImportError as error:
         raise MissingLibraryError("training needs accelerate: pip install 'obrs[torch]'") from error
     theirs = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -344,7 +333,7 @@ def _join(batch_size: int, parts: int) -> Any:
         atexit.register(torch.distributed.destroy_process_group)  # while Python is whole: gloo's threads hold tensors
     if batch_size % (least := place.num_processes * parts):
         raise InputError(f"batch_size must be a multiple of processes times parts, {least}, got {batch_size}")
-    return place
+    return place, reduce
 
 
 def _at(rate: Rate, share: float) -> float:

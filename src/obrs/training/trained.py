@@ -31,8 +31,7 @@ class Trained:
 
     Args:
         generator: The moving average of the generator, in evaluation mode; the generator itself without an average.
-        critic: The critic, in evaluation mode. It was trained against the generator, not against its average; where
-            that matters, `obrs.refit` fits a ratio.
+        critic: The critic, in evaluation mode; it was trained against the generator, not against its average.
         log: Rows of the log.
         state: What a further run starts from.
         folder: Where the run is; None if it was not kept.
