@@ -187,3 +187,10 @@ def test_rows_of_another_length_and_ids_of_another_shape_are_one_line():
     ):
         with pytest.raises(error, match=message):
             ask()
+
+
+def test_ratios_may_span_thousands_of_nats():
+    rule = Choice.fit(np.linspace(-3000, 0, 1000), 4)
+    index = choose(np.array([[-3000.0, -2000.0, -1.0, -2500.0]]), rule)
+    assert index.tolist() == [2]
+    assert np.isfinite(obrs.Profile(np.linspace(-3000, 0, 1000)).divergence("kl", 4, cap=True))

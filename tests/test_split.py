@@ -79,6 +79,8 @@ def test_shares_and_edges():
     share = np.arange(1, 17) / 136
     assert share @ np.array(rule.budgets) == pytest.approx(4)
     np.testing.assert_allclose(rule.proposed, share * rule.budgets / 4)
+    none = Grouped.fit(x, 4, labels, split="kl", shares=np.append(np.ones(15), 0))
+    assert (none.budgets[15], none.log_c[15], none.budget) == (np.inf, -np.inf, pytest.approx(4))
     same = Grouped.fit(np.zeros(20), 4, np.arange(20) % 2, split="kl")
     assert same.budgets == pytest.approx((1, 1)), "nothing is left to remove"
     holes = np.where(np.arange(40) % 4 < 2, 0.0, -np.inf)

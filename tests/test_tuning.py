@@ -64,15 +64,31 @@ def test_where_the_model_is_right_the_answer_is_the_plain_model():
 def test_a_pool_of_ratios_has_no_weights(tuned):
     from dataclasses import replace
 
-    kept = replace(tuned, recipe=Recipe((("samples", 2.0),))).sample(50)
+    def pooled(x):
+        return 2 * tuned.log_ratio(x)
+
+    pooled.calibrated = False
+    kept = replace(tuned, log_ratio=pooled).sample(50)
     assert "no weights" in kept.notes[0]
     np.testing.assert_array_equal(kept.log_weight, 0)
+
+
+def test_an_interrupted_search_says_that_nothing_is_confirmed(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning._Court, "confirm", stop)
+    found = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
+    assert str(found).startswith("the best so far by KL on cells at K = 2, not confirmed")
+    assert "not confirmed" in found.sample(20).notes[-1]
 
 
 def court(rng, n, gain):
     """Pools and real points in the plane, a candidate that is right as far as `gain` says, and one of noise."""
     x = rng.normal(size=(2, n, 2))
     score = [{"one": gain * (p.sum(1) - 1), "two": rng.normal(size=n)} for p in x]
+    for each in score:
+        each["two"][:9] = -np.inf  # a candidate may say r = 0
     pools = [tuning._Pool(s, p, None) for s, p in zip(score, x, strict=True)]
     reals = [rng.normal(gain, 1.0, (n, 2)) for _ in range(2)]
     distance = tuning._Cells.fit(reals[0]).distance

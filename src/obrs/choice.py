@@ -25,6 +25,7 @@ Floats = np.ndarray[Any, Any]
 
 _BINS = 256  # of log r, on which blocks and rates are found
 _SWEEPS = 500
+_DEEPEST = 600.0  # nats below which a ratio counts as this one: its share of the target is still a float
 _STEP = 0.125  # of the logarithm of the time of a race
 
 
@@ -69,7 +70,7 @@ def divergence_left(div: FDivergence, log_ratio: Floats, q: Floats, zero: float,
     """
     first = np.append(True, np.diff(log_ratio[::-1]) < 0)  # ties are one value
     mass = np.add.reduceat(q[::-1], np.flatnonzero(first))
-    p = np.exp(log_ratio[::-1][first]) * mass
+    p = np.exp(np.maximum(log_ratio[::-1][first], -_DEEPEST)) * mass
     best = _best_of(mass, budget)
     starts = _pool(best, p)
     o, p = np.add.reduceat(best, starts), np.add.reduceat(p, starts)
@@ -134,7 +135,7 @@ class Choice:
         x = np.sort(values[values > -inf])[::-1]
         if not len(x):
             raise out_of_reach(1.0, 0.0)
-        p = np.exp(x - x[0])
+        p = np.exp(np.maximum(x - x[0], -_DEEPEST))
         p /= p.sum()
         # Bins with an equal share of p and q together; equal ratios are in one bin, that of the first of them.
         share = (np.cumsum(p) - p + np.arange(len(x)) / len(x)) * _BINS / 2

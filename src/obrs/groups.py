@@ -293,13 +293,15 @@ def _split(values: Any, groups: Groups, shares: Any, budget: float, goal: str) -
     """Return budgets split by every other proposal of each group, and what they leave of the others."""
     div = None if goal == "minimax" else divergence(goal)
     parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
-    halves = [[part[start::2].astype(np.float64) for part in parts] for start in (0, 1)]
-    for label, *pair in zip(groups.labels, *halves, strict=True):
+    kept = np.flatnonzero(shares > 0)
+    halves = [[parts[i][start::2].astype(np.float64) for i in kept] for start in (0, 1)]
+    for i, *pair in zip(kept, *halves, strict=True):
         if not all(np.any(half > -inf) for half in pair):
-            raise BudgetError(f"too few proposals with r > 0 in group {label!r} to split a budget by")
-    budgets = split_budget(halves[0], shares, budget, div)
-    left = left_after(halves[1], budgets, div or DIVERGENCES["kl"])
-    return budgets, float(left.max() if div is None else shares @ left)
+            raise BudgetError(f"too few proposals with r > 0 in group {groups.labels[i]!r} to split a budget by")
+    budgets = np.full(len(parts), inf)
+    budgets[kept] = split_budget(halves[0], shares[kept], budget, div)
+    left = left_after(halves[1], budgets[kept], div or DIVERGENCES["kl"])
+    return budgets, float(left.max() if div is None else shares[kept] @ left)
 
 
 class Group(NamedTuple):
@@ -420,7 +422,8 @@ class Grouped:
                 raise InputError("confidence is for budgets of groups, not for a split: leave out one of them")
             kept = proposed if shares is None else shares_of(shares, found.labels)
             budgets, left = _split(values, found, kept, check_total(budget), split)
-            proposed = kept * budgets / float(kept @ budgets)
+            proposed = np.multiply(kept, budgets, where=kept > 0, out=np.zeros(len(kept)))
+            proposed = proposed / proposed.sum()
         elif shares is None:
             budgets, kept = budgets_of(budget, found.labels), None
             reach.check(budgets, found.labels)

@@ -216,6 +216,11 @@ _NULL = {"log_c": inf, "gamma": -inf, "budgets": inf, "max_budgets": inf}
 _KEEPS_NOTHING = "-inf"
 
 
+def saved_rules() -> dict[str, type]:
+    """Return the rules that can be saved, by name: those that judge each proposal, and the choice among K."""
+    return {**RULES, "choice": Choice}
+
+
 def to_json(rule: Rule | Choice) -> str:
     """Return a rule as JSON; an infinite constant is null.
 
@@ -225,7 +230,7 @@ def to_json(rule: Rule | Choice) -> str:
         >>> from_json(to_json(Unbudgeted(log_m=2.0)))
         Unbudgeted(log_m=2.0)
     """
-    kinds = {**RULES, "choice": Choice}
+    kinds = saved_rules()
     name = next((name for name, kind in kinds.items() if type(rule) is kind), None)
     if name is None:
         raise InputTypeError(f"only the rules {', '.join(kinds)} can be saved, got {type(rule).__name__}")
@@ -249,7 +254,7 @@ def from_json(text: str) -> Any:
         name = data.pop("rule")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"a saved rule must be a JSON object with a field 'rule', got {text!r:.60}") from error
-    kind = lookup({**RULES, "choice": Choice}, name, "rule")
+    kind = lookup(saved_rules(), name, "rule")
 
     def restored(key: str, value: Any) -> Any:
         if isinstance(value, list):

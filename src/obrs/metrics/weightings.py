@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._arrays import known_values
-from .._checks import as_log_ratio, check_budget, check_ratios
+from .._checks import as_log_ratio, check_budget, check_ratios, out_of_reach
 from .._text import lookup
 from ..errors import BudgetError, InputError
 from ..groups import Grouped, any_labels, groups_of, shares_of
@@ -32,6 +32,8 @@ def _topk(log_ratio: Floats, budget: float) -> tuple[Floats, Floats]:
     n = len(log_ratio)
     ascending = np.sort(log_ratio)
     threshold = ascending[min(int(np.ceil(n - n / budget)), n - 1)]
+    if threshold == -np.inf:
+        raise out_of_reach(1 / budget, float(np.mean(log_ratio > -np.inf)))
     above, tied = log_ratio > threshold, log_ratio == threshold
     a = above + tied * ((n / budget - above.sum()) / tied.sum())
     rank, width = n - n / budget, 1 + n**0.8 / 4  # a moving threshold passes the rows around it

@@ -714,6 +714,7 @@ class FittedRatio:
             advice = "use one constant per class instead, groups=... of obrs.sample"
             warnings.warn(f"E_Q[r | y] rests on few samples for the labels {', '.join(few)}: {advice}", stacklevel=2)
         found = torch.tensor([-mean.log_excess for mean in means], dtype=torch.float64, device=self.labels.device)
+        found = torch.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)  # of a label that the pool does not have
         return replace(self, offsets=found if self.offsets is None else self.offsets + found)
 
     def to(self, device: Any) -> "FittedRatio":

@@ -6,6 +6,7 @@ budget keeps a subset. If a run is cut short, its error carries what was kept.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import check_budget, check_count, check_positive, is_number
+from .._checks import check_budget, check_count, check_positive, is_number, out_of_reach
 from .._progress import bar
 from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, accept, words
@@ -35,6 +36,7 @@ _MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin group
 _PER_GROUP = 200  # proposals that the constant of a group should be fitted on
 
 _WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "proposed rule"]
+_NO_RATIO = "chosen by a score that is no ratio, such as a pool of ratios: there are no weights"
 _UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
 
 Fit = Callable[[Samples], Rule]
@@ -72,7 +74,8 @@ def sample(
 
     With `groups`, each label has a constant of its own (`Grouped`): all keep the same share of their proposals, or have
     the `shares` of what is kept. The pilot grows, to 65536 proposals at most, until each group has 200; a warning names
-    groups that have fewer. `kept.rule.groups` says what was done to each group, and where a smaller budget would do.
+    groups that have fewer. `kept.rule.groups` says what was done to each group, and where a smaller budget would do;
+    where the whole pool was drawn there is no rule, and `kept.rule` is None.
 
     Args:
         propose: Makes the proposals with these ids, `propose(ids)`; see `proposal` for a `fn(n)`.
@@ -134,7 +137,7 @@ def sample(
         largest = max(budget.values() if isinstance(budget, Mapping) else np.ravel(largest).tolist(), default=1)
     total = check_budget(largest) * (inf if n is None else n)
     if n is not None and pilot is None and total <= PILOT and is_number(budget):
-        return _from_pool(run, n, ceil(total), groups, shares)
+        return _from_pool(run, n, ceil(total), groups, shares, by_budget=True)
 
     def fit(made: Samples) -> Rule:
         if groups is None:
@@ -202,7 +205,8 @@ def collect(
     Args:
         batches: What `stream` yields.
         n: Samples wanted.
-        max_proposed, max_seconds: Give up before a batch that would make more proposals, or after this time.
+        max_proposed, max_seconds: Give up before a batch, after the first, that would make more proposals, or after
+            this time.
         to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
 
     Raises:
@@ -326,6 +330,7 @@ def _given(rule: Any, groups: Labels | None, shares: Any) -> Rule:
 def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: float, groups: Labels | None) -> Samples:
     """Make the proposals that the rule is fitted on; with thin groups more of them, up to `most`."""
     made: list[Samples] = []
+    seen: Counter[Any] = Counter()
 
     def so_far() -> Samples:
         some = join(made)
@@ -335,12 +340,12 @@ def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: float, group
         middle = run.start + size
         for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
             made.append(batch)
-            enough = sum(map(len, made)) >= size
-            if enough and (groups is None or not _thin_groups(join(made), groups)):
+            if groups is not None:
+                seen.update(_group_sizes(batch, groups))
+            if sum(map(len, made)) >= size and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
                 break
-    pilot = join(made)
-    _warn_of_thin_groups(pilot, groups)
-    return pilot
+    _warn_of_thin_groups(seen)
+    return join(made)
 
 
 def _judge_on(run: Run, n: int | None, rule: Rule, made: list[Samples]) -> Samples:
@@ -370,7 +375,8 @@ def _choose_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Sam
     budget = rule.budget if isinstance(rule, Choice) else rule
     if run.start % budget:
         raise InputError(f"with a hard cap of {budget}, start must be a multiple of it, got {run.start}")
-    run = replace(run, batch_size=-(-run.batch_size // budget) * budget)
+    stop = run.start + (run.stop - run.start) // budget * budget  # whole rows, or infinity
+    run = replace(run, batch_size=-(-run.batch_size // budget) * budget, stop=run.stop if stop != stop else stop)
     end, parts, made = run.start + n * budget, list[Samples](), list[Samples]()
     with bar("sampling", n, run.progress) as tell, _keeping(lambda: join(parts), n):
         if not isinstance(rule, Choice):
@@ -385,17 +391,20 @@ def _choose_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Sam
             index = choose(batch.log_ratio.reshape(-1, budget), rule, ids=rows, seed=run.seed)
             whole = int(np.argmax(np.append(index < 0, True)))  # rows before the first that has nothing to choose
             at = np.arange(whole) * budget + index[:whole]
-            kept = pick(batch, at, rule=rule, proposed=whole * budget, fixed="")
+            used, last = whole * budget, int(batch.ids[0]) + whole * budget
+            kept = pick(batch, at, rule=rule, proposed=used, calls=Calls(used, used), next_id=last, fixed="")
             parts.append(replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio))))
             if whole < len(index):
-                raise _Spent(f"{budget} proposals that all have r = 0, from id {batch.ids[0] + whole * budget} on")
+                head = join(parts)
+                what = f"kept {len(head)} of {n} samples: the {budget} proposals from id {last} on all have r = 0"
+                raise ExhaustedError(f"{what}; raise the budget K, or look at the log-ratio", head)
             tell(sum(map(len, parts)))
         if sum(map(len, parts)) < n:
             raise _Spent(f"{sum(part.proposed for part in parts)} proposals")
     return _noted(run, join(parts))
 
 
-def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any) -> Samples:
+def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, by_budget: bool = False) -> Samples:
     """Make a pool, and choose exactly n of it."""
     if n > pool:
         raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
@@ -412,7 +421,10 @@ def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any) 
         if (number := sum(map(len, made))) < pool:
             raise _Spent(f"{number} proposals")
     whole = join(made)
-    _warn_of_thin_groups(whole, groups)
+    if by_budget and groups is None and (possible := int(np.sum(whole.log_ratio > -inf))) < n:
+        raise out_of_reach(n / pool, possible / pool)
+    if groups is not None:
+        _warn_of_thin_groups(_group_sizes(whole, groups))
     return _noted(run, _choose(whole, n, groups, shares, run.seed))
 
 
@@ -438,23 +450,25 @@ def _noted(run: Run, kept: Samples) -> Samples:
     """Add what a reader of the result should know."""
     checked = hasattr(run.log_ratio, "report")  # a fitted ratio
     notes: tuple[str, ...] = () if checked else (_UNCHECKED,)
+    if getattr(run.log_ratio, "calibrated", True) is False:
+        notes, kept = (_NO_RATIO,), replace(kept, log_weight=np.zeros(len(kept)))
     rule = kept.rule
     if isinstance(rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
         notes += (f"exact rejection takes {1 / rule.rate:.3g} proposals per sample, less than the budget",)
     return replace(kept, notes=notes)
 
 
-def _thin_groups(made: Samples, groups: Labels) -> dict[Any, int]:
-    """Return the groups that have too few proposals, and how many they have."""
+def _group_sizes(made: Samples, groups: Labels) -> Counter[Any]:
+    """Return how many proposals each group has."""
     found = groups_of(label_batch(groups, made.x), made.log_ratio.shape)
-    return {label: size for label, size in zip(found.labels, found.size.tolist(), strict=True) if size < _PER_GROUP}
+    return Counter(dict(zip(found.labels, found.size.tolist(), strict=True)))
 
 
-def _warn_of_thin_groups(made: Samples, groups: Labels | None) -> None:
+def _warn_of_thin_groups(sizes: Counter[Any]) -> None:
     """Name the groups that have too few proposals."""
-    if groups is not None and (thin := _thin_groups(made, groups)):
+    if thin := {label: size for label, size in sizes.items() if size < _PER_GROUP}:
         some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
-        wanted = ceil(_PER_GROUP * len(made) / min(thin.values()))
+        wanted = ceil(_PER_GROUP * sizes.total() / min(thin.values()))
         warnings.warn(
             f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
             f"{wanted} proposals would be enough: raise pilot, or how many are made",

@@ -19,10 +19,9 @@ from array_api_compat import is_array_api_obj, is_jax_array, is_torch_array
 from .._arrays import as_floats, host_view
 from .._files import replacing
 from .._text import html_table
-from ..choice import Choice
 from ..errors import InputError, InputTypeError, ObrsError
 from ..estimate import Estimate
-from ..rules import RULES, from_json, to_json
+from ..rules import from_json, saved_rules, to_json
 from .proposals import Batch, concatenate, leaves, take
 
 __all__ = ["Calls", "Samples", "first", "join", "pick", "unjudged"]
@@ -185,7 +184,7 @@ class Samples:
             raise InputError(f"Samples.save writes .npz files, got {os.fspath(path)!r}; name it {Path(path).stem}.npz")
         facts: dict[str, Any] = {key: getattr(self, key) for key in _FACTS}
         facts |= {key: asdict(getattr(self, key)) for key in ("calls", "executed_calls")}
-        facts["rule"] = to_json(self.rule) if type(self.rule) in (*RULES.values(), Choice) else None
+        facts["rule"] = to_json(self.rule) if type(self.rule) in saved_rules().values() else None
         facts["keys"] = list(self.x) if isinstance(self.x, dict) else [] if isinstance(self.x, tuple) else None
         if not all(isinstance(key, str | int) for key in facts["keys"] or []):
             raise InputError(f"keys of a batch must be text or whole numbers to be saved, got {facts['keys']!r:.60}")

@@ -44,12 +44,7 @@ def as_data(data: Any) -> Data:
     if isinstance(data, Dataset | DataLoader):
         return _from_loader(data if isinstance(data, DataLoader) else DataLoader(data))
     x, *labels = data if isinstance(data, tuple) and len(data) == 2 else (data,)
-    samples = torch.as_tensor(x).detach().cpu()  # batches go where the run is
-    if samples.dtype == torch.uint8:
-        raise InputTypeError("data are bytes; give them in the generator's range, such as x / 127.5 - 1 for tanh")
-    if samples.ndim < 2 or 0 in samples.shape or not torch.isfinite(samples).all():
-        raise InputError(f"data must be finite numbers of shape (n, ...), got shape {tuple(samples.shape)}")
-    samples = samples.float()
+    samples = _as_samples(torch.as_tensor(x).detach().cpu())  # batches go where the run is
     tensors = (samples, *(_as_classes(each, len(samples)) for each in labels))
     digest = hashlib.sha256()
     for tensor in tensors:
@@ -72,7 +67,7 @@ def _from_loader(loader: Any) -> Data:
         lists = (rows.tolist() for rows in order)
         for batch in DataLoader(dataset, batch_sampler=lists, generator=torch.Generator(), **options):
             x, *labels = batch if isinstance(batch, tuple | list) else (batch,)
-            yield (torch.as_tensor(x).float(), *(torch.as_tensor(each).long() for each in labels))
+            yield (_as_samples(torch.as_tensor(x)), *(torch.as_tensor(each).long() for each in labels))
 
     x, *labels = next(batches(iter([np.zeros(1, np.int64)])))
     shape, classes = (len(dataset), *x.shape[1:]), None
@@ -80,6 +75,14 @@ def _from_loader(loader: Any) -> Data:
         targets = getattr(dataset, "targets", None)
         classes = _as_classes([int(item[1]) for item in dataset] if targets is None else targets, len(dataset))
     return Data(shape, classes, f"a dataset of {shape}", batches)
+
+
+def _as_samples(x: Tensor) -> Tensor:
+    if x.dtype == torch.uint8:
+        raise InputTypeError("data are bytes; give them in the generator's range, such as x / 127.5 - 1 for tanh")
+    if x.ndim < 2 or 0 in x.shape or not torch.isfinite(x).all():
+        raise InputError(f"data must be finite numbers of shape (n, ...), got shape {tuple(x.shape)}")
+    return x.float()
 
 
 def _as_classes(labels: Any, size: int) -> Tensor:

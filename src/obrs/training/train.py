@@ -234,7 +234,7 @@ class _Run:
             self.first = state.facts["first"]
         elif start_from is not None:
             self.load(start_from.state if isinstance(start_from, Trained) else read_state(start_from), new_critic)
-            self.first = self.step
+            self.first, self.cut = self.step, None  # the budget may be another
 
     def load(self, state: State, new_critic: bool = False) -> None:
         """Take over networks and steps, and unless the critic is new both Adams and c."""
