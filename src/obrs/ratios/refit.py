@@ -650,8 +650,6 @@ class FittedRatio:
     offsets: Tensor | None = None
     seen: Any = None
     look: Features | None = None
-    calibrated: ClassVar[bool] = True
-
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
 
