@@ -645,12 +645,14 @@ def test_with_a_cap_each_k_proposals_give_one_sample():
 
 
 def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
-    def broken(x):
-        return np.where(np.arange(len(x)) < len(x) - 8, x, -np.inf)
+    calls = []
 
-    with pytest.raises(ExhaustedError, match="the 4 proposals from id 2040 on all have r = 0; raise") as caught:
-        obrs.sample(propose, broken, 1000, budget=4, cap=True, batch_size=2048)
-    assert (len(caught.value.partial), caught.value.partial.next_id) == (510, 2040)
+    def broken(x):
+        return np.where(np.arange(len(x)) < len(x) - 8 * (calls.append(1) or len(calls) > 1), x, -np.inf)
+
+    with pytest.raises(ExhaustedError, match="before 4 from id 4088 on that all have r = 0; raise") as caught:
+        obrs.sample(propose, broken, 1024, budget=4, cap=True, batch_size=2048, pilot=2048)
+    assert (len(caught.value.partial), caught.value.partial.next_id) == (512, 2048)
     with pytest.raises(ExhaustedError, match="kept 2 of 100 samples in 8 proposals"):
         obrs.sample(propose, lambda x: x, 100, budget=4, cap=True, max_proposed=10)
     for options, message in (

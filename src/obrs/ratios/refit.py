@@ -650,6 +650,7 @@ class FittedRatio:
     offsets: Tensor | None = None
     seen: Any = None
     look: Features | None = None
+
     def __repr__(self) -> str:
         return f"FittedRatio({self.report})"
 

@@ -127,7 +127,7 @@ def sample(
     if n is not None and (cap or isinstance(rule, Choice)):
         if groups is not None:
             raise InputError("a hard cap has one rule for all; leave out groups, or cap")
-        return _choose_rows(run, n, rule if isinstance(rule, Choice) else check_cap(budget), pilot)
+        return _sample_rows(run, n, rule if isinstance(rule, Choice) else check_cap(budget), pilot)
     if rule is not None:
         return _judge_on(run, n, _given(rule, groups, shares), [])
     if n is not None and pool is not None:
@@ -238,6 +238,10 @@ def collect(
 class _Spent(Exception):
     """A run has used up what it was given."""
 
+    def __init__(self, what: str, remedy: str = "allow more, or lower the budget K") -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
 
 def _deadline(max_seconds: float | None) -> float:
     return inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
@@ -261,7 +265,7 @@ def _keeping(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
         kept = partial()
         number = f"{0 if kept is None else len(kept)}{'' if n is None else f' of {n}'} samples"
         if isinstance(error, _Spent):
-            raise ExhaustedError(f"kept {number} in {error}; allow more, or lower the budget K", kept) from None
+            raise ExhaustedError(f"kept {number} in {error}; {error.remedy}", kept) from None
         remedy = "" if kept is None else f"; go on with start={kept.next_id}"
         raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
     except Exception as error:
@@ -306,9 +310,17 @@ def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples
     return unjudged(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
 
 
-def judge(made: Samples, rule: Rule, seed: int) -> Samples:
-    """Keep what the rule accepts of some proposals."""
+def judge(made: Samples, rule: Any, seed: int) -> Samples:
+    """Keep what the rule accepts of some proposals, or of each K in a row what it chooses."""
     begun = perf_counter()
+    if isinstance(rule, Choice):
+        rows = made.log_ratio.reshape(-1, rule.budget)
+        index = choose(rows, rule, ids=made.ids[:: rule.budget] // rule.budget, seed=seed)
+        if (empty := np.flatnonzero(index < 0)).size:
+            what = f"proposals before {rule.budget} from id {made.ids[empty[0] * rule.budget]} on that all have r = 0"
+            raise _Spent(what, "raise the budget K, or look at the log-ratio")
+        kept = pick(made, np.arange(len(rows)) * rule.budget + index, rule=rule, fixed="")
+        return replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio), np.float64))
     log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
     if log_a.shape != made.log_ratio.shape:
         raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
@@ -348,7 +360,7 @@ def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: float, group
     return join(made)
 
 
-def _judge_on(run: Run, n: int | None, rule: Rule, made: list[Samples]) -> Samples:
+def _judge_on(run: Run, n: int | None, rule: Rule | Choice, made: list[Samples]) -> Samples:
     """Judge what is made already, and then batch after batch, until n are kept; without n, to the last proposal."""
     end = made[-1].next_id if made else run.start
 
@@ -370,38 +382,22 @@ def _judge_on(run: Run, n: int | None, rule: Rule, made: list[Samples]) -> Sampl
     return _noted(run, join(parts))
 
 
-def _choose_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Samples:
+def _sample_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Samples:
     """Choose one of each K proposals in a row, by a rule or by one that is fitted on the first proposals."""
     budget = rule.budget if isinstance(rule, Choice) else rule
     if run.start % budget:
         raise InputError(f"with a hard cap of {budget}, start must be a multiple of it, got {run.start}")
-    stop = run.start + (run.stop - run.start) // budget * budget  # whole rows, or infinity
-    run = replace(run, batch_size=-(-run.batch_size // budget) * budget, stop=run.stop if stop != stop else stop)
-    end, parts, made = run.start + n * budget, list[Samples](), list[Samples]()
-    with bar("sampling", n, run.progress) as tell, _keeping(lambda: join(parts), n):
-        if not isinstance(rule, Choice):
-            size = PILOT if pilot is None else check_count(pilot, "pilot")
-            for batch in run.make(run.start, end):
-                made.append(batch)
-                if sum(map(len, made)) >= size:
-                    break
-            rule = Choice.fit(join(made).log_ratio, budget)
-        for batch in chain(made, run.make(made[-1].next_id if made else run.start, end)):
-            rows = batch.ids[::budget] // budget
-            index = choose(batch.log_ratio.reshape(-1, budget), rule, ids=rows, seed=run.seed)
-            whole = int(np.argmax(np.append(index < 0, True)))  # rows before the first that has nothing to choose
-            at = np.arange(whole) * budget + index[:whole]
-            used, last = whole * budget, int(batch.ids[0]) + whole * budget
-            kept = pick(batch, at, rule=rule, proposed=used, calls=Calls(used, used), next_id=last, fixed="")
-            parts.append(replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio))))
-            if whole < len(index):
-                head = join(parts)
-                what = f"kept {len(head)} of {n} samples: the {budget} proposals from id {last} on all have r = 0"
-                raise ExhaustedError(f"{what}; raise the budget K, or look at the log-ratio", head)
-            tell(sum(map(len, parts)))
-        if sum(map(len, parts)) < n:
-            raise _Spent(f"{sum(part.proposed for part in parts)} proposals")
-    return _noted(run, join(parts))
+    most = n if run.stop == inf else min(n, int(run.stop - run.start) // budget)  # whole rows
+    run = replace(run, batch_size=-(-run.batch_size // budget) * budget, stop=run.start + most * budget)
+    if isinstance(rule, Choice):
+        return _judge_on(run, n, rule, [])
+    size = -(-(PILOT if pilot is None else check_count(pilot, "pilot")) // budget) * budget
+
+    def fit(made: Samples) -> Any:
+        return Choice.fit(made.log_ratio, budget)
+
+    made = _make_pilot(run, n, fit, size, size, None)
+    return _judge_on(run, n, fit(made), [made])
 
 
 def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, by_budget: bool = False) -> Samples:

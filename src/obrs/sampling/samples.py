@@ -19,6 +19,7 @@ from array_api_compat import is_array_api_obj, is_jax_array, is_torch_array
 from .._arrays import as_floats, host_view
 from .._files import replacing
 from .._text import html_table
+from ..choice import Choice
 from ..errors import InputError, InputTypeError, ObrsError
 from ..estimate import Estimate
 from ..rules import from_json, saved_rules, to_json
@@ -297,7 +298,8 @@ def first(samples: Samples, n: int) -> Samples:
     if len(samples) < n:
         return samples
     start = samples.next_id - samples.proposed
-    used = int(samples.ids[n - 1]) - start + 1
+    row = samples.rule.budget if isinstance(samples.rule, Choice) else 1
+    used = -(-(int(samples.ids[n - 1]) - start + 1) // row) * row  # of a hard cap whole rows
     return pick(samples, np.arange(n), proposed=used, calls=Calls(used, used), next_id=start + used)
 
 
