@@ -77,6 +77,7 @@ class TestRollout:
         for pick in picks[:50]:
             assert np.all(advantage[pick.index] != 0) or "size" not in options
             assert batch[2].sum(axis=1)[pick.index].sum() <= 40 or "cost" not in options
+            assert 0 < pick.metrics["ess"] <= 1 + 1e-9
 
     def test_choosing_by_size_adds_less_error_than_by_the_ratio_alone(self, batch, log_ratio):
         rng = np.random.default_rng(0)

@@ -89,5 +89,5 @@ def test_shares_and_edges():
     with pytest.raises(BudgetError, match="too few proposals with r > 0 in group 1"):
         Grouped.fit([0.0, 0.0, 0.0], 2, [0, 0, 1], split="kl")
     for options in ({"split": "kl", "confidence": 0.9}, {"split": "most"}):
-        with pytest.raises(ObrsError, match=r"confidence|unknown divergence"):
+        with pytest.raises(ObrsError, match=r"confidence|split must be minimax"):
             obrs.Grouped.fit(x, 4, labels, **options)

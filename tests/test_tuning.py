@@ -107,6 +107,11 @@ def test_false_alarms_are_few_and_gains_are_found(monkeypatch):
     assert all(court(rng, 600, 0.7).confirmed for _ in range(10))
 
 
+def test_of_recipes_that_are_as_good_the_simplest_is_taken(tuned):
+    assert tuned.recipe.coefficients[0][1] <= 2
+    assert len(tuned.recipe.coefficients) == 1
+
+
 def test_kl_on_cells_has_the_value_and_the_errors_of_repeated_draws():
     rng, values, errors = np.random.default_rng(0), [], []
     for _ in range(200):

@@ -168,7 +168,7 @@ MUTANTS = [Mutant(*row) for row in (
      "np.argsort(-gain, axis=None", "np.argsort(gain, axis=None",
      "test_split.py::test_slsqp_finds_no_better_division"),
     ("a gain is confirmed by what it was chosen on", "tuning.py",
-     "tuned = court.confirm(tuned, pools[1], reals[1])", "tuned = court.confirm(tuned, pools[0], reals[0])",
+     "court.confirm(tuned, pools[1], reals[1])", "court.confirm(tuned, pools[0], reals[0])",
      "test_tuning.py::test_the_half_that_confirms_is_not_the_one_that_chose"),
     # files and databases
     ("the seed does not reach the keys", "files.py",

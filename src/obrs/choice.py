@@ -103,7 +103,7 @@ def _race(q: Floats, lower: float, target: Floats, budget: int) -> Floats:
     return np.asarray(log_s - log_s.max())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice:
     """The best choice of 1 among exactly K proposals, for every f-divergence at once.
 
@@ -154,6 +154,11 @@ class Choice:
         knots = log(np.mean(np.exp(values - x[0]))) + x[0] + np.log(p / q)  # the mean ratio of each bin
         columns = (low[end - 1], high[begin], np.log(level), knots[::-1], log_rate[::-1])
         return cls(k, *(tuple(column.tolist()) for column in columns))
+
+    def __repr__(self) -> str:
+        return (
+            f"Choice(1 of {self.budget}, {len(self.low)} blocks of log r from {self.low[-1]:.4g} to {self.high[0]:.4g})"
+        )
 
     def blocks(self, log_ratio: Floats) -> Floats:
         """Return the block of each log-ratio, from 0, the highest; r = 0 has one more than there are."""

@@ -149,7 +149,7 @@ def counts_of(n: Any, labels: tuple[Any, ...]) -> Ints:
 def check_total(budget: Any) -> float:
     """Return the one budget that shares need."""
     if isinstance(budget, Mapping):
-        raise BudgetError("with shares, budget is one number for all groups together, got a dict")
+        raise BudgetError("with shares or split, budget is one number for all groups together, got a dict")
     return check_budget(budget)
 
 
@@ -291,6 +291,8 @@ def log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
 
 def _split(values: Any, groups: Groups, shares: Any, budget: float, goal: str) -> tuple[Any, float]:
     """Return budgets split by every other proposal of each group, and what they leave of the others."""
+    if goal not in (*DIVERGENCES, "minimax"):
+        raise InputError(f"split must be minimax or a divergence, {', '.join(DIVERGENCES)}, got {goal!r}")
     div = None if goal == "minimax" else divergence(goal)
     parts = np.split(values[np.argsort(groups.code, kind="stable")], np.cumsum(groups.size)[:-1])
     kept = np.flatnonzero(shares > 0)
@@ -490,8 +492,8 @@ class Grouped:
         if batch is None:
             raise InputError("a Grouped rule needs the batch, to find the group of each sample")
         if self.of is None and isinstance(batch, dict | tuple):
-            remedy = "Grouped.fit(..., of=lambda batch: batch['label'])"
-            raise InputError(f"a Grouped rule must know where a batch has its labels; use {remedy}")
+            remedy = "give sample groups=lambda batch: …, or Grouped.fit of=lambda batch: …"
+            raise InputError(f"a Grouped rule must know where a batch has its labels; {remedy}")
         found = any_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
         if tuple(found.shape) != tuple(x.shape):
             raise InputError(f"a batch of {tuple(x.shape)} log-ratios has labels of shape {tuple(found.shape)}")

@@ -191,7 +191,9 @@ def rollout(
             kept, thresholds = _take_by_cost(score, group, quota, units, ids, seed)
 
     index = np.flatnonzero(kept)
-    log_total, left = _divergences(score, group, thresholds, len(index))
+    ends = thresholds[0] if group is None else thresholds[group]
+    n = len(index) if cost is None else float(np.sum(np.exp(np.minimum(score - ends, 0.0))))  # kept, or expected
+    log_total, left = _divergences(score, group, thresholds, n)
     if size is not None:
         log_total = float(np.logaddexp.reduce(x))
     threshold = thresholds[0] if group is None else thresholds[group[index]]
@@ -347,7 +349,7 @@ def _choose_tokens(x: Floats, n: int, ids: Any, seed: int) -> tuple[Ints, Floats
     return kept.reshape(-1), np.array([-log_c])
 
 
-def _divergences(x: Floats, group: Ints | None, thresholds: Floats, n: int) -> tuple[float, dict[str, float]]:
+def _divergences(x: Floats, group: Ints | None, thresholds: Floats, n: float) -> tuple[float, dict[str, float]]:
     """Return log of the sum of r, and what is left between the batch, weighted by r, and the kept.
 
     Kept i has the share pi_i / n, and r / pi = max(r, 1/c). ESS per kept one is (sum r)² / (n sum r² / pi); TV is half

@@ -36,7 +36,7 @@ from .ratios.batch import Batch, Columns
 from .ratios.features import as_features, classifier_features, critic_features, probe_features
 from .ratios.refit import FIT_IDS, FineTune, FittedRatio, refit
 from .rules import Budgeted
-from .sampling.proposals import length, no_grad, propose_batch, score_batch
+from .sampling.proposals import length, no_grad, propose_batch, score_batch, torch_module
 from .sampling.rejection import sample
 from .sampling.samples import Samples
 from .types import LogRatio, Proposal
@@ -52,6 +52,8 @@ _COMPONENTS = 128  # principal components that a judge looks at
 _FEW = 2000  # real samples to judge by, below which the kernel distance is more certain than Fréchet's
 _FEWEST = 500  # samples of each kind to fit on
 _FINALISTS, _SHOWN = 3, 5
+_CLOSE = 24  # recipes, the best ones, among which a simple one is preferred
+_RECALL = 0.02  # of recall that may be lost
 _IN_CLASS = 20  # proposals of each class, to have a constant of its own
 _BLOCK = 500  # proposals at a time
 _INTERRUPTED = "interrupted: what was chosen is not confirmed"
@@ -89,7 +91,7 @@ def tune(
             classifier where there are labels, or else of a pretrained network.
         extra: Log-ratios of your own by name, on batches of the form that `propose` returns.
         columns: Keys of samples and labels, if batches are mappings.
-        keep_recall: Do not take a choice that loses recall by two standard errors.
+        keep_recall: Do not take a choice that loses recall, by two standard errors and more than 0.02.
         pool: Proposals that are weighed, a half to choose and a half to confirm.
         seed: Decides the split and the fits.
         progress: Show bars; None on a terminal.
@@ -107,6 +109,10 @@ def tune(
     """
     begun, budget, seed = perf_counter(), check_budget(budget), check_seed(seed)
     half = check_count(pool, "pool", least=2 * _FEWEST) // 2
+    if extra is not None and not isinstance(extra, Mapping):
+        raise InputTypeError(f"extra must be log-ratios by name, got {type(extra).__name__}")
+    if critic is not None and not torch_module(critic):
+        raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}; give a function as extra")
     for name, log_ratio in (extra or {}).items():
         if not callable(log_ratio):
             raise InputTypeError(f"extra must be log-ratios by name, got {type(log_ratio).__name__} for {name!r}")
@@ -480,13 +486,19 @@ class _Court:
         if notes:
             chosen = {"recipe": order[0], "rule": self._rule(order[0], pool), "log_ratio": self._score(order[0])}
             return replace(tuned, rows=rows, notes=notes, **chosen)
-        for recipe in order[:_FINALISTS]:
+        losses = []
+        for recipe in self._simplest(order, pool, real):
             lost = self._recall(recipe, recipe.rule(pool, self.budget), pool, real)
-            if not (keep_recall and lost.value + 2 * lost.standard_error < 0):
+            losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
+            if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
                 return replace(
                     tuned, rows=rows, recipe=recipe, rule=self._rule(recipe, pool), log_ratio=self._score(recipe)
                 )
-        return replace(tuned, rows=rows, notes=("the best choices lose recall; keep_recall=False takes them",))
+        return replace(
+            tuned,
+            rows=rows,
+            notes=(f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them",),
+        )
 
     def confirm(self, tuned: "Tuned", pool: _Pool, real: Floats) -> "Tuned":
         """Measure what was chosen once more, on other proposals and other real samples."""
@@ -503,6 +515,16 @@ class _Court:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
             return replace(tuned, log_ratio=_plain, rule=Budgeted(np.inf), notes=(*tuned.notes, note))
         return tuned
+
+    def _simplest(self, order: list[Recipe], pool: _Pool, real: Floats) -> list[Recipe]:
+        """Return finalists: of what is no worse than the best by a standard error, the simplest come first."""
+        close = order[:_CLOSE]
+        lines = np.stack([recipe.weights(recipe.rule(pool, self.budget), pool) for recipe in close])
+        curve = self.distance(real, pool.seen, lines)
+        gaps = [curve.difference(i, 0) for i in range(len(close))]
+        near = [recipe for recipe, gap in zip(close, gaps, strict=True) if gap.value <= gap.standard_error]
+        near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
+        return near[:_FINALISTS]
 
     def _ready(self, recipe: Recipe, pool: _Pool) -> Recipe:
         return recipe.calibrate(pool, self.shares) if recipe.constants == _CALIBRATED and self.shares else recipe

@@ -650,9 +650,11 @@ def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
     def broken(x):
         return np.where(np.arange(len(x)) < len(x) - 8 * (calls.append(1) or len(calls) > 1), x, -np.inf)
 
-    with pytest.raises(ExhaustedError, match="before 4 from id 4088 on that all have r = 0; raise") as caught:
+    with pytest.raises(ExhaustedError, match="up to id 4088, and the next 4 all have r = 0; raise") as caught:
         obrs.sample(propose, broken, 1024, budget=4, cap=True, batch_size=2048, pilot=2048)
-    assert (len(caught.value.partial), caught.value.partial.next_id) == (512, 2048)
+    assert (len(caught.value.partial), caught.value.partial.next_id) == (1022, 4088)
+    with pytest.raises(ExhaustedError, match="4 proposals are one row, and fewer are allowed"):
+        obrs.sample(propose, lambda x: x, 100, budget=4, cap=True, max_proposed=3)
     with pytest.raises(ExhaustedError, match="kept 2 of 100 samples in 8 proposals"):
         obrs.sample(propose, lambda x: x, 100, budget=4, cap=True, max_proposed=10)
     for options, message in (
@@ -677,3 +679,13 @@ def test_a_score_that_is_no_ratio_leaves_no_weights():
 def test_a_budget_that_cannot_be_met_is_named_for_few_samples_too():
     with pytest.raises(BudgetError, match="smallest feasible budget"):
         obrs.sample(propose, lambda x: np.where(x > 0.8, x, -np.inf), 10, budget=2)
+
+
+def test_a_pilot_that_grows_for_thin_groups_gets_integer_ids():
+    def propose_labelled(ids):
+        assert np.asarray(ids).dtype.kind == "i"
+        return normals(ids, 1, seed=3)[:, 0], ids % 100
+
+    with pytest.warns(UserWarning, match="fewer than 200"):
+        kept = sample(propose_labelled, lambda b: b[0], 2500, budget=4.5, groups=lambda b: b[1])
+    assert len(kept) == 2500

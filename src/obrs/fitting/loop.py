@@ -136,6 +136,9 @@ def fit_best(
                 tell(step, f"held-out loss {best:.4f}")
         except KeyboardInterrupt:
             stopped = f"interrupted at step {step}"
+            with torch.no_grad():
+                history.append((step, held_out_loss(averaged.module)))
+            weights = _copy(averaged.module) if history[-1][1] < best else weights
     module.load_state_dict(weights)
     module.eval().requires_grad_(False)
     return Course(step, perf_counter() - begun, stopped, tuple(history))

@@ -108,6 +108,8 @@ def evaluate(
     for name, n, labels in (("real", len(x), label), ("fake", len(y), label_fake)):
         if labels is not None and labels.shape != (n,):
             raise InputError(f"{name} has {n} samples and labels of shape {labels.shape}")
+    if (label is None) != (label_fake is None):
+        raise InputError("one of real and fake has labels, (x, y); give them for both, or for neither")
     batch = samples(fake, pixels) if callable(log_ratio) or callable(groups) else None
     scores, groups = (given(batch) if callable(given) else given for given in (log_ratio, groups))
     pool = _pool(scores, len(y), budgets, rules, groups, shares)

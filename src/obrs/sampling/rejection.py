@@ -83,7 +83,8 @@ def sample(
         n: Samples to keep.
         budget: Proposals per kept sample; with groups also a dict by label, or an array in the order of the labels.
         pool, proposed: Proposals to choose from; proposals to make.
-        cap: The budget, a whole number, is never exceeded: each K proposals in a row give one sample.
+        cap: The budget, a whole number, is never exceeded: each K proposals in a row give one sample. A row in which
+            all have r = 0 ends the run.
         groups: Finds the labels in a batch, `groups(batch) -> labels`: integers or text.
         shares: The shares of the groups among the kept, a dict by label or an array; numbers of samples do as well.
         rule: A fitted rule; `rule=head.rule, start=head.next_id` goes on with an earlier run.
@@ -145,7 +146,8 @@ def sample(
         return Grouped.fit(made.log_ratio, budget, label_batch(groups, made.x), shares=shares, of=groups)
 
     size = ceil(min(PILOT, total)) if pilot is None else check_count(pilot, "pilot")
-    made = _make_pilot(run, n, fit, size, size if pilot else max(PILOT, min(total, _MOST_PILOT)), groups)
+    most_pilot = size if pilot else ceil(max(PILOT, min(total, _MOST_PILOT)))
+    made = _make_pilot(run, n, fit, size, most_pilot, groups)
     return _judge_on(run, n, fit(made), [made])
 
 
@@ -226,7 +228,11 @@ def collect(
         while kept < n:
             if perf_counter() >= deadline:
                 raise _Spent("the seconds allowed")
-            part = None if parts and proposed + parts[-1].executed > limit else next(batches, None)
+            try:
+                part = None if parts and proposed + parts[-1].executed > limit else next(batches, None)
+            except _Spent as spent:
+                parts += [] if spent.rest is None else [spent.rest]
+                raise
             if part is None:
                 raise _Spent(f"{proposed} proposals")
             part = replace(first(part, n - kept), fixed="")
@@ -238,9 +244,9 @@ def collect(
 class _Spent(Exception):
     """A run has used up what it was given."""
 
-    def __init__(self, what: str, remedy: str = "allow more, or lower the budget K") -> None:
+    def __init__(self, what: str, remedy: str = "allow more, or lower the budget K", rest: Any = None) -> None:
         super().__init__(what)
-        self.remedy = remedy
+        self.remedy, self.rest = remedy, rest
 
 
 def _deadline(max_seconds: float | None) -> float:
@@ -316,11 +322,15 @@ def judge(made: Samples, rule: Any, seed: int) -> Samples:
     if isinstance(rule, Choice):
         rows = made.log_ratio.reshape(-1, rule.budget)
         index = choose(rows, rule, ids=made.ids[:: rule.budget] // rule.budget, seed=seed)
-        if (empty := np.flatnonzero(index < 0)).size:
-            what = f"proposals before {rule.budget} from id {made.ids[empty[0] * rule.budget]} on that all have r = 0"
-            raise _Spent(what, "raise the budget K, or look at the log-ratio")
-        kept = pick(made, np.arange(len(rows)) * rule.budget + index, rule=rule, fixed="")
-        return replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio), np.float64))
+        whole = int(np.argmax(np.append(index < 0, True)))  # rows before the first that has nothing to choose
+        at, used = np.arange(whole) * rule.budget + index[:whole], whole * rule.budget
+        last = int(made.ids[0]) + used
+        kept = pick(made, at, rule=rule, proposed=used, calls=Calls(used, used), next_id=last, fixed="")
+        kept = replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio), np.float64))
+        if whole < len(rows):
+            what = f"the proposals up to id {last}, and the next {rule.budget} all have r = 0"
+            raise _Spent(what, "raise the budget K, or look at the log-ratio", kept)
+        return kept
     log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
     if log_a.shape != made.log_ratio.shape:
         raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
@@ -339,7 +349,7 @@ def _given(rule: Any, groups: Labels | None, shares: Any) -> Rule:
     return found
 
 
-def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: float, groups: Labels | None) -> Samples:
+def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: int, groups: Labels | None) -> Samples:
     """Make the proposals that the rule is fitted on; with thin groups more of them, up to `most`."""
     made: list[Samples] = []
     seen: Counter[Any] = Counter()
@@ -388,6 +398,8 @@ def _sample_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Sam
     if run.start % budget:
         raise InputError(f"with a hard cap of {budget}, start must be a multiple of it, got {run.start}")
     most = n if run.stop == inf else min(n, int(run.stop - run.start) // budget)  # whole rows
+    if not most:
+        raise ExhaustedError(f"kept 0 of {n} samples: {budget} proposals are one row, and fewer are allowed", None)
     run = replace(run, batch_size=-(-run.batch_size // budget) * budget, stop=run.start + most * budget)
     if isinstance(rule, Choice):
         return _judge_on(run, n, rule, [])

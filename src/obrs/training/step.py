@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from ..budget import Cut, solve_cut
 from ..errors import InputError
 from ..fitting.penalty import gradient_penalty as slope_penalty
-from .losses import first_output
+from .losses import critic_loss, first_output, generator_loss
 
 __all__ = ["GeneratorStep", "critic_step", "generator_step"]
 
@@ -37,7 +37,7 @@ def critic_step(
     real: Batch,
     fake: Batch,
     *,
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: str | Callable[[Tensor, Tensor], Tensor],
     r1: float = 0.0,
     gradient_penalty: float = 0.0,
     mix: Tensor | None = None,
@@ -50,7 +50,7 @@ def critic_step(
         critic: From samples, and labels, to outputs of shape `(n,)` or `(n, 2)`.
         optimiser: Of its weights.
         real, fake: As many samples of each; no gradient goes to the generator.
-        loss: From `critic_loss`.
+        loss: From `critic_loss`, or its name.
         r1: Weight of R1, half the mean squared slope at real samples.
         gradient_penalty: Weight of the mean of (slope - 1)² between real and fake samples.
         mix: Where between: the share of the real sample in each point, shape `(n,)`; uniform by default.
@@ -60,6 +60,8 @@ def critic_step(
     Returns:
         The loss as "critic", and penalties without their weights as "penalty" and "r1".
     """
+
+    loss = critic_loss(loss) if isinstance(loss, str) else loss
 
     def terms(x: Tensor, y: Any, made: Tensor, z: Any, share: Any) -> dict[str, Tensor]:
         outputs = critic(*(torch.cat(pair) for pair in zip((x, *y), (made, *z), strict=True)))
@@ -113,7 +115,7 @@ def generator_step(
         generator: From latents, and labels, to samples; the optimiser is of its weights.
         critic: As for `critic_step`.
         z: Latents.
-        loss: From `generator_loss`.
+        loss: From `generator_loss`, or its name.
         budget: K, if the loss rejects: c is solved on the log-ratios of the whole batch, of all processes.
         cut: c of an earlier step, instead of solving for it.
         noise: Added to the samples before the critic sees them.
@@ -127,6 +129,7 @@ def generator_step(
         >>> step.outputs.shape, step.cut.log_c.shape
         (torch.Size([8]), torch.Size([]))
     """
+    loss = generator_loss(loss) if isinstance(loss, str) else loss
     if loss.rejects and budget is None and cut is None:
         raise InputError("a loss that rejects needs budget=, or the cut= of an earlier step")
     batches = [*zip(_split(z, parts), [None] * parts if noise is None else noise.chunk(parts), strict=True)]

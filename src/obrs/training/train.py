@@ -92,7 +92,7 @@ def train(
 
     Raises:
         NotFiniteError: A loss or a weight is no longer finite; `.partial` is the last good state.
-        Interrupted: Ctrl-C; says from which step the run goes on.
+        Interrupted: Ctrl-C; says from which step the run goes on. Without `out`, `.partial` is a run to `start_from`.
 
     Example:
         >>> generator, critic = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
@@ -204,7 +204,8 @@ def train(
                         write_state(files, good, keep)
     except KeyboardInterrupt as error:
         again = "" if out is None else f"; call again with out={str(out)!r} to go on from its checkpoint"
-        raise Interrupted(f"interrupted after step {run.step}{again}", None) from error
+        partial = None if out is not None else run.trained(rows, run.state(), out)
+        raise Interrupted(f"interrupted after step {run.step}{again}", partial) from error
     place.wait_for_everyone()  # the last checkpoint is there, whichever process asks for it
     return run.trained(rows, good, out)
 
