@@ -274,7 +274,7 @@ def test_a_column_of_ratios_is_refused():
 
 def test_labels_of_a_batch_of_several_arrays_need_to_be_found():
     rule = Grouped.fit([0.0, 1.0], 1, groups=[4, 6])
-    with pytest.raises(InputError, match=r"of=lambda batch: batch\['label'\]"):
+    with pytest.raises(InputError, match="give sample groups=lambda batch"):
         rule(np.zeros(2), {"x": np.zeros(2), "label": np.array([4, 6])})
 
 
