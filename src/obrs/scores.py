@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -176,7 +177,7 @@ def _hash_text(cells: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(ABC):
     """A file of rows.
 
     Args:
@@ -200,12 +201,12 @@ class Source:
         with self._reading():
             return self._find_names()
 
-    def _find_names(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _find_names(self) -> list[str]: ...
 
+    @abstractmethod
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
         """Yield columns as a record batch or a table, and rows in the form that `_writer` takes."""
-        raise NotImplementedError
 
     def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
         """Yield the function of `write`."""

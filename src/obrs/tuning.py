@@ -33,6 +33,7 @@ from .metrics.frechet import frechet_curve
 from .metrics.kernel import kernel_curve
 from .metrics.neighbours import neighbour_curves
 from .ratios.batch import Batch, Columns
+from .ratios.evidence import class_means
 from .ratios.features import as_features, classifier_features, critic_features, probe_features
 from .ratios.refit import FIT_IDS, FineTune, FittedRatio, refit
 from .rules import Budgeted
@@ -409,12 +410,9 @@ class Recipe:
 
     def calibrate(self, pool: _Pool, shares: Mapping[int, float]) -> "Recipe":
         """Return the recipe with E_Q[r | y] = p(y) / q(y) on a pool."""
-        score, total, offsets = replace(self, offsets=()).score(pool), sum(shares.values()), []
-        for label, count in sorted(shares.items()):
-            own = score[pool.label == label]
-            log_mean = np.logaddexp.reduce(own) - np.log(len(score)) if len(own) else 0.0  # q(y) E_Q[r | y]
-            offsets.append((int(label), float(np.log(count / total) - log_mean)))
-        return replace(self, offsets=tuple(offsets))
+        score, total = replace(self, offsets=()).score(pool), sum(shares.values())
+        means = class_means(score, pool.label, {label: count / total for label, count in sorted(shares.items())})
+        return replace(self, offsets=tuple((int(mean.label), -mean.log_excess) for mean in means))
 
     def rule(self, pool: _Pool, budget: float, of: Any = None) -> Any:
         """Fit the rule on a pool."""
@@ -484,16 +482,13 @@ class _Court:
         order = sorted(found, key=found.__getitem__)
         rows = tuple((str(recipe), found[recipe]) for recipe in order)
         if notes:
-            chosen = {"recipe": order[0], "rule": self._rule(order[0], pool), "log_ratio": self._score(order[0])}
-            return replace(tuned, rows=rows, notes=notes, **chosen)
+            return replace(self._take(tuned, order[0], pool), rows=rows, notes=notes)
         losses = []
         for recipe in self._simplest(order, pool, real):
             lost = self._recall(recipe, recipe.rule(pool, self.budget), pool, real)
             losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
             if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
-                return replace(
-                    tuned, rows=rows, recipe=recipe, rule=self._rule(recipe, pool), log_ratio=self._score(recipe)
-                )
+                return replace(self._take(tuned, recipe, pool), rows=rows)
         return replace(
             tuned,
             rows=rows,
@@ -536,8 +531,9 @@ class _Court:
         curves = neighbour_curves(real=real[some], fake=pool.seen[some], weights=lines[:, some])
         return curves["recall"].difference(1, 0)
 
-    def _rule(self, recipe: Recipe, pool: _Pool) -> Any:
-        return recipe.rule(pool, self.budget, lambda given: host_view(Batch.read(given, self.columns).y))
+    def _take(self, tuned: "Tuned", recipe: Recipe, pool: _Pool) -> "Tuned":
+        rule = recipe.rule(pool, self.budget, lambda given: host_view(Batch.read(given, self.columns).y))
+        return replace(tuned, recipe=recipe, rule=rule, log_ratio=self._score(recipe))
 
     def _score(self, recipe: Recipe) -> LogRatio:
         known = {candidate.name: candidate.log_ratio for candidate in self.candidates}

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from .._checks import as_labels
 from ..errors import InputError, InputTypeError
-from ..fitting.seeds import keyed
+from ..fitting.seeds import Shuffled, keyed
 
 __all__ = ["Data", "Draws", "as_data"]
 
@@ -107,16 +107,10 @@ class Draws:
 
     def rows(self, size: int, seen: int) -> Iterator[Rows]:
         """Give rows batch after batch, after so many were seen: all of them in a new random order each time."""
-        epoch, order, share = -1, np.empty(0, np.int64), self.batch_size // self.world
+        share = self.batch_size // self.world
+        order = Shuffled(size, lambda epoch: torch.randperm(size, generator=keyed(self.seed, "epoch", epoch)).numpy())
         while True:
-            at, end, parts = seen + self.rank * share, seen + (self.rank + 1) * share, []
-            while at < end:
-                if at // size != epoch:
-                    epoch = at // size
-                    order = torch.randperm(size, generator=keyed(self.seed, "epoch", epoch)).numpy()
-                parts.append(order[at % size : at % size + end - at])
-                at += len(parts[-1])
-            yield np.concatenate(parts)
+            yield order.rows(seen + self.rank * share, seen + (self.rank + 1) * share)
             seen += self.batch_size
 
     def draw(self, kind: Callable[..., Tensor], what: str, step: int, turn: int, *shape: int) -> Tensor:
