@@ -31,6 +31,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+import obrs
+from obrs.budget import solve_cut
+from obrs.metrics.frechet import frechet
+from obrs.training.losses import generator_loss
+
 CACHE = Path(os.environ.get("OBRS_DATA") or "~/.cache/obrs").expanduser()
 WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
 SHOWN, CLASSES, LATENT = 40_000, 10, 64
@@ -258,12 +263,13 @@ class Run:
         self.path, self.parts = CACHE / "cifar10-runs" / f"{name}.pt", parts
         self.rng = torch.Generator().manual_seed(seed)
         self.step, self.before, self.clock = 0, 0.0, time.process_time()
+        self.curve: list[list[float]] = []
         if self.path.exists():
             state = torch.load(self.path, weights_only=True)
             for key, part in parts.items():
                 part.load_state_dict(state[key])
             self.rng.set_state(state["rng"])
-            self.step, self.before = state["step"], state["minutes"]
+            self.step, self.before, self.curve = state["step"], state["minutes"], state.get("curve", [])
             print(f"{name} goes on from step {self.step}, {self.before:.1f} CPU minutes", flush=True)
 
     @property
@@ -275,19 +281,19 @@ class Run:
         """Write the checkpoint whole, or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         state = {key: part.state_dict() for key, part in self.parts.items()}
-        state |= {"rng": self.rng.get_state(), "step": self.step, "minutes": self.minutes}
+        state |= {"rng": self.rng.get_state(), "step": self.step, "minutes": self.minutes, "curve": self.curve}
         part = self.path.with_suffix(".part")
         torch.save(state, part)
         part.rename(self.path)
 
-    def steps(self, minutes: float) -> Iterator[int]:
-        """Yield the number of each step until the clock stands at `minutes`; save now and then, and at the end."""
+    def steps(self, minutes: float = np.inf, most: float = np.inf) -> Iterator[int]:
+        """Yield the number of each step until the clock stands at `minutes`, or `most` are done; save now and then."""
         saved = self.minutes
         if saved > minutes + 1:
             sys.exit(
                 f"{self.path} has {saved:.0f} CPU minutes already, more than {minutes:g}; move it away to start anew"
             )
-        while self.minutes < minutes:
+        while self.minutes < minutes and self.step < most:
             yield self.step
             self.step += 1
             if self.minutes > saved + 5:
@@ -317,26 +323,54 @@ def autocast() -> torch.autocast:
     return torch.autocast("cpu", torch.bfloat16)
 
 
-def train_gan(seed: int, minutes: float, data: dict[str, Images], *, classes: int = CLASSES, size: int = 32) -> Path:
-    """Train a hinge GAN; its critic learns a logistic log-ratio on a second head beside the hinge score."""
-    name = f"gan-{seed}" if classes > 1 else f"plain-{seed}"
+def train_gan(
+    name: str,
+    seed: int,
+    goal: float,
+    data: dict[str, Images],
+    *,
+    loss: str = "hinge",
+    start: str = "",
+    classes: int = CLASSES,
+    size: int = 32,
+) -> Path:
+    """Train a GAN; its critic learns a hinge score, and on a second head a logistic log-ratio.
+
+    Args:
+        name: Of the unit.
+        seed: Of weights, batches and latents.
+        goal: CPU minutes, or with a `loss` to compare the steps of the generator, so that all see as many images.
+        data: The parts of CIFAR-10.
+        loss: Of the generator: the hinge score, or for K = 2 a loss of `obrs.training` on the log-ratio. The critic is
+            trained in the same way for all.
+        start: The unit whose weights to go on from, with half of its learning rates.
+        classes: 1 for an unconditional GAN.
+        size: Images in a batch of each kind.
+    """
     torch.manual_seed(seed)
     generator = Generator(classes).to(memory_format=torch.channels_last)
     critic = Critic(classes).to(memory_format=torch.channels_last)
+    if start:
+        restore(start, {"generator": generator, "critic": critic})
     mean = copy.deepcopy(generator)
-    opt_g = torch.optim.Adam(generator.parameters(), 2e-4, betas=(0.0, 0.99))
-    opt_d = torch.optim.Adam(critic.parameters(), 4e-4, betas=(0.0, 0.99))
+    rate = 1e-4 if start else 2e-4
+    opt_g = torch.optim.Adam(generator.parameters(), rate, betas=(0.0, 0.99))
+    opt_d = torch.optim.Adam(critic.parameters(), 2 * rate, betas=(0.0, 0.99))
     run = Run(name, seed, {"g": generator, "d": critic, "mean": mean, "opt_g": opt_g, "opt_d": opt_d})
+    compared = bool(start) or loss != "hinge" or name.startswith("scratch")
+    points = 3 if start else 12
+    descend = generator_loss(loss)
+    many = 2 * size if compared else size  # c is solved for on one batch: a larger one makes it steadier
 
-    def fakes() -> tuple[Tensor, Tensor]:
-        y = torch.randint(CLASSES, (size,), generator=run.rng)
-        return generator(torch.randn(size, LATENT, generator=run.rng), y), y
+    def fakes(n: int) -> tuple[Tensor, Tensor]:
+        y = torch.randint(CLASSES, (n,), generator=run.rng)
+        return generator(torch.randn(n, LATENT, generator=run.rng), y), y
 
-    for _ in run.steps(minutes):
+    for step in run.steps(**{"most": int(goal)} if compared else {"minutes": goal}):
         x, y = data["shown"].batch(size, run.rng)
         with autocast():
             with torch.no_grad():
-                fake, label = fakes()
+                fake, label = fakes(size)
             score = critic(
                 torch.cat([x, fake.float()]).contiguous(memory_format=torch.channels_last), torch.cat([y, label])
             )
@@ -346,23 +380,66 @@ def train_gan(seed: int, minutes: float, data: dict[str, Images], *, classes: in
         opt_d.zero_grad()
         (hinge + logistic).backward()
         opt_d.step()
+        run.log(hinge=hinge, logistic=logistic)
+        if start and step < WARM_UP:
+            continue
 
         critic.requires_grad_(False)
         with autocast():
-            loss = -critic(*fakes())[:, 0].mean()
+            made = critic(*fakes(many)).float()
+        if loss == "hinge":
+            value = -made[:, 0].mean()
+        else:
+            value = descend(made[:, 1], solve_cut(made[:, 1], 2.0) if descend.rejects else None)
         opt_g.zero_grad()
-        loss.backward()
+        value.backward()
         opt_g.step()
         critic.requires_grad_(True)
         average(mean, generator, run.step)
-        run.log(hinge=hinge, logistic=logistic)
+        if compared and (step + 1) % (int(goal) // points) == 0:
+            run.curve.append([step + 1, *distances(mean, critic, data["test"])])
+            print(f"{step + 1:7d}  distance {run.curve[-1][1]:.2f}, after rejection {run.curve[-1][2]:.2f}", flush=True)
 
     mean.eval()
     facts: dict[str, Any] = {"steps": run.step, "cpu_minutes": round(run.minutes, 1)}
     if classes > 1:
         facts["label_accuracy"] = label_accuracy(mean)
     show(mean, name)
+    if compared:
+        return write(name, {"generator": mean}, facts | {"curve": run.curve})
     return write(name, {"generator": mean, "critic": critic}, facts)
+
+
+def restore(name: str, modules: dict[str, nn.Module]) -> None:
+    """Fill modules with the weights of a unit."""
+    tensors = load_file(WEIGHTS / f"cifar10-{name}.safetensors")
+    for part, module in modules.items():
+        own = {key.removeprefix(f"{part}."): value for key, value in tensors.items() if key.startswith(f"{part}.")}
+        module.load_state_dict({key: v.float() if v.is_floating_point() else v for key, v in own.items()})
+
+
+def distances(generator: nn.Module, critic: nn.Module, test: Images, n: int = 5000) -> list[float]:
+    """Return the Fréchet distance by the classifier to the test images: of proposals, and of 1 in 2 by the critic.
+
+    The critic's log-ratio as it is has one constant per class.
+    """
+    judge = Classifier()
+    restore("classifier-0", {"classifier": judge})
+    rng = torch.Generator().manual_seed(2)
+    y = torch.arange(CLASSES).repeat(n // CLASSES)
+    mode = generator.training, critic.training
+    for module in (judge, generator, critic):
+        module.eval()
+    with torch.no_grad(), autocast():
+        x = torch.cat([generator(torch.randn(500, LATENT, generator=rng), part).float() for part in y.split(500)])
+        fake = torch.cat([judge.features(part).float() for part in x.split(500)]).numpy()
+        real = torch.cat([judge.features(scale(part)).float() for part in test.x[:n].split(500)]).numpy()
+        log_ratio = torch.cat([critic(a, b)[:, 1] for a, b in zip(x.split(500), y.split(500), strict=True)]).numpy()
+    generator.train(mode[0])
+    critic.train(mode[1])
+    rule = obrs.Grouped.fit(log_ratio, 2.0, y.numpy())
+    kept = np.exp(rule(log_ratio, y.numpy()))
+    return [round(frechet(real=real, fake=fake, weights=w), 3) for w in (None, kept)]
 
 
 def train_edm(seed: int, minutes: float, data: dict[str, Images], *, name: str, size: int = 32) -> Path:
@@ -494,14 +571,23 @@ def write(name: str, modules: dict[str, nn.Module], facts: dict[str, Any]) -> Pa
 
 UNITS: dict[str, tuple[float, Callable[[float, dict[str, Images]], Path]]] = {
     "classifier-0": (12, lambda m, d: train_classifier(0, m, d)),
-    "gan-0": (65, lambda m, d: train_gan(0, m, d)),
-    "gan-1": (65, lambda m, d: train_gan(1, m, d)),
-    "gan-2": (65, lambda m, d: train_gan(2, m, d)),
+    "gan-0": (65, lambda m, d: train_gan("gan-0", 0, m, d)),
+    "gan-1": (65, lambda m, d: train_gan("gan-1", 1, m, d)),
+    "gan-2": (65, lambda m, d: train_gan("gan-2", 2, m, d)),
     "edm-early-0": (30, lambda m, d: train_edm(0, m, d, name="edm-early-0")),
     "edm-0": (120, lambda m, d: train_edm(0, m, d, name="edm-0")),
-    "plain-0": (65, lambda m, d: train_gan(0, m, d, classes=1)),
+    "plain-0": (65, lambda m, d: train_gan("plain-0", 0, m, d, classes=1)),
 }
 """Each unit with its CPU minutes; `edm-0` goes on from the checkpoint of `edm-early-0`."""
+LOSSES = ("hinge", "dual", "paper_raw", "exact")
+WARM_UP = 150  # steps of the critic alone before a fine-tuning: its optimiser starts anew, and meets an average
+for _seed in range(3):
+    for _loss in LOSSES:
+        _same = {"seed": _seed, "loss": _loss}
+        for _kind, _steps in (("finetune", 1650), ("scratch", 5400)):
+            _name = f"{_kind}-{_loss}-{_seed}"
+            _more = _same | {"start": f"gan-{_seed}" if _kind == "finetune" else ""}
+            UNITS[_name] = _steps, lambda m, d, name=_name, more=_more: train_gan(name, goal=m, data=d, **more)
 
 
 def main() -> None:
