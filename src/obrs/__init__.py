@@ -1,6 +1,6 @@
 """Budgeted rejection sampling for generative models."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
