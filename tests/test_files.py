@@ -249,12 +249,12 @@ def test_one_file_goes_to_a_file_or_a_folder_and_keeps_its_format(tmp_path):
 
 
 def test_what_was_selected_prints_in_a_line():
-    facts = {"rows": 20_000, "bad": 3, "group": None, "cut": {"": [-1.5, 7, 0]}}
-    assert repr(files.Selected(Path("kept"), 5000, facts)) == (
+    facts = {"kept": 5000, "units": None, "rows": 20_000, "bad": 3, "group": None, "cut": {"": [-1.5, 7, 0]}}
+    assert repr(files.Selected(Path("kept"), facts)) == (
         "Selected(5,000 of 20,000 rows, 3 bad, threshold -1.5; in kept)"
     )
-    facts |= {"bad": 0, "group": "prompt", "cut": {f"prompt {i}": [i / 1000, 7, 0] for i in range(1000)}}
-    assert repr(files.Selected(Path("kept"), 5000, facts, units=7000, new=False)) == (
+    facts |= {"units": 7000, "bad": 0, "group": "prompt", "cut": {f"prompt {i}": [i / 1000, 7, 0] for i in range(1000)}}
+    assert repr(files.Selected(Path("kept"), facts, new=False)) == (
         "Selected(5,000 of 20,000 rows, 7,000 units, threshold 0 to 0.999 in 1000 groups; already in kept)"
     )
 

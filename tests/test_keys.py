@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from obrs import Profile, _keys
-from obrs._keys import Look, RatioCounts, Rows, Sample
+from obrs._keys import Counts, KeyCounts, Rows, Sample, count_ratios, mean_ratios
 from obrs.draws import priority_key
 from obrs.errors import InputError
 
@@ -44,7 +44,7 @@ def make_pool(case, n, seed=0):
 
 def find_cut(parts, need, most=None):
     """Look as often as it takes; return the cut, the places before it, and how many looks it took."""
-    looks, look = 0, Look(most=most)
+    looks, look = 0, KeyCounts(most=most)
     while True:
         looks += 1
         for rows in parts:
@@ -140,7 +140,7 @@ def test_looks_at_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypa
             total.merge(pickle.loads(data), np.zeros(1, int))
         return total
 
-    look = Look()
+    look = KeyCounts()
     look.held = None
     look = look_at_shards(pickle.dumps(look))
     while look.held is None:
@@ -154,10 +154,10 @@ def test_looks_at_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypa
 
 def test_groups_merge_by_their_own_numbers():
     """Each worker numbers the groups as it meets them."""
-    whole, names, need = Look(), [], np.array([10, 2000, 0, 300, 30_000])
+    whole, names, need = KeyCounts(), [], np.array([10, 2000, 0, 300, 30_000])
     for shard in np.array_split(RNG.permutation(SIZE), 7):
         own = RNG.permutation(5).tolist()  # the order in which this worker meets them
-        part = Look()
+        part = KeyCounts()
         part.add(ROWS.take(shard)._replace(group=np.argsort(own)[GROUP[shard]]))
         names += [name for name in own if name not in names]
         whole.merge(pickle.loads(pickle.dumps(part)), np.array([names.index(name) for name in own]))

@@ -131,7 +131,7 @@ def test_a_file_that_changes_after_the_looks_is_named_and_nothing_is_lost(pool, 
 
 def test_a_group_that_comes_between_two_looks_is_named(pool, tmp_path, monkeypatch):
     monkeypatch.setattr(_keys, "_HELD", 100)
-    narrow = _keys.Look.narrow
+    narrow = _keys.KeyCounts.narrow
 
     def change(look, need):
         table = parquet.read_table(pool / "3.parquet")
@@ -139,7 +139,7 @@ def test_a_group_that_comes_between_two_looks_is_named(pool, tmp_path, monkeypat
         parquet.write_table(table.set_column(2, "label", labels), pool / "3.parquet")
         return narrow(look, need)
 
-    monkeypatch.setattr(_keys.Look, "narrow", change)
+    monkeypatch.setattr(_keys.KeyCounts, "narrow", change)
     with pytest.raises(InputError, match="a group is new since the first look"):
         files.select(pool, 1000, id="id", group="label", out=tmp_path / "kept", progress=False)
     assert os.listdir(tmp_path) == ["scores"]
