@@ -287,9 +287,7 @@ def test_a_run_that_stopped_says_how_to_go_on_and_ends_as_if_it_had_not(pool, tm
     assert sorted(p.name for p in work.iterdir()) == [".manifest.json", "part-0.parquet", "part-1.parquet"]
     assert not (tmp_path / "kept").exists()
     (work / ".obrs-0.tmp").write_bytes(b"half of a file, when it was killed")
-    with pytest.raises(
-        InputError, match=r"unfinished run: seed was 0 and is 1 now; finish that one .* delete .*\.kept"
-    ):
+    with pytest.raises(InputError, match=r"\.kept\.obrs has rows of another run: seed was 0 and is 1 now"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept", seed=1)
     times = {path.name: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
     files.select(pool, 5000, id="id", out=tmp_path / "kept")
@@ -304,7 +302,7 @@ def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path)
     again = files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert (again.new, again.kept, again.threshold) == (False, 5000, first.threshold)
     assert before == {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
-    with pytest.raises(InputError, match="result of another run: n was 5000 and is 5 now; choose another folder"):
+    with pytest.raises(InputError, match="kept has rows of another run: n was 5000 and is 5 now; choose another output"):
         files.select(pool, 5, id="id", out=tmp_path / "kept")
     shutil.rmtree(tmp_path / "kept")
     assert files.select(pool, 5, id="id", out=tmp_path / "kept").new, "a result that was removed is made again"
@@ -322,7 +320,7 @@ def test_scores_that_were_changed_in_place_are_noticed(tmp_path, keep_time):
     if keep_time:
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     before = snapshot(tmp_path / "kept")
-    with pytest.raises(InputError, match=r"part-1\.csv has changed since; choose another folder"):
+    with pytest.raises(InputError, match=r"part-1\.csv has changed since; choose another output"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert snapshot(tmp_path / "kept") == before
 

@@ -119,11 +119,11 @@ def test_a_file_that_changes_after_the_looks_is_named_and_nothing_is_lost(pool, 
         write(manifest, source, *rest)
 
     monkeypatch.setattr(files, "_write_rows", write_later)
-    with pytest.raises(InputError, match=r"2\.parquet has changed since it was looked at"):
+    with pytest.raises(InputError, match=r"2\.parquet has changed since it was counted"):
         select(pool, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"unfinished run: 2\.parquet has changed since; .* delete"):
+    with pytest.raises(InputError, match=r"another run: 2\.parquet has changed since; .* delete"):
         select(pool, tmp_path / "kept")
     shutil.rmtree(tmp_path / ".kept.obrs")
     assert len(select(pool, tmp_path / "kept")) == ROWS // 2
@@ -140,6 +140,6 @@ def test_a_group_that_comes_between_two_looks_is_named(pool, tmp_path, monkeypat
         return narrow(look, need)
 
     monkeypatch.setattr(_keys.KeyCounts, "narrow", change)
-    with pytest.raises(InputError, match="a group is new since the first look"):
+    with pytest.raises(InputError, match="has a group that it had not before"):
         files.select(pool, 1000, id="id", group="label", out=tmp_path / "kept", progress=False)
     assert os.listdir(tmp_path) == ["scores"]

@@ -270,7 +270,7 @@ def divide(labels: list[str], costs: Array, n: Any, budget: float | None, shares
     need = np.minimum(need, available)
     if not need.any():
         raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
-    return need
+    return np.asarray(need)
 
 
 def choose(

@@ -332,7 +332,7 @@ class ParquetSource(Source):
 class TextSource(Source):
     """A csv, tsv or jsonl: rows are parsed for the columns that matter, and written by copying their bytes."""
 
-    def _blocks(self, size: int = _BLOCK) -> Iterator[tuple[Array, Array]]:
+    def _blocks(self, size: int) -> Iterator[tuple[Array, Array]]:
         """Yield the bytes of whole rows and the length of each, without blank rows.
 
         A line break between quotes of a csv ends no row: an odd number of quotes comes before it.
@@ -382,7 +382,7 @@ class TextSource(Source):
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, int, Any]]:
         first, skip = 0, self._has_header
-        for block, lengths in self._blocks():
+        for block, lengths in self._blocks(_BLOCK):
             if skip and len(lengths):
                 block, lengths, skip = block[lengths[0] :], lengths[1:], False
             if len(lengths):
