@@ -234,7 +234,7 @@ class Source:
 
     @cached_property
     def _arrays(self) -> Any:
-        """The rows as a table."""
+        """The arrays of a NumPy file as a table."""
         with open(self.path, "rb") as file:
             arrays: Any = np.load(file, allow_pickle=False)
             if isinstance(arrays, np.ndarray) and arrays.dtype.names:
@@ -335,7 +335,7 @@ class TextSource(Source):
     def _blocks(self, size: int) -> Iterator[tuple[Array, Array]]:
         """Yield the bytes of whole rows and the length of each, without blank rows.
 
-        A line break between quotes of a csv ends no row: an odd number of quotes comes before it.
+        A line break of a csv that comes after an odd number of quotes stands inside a cell, and ends no row.
         """
         rest, mark, ended = b"", b"\xef\xbb\xbf", False
         with pa.input_stream(self.path, compression=_codec(self.path)) as stream:
@@ -344,14 +344,19 @@ class TextSource(Source):
                 ended = not more
                 data = (rest + (more or b"\n")).removeprefix(mark)  # the last row may have no line break
                 text, mark = np.frombuffer(data, np.uint8), b""
-                ends = np.flatnonzero(text == ord("\n")) + 1
+                ends, wrong = np.flatnonzero(text == ord("\n")) + 1, False
                 if self.format != "jsonl" and b'"' in data:
-                    ends = ends[np.searchsorted(np.flatnonzero(text == ord('"')), ends) % 2 == 0]
+                    quotes = np.flatnonzero(text == ord('"'))
+                    between = np.searchsorted(quotes, ends) % 2 == 1
+                    opening = text[quotes[::2][quotes[::2] > 0] - 1]  # what comes before the first of each pair
+                    wrong = between.any() and not np.isin(opening, [*f'"\n{self.delimiter}'.encode()]).all()
+                    ends = ends[~between]
                 end = int(ends[-1]) if len(ends) else 0
                 rest = data[end:]
-                if len(rest) > _BLOCK or (ended and rest):
-                    quote = "a quote is never closed, or stands inside a cell"
-                    raise InputError(f"{self.shown}: {quote if ended else f'a row is longer than {_BLOCK:,} bytes'}")
+                if wrong or (ended and rest):
+                    raise InputError(f"{self.shown}: a quote is never closed, or stands inside a cell")
+                if len(rest) > _BLOCK:
+                    raise InputError(f"{self.shown}: a row is longer than {_BLOCK:,} bytes")
                 if end:
                     text, lengths = text[:end], np.diff(ends, prepend=0)
                     solid = np.logical_or.reduceat(text > ord(" "), ends - lengths)
