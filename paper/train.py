@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from obrs._checks import check_budget
 from obrs._files import replacing
 from obrs._progress import rank, world_size
 from obrs._text import lookup, unknown_name
-from obrs.budget import solve_cut
+from obrs.budget import Cut, solve_cut
 from obrs.errors import InputError
 from obrs.training.data import as_data
-from obrs.training.losses import GENERATOR_LOSSES, critic_loss, generator_loss
+from obrs.training.losses import GENERATOR_LOSSES, GeneratorLoss, critic_loss, generator_loss
 from obrs.training.trained import Trained, checkpoints, load_trained, read_state
 
 from .data.images import IMAGES
@@ -39,7 +40,7 @@ class TrainConfig:
 
     `data` names a density of `TOYS` or images; `data_size` points are drawn of a density. `network` and
     `critic_network` are mlp, fourier (critics of points), conv or biggan; `attention` to `initial` are of a BigGAN.
-    `generator_loss` is a key of `GENERATOR_LOSSES` or two_critics; "" trains by the `recipe`. `two_heads` gives the
+    `generator_loss` is a key of `GENERATOR_LOSSES`, two_critics or unrejected; "" trains by the `recipe`. `two_heads` gives the
     critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until` of the
     steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from the step
     `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs from the
@@ -101,7 +102,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_budget(self.budget)
         if self.generator_loss:
-            lookup(dict.fromkeys([*GENERATOR_LOSSES, "two_critics"]), self.generator_loss, "generator_loss")
+            lookup(dict.fromkeys([*GENERATOR_LOSSES, *_OTHERS]), self.generator_loss, "generator_loss")
         for number, key in ((n, key) for n, table in enumerate(self.stage, 1) for key in table):
             if key in _OF_RUN:
                 raise InputError(f"{key} is the same in all stages; set it before them, not in stage {number}")
@@ -119,6 +120,7 @@ class TrainConfig:
         return tuple(made[1:])
 
 
+_OTHERS = ("two_critics", "unrejected")  # losses that only the experiments have
 _OF_RUN = {"data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation", "seed"}
 _OF_RUN |= {"attention", "shared", "hierarchical", "initial", "ema_decay", "ema_start", "precision", "start_from"}
 _FREE = {"log_every", "save_every", "keep"}  # may change when a run goes on
@@ -220,6 +222,9 @@ def losses(stage: TrainConfig) -> tuple[Any, Any]:
         return two_critics(of, stage.budget)
     if name == "wgan" and not (stage.gradient_penalty or stage.spectral_norm):
         raise InputError("wgan needs a critic of bounded slope: set gradient_penalty (10 is usual) or spectral_norm")
+    if name == "unrejected":  # what the authors' code descends without rejection: E_Q[K f(r/K)], K stays
+        raw, all_kept = generator_loss("paper_raw"), Cut(inf, -log(stage.budget))
+        return critic_loss(of), GeneratorLoss(name, lambda x, cut: raw.terms(x, all_kept))
     return critic_loss(name if name in ("hinge", "wgan") else of), generator_loss(name, of)
 
 
