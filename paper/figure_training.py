@@ -1,8 +1,8 @@
 """The paper's training figure on images: how good a GAN is after rejection, during training, for several losses.
 
-The paper trains BigGANs on CIFAR-10 and CelebA for K = 2; so does the preset `paper`, on CIFAR-10. Here small GANs learn
-Fashion-MNIST, and with `cifar` the GANs of `runs/train_cifar.py`, whose curves are in their files, CIFAR-10. All train
-on the same number of images. See `image_training` for how they are judged.
+The paper trains BigGANs on CIFAR-10 and CelebA for K = 2; so does the preset `paper`, on CIFAR-10. Here small GANs
+learn Fashion-MNIST, and with `cifar` the GANs of `runs/train_cifar.py`, whose curves are in their files, CIFAR-10. All
+train on the same number of images. See `image_training` for how they are judged.
 
 - `hinge`: the paper's baseline.
 - `dual`: Tw/oOBRS, Algorithm 1 of the paper, the f-GAN.

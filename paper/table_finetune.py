@@ -85,7 +85,7 @@ PRESETS = {
 
 
 def run(config: Config, rows: Record) -> None:
-    """Train each generator further and judge it, a row for each kind and seed; those trained ahead if they are there."""
+    """Train each generator further and judge it, a row for each kind and seed; of units, those that are there."""
     from .image_gans import load_gan
     from .image_training import Judges, follow, run_folder
     from .nets.cifar import has_unit, unit_facts
