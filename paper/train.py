@@ -41,10 +41,10 @@ class TrainConfig:
     `data` names a density of `TOYS` or images; `data_size` points are drawn of a density. `network` and
     `critic_network` are mlp, fourier (critics of points), conv or biggan; `attention` to `initial` are of a BigGAN.
     `generator_loss` is a key of `GENERATOR_LOSSES`, two_critics or unrejected; "" trains by the `recipe`. `two_heads`
-    gives the critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until` of the
-    steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from the step
-    `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs from the
-    stage before, the first one from the fields above.
+    gives the critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until`
+    of the steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from
+    the step `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs
+    from the stage before, the first one from the fields above.
 
     Example:
         >>> tables = [{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}]
