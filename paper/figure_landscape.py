@@ -461,7 +461,7 @@ def _draw_surface(axes: Any, axis: Floats, surface: Floats, top: float) -> None:
     floor = -0.6 * top
     axes.contourf(x, y, surface, levels=np.linspace(0, top, 21), zdir="z", offset=floor, cmap="viridis")
     axes.plot_surface(x, y, surface, cmap="viridis", vmin=0, vmax=top, rstride=1, cstride=1, lw=0.2, edgecolor="0.3")
-    axes.set(zlim=(floor, top), zticks=np.linspace(0, round(top, 1), 4).round(2), xlabel="x", ylabel="y")
+    axes.set(zlim=(floor, top), zticks=np.arange(0, top, 0.5), xlabel="x", ylabel="y")
     axes.set_zlabel("divergence left", fontsize=8)
     axes.set_box_aspect((1, 1, 0.9))
     axes.view_init(24, -58)
@@ -480,5 +480,5 @@ def _draw_slopes(axes: Any, record: Record, view: int) -> None:
         axes.errorbar(k, values.mean(), 1.96 * error, color=colour, marker="o", ms=6, lw=2, zorder=3)
     axes.plot(at, mean.mean(axis=0), color="black", ls=":", lw=1.5)
     axes.set(xticks=at, xticklabels=[f"{k:g}" for k in budgets], xlabel="K", ylim=(0, None))
-    axes.set_title(f"slope over that at K = 1, {_seen(record.config['components'][view])}", fontsize=9)
+    axes.set_title(f"slope, {_seen(record.config['components'][view])}", fontsize=10)
     tidy(axes, None)
