@@ -73,20 +73,22 @@ class ImageGan:
         generator: Maps latents and labels to images.
         critic: Two outputs per image and label: hinge score and log-ratio of the raw generator; None if it is not kept.
         classes: Number of labels, each proposed equally often; None if the networks take no label.
+        half: Compute in bfloat16, in which those of CIFAR-10 were trained; it takes half of the time.
     """
 
     generator: Any
     critic: Any
     classes: int | None
+    half: bool = False
 
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
         """Return the images with these ids and their labels, 0 for all if there are none."""
-        with torch.no_grad():
-            like = next(self.generator.parameters())
+        like = next(self.generator.parameters())
+        with torch.no_grad(), torch.autocast(like.device.type, torch.bfloat16, enabled=self.half):
             label = torch.from_numpy((uniforms(ids, seed=seed) * (self.classes or 1)).astype(np.int64))
             z = normals(ids, self.generator.latent, seed=seed, like=like.detach())
             made = self.generator(z, label.to(like.device)) if self.classes else self.generator(z)
-            return made.cpu(), label
+            return made.float().cpu(), label
 
 
 @cache
@@ -162,7 +164,8 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
     generator, critic = (net.eval().requires_grad_(False) for net in build_gan(kind))
     alone = kind.startswith(("finetune", "scratch"))
     load_unit(f"{kind}-{seed}", {"generator": generator} | ({} if alone else {"critic": critic}))
-    return ImageGan(generator, None if alone else critic, None if kind == "plain" else generator.classes)
+    classes = None if kind == "plain" else generator.classes
+    return ImageGan(generator, None if alone else critic, classes, half=True)
 
 
 def load_generator(name: str, seed: int = 0) -> Any:

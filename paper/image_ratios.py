@@ -37,7 +37,7 @@ from .image_names import RATIOS
 from .image_sheet import as_text
 from .nets.cifar import CifarClassifier, load_unit
 
-__all__ = ["Effort", "Fitted", "Subject", "calibrated", "distances", "find_judges", "fit_look", "fit_ratios"]
+__all__ = ["Effort", "Fitted", "Logit", "Subject", "calibrated", "distances", "find_judges", "fit_look", "fit_ratios"]
 __all__ += ["inception_features", "neighbour_cells", "prepare", "see", "seen_by", "sheet", "with_gan"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
@@ -191,7 +191,7 @@ def find_judges(
     if known == "cifar10":
         net = CifarClassifier()
         load_unit("classifier-0", {"classifier": net})
-        judges["classifier"] = partial(see, net.eval().features)
+        judges["classifier"] = partial(see, net.eval().features, half=True)
     elif split["judge"].label is not None:
         judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, width=16, features=64)
         judges["classifier"] = partial(see, judge.features)
@@ -273,7 +273,7 @@ def fit_ratios(
         ways["features"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look.features)
         ways["outputs"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look)
     if isinstance(source, _Gan):
-        head = _Logit(source.gan.critic)
+        head = Logit(source.gan.critic)
         ways["own"] = lambda: Fitted(partial(_scores, head, with_label), float("nan"), 0.0)
         rate = _TUNED.get(subject.name.rpartition("-")[0])
         ways["tuned"] = lambda: refitted(FineTune(head) if rate is None else FineTune(head, rate), few)
@@ -421,7 +421,7 @@ class _Vae:
         return images, np.asarray(self.look.predict(images))
 
 
-class _Logit(nn.Module):  # type: ignore[misc]
+class Logit(nn.Module):  # type: ignore[misc]
     """The last output of a critic; if it has two, that is the one which is trained with the logistic loss."""
 
     def __init__(self, critic: nn.Module) -> None:
@@ -466,9 +466,11 @@ def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def see(features: Callable[[Any], Any], x: Any) -> Floats:
-    """Return the features of images, block by block."""
-    return np.asarray(torch.cat([features(block) for block in torch.as_tensor(x).split(_BLOCK)]).numpy())
+def see(features: Callable[[Any], Any], x: Any, *, half: bool = False) -> Floats:
+    """Return the features of images, block by block; `half` computes in bfloat16."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        seen = [features(block).float() for block in torch.as_tensor(x).split(_BLOCK)]
+    return np.asarray(torch.cat(seen).numpy())
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "fakes": 300, "fit_steps": 20, "epochs": 1,
 }  # fmt: skip
 """Fields of a run that takes seconds."""
-UNITS: dict[str, Any] = {"data": "cifar10", "judged": 3000, "fakes": 4000, "neighbours": 5000, "epochs": 20}
+UNITS: dict[str, Any] = {"data": "cifar10", "judged": 2500, "fakes": 3000, "neighbours": 4000, "epochs": 10}
 """Fields of a run on the GANs of CIFAR-10 that `runs/train_cifar.py` has trained."""
 _LARGE: dict[str, Any] = {
     "trained": False, "seeds": 1, "latent": 128, "ema_decay": 0.9999, "pool": 50_000, "neighbours": 10_000,
