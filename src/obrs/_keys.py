@@ -102,6 +102,10 @@ class Counts:
         if self.pending > _PENDING:
             self.total()
 
+    def merge(self, other: "Counts", groups: Any = None) -> None:
+        """Add what was counted of other rows; their groups do not matter."""
+        self.add(*other.total())
+
     def total(self) -> tuple[Array, ...]:
         """Return the codes, in order, and the sums of each value."""
         if len(self.parts) > 1:

@@ -184,10 +184,7 @@ class Survey:
     def merge(self, other: "Survey") -> None:
         """Add what was learned of other rows, whose groups may have other numbers."""
         groups = [self.labels.setdefault(label, len(self.labels)) for label in other.labels]
-        if isinstance(self.counts, KeyCounts) and isinstance(other.counts, KeyCounts):
-            self.counts.merge(other.counts, np.array(groups, np.int64))
-        elif isinstance(self.counts, Counts) and isinstance(other.counts, Counts):
-            self.counts.add(*other.counts.total())
+        self.counts.merge(other.counts, np.array(groups, np.int64))  # type: ignore[arg-type]
         self.sample.merge(other.sample)
         self.rows, self.bad = self.rows + other.rows, self.bad + other.bad
 
@@ -214,7 +211,7 @@ class Survey:
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
-            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=5)
+            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
 
     def check_repeats(self) -> None:
         """Raise if rows of the sample have one id."""
