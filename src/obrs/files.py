@@ -584,7 +584,7 @@ def read(
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "scores.csv")
-        >>> _ = path.write_text("id,logit\n1,0.5\n2,-1.5\n")
+        >>> _ = path.write_text("id,logit\\n1,0.5\\n2,-1.5\\n")
         >>> read(path)
         array([ 0.5, -1.5])
     """
