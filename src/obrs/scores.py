@@ -455,7 +455,8 @@ class TextSource(Source):
         """Return a row with more cells."""
         if self.format == "jsonl":
             return row.rstrip()[:-1] + f", {json.dumps(dict(zip(names, cells, strict=True)))[1:]}\n".encode()
-        return row.rstrip(b"\r\n") + "".join(f"{self.delimiter}{cell}" for cell in cells).encode() + b"\n"
+        more = [str(cell).removesuffix(".0") for cell in cells]
+        return row.rstrip(b"\r\n") + self.delimiter.join(["", *more]).encode() + b"\n"
 
 
 _SOURCES = {"parquet": ParquetSource, "npy": Source, "npz": Source}  # others are text
