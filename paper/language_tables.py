@@ -63,6 +63,9 @@ def gradient_table(
 ) -> dict[str, dict[str, Any]]:
     """Return by method how far the gradient of a batch is from that of the pool.
 
+    A size is |advantage| √length. The length of a rollout's own gradient, which nobody knows before its backward pass,
+    is there as the best size that there can be.
+
     Returns:
         What `_errors` says of each method. For those that keep n, `better` is the difference of squared errors to a
         random n, with its interval.
@@ -70,7 +73,7 @@ def gradient_table(
     x, a = pool.log_ratio, advantages(reward, pool.prompt)
     f = pool.slope * a[:, None]
     truth = _average(x, f)
-    size = np.abs(a) * np.sqrt(pool.mask.sum(axis=1))
+    size, bound = np.abs(a) * np.sqrt(pool.mask.sum(axis=1)), np.linalg.norm(f, axis=1)
     mean = x / np.maximum(pool.mask.sum(axis=1), 1)
     found: dict[str, list[tuple[float, Floats]]] = {}
 
@@ -82,18 +85,20 @@ def gradient_table(
 
     for number in range(batches):
         at = select(np.zeros(len(x)), batch, seed=seed + number, design="systematic")
-        r, some = np.exp(x[at]), select(np.zeros(batch), max(keep), seed=seed + batches + number)
+        r = np.exp(x[at])
         add(f"all {batch}", at, r)
         add("no correction", at, np.ones(batch))
         for n in keep:
-            for name, matters in (("", None), (" by size", size[at])):
-                pick = rollout(*pool.rows(at), keep=n, size=matters, ids=at, seed=seed + number)
+            for name, matters in (("", None), (" by size", size), (" by |gradient|", bound)):
+                known = None if matters is None else matters[at]
+                pick = rollout(*pool.rows(at), keep=n, size=known, ids=at, seed=seed + number)
                 add(f"OBRS {n}{name}", at[pick.index], pick.weight, 1.0)
             for name, score in (("r", r), ("r size", r * size[at])):
                 top = np.argsort(-score)[:n]
                 add(f"top {n} by {name}", at[top], r[top], r.sum())
-            add(f"random {n}", at[some[:n]], r[some[:n]])
-            add(f"random {n}, unbiased", at[some[:n]], r[some[:n]] * batch / n, r.sum())
+            some = select(np.zeros(batch), n, seed=seed + batches + number)
+            add(f"random {n}", at[some], r[some])
+            add(f"random {n}, unbiased", at[some], r[some] * batch / n, r.sum())
         add(f"truncate at {VERL_TRUNCATE:g}", at, np.minimum(r, VERL_TRUNCATE))
         add(f"drop above {TRL_MASK:g}", at, r * (r <= TRL_MASK))
         low, high = np.log(VERL_BAND)
