@@ -169,8 +169,8 @@ def _measure(pilot: Numbers, fresh: Numbers, rows: int, k: int, seed: int, judge
     share = np.cumsum(np.exp(order - order[-1]))
     half = np.arange(1, len(order) + 1) / len(order) + share / share[-1]  # bins have an equal share of p and q together
     edges = np.unique(order[np.searchsorted(half, 2 * np.arange(1, _BINS) / _BINS)])
-    p = np.bincount(np.searchsorted(edges, pilot), np.exp(pilot - pilot.max()), len(edges) + 1)
-    p /= p.sum()
+    p: Numbers = np.bincount(np.searchsorted(edges, pilot), np.exp(pilot - pilot.max()), len(edges) + 1)
+    p = p / p.sum()
     found = {}
     for method, at in chosen.items():
         n = np.bincount(np.searchsorted(edges, fresh[at]), minlength=len(p))
@@ -226,14 +226,16 @@ def _split(config: Config, k: float) -> dict[str, Any]:
     def left(budgets: Numbers) -> Numbers:
         return np.array([left_after(list(part), budgets, kl) for part in fresh])
 
+    def alike(goal: float) -> float:
+        """Return the budget for each group alike that leaves as much."""
+        return float(np.exp(brent(lambda x: float(left(np.full(16, np.exp(x))).mean()) - goal, 0.0, np.log(64 * k))))
+
     found: dict[str, Any] = {"equal": _of_groups(left(np.full(16, k)))}
     for goal in ("kl", "minimax"):
         rule = Grouped.fit(pilot.reshape(-1), k, labels, split=goal)
         met = left(np.array(rule.budgets))
         found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | _of_groups(met)
-        # the budget for each group alike that leaves as much of the fresh proposals
-        log_k = brent(lambda x, met=met: float(left(np.full(16, np.exp(x))).mean() - met.mean()), 0.0, np.log(64 * k))
-        found[goal]["equals"] = float(np.exp(log_k))
+        found[goal]["equals"] = alike(float(met.mean()))
     return found
 
 

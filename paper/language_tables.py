@@ -13,7 +13,7 @@ from obrs import rollout, select
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
 from obrs.selection import inclusion_probability
 
-__all__ = ["Pool", "advantages", "baseline_table", "gradient_table", "tilt_table", "token_rate", "token_row"]
+__all__ = ["Pool", "advantages", "baseline_table", "gradient_table", "tilt_table"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -187,56 +187,6 @@ def _interval(values: Floats) -> list[float]:
     """Return mean, low and high of an interval of 95 %."""
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
     return [mean, mean - _Z * error, mean + _Z * error]
-
-
-class TokenRate(NamedTuple):
-    """What is known of `Z = sum min(q, p)`, the share of next tokens that OBRS keeps at c = 1.
-
-    Attributes:
-        low, high: Z lies between these.
-        estimate: Unbiased for Z over sampled tokens.
-    """
-
-    low: Floats
-    high: Floats
-    estimate: Floats
-
-
-def token_rate(top_rollout: Floats, top_train: Floats, logp_rollout: Floats, logp_train: Floats) -> TokenRate:
-    """Bracket the rate at which OBRS keeps the next token, from the few log-probs that an engine returns.
-
-    With T the k tokens of the largest q, which are stored, `sum over T <= Z <= sum over T + min(1 - q(T), 1 - p(T))`. A
-    sampled token that is not stored adds min(1, p/q) to the estimate, one that is stored nothing.
-
-    Args:
-        top_rollout, top_train: Log-probs of the stored tokens under q and p, shape `(..., k)`.
-        logp_rollout, logp_train: Those of the sampled token, shape `(...)`.
-    """
-    low = np.minimum(np.exp(np.minimum(top_rollout, top_train)).sum(axis=-1), 1.0)
-    beyond, outside = (1 - np.exp(x).sum(axis=-1) for x in (top_rollout, top_train))
-    high = np.minimum(low + np.maximum(np.minimum(beyond, outside), 0.0), 1.0)
-    is_stored = logp_rollout >= top_rollout.min(axis=-1)
-    alone = np.exp(np.minimum(logp_train - logp_rollout, 0.0))
-    return TokenRate(low, high, low + np.where(is_stored, 0.0, alone))
-
-
-def token_row(top_rollout: Floats, top_train: Floats, overlap: Floats, pool: Pool) -> dict[str, float]:
-    """Return how well stored log-probs bracket the rate of tokens at c = 1, against sums over the whole vocabulary."""
-    rate = token_rate(top_rollout, top_train, pool.logp_rollout, pool.logp_train)
-    here = pool.mask
-    gap = (rate.estimate - overlap)[here]
-    width = (rate.high - rate.low)[here]
-    return {
-        "stored": top_rollout.shape[-1],
-        "rate": float(overlap[here].mean()),
-        "low": float(rate.low[here].mean()),
-        "high": float(rate.high[here].mean()),
-        "width": float(width.mean()),
-        "widest": float(width.max()),
-        "inside": float(np.mean(((rate.low <= overlap + 1e-4) & (overlap <= rate.high + 1e-4))[here])),
-        "estimate_bias": float(gap.mean()),
-        "estimate_error": float(gap.std(ddof=1) / np.sqrt(gap.size)),
-    }
 
 
 def tilt_table(

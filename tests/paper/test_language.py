@@ -81,22 +81,6 @@ def test_laws_are_those_of_brute_force():
     assert tables._copies(x, 0.7, 3) == pytest.approx(sum(copies))
 
 
-def test_stored_log_probs_bracket_what_the_vocabulary_says(pool):
-    rng = np.random.default_rng(3)
-    p, q = (torch.log_softmax(torch.tensor(rng.normal(size=(240, 6, 9))), dim=-1) for _ in range(2))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        token = torch.distributions.Categorical(logits=q).sample()
-    logs = [x.gather(2, token[..., None])[..., 0].numpy() for x in (p, q)]
-    top, ids = q.topk(3, dim=-1)
-    overlap = torch.minimum(p, q).exp().sum(dim=-1).numpy()
-    here = pool._replace(logp_train=logs[0], logp_rollout=logs[1])
-    row = tables.token_row(top.numpy(), p.gather(2, ids).numpy(), overlap, here)
-    assert row["inside"] == 1
-    assert row["low"] < row["rate"] < row["high"]
-    assert abs(row["estimate_bias"]) < 4 * row["estimate_error"]
-
-
 @pytest.mark.slow
 def test_completions_of_the_real_model_are_functions_of_ids_and_are_read_as_they_were_written():
     need_language_model()
