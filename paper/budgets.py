@@ -24,7 +24,7 @@ from obrs.root import brent
 from obrs.rules import Choice
 from obrs.split import left_after
 
-from .gan25_settings import SMOKE, Settings
+from .gan25 import SMOKE, ExactRatio, Settings, one_thread, score, trained
 from .record import Record
 from .style import LOOKS, PALETTE, Look, canvas, caption, page_table, section, tidy
 
@@ -99,8 +99,6 @@ def run(config: Config, rows: Record) -> None:
 
 def _gaussians(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     """Return log-ratios of a pilot and of fresh proposals of each seed, and what judges positions among them."""
-    from .gan25 import ExactRatio, score, trained
-
     gan = trained(Settings.of(config))
     ratio = ExactRatio.of(gan.generator, config.exact_samples)
     number = config.rows * max(config.budgets)
@@ -120,7 +118,6 @@ def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
 
     from obrs.metrics.frechet import frechet
 
-    from .gan25 import one_thread
     from .runs import train_cifar as cifar
 
     generator, critic, classifier = cifar.Generator(), cifar.Critic(), cifar.Classifier()
