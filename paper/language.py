@@ -307,7 +307,7 @@ def _draw_errors(axes: Any, record: Record) -> None:
     axes.set_yticks(np.arange(len(names))[::-1], names)
     axes.set_xlabel("relative rms error of the gradient")
     axes.set_xlim(left=0)
-    tidy(axes)
+    tidy(axes, "lower right")
 
 
 def _draw_rewards(axes: Any, record: Record) -> None:

@@ -89,7 +89,7 @@ def gradient_table(
         add(f"all {batch}", at, r)
         add("no correction", at, np.ones(batch))
         for n in keep:
-            for name, matters in (("", None), (" by size", size), (" by |gradient|", bound)):
+            for name, matters in (("", None), (" by size", size), (" by gradient", bound)):
                 known = None if matters is None else matters[at]
                 pick = rollout(*pool.rows(at), keep=n, size=known, ids=at, seed=seed + number)
                 add(f"OBRS {n}{name}", at[pick.index], pick.weight, 1.0)
