@@ -97,7 +97,7 @@ def _mean(profile: Profile) -> list[Finding]:
     mean = exp(profile.log_mean_ratio) if off < 20 else inf
     size = f"{mean:.3g}" if isfinite(mean) else f"exp({profile.log_mean_ratio:.4g})"
     says = f"The mean ratio E[r] is {size}, and 1 if it is calibrated; that changes no budget, but weights and averages"
-    return [Finding("~", says, "score real samples as well: the doctor says what is wrong (--real, or real=)")]
+    return [Finding("~", says, "score real samples as well, and give them as real: the doctor says what is wrong")]
 
 
 def recall_of(profile: Profile) -> float:
