@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, sample
-from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
 from obrs.rules import Unbudgeted
 from obrs.types import Rule
 
 from .line import Numbers, Pair, drs_rule, grid, mixture, proposal, thin
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import canvas, caption, look, tidy
 
 __all__ = ["MODEL", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
@@ -30,7 +29,7 @@ DIVERGENCES = ("kl", "gan", "tv")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -46,8 +45,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
-        check_count(self.samples, "samples")
+        super().__post_init__()
         if self.budget > 3.8:
             raise InputError(f"at a budget of {self.budget:g} rejection is exact here; choose one below 3.8")
 

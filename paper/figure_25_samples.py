@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
-
 from .gan25 import SMOKE, Settings
 from .record import Record, numbers
 from .style import LOOKS, PALETTE, canvas, caption
@@ -40,11 +38,6 @@ class Config(Settings):
 
     n: int = 2500
     budget: float = 2.6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_budget(self.budget)
-        check_count(self.n, "n")
 
 
 PRESETS = {"smoke": Config(n=200, **SMOKE), "default": Config()}

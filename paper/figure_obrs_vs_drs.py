@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted
-from obrs._checks import check_budget, check_count
 from obrs._text import lookup, text_table
 
 from .line import Numbers, drs_rule
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .scores import Cells, grid_cells, histogram_divergence
 from .style import TARGETS, canvas, caption, look, tidy
 from .toys import TOYS, Density, Mixture
@@ -33,7 +32,7 @@ _EDGE = 2.5  # half the side of the square that holds every target, standardised
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to train and to compute.
 
     Args:
@@ -58,12 +57,9 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in self.targets:
             lookup(TOYS, name, "target")
-        for budget in self.budgets:
-            check_budget(budget)
-        for name in ("gans", "real", "steps", "critic_steps", "exact_samples", "proposals"):
-            check_count(getattr(self, name), name)
 
 
 _SMOKE = {"real": 3000, "steps": 150, "critic_steps": 100, "exact_samples": 50_000, "proposals": 5000}

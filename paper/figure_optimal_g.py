@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
 from obrs._progress import bar
 from obrs.errors import InputError
 
 from .line import Numbers, Pair, grid, mixture, thin
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import canvas, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
@@ -43,7 +42,7 @@ _REACHED = 0.02  # how near an end must come to a minimum to have reached it
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -65,9 +64,7 @@ class Config:
     rate: float = 0.03
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
-        for name in ("cells", "points", "starts", "steps", "samples"):
-            check_count(getattr(self, name), name)
+        super().__post_init__()
         if not self.rate > 0:
             raise InputError(f"rate must be above 0, got {self.rate}")
 

@@ -13,7 +13,7 @@ import numpy as np
 from obrs.errors import InputError
 
 from .line import Pair, grid, mixture, thin
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, look, tidy
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
@@ -31,7 +31,7 @@ PAPER = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -45,6 +45,7 @@ class Config:
     points: int = 6001
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.low < self.high:
             raise InputError(f"the slopes must be above 0, low below high, got {self.low} and {self.high}")
 

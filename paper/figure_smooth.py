@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
 from obrs.errors import InputError
 
 from .line import Numbers, Pair, grid, mixture
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import budget_colours, canvas, caption, look, tidy
 from .toys import Mixture
 
@@ -36,7 +35,7 @@ _FLAT = 1e-7  # losses closer than this are equal: a plateau; the quadrature is 
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -48,6 +47,7 @@ class Config:
         shown: The budget of the densities in the lower panels.
     """
 
+    unchecked = ("others",)
     budgets: tuple[float, ...] = (1.0, 1.5, 2.0, 5.0)
     separation: float = 2.5
     others: tuple[float, ...] = (2.0, 3.0)
@@ -56,10 +56,8 @@ class Config:
     shown: float = 2.0
 
     def __post_init__(self) -> None:
-        for k in (*self.budgets, self.shown):
-            check_budget(k)
-        check_count(self.thetas, "thetas")
-        if not self.budgets or list(self.budgets) != sorted(self.budgets):
+        super().__post_init__()
+        if list(self.budgets) != sorted(self.budgets):
             raise InputError(f"budgets must be in rising order, got {self.budgets}")
         if not all(s > 0 for s in (self.separation, *self.others)):
             raise InputError(f"separations must be above 0, got {self.separation} and {self.others}")

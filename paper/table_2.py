@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
 from obrs._text import text_table
 
 from .gan25 import SMOKE, Settings
@@ -110,12 +109,6 @@ class Config(Settings):
     generations_of_others: int = 10
     gans: int = 3
     tuning_draws: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_budget(self.budget)
-        for name in ("n", "generations", "generations_of_others", "gans", "tuning_draws"):
-            check_count(getattr(self, name), name)
 
 
 PRESETS = {

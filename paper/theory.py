@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 
 from obrs import Profile
-from obrs._checks import check_count
 from obrs.divergences import DIVERGENCES
 from obrs.errors import InputError
 from obrs.root import brent
 
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "printed_kl_bound", "run", "table"]
@@ -49,7 +48,7 @@ _BOUND_NAMES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to try.
 
     Args:
@@ -67,9 +66,8 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "problems", "rivals"):
-            check_count(getattr(self, name), name)
-        if not self.sizes or min(self.sizes) < 2:
+        super().__post_init__()
+        if min(self.sizes) < 2:
             raise InputError(f"distributions need at least 2 points, got sizes {self.sizes}")
 
 

@@ -32,12 +32,11 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, accept
-from obrs._checks import check_budget, check_count
 from obrs._text import lookup, text_table
 from obrs.budget import solve_cut
 from obrs.errors import InputError, ObrsError
 
-from .record import Record
+from .record import Checked, Record
 from .style import PALETTE, canvas, caption, tidy
 
 __all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "figure", "gain", "run", "settings", "table"]
@@ -86,7 +85,7 @@ _GAIN = "gain over the first"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to train, and for how long.
 
     Args:
@@ -104,6 +103,7 @@ class Config:
         seed: First of the seeds; the stages were found on seeds 0 to 7 and 30 to 49.
     """
 
+    unchecked = ("seed", "warm_up")
     settings: tuple[str, ...] = tuple(SETTINGS)
     modes: tuple[str, ...] = tuple(MODES)
     seeds: int = 10
@@ -120,17 +120,10 @@ class Config:
     seed: int = 10
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
-        check_budget(self.more_budget)
-        for name in ("seeds", "more_seeds", "batch_size", "refit_steps", "real", "proposals"):
-            check_count(getattr(self, name), name)
-        for name, least in (("steps", 1), ("warm_up", 0), ("batches", 1)):
-            for value in getattr(self, name):
-                check_count(value, name, least=least)
+        super().__post_init__()
+        for name in ("steps", "warm_up", "batches"):
             if len(getattr(self, name)) != 3:
                 raise InputError(f"{name} must be three numbers, one for each stage, got {getattr(self, name)}")
-        if not self.settings or not self.modes:
-            raise InputError("settings and modes must name at least one of each")
         for key in self.settings:
             lookup(SETTINGS, key, "setting")
         for key in self.modes:
