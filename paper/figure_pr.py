@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from obrs._text import text_table
 from obrs.errors import InputError
 
 from .line import Pair, grid, mixture, thin
@@ -75,11 +76,12 @@ def _area(pair: Pair, of_target: float, of_model: float) -> float:
 
 def table(record: Record) -> str:
     """Return precision and recall of both models at both slopes."""
-    lines = [f"{'model':16}{'lambda':>6}  precision  recall"]
-    for row in record.rows:
-        for lam, alpha, beta in zip(row["lam"], row["precision"], row["recall"], strict=True):
-            lines.append(f"{row['row']:16}{lam:6g}  {alpha:9.3f}  {beta:6.3f}")
-    return "\n".join(lines)
+    rows = [
+        [row["row"], f"{lam:g}", f"{alpha:.3f}", f"{beta:.3f}"]
+        for row in record.rows
+        for lam, alpha, beta in zip(row["lam"], row["precision"], row["recall"], strict=True)
+    ]
+    return text_table(["model", "lambda", "precision", "recall"], rows)
 
 
 def figure(record: Record) -> Any:

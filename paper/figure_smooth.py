@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from obrs._text import text_table
 from obrs.errors import InputError
 
 from .line import Numbers, Pair, grid, mixture
 from .record import Checked, Record, numbers
-from .style import budget_colours, canvas, caption, look, tidy
+from .style import budget_colours, canvas, caption, draw_densities, tidy
 from .toys import Mixture
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "minima", "run", "table"]
@@ -139,13 +140,9 @@ def _shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
 
 def table(record: Record) -> str:
     """Return the number of local minima for each budget."""
-    budgets = record.config["budgets"]
-    lines = [f"{'local minima':16}" + "".join(f"{f'K = {k:g}':>9}" for k in budgets)]
-    for row in record.rows:
-        if "count" in row:
-            lines.append(f"{row['row']:16}" + "".join(f"{count:9d}" for count in row["count"]))
-    lines.append("the paper: their number decreases with K")
-    return "\n".join(lines)
+    head = ["local minima", *(f"K = {k:g}" for k in record.config["budgets"])]
+    rows = [[row["row"], *row["count"]] for row in record.rows if "count" in row]
+    return f"{text_table(head, rows)}\nthe paper: their number decreases with K"
 
 
 def figure(record: Record) -> Any:
@@ -163,12 +160,9 @@ def figure(record: Record) -> Any:
             letter, (found["theta"], 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", weight="bold"
         )
         axes = drawn.add_subplot(cells[1, at])
-        axes.fill_between(found["x"], found["p"], color="0.85", label=look("target").label)
-        axes.plot(found["x"], found["q"], color=look("model").colour, lw=1.4, label=look("model").label)
-        axes.plot(found["x"], found["kept"], color=look("obrs").colour, lw=1.6, label="kept")
+        draw_densities(axes, found, {"kept": "kept"}, width=1.4)
         axes.set(yticks=[], xlim=(-7, 7), xlabel="x", title=f"{letter}: θ = {found['theta']:.2f}")
         axes.set_ylim(0, 1.15 * max(max(found[key]) for key in ("p", "q", "kept")))
-        tidy(axes, None)
     handles, labels = drawn.axes[1].get_legend_handles_labels()
     top.add_artist(
         top.legend(
