@@ -135,9 +135,9 @@ def figure(record: Record) -> Any:
     budget, bars, obrs = record.config["budget"], record["samples"], look("obrs")
     drawn = canvas(9, 7.6)
     densities, acceptance, curves, scaling = drawn.subplots(2, 2).flat
-    densities.stairs(bars["height"], bars["edges"], fill=True, color=obrs.colour, alpha=0.3, label="OBRS, samples")
     kept = {name: record[name]["density"] for name in ("drs", "obrs")}
     draw_densities(densities, record["model"] | kept, {name: f"kept by {look(name).label}" for name in kept})
+    densities.stairs(bars["height"], bars["edges"], fill=True, color=obrs.colour, alpha=0.3, label="OBRS, samples")
     for name in ("model", *RULES):
         row, style = record[name], look(name)
         line = {"color": style.colour, "ls": style.line}

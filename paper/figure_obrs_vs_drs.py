@@ -14,6 +14,7 @@ import numpy as np
 
 from obrs import Budgeted
 from obrs._text import lookup, text_table
+from obrs.types import Rule
 
 from .line import Numbers, drs_rule
 from .record import Checked, Record, numbers
@@ -100,10 +101,10 @@ def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dic
     return found
 
 
-def _acceptance(rule: str, log_ratio: Numbers, budget: float) -> Numbers:
-    if rule == "obrs":
-        return np.exp(Budgeted.fit(log_ratio, budget)(log_ratio))
-    return np.exp(drs_rule(log_ratio, np.full(len(log_ratio), 1 / len(log_ratio)), budget)(log_ratio))
+def _acceptance(name: str, log_ratio: Numbers, budget: float) -> Numbers:
+    mass = np.full(len(log_ratio), 1 / len(log_ratio))
+    rule: Rule = Budgeted.fit(log_ratio, budget) if name == "obrs" else drs_rule(log_ratio, mass, budget)
+    return np.asarray(np.exp(rule(log_ratio)))
 
 
 @dataclass(frozen=True, eq=False)
