@@ -49,7 +49,7 @@ class Config(Checked):
 
     targets: tuple[str, ...] = ("grid25", "ring8", "two_moons", "swiss_roll", "checkerboard")
     budgets: tuple[float, ...] = (1.1, 1.25, 1.5, 2.0, 2.6, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0)
-    gans: int = 2
+    gans: int = 1
     real: int = 64_000
     steps: int = 1500
     critic_steps: int = 1000
@@ -65,7 +65,7 @@ class Config(Checked):
 
 _SMOKE = {"real": 3000, "steps": 150, "critic_steps": 100, "exact_samples": 50_000, "proposals": 5000}
 PRESETS = {
-    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), gans=1, **_SMOKE),
+    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), **_SMOKE),
     "default": Config(),
 }
 
