@@ -21,6 +21,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]+)")
 
+NOTEBOOKS = ("quickstart", "two_moons", "cifar10", "pipeline", "rollouts", "parquet")
 # Title of each API page, and its modules; after a colon the names to show, if not all that the module exports.
 API = {
     "obrs": ("obrs", ["obrs", "obrs.types: Proposal LogRatio Rule"]),
@@ -106,10 +107,6 @@ def notebook_page(name):
     return "\n\n".join([parts[0], source, *parts[1:]]) + "\n", pictures
 
 
-def notebooks():
-    return sorted(path.stem for path in (ROOT / "notebooks").glob("*.py"))
-
-
 def outside(target, src_uri):
     """Return the path in the repository that a link leads to if that is outside docs/, else None."""
     if "://" in target or target.startswith(("/", "mailto:")):
@@ -123,14 +120,14 @@ def on_config(config):
         if "Reference" in section:
             section["Reference"] += [{title: f"api/{page}.md"} for page, (title, _) in API.items()]
         if "Notebooks" in section:
-            section["Notebooks"] += [f"notebooks/{name}.md" for name in notebooks()]
+            section["Notebooks"] += [f"notebooks/{name}.md" for name in NOTEBOOKS]
     return config
 
 
 def on_files(files, config):
     for page, (title, modules) in API.items():
         files.append(File.generated(config, f"api/{page}.md", content=api_page(title, modules)))
-    for name in notebooks():
+    for name in NOTEBOOKS:
         text, pictures = notebook_page(name)
         files.append(File.generated(config, f"notebooks/{name}.md", content=text))
         for picture, content in pictures.items():

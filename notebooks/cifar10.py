@@ -6,11 +6,15 @@
 # `python -m paper fetch cifar10`.
 
 # %%
+import sys
+
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
 import obrs
+
+sys.path.append("..")  # where the package `paper` of the repository is
 from paper.data.images import load
 from paper.image_gans import load_gan
 

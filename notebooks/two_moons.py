@@ -5,11 +5,15 @@
 # bought. Half a minute on a CPU.
 
 # %%
+import sys
+
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
 import obrs
+
+sys.path.append("..")  # where the package `paper` of the repository is
 from paper.toys import two_moons
 
 torch.manual_seed(0)
