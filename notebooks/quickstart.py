@@ -28,7 +28,7 @@ profile = obrs.Profile(log_ratio(propose(np.arange(10_000))))
 profile.plan([1, 1.5, 2, 4], n=5000)
 
 # %%
-profile.plot([1.5, 2]);
+profile.plot([1.5, 2])
 
 # %% [markdown]
 # Keep 5000 samples at K = 2, and compare them with the target.

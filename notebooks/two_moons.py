@@ -61,4 +61,4 @@ table = obrs.evaluate(real=test, fake=pool, log_ratio=tuned.log_ratio(pool), bud
 table
 
 # %%
-table.plot();
+table.plot()
