@@ -1,9 +1,9 @@
 # %% [markdown]
 # # CIFAR-10 with tune
 #
-# A conditional GAN of CIFAR-10 whose weights are committed in the repository, and real images that it was not trained on.
-# `tune` finds out whether a budget of 4 improves it, and by which ratio. Minutes on one core. The data are fetched once with
-# `python -m paper fetch cifar10`.
+# A conditional GAN of CIFAR-10 whose weights are committed in the repository, and real images that it was not trained
+# on. `tune` finds out whether a budget of 4 improves it, and by which ratio. Minutes on one core. The data are
+# fetched once with `python -m paper fetch cifar10`.
 
 # %%
 import sys
@@ -51,8 +51,8 @@ def sheet(x, title, columns=16):
 sheet(propose(range(64))[0], "proposals")
 
 # %% [markdown]
-# The real images are split: one part for the features of the ratio, one for the judge, one to fit, one to choose, one to confirm.
-# The table lists the recipes that were tried, with the change of the distance by the judge.
+# The real images are split: one part for the features of the ratio, one for the judge, one to fit, one to choose, one
+# to confirm. The table lists the recipes that were tried, with the change of the distance by the judge.
 
 # %%
 tuned = obrs.tune(real, propose, budget=4, critic=Logit(gan.critic), pool=4000)

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A folder of Parquet
 #
-# Half a million rows in eight files: plan, select a part by id, check it in DuckDB, and add up with weights. The same calls read a
-# folder that is larger than memory.
+# Half a million rows in eight files: plan, select a part by id, check it in DuckDB, and add up with weights. The same
+# calls read a folder that is larger than memory.
 
 # %%
 import tempfile
@@ -31,7 +31,8 @@ plan
 # Keep exactly 100 000 rows. Every input file has a file of its name in the output, with all columns.
 
 # %%
-done = obrs.files.select(home / "scores", 100_000, id="id", kind="logit", column="logit", weights=True, out=home / "kept")
+scores = {"id": "id", "kind": "logit", "column": "logit"}
+done = obrs.files.select(home / "scores", 100_000, **scores, weights=True, out=home / "kept")
 done
 
 # %%
@@ -41,7 +42,8 @@ plt.figure(figsize=(6, 3))
 plt.hist(everything.logit, 80, alpha=0.4, label="all rows")
 plt.hist(kept.logit, 80, alpha=0.7, label="kept")
 plt.xlabel("logit")
-plt.legend();
+plt.legend()
+plt.show()
 
 # %% [markdown]
 # The same rows by SQL, without this library:
@@ -64,6 +66,6 @@ for name in ("web", "books"):
 # Ten thousand rows of each source, or a million tokens:
 
 # %%
-each = obrs.files.select(home / "scores", 10_000, id="id", kind="logit", column="logit", group="source", out=home / "each")
-tokens = obrs.files.select(home / "scores", 10**6, id="id", kind="logit", column="logit", cost="tokens", out=home / "tokens")
+each = obrs.files.select(home / "scores", 10_000, **scores, group="source", out=home / "each")
+tokens = obrs.files.select(home / "scores", 10**6, **scores, cost="tokens", out=home / "tokens")
 each, tokens

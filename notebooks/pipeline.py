@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A budget for a diffusers pipeline
 #
-# Reject images of a pipeline by a reward, first at the end and then half-way: previews that look bad are not finished. The
-# pipeline is tiny and not trained, so nothing is downloaded; with your own, only `tiny_pipeline()` changes.
+# Reject images of a pipeline by a reward, first at the end and then half-way: previews that look bad are not
+# finished. The pipeline is tiny and not trained, so nothing is downloaded; with your own, only `tiny_pipeline()`
+# changes.
 
 # %%
 import sys
@@ -27,7 +28,7 @@ def propose(ids):
 
 def show(images, title):
     figure, panels = plt.subplots(1, 12, figsize=(10, 1.2))
-    for axes, image in zip(panels, images):
+    for axes, image in zip(panels, images, strict=False):
         axes.imshow(image.permute(1, 2, 0).clamp(0, 1))
         axes.axis("off")
     figure.suptitle(title)
@@ -46,8 +47,8 @@ show(kept.x, f"kept, 1 in 4: mean reward {redness(kept.x).mean():.3f}")
 
 # %% [markdown]
 # ## Half-way
-# The preview is what the latents of step 5 of 10 decode to. A regression on the pilot makes it an early log-ratio, and `Stages` fits
-# both constants: 1 in 1.3 goes on, 1 in 1.55 of these is kept.
+# The preview is what the latents of step 5 of 10 decode to. A regression on the pilot makes it an early log-ratio,
+# and `Stages` fits both constants: 1 in 1.3 goes on, 1 in 1.55 of these is kept.
 
 # %%
 seen = []
@@ -67,7 +68,8 @@ plt.figure(figsize=(4, 3))
 plt.plot(early, final, ".", markersize=3)
 plt.xlabel("log-ratio of the preview")
 plt.ylabel("log-ratio of the image")
-plt.title(f"correlation {np.corrcoef(early, final)[0, 1]:.2f}");
+plt.title(f"correlation {np.corrcoef(early, final)[0, 1]:.2f}")
+plt.show()
 
 # %% [markdown]
 # A callback of the pipeline drops the rows of rejected previews. The end decides on the others, by the same uniform.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Rollouts of a language model
 #
-# Which rollouts are worth a backward pass? The policy is a table of logits here, so that the true gradient is known and the
-# notebook runs in seconds; with a language model only the three arrays change.
+# Which rollouts are worth a backward pass? The policy is a table of logits here, so that the true gradient is known
+# and the notebook runs in seconds; with a language model only the three arrays change.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,7 +35,9 @@ pick
 
 
 # %% [markdown]
-# How far is the gradient of the kept rollouts from that of all 64 with weights r/Σr? `size=` prefers rows that matter.
+# How far is the gradient of the kept rollouts from that of all 64 with weights r/Σr? `size=` prefers rows that
+# matter.
+
 
 # %%
 def gradient(index, weight):
@@ -64,7 +66,8 @@ for how in ("random", "OBRS", "OBRS, by size"):
 plt.xlabel("rollouts with a backward pass, of 64")
 plt.ylabel("error of the gradient")
 plt.ylim(0)
-plt.legend();
+plt.legend()
+plt.show()
 
 # %% [markdown]
 # Rewards on a budget of KL: exactly 4 of 16 completions of every prompt, better ones more often.
@@ -78,4 +81,5 @@ plt.plot(kls, [pick.metrics["reward"] for pick in picks], "o-", label="kept")
 plt.plot(kls, [pick.metrics["best"] for pick in picks], "--", label="best possible at this KL")
 plt.xlabel("KL to the pool, nats")
 plt.ylabel("mean reward")
-plt.legend();
+plt.legend()
+plt.show()

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A GAN on two moons
 #
-# Train a small GAN for a few seconds, let `tune` find a ratio and confirm it, sample with it, and measure what the budget
-# bought. Half a minute on a CPU.
+# Train a small GAN for a few seconds, let `tune` find a ratio and confirm it, sample with it, and measure what the
+# budget bought. Half a minute on a CPU.
 
 # %%
 import sys
@@ -47,7 +47,8 @@ tuned
 # %%
 kept = tuned.sample(2000)
 figure, panels = plt.subplots(1, 3, figsize=(10, 3.2), sharex=True, sharey=True)
-for axes, (name, x) in zip(panels, {"target": test, "model": propose(range(2000)), "kept, 1 in 4": kept.x}.items()):
+shown = {"target": test, "model": propose(range(2000)), "kept, 1 in 4": kept.x}
+for axes, (name, x) in zip(panels, shown.items(), strict=True):
     axes.plot(*x[:2000].T, ".", markersize=2)
     axes.set_title(name)
     axes.set_aspect("equal")
@@ -57,7 +58,8 @@ for axes, (name, x) in zip(panels, {"target": test, "model": propose(range(2000)
 
 # %%
 pool = propose(range(500_000, 504_000))
-table = obrs.evaluate(real=test, fake=pool, log_ratio=tuned.log_ratio(pool), budgets=[1, 2, 4, 8], rules=["obrs", "drs"])
+log_ratio = tuned.log_ratio(pool)
+table = obrs.evaluate(real=test, fake=pool, log_ratio=log_ratio, budgets=[1, 2, 4, 8], rules=["obrs", "drs"])
 table
 
 # %%

@@ -106,7 +106,7 @@ def test_every_relative_link_and_image_leads_somewhere(page):
     prose = re.sub(r"`[^`\n]*`", "", prose)
     targets = re.findall(r"\]\(\s*<?([^)\s>]+)", prose) + re.findall(r"(?:src|href)=\"([^\"]+)\"", prose)
     local = [t.split("#")[0] for t in targets if not re.match(r"[a-z]+:|#", t)]
-    local = [re.sub(r"^(\.\./)*notebooks/(\w+)\.md$", rf"{ROOT}/notebooks/\2.py", t) for t in local]  # pages of the build
+    local = [re.sub(r"^(\.\./)*notebooks/(\w+)\.md$", rf"{ROOT}/notebooks/\2.py", t) for t in local]  # built pages
     missing = [t for t in local if not (page.parent / t).exists()]
     assert not missing
 
@@ -118,7 +118,7 @@ def test_commands_that_pages_name_have_these_options():
     from obrs.cli import app
 
     commands = get_command(app).commands
-    known = {name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)} for name, command in commands.items()}
+    known = {name: {o for p in one.params for o in (*p.opts, *p.secondary_opts)} for name, one in commands.items()}
     wrong = []
     for page in PAGES:
         for line in re.findall(r"\bobrs (\w+) ([^`\n]*)", page.read_text()):
@@ -141,7 +141,7 @@ def test_reference_has_every_public_name(hooks):
     pages = "\n".join(hooks.api_page(*page) for page in hooks.API.values())
     shown = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
     assert {f"obrs.{name}" for name in obrs.__all__} <= shown
-    for room in ("rules", "divergences", "selection", "rivals", "ray", "sql", "training", "adapters", "metrics", "critics"):
+    for room in ("rules", "divergences", "selection", "rivals", "training", "adapters", "metrics", "critics"):
         names = {f"obrs.{room}.{name}" for name in hooks.exported(f"obrs.{room}")}
         assert {name for name in names if name.rsplit(".", 1)[1] not in obrs.__all__} <= shown
 

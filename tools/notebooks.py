@@ -1,4 +1,4 @@
-"""Run notebooks in fresh kernels: python tools/notebooks.py [NAME...] writes notebooks/built/NAME.ipynb with outputs."""
+"""Run notebooks in fresh kernels: python tools/notebooks.py [NAME...] writes notebooks/built/NAME.ipynb."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,8 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 def run(name, timeout=3600):
     """Return a notebook with its outputs; a cell that fails is an error."""
     notebook = jupytext.read(NOTEBOOKS / f"{name}.py", fmt="py:percent")
-    NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": NOTEBOOKS}}).execute()
+    place = {"metadata": {"path": NOTEBOOKS}}
+    NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=place).execute()
     return notebook
 
 

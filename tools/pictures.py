@@ -1,4 +1,4 @@
-"""Draw the pictures of the guides, from records and from the examples on their pages: python tools/pictures.py [NAME...]"""
+"""Draw the pictures of the guides from records and examples: python tools/pictures.py [NAME...]"""
 
 import json
 import sys
@@ -43,8 +43,8 @@ def selection():
     rows = {(row["candidates"], row["n"], row["method"]): row for row in record("priority") if row["spread"] == 1}
     designs = {"pivotal": BLUE, "systematic": GREEN, "priority": ORANGE, "gumbel top-k": RED}
     for name, colour in designs.items():
-        right.plot(range(4), [100 * rows[*case, name]["error"] for case in cases], "o-", color=colour, label=name)
-    noise = [100 * rows[*case, "pivotal"]["noise"] for case in cases]
+        right.plot(range(4), [100 * rows[(*case, name)]["error"] for case in cases], "o-", color=colour, label=name)
+    noise = [100 * rows[(*case, "pivotal")]["noise"] for case in cases]
     right.plot(range(4), noise, ":", color=GREY, label="noise of the measurement")
     right.set(yscale="log", ylabel="% of the mean probability", title="error of the probabilities")
     right.set_xticks(range(4), [f"{n} of {size}" for size, n in cases])
@@ -57,12 +57,12 @@ def caps():
     figure, (left, right) = panels(2)
     rng = np.random.default_rng(0)
     pilot = rng.normal(size=20_000)
-    whole, budgets = obrs.Profile(pilot), np.array([1, 2, 3, 4, 6, 8])
-    ways = {"mean budget": (BLUE, whole.divergence), "hard cap": (ORANGE, lambda f, k: whole.divergence(f, k, cap=True))}
-    for name, (colour, kl) in ways.items():
-        left.plot(budgets, [kl("kl", int(k)) for k in budgets], "o-", color=colour, label=name)
+    whole, budgets = obrs.Profile(pilot), [1, 2, 3, 4, 6, 8]
+    for name, colour, cap in (("mean budget", BLUE, False), ("hard cap", ORANGE, True)):
+        left.plot(budgets, [whole.divergence("kl", k, cap=cap) for k in budgets], "o-", color=colour, label=name)
     for name, colour, chance in (("soft best-of-K", GREEN, soft), ("retry, keep the last", RED, retry)):
-        left.plot(budgets, [kl_of(chance, rng.normal(size=(100_000, k))) for k in budgets], "o-", color=colour, label=name)
+        kl = [kl_of(chance, rng.normal(size=(100_000, k))) for k in budgets]
+        left.plot(budgets, kl, "o-", color=colour, label=name)
     left.set(xlabel="K", ylabel="KL left, nats", title="proposals for one sample", ylim=(0, None))
     left.legend(frameon=False)
     spread = np.linspace(0.2, 2.2, 16)
