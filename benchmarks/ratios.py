@@ -25,7 +25,7 @@ from evidence.contest import Case, Contestant, contestants, judge, summary
 
 from obrs.ratios.refit import FineTune, Head, Network, critic_features
 from paper import gan25
-from paper.gan25_settings import Settings
+from paper.gan25 import Settings
 
 BUDGETS = (1.5, 2.6, 5.0)
 

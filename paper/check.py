@@ -36,8 +36,6 @@ NOISE = {
     "figure-pretrained/smoke": 1e-5,
     "figure-training/smoke": 1e-5,
     "figure-frequency/smoke": 1e-5,
-    "ratio-evidence/smoke": 1e-5,
-    "flows/smoke": 1e-6,
 }
 """How far rows may be off where another order of a sum is enough to move them."""
 _LEAST = 1e-5  # numbers below it are compared as if they were so large

@@ -10,7 +10,7 @@ import numpy as np
 
 from obrs._checks import check_budget, check_count
 
-from .gan25_settings import SMOKE, Settings
+from .gan25 import SMOKE, Settings
 from .record import Record, numbers
 from .style import LOOKS, PALETTE, canvas, caption
 

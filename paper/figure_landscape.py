@@ -5,18 +5,24 @@ each point of a grid a critic is fitted. With it the GAN divergence between real
 for every budget, on samples that it has not seen. 2 log 2 is the ceiling: there the two never meet. A landscape at the
 ceiling says nothing, so a run stops if its middle is close to it.
 
-The paper's critic sees pixels. Here it sees principal components of real images: a few, in which generator and data are
-close, and more, in which they are not. What is measured is a lower bound, see `landscape`. At two points of each
-generator it is measured again with many times the effort, which shows how loose it is.
+The paper's critic sees pixels, and the paper fits a second discriminator on real and kept samples at each K. Here the
+critic sees principal components of real images, and there is no second one: with u = r Z/a of the one ratio, the
+inequality of Fenchel and Young says that E_P[f'(u)] - E_kept[f*(f'(u))] is at most D_f(P||kept), and equal to it if r
+is the true ratio. So one fit serves all budgets, and what is measured is a lower bound. At two points of each generator
+it is measured again with many times the effort, which shows how loose it is.
 
 `paper` has one generator, pixels, and the critic of the paper: three linear layers. The paper says neither how fine its
 grid is nor how far it reaches.
+
+References:
+    | Visualizing the Loss Landscape of Neural Nets (Li et al., 2018), Sec. 4: filter-normalised directions
 """
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import log
+from math import log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +30,13 @@ import numpy as np
 from obrs._checks import check_budget, check_count
 from obrs.errors import InputError, ObrsError
 
+from .image_names import title
 from .image_sheet import as_text, draw_sheet
 from .record import Record, numbers
 from .style import budget_colours, canvas, caption, tidy
 
-__all__ = ["CEILING", "PAPER", "PRESETS", "Config", "Flatness", "figure", "flatness", "run", "table"]
+__all__ = ["CEILING", "PAPER", "PRESETS", "Config", "Flatness", "direction", "divergence_left", "figure", "flatness"]
+__all__ += ["moved", "run", "table"]
 
 PAPER = {
     "figure": "1, and Appendix D.1",
@@ -42,6 +50,7 @@ _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that ratios are fitted on
 _SHOWN = 2.0  # the budget of the sheet
 Floats = np.ndarray[Any, Any]
+Tensor = Any
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,7 @@ class Config:
     """What to measure.
 
     Args:
-        generators: Names and seeds of generators, as `name-seed`.
-        home: A folder with generators and data of your own, as in `figure-pretrained`; "" for those that are committed.
+        generators: Names and seeds of committed generators, as `name-seed`.
         budgets: Proposals per kept sample, 1 first.
         pairs: Pairs of random directions for each generator; each makes one landscape.
         cells: Points along each side of the grid; odd, so that the generator itself is the one in the middle.
@@ -63,7 +71,6 @@ class Config:
     """
 
     generators: tuple[str, ...] = ("mnist_plain-0", "mnist_plain-1")
-    home: str = ""
     budgets: tuple[float, ...] = (1.0, 2.0, 5.0)
     pairs: int = 2
     cells: int = 11
@@ -93,24 +100,151 @@ class Config:
 
 
 _SMOKE = Config(
-    generators=("digits_plain-0",),
-    pairs=1,
-    cells=3,
-    components=(4,),
-    samples=400,
-    steps=60,
-    thorough=2,
-    shown=12,
+    generators=("digits_plain-0",), pairs=1, cells=3, components=(4,), samples=400, steps=60, thorough=2, shown=12
 )
-_PAPER = Config(
-    generators=("mnist_plain-0",),
-    pairs=1,
-    cells=51,
-    reach=0.25,  # at 0.5 a critic of pixels is at the ceiling
-    components=(0,),
-    steps=2_000,
-)
+# at a reach of 0.5 a critic of pixels is at the ceiling
+_PAPER = Config(generators=("mnist_plain-0",), pairs=1, cells=51, reach=0.25, components=(0,), steps=2_000)
 PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": _PAPER}
+
+
+# A point of a landscape -----------------------------------------------------------------------------------------------
+
+
+def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict[str, Tensor]:
+    """Return a random direction among weights, filter-normalised: each filter has the norm of that of the weights.
+
+    The filters of a linear layer are the rows of its matrix. Biases stay where they are, as in the reference.
+    """
+    import torch
+
+    from obrs.fitting.seeds import keyed
+
+    noise, found = keyed(seed, *key), {}
+    for name, weight in weights.items():
+        random = torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
+        norm = weight.detach().norm(dim=-1, keepdim=True) / random.norm(dim=-1, keepdim=True)
+        found[name] = random * norm if weight.ndim > 1 else torch.zeros_like(random)
+    return found
+
+
+def moved(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor]], z: Tensor) -> Tensor:
+    """Return what the generator makes of latents when its weights are moved by x and y along two directions."""
+    import torch
+    from torch.func import functional_call
+
+    first, second = axes
+    with torch.no_grad():
+        weights = {name: w + x * first[name] + y * second[name] for name, w in generator.named_parameters()}
+        return functional_call(generator, weights, (z,))
+
+
+def _fit_ratio(real: Tensor, fake: Tensor, *, steps: int, seed: int) -> Any:
+    """Fit the critic of a point: a small network of a few numbers, or the critic of the paper for images."""
+    from obrs.models.mlp import mlp_critic
+    from obrs.ratios.refit import FineTune, Network, refit
+
+    method: Any = Network("mlp", width=128, layers=2, waves=0, lr=1e-2)
+    if real.ndim > 2:
+        shape = tuple(real.shape[1:])
+        method = FineTune(mlp_critic(shape, width=256, layers=2, activation="leaky_relu"), lr=2e-4)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the two sets hardly overlap|the classifier separates|.* worse than chance")
+        # far from the middle that is so; it makes the bound low, which is then what is measured
+        batch = min(256, len(fake) // 2)
+        return refit(real, fake, method, steps=steps, batch_size=batch, held_out=0.2, seed=seed, progress=False)
+
+
+def divergence_left(
+    fit: tuple[Tensor, Tensor], real: Tensor, fake: Tensor, budgets: Sequence[float], *, steps: int, seed: int
+) -> list[tuple[float, float, float]]:
+    """Fit a ratio once; return for each budget the bound, its standard error, and what the profile of fakes promises.
+
+    Args:
+        fit: Real and fake samples that the ratio is fitted on.
+        real, fake: Others that it is measured on.
+        budgets, steps, seed: See `Config`.
+    """
+    from obrs.profile import Profile
+
+    fitted = _fit_ratio(*fit, steps=steps, seed=seed)
+    scores = fitted(real).double().numpy(), fitted(fake).double().numpy()
+    profile = Profile(scores[1])
+    return [(*_lower_bound(*scores, profile.log_c(budget)), profile.divergence("gan", budget)) for budget in budgets]
+
+
+def _lower_bound(real: Floats, fake: Floats, log_c: float) -> tuple[float, float]:
+    """Return E_P[f'(u)] - E_kept[f*(f'(u))] of the GAN divergence, at least 0, and its standard error.
+
+    The kept samples are the fakes with weights a. c depends on all fakes: the first-order effect of a fake on c is part
+    of its term, so the variance of the terms is that of the result. The effect on u has order two.
+    """
+    from obrs.divergences import divergence
+
+    gan = divergence("gan")
+    log_a = [np.zeros_like(x) if log_c == np.inf else np.minimum(x + log_c, 0.0) for x in (real, fake)]
+    kept = np.exp(log_a[1])
+    rate = float(np.mean(kept))
+    gain = gan.critic(real + log(rate) - log_a[0])
+    cost = kept / rate * gan.f_star_of_f_prime(fake + log(rate) - log_a[1])
+    moves = kept < 1  # a step d of log c adds a d to a there; d = -(a - rate) / E[a; a < 1] keeps the budget
+    if mass := float(np.sum(kept[moves])):
+        cost = cost - (kept - rate) * (float(np.sum(cost[moves])) / mass)
+    error = sqrt(sum(float(np.var(x)) / len(x) for x in (gain, cost)))
+    return max(float(np.mean(gain)) - float(np.mean(cost)), 0.0), error
+
+
+class _Subject(NamedTuple):
+    """A generator, its seed, what critics see of an image, and what they see of real ones: for the fit, to measure."""
+
+    generator: Any
+    seed: int
+    views: list[Callable[[Tensor], Tensor]]
+    real: list[tuple[Tensor, Tensor]]
+
+    def fakes(self, config: Config, pair: int, x: float, y: float, again: int = 0, times: int = 1) -> tuple[Any, Any]:
+        """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
+        import torch
+
+        from obrs.draws import normals
+
+        weights = dict(self.generator.named_parameters())
+        axes = [direction(weights, self.seed, "landscape", pair, axis) for axis in ("x", "y")]
+        latent, made = self.generator.spec["latent"], []
+        for start, count in ((_FRESH, times * config.samples), (0, config.samples)):
+            z = normals(np.arange(start, start + count), latent, seed=_SEED + again, like=torch.empty(0))
+            made.append(moved(self.generator, x, y, axes, z))
+        return made[0], made[1]
+
+    def measure(self, config: Config, images: tuple[Any, Any], *, again: int = 0, times: int = 1) -> Floats:
+        """Return what is left for each view and budget: value, standard error, what the ratio promises."""
+        found = []
+        for see, (fit, test) in zip(self.views, self.real, strict=True):
+            sets = (fit, see(images[0])), test, see(images[1])
+            found.append(divergence_left(*sets, config.budgets, steps=times * config.steps, seed=again))
+        return np.asarray(found)
+
+
+@lru_cache(maxsize=1)
+def _subject(config: Config, generator: str) -> _Subject:
+    import torch
+
+    from .image_gans import SETTINGS, load_generator, parts
+
+    def components(images: Tensor, number: int) -> Callable[[Tensor], Tensor]:
+        x = images.flatten(1)
+        mean = x.mean(dim=0)
+        axes = torch.linalg.svd(x - mean, full_matrices=False).Vh[:number].T.contiguous()
+        return lambda images: (images.flatten(1) - mean) @ axes
+
+    name, _, seed = generator.rpartition("-")
+    network, split = load_generator(name, int(seed)), parts(SETTINGS[name].data)
+    look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
+    views = [components(look, number) if number else lambda images: images for number in config.components]
+    real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]
+    return _Subject(network, int(seed), views, real)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
 
 
 def run(config: Config, rows: Record) -> None:
@@ -119,7 +253,7 @@ def run(config: Config, rows: Record) -> None:
         rows.add(name, job())
     generator = config.generators[0]
     if (name := f"{generator}, sheet") not in rows:
-        surface = _surfaces(rows, config, generator, 0)[len(config.components) - 1, 0]
+        surface = _surfaces(rows, config.cells, generator, 0)[len(config.components) - 1, 0]
         rows.add(name, _sheets(config, generator, surface))
 
 
@@ -142,98 +276,29 @@ def _axis(config: Config) -> list[float]:
     return steps
 
 
-class _Subject(NamedTuple):
-    """A generator, its seed, what critics see of an image, and what they see of real ones: for the fit, to measure."""
-
-    generator: Any
-    seed: int
-    views: list[Any]
-    real: list[tuple[Any, Any]]
-
-    def fakes(self, config: Config, pair: int, x: float, y: float, again: int = 0, times: int = 1) -> tuple[Any, Any]:
-        """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
-        import torch
-
-        from obrs.draws import normals
-
-        from .landscape import direction, moved
-
-        weights = dict(self.generator.named_parameters())
-        axes = [direction(weights, self.seed, "landscape", pair, axis) for axis in ("x", "y")]
-        latent, made = self.generator.spec["latent"], []
-        for start, count in ((_FRESH, times * config.samples), (0, config.samples)):
-            ids = np.arange(start, start + count)
-            z = normals(ids, latent, seed=_SEED + again, like=torch.empty(0))
-            made.append(moved(self.generator, x, y, axes, z))
-        return made[0], made[1]
-
-
-@lru_cache(maxsize=1)
-def _subject(config: Config, generator: str) -> _Subject:
-    import torch
-
-    from .image_gans import SETTINGS, load_generator, parts
-    from .landscape import Components
-
-    name, _, seed = generator.rpartition("-")
-    network = load_generator(name, int(seed), config.home)
-    split = parts(name if config.home or name not in SETTINGS else SETTINGS[name].data, config.home)
-    spec, shape = network.spec, list(split["test"].x.shape[1:])
-    if (spec["name"], spec.get("dim")) != ("mlp_generator", shape):
-        raise InputError(
-            f"{generator} must be an mlp_generator of images of shape {shape}, as its data are; it is a {spec['name']} "
-            f"of {spec.get('dim', 'other images')}"
-        )
-    look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
-    views: list[Any] = [Components.of(look, number) if number else _as_they_are for number in config.components]
-    real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]
-    return _Subject(network, int(seed), views, real)
-
-
-def _as_they_are(images: Any) -> Any:
-    return images
-
-
-def _measured(config: Config, subject: _Subject, images: tuple[Any, Any], *, again: int = 0, times: int = 1) -> Any:
-    """Return what is left for each number of components and budget: value, standard error, what the ratio promises."""
-    from .landscape import Sets, left
-
-    found = []
-    for see, (fit, test) in zip(subject.views, subject.real, strict=True):
-        sets = Sets(fit, see(images[0]), test, see(images[1]))
-        found.append(left(sets, config.budgets, steps=times * config.steps, seed=again))
-    return np.asarray(found)
-
-
 def _middle(config: Config, generator: str) -> dict[str, Any]:
     """Measure the generator itself, and one at the edge, with the usual effort and with more."""
     subject, found = _subject(config, generator), {}
     for name, x in (("middle", 0.0), ("edge", config.reach)):
-        usual = _measured(config, subject, subject.fakes(config, 0, x, 0.0))
-        if name == "middle":
-            _check_middle(config, generator, usual[:, 0, 0])
+        usual = subject.measure(config, subject.fakes(config, 0, x, 0.0))
+        for number, at in zip(config.components, usual[:, 0, 0], strict=True):
+            if name == "middle" and at > CEILING - _NEAR:
+                raise ObrsError(
+                    f"{generator} itself has a divergence of {at:.3f} on {_seen(number)}, at the ceiling {CEILING:.3f}:"
+                    " its landscape would say nothing; train it for longer, or take fewer components"
+                )
         found[name] = {"usual": usual}
         if (times := config.thorough) > 1:
             images = subject.fakes(config, 0, x, 0.0, times=times)
-            found[name]["thorough"] = _measured(config, subject, images, times=times)
+            found[name]["thorough"] = subject.measure(config, images, times=times)
     return found
-
-
-def _check_middle(config: Config, generator: str, value: Floats) -> None:
-    for number, at in zip(config.components, value, strict=True):
-        if at > CEILING - _NEAR:
-            raise ObrsError(
-                f"{generator} itself has a divergence of {at:.3f} on {_seen(number)}, at the ceiling {CEILING:.3f}: "
-                "its landscape would say nothing; train it for longer, or take fewer components"
-            )
 
 
 def _line(config: Config, generator: str, pair: int, y: float, *, again: int = 0) -> dict[str, Any]:
     """Measure one line of the grid: shape (views, budgets, cells); `again` has other latents and another fit."""
     subject = _subject(config, generator)
     points = [
-        _measured(config, subject, subject.fakes(config, pair, x, y, again), again=again)[:, :, 0]
-        for x in _axis(config)
+        subject.measure(config, subject.fakes(config, pair, x, y, again), again=again)[:, :, 0] for x in _axis(config)
     ]
     return {"y": y, "left": np.stack(points, axis=-1)}
 
@@ -243,18 +308,18 @@ def _sheets(config: Config, generator: str, surface: Floats) -> dict[str, Any]:
     from obrs.draws import accept
     from obrs.rules import Budgeted
 
-    from .landscape import fit_ratio
-
     subject, axis = _subject(config, generator), _axis(config)
     line, cell = np.unravel_index(int(surface.argmax()), surface.shape)
     see, real, found = subject.views[-1], subject.real[-1][0], {}
     for name, x, y in (("middle", 0.0, 0.0), ("worst", axis[cell], axis[line])):
         fit_fake, fake = subject.fakes(config, 0, x, y)
-        fitted = fit_ratio(real, see(fit_fake), steps=config.steps, seed=0)
-        scores = fitted(see(fake)).double().numpy()
+        scores = _fit_ratio(real, see(fit_fake), steps=config.steps, seed=0)(see(fake)).double().numpy()
         kept = accept(Budgeted.fit(scores, _SHOWN)(scores[: config.shown]), np.arange(config.shown), seed=1)
         found[name] = {"x": x, "y": y, "sheet": as_text(fake[: config.shown]), "kept": kept.tolist()}
     return found | {"shape": list(fake.shape[1:])}
+
+
+# What the landscapes look like ----------------------------------------------------------------------------------------
 
 
 class Flatness(NamedTuple):
@@ -276,11 +341,7 @@ class Flatness(NamedTuple):
 
 
 def flatness(surface: Floats, step: float) -> Flatness:
-    """Measure a surface on a square grid with an odd number of points along each side.
-
-    Args:
-        surface: Its values, shape `(n, n)`.
-        step: Distance between neighbours.
+    """Measure a surface of shape `(n, n)`, n odd, on a square grid with so large a step.
 
     Example:
         >>> x, y = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 5))
@@ -295,39 +356,31 @@ def flatness(surface: Floats, step: float) -> Flatness:
     return Flatness(middle, mean, float(np.hypot(down, right).mean()), mean - middle, minima)
 
 
-def _surfaces(rows: Any, config: Config, generator: str, pair: int) -> Floats:
+def _surfaces(rows: Record, cells: int, generator: str, pair: int) -> Floats:
     """Return a landscape from its lines: shape (views, budgets, cells, cells)."""
-    lines = [numbers(rows[_line_name(generator, pair, at)]["left"]) for at in range(config.cells)]
-    return np.stack(lines, axis=2)
-
-
-def _config(record: Record) -> Config:
-    """Return the configuration of a record."""
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.config.items()}
-    return Config(**fields)
+    return np.stack([numbers(rows[_line_name(generator, pair, at)]["left"]) for at in range(cells)], axis=2)
 
 
 def _landscapes(record: Record) -> dict[tuple[str, int], Floats]:
     """Return all landscapes, by generator and pair of directions."""
-    config = _config(record)
-    pairs = [(generator, pair) for generator in config.generators for pair in range(config.pairs)]
-    return {(generator, pair): _surfaces(record, config, generator, pair) for generator, pair in pairs}
+    config = record.config
+    keys = [(generator, pair) for generator in config["generators"] for pair in range(config["pairs"])]
+    return {key: _surfaces(record, config["cells"], *key) for key in keys}
 
 
 def _all_flatness(record: Record) -> Floats:
     """Return the flatness of every landscape: shape (landscapes, views, budgets, fields)."""
-    config = _config(record)
-    step = 2 * config.reach / (config.cells - 1)
+    step = 2 * record.config["reach"] / (record.config["cells"] - 1)
     found = [[[flatness(one, step) for one in view] for view in each] for each in _landscapes(record).values()]
     return np.asarray(found)
 
 
 def _noise(record: Record) -> Floats:
     """Return the standard deviation of a point, from the lines that were measured twice: shape (views, budgets)."""
-    config, gaps = _config(record), []
-    for (generator, pair), surface in _landscapes(record).items():
-        again = numbers(record[_line_name(generator, pair, "again")]["left"])
-        gaps.append(surface[:, :, config.cells // 2] - again)
+    gaps = [
+        surface[:, :, record.config["cells"] // 2] - numbers(record[_line_name(*key, "again")]["left"])
+        for key, surface in _landscapes(record).items()
+    ]
     return np.asarray(np.sqrt(np.mean(np.square(gaps), axis=(0, 3)) / 2))
 
 
@@ -335,97 +388,97 @@ def _seen(number: int) -> str:
     return f"{number} components" if number else "pixels"
 
 
-def _cell(values: Floats) -> str:
-    """Return the mean over landscapes and its standard error."""
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    return f"{values.mean():.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
-
-
 def table(record: Record) -> str:
     """Return how high and how flat the landscapes are for each budget, and how far the bound may be off."""
-    config, found, noise = _config(record), _all_flatness(record), _noise(record)
-    generators = len(config.generators)
+    config, found, noise = record.config, _all_flatness(record), _noise(record)
+
+    def cell(values: Floats) -> str:
+        error = f" ± {values.std(ddof=1) / len(values) ** 0.5:.3f}" if len(values) > 1 else ""
+        return f"{values.mean():.3f}{error}"
+
+    def line(label: str, cells: Sequence[str]) -> str:
+        return f"  {label:34}" + "".join(f"{text:>16}" for text in cells)
+
     lines = [
         f"GAN divergence left, a lower bound on held-out samples; the ceiling is 2 log 2 = {CEILING:.3f}",
-        f"mean ± standard error over {len(found)} landscapes: generators {generators}, directions {config.pairs} each",
+        f"mean ± standard error over {len(found)} landscapes: generators {len(config['generators'])}, directions "
+        f"{config['pairs']} each",
     ]
     columns = {"in the middle": 0, "mean over the grid": 1, "mean rise above the middle": 3, "mean slope": 2}
-    for view, number in enumerate(config.components):
-        lines += ["", f"{_seen(number):36}" + "".join(f"{f'K = {k:g}':>16}" for k in config.budgets)]
+    for view, number in enumerate(config["components"]):
+        lines += ["", f"{_seen(number):36}" + "".join(f"{f'K = {k:g}':>16}" for k in config["budgets"])]
         cells = {label: found[:, view, :, at] for label, at in columns.items()}
         cells["slope, over that at K = 1"] = cells["mean slope"] / cells["mean slope"][:, :1]
         cells["mean, over that at K = 1"] = cells["mean over the grid"] / cells["mean over the grid"][:, :1]
-        for label, values in cells.items():
-            lines.append(f"  {label:34}" + "".join(f"{_cell(column):>16}" for column in values.T))
+        lines += [line(label, [cell(column) for column in values.T]) for label, values in cells.items()]
         low, high = (getattr(found[:, view, :, 4], end)(axis=0) for end in ("min", "max"))
         counts = [f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in zip(low, high, strict=True)]
-        lines.append(f"  {'local minima':34}" + "".join(f"{count:>16}" for count in counts))
-        lines.append(f"  {'noise of a point':34}" + "".join(f"{value:>16.3f}" for value in noise[view]))
-        for generator in config.generators:
+        lines += [line("local minima", counts), line("noise of a point", [f"{value:.3f}" for value in noise[view]])]
+        for generator in config["generators"] if config["thorough"] > 1 else ():
             row = record[f"{generator}, middle"]
-            for place in ("middle", "edge") if config.thorough > 1 else ():
+            for place in ("middle", "edge"):
                 usual, more = (numbers(row[place][effort])[view, :, 0] for effort in ("usual", "thorough"))
-                pairs = "".join(f"{f'{a:.3f} → {b:.3f}':>16}" for a, b in zip(usual, more, strict=True))
-                lines.append(f"  {f'{generator}, {place}, effort x{config.thorough}':34}{pairs}")
+                pairs = [f"{a:.3f} → {b:.3f}" for a, b in zip(usual, more, strict=True)]
+                lines.append(line(f"{generator}, {place}, effort x{config['thorough']}", pairs))
     lines += ["", "the paper: lower and flatter with K, without numbers"]
     return "\n".join(lines)
 
 
 def figure(record: Record) -> Any:
     """Draw the first landscape as surfaces over their contours, images, and the slope of all landscapes."""
-    config = _config(record)
-    first = config.generators[0]
-    surfaces, views = _landscapes(record)[first, 0], len(config.components)
-    drawn = canvas(11, 3.4 * views + 3.2)
-    upper, lower = drawn.subfigures(2, 1, height_ratios=[3.4 * views, 3.2])
-    grid = upper.add_gridspec(views, len(config.budgets))
-    axis = numbers(_axis(config))
-    for view, number in enumerate(config.components):
-        for at, budget in enumerate(config.budgets):
+    config, first = record.config, record.config["generators"][0]
+    surfaces, views = _landscapes(record)[first, 0], len(config["components"])
+    drawn = canvas(11, 3.6 * views + 3.2)
+    upper, lower = drawn.subfigures(2, 1, height_ratios=[3.6 * views, 3.2])
+    grid, axis = upper.add_gridspec(views, len(config["budgets"])), np.linspace(-1, 1, config["cells"])
+    top = 1.02 * float(surfaces.max())  # one scale for all: what rejection lowers is seen to be lower
+    for view, number in enumerate(config["components"]):
+        for at, budget in enumerate(config["budgets"]):
             axes = upper.add_subplot(grid[view, at], projection="3d")
-            _draw_surface(axes, axis, surfaces[view, at])
+            _draw_surface(axes, config["reach"] * axis, surfaces[view, at], top)
             axes.set_title(f"K = {budget:g}, {_seen(number)}", fontsize=10)
     panels = lower.subplots(1, 2 + views, width_ratios=[1.1, 1.1, *[1] * views])
     row = record[f"{first}, sheet"]
-    for axes, name in zip(panels, ("middle", "worst"), strict=False):
+    places = (("middle", "the GAN"), ("worst", "the worst point"))
+    for axes, (name, called) in zip(panels, places, strict=False):
         here = row[name]
         draw_sheet(axes, here["sheet"], row["shape"], here["kept"], across=6)
-        axes.set_title(f"{name}: x = {here['x']:g}, y = {here['y']:g}", fontsize=10)
+        axes.set_title(f"{called}: x = {here['x']:g}, y = {here['y']:g}", fontsize=10)
     for view, axes in enumerate(panels[2:]):
         _draw_slopes(axes, record, view)
-    said = (
-        f"GAN divergence between real digits and what OBRS keeps (2 log 2 = {CEILING:.2f} at most), {first} moved "
-        f"along two random directions; sheets: kept (green) and rejected (red) at K = {_SHOWN:g}. Right: slope of "
-        "every landscape over its slope at K = 1; dotted: the same for its mean."
+    caption(
+        drawn,
+        record.experiment,
+        f"GAN divergence left between real digits and what OBRS keeps (at most 2 log 2 = {CEILING:.2f}) around the "
+        f"{title(first)}, moved along two random directions; one colour scale. Sheets: kept (green) and rejected (red) "
+        f"at K = {_SHOWN:g}. Right: slope of every landscape over its slope at K = 1; dotted: the same for its mean.",
     )
-    caption(drawn, record.experiment, said)
     return drawn
 
 
-def _draw_surface(axes: Any, axis: Floats, surface: Floats) -> None:
+def _draw_surface(axes: Any, axis: Floats, surface: Floats, top: float) -> None:
     x, y = np.meshgrid(axis, axis)
-    levels = np.linspace(0, CEILING, 15)
-    axes.contourf(x, y, surface, levels=levels, zdir="z", offset=-0.9, cmap="cividis")
-    axes.plot_surface(
-        x, y, surface, cmap="cividis", vmin=0, vmax=CEILING, rstride=1, cstride=1, lw=0.2, edgecolor="0.3"
-    )
-    axes.set(zlim=(-0.9, CEILING), zticks=[0, 0.5, 1], xlabel="x", ylabel="y", box_aspect=(1, 1, 0.9))
+    floor = -0.6 * top
+    axes.contourf(x, y, surface, levels=np.linspace(0, top, 21), zdir="z", offset=floor, cmap="viridis")
+    axes.plot_surface(x, y, surface, cmap="viridis", vmin=0, vmax=top, rstride=1, cstride=1, lw=0.2, edgecolor="0.3")
+    axes.set(zlim=(floor, top), zticks=np.arange(0, top, 0.5), xlabel="x", ylabel="y")
+    axes.set_zlabel("divergence left", fontsize=8)
+    axes.set_box_aspect((1, 1, 0.9))
     axes.view_init(24, -58)
     axes.tick_params(labelsize=7, pad=0)
-    axes.xaxis.labelpad = axes.yaxis.labelpad = -4
+    axes.xaxis.labelpad = axes.yaxis.labelpad = axes.zaxis.labelpad = -4
 
 
 def _draw_slopes(axes: Any, record: Record, view: int) -> None:
-    config, found = _config(record), _all_flatness(record)[:, view]
+    budgets, found = record.config["budgets"], _all_flatness(record)[:, view]
     slope, mean = (found[:, :, at] / found[:, :1, at] for at in (2, 1))
-    at, colours = np.arange(len(config.budgets)), budget_colours(config.budgets)
+    at = np.arange(len(budgets))
     for each in slope:
         axes.plot(at, each, color="0.75", lw=1, zorder=1)
-    for k, colour, values in zip(at, colours, slope.T, strict=True):
+    for k, colour, values in zip(at, budget_colours(budgets), slope.T, strict=True):
         error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
         axes.errorbar(k, values.mean(), 1.96 * error, color=colour, marker="o", ms=6, lw=2, zorder=3)
-    axes.plot(at, mean.mean(axis=0), color="black", ls=":", lw=1.5, label="mean of the surface")
-    axes.set(xticks=at, xticklabels=[f"{k:g}" for k in config.budgets], xlabel="K", ylim=(0, None))
-    axes.set_title(f"slope, {_seen(config.components[view])}", fontsize=10)
+    axes.plot(at, mean.mean(axis=0), color="black", ls=":", lw=1.5)
+    axes.set(xticks=at, xticklabels=[f"{k:g}" for k in budgets], xlabel="K", ylim=(0, None))
+    axes.set_title(f"slope, {_seen(record.config['components'][view])}", fontsize=10)
     tidy(axes, None)

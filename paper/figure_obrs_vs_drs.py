@@ -1,246 +1,218 @@
-"""OBRS against DRS at every budget, on five targets in the plane, with models of small and of large M.
+"""OBRS against DRS at every budget, on small GANs of five targets in the plane, with learned and with exact ratios.
 
-The paper names neither its data sets nor its models. Here both densities are known, so ratios are exact and nothing is
-drawn: rates, divergences and precision are sums over a fine grid. The models are mixtures around the target. One has
-modes that are a little too wide and 25 % of its mass in the background, which makes M = max p/q small. The other has
-even wider modes of uneven weight and 40 % in the background, which makes M large.
+The paper names neither its data sets nor its models. Here a GAN is trained on each target for a fixed number of steps,
+and its critic further against the finished generator: the learned ratio. The target's density is known, and that of a
+generator of two inputs can be counted: the exact ratio. Both rules keep exactly 1 in K of the same proposals, and what
+they keep is measured with their probabilities as weights, so no noise of a second draw is added.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from math import exp
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
 
-from obrs import Budgeted, Profile
-from obrs._checks import check_count
-from obrs._text import lookup
-from obrs.errors import InputError
-from obrs.types import Rule
+from obrs import Budgeted
+from obrs._checks import check_budget, check_count
+from obrs._text import lookup, text_table
 
-from .line import drs_rule
+from .line import Numbers, drs_rule
 from .record import Record, numbers
+from .scores import Cells, grid_cells, histogram_divergence
 from .style import TARGETS, canvas, caption, look, tidy
-from .toys import TOYS, Checkerboard, Density, Mixture
+from .toys import TOYS, Density, Mixture
 
-__all__ = ["MODELS", "PAPER", "PRESETS", "Config", "Plane", "figure", "run", "table"]
+__all__ = ["PAPER", "PRESETS", "Config", "Judge", "figure", "run", "table", "wins"]
 
 PAPER = {"figure": "in Appendix D.2, the third", "claim": "the precision of OBRS is systematically better than of DRS"}
-MEASURES = {"precision": "precision, %", "kl": "KL, nats"}
+MEASURES = {"precision": "precision, %", "js": "Jensen-Shannon, nats"}
 RULES = ("drs", "obrs")
-_INSIDE = 1 - exp(-8.0)  # of the target's mass: what lies within four standard deviations of a Gaussian in the plane
-
-Numbers = np.ndarray[Any, Any]
+RATIOS = {"learned": "-", "exact": "--"}
+_OUTSIDE = exp(-8.0)  # of the target's mass: what lies beyond four standard deviations of a Gaussian in the plane
+_EDGE = 2.5  # half the side of the square that holds every target, standardised
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to compute.
+    """What to train and to compute.
 
     Args:
         targets: Names in `TOYS`.
-        beyond: The largest budget, as a multiple of M; the smallest budget is 1.
-        budgets: How many, evenly on a logarithmic scale.
-        points: Points of the grid along each axis.
+        budgets: Proposals per kept sample.
+        gans: GANs of each target, with seeds of their own.
+        real: Points of the target; a tenth is held out.
+        steps, critic_steps: Steps of both networks, and then of the critic alone.
+        exact_samples: Samples in the histogram of the exact ratio.
+        proposals: Proposals that the rules choose from.
+        seed: First of the seeds.
     """
 
     targets: tuple[str, ...] = ("grid25", "ring8", "two_moons", "swiss_roll", "checkerboard")
-    beyond: float = 1.5
-    budgets: int = 21
-    points: int = 400
+    budgets: tuple[float, ...] = (1.1, 1.25, 1.5, 2.0, 2.6, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0)
+    gans: int = 2
+    real: int = 64_000
+    steps: int = 2000
+    critic_steps: int = 2000
+    exact_samples: int = 2_000_000
+    proposals: int = 100_000
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in self.targets:
             lookup(TOYS, name, "target")
-        check_count(self.budgets, "budgets")
-        check_count(self.points, "points")
-        if not self.beyond >= 1:
-            raise InputError(f"beyond must be at least 1, got {self.beyond}")
+        for budget in self.budgets:
+            check_budget(budget)
+        for name in ("gans", "real", "steps", "critic_steps", "exact_samples", "proposals"):
+            check_count(getattr(self, name), name)
 
 
+_SMOKE = {"real": 3000, "steps": 150, "critic_steps": 100, "exact_samples": 50_000, "proposals": 5000}
 PRESETS = {
-    "smoke": Config(("grid25", "checkerboard"), budgets=5, points=250),
+    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), gans=1, **_SMOKE),
     "default": Config(),
 }
 
 
-def _skeleton(target: Density) -> Mixture:
-    """Return the mixture that models of a target are built on: itself, or Gaussians in the squares of a board."""
-    if isinstance(target, Mixture):
-        return target
-    assert isinstance(target, Checkerboard)
-    line = np.arange(target.cells) - target.cells / 2 + 0.5
-    centres = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-    return Mixture(centres[target.log_prob(centres) > -np.inf], 0.3)
+def run(config: Config, rows: Record) -> None:
+    """Train the GANs, and compute both rules with both ratios at every budget."""
+    jobs = {f"{name}, GAN {i + 1}": (name, config.seed + i) for name in config.targets for i in range(config.gans)}
+    for row, (name, seed) in rows.todo(jobs):
+        rows.add(row, {"target": name, "seed": seed} | _measure(config, name, seed, rows.progress))
 
 
-def _model(target: Density, *, wider: float, least: float, background: float) -> Mixture:
-    """Return a model: the target's modes wider, with weights from 1 to `least`, and a share in one wide Gaussian."""
-    base = _skeleton(target)
-    uneven = base.weights * np.geomspace(1.0, least, len(base.means))
-    centre = base.weights @ base.means
-    spread = float(np.sqrt(np.mean(base.weights @ (base.means - centre) ** 2)))
-    return Mixture(
-        np.vstack([base.means, centre]),
-        np.append(wider * base.sigma, spread),
-        np.append((1 - background) * uneven / uneven.sum(), background),
-    )
+def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dict[str, Any]:
+    import torch
+
+    from .gan25 import ExactRatio, train_gan
+
+    target = TOYS[name]()
+    target = target.standardised() if isinstance(target, Mixture) else target
+    points = torch.tensor(target.sample(config.real, seed=seed), dtype=torch.float32)
+    gan = train_gan(points, config.steps, config.critic_steps, seed, progress=progress)
+    exact = ExactRatio.of(gan.generator, config.exact_samples, edge=_EDGE, target=target)
+    judge = Judge.of(target, config.proposals)
+    with torch.no_grad():
+        x = gan.propose(seed + 1)(np.arange(config.proposals))
+        ratios = {"learned": gan.log_ratio(x).double().numpy(), "exact": exact(x).numpy()}
+    x = x.double().numpy()
+    found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(x, np.ones(len(x)))
+    for ratio, log_ratio in ratios.items():
+        found[ratio] = {}
+        least = len(x) / np.count_nonzero(log_ratio > -np.inf)  # below it, points off the target would be kept
+        for rule in RULES:
+            left = [judge(x, _acceptance(rule, log_ratio, k)) if k >= least else {} for k in config.budgets]
+            found[ratio][rule] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
+    return found
 
 
-MODELS = {
-    "small M": partial(_model, wider=1.4, least=1.0, background=0.25),
-    "large M": partial(_model, wider=2.0, least=0.1, background=0.4),
-}
-"""Models of a target by name."""
+def _acceptance(rule: str, log_ratio: Numbers, budget: float) -> Numbers:
+    if rule == "obrs":
+        return np.exp(Budgeted.fit(log_ratio, budget)(log_ratio))
+    return np.exp(drs_rule(log_ratio, np.full(len(log_ratio), 1 / len(log_ratio)), budget)(log_ratio))
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
-    """A target and a model as masses on a square grid; what of the model lies outside of it has r = 0.
+class Judge:
+    """Scores of weighted samples against a density.
 
     Args:
-        p: Mass of the target at each point, of sum 1.
-        q: Mass of the model at the same points; the rest to 1 is outside.
-        inside: Whether a point belongs to the smallest region with nearly all of the target's mass.
+        target: The density.
+        cells: Cells of a grid, with the target's mass in each.
+        least: Log-density on the edge of the smallest region with 99.97 % of the target's mass.
 
     Example:
-        >>> plane = Plane.of(Mixture([[0.0, 0.0]], 1.0), Mixture([[0.0, 0.0]], 1.5), 200)
-        >>> round(plane.most, 3), round(plane.left(plane.obrs(1.5))["rate"], 4)
-        (2.248, 0.6667)
+        >>> judge = Judge.of(Mixture([[0.0, 0.0]], 0.5), 20_000)
+        >>> wide = Mixture([[0.0, 0.0]], 0.8)
+        >>> x = wide.sample(20_000, seed=1)
+        >>> round(judge(x, np.ones(len(x)))["precision"], 2)  # 1 - exp(-(4 · 0.5 / 0.8)² / 2)
+        0.96
     """
 
-    p: Numbers
-    q: Numbers
-    inside: Numbers
+    target: Density
+    cells: Cells
+    least: float
 
     @classmethod
-    def of(cls, target: Density, model: Mixture, points: int) -> "Plane":
-        """Evaluate both densities in a square around the target."""
-        base = _skeleton(target)
-        reach = 0.0 if isinstance(target, Checkerboard) else 7 * float(base.sigma.max())
-        edge = target.cells / 2 if isinstance(target, Checkerboard) else float(np.abs(base.means).max()) + reach
-        step = 2 * edge / points
-        line = step * (np.arange(points) + 0.5) - edge
-        where = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-        p = np.exp(target.log_prob(where)) * step**2
-        if abs(p.sum() - 1) > 1e-3:
-            raise InputError(f"a grid of {points} points a side is too coarse for this target; raise points")
-        q = np.exp(model.log_prob(where)) * step**2
-        p, q = p[q > 1e-30], q[q > 1e-30]  # the models are wider than their targets: nothing is lost
-        order = np.argsort(-p)
-        last = order[min(np.searchsorted(np.cumsum(p[order]), _INSIDE * p.sum()), len(p) - 1)]
-        return cls(p / p.sum(), q, p >= max(p[last] * (1 - 1e-9), 1e-300))
+    def of(cls, target: Density, proposals: int) -> "Judge":
+        """Cut the square into cells that this many proposals can see."""
+        side = int(sqrt(proposals / 40))
+        cells = grid_cells(
+            target.log_prob, low=-_EDGE, high=_EDGE, cells=side, fine=800 // side, min_mass=10 / proposals
+        )
+        return cls(target, cells, float(np.quantile(target.log_prob(target.sample(200_000, seed=1)), _OUTSIDE)))
 
-    @property
-    def log_ratio(self) -> Numbers:
-        """Log of target over model at each point, and last of the outside."""
-        with np.errstate(divide="ignore"):
-            return np.append(np.log(self.p) - np.log(self.q), -np.inf)
-
-    @property
-    def masses(self) -> Numbers:
-        """Mass of the model at each point, and last of the outside."""
-        return np.append(self.q, max(1 - float(self.q.sum()), 0.0))
-
-    @property
-    def most(self) -> float:
-        """M, the largest ratio."""
-        return float(np.exp(self.log_ratio.max()))
-
-    @property
-    def least(self) -> float:
-        """The smallest possible budget: below it, proposals that the target never makes would have to be kept."""
-        return (1 + 1e-6) / float(self.masses[self.log_ratio > -np.inf].sum())
-
-    def obrs(self, budget: float) -> Rule:
-        """Return the rule of OBRS at a budget."""
-        return Budgeted.fit(self.log_ratio, budget, weights=self.masses)
-
-    def drs(self, budget: float) -> Rule:
-        """Return the rule of DRS whose shift keeps 1 in `budget`; beyond M, exact rejection."""
-        return drs_rule(self.log_ratio, self.masses, budget)
-
-    def left(self, rule: Rule) -> dict[str, float]:
-        """Return the rate of a rule, and precision and divergences of what it keeps."""
-        accept = np.exp(rule(self.log_ratio))
-        kept = self.masses * accept
-        rate, seen = float(kept.sum()), kept > 0
-        profile = Profile(self.log_ratio[seen] - np.log(accept[seen]), kept[seen] / rate)
-        found = {name: float(profile.divergence(name)) for name in ("kl", "js")}
-        return {"rate": rate, "precision": float(kept[:-1][self.inside].sum()) / rate, **found}
+    def __call__(self, x: Numbers, weights: Numbers) -> dict[str, float]:
+        inside = self.target.log_prob(x) >= self.least - 1e-9
+        precision = float(weights[inside].sum() / weights.sum())
+        return {"precision": precision, "js": histogram_divergence(x, self.cells, "js", weights)}
 
 
-def run(config: Config, rows: Record) -> None:
-    """Compute both rules at every budget, for each target and model."""
-    pairs = {f"{target}, {model}": (target, model) for target in config.targets for model in MODELS}
-    for row, (name, kind) in rows.todo(pairs):
-        target = TOYS[name]()
-        plane = Plane.of(target, MODELS[kind](target), config.points)
-        budgets = np.geomspace(1.0, config.beyond * plane.most, config.budgets)
-        found: dict[str, Any] = {"target": name, "model": kind, "M": plane.most, "budgets": budgets}
-        for rule, fit in (("obrs", plane.obrs), ("drs", plane.drs)):
-            left = [plane.left(fit(float(k))) for k in budgets[budgets >= plane.least]]
-            for key in left[0]:
-                values = np.full(len(budgets), np.nan)
-                values[budgets >= plane.least] = [one[key] for one in left]
-                found[f"{rule} {key}"] = values
-        rows.add(row, found)
+def _mean(record: Record, target: str, ratio: str, rule: str, key: str) -> Numbers:
+    """Return the mean over the GANs of a target at each budget; NaN where a budget is too small for one of them."""
+    found = [numbers(row[ratio][rule][key]) for row in record.rows if row["target"] == target]
+    return np.asarray(np.mean(found, axis=0))
+
+
+def wins(record: Record, ratio: str, key: str) -> tuple[int, int]:
+    """Return at how many budgets of all GANs OBRS is at least as good as DRS, and how many there are."""
+    sign = {"precision": 1.0, "js": -1.0}[key]
+    pairs = [[numbers(row[ratio][rule][key]) for rule in ("obrs", "drs")] for row in record.rows]
+    gain = sign * np.concatenate([ours - theirs for ours, theirs in pairs])
+    gain = gain[np.isfinite(gain)]
+    return int(np.sum(gain > -1e-9)), len(gain)
+
+
+def _words(record: Record) -> str:
+    parts = []
+    for ratio in RATIOS:
+        (sharper, tried), (closer, _) = (wins(record, ratio, key) for key in MEASURES)
+        parts.append(f"with {ratio} ratios in precision at {sharper} and in divergence at {closer} of {tried}")
+    return f"OBRS is at least as good as DRS {', '.join(parts)} budgets of all GANs."
 
 
 def table(record: Record) -> str:
-    """Return precision and KL at a few budgets."""
-    lines = [f"{'':28}{'M':>8}{'K':>7}{'precision: OBRS':>18}{'DRS':>9}{'KL: OBRS':>12}{'DRS':>9}"]
-    for row in record.rows:
-        budgets = numbers(row["budgets"])
-        for k in (1.5, 2.6, 5.0):
-            if k > row["M"]:
-                continue
-            at = int(np.abs(np.log(budgets / k)).argmin())
-            cells = [row[f"{rule} {key}"][at] for key in ("precision", "kl") for rule in ("obrs", "drs")]
-            name = f"{TARGETS[row['target']]}, {row['model']}"
-            if not all(cell is not None for cell in cells):  # below the smallest budget
-                continue
-            lines.append(
-                f"{name:28}{row['M']:8.2f}{budgets[at]:7.2f}{100 * cells[0]:16.1f} %{100 * cells[1]:7.1f} %"
-                f"{cells[2]:12.3f}{cells[3]:9.3f}"
-            )
-    return "\n".join(lines)
+    """Return precision and divergence at a few budgets, with learned and exact ratios."""
+    budgets, lines = record.config["budgets"], []
+    for name in record.config["targets"]:
+        base = [row for row in record.rows if row["target"] == name]
+        for k in (budget for budget in (1.5, 2.6, 5.0, 10.0) if budget in budgets):
+            cells = [TARGETS[name], f"{k:g}"]
+            for key, scale, digits in (("precision", 100, 1), ("js", 1, 3)):
+                cells.append(f"{scale * np.mean([row[key] for row in base]):.{digits}f}")
+                for ratio in RATIOS:
+                    pair = [scale * _mean(record, name, ratio, rule, key)[budgets.index(k)] for rule in ("obrs", "drs")]
+                    cells += [f"{value:.{digits}f}" for value in pair]
+            lines.append(cells)
+    head = ["", "K", "precision %:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
+    head += ["JS:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
+    return f"{text_table(head, lines)}\n\n{_words(record)}"
 
 
 def figure(record: Record) -> Any:
-    """Draw precision and KL against the budget, a column for each target."""
-    names = record.config["targets"]
-    shown = [(kind, key) for kind in MODELS for key in MEASURES]
-    drawn = canvas(9, 8.4)
-    panels = drawn.subplots(len(shown), len(names), squeeze=False)
-    for (kind, key), line in zip(shown, panels, strict=True):
-        for name, axes in zip(names, line, strict=True):
-            row = record[f"{name}, {kind}"]
-            for rule in RULES:
-                style, scale = look(rule), 100 if key == "precision" else 1
-                values = scale * numbers(row[f"{rule} {key}"])
-                axes.plot(row["budgets"], values, color=style.colour, ls=style.line, label=style.label, lw=1.8)
-            if key == "precision":
-                axes.set_ylim(min(axes.get_ylim()[0], 95), 100.8)
-            axes.axvline(row["M"], color="0.6", ls=":", lw=1.2, label="M")
-            axes.set(xscale="log", xlim=(1, row["budgets"][-1]))
-            ticks = [k for k in ((1, 3, 10, 30) if row["M"] > 6 else (1, 2, 4, 8)) if k <= row["budgets"][-1]]
-            axes.set_xticks(ticks, [f"{k}" for k in ticks])
+    """Draw precision and divergence against the budget, a column for each target."""
+    names, budgets = record.config["targets"], record.config["budgets"]
+    drawn = canvas(10, 5.6)
+    panels = drawn.subplots(len(MEASURES), len(names), squeeze=False, sharex=True)
+    for line, (key, title) in zip(panels, MEASURES.items(), strict=True):
+        for axes, name in zip(line, names, strict=True):
+            scale = 100 if key == "precision" else 1
+            base = scale * np.mean([row[key] for row in record.rows if row["target"] == name])
+            axes.axhline(base, color=look("model").colour, ls=":", lw=1.2, label="model")
+            for ratio, dash in RATIOS.items():
+                for rule in RULES:
+                    values = scale * _mean(record, name, ratio, rule, key)
+                    label = f"{look(rule).label}, {ratio} ratio"
+                    axes.plot(budgets, values, color=look(rule).colour, ls=dash, lw=1.8, label=label)
+            axes.set(xscale="log", xlim=(1, budgets[-1]))
+            axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
             axes.minorticks_off()
-            axes.tick_params(labelsize=8.5)
             tidy(axes, None)
-        line[0].set_ylabel(f"{kind}\n{MEASURES[key]}", fontsize=9.5)
+        line[0].set_ylabel(title)
     for name, axes in zip(names, panels[0], strict=True):
         axes.set_title(TARGETS[name], fontsize=10.5)
     for axes in panels[-1]:
-        axes.set_xlabel("budget K", fontsize=9.5)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside upper center", ncols=3)
-    caption(
-        drawn,
-        record.experiment,
-        "Exact ratios and exact sums. Both rules keep 1 proposal in K, up to M, from where on both are exact. "
-        "Precision: share of the kept in the smallest region with 99.97 % of the target.",
-    )
+        axes.set_xlabel("budget K")
+    drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
+    words = f"Small GANs, mean of {record.config['gans']} a target. Both rules keep 1 proposal in K. {_words(record)}"
+    caption(drawn, record.experiment, f"{words} Precision: share in the smallest region with 99.97 % of the target.")
     return drawn

@@ -1,14 +1,14 @@
-"""The GAN of the 25-Gaussian experiments: stopped early, its critic trained further, its density known.
+"""Small GANs of points in the plane: stopped early, their critic trained further, their density known.
 
-Turner's protocol: 64 000 standardised points, four linear layers of 100 units with ReLU in both networks, a normal
-latent of two dimensions. The paper says of its GAN only that 55.8 % of its samples are of high quality, so training
-stops when that share is within a point of 56 % and every mode is made. Networks this small are quicker with one thread,
-and with one the result does not depend on how many cores there are.
+The GAN of the 25-Gaussian experiments follows Turner's protocol: 64 000 standardised points, four linear layers of 100
+units with ReLU in both networks, a normal latent of two dimensions. The paper says of its GAN only that 55.8 % of its
+samples are of high quality, so training stops when that share is within a point of 56 % and every mode is made.
+Networks this small are quicker with one thread, and with one the result does not depend on how many cores there are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.nn.functional import softplus
 
 from obrs._checks import check_count
 from obrs._progress import bar
+from obrs.errors import InputError
 from obrs.fitting.loop import descend
 from obrs.fitting.seeds import own_noise
 from obrs.models.mlp import mlp_critic, mlp_generator
@@ -25,13 +26,11 @@ from obrs.ratios.refit import FineTune, refit
 from obrs.rivals import Model
 from obrs.types import Array
 
-from .cells import histogram_divergence, mode_cells
-from .gan25_settings import Settings
-from .modes import mode_scores
-from .toys import grid25
+from .scores import histogram_divergence, mode_cells, mode_scores
+from .toys import Density, grid25
 
-__all__ = ["CELLS", "LIKE", "SIGMA", "TARGET", "ExactRatio", "Gan", "branch_log_density", "gan_step", "one_thread"]
-__all__ += ["score", "trained"]
+__all__ = ["CELLS", "LIKE", "SIGMA", "SMOKE", "TARGET", "ExactRatio", "Gan", "Settings", "branch_log_density"]
+__all__ += ["gan_step", "one_thread", "score", "train_gan", "trained"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -43,6 +42,57 @@ LIKE = torch.empty(0)
 _WITHIN = 0.01  # of the share to stop at
 _WATCHED = 10_000  # samples that the share is measured on
 _PLASTIC = 1.32471795724474602596  # its inverse and inverse square spread a lattice most evenly over a square
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the configurations of the 25-Gaussian experiments share.
+
+    Args:
+        real: Points of the target, at least 1000; a tenth is held out from all training, for calibration.
+        stop_at: Share of high-quality samples to stop at.
+        most: Steps after which training stops anyway.
+        critic_steps: Further steps of the critic, against the finished generator.
+        refit_steps: Steps of the refitted ratio.
+        weight_steps: Steps of the weights of LatentRS.
+        exact_samples: Samples in the histogram of the exact ratio.
+        seed: Seed of data, weights, batches and samples.
+    """
+
+    real: int = 64_000
+    stop_at: float = 0.56
+    most: int = 20_000
+    critic_steps: int = 2000
+    refit_steps: int = 1000
+    weight_steps: int = 1000
+    exact_samples: int = 2_000_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("real", "most", "critic_steps", "refit_steps", "weight_steps", "exact_samples"):
+            check_count(getattr(self, name), name)
+        if self.real < 1000:
+            raise InputError(f"real must be at least 1000, a tenth is for calibration; got {self.real}")
+        if not 0 < self.stop_at < 1:
+            raise InputError(f"stop_at is a share between 0 and 1, got {self.stop_at}")
+
+    @classmethod
+    def of(cls, config: Any, *, seed: int | None = None) -> "Settings":
+        """Return the settings in a configuration, with its seed or another."""
+        values = {field.name: getattr(config, field.name) for field in fields(Settings)}
+        return Settings(**(values if seed is None else values | {"seed": seed}))
+
+
+SMOKE: dict[str, Any] = {
+    "real": 3000,
+    "stop_at": 0.1,
+    "most": 150,
+    "critic_steps": 100,
+    "refit_steps": 60,
+    "weight_steps": 30,
+    "exact_samples": 50_000,
+}
+"""Settings that take seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +107,7 @@ class Gan:
         real: The points that both networks were trained on.
         held_out: Real points that nothing has seen.
         steps: Steps of training.
-        precision: Share of high-quality samples when it stopped.
+        precision: Share of high-quality samples when it stopped; of 25 Gaussians alone.
     """
 
     generator: Any
@@ -67,7 +117,7 @@ class Gan:
     real: Any
     held_out: Any
     steps: int
-    precision: float
+    precision: float = float("nan")
 
     def model(self, log_ratio: Any = None) -> Model:
         """Return the generator as a model, with its own log-ratio or another."""
@@ -80,9 +130,10 @@ class Gan:
 
 @cache
 def trained(settings: Settings, progress: bool | None = None) -> Gan:
-    """Train the GAN, stop it early, then train its critic further; once in a process for the same settings.
+    """Train the GAN of 25 Gaussians and stop it early; once in a process for the same settings.
 
-    The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
+    The share of high-quality samples varies much from step to step, so it is measured more often where it is nearly
+    right.
 
     Example:
         >>> gan = trained(Settings(real=1000, stop_at=0.01, most=5, critic_steps=2))
@@ -91,22 +142,67 @@ def trained(settings: Settings, progress: bool | None = None) -> Gan:
 
     References:
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019), Sec. 4.1
-        | Discriminator Rejection Sampling (Azadi et al., 2019), which trains the discriminator further
     """
     points = torch.tensor(TARGET.sample(settings.real, seed=settings.seed), dtype=torch.float32)
-    held_out, real = points[: settings.real // 10], points[settings.real // 10 :]
-    with one_thread():
-        generator, critic, steps, precision = _game(real, settings, progress)
-        unfinished = Gan(generator, critic, critic, float("nan"), real, held_out, steps, precision)
-        further = refit(
-            real,
-            unfinished.propose(settings.seed),
-            FineTune(critic),
-            steps=settings.critic_steps,
-            seed=settings.seed,
-            progress=progress,
-        )
-    return Gan(generator, critic, further.networks[0], further.report.log_loss, real, held_out, steps, precision)
+    precision = 0.0
+    with bar("training", settings.stop_at, progress) as tell:
+
+        def finished(step: int, draw: Callable[[int], Any]) -> bool:
+            nonlocal precision
+            if step % (5 if precision > 0.8 * settings.stop_at else 25):
+                return False
+            precision, _, modes = mode_scores(draw(_WATCHED), TARGET.means, sigma=SIGMA)
+            tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
+            return abs(precision - settings.stop_at) <= _WITHIN and modes == len(TARGET.means)
+
+        gan = train_gan(points, settings.most, settings.critic_steps, settings.seed, finished, progress)
+    return replace(gan, precision=precision)
+
+
+def train_gan(
+    points: Any,
+    steps: int,
+    critic_steps: int,
+    seed: int,
+    finished: Callable[[int, Callable[[int], Any]], bool] = lambda step, draw: False,
+    progress: bool | None = None,
+) -> Gan:
+    """Train a GAN of points in the plane, then its critic further against the finished generator.
+
+    The non-saturating loss, one step each with 256 points, Adam with rate 1e-3 and betas 0.5 and 0.999.
+
+    Args:
+        points: Points of the target, a float32 tensor; the first tenth is held out.
+        steps, critic_steps: Steps of both networks, and then of the critic alone.
+        seed: Seed of weights and batches.
+        finished: Called after each step with its number and a function that draws samples; True ends the training.
+        progress: Show a bar; None shows one on a terminal.
+
+    References:
+        | Discriminator Rejection Sampling (Azadi et al., 2019), which trains the discriminator further
+    """
+    held_out, real = points[: len(points) // 10], points[len(points) // 10 :]
+    random = torch.Generator().manual_seed(seed)
+    with one_thread(), own_noise() as reseed:
+        reseed(seed)
+        generator, critic = mlp_generator(), mlp_critic()
+        adams = [torch.optim.Adam(net.parameters(), 1e-3, (0.5, 0.999)) for net in (critic, generator)]
+
+        @torch.no_grad()  # type: ignore[untyped-decorator]
+        def draw(n: int) -> Any:
+            return generator(torch.randn(n, 2, generator=random))
+
+        for step in range(1, steps + 1):
+            x = real[torch.randint(len(real), (256,), generator=random)]
+            with torch.enable_grad():
+                gan_step(critic, x, generator(torch.randn(256, 2, generator=random)), *adams)
+            if finished(step, draw):
+                break
+        generator.eval().requires_grad_(False)
+        critic.eval()
+        gan = Gan(generator, critic, critic, float("nan"), real, held_out, step)
+        further = refit(real, gan.propose(seed), FineTune(critic), steps=critic_steps, seed=seed, progress=progress)
+    return replace(gan, log_ratio=further.networks[0], log_loss=further.report.log_loss)
 
 
 @contextmanager
@@ -124,34 +220,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _game(real: Any, settings: Settings, progress: bool | None, batch: int = 256) -> tuple[Any, ...]:
-    """Train both networks until the share of high-quality samples is right; return them, the steps, the share.
-
-    This share varies much from step to step, so it is measured more often where it is nearly right.
-    """
-    with own_noise() as reseed:
-        reseed(settings.seed)
-        generator, critic = mlp_generator(), mlp_critic()
-    of_critic, of_generator = (torch.optim.Adam(net.parameters(), 1e-3, (0.5, 0.999)) for net in (critic, generator))
-    random = torch.Generator().manual_seed(settings.seed)
-    step, precision = 0, 0.0
-    with torch.enable_grad(), bar("training", settings.stop_at, progress) as tell:
-        while step < settings.most:
-            step += 1
-            x = real[torch.randint(len(real), (batch,), generator=random)]
-            fake = generator(torch.randn(batch, 2, generator=random))
-            gan_step(critic, x, fake, of_critic, of_generator)
-            if step % (5 if precision > 0.8 * settings.stop_at else 25) == 0:
-                with torch.no_grad():
-                    fake = generator(torch.randn(_WATCHED, 2, generator=random))
-                seen = mode_scores(modes=TARGET.means, fake=fake, sigma=SIGMA)
-                precision = seen.precision
-                tell(precision, f"{100 * precision:.0f} % high quality after {step} steps")
-                if abs(precision - settings.stop_at) <= _WITHIN and seen.modes == len(TARGET.means):
-                    break
-    return generator.eval().requires_grad_(False), critic.eval(), step, precision
 
 
 def gan_step(critic: Any, real: Any, fake: Any, of_critic: Any, of_generator: Any) -> None:
@@ -182,8 +250,8 @@ def score(x: Array) -> dict[str, float]:
         >>> {key: round(value, 1) + 0.0 for key, value in score(TARGET.sample(2500, seed=3)).items()}
         {'recall': 1.0, 'precision': 1.0, 'kl': 0.0, 'js': 0.0}
     """
-    modes = mode_scores(modes=TARGET.means, fake=x, sigma=SIGMA)
-    left = {name: histogram_divergence(cells=CELLS, fake=x, divergence=name).value for name in ("kl", "js")}
+    modes = mode_scores(x, TARGET.means, sigma=SIGMA)
+    left = {name: histogram_divergence(x, CELLS, name) for name in ("kl", "js")}
     return {"recall": modes.recall, "precision": modes.precision, **left}
 
 
@@ -192,19 +260,23 @@ class ExactRatio:
     """log p - log q, with p in closed form and q from a fine histogram of the generator.
 
     Args:
+        target: The density p.
         counts: Samples in each cell of a square around 0, row after row, and last those outside.
         total: Samples in all.
         cell: Side of a cell.
         side: Cells a side.
     """
 
+    target: Density
     counts: Floats
     total: int
     cell: float
     side: int
 
     @classmethod
-    def of(cls, generator: Any, samples: int, *, cells_per_sigma: int = 4, edge: float = 2.5) -> "ExactRatio":
+    def of(
+        cls, generator: Any, samples: int, *, cells_per_sigma: float = 4, edge: float = 2.5, target: Density = TARGET
+    ) -> "ExactRatio":
         """Fill the histogram with latents of an even lattice: its counts vary less than those of random ones."""
         side = round(2 * edge / (SIGMA / cells_per_sigma))
         cell, counts = 2 * edge / side, np.zeros(side * side + 1, dtype=np.int64)
@@ -214,7 +286,7 @@ class ExactRatio:
             with torch.no_grad():
                 x = generator(torch.special.ndtri(u).clamp(-8, 8).to(torch.float32))
             counts += np.bincount(_cell(x.numpy(), cell, side), minlength=len(counts))
-        return cls(counts, samples, cell, side)
+        return cls(target, counts, samples, cell, side)
 
     def log_density(self, x: Floats) -> Floats:
         """Return the log-density of the generator; where no sample of the histogram fell, that of half a sample."""
@@ -223,7 +295,7 @@ class ExactRatio:
 
     def __call__(self, x: Any) -> Any:
         points = np.asarray(x, dtype=np.float64)
-        found = TARGET.log_prob(points) - self.log_density(points)
+        found = self.target.log_prob(points) - self.log_density(points)
         return torch.from_numpy(found) if isinstance(x, torch.Tensor) else found
 
 

@@ -1,7 +1,8 @@
 """The diffusion models of the image experiments: EDM, small, with classes.
 
-`python -m paper.image_diffusion fashion_mnist 14 0 8000 FOLDER` trains one again, resumable in FOLDER, and
-writes the file that is committed. The arguments are a data set, pixels a side, a seed, updates and a folder.
+`python -m paper.image_diffusion fashion_mnist 14 0 8000 FOLDER` trains one again and writes the file that is committed.
+The arguments are a data set, pixels a side, a seed, updates and a folder. Those of CIFAR-10 are units of
+`runs/train_cifar.py`.
 
 A `Denoiser` is D(x; sigma), the mean of clean images given noisy ones. `previews` runs the sampler and yields what it
 already knows of the final image at every noise level; `heun` is its last word.
@@ -12,7 +13,7 @@ References:
 """
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,23 +23,29 @@ import torch
 from torch import nn
 
 from obrs._checks import check_count
+from obrs._progress import bar
 from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
-from obrs.fitting.loop import Course
+from obrs.fitting.loop import Course, fit_best
 from obrs.fitting.seeds import derived, keyed, own_noise
 from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
-from .image_gans import HOME, Labelled, parts
-from .nets import write_weights
+from .image_gans import Labelled, parts
+from .nets import WEIGHTS, write_weights
+from .nets.cifar import CifarUNet, load_unit
 from .program import run_program
-from .resumable import Checkpoint, fit_resumable
 
-__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Preview", "Setting", "fit_denoiser", "heun", "is_trained"]
-__all__ += ["load_diffusion", "noise_levels", "previews", "shrunk", "train_diffusion"]
+__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Kept", "Pool", "Preview", "Setting", "fit_denoiser", "heun"]
+__all__ += ["load_diffusion", "make_pool", "noise_levels", "noisy_previews", "previews", "sample_early", "shrunk"]
+__all__ += ["train_diffusion"]
 
+SEED = 100  # of proposals: no seed that a model was trained with
 SIGMA_DATA = 0.5
+_BLOCK = 200  # images at a time
+_EDM = {3836: "edm-early-0", 15278: "edm-0"}  # units of CIFAR-10, by their updates
+Floats = np.ndarray[Any, Any]
 _LOG_SIGMA = (-1.2, 1.2)  # mean and standard deviation of the noise levels that are trained on
 _HELD_OUT = 512  # images, four noise levels each
 
@@ -209,20 +216,18 @@ def shrunk(images: Any, size: int) -> Any:
 
 
 def fit_denoiser(
-    real: Labelled,
-    setting: Setting,
-    updates: int,
-    seed: int,
-    *,
-    checkpoint: Checkpoint | None = None,
-    progress: bool | None = None,
+    real: Labelled, setting: Setting, updates: int, seed: int, *, progress: bool | None = None
 ) -> tuple[Denoiser, Course]:
     """Train a denoiser of these images, of any size; return it with averaged weights, and how it went.
 
     A tenth of the images, 512 at most, are held out: of all averages along the way the one that denoises them best is
-    kept. If there is a checkpoint, a run that was killed goes on from it.
+    kept.
     """
-    denoise = Denoiser(_network(real, setting, seed))
+    classes = None if real.label is None else int(real.label.max()) + 1
+    with own_noise() as reseed:
+        reseed(derived(seed, "diffusion"))
+        network = build({"name": "unet", "channels": real.x.shape[1], "width": setting.width, "classes": classes})
+    denoise = Denoiser(network.to(memory_format=torch.channels_last))
     x = torch.as_tensor(real.x).contiguous(memory_format=torch.channels_last)
     label = None if real.label is None else torch.as_tensor(real.label)
     rows = len(x) - min(_HELD_OUT, len(x) // 10)
@@ -236,38 +241,24 @@ def fit_denoiser(
     def loss(module: Any, step: int) -> Tensor:
         return of(torch.randint(rows, (setting.batch_size,), generator=keyed(seed, "rows", step)), step, module)
 
-    course = fit_resumable(
-        denoise,
-        loss,
-        lambda module: float(of(torch.arange(rows, len(x)).repeat(4), "held out", module)),
-        steps=updates,
-        lr=setting.lr,
-        average=0.999,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
-    return denoise, course
+    def held_out(module: Any) -> float:
+        return float(of(torch.arange(rows, len(x)).repeat(4), "held out", module))
+
+    return denoise, fit_best(denoise, loss, held_out, steps=updates, lr=setting.lr, average=0.999, progress=progress)
 
 
-def train_diffusion(name: str, size: int, seed: int, updates: int, out: Path, *, progress: bool | None = None) -> Path:
-    """Train one model on the generator's part of a data set, resumable in `out`; return its file."""
+def train_diffusion(name: str, size: int, seed: int, updates: int, out: Path) -> Path:
+    """Train one model on the generator's part of a data set; return its file in `out`."""
     setting, mine = lookup(SETTINGS, name, "data set of the diffusion models"), parts(name)["generator"]
     real = Labelled(shrunk(mine.x, check_count(size, "size")), mine.label)
     out.mkdir(parents=True, exist_ok=True)
     path = _path(name, size, check_count(seed, "seed", least=0), check_count(updates, "updates"), str(out))
-    facts = {"data": name, "size": size, "seed": seed, "steps": updates}
-    kept = Checkpoint(path.with_suffix(".fit"), facts, "a checkpoint of a diffusion model")
-    denoise, course = fit_denoiser(real, setting, updates, seed, checkpoint=kept, progress=progress)
-    best = min(loss for _, loss in course.history)
-    facts |= {"spec": denoise.network.spec, "seconds": round(course.seconds), "held_out_loss": best}
+    denoise, course = fit_denoiser(real, setting, updates, seed)
+    facts = {"data": name, "size": size, "seed": seed, "steps": updates, "spec": denoise.network.spec}
+    facts |= {"seconds": round(course.seconds), "held_out_loss": min(loss for _, loss in course.history)}
     command = f"python -m paper.image_diffusion {name} {size} {seed} {updates} FOLDER"
     write_weights(path, denoise.network, facts, command)
     return path
-
-
-def is_trained(name: str, size: int, seed: int, updates: int, home: str = "") -> bool:
-    """Tell whether the weights of a model come with this library, or are in the folder `home`."""
-    return _path(name, size, seed, updates, home).exists()
 
 
 def load_diffusion(name: str, size: int, seed: int, updates: int, *, home: str = "", steps: int = 18) -> Diffusion:
@@ -278,28 +269,118 @@ def load_diffusion(name: str, size: int, seed: int, updates: int, *, home: str =
         home: A folder of your own.
         steps: Of the sampler.
     """
-    path = _path(name, size, seed, updates, home)
-    if not path.exists():
-        known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors"))) or "none"
-        train = f"python -m paper.image_diffusion {name} {size} {seed} {updates} {home or 'FOLDER'}"
-        raise InputError(f"there is no {path.stem}; there are: {known}; `{train}` trains it, --home FOLDER reads it")
-    tensors, facts = read_tensors(path, "a diffusion model of the image experiments")
-    network = build(facts["spec"])
-    fill_module(network, tensors, "denoiser", path)
+    if name == "cifar10" and updates in _EDM:
+        network: Any = CifarUNet()
+        load_unit(_EDM[updates], {"denoiser": network})
+    else:
+        path = _path(name, size, seed, updates, home)
+        if not path.exists():
+            known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors"))) or "none"
+            train = f"python -m paper.image_diffusion {name} {size} {seed} {updates} {home or 'FOLDER'}"
+            raise InputError(f"there is no {path.stem}; there are: {known}; `{train}` trains it")
+        tensors, facts = read_tensors(path, "a diffusion model of the image experiments")
+        network = build(facts["spec"])
+        fill_module(network, tensors, "denoiser", path)
     network = network.to(memory_format=torch.channels_last).eval().requires_grad_(False)
     return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps))
 
 
-def _network(mine: Labelled, setting: Setting, seed: int) -> Any:
-    classes = None if mine.label is None else int(mine.label.max()) + 1
-    with own_noise() as reseed:
-        reseed(derived(seed, "diffusion"))
-        network = build({"name": "unet", "channels": mine.x.shape[1], "width": setting.width, "classes": classes})
-    return network.to(memory_format=torch.channels_last)
-
-
 def _path(name: str, size: int, seed: int, updates: int, home: str) -> Path:
-    return (Path(home) if home else HOME) / f"{name}-{size}-{seed}-{updates}-diffusion.safetensors"
+    return (Path(home) if home else WEIGHTS) / f"{name}-{size}-{seed}-{updates}-diffusion.safetensors"
+
+
+# Pools ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Proposals.
+
+    Args:
+        images: In [-1, 1], shape `(n, channels, height, width)`, float32.
+        labels: The classes that they were asked for, None if there are none.
+        early: Previews by step of the sampler, of the shape of the images.
+    """
+
+    images: Floats
+    labels: Floats | None
+    early: Mapping[int, Floats]
+
+
+def make_pool(model: Diffusion, n: int, steps: Sequence[int], *, progress: bool | None = None) -> Pool:
+    """Return the images with ids 0 to n - 1, and their previews at these steps."""
+    found: dict[int, list[Floats]] = {}
+    labels = []
+    with torch.no_grad(), bar("sampling", n, progress) as tell:
+        for start in range(0, n, _BLOCK):
+            z, label = model.noise(np.arange(start, min(start + _BLOCK, n)), seed=SEED)
+            z = z.contiguous(memory_format=torch.channels_last)
+            for preview in previews(model.denoise, z, model.levels, label):
+                if preview.step in steps or preview.step == len(model.levels) - 1:
+                    found.setdefault(preview.step, []).append(preview.clean.clamp(-1, 1).contiguous().numpy())
+            labels.append(label)
+            tell(start + len(z))
+    whole = {step: np.concatenate(blocks) for step, blocks in found.items()}
+    images = whole.pop(len(model.levels) - 1)
+    return Pool(images, None if model.classes is None else torch.cat(labels).numpy(), whole)
+
+
+class Kept(NamedTuple):
+    """What early rejection leaves: images, their labels, their ids, and how often the network was evaluated in all."""
+
+    images: Floats
+    labels: Floats | None
+    ids: Any
+    evaluations: int
+
+
+def sample_early(
+    model: Diffusion, ids: Any, steps: Sequence[int], decide: Callable[[Sequence[Floats], Any, Any], Any]
+) -> Kept:
+    """Run the sampler for these ids, and stop for an image when it is rejected.
+
+    Args:
+        model: What proposes.
+        ids: Of the proposals; the noise is that of `make_pool`.
+        steps: Where it decides, ascending; it also does at the end.
+        decide: From what was seen so far (previews at these steps, at last the images), labels and ids to booleans: who
+            goes on.
+    """
+    ends, found, total = (*steps, len(model.levels) - 1), [], 0
+    with torch.no_grad():
+        for start in range(0, len(ids), _BLOCK):
+            here, done = np.asarray(ids[start : start + _BLOCK]), 0
+            z, label = model.noise(here, seed=SEED)
+            labels, seen = None if label is None else label.numpy(), list[Floats]()
+            run = previews(model.denoise, z.contiguous(memory_format=torch.channels_last), model.levels, label)
+            preview: Preview | None = next(run)
+            while preview is not None:
+                total, done, stay = total + (preview.evaluations - done) * len(here), preview.evaluations, None
+                if preview.step in ends:
+                    seen.append(preview.clean.clamp(-1, 1).contiguous().numpy())
+                    stays = np.asarray(decide(seen, labels, here))
+                    here, seen = here[stays], [images[stays] for images in seen]
+                    labels, stay = None if labels is None else labels[stays], torch.from_numpy(stays)
+                preview = None if preview.step == ends[-1] or not len(here) else run.send(stay)
+            if len(seen) == len(ends):
+                found.append((seen[-1], labels, here))
+    images, named, kept = zip(*found, strict=True)
+    return Kept(
+        np.concatenate(images), None if named[0] is None else np.concatenate(named), np.concatenate(kept), total
+    )
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Floats:
+    """Return the previews of real images at a step: noise is added, and the denoiser takes it away."""
+    sigma, normal = model.levels[step].float(), keyed(SEED, "noisy", step)
+    made = []
+    for start in range(0, len(real.x), _BLOCK):
+        x = torch.as_tensor(real.x[start : start + _BLOCK])
+        label = None if model.classes is None else torch.as_tensor(real.label[start : start + _BLOCK])
+        noisy = (x + sigma * torch.randn(x.shape, generator=normal)).contiguous(memory_format=torch.channels_last)
+        made.append(model.denoise(noisy, sigma.expand(len(x)), label).clamp(-1, 1).contiguous().numpy())
+    return np.concatenate(made)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The generators of the image experiments: conditional hinge GANs, and plain ones, each trained on a part of the data.
+"""The generators of the image experiments with their critics, and the parts of the data that each was trained on.
 
-`python -m paper.image_gans fashion_mnist 0 FOLDER` trains one again, and writes two files, of the generator
-and of the critic. Both are committed; of `mnist_plain` and `digits_plain`, the GANs of the landscape, the generator is.
+`python -m paper.image_gans fashion_mnist 0 FOLDER` trains a GAN of digits, MNIST or Fashion-MNIST again and writes two
+files, of the generator and of the critic. The GANs of CIFAR-10 are units of `runs/train_cifar.py`. All are committed.
 """
 
 import sys
@@ -22,62 +22,38 @@ from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
 from .data.images import PICTURES, load
-from .nets import write_weights
+from .nets import WEIGHTS, write_weights
+from .nets.cifar import build_gan, load_unit
 from .program import run_program
 from .train import TrainConfig, train
 
 __all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
 
-HOME = Path(__file__).parent / "weights"
 # How many training images each part gets, in this order. The real images of every measurement are the test set.
 PARTS = {
     "digits": {"generator": 700, "ratio": 400, "features": 200, "judge": 200},
     "fashion_mnist": {"generator": 30_000, "ratio": 14_000, "features": 8_000, "judge": 8_000},
     "mnist": {"generator": 40_000, "ratio": 12_000, "features": 8_000},
-    "cifar10": {"generator": 40_000, "ratio": 5_000, "features": 2_500, "judge": 2_500},
+    "cifar10": {"generator": 40_000, "ratio": 4_000, "features": 4_000, "judge": 2_000},
     "celeba": {"generator": 150_000, "ratio": 20_000, "features": 6_000, "judge": 6_000},
     "imagenet": {"generator": 1_230_000, "ratio": 30_000, "features": 10_000, "judge": 10_000},
 }
 _HINGE = TrainConfig(
-    network="conv",
-    classes=True,
-    latent=64,
-    generator_width=32,
-    critic_width=32,
-    spectral_norm=True,
-    generator_loss="hinge",
-    two_heads=True,
-    batch_size=64,
-    generator_lr=2e-4,
-    critic_lr=4e-4,
-    ema_decay=0.999,
-    ema_start=500,
-    steps=5_000,
-    save_every=1_000,
-)
+    network="conv", classes=True, latent=64, generator_width=32, critic_width=32, spectral_norm=True,
+    generator_loss="hinge", two_heads=True, batch_size=64, generator_lr=2e-4, critic_lr=4e-4, ema_decay=0.999,
+    ema_start=500, steps=5_000,
+)  # fmt: skip
 # Three linear layers in each network, as in the landscape of the paper, which says no more about them.
 _PLAIN = TrainConfig(
-    network="mlp",
-    latent=64,
-    generator_width=256,
-    critic_width=256,
-    layers=2,
-    activation="leaky_relu",
-    generator_loss="non_saturating",
-    batch_size=128,
-    generator_lr=2e-4,
-    critic_lr=2e-4,
-    ema_decay=0.999,
-    ema_start=2_000,
-    steps=20_000,
-    save_every=1_000,
-)
-_NARROW = replace(_PLAIN, latent=16, generator_width=64, critic_width=64, steps=8_000)
+    network="mlp", latent=64, generator_width=256, critic_width=256, layers=2, activation="leaky_relu",
+    generator_loss="non_saturating", batch_size=128, generator_lr=2e-4, critic_lr=2e-4, ema_decay=0.999,
+    ema_start=2_000, steps=20_000,
+)  # fmt: skip
 SETTINGS = {
     "digits": replace(_HINGE, data="digits"),
     "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
     "mnist_plain": replace(_PLAIN, data="mnist"),
-    "digits_plain": replace(_NARROW, data="digits"),
+    "digits_plain": replace(_PLAIN, data="digits", latent=16, generator_width=64, critic_width=64, steps=8_000),
 }
 """How each generator is trained, by name; the digits are also for the smoke presets."""
 
@@ -95,22 +71,24 @@ class ImageGan:
 
     Args:
         generator: Maps latents and labels to images.
-        critic: Two outputs per image and label: hinge score and log-ratio of the raw generator.
+        critic: Two outputs per image and label: hinge score and log-ratio of the raw generator; None if it is not kept.
         classes: Number of labels, each proposed equally often; None if the networks take no label.
+        half: Compute in bfloat16, in which those of CIFAR-10 were trained; it takes half of the time.
     """
 
     generator: Any
     critic: Any
     classes: int | None
+    half: bool = False
 
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
         """Return the images with these ids and their labels, 0 for all if there are none."""
-        with torch.no_grad():
-            like = next(self.generator.parameters())
+        like = next(self.generator.parameters())
+        with torch.no_grad(), torch.autocast(like.device.type, torch.bfloat16, enabled=self.half):
             label = torch.from_numpy((uniforms(ids, seed=seed) * (self.classes or 1)).astype(np.int64))
             z = normals(ids, self.generator.latent, seed=seed, like=like.detach())
             made = self.generator(z, label.to(like.device)) if self.classes else self.generator(z)
-            return made.cpu(), label
+            return made.float().cpu(), label
 
 
 @cache
@@ -124,30 +102,25 @@ def parts(name: str, home: str = "") -> dict[str, Labelled]:
     """
     path = Path(home) / f"{name}.npz"
     if home and (path.is_file() or name not in PICTURES):
-        return _cut(_own(path), PARTS["fashion_mnist"])
+        return _cut(_read_own(path), PARTS["fashion_mnist"])
     sizes = lookup(PARTS, name, "data set of the image experiments")
-    try:
-        images = load(name, folder=home or None)
-    except InputError as error:
-        raise InputError(f"{_missing(path)}; or else pictures: {error}" if home else str(error)) from None
+    images = load(name, folder=home or None)
     wanted = ("train", "train_labels", "test", "test_labels") if images.classes > 1 else ("train", "test")
     return _cut({key: getattr(images, key) for key in wanted}, sizes)
 
 
-def _own(path: Path) -> dict[str, Any]:
+def _read_own(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise InputError(_missing(path))
+        raise InputError(f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)")
     with np.load(path) as file:
         found = {key: file[key] for key in file.files}
     for key in ("train", "test"):
-        if key not in found or found[key].ndim != 4:
-            got = f"shape {found[key].shape}" if key in found else f"only {', '.join(found) or 'nothing'}"
-            raise InputError(f"{path} must hold {key}, images of shape (n, channels, height, width), got {got}")
+        if np.ndim(found.get(key)) != 4:
+            raise InputError(
+                f"{path} must hold {key}, images of shape (n, channels, height, width), got shape "
+                f"{np.shape(found.get(key))}"
+            )
     return found
-
-
-def _missing(path: Path) -> str:
-    return f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)"
 
 
 def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Labelled]:
@@ -159,7 +132,7 @@ def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Label
         for part, low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
     }
     cut |= {"test": Labelled(images["test"], images.get("test_labels"))}
-    # bytes on the disk stay there for the generator; of the others there are few
+    # bytes stay bytes for the generator; of the others there are few
     return {part: one if part == "generator" else Labelled(np.asarray(one.x), one.label) for part, one in cut.items()}
 
 
@@ -167,8 +140,7 @@ def train_gan(name: str, seed: int, out: Path) -> Path:
     """Train one generator, resumable in `out`, write its networks there, and return that folder."""
     config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
     mine, run = parts(config.data)["generator"], out / f"{name}-{seed}"
-    labels = mine.label if config.classes else None
-    done = train(config, data=mine.x, labels=labels, out=run)
+    done = train(config, data=mine.x, labels=mine.label if config.classes else None, out=run)
     for part, network in (("generator", done.generator), ("critic", done.critic)):
         facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}
         path, command = out / f"{name}-{seed}-{part}.safetensors", f"python -m paper.image_gans {name} {seed} FOLDER"
@@ -177,18 +149,32 @@ def train_gan(name: str, seed: int, out: Path) -> Path:
 
 
 def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
-    """Return a generator that is committed, or is in the folder `home`, with its critic, in evaluation mode."""
-    generator, critic = (_load(part, name, seed, home) for part in ("generator", "critic"))
-    return ImageGan(generator, critic, generator.classes)
+    """Return a generator with its critic, in evaluation mode.
+
+    Args:
+        name: `digits` or `fashion_mnist`, or of CIFAR-10 `cifar10-gan`, `cifar10-plain`, `cifar10-biggan` and, without
+            a critic, `cifar10-finetune-LOSS` and `cifar10-scratch-LOSS`; with a `home` that of a file there.
+        seed: Its number.
+        home: A folder with generators of your own; "" for those that are committed.
+    """
+    if home or not name.startswith("cifar10-"):
+        generator, critic = (_load(part, name, seed, home) for part in ("generator", "critic"))
+        return ImageGan(generator, critic, generator.classes)
+    kind = name.removeprefix("cifar10-")
+    generator, critic = (net.eval().requires_grad_(False) for net in build_gan(kind))
+    alone = kind.startswith(("finetune", "scratch"))
+    load_unit(f"{kind}-{seed}", {"generator": generator} | ({} if alone else {"critic": critic}))
+    classes = None if kind == "plain" else generator.classes
+    return ImageGan(generator, None if alone else critic, classes, half=True)
 
 
-def load_generator(name: str, seed: int = 0, home: str = "") -> Any:
+def load_generator(name: str, seed: int = 0) -> Any:
     """Return a generator as `load_gan` does, without a critic."""
-    return _load("generator", name, seed, home)
+    return _load("generator", name, seed, "")
 
 
 def _load(part: str, name: str, seed: int, home: str) -> Any:
-    folder = Path(home) if home else HOME
+    folder = Path(home) if home else WEIGHTS
     path = folder / f"{name}-{seed}-{part}.safetensors"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in folder.glob(f"*-{part}.safetensors"))) or "none"

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -32,11 +33,12 @@ from obrs.ratios.refit import FineTune, Network, refit
 from obrs.rules import Budgeted
 
 from .image_gans import ImageGan, Labelled, load_gan, parts
-from .image_names import CONSTANTS, RATIOS
+from .image_names import RATIOS
 from .image_sheet import as_text
+from .nets.cifar import CifarClassifier, load_unit
 
-__all__ = ["Effort", "Fitted", "Subject", "distances", "find_judges", "fit_look", "fit_ratios"]
-__all__ += ["neighbour_cells", "prepare", "see", "seen_by", "sheet", "with_gan"]
+__all__ = ["Effort", "Fitted", "Logit", "Subject", "calibrated", "distances", "find_judges", "fit_look", "fit_ratios"]
+__all__ += ["inception_features", "neighbour_cells", "prepare", "see", "seen_by", "sheet", "with_gan"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that are in no pool
@@ -114,35 +116,36 @@ def prepare(
     """Load or train a generator, fit the classifiers, and make the pool.
 
     Args:
-        name: "digits-0", "fashion_mnist-0" or the like: a committed GAN; "fashion_vae-0": a VAE that is trained here.
+        name: "digits-0", "fashion_mnist-0", "cifar10-gan-0" or the like: a committed GAN; "fashion_vae-0": a VAE that
+            is trained here.
         effort: Of which only the epochs count here.
         pool: Proposals.
         judged: How many of them, and of the real images, the second judge looks at; 0 leaves it out.
-        second: The second judge, a key of `JUDGES`.
+        second: The second judge, see `find_judges`.
         home: A folder with generators and data of your own, see `image_gans`. Without labels there is no classifier,
             and only one judge.
         gan: A generator to take instead of the one with this name; then the name says which data, and which seed.
         progress: As everywhere.
     """
     kind, _, number = name.rpartition("-")
-    seed, is_vae = int(number), kind == "fashion_vae"
-    split = parts("fashion_mnist" if is_vae else kind, home)
-    look, seconds = fit_look(split, effort, seed, progress=progress)
-    source = _Vae(split["generator"].x, seed, look) if is_vae else _Gan(gan or load_gan(kind, seed, home))
+    seed, is_vae, data = int(number), kind == "fashion_vae", kind.partition("-")[0]
+    split = parts("fashion_mnist" if is_vae else data, home)
+    classifier, seconds = fit_look(split, effort, seed, progress=progress)
+    source = _Vae(split["generator"].x, seed, classifier) if is_vae else _Gan(gan or load_gan(kind, seed, home))
     images, labels = source.propose(np.arange(pool))
     if images.shape[1:] != split["test"].x.shape[1:]:
         made, wanted = tuple(images.shape[1:]), split["test"].x.shape[1:]
         raise InputError(f"{name} makes images of shape {made}, those of the data have {wanted}")
-    judges = find_judges(split, effort, seed, judged=judged, second=second, progress=progress)
+    judges = find_judges(split, effort, seed, judged=judged, second=second, known=data, progress=progress)
     real = split["ratio"]
-    seen_as = look.predict(real.x) if is_vae and look else real.label
+    seen_as = classifier.predict(real.x) if is_vae and classifier else real.label
     counts = np.ones(1, dtype=np.int64) if seen_as is None else np.bincount(seen_as)
     return Subject(
         name=name,
         seed=seed,
         source=source,
         split=split,
-        look=look,
+        look=classifier,
         judges=judges,
         pool=images,
         labels=labels,
@@ -160,8 +163,8 @@ def fit_look(
     begun = process_time()
     if split["features"].label is None:
         return None, 0.0
-    look = _classifier(effort, split["features"], derived(seed, "features"), progress, width=width, features=128)
-    return look, process_time() - begun
+    classifier = _classifier(effort, split["features"], derived(seed, "features"), progress, width=width, features=128)
+    return classifier, process_time() - begun
 
 
 def find_judges(
@@ -171,19 +174,50 @@ def find_judges(
     *,
     judged: int,
     second: str = "efficientnet_lite0",
+    known: str = "",
     progress: bool | None = None,
 ) -> dict[str, Callable[[Any], Floats]]:
-    """Return the judges, each a function from images to features: a classifier of its own, and the second one."""
+    """Return the judges, each a function from images to features: a classifier that no ratio saw, and the second one.
+
+    Args:
+        split: The parts of the data.
+        effort, seed: Of the classifier.
+        judged: Images that the second judge looks at; 0 leaves it out.
+        second: A key of `JUDGES`, or `inception_v3=FILE` with the weights that torch-fidelity publishes.
+        known: The data set; that of CIFAR-10 has a committed classifier, which saw the images of the generators only.
+        progress: As everywhere.
+    """
     judges: dict[str, Callable[[Any], Floats]] = {}
-    if split["judge"].label is not None:
+    if known == "cifar10":
+        net = CifarClassifier()
+        load_unit("classifier-0", {"classifier": net})
+        judges["classifier"] = partial(see, net.eval().features, half=True)
+    elif split["judge"].label is not None:
         judge = _classifier(effort, split["judge"], derived(seed, "judge"), progress, width=16, features=64)
         judges["classifier"] = partial(see, judge.features)
     if judged:
-        components = None if second == "inception_v3" else _COMPONENTS
-        judges[second] = _Extracted(second, split["judge"].x[:judged], components, progress)
+        name, _, weights = second.partition("=")
+        components = None if name == "inception_v3" else _COMPONENTS
+        features: Any = inception_features(weights) if weights else name
+        judges[name] = _Extracted(features, split["judge"].x[:judged], components, progress)
     if not judges:
         raise InputError("without labels the second judge is the only one: judged must be at least 1")
     return judges
+
+
+def inception_features(weights: str) -> Callable[[Any], Any]:
+    """Return the 2048 features of Inception-v3 as torch-fidelity computes them, from its file of weights."""
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
+    if not Path(weights).is_file():
+        raise InputError(f"there is no {weights}; it must be the Inception-v3 of torch-fidelity, pt_inception-*.pth")
+    net = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=weights)
+
+    def features(x: Any) -> Any:
+        pixels = ((x.expand(-1, 3, -1, -1) + 1) * 127.5).round().clamp(0, 255).byte()
+        return net(pixels)[0]
+
+    return features
 
 
 def seen_by(judges: Mapping[str, Callable[[Any], Floats]], images: Any, judged: int) -> dict[str, Floats]:
@@ -239,7 +273,7 @@ def fit_ratios(
         ways["features"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look.features)
         ways["outputs"] = lambda: refitted(Network(width=96, waves=0), effort.steps, subject.look)
     if isinstance(source, _Gan):
-        head = _Logit(source.gan.critic)
+        head = Logit(source.gan.critic)
         ways["own"] = lambda: Fitted(partial(_scores, head, with_label), float("nan"), 0.0)
         rate = _TUNED.get(subject.name.rpartition("-")[0])
         ways["tuned"] = lambda: refitted(FineTune(head) if rate is None else FineTune(head, rate), few)
@@ -251,9 +285,11 @@ def distances(
     scores: Floats,
     budgets: Sequence[float],
     rules: Sequence[str] = ("obrs", "drs"),
-    constants: Sequence[str] = tuple(CONSTANTS),
+    constants: Sequence[str] = ("global", "class", "shares"),
 ) -> dict[str, Any]:
     """Return Fréchet distances by kind of constant, judge, and "rule budget": value, change, standard error of it.
+
+    The kinds are keys of `CONSTANTS`, or "calibrated": one constant after calibration by class.
 
     Shares that differ much from those of the proposals need more than a small budget; those budgets are left out.
     """
@@ -261,7 +297,10 @@ def distances(
     for constant in constants:
         cells[constant] = {}
         for judge, x in subject.spread.items():
-            own, labels = scores[: len(x)], None if constant == "global" else subject.labels[: len(x)]
+            own, labels = scores[: len(x)], subject.labels[: len(x)]
+            if constant == "calibrated":
+                own = calibrated(own, labels, subject.shares)
+            labels = None if constant in ("global", "calibrated") else labels
             shares = subject.shares if constant == "shares" else None
             some = [k for k in budgets if _can(own, k, labels, shares)]
             found = weightings(own, (1, *some), rules, labels, shares if some else None)
@@ -271,6 +310,20 @@ def distances(
                 for line, (rule, budget) in enumerate(found.keys)
             }
     return cells
+
+
+def calibrated(scores: Floats, labels: Floats, shares: Mapping[int, int]) -> Floats:
+    """Return log-ratios whose mean ratio in each class is the share of the class in the data over that of the pool.
+
+    Example:
+        >>> np.exp(calibrated(np.log([1.0, 3.0, 5.0, 5.0]), np.array([0, 0, 1, 1]), {0: 1, 1: 1})).round(3).tolist()
+        [0.5, 1.5, 1.0, 1.0]
+    """
+    found, total = np.array(scores, dtype=np.float64), sum(shares.values())
+    for label, share in shares.items():
+        own = labels == label
+        found[own] += np.log(share / total / own.mean()) - np.log(np.mean(np.exp(found[own])))
+    return found
 
 
 def _change(curve: Any, line: int) -> list[float]:
@@ -296,7 +349,10 @@ def neighbour_cells(subject: Subject, scores: Floats, rates: Sequence[float], co
     """
     judge = next(iter(subject.spread))
     n = min(n, len(subject.spread[judge]))
-    labels = None if constant == "global" else subject.labels[:n]
+    labels = subject.labels[:n]
+    if constant == "calibrated":
+        scores = calibrated(scores[:n], labels, subject.shares)
+    labels = labels if constant in ("class", "shares") else None
     found = weightings(scores[:n], (1, *(1 / rate for rate in rates)), ("obrs", "drs"), labels)
     size = int(min(rates) * n)
     real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
@@ -365,7 +421,7 @@ class _Vae:
         return images, np.asarray(self.look.predict(images))
 
 
-class _Logit(nn.Module):  # type: ignore[misc]
+class Logit(nn.Module):  # type: ignore[misc]
     """The last output of a critic; if it has two, that is the one which is trained with the logistic loss."""
 
     def __init__(self, critic: nn.Module) -> None:
@@ -384,8 +440,8 @@ class _Extracted:
     are those of images that no distance is of.
     """
 
-    def __init__(self, name: str, real: Floats, components: int | None, progress: bool | None) -> None:
-        self.name, self.progress = name, progress
+    def __init__(self, features: Any, real: Floats, components: int | None, progress: bool | None) -> None:
+        self.features, self.progress = features, progress
         self.basis: tuple[Floats, Floats] | None = None
         if components is not None:
             x = self(real)
@@ -393,7 +449,7 @@ class _Extracted:
             self.basis = mean, np.linalg.svd(x - mean, full_matrices=False)[2][:components].T
 
     def __call__(self, images: Any) -> Floats:
-        x: Floats = np.asarray(extract(np.asarray(images), self.name, progress=self.progress), dtype=np.float64)
+        x: Floats = np.asarray(extract(np.asarray(images), self.features, progress=self.progress), dtype=np.float64)
         if self.basis is not None:
             mean, axes = self.basis
             x = (x - mean) @ axes
@@ -410,9 +466,11 @@ def _classifier(effort: Effort, part: Labelled, seed: int, progress: bool | None
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def see(features: Callable[[Any], Any], x: Any) -> Floats:
-    """Return the features of images, block by block."""
-    return np.asarray(torch.cat([features(block) for block in torch.as_tensor(x).split(_BLOCK)]).numpy())
+def see(features: Callable[[Any], Any], x: Any, *, half: bool = False) -> Floats:
+    """Return the features of images, block by block; `half` computes in bfloat16."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        seen = [features(block).float() for block in torch.as_tensor(x).split(_BLOCK)]
+    return np.asarray(torch.cat(seen).numpy())
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

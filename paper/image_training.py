@@ -1,10 +1,11 @@
 """Training GANs of images, and judging them after rejection: what the three experiments on it share.
 
-A GAN is trained on its part of the data, see `image_gans.parts`. The moving average of its generator proposes. The
-recommended ratio, on the features of a classifier, is fitted to it and rejects at the budget, with one constant per
-class; without labels it sees gradients, and there is one constant. Another classifier judges what is kept: the Fréchet
-distance to the test images with its error, and precision and recall. The classifiers of a seed are the same for all
-that is compared.
+A GAN is trained on its part of the data, see `image_gans.parts`; those of CIFAR-10 are trained ahead, as units of
+`runs/train_cifar.py`, and read from their files. The moving average of its generator proposes. A network on the outputs
+of a classifier is fitted as the ratio, and rejects at the budget with one constant per class; without labels it sees
+gradients, and there is one constant. Another classifier judges what is kept: the Fréchet distance to the test images
+with its error, and precision and recall; so does a second judge if it is asked for. The classifiers of a seed are the
+same for all that is compared.
 """
 
 import tempfile
@@ -19,88 +20,53 @@ from typing import Any
 import numpy as np
 
 from obrs._checks import check_budget, check_count
-from obrs._text import text_table
+from obrs._text import lookup, text_table
+from obrs.errors import InputError
 
+from .image_names import JUDGES
 from .record import Record
 
-__all__ = ["BIGGAN", "CELEBA", "CIFAR", "IMAGENET", "LARGE", "SMALL", "ImageTraining", "Judges", "compared", "effort"]
-__all__ += ["finals", "follow", "jobs", "judged_table", "kept", "training"]
+__all__ = ["BIGGAN", "CELEBA", "CIFAR", "IMAGENET", "SMALL", "UNITS", "ImageTraining", "Judges", "compared", "finals"]
+__all__ += ["follow", "jobs", "judged_table", "missing", "run_folder", "training"]
 
 SMALL: dict[str, Any] = {
-    "data": "digits",
-    "seeds": 1,
-    "batch_size": 16,
-    "ema_start": 0,
-    "pool": 300,
-    "neighbours": 200,
-    "fakes": 300,
-    "fit_steps": 20,
-    "epochs": 1,
-}
+    "data": "digits", "seeds": 1, "batch_size": 16, "ema_start": 0, "pool": 300, "neighbours": 200, "judged": 0,
+    "fakes": 300, "fit_steps": 20, "epochs": 1,
+}  # fmt: skip
 """Fields of a run that takes seconds."""
-LARGE: dict[str, Any] = {
-    "latent": 128,
-    "ema_decay": 0.9999,
-    "pool": 50_000,
-    "neighbours": 10_000,
-    "judged": 10_000,
-    "second": "inception_v3",
-    "fakes": 50_000,
-    "fit_steps": 5000,
-}
-"""Fields of the paper's size, for data of your own."""
-CIFAR: dict[str, Any] = LARGE | {
-    "data": "cifar10",
-    "seeds": 1,
-    "width": 64,
-    "steps": 100_000,
-    "critic_steps": 4,
-    "batch_size": 50,
-    "generator_lr": 2e-5,
-    "critic_lr": 2e-5,
-    "ema_start": 1000,
-}
-"""The paper's training on CIFAR-10."""
-CELEBA: dict[str, Any] = LARGE | {
-    "data": "celeba",
-    "home": "celeba",
-    "seeds": 1,
-    "width": 32,
-    "steps": 100_000,
-    "critic_steps": 2,
-    "batch_size": 128,
-    "generator_lr": 1e-4,
-    "critic_lr": 4e-4,
-    "ema_start": 1000,
-}
-"""The paper's training on CelebA; its table has the two learning rates swapped, its scripts have not."""
-IMAGENET: dict[str, Any] = LARGE | {
-    "data": "imagenet",
-    "home": "imagenet",
-    "seeds": 1,
-    "width": 96,
-    "latent": 120,
-    "steps": 10_000,
-    "critic_steps": 2,
-    "batch_size": 2048,
-    "generator_lr": 1e-5,
-    "critic_lr": 1e-5,
-}
+UNITS: dict[str, Any] = {"data": "cifar10", "judged": 2500, "fakes": 3000, "neighbours": 4000, "epochs": 10}
+"""Fields of a run on the GANs of CIFAR-10 that `runs/train_cifar.py` has trained."""
+_LARGE: dict[str, Any] = {
+    "trained": False, "seeds": 1, "latent": 128, "ema_decay": 0.9999, "pool": 50_000, "neighbours": 10_000,
+    "judged": 10_000, "second": "inception_v3", "fakes": 50_000, "fit_steps": 5000,
+}  # fmt: skip
+CIFAR: dict[str, Any] = _LARGE | {
+    "data": "cifar10", "width": 64, "steps": 200_000, "critic_steps": 4, "batch_size": 50, "generator_lr": 2e-5,
+    "critic_lr": 2e-5, "ema_start": 1000,
+}  # fmt: skip
+"""The paper's training on CIFAR-10; its scripts have 800 epochs, of 250 steps of the generator each."""
+CELEBA: dict[str, Any] = _LARGE | {
+    "data": "celeba", "home": "celeba", "width": 32, "steps": 636_000, "critic_steps": 1, "batch_size": 128,
+    "generator_lr": 1e-4, "critic_lr": 4e-4, "ema_start": 2000,
+}  # fmt: skip
+"""The paper's training on CelebA; its table has the two learning rates swapped, its scripts have not.
+
+They have 500 to 1500 epochs; these are 500, of the 162 770 faces of the training set.
+"""
+IMAGENET: dict[str, Any] = _LARGE | {
+    "data": "imagenet", "home": "imagenet", "width": 96, "latent": 120, "steps": 10_000, "critic_steps": 2,
+    "batch_size": 2048, "generator_lr": 1e-5, "critic_lr": 1e-5,
+}  # fmt: skip
 """The paper's fine-tuning on ImageNet."""
-_BIGGAN: dict[str, Any] = {
-    "network": "biggan",
-    "two_heads": True,
-    "betas": (0.0, 0.999),
-}
+_BIGGAN: dict[str, Any] = {"network": "biggan", "two_heads": True, "betas": (0.0, 0.999)}
 BIGGAN: dict[str, dict[str, Any]] = {
     "cifar10": _BIGGAN | {"initial": "normal"},
-    "celeba": _BIGGAN,
+    "celeba": _BIGGAN | {"attention": 32, "initial": "xavier"},
     "imagenet": _BIGGAN | {"attention": 64, "shared": 128, "hierarchical": True, "parts": 16, "precision": "bf16"},
 }
-"""What else a BigGAN is trained with, by the data that the paper has one of; other data get small networks.
-
-The critic has two heads, so that every loss leaves a log-ratio. Neither the paper nor its scripts say how often the
-critic is trained on CelebA, nor how long: the first is as on ImageNet, the second as on CIFAR-10.
+"""What else a BigGAN is trained with, by the data that the paper has one of, from the authors' public scripts
+(github.com/AlexVerine/RejectBigGan); other data get small networks. The critic has two heads, so that every loss leaves
+a log-ratio.
 """
 
 
@@ -110,25 +76,22 @@ class ImageTraining:
 
     Args:
         data: A key of `image_gans.PARTS`, or with a `home` the name of a file there. Those of `BIGGAN` get BigGANs.
+        trained: Read the GANs of CIFAR-10 that are committed, instead of training BigGANs here.
         home: A folder with data of your own, see `image_gans`.
         seeds: Runs of each kind.
         budget: K, in training and in judgement.
-        width: Of generator and critic.
-        latent: Length of the latent.
-        steps: Steps of the generator.
-        critic_steps: Steps of the critic for each of them.
-        batch_size: Samples a step.
-        generator_lr, critic_lr: Learning rates.
-        ema_decay, ema_start: Of the moving average of the generator.
+        width, latent: Of generator and critic; length of the latent.
+        steps, critic_steps, batch_size, generator_lr, critic_lr, ema_decay, ema_start: See `train.TrainConfig`.
         pool: Proposals that are judged.
         neighbours: How many of them, and of real images, precision and recall are for.
         judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge; the only one if the data have no labels.
+        second: The second judge, see `image_ratios.find_judges`; the only one if the data have no labels.
         fakes, fit_steps, epochs: See `image_ratios.Effort`.
         seed: First of the seeds.
     """
 
     data: str = "fashion_mnist"
+    trained: bool = True
     home: str = ""
     seeds: int = 3
     budget: float = 2.0
@@ -155,6 +118,18 @@ class ImageTraining:
         for name in ("seeds", "width", "latent", "steps", "critic_steps", "batch_size", "pool", "neighbours", "fakes"):
             check_count(getattr(self, name), name)
 
+    def check_kinds(self, kinds: Sequence[str], known: Mapping[str, str]) -> None:
+        """Raise if a kind of training is not known, or if there is none."""
+        for kind in kinds:
+            lookup(known, kind, "kind of training")
+        if not kinds:
+            raise InputError("at least one kind of training is needed")
+
+    @property
+    def committed(self) -> bool:
+        """Whether the GANs are read from files."""
+        return self.data == "cifar10" and self.trained
+
 
 def training(config: ImageTraining, seed: int, *, labelled: bool = True) -> dict[str, Any]:
     """Return the fields of a training run that all have in common.
@@ -163,20 +138,15 @@ def training(config: ImageTraining, seed: int, *, labelled: bool = True) -> dict
         >>> training(ImageTraining(), seed=1)["batch_size"]
         64
     """
-    found = {name: getattr(config, name) for name in ("latent", "budget", "critic_steps", "batch_size", "ema_start")}
-    found |= {name: getattr(config, name) for name in ("steps", "generator_lr", "critic_lr", "ema_decay")}
+    same = ("latent", "budget", "critic_steps", "batch_size", "ema_start", "steps", "generator_lr", "critic_lr")
+    found = {name: getattr(config, name) for name in (*same, "ema_decay")}
     found |= {"network": "conv", "classes": labelled, "spectral_norm": True, "seed": seed}
     found |= {"generator_width": config.width, "critic_width": config.width}
     return found | BIGGAN.get(config.data, {})
 
 
-def kept(config: ImageTraining, rows: Record, name: str) -> Path | None:
-    """Return the folder from which the training for a row goes on if it was stopped: that of a BigGAN takes days.
-
-    Example:
-        >>> kept(ImageTraining(), Record("figure-training", "default", {}), "hinge, seed 0") is None
-        True
-    """
+def run_folder(config: ImageTraining, rows: Record, name: str) -> Path | None:
+    """Return the folder from which the training for a row goes on if it was stopped: that of a BigGAN takes days."""
     if config.data not in BIGGAN or rows.path is None:
         return None
     return rows.path.with_suffix("").with_suffix(f".{name.replace(', ', '-').replace(' ', '-')}")
@@ -219,24 +189,13 @@ def follow(
         begun = process_time()
         done = train(settings, **given, generator=generator, critic=critic, out=home, progress=False)
         seconds = process_time() - begun if folder is None else done.log[-1]["seconds"]
-        found = sorted(home.glob("stage-*/checkpoints/*.safetensors"))
+        found = {int(path.stem.removeprefix("step-")): path for path in home.glob("stage-*/checkpoints/*.safetensors")}
         for at in range(points):
             step = round(total * (at + 1) / points)
-            near = min(found, key=lambda path, step=step: abs(_step(path) - step))  # type: ignore[misc]
-            run = done if step == total else load_run(home, near)
-            yield _step(near), ImageGan(run.generator, run.critic, run.generator.classes), seconds
+            near = min(sorted(found), key=lambda known, step=step: abs(known - step))  # type: ignore[misc]
+            run = done if step == total else load_run(home, found[near])
+            yield near, ImageGan(run.generator, run.critic, run.generator.classes), seconds
         place.wait_for_everyone()  # until all have read, before the first one clears up
-
-
-def _step(path: Any) -> int:
-    return int(path.stem.removeprefix("step-"))
-
-
-def effort(config: ImageTraining) -> Any:
-    """Return what is spent on ratios and classifiers."""
-    from .image_ratios import Effort
-
-    return Effort(config.fakes, config.fit_steps, config.epochs)
 
 
 class Judges:
@@ -248,7 +207,10 @@ class Judges:
     """
 
     def __init__(self, config: ImageTraining, progress: bool | None = None) -> None:
+        from .image_ratios import Effort
+
         self.config, self.progress = config, progress
+        self.effort = Effort(config.fakes, config.fit_steps, config.epochs)
         self._latest: tuple[int, Any] | None = None
 
     def judge(self, gan: Any, seed: int, *, near: bool = True) -> dict[str, Any]:
@@ -261,22 +223,22 @@ class Judges:
         """
         from .image_ratios import distances, fit_ratios, neighbour_cells
 
-        config = self.config
-        subject = self._subject(gan, seed)
-        ratio = "gradients" if subject.look is None else "outputs"
-        constant = "global" if subject.look is None else "class"
+        config, subject = self.config, self._subject(gan, seed)
+        ratio, constant = ("gradients", "global") if subject.look is None else ("outputs", "class")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # how far apart the two sets are is a result here: `log_loss`
-            fitted = fit_ratios(subject, effort(config), (ratio,), progress=self.progress)[ratio]
-        scores = fitted.log_ratio(subject.pool, subject.labels)
+            fitted = fit_ratios(subject, self.effort, (ratio,), progress=self.progress)[ratio]
+        scores, rule = fitted.log_ratio(subject.pool, subject.labels), f"obrs {config.budget:g}"
         cells = distances(subject, scores, (config.budget,), ("obrs",), (constant,))[constant]
-        judge = next(iter(cells))
-        before, after = cells[judge]["model 1"], cells[judge][f"obrs {config.budget:g}"]
-        found = {"before": before[0], "after": after[0], "change": after[1], "change_error": after[2]}
+        first, *others = cells.values()
+        found: dict[str, Any] = {"before": first["model 1"][0], "after": first[rule][0]}
+        found |= {"change": first[rule][1], "change_error": first[rule][2]}
+        for second in others:
+            found["second"] = [second["model 1"][0], second[rule][0]]
         if near:
-            cells = neighbour_cells(subject, scores, (1 / config.budget,), constant, config.neighbours)
-            for rule, when in (("model 1", "before"), (f"obrs {config.budget:g}", "after")):
-                found[f"near_{when}"] = [cells[rule][metric][0] for metric in ("precision", "recall")]
+            by_rule = neighbour_cells(subject, scores, (1 / config.budget,), constant, config.neighbours)
+            for key, when in (("model 1", "before"), (rule, "after")):
+                found[f"near_{when}"] = [by_rule[key][metric][0] for metric in ("precision", "recall")]
         return found | {"log_loss": fitted.log_loss}
 
     def _subject(self, gan: Any, seed: int) -> Any:
@@ -284,11 +246,10 @@ class Judges:
 
         if self._latest is None or self._latest[0] != seed:
             config = self.config
-            options: Any = {"pool": config.pool, "judged": config.judged, "second": config.second}
-            made = prepare(
-                f"{config.data}-{seed}", effort(config), **options, home=config.home, gan=gan, progress=self.progress
-            )
+            options: Any = {"pool": config.pool, "judged": config.judged, "second": config.second, "home": config.home}
+            made = prepare(f"{config.data}-{seed}", self.effort, **options, gan=gan, progress=self.progress)
             self._latest = (seed, made)
+            return made
         return with_gan(self._latest[1], gan)
 
 
@@ -303,6 +264,17 @@ def jobs(config: ImageTraining, kinds: Sequence[Any]) -> dict[str, tuple[Any, in
     return {f"{kind}, seed {seed}": (kind, seed) for seed in seeds for kind in kinds}
 
 
+def missing(record: Record, kinds: Sequence[Any]) -> list[str]:
+    """Return a line with the rows that are not there yet; none if all are."""
+    first = record.config["seed"]
+    wanted = [f"{kind}, seed {seed}" for seed in range(first, first + record.config["seeds"]) for kind in kinds]
+    names = [name for name in wanted if name not in record]
+    return [f"not trained yet: {'; '.join(names)}"] if names else []
+
+
+CALLED = {"cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "celeba": "CelebA", "imagenet": "ImageNet"}
+
+
 def judged_table(record: Record, names: Mapping[str, str], paper: Mapping[str, Any]) -> str:
     """Return a line for each kind of run, distance before and after rejection, gain and more; then the paper's lines.
 
@@ -313,31 +285,38 @@ def judged_table(record: Record, names: Mapping[str, str], paper: Mapping[str, A
     """
     kinds = record.config["kinds"]
     after, before, near, cost = (finals(record, kinds, key) for key in ("after", "before", "near_after", "cpu_seconds"))
-    first = next(iter(after))
-    title = f"{record.config['data']}, K = {record.config['budget']:g}, seeds: {record.config['seeds']}"
+    second = finals(record, kinds, "second")
+    first = next((kind for kind in after if kind == "hinge"), next(iter(after), ""))
     rows = []
     for kind, values in after.items():
         mean, error, gain, of_gain, seeds = compared(values, after[first])
         plain, plain_error, *_ = compared(before[kind], before[kind])
-        pair, seconds = np.mean(list(near[kind].values()), axis=0), np.mean(list(cost[kind].values()))
-        cells = [names[kind], f"{plain:.2f} ± {plain_error:.2f}", f"{mean:.2f} ± {error:.2f}"]
+        cells = [names[kind], str(len(values)), f"{plain:.2f} ± {plain_error:.2f}", f"{mean:.2f} ± {error:.2f}"]
         cells.append(f"{gain:+.2f} ± {of_gain:.2f}" if kind != first and seeds else "")
-        rows.append([*cells, f"{pair[0]:.3f}", f"{pair[1]:.3f}", f"{seconds:.0f}"])
-    head = ["training", "before", "after rejection", "gain", "precision", "recall", "CPU s"]
-    note = f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds"
-    called = {"hinge": "hinge", "without": "Tw/oOBRS", "with": "Tw/OBRS"}
-    theirs = [
-        [f"{data}, {called[kind]}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
-        for data, kinds in paper.items()
-        for kind, cells in kinds.items()
+        if second:
+            theirs = {k: {seed: pair[1] for seed, pair in v.items()} for k, v in second.items()}
+            mean, error, gain, of_gain, seeds = compared(theirs[kind], theirs[first])
+            cells += [f"{mean:.2f} ± {error:.2f}", f"{gain:+.2f} ± {of_gain:.2f}" if kind != first and seeds else ""]
+        pair, seconds = np.mean(list(near[kind].values()), axis=0), np.mean(list(cost[kind].values()))
+        rows.append([*cells, f"{100 * pair[0]:.1f}", f"{100 * pair[1]:.1f}", f"{seconds:.0f}"])
+    by = JUDGES.get(record.config["second"], "a second judge")
+    head = ["training", "seeds", "before", "after rejection", "gain", *([by, "gain"] if second else [])]
+    head += ["precision, %", "recall, %", "CPU s"]
+    data = CALLED.get(record.config["data"], record.config["data"])
+    about = f"{data}, K = {record.config['budget']:g}; Fréchet distance at the end by a classifier that no ratio saw"
+    note = f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds" if first else ""
+    beside = [
+        [f"{where}, {called}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
+        for where, by_kind in paper.items()
+        for called, cells in by_kind.items()
     ]
-    beside = text_table(["the paper, BigGANs", "FID", "precision, %", "recall, %"], theirs)
-    return "\n".join([f"{title}; Fréchet distance at the end", text_table(head, rows), note, "", beside])
+    papers = text_table(["the paper, BigGANs", "FID", "precision, %", "recall, %"], beside)
+    return "\n".join([about, text_table(head, rows), note, *missing(record, kinds), "", papers])
 
 
-def finals(record: Record, kinds: Sequence[str], key: str = "after") -> dict[str, dict[int, Any]]:
+def finals(record: Record, kinds: Sequence[Any], key: str = "after") -> dict[Any, dict[int, Any]]:
     """Return what each kind of run has at its end, by seed; no kind without a run."""
-    found = {kind: {r["seed"]: r[key] for r in record.rows if r["kind"] == kind} for kind in kinds}
+    found = {kind: {r["seed"]: r[key] for r in record.rows if r["kind"] == kind and key in r} for kind in kinds}
     return {kind: by_seed for kind, by_seed in found.items() if by_seed}
 
 

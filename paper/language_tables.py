@@ -13,7 +13,7 @@ from obrs import rollout, select
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
 from obrs.selection import inclusion_probability
 
-__all__ = ["Pool", "advantages", "gradient_table", "tilt_table", "token_rate", "token_row"]
+__all__ = ["Pool", "advantages", "baseline_table", "gradient_table", "tilt_table", "token_rate", "token_row"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -43,6 +43,10 @@ class Pool(NamedTuple):
         gap = np.where(self.mask, self.logp_train - self.logp_rollout, 0.0)
         return np.asarray(np.sum(gap, axis=1, dtype=np.float64))
 
+    def rows(self, at: Ints) -> tuple[Floats, Floats, Floats]:
+        """Return both log-probs and the mask of some completions."""
+        return self.logp_train[at], self.logp_rollout[at], self.mask[at]
+
 
 def advantages(reward: Floats, prompt: Ints) -> Floats:
     """Return rewards minus the mean of their prompt.
@@ -51,7 +55,7 @@ def advantages(reward: Floats, prompt: Ints) -> Floats:
         >>> advantages(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]))
         array([-1.,  1.,  0.])
     """
-    return np.asarray(reward - (np.bincount(prompt, reward) / np.bincount(prompt))[prompt])
+    return np.asarray(reward - (np.bincount(prompt, reward) / np.maximum(np.bincount(prompt), 1))[prompt])
 
 
 def gradient_table(
@@ -60,64 +64,116 @@ def gradient_table(
     """Return by method how far the gradient of a batch is from that of the pool.
 
     Returns:
-        For each method: `trained`, the mean share of the batch with a backward pass; `error`, the root of the mean
-        squared error over the length of the true gradient, with its interval `low` to `high`; `bias`, of the mean;
-        `empty`, the share of batches of which nothing is left; they take no step. For those that keep n, `better` is
-        the difference of squared errors to a random n, with its interval.
+        What `_errors` says of each method. For those that keep n, `better` is the difference of squared errors to a
+        random n, with its interval.
     """
-    import torch
-
-    x, f = pool.log_ratio, pool.slope * advantages(reward, pool.prompt)[:, None]
-    share = np.exp(x - x.max())
-    truth = share @ f / share.sum()
-    size = float(np.sqrt(truth @ truth))
+    x, a = pool.log_ratio, advantages(reward, pool.prompt)
+    f = pool.slope * a[:, None]
+    truth = _average(x, f)
+    size = np.abs(a) * np.sqrt(pool.mask.sum(axis=1))
     mean = x / np.maximum(pool.mask.sum(axis=1), 1)
     found: dict[str, list[tuple[float, Floats]]] = {}
-    tensors = [torch.from_numpy(np.asarray(a)) for a in (pool.logp_train, pool.logp_rollout, pool.mask)]
 
-    def add(method: str, at: Ints, weight: Floats, whole: float | None = None) -> None:
-        """Keep the estimate; weights are divided by their sum, or are complete if `whole` is 1."""
-        total = weight.sum() if whole is None else whole
+    def add(method: str, at: Ints, weight: Floats, total: float | None = None) -> None:
+        """Keep the estimate of a batch; weights are divided by their sum or by another."""
+        total = weight.sum() if total is None else total
         estimate = weight @ f[at] / total if total > 0 else np.zeros_like(truth)
         found.setdefault(method, []).append((np.count_nonzero(weight) / batch, estimate))
 
     for number in range(batches):
         at = select(np.zeros(len(x)), batch, seed=seed + number, design="systematic")
-        r = np.exp(x[at] - x[at].max())
-        true_r = np.exp(x[at])
-        add("no correction", at, np.ones(batch))
+        r, some = np.exp(x[at]), select(np.zeros(batch), max(keep), seed=seed + batches + number)
         add(f"all {batch}", at, r)
+        add("no correction", at, np.ones(batch))
         for n in keep:
-            pick = rollout(*(a[at] for a in tensors), keep=n, ids=at, seed=seed + number)
-            some = pick.index.numpy()
-            add(f"OBRS {n}", at[some], pick.weight.double().numpy(), 1.0)
-            some = select(np.zeros(batch), n, seed=seed + batches + number)
-            add(f"random {n}", at[some], r[some])
-            add(f"random {n}, unbiased", at[some], r[some] * (batch / n / r.sum()), 1.0)
-        add(f"truncate at {VERL_TRUNCATE:g}", at, np.minimum(true_r, VERL_TRUNCATE))
-        add(f"drop above {TRL_MASK:g}", at, true_r * (true_r <= TRL_MASK))
+            for name, matters in (("", None), (" by size", size[at])):
+                pick = rollout(*pool.rows(at), keep=n, size=matters, ids=at, seed=seed + number)
+                add(f"OBRS {n}{name}", at[pick.index], pick.weight, 1.0)
+            for name, score in (("r", r), ("r size", r * size[at])):
+                top = np.argsort(-score)[:n]
+                add(f"top {n} by {name}", at[top], r[top], r.sum())
+            add(f"random {n}", at[some[:n]], r[some[:n]])
+            add(f"random {n}, unbiased", at[some[:n]], r[some[:n]] * batch / n, r.sum())
+        add(f"truncate at {VERL_TRUNCATE:g}", at, np.minimum(r, VERL_TRUNCATE))
+        add(f"drop above {TRL_MASK:g}", at, r * (r <= TRL_MASK))
         low, high = np.log(VERL_BAND)
         add(f"band {VERL_BAND[0]:g} to {VERL_BAND[1]:g}", at, ((mean[at] >= low) & (mean[at] <= high)).astype(float))
-    table = {method: _judged(estimates, truth, size) for method, estimates in found.items()}
+    whole = found[f"all {batch}"]
+    table = {method: _errors(estimates, truth, whole) for method, estimates in found.items()}
     for n in keep:
-        squares = [_squares(found[f"{name} {n}"], truth, size) for name in ("OBRS", "random")]
+        squares = [_squares(found[f"{name} {n}"], truth) / (truth @ truth) for name in ("OBRS", "random")]
         table[f"OBRS {n}"]["better"] = _interval(squares[1] - squares[0])
     return table
 
 
-def _squares(estimates: list[tuple[float, Floats]], truth: Floats, size: float) -> Floats:
-    return np.array([np.sum((estimate - truth) ** 2) for _, estimate in estimates]) / size**2
+def baseline_table(
+    pool: Pool, reward: Floats, *, prompts: int, copies: int, keep: int, batches: int, seed: int
+) -> dict[str, dict[str, float]]:
+    """Return what the gradient of a batch is worth, by the siblings that the advantage of a rollout is computed from.
+
+    A batch has some completions of a few prompts, and `keep` of them are chosen by `obrs.rollout`. Its gradient is
+    compared with that of all completions of these prompts.
+
+    Returns:
+        For each way: `error`, the root of the mean squared error over that of the true gradients; `length`, that of the
+        mean estimate along the true gradient; `variance` around this, as a share of squared gradients; and `scaled`,
+        the error of estimates that are divided by `length`.
+    """
+    true_advantage, count = advantages(reward, pool.prompt), int(pool.prompt.max()) + 1
+    goals, found = list[Floats](), dict[str, list[Floats]]()
+    for number in range(batches):
+        rng = np.random.default_rng([seed, number])
+        asked = rng.permutation(count)[:prompts]
+        at = np.concatenate([rng.permutation(np.flatnonzero(pool.prompt == one))[:copies] for one in asked])
+        everyone = np.flatnonzero(np.isin(pool.prompt, asked))
+        goals.append(_average(pool.log_ratio[everyone], pool.slope[everyone] * true_advantage[everyone, None]))
+        pick = rollout(*pool.rows(at), keep=keep, ids=at, seed=seed + number)
+        some, siblings = at[pick.index], advantages(reward[at], pool.prompt[at])
+        ways = {
+            "all, no rejection": _average(pool.log_ratio[at], pool.slope[at] * siblings[:, None]),
+            "all siblings": (pick.weight * siblings[pick.index]) @ pool.slope[some],
+            "kept siblings": (pick.weight * advantages(reward[some], pool.prompt[some])) @ pool.slope[some],
+        }
+        for way, estimate in ways.items():
+            found.setdefault(way, []).append(estimate)
+    truth, table = np.array(goals), {}
+    for way, made in found.items():
+        scale, estimates = np.mean(np.sum(truth**2, axis=1)), np.array(made)
+        length = np.mean(np.sum(estimates * truth, axis=1)) / scale
+        error, variance = (np.mean(np.sum((estimates - k * truth) ** 2, axis=1)) / scale for k in (1.0, length))
+        table[way] = {"error": np.sqrt(error), "length": length, "variance": variance}
+        table[way]["scaled"] = np.sqrt(variance) / length
+    return table
 
 
-def _judged(estimates: list[tuple[float, Floats]], truth: Floats, size: float) -> dict[str, Any]:
-    mean, low, high = _interval(_squares(estimates, truth, size))
+def _average(log_ratio: Floats, f: Floats) -> Floats:
+    """Return the self-normalised average."""
+    r = np.exp(log_ratio - log_ratio.max())
+    return np.asarray(r @ f / r.sum())
+
+
+def _squares(estimates: list[tuple[float, Floats]], truth: Floats) -> Floats:
+    return np.array([np.sum((estimate - truth) ** 2) for _, estimate in estimates])
+
+
+def _errors(estimates: list[tuple[float, Floats]], truth: Floats, whole: list[tuple[float, Floats]]) -> dict[str, Any]:
+    """Return errors relative to the length of the true gradient.
+
+    `trained` is the mean share of the batch with a backward pass; `error` is the root of the mean squared error, with
+    its interval `low` to `high`; `added` that of the difference to the whole batch; `bias` that of the mean; `empty` is
+    the share of batches of which nothing is left, which take no step.
+    """
+    size = float(truth @ truth)
+    mean, low, high = _interval(_squares(estimates, truth) / size)
     gap = np.mean([estimate for _, estimate in estimates], axis=0) - truth
+    added = [np.sum((one - all_) ** 2) for (_, one), (_, all_) in zip(estimates, whole, strict=True)]
     return {
         "trained": float(np.mean([trained for trained, _ in estimates])),
         "error": float(np.sqrt(mean)),
         "low": float(np.sqrt(max(low, 0.0))),
         "high": float(np.sqrt(high)),
-        "bias": float(np.sqrt(gap @ gap) / size),
+        "added": float(np.sqrt(np.mean(added) / size)),
+        "bias": float(np.sqrt(gap @ gap / size)),
         "empty": float(np.mean([trained == 0 for trained, _ in estimates])),
     }
 

@@ -6,7 +6,7 @@ Those that follow a gradient also with a step that is tuned to this GAN.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, sqrt
+from math import ceil
 from time import process_time
 from typing import Any
 
@@ -29,10 +29,9 @@ from obrs.rivals import (
     lipschitz,
 )
 
-from .gan25 import ExactRatio, Gan, one_thread, score, trained
-from .gan25_settings import STEP_SIZES, Settings
+from .gan25 import ExactRatio, Gan, Settings, one_thread, score, trained
 
-__all__ = ["METHODS", "TUNABLE", "Prepared", "generations", "prepared", "published_projection", "tuned"]
+__all__ = ["METHODS", "STEP_SIZES", "TUNABLE", "Prepared", "generations", "prepared", "tuned"]
 
 _FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
 
@@ -89,19 +88,6 @@ def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
     )
 
 
-def published_projection(gradient: Any, z: Any) -> Any:
-    """Subtract (g.z) z / sqrt(dim), as DOT's published code does: `DOT(space="latent", project=published_projection)`.
-
-    A projection would divide by |z|^2. With this one latents diverge; no experiment uses it.
-
-    Example:
-        >>> z = torch.ones(1, 4)
-        >>> published_projection(z, z)
-        tensor([[-1., -1., -1., -1.]])
-    """
-    return gradient - (gradient * z).sum(1, keepdim=True) * z / sqrt(z.shape[1])
-
-
 def _steps(budget: float) -> int:
     return ceil(check_budget(budget))
 
@@ -141,6 +127,9 @@ METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
     ),
 }
 """Methods by name: from what was prepared and a budget to a sampler, and the model it works on."""
+
+STEP_SIZES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
+"""Sizes that `tuned` tries for DOT, DGflow and DDLS; the published ones, 0.01, 0.1 and 0.01, are among them."""
 
 TUNABLE = {"dot": "lr", "dgflow": "step", "ddls": "step"}
 """Methods that follow a gradient, and the name of the size of their step."""

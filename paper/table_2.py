@@ -1,11 +1,12 @@
-"""Table 2: 25 Gaussians, one GAN, every method at the same budget; what is kept, how good it is, what it costs.
+"""Table 2: 25 Gaussians, every method at the same budget; what is kept, how good it is, what it costs.
 
-The paper does not describe the GAN, what its discriminator was trained on, or the constants of the other methods;
-`gan25` and `rivals` say what was chosen. Its MH-GAN has two iterations and 2.57 generator calls per sample, which is
-only possible if chains are thrown away. That reading is the row "discarding"; MH-GAN itself has three steps, the budget
-rounded up, and other rows have more. DOT and DGflow have three steps, as in the paper. Methods that follow a gradient
-have two rows: one with the published size of a step, one with the size that is best for this GAN, found on other
-latents than those of the table. The record has what every size gave.
+The paper has one GAN and does not describe it, nor what its discriminator was trained on, nor the constants of the
+other methods; `gan25` and `rivals` say what was chosen, and here are three GANs of different seeds. The paper's MH-GAN
+has two iterations and 2.57 generator calls per sample, which is only possible if chains are thrown away. That reading
+is the row "discarding"; MH-GAN itself has three steps, the budget rounded up, and other rows have more. DOT and DGflow
+have three steps, as in the paper. Methods that follow a gradient have two rows: one with the published size of a step,
+one with the size that is best for this GAN, found on other latents than those of the table. The record has what every
+size gave.
 """
 
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from obrs._checks import check_budget, check_count
+from obrs._text import text_table
 
-from .gan25_settings import SMOKE, Settings
+from .gan25 import SMOKE, Settings
 from .record import Record
+from .rivals import METHODS, generations, prepared, tuned
 from .style import LOOKS, canvas, caption, page_table, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "figure", "labels", "markdown", "run", "table", "tuning", "verdict"]
+__all__ = ["PAPER", "PRESETS", "Config", "figure", "labels", "markdown", "measured", "row_name", "run", "table"]
+__all__ += ["verdict"]
 
 _COLUMNS = ("recall", "precision", "g", "d", "seconds")
 _ROWS = {
@@ -70,7 +74,9 @@ WHY = {
     "latent_rs": "it tries {tried:.0f} latents per sample, scored by a network that was trained for it",
 }
 _NO_COLUMNS = ("row", "method", "gan", "generations", "step", "grid")
+_PAPER_N = 2500
 _ALONE = "at this budget, with this ratio"
+_MATCHED = ("drs", "mhgan", "mhgan_calibrated", "topk")  # rules at the same budget
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,9 @@ class Config(Settings):
 
     n: int = 2500
     budget: float = 2.6
-    generations: int = 100
+    generations: int = 1000
     generations_of_others: int = 10
-    gans: int = 1
+    gans: int = 3
     tuning_draws: int = 3
 
     def __post_init__(self) -> None:
@@ -101,17 +107,14 @@ class Config(Settings):
 
 
 PRESETS = {
-    "smoke": Config(n=100, generations=2, generations_of_others=2, tuning_draws=1, **SMOKE),
-    "demo": Config(generations=20, generations_of_others=5),
+    "smoke": Config(n=100, generations=2, generations_of_others=2, gans=1, tuning_draws=1, **SMOKE),
+    "demo": Config(generations=20, generations_of_others=5, gans=1),
     "default": Config(),
-    "paper": Config(generations=1000, generations_of_others=1000),
 }
 
 
 def run(config: Config, rows: Record) -> None:
     """Train the GANs, and draw from each with every method."""
-    from .rivals import METHODS, generations, prepared, tuned
-
     for number in range(config.gans):
         wanted = {row_name(method, number): method for method in (*PAPER, *OTHERS)}
         facts, seed = row_name("gan", number), config.seed + number
@@ -178,18 +181,19 @@ def _pooled(pairs: list[Any]) -> tuple[float, float]:
 
 def verdict(record: Record) -> list[str]:
     """Say what came closer to the target than OBRS, and why; or that no method did."""
-    found, k = measured(record), record.config["budget"]
-    n, ours, called = record.config["n"], found["obrs"]["kl"][0], labels(record)
+    found, k, called = measured(record), record.config["budget"], labels(record)
+    n, ours = record.config["n"], found["obrs"]["kl"][0]
     better = [name for name in found if name != "obrs" and found[name]["kl"][0] < ours]
-    matched = ("drs", "mhgan", "mhgan_calibrated", "topk")
-    if not set(better) & set(matched):
-        next_best = min(matched, key=lambda name: found[name]["kl"][0])
+    next_best = min(_MATCHED, key=lambda name: found[name]["kl"][0])
+    if next_best not in better:
         lines = [
             f"At K = {k:g} OBRS leaves the least KL of all rejection methods, {ours:.3f}; "
             f"the next is {called[next_best]}, {found[next_best]['kl'][0]:.3f}."
         ]
     else:
         lines = [f"At K = {k:g} OBRS leaves a KL of {ours:.3f} and is not the best of the rejection methods."]
+    if record.config["gans"] > 1:
+        lines[0] += f" It is the best of them on {_wins(record)} of {record.config['gans']} GANs."
     for name in better:
         row = found[name]
         facts = {"g": row["g"][0] / n, "repeated": 100 * row["repeated"][0], "tried": row["tried"][0]}
@@ -204,122 +208,111 @@ def verdict(record: Record) -> list[str]:
     return lines
 
 
-def table(record: Record) -> str:
-    """Return two tables, quality and cost, with the paper's numbers beside ours, and what they say."""
-    found, called = measured(record), labels(record)
-    quality = [["", "recall %", "paper", "precision %", "paper", "KL", "JS"]]
-    cost = [["", "calls of G", "paper", "calls of D", "paper", "executed G, D", "time", "paper"]]
-    for name, row in found.items():
-        paper = PAPER.get(name, {})
-        cells = [called[name], _cell(row["recall"], 1, 100), _cell(paper.get("recall"), 1)]
-        cells += [_cell(row["precision"], 2, 100), _cell(paper.get("precision"), 2)]
-        quality.append([*cells, _cell(row["kl"], 3), _cell(row["js"], 3)])
-        cells = [called[name], _cell(row["g"], 0), _cell(paper.get("g"), 0)]
-        cells += [_cell(row["d"], 0), _cell(paper.get("d"), 0)]
-        cells += [f"{row['g_executed'][0]:.0f}, {row['d_executed'][0]:.0f}"]
-        cells += [f"{_cell(row['time'], 1 if row['time'][0] < 1000 else 0)} ×"]
-        cost.append([*cells, f"{_times(paper):.0f} ×" if paper else ""])
-    return "\n".join([*_aligned(quality), "", *_aligned(cost), "", *verdict(record), *_fine_print(record)])
+def _wins(record: Record) -> int:
+    """Return on how many GANs OBRS leaves less KL than every other rule at the budget."""
+    names = [[row_name(method, number) for method in ("obrs", *_MATCHED)] for number in range(record.config["gans"])]
+    left = np.asarray([[record[name]["kl"][0] for name in line] for line in names])
+    return int(np.sum(left[:, 0] < left[:, 1:].min(axis=1)))
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Return rows of cells as lines, each column as wide as its longest cell; the first is on the left.
-
-    Example:
-        >>> print(*_aligned([["", "KL"], ["OBRS", "0.660 ± 0.022"]]), sep="\\n")
-                         KL
-        OBRS  0.660 ± 0.022
-    """
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join([row[0].ljust(wide[0]), *map(str.rjust, row[1:], wide[1:])]) for row in rows]
-    return [line.rstrip() for line in lines]
-
-
-def _fine_print(record: Record) -> list[str]:
-    config, gan = record.config, record["gan"]
-    of = f"{config['gans']} GANs, the first" if config["gans"] > 1 else "One GAN,"
-    return [
-        f"{of} stopped after {gan['steps']} steps at {100 * gan['precision']:.1f} % high-quality samples.",
-        f"Mean ± sd of {config['generations']} generations of {config['n']} samples, of the last {len(OTHERS)} rows "
-        f"{config['generations_of_others']}.",
-        "KL and JS on cells depend on the number of samples: compare them at equal n.",
-        *tuning(record),
-        "Time is of the processor, a multiple of the model's own in the same run; what is trained once is not in it.",
-    ]
-
-
-def tuning(record: Record) -> list[str]:
-    """Say which step was chosen for each method; nothing of a record that has no such rows."""
-    called = labels(record)
-    steps = [f"{called[name]} to {record[method]['step']:g}" for method, name in TUNED.items() if method in record]
-    if not steps:
-        return []
-    draws = f"{record.config['tuning_draws']} × {record.config['n']}"
-    return [f"Steps tuned by the KL of {draws} samples of other latents: {', '.join(steps)}."]
-
-
-def _times(paper: dict[str, tuple[float, float]]) -> float:
-    return paper["seconds"][0] / PAPER["model"]["seconds"][0]
-
-
-def _cell(pair: tuple[float, float] | None, digits: int, scale: float = 1.0) -> str:
-    return "" if pair is None else f"{scale * pair[0]:.{digits}f} ± {scale * pair[1]:.{digits}f}"
-
-
-def markdown(record: Record) -> str:
-    """Return the table for a page, the paper's value after ours where it has one."""
-    heads = ["method", "recall, %", "paper", "precision, %", "paper", "KL", "JS", "calls of G", "paper", "calls of D"]
-    heads += ["paper", "executed G, D", "time", "paper"]
+def _cells(record: Record) -> tuple[list[str], list[list[str]]]:
+    """Return the titles of all columns, and the cells of every row, the paper's value after ours where it has one."""
+    head = ["method", "recall, %", "paper", "precision, %", "paper", "KL", "JS"]
+    head += ["calls of G", "paper", "calls of D", "paper", "executed G, D", "time", "paper"]
     lines, called = [], labels(record)
     for name, row in measured(record).items():
         paper = PAPER.get(name, {})
-        cells = [called[name], _cell(row["recall"], 1, 100), _cell(paper.get("recall"), 1)]
-        cells += [_cell(row["precision"], 2, 100), _cell(paper.get("precision"), 2)]
-        cells += [_cell(row["kl"], 3), _cell(row["js"], 3), _cell(row["g"], 0), _cell(paper.get("g"), 0)]
-        cells += [_cell(row["d"], 0), _cell(paper.get("d"), 0)]
-        cells += [f"{row['g_executed'][0]:.0f}, {row['d_executed'][0]:.0f}", f"{_cell(row['time'], 1)} ×"]
+        cells = [called[name], _pair(row["recall"], 1, 100), _pair(paper.get("recall"), 1)]
+        cells += [_pair(row["precision"], 2, 100), _pair(paper.get("precision"), 2)]
+        cells += [_pair(row["kl"], 3), _pair(row["js"], 3), _pair(row["g"], 0), _pair(paper.get("g"), 0)]
+        cells += [_pair(row["d"], 0), _pair(paper.get("d"), 0)]
+        cells += [f"{row['g_executed'][0]:.0f}, {row['d_executed'][0]:.0f}"]
+        cells += [f"{_pair(row['time'], 1 if row['time'][0] < 1000 else 0)} ×"]
         lines.append([*cells, f"{_times(paper):.0f} ×" if paper else ""])
-    return page_table(heads, lines)
+    return head, lines
+
+
+def _times(paper: dict[str, tuple[float, float]]) -> float:
+    """Return the paper's time as a multiple of its model's."""
+    return paper["seconds"][0] / PAPER["model"]["seconds"][0]
+
+
+def _pair(pair: tuple[float, float] | None, digits: int, scale: float = 1.0) -> str:
+    return "" if pair is None else f"{scale * pair[0]:.{digits}f} ± {scale * pair[1]:.{digits}f}"
+
+
+def table(record: Record) -> str:
+    """Return two tables, quality and cost, with the paper's numbers beside ours, and what they say."""
+    (_, *head), rows = _cells(record)
+    quality = text_table(["", *head[:6]], [row[:7] for row in rows])
+    cost = text_table(["", *head[6:]], [[row[0], *row[7:]] for row in rows])
+    return "\n".join([quality, "", cost, "", *verdict(record), *_fine_print(record)])
+
+
+def markdown(record: Record) -> str:
+    """Return the table for a page."""
+    return page_table(*_cells(record))
+
+
+def _fine_print(record: Record) -> list[str]:
+    config, called = record.config, labels(record)
+    gans = [record[row_name("gan", number)] for number in range(config["gans"])]
+    stopped = ", ".join(f"{gan['steps']} steps at {100 * gan['precision']:.1f} %" for gan in gans)
+    lines = [
+        f"{'One GAN' if len(gans) == 1 else f'{len(gans)} GANs'}, stopped after {stopped} of high-quality samples.",
+        f"Mean ± sd of {config['generations']} generations of {config['n']} samples"
+        f"{' on each GAN' if len(gans) > 1 else ''}, of the last {len(OTHERS)} rows {config['generations_of_others']}.",
+        "KL and JS on cells depend on the number of samples: compare them at equal n.",
+    ]
+    for method, name in TUNED.items():
+        steps = ", ".join(f"{record[row_name(method, number)]['step']:g}" for number in range(len(gans)))
+        draws = f"{config['tuning_draws']} × {config['n']}"
+        lines.append(f"Step of {called[name]} tuned by the KL of {draws} samples of other latents: {steps}.")
+    return [*lines, "Time is of the processor, a multiple of the model's own in the same run, without training."]
 
 
 def figure(record: Record) -> Any:
-    """Draw precision, divergence and cost of every method, the paper's precision beside ours."""
-    found, called = measured(record), labels(record)
-    order = list(found)[::-1]
-    drawn = canvas(9, 2.2 + 0.24 * len(order))
-    panels = drawn.subplots(1, 3, sharey=True, width_ratios=(1.15, 1, 1))
-    places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(order)}
+    """Draw recall, precision, divergence, calls and time of every method, the paper's values beside ours."""
+    found, called, n = measured(record), labels(record), record.config["n"]
+    drawn = canvas(11, 2.2 + 0.24 * len(found))
+    panels = drawn.subplots(1, 5, sharey=True)
+    places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(list(found)[::-1])}
+    columns = {"recall": 100.0, "precision": 100.0, "kl": 1.0, "g": 1 / n, "time": 1.0}
     for name, row in found.items():
-        style = _look(name)
-        values = (("precision", 100.0), ("kl", 1.0), ("g", 1 / record.config["n"]))
-        for panel, (key, scale) in zip(panels, values, strict=True):
+        style, paper = _look(name), {}
+        if name in PAPER:
+            theirs = {key: mean for key, (mean, _) in PAPER[name].items()}
+            paper = theirs | {"g": theirs["g"] / _PAPER_N, "time": _times(PAPER[name])}
+        for panel, (key, scale) in zip(panels, columns.items(), strict=True):
             mean, sd = (scale * value for value in row[key])
             panel.errorbar(
                 mean, places[name], xerr=sd, color=style.colour, marker=style.marker, ms=7, mec="0.2", mew=0.5
             )
-        if name in PAPER:
-            mean = PAPER[name]["precision"][0]
-            panels[0].plot(mean, places[name], "D", ms=10, mfc="none", mec="0.3", label="paper")
+            if key in paper:
+                panel.plot(
+                    paper[key], places[name], "D", ms=10, mfc="none", mec="0.3", clip_on=False, label="the paper"
+                )
     panels[0].set_yticks(list(places.values()), [called[name] for name in places])
-    panels[0].set(title="Precision", xlabel="high-quality samples, %")
-    panels[1].set(title="Distance", xlabel=f"KL to the target, {record.config['n']} samples")
-    panels[2].set(title="Cost", xlabel="generator calls per sample", xscale="log")
-    most = 1.4 * max(sum(row["g"]) for row in found.values()) / record.config["n"]
-    ticks = [1, 3, 10, 30, 100] if most < 200 else [10**power for power in range(7)]  # more would not be legible
-    panels[2].set_xlim(0.8, most)
-    panels[2].set_xticks([tick for tick in ticks if tick <= most])
-    panels[2].xaxis.set_major_formatter("{x:g}")
-    panels[2].minorticks_off()
-    panels[1].locator_params(axis="x", nbins=4)
+    panels[0].set(title="Recall", xlabel="modes, %")
+    panels[1].set(title="Precision", xlabel="samples, %")
+    panels[2].set(title="Distance", xlabel="KL, nats")
+    panels[3].set(title="Calls", xlabel="of G per sample", xscale="log")
+    panels[4].set(title="Time", xlabel="× the model's", xscale="log")
+    panels[2].locator_params(axis="x", nbins=4)
+    for panel, key in ((panels[3], "g"), (panels[4], "time")):
+        most = 1.6 * max(columns[key] * sum(row[key]) for row in found.values())
+        ticks = [10**power for power in range(7)]
+        panel.set_xlim(0.6, max(most, 300 if key == "time" else 0))
+        panel.set_xticks([tick for tick in ticks if tick <= panel.get_xlim()[1]])
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.minorticks_off()
     for panel in panels:
         tidy(panel, None)
     handles, names = panels[0].get_legend_handles_labels()
-    panels[0].legend(handles[:1], names[:1], loc="lower right", bbox_to_anchor=(1.02, 0.99))
-    caption(
-        drawn,
-        record.experiment,
-        f"25 Gaussians, {record.config['n']} samples. {verdict(record)[0]} Above the gap: the rows of the paper.",
-    )
+    drawn.legend(handles[:1], names[:1], loc="outside upper right")
+    many = "one GAN" if record.config["gans"] == 1 else f"{record.config['gans']} GANs"
+    words = f"25 Gaussians, {many}, {n} samples. {verdict(record)[0]} Above the gap: the rows of the paper. Bars: one "
+    caption(drawn, record.experiment, f"{words}standard deviation of a generation, GANs included.")
     return drawn
 
 

@@ -14,21 +14,21 @@ previews with those of real images to which as much noise was added. What it rej
 evaluations of the network; what it keeps is decided again at the end, see `obrs.rules.Stages`. The budget is split by
 the profile of the ratios alone, no judge is asked.
 
-`paper` is the paper's size, for a source of your own: `--source FOLDER` is a saved pipeline of diffusers, or a folder
-of images; `--real FILE.npz` holds train and test, images in [-1, 1], and maybe train_labels and test_labels. Neither
-shows previews, so nothing is rejected early there.
+`cifar` has the EDM of CIFAR-10 that `runs/train_cifar.py` trains, and its early checkpoint. `paper` is the paper's
+size, for a source of your own: `--source FOLDER` is a saved pipeline of diffusers, or a folder of images; `--real
+FILE.npz` holds train and test, images in [-1, 1], and maybe train_labels and test_labels. Neither shows previews, so
+nothing is rejected early there.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from obrs._text import lookup
 from obrs.errors import InputError
 
 from .image_names import JUDGES
@@ -57,11 +57,10 @@ class Config:
 
     Args:
         data: The data set, a key of `image_gans.PARTS`; with `real` only a name.
-        size: Pixels a side. A model that is not committed is trained first, which may take an hour.
+        size: Pixels a side.
         seed: Of the models and of the classifiers.
         updates: How long the models were trained, one for each; with a `source` of no account.
-        home: A folder with models of `image_diffusion`, and where one that is not there is trained; "" for those that
-            are committed, and the folder of the run.
+        home: A folder with models that `image_diffusion` has trained; "" for those that are committed.
         source: A folder with a diffusers pipeline, or with images, instead of such a model.
         real: An .npz of real images, instead of `data`.
         ratios: Seeds of ratios.
@@ -110,7 +109,6 @@ class Config:
             raise InputError(f"rates must be between 0 and 1, got {list(self.rates)}; 1 is always there")
         if not all(cost > 1 for cost in self.costs):
             raise InputError(f"costs must be above 1, in full runs per kept image, got {list(self.costs)}")
-        lookup(JUDGES, self.second, "judge")
         if min(self.pool, self.neighbours, self.steps, self.epochs, self.size) < 1 or self.sampler < 2:
             raise InputError("pool, neighbours, steps, epochs and size must be at least 1, sampler at least 2")
         if self.source and self.early:
@@ -139,17 +137,11 @@ _PAPER = Config(
     data="cifar10", size=32, source="edm-cifar10", real="cifar10.npz", ratios=(0,), pool=200_000, judged=200_000,
     second="inception_v3", early=(), drawn=0, steps=10_000,
 )  # fmt: skip
-PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": _PAPER}
-
-
-class _Eyes(NamedTuple):
-    """What looks at all models: the parts of the data, the classifier of ratios, the judges, and their real side."""
-
-    split: dict[str, Any]
-    look: Any
-    seconds: float
-    judges: dict[str, Any]
-    truth: dict[str, Any]
+_CIFAR = Config(
+    data="cifar10", size=32, updates=(3836, 15278), pool=3_000, neighbours=3_000, judged=3_000, early=("12",),
+    drawn=500, epochs=20,
+)  # fmt: skip
+PRESETS = {"smoke": _SMOKE, "default": Config(), "cifar": _CIFAR, "paper": _PAPER}
 
 
 class _Material(NamedTuple):
@@ -170,27 +162,24 @@ def run(config: Config, rows: Record) -> None:
         todo |= {_named(updates, f"ratio {seed}"): (updates, seed) for seed in config.ratios}
     if config.early and config.drawn:
         todo[_named(config.updates[0], "drawn")] = (config.updates[0], None)
-    eyes, made = None, dict[int, _Material]()
-    caches = {} if rows.path is None else {u: rows.path.with_suffix(f".{u}.npz") for u, _ in todo.values()}
+    judges, made = None, dict[int, _Material]()
     for name, (updates, seed) in rows.todo(todo):
-        eyes = eyes or _eyes(config, rows.progress)
+        judges = judges or _prepare(config, rows.progress)
         if updates not in made:
-            made[updates] = _material(config, eyes, updates, caches.get(updates), rows)
-        found = (
-            _drawn(config, made[updates], rows.progress)
-            if seed is None
-            else _one_ratio(config, made[updates], seed, rows.progress)
-        )
+            made[updates] = _material(config, judges, updates, rows.progress)
+        if seed is None:
+            found = _drawn(config, made[updates], rows.progress)
+        else:
+            found = _one_ratio(config, made[updates], seed, rows.progress)
         rows.add(name, {"updates": updates} | found)
-    for cache in caches.values():
-        cache.unlink(missing_ok=True)
 
 
 def _named(updates: int, row: str) -> str:
     return f"{updates} updates, {row}" if updates else row
 
 
-def _eyes(config: Config, progress: bool | None) -> _Eyes:
+def _prepare(config: Config, progress: bool | None) -> dict[str, Any]:
+    """Return the fields of a `Subject` that all models share: the data, the classifier of ratios, and the judges."""
     from .image_diffusion import shrunk
     from .image_gans import Labelled, parts
     from .image_ratios import Effort, find_judges, fit_look, seen_by
@@ -198,78 +187,166 @@ def _eyes(config: Config, progress: bool | None) -> _Eyes:
     if config.real and not config.real.endswith(".npz"):
         raise InputError(f"real must be an .npz with train and test, got {config.real}")
     whole = parts(Path(config.real).stem, str(Path(config.real).parent)) if config.real else parts(config.data)
-    split = {key: Labelled(shrunk(part.x, config.size).astype(np.float32), part.label) for key, part in whole.items()}
+    split = {
+        key: Labelled(shrunk(whole[key].x, config.size).astype(np.float32), whole[key].label)
+        for key in ("ratio", "features", "judge", "test")
+    }
     if config.source:  # a wrong one is noticed now, not after hours
-        made, wanted = (x.shape[1:] for x in (_outside(config, split, 1, False).images, split["test"].x))
+        made, wanted = (x.shape[1:] for x in (_outside(config, split, 1).images, split["test"].x))
         if made != wanted:
             raise InputError(f"{config.source} makes images of shape {made}, the real ones have {wanted}")
     effort = Effort(config.pool, config.steps, config.epochs)
-    seeing, seconds = fit_look(split, effort, config.seed, width=16, progress=progress)
-    judges = find_judges(split, effort, config.seed, judged=config.judged, second=config.second, progress=progress)
-    return _Eyes(split, seeing, seconds, judges, seen_by(judges, split["test"].x, config.judged))
+    classifier, seconds = fit_look(split, effort, config.seed, width=16, progress=progress)
+    known = "" if config.real or config.size != 32 else config.data
+    options: Any = {"judged": config.judged, "second": config.second, "known": known, "progress": progress}
+    judges = find_judges(split, effort, config.seed, **options)
+    truth = seen_by(judges, split["test"].x, config.judged)
+    return {"split": split, "look": classifier, "seconds": seconds, "judges": judges, "truth": truth}
 
 
-def _outside(config: Config, split: dict[str, Any], n: int, progress: bool | None) -> Any:
-    from .image_pools import outside_pool
-
-    label = split["features"].label
-    classes = None if label is None else int(label.max()) + 1
-    return outside_pool(config.source, n, classes, config.sampler, progress=progress)
-
-
-def _material(config: Config, eyes: _Eyes, updates: int, cache: Path | None, rows: Record) -> _Material:
-    from .image_pools import cached_pool, features_of, make_pool, noisy_previews
+def _material(config: Config, shared: dict[str, Any], updates: int, progress: bool | None) -> _Material:
+    from .image_diffusion import load_diffusion, make_pool, noisy_previews
     from .image_ratios import Subject, seen_by
 
-    split, steps = eyes.split, sorted({step for plan in config.early for step in _steps(plan)})
-    model = None if config.source else _model(config, updates, rows)
-    if model is None:
-        pool = cached_pool(cache, partial(_outside, config, split, config.pool, rows.progress))
+    split, classifier = shared["split"], shared["look"]
+    steps = sorted({step for plan in config.early for step in _steps(plan)})
+    if config.source:
+        model, pool = None, _outside(config, split, config.pool)
     else:
-        pool = cached_pool(cache, partial(make_pool, model, config.pool, steps, progress=rows.progress))
-    seen_as = pool.labels if pool.labels is not None or eyes.look is None else eyes.look.predict(pool.images)
+        which = config.data, config.size, config.seed, updates
+        model = load_diffusion(*which, home=config.home, steps=config.sampler)
+        pool = make_pool(model, config.pool, steps, progress=progress)
+    labels = pool.labels if pool.labels is not None or classifier is None else classifier.predict(pool.images)
     subject = Subject(
         name=f"{config.data}-{config.size}",
         seed=config.seed,
         source=model,
-        split=split,
-        look=eyes.look,
-        judges=eyes.judges,
         pool=pool.images,
-        labels=np.zeros(len(pool.images), np.int64) if seen_as is None else np.asarray(seen_as),
-        spread=seen_by(eyes.judges, pool.images, config.judged),
-        truth=eyes.truth,
+        labels=np.zeros(len(pool.images), np.int64) if labels is None else np.asarray(labels),
+        spread=seen_by(shared["judges"], pool.images, config.judged),
         shares={},
-        seconds=eyes.seconds,
+        **shared,
     )
-    real = {step: features_of(eyes.look, noisy_previews(model, split["ratio"], step)) for step in steps}
-    fake = {step: features_of(eyes.look, images) for step, images in pool.early.items()}
-    real[config.sampler] = features_of(eyes.look, split["ratio"].x)
-    fake[config.sampler] = features_of(eyes.look, pool.images)
-    return _Material(model, subject, "global" if seen_as is None else "class", config.sampler, real, fake)
+    real = {step: _features(classifier, noisy_previews(model, split["ratio"], step)) for step in steps}
+    fake = {step: _features(classifier, images) for step, images in pool.early.items()}
+    real[config.sampler] = _features(classifier, split["ratio"].x)
+    fake[config.sampler] = _features(classifier, pool.images)
+    return _Material(model, subject, "global" if labels is None else "class", config.sampler, real, fake)
 
 
-def _model(config: Config, updates: int, rows: Record) -> Any:
-    """Return the model, trained first if it is neither committed nor at home."""
-    from .image_diffusion import is_trained, load_diffusion, train_diffusion
+def _outside(config: Config, split: dict[str, Any], n: int) -> Any:
+    """Return a pool from a folder of images, or from a pipeline of diffusers that was saved there."""
+    from obrs.adapters import from_pipeline
+    from obrs.metrics.images import read_images
 
-    which = config.data, config.size, config.seed, updates
-    with TemporaryDirectory() as scratch:
-        home = config.home
-        if not is_trained(*which, home):
-            home = home or str(scratch if rows.path is None else rows.path.parent)
-            if not is_trained(*which, home):
-                train_diffusion(*which, Path(home), progress=rows.progress)
-        return load_diffusion(*which, home=home, steps=config.sampler)
+    from .image_diffusion import SEED, Pool
+
+    home = Path(config.source).expanduser()
+    if not home.is_dir():
+        wanted = "a folder of images, or one that pipe.save_pretrained(FOLDER) of diffusers has written"
+        raise InputError(f"source must be {wanted}, got {config.source}")
+    if not (home / "model_index.json").exists():
+        images = read_images(home)
+        if images.n < n:
+            raise InputError(f"{home} has {images.n} images, the pool needs {n}; say --pool {images.n}")
+        return Pool(np.asarray(images.floats(0, n)), None, {})
+    from diffusers import DiffusionPipeline
+
+    pipe, label = DiffusionPipeline.from_pretrained(home), split["features"].label
+    pipe.set_progress_bar_config(disable=True)
+    known = signature(pipe).parameters
+    if "class_labels" in known and label is None:
+        raise InputError(f"{home} makes images of classes, and the real images have no labels to tell how many")
+    propose = from_pipeline(
+        pipe,
+        arguments={"num_inference_steps": config.sampler} if "num_inference_steps" in known else None,
+        conditions=range(int(label.max()) + 1) if "class_labels" in known else None,
+        argument="class_labels",
+        batch_size=200,
+        seed=SEED,
+    )
+    made = [propose(np.arange(start, min(start + 200, n))) for start in range(0, n, 200)]
+    pairs = [batch if isinstance(batch, tuple) else (batch, None) for batch in made]
+    labels = None if pairs[0][1] is None else np.concatenate([y.cpu().numpy() for _, y in pairs])
+    return Pool(np.concatenate([x.cpu().numpy() for x, _ in pairs]), labels, {})
+
+
+def _features(classifier: Any, images: Any) -> Any:
+    """Return what a ratio sees of images: the features of a classifier, or without one those that need no labels."""
+    from obrs.metrics.features import extract
+
+    from .image_ratios import see
+
+    if classifier is None:
+        return np.asarray(extract(np.asarray(images), "gradients", progress=False), dtype=np.float32)
+    return see(classifier.features, images)
+
+
+class _Ratio(NamedTuple):
+    """A ratio of features, and its held-out log-loss."""
+
+    log_ratio: Callable[[Any], Any]
+    log_loss: float
+
+
+def _fit_ratio(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | None = None) -> _Ratio:
+    """Fit p/q of features.
+
+    A network says anything of an image unlike all others, and one huge ratio is most of every average. So features and
+    log-ratios are cut off where 999 of 1000 real samples end: no image is more real than these.
+
+    Args:
+        real, fake: Features of real and fake samples, `(n, k)`; with previews, all of one noise level.
+        steps: Updates.
+        seed: Decides the network.
+        progress: As everywhere.
+    """
+    from obrs.ratios.refit import Network, refit
+
+    ends = np.quantile(real, (0.001, 0.999), axis=0).astype(real.dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "held-out log-loss .* is worse than chance")  # so early previews are alike
+        found = refit(
+            np.clip(real, *ends),
+            np.clip(fake, *ends),
+            Network(width=96, waves=0),
+            steps=steps,
+            batch_size=256,
+            held_out=0.2,
+            seed=seed,
+            progress=progress,
+        )
+
+    def score(x: Any) -> Any:
+        return np.asarray(found(np.clip(x, *ends)), dtype=np.float64)
+
+    top = np.quantile(score(real), 0.999)
+    return _Ratio(lambda x: np.minimum(score(x), top), float(found.report.log_loss))
+
+
+def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | None = None) -> tuple[Any, float]:
+    """Score each half of a pool with a ratio that was fitted on the other half and on all real samples.
+
+    The arguments are those of `_fit_ratio`. Returns log-ratios `(n,)`, and the mean held-out log-loss of the two fits.
+    """
+    from obrs.fitting.seeds import derived
+
+    half = np.arange(len(fake)) % 2
+    scores, losses = np.empty(len(fake)), []
+    for mine in (0, 1):
+        own = derived(seed, "half", mine) % 2**32
+        ratio = _fit_ratio(real, fake[half != mine], steps=steps, seed=own, progress=progress)
+        losses.append(ratio.log_loss)
+        scores[half == mine] = ratio.log_ratio(fake[half == mine])
+    return scores, float(np.mean(losses))
 
 
 def _one_ratio(config: Config, material: _Material, seed: int, progress: bool | None) -> dict[str, Any]:
-    from .image_pools import cross_fitted
     from .image_ratios import distances, neighbour_cells, sheet
 
     subject, last, constant = material.subject, material.last, material.constant
     budgets = [1 / rate for rate in config.rates]
-    final, log_loss = cross_fitted(
+    final, log_loss = _cross_fitted(
         material.real[last], material.fake[last], steps=config.steps, seed=seed, progress=progress
     )
     cells = distances(subject, final, budgets, constants=(constant,))[constant]
@@ -288,12 +365,11 @@ def _early(config: Config, material: _Material, final: Any, seed: int, progress:
     from obrs.rules import Stages
 
     from .early import divergence_left, plan_stages
-    from .image_pools import cross_fitted
 
     early, losses = {}, {}
     for step in (step for step in material.fake if step != material.last):
         both = material.real[step], material.fake[step]
-        early[step], losses[str(step)] = cross_fitted(*both, steps=config.steps, seed=seed, progress=progress)
+        early[step], losses[str(step)] = _cross_fitted(*both, steps=config.steps, seed=seed, progress=progress)
     groups = material.subject.labels if material.constant == "class" else None
     plans: list[tuple[str, float, Any, list[Any]]] = []
     for cost in config.costs:
@@ -355,11 +431,11 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
     from obrs.metrics.frechet import frechet_curve
 
     from .early import plan_stages
-    from .image_pools import features_of, fit_ratio, sample_early
+    from .image_diffusion import sample_early
 
     steps, subject = _steps(config.early[0]), material.subject
     fits = [  # no fresh image is in them
-        fit_ratio(
+        _fit_ratio(
             material.real[step], material.fake[step], steps=config.steps, seed=config.ratios[0], progress=progress
         )
         for step in (*steps, material.last)
@@ -370,7 +446,7 @@ def _drawn(config: Config, material: _Material, progress: bool | None) -> dict[s
     stages = plan_stages(looks, shares, _DRAWN_COST, groups=groups, slack=config.slack)
 
     def decide(seen: Sequence[Any], labels: Any, ids: Any) -> Any:
-        own = [fit.log_ratio(features_of(subject.look, x)) for fit, x in zip(fits, seen, strict=False)]
+        own = [fit.log_ratio(_features(subject.look, x)) for fit, x in zip(fits, seen, strict=False)]
         return accept(stages(own, None if groups is None else labels), ids, seed=1)
 
     ids = np.arange(config.pool, config.pool + config.drawn)

@@ -1,36 +1,37 @@
-"""Training runs from settings: TOML files, data and networks by name, stages, and the recipe.
+"""Training runs from settings: data and networks by name, stages, and the recipe.
 
-`python -m paper train FILE.toml` and the experiments train through `train`, which calls `obrs.train` for each stage.
+The experiments and `python -m paper train FILE.toml` train through `train`, which calls `obrs.train` for each stage.
 """
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
+from math import inf, log
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import obrs
-from obrs._checks import check_budget, check_count
-from obrs._files import check_folder, check_not_input, replacing
+from obrs._checks import check_budget
+from obrs._files import replacing
 from obrs._progress import rank, world_size
 from obrs._text import lookup, unknown_name
-from obrs.budget import solve_cut
-from obrs.errors import InputError, InputTypeError, MissingLibraryError
+from obrs.budget import Cut, solve_cut
+from obrs.errors import InputError
 from obrs.training.data import as_data
-from obrs.training.losses import GENERATOR_LOSSES, critic_loss, generator_loss
+from obrs.training.losses import GENERATOR_LOSSES, GeneratorLoss, critic_loss, generator_loss
 from obrs.training.trained import Trained, checkpoints, load_trained, read_state
 
 from .data.images import IMAGES
 from .named import build_networks, load_data
 
-__all__ = ["TrainConfig", "load_run", "losses", "options", "override", "read_config", "recipe", "run_file"]
-__all__ += ["seen_before", "train", "two_critics"]
+__all__ = ["TrainConfig", "load_run", "losses", "options", "read_config", "recipe", "run_file", "seen_before"]
+__all__ += ["train", "two_critics"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class TrainConfig:
 
     `data` names a density of `TOYS` or images; `data_size` points are drawn of a density. `network` and
     `critic_network` are mlp, fourier (critics of points), conv or biggan; `attention` to `initial` are of a BigGAN.
-    `generator_loss` is a key of `GENERATOR_LOSSES` or two_critics; "" trains by the `recipe`. `two_heads` gives the
-    critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until` of the
-    steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from the step
-    `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs from the
-    stage before, the first one from the fields above.
+    `generator_loss` is a key of `GENERATOR_LOSSES`, two_critics or unrejected; "" trains by the `recipe`. `two_heads`
+    gives the critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until`
+    of the steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from
+    the step `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs
+    from the stage before, the first one from the fields above.
 
     Example:
         >>> tables = [{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}]
@@ -99,17 +100,15 @@ class TrainConfig:
     stage: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        for name, kind in _TYPES.items():
-            object.__setattr__(self, name, _typed(name, getattr(self, name), kind))
         check_budget(self.budget)
-        for name in ("steps", "batch_size", "critic_steps", "parts", "constant_every", "log_every", "save_every"):
-            check_count(getattr(self, name), name)
         if self.generator_loss:
-            lookup(dict.fromkeys([*GENERATOR_LOSSES, "two_critics"]), self.generator_loss, "generator_loss")
-        tables = [{key: _typed(key, value) for key, value in table.items()} for table in self.stage]
-        object.__setattr__(self, "stage", tuple(tables))
-        for number, key in ((n, key) for n, table in enumerate(tables, 1) for key in table if key in _OF_RUN):
-            raise InputError(f"{key} is the same in all stages; set it before them, not in stage {number}")
+            lookup(dict.fromkeys([*GENERATOR_LOSSES, *_OTHERS]), self.generator_loss, "generator_loss")
+        for number, key in ((n, key) for n, table in enumerate(self.stage, 1) for key in table):
+            if key in _OF_RUN:
+                raise InputError(f"{key} is the same in all stages; set it before them, not in stage {number}")
+            _check_field(key, f"key of stage {number}")
+        object.__setattr__(self, "betas", tuple(self.betas))
+        object.__setattr__(self, "stage", tuple(dict(table) for table in self.stage))
 
     @property
     def stages(self) -> tuple["TrainConfig", ...]:
@@ -120,90 +119,32 @@ class TrainConfig:
             made.append(replace(made[-1], **table))
         return tuple(made[1:])
 
-    @property
-    def scheduled(self) -> bool:
-        """Whether noise or a learning rate depends on how many steps there will be."""
-        return bool(self.noise and self.noise_until) or min(self.generator_decay_from, self.critic_decay_from) < 1
 
-
-_TYPES: dict[str, type] = {
-    field.name: tuple if field.name == "betas" else type(field.default)
-    for field in fields(TrainConfig)
-    if field.name != "stage"
-}
-_IN_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a pair of numbers"}
+_OTHERS = ("two_critics", "unrejected")  # losses that only the experiments have
 _OF_RUN = {"data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation", "seed"}
 _OF_RUN |= {"attention", "shared", "hierarchical", "initial", "ema_decay", "ema_start", "precision", "start_from"}
 _FREE = {"log_every", "save_every", "keep"}  # may change when a run goes on
 
 
-def _typed(name: str, value: Any, kind: type | None = None) -> Any:
-    """Return a value as its field's type: a whole number is a number, a list of two numbers a pair."""
-    kind = kind or lookup(_TYPES, name, "field of a training run")
-    if kind is tuple and isinstance(value, list | tuple) and len(value) == 2:
-        return tuple(_typed(name, part, float) for part in value)
-    if (kind is float and type(value) is int) or (kind is int and isinstance(value, float) and value.is_integer()):
-        return kind(value)  # 1e4 steps
-    if type(value) is not kind or kind is tuple:
-        raise InputTypeError(f"{name} must be {_IN_WORDS[kind]}, got {value!r:.60}")
-    return value
+def _check_field(name: str, what: str) -> None:
+    known = [field.name for field in fields(TrainConfig)]
+    if name not in known:
+        raise unknown_name(name, known, what)
 
 
 def read_config(path: str | Path) -> TrainConfig:
-    """Read settings from a TOML or JSON file."""
+    """Read settings from a TOML file, or from the config.json of a run."""
     path = Path(path)
     try:
-        values = json.loads(path.read_text()) if path.suffix == ".json" else _toml().loads(path.read_text())
-    except (ValueError, RecursionError) as error:
+        if path.suffix == ".json":
+            values = json.loads(path.read_text())
+        else:
+            values = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(path.read_text())
+    except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     for key in values:
-        if key not in _TYPES and key != "stage":
-            raise unknown_name(key, [*_TYPES, "stage"], f"key of {path.name}")
+        _check_field(key, f"key of {path.name}")
     return TrainConfig(**values)
-
-
-def _toml() -> Any:
-    for name in ("tomllib", "tomli"):  # the first is part of Python from 3.11 on
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    raise MissingLibraryError("TOML needs tomli on Python 3.10: pip install tomli")
-
-
-def override(config: TrainConfig, values: Mapping[str, str | None]) -> TrainConfig:
-    """Replace fields by what a command line says, as text; None is a bare flag; `stage.2.steps` is of a stage.
-
-    Example:
-        >>> override(TrainConfig(), {"steps": "50", "two_heads": None}).steps
-        50
-        >>> staged = TrainConfig(generator_loss="dual", stage=[{"steps": 10}, {"budget": 4}])
-        >>> [s.steps for s in override(staged, {"stage.2.steps": "50"}).stages]
-        [10, 50]
-    """
-    plain = {key: _parsed(key, key, text) for key, text in values.items() if not key.startswith("stage.")}
-    for key in plain:
-        if where := [at for at, table in enumerate(config.stage, 1) if key in table]:
-            raise InputError(f"stage {where[-1]} sets {key}; say which one you mean: --stage.{where[-1]}.{key}")
-    config = replace(config, **plain)
-    tables = [dict(table) for table in config.stage or (() if config.generator_loss else recipe(config))]
-    for said, text in values.items():
-        if said.startswith("stage."):
-            number, _, key = said.removeprefix("stage.").partition(".")
-            if number not in map(str, range(1, len(tables) + 1)):
-                raise InputError(f"a field of a stage is --stage.N.FIELD with N from 1 to {len(tables)}, got --{said}")
-            tables[int(number) - 1][key] = _parsed(said, key, text)
-    return replace(config, stage=tuple(tables) if len(plain) < len(values) else config.stage)
-
-
-def _parsed(said: str, key: str, text: str | None) -> Any:
-    kind = lookup(_TYPES, key, "option")
-    if text is None and kind is not bool:
-        raise InputError(f"--{said} needs a value: {_IN_WORDS[kind]}")
-    try:
-        return True if text is None else text if kind is str else json.loads(f"[{text}]" if kind is tuple else text)
-    except ValueError:
-        return text  # refused as the wrong type
 
 
 def recipe(asked: TrainConfig) -> tuple[dict[str, Any], ...]:
@@ -281,6 +222,9 @@ def losses(stage: TrainConfig) -> tuple[Any, Any]:
         return two_critics(of, stage.budget)
     if name == "wgan" and not (stage.gradient_penalty or stage.spectral_norm):
         raise InputError("wgan needs a critic of bounded slope: set gradient_penalty (10 is usual) or spectral_norm")
+    if name == "unrejected":  # what the authors' code descends without rejection: E_Q[K f(r/K)], K stays
+        raw, all_kept = generator_loss("paper_raw"), Cut(inf, -log(stage.budget))
+        return critic_loss(of), GeneratorLoss(name, lambda x, cut: raw.terms(x, all_kept))
     return critic_loss(name if name in ("hinge", "wgan") else of), generator_loss(name, of)
 
 
@@ -344,24 +288,22 @@ def train(
     count = 0 if about.labels is None else int(about.labels.max()) + 1
     stages = config.stages
     goals = [options(stage) for stage in stages]
-    if generator is None or critic is None or len(stages) > 1:
-        made, critics = build_networks(config, about.shape[1:], count)
-    else:
-        made, critics = generator, [critic]
     if critic is not None and any(stage.new_critic for stage in stages[1:]):
         raise InputError("a stage asks for a new critic; leave out critic=, or name a generator_loss")
+    if generator is None or critic is None:
+        made, critics = build_networks(config, about.shape[1:], count)
+        generator = generator or made
     critics = critics if critic is None else [critic] * len(stages)
     folder = None if out is None else Path(out)
     if folder is not None and rank() == 0:
         _keep_settings(config, folder)
-    done: Any = config.start_from or None
+    done: Any = _last_stage(config.start_from) if config.start_from else None
     rows: list[dict[str, Any]] = []
     for number, (goal, own) in enumerate(zip(goals, critics, strict=True), 1):
         home = None if folder is None else folder / f"stage-{number}"
         fresh = goal.pop("new_critic") and (number > 1 or bool(done))
-        source = _last_stage(done) if isinstance(done, str) else done
         done = obrs.train(
-            generator or made, own, samples, **goal, start_from=source, new_critic=fresh, out=home, progress=progress
+            generator, own, samples, **goal, start_from=done, new_critic=fresh, out=home, progress=progress
         )
         rows += [row | ({"stage": number} if len(stages) > 1 else {}) for row in done.log]
     return Trained(done.generator, done.critic, rows, done.state, folder)
@@ -371,17 +313,9 @@ def _keep_settings(config: TrainConfig, folder: Path) -> None:
     """Write the settings of a run, unless the folder holds another one."""
     path = folder / "config.json"
     if path.is_file() and list(folder.glob("stage-*")):
-        before, now = read_config(path).stages, config.stages
-        if len(now) < len(before):
-            raise InputError(f"{folder} was made with {len(before)} stages, got {len(now)}")
-        for number, (old, new) in enumerate(zip(before, now, strict=False), 1):
-            last = number == len(before) and not old.scheduled
-            for key, value in asdict(new).items():
-                if key not in _FREE | ({"steps"} if last else set()) and getattr(old, key) != value:
-                    raise InputError(
-                        f"{folder} was made with {key}={getattr(old, key)!r} in stage {number}, got {value!r}; choose "
-                        "another folder"
-                    )
+        before, now = (asdict(settings) for settings in (read_config(path), config))
+        for key in (key for key in now if key not in _FREE and now[key] != before[key]):
+            raise InputError(f"{folder} was made with {key}={before[key]!r}, got {now[key]!r}; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write((json.dumps(asdict(config), indent=2) + "\n").encode())
@@ -403,28 +337,29 @@ def load_run(folder: str | Path, checkpoint: Path | None = None) -> Trained:
     return load_trained(path, generator, critics[number - 1])
 
 
-def run_file(config: Path, changes: dict[str, str | None], out: Path | None = None) -> None:
+def run_file(path: Path, changes: Mapping[str, str | None], out: Path | None = None) -> None:
     """Train from a file of settings, and say what to do with the run.
 
     Args:
-        config: A TOML file, or the config.json of a run.
+        path: A TOML file.
         changes: Fields as text, which override it; None for a bare flag.
-        out: The folder of the run; by default that of its config.json, or runs/NAME.
+        out: The folder of the run; by default runs/NAME.
     """
-    if not config.is_file():
-        raise InputError(f"{config} is missing or not a file")
-    own = config.name == "config.json" and any(config.parent.glob("stage-*"))
-    folder = out or (config.parent if own else Path("runs") / config.stem)
-    check_folder(folder)
-    if not any(folder.glob("stage-*")):
-        check_not_input(folder / "config.json", config)
-    wanted = override(read_config(config), changes)
-    names = ", then ".join(stage.generator_loss for stage in wanted.stages)
-    if not wanted.stage and not wanted.generator_loss and rank() == 0:
-        print(f"no loss is named: {names}, for K = {wanted.budget:g}; --generator-loss dual is plain training")
-    done = train(wanted, out=folder)
-    if rank():
-        return
-    print(f"trained {done.state.facts['step']} steps ({names}): {folder}")
-    print(f'load it:    from paper.train import load_run; run = load_run("{quote(str(folder))}")')
-    print(f"sample it:  run.sample(1000, budget={wanted.stages[-1].budget:g})")
+    if not path.is_file():
+        raise InputError(f"{path} is missing or not a file")
+    config, values = read_config(path), dict[str, Any]()
+    for key, text in changes.items():
+        _check_field(key, "option")
+        kind = type(getattr(config, key))
+        try:
+            values[key] = True if text is None else text if kind is str else json.loads(text)
+            values[key] = kind(values[key]) if kind is int and values[key] == int(values[key]) else values[key]
+        except (ValueError, TypeError):
+            raise InputError(f"--{key} must be {kind.__name__}, got {text!r}") from None
+    config, folder = replace(config, **values), out or Path("runs") / path.stem
+    done = train(config, out=folder)
+    if rank() == 0:
+        names = ", then ".join(stage.generator_loss for stage in config.stages)
+        print(f"trained {done.state.facts['step']} steps ({names}): {folder}")
+        print(f'load it:    from paper.train import load_run; run = load_run("{folder}")')
+        print(f"sample it:  run.sample(1000, budget={config.stages[-1].budget:g})")

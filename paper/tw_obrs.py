@@ -4,9 +4,9 @@ The paper trains BigGANs on CIFAR-10 and CelebA. Here small networks learn 25 Ga
 generator (three hidden layers of 100) and a weak one (2-16-16-16-2). A run of one stage has one loss and one critic,
 the usual one or one that sees waves. A staged run is that of `examples/train-in-stages.toml`: a usual GAN with noise
 that fades, a new critic with the f-GAN's loss, and such a critic anew with the loss in question. How much of its gain
-is owed to noise and learning rates that fall, a run of one stage with both tells. All runs train their
-generator, and their critic, on the same number of samples. In three stages the critic takes more steps than the
-generator; so the runs of one stage end with some steps in which the critic takes two.
+is owed to noise and learning rates that fall is seen in a run of one stage with both. All runs train their generator,
+and their critic, on the same number of samples. In three stages the critic takes more steps than the generator; so the
+runs of one stage end with some steps in which the critic takes two.
 
 All are judged in the same way, at the budget that they were trained for: the moving average of the generator (decay
 0.99) proposes, a ratio is fitted from scratch on fresh samples of it, rejects fresh proposals, and what it keeps is
@@ -18,22 +18,22 @@ measured.
 - `high_quality`: share of what is kept within 4 sigma of a mode.
 - `modes`: modes with a sample of high quality.
 - `before`: the same without rejection.
-- `cpu_seconds`: what the training took: all seeds are trained at once, see `fleet`, and share the time.
+- `cpu_seconds`: what the training took.
 
 A run has collapsed if the generator went to infinity or to no number at all, or fewer than half of the modes are left.
 Collapsed runs are counted, and are part of the means: what went to infinity with the largest divergence and no modes.
 """
 
 from dataclasses import dataclass, replace
-from math import log
+from math import log, sqrt
 from time import process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from obrs import Budgeted, accept
 from obrs._checks import check_budget, check_count
-from obrs._text import lookup
+from obrs._text import lookup, text_table
 from obrs.budget import solve_cut
 from obrs.errors import InputError, ObrsError
 
@@ -46,15 +46,12 @@ __all__ += ["summary", "verdict"]
 _LOSSES = {
     "non_saturating": "plain, non-saturating",
     "dual": "plain, f-GAN dual",
-    "paper": "paper, f(1) = 0",
     "paper_raw": "paper, raw f",
-    "exact": "exact",
-    "two_critics": "two critics",
 }
 _WAVES, _STAGED, _FADING = "_waves", "staged_", "fading"
 MODES = {
     **_LOSSES,
-    **{f"{loss}{_WAVES}": f"{_LOSSES[loss]}, waves" for loss in ("non_saturating", "dual", "paper_raw", "exact")},
+    **{f"{loss}{_WAVES}": f"{title}, waves" for loss, title in _LOSSES.items()},
     _FADING: "the first of three alone",
     **{f"{_STAGED}{loss}": f"three stages, {loss}" for loss in ("dual", "exact")},
 }
@@ -108,11 +105,7 @@ class Config:
     """
 
     settings: tuple[str, ...] = tuple(SETTINGS)
-    modes: tuple[str, ...] = (
-        *("non_saturating", "dual", "paper_raw"),
-        *("non_saturating_waves", "dual_waves", "paper_raw_waves"),
-        *("fading", "staged_dual", "staged_exact"),
-    )
+    modes: tuple[str, ...] = tuple(MODES)
     seeds: int = 10
     more_seeds: int = 5
     budget: float = 2.0
@@ -169,7 +162,7 @@ PRESETS = {"smoke": _SMOKE, "default": Config()}
 
 
 def run(config: Config, rows: Record) -> None:
-    """Train and judge, a row for each setting, mode and seed; all seeds of a mode are trained at once.
+    """Train and judge, a row for each setting, mode and seed.
 
     Runs whose losses do not know the budget are trained once, and judged at every budget that they have a row for.
     """
@@ -179,15 +172,14 @@ def run(config: Config, rows: Record) -> None:
         for mode in config.modes
         for seed in _seeds(config, setting)
     }
-    done: dict[str, _Run] = {}
-    for name, job in rows.todo(jobs):
-        setting, mode, seed = job
-        if _key(settings(config, *job)) not in done:
-            together = [other for row, other in jobs.items() if other[:2] == (setting, mode) and row not in rows]
-            done |= _train([settings(config, *other) for other in together])
-        run = done[_key(settings(config, *job))]
-        found = _judged(config, _budget(vars(config), setting), run, seed)
-        rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | found)
+    done: dict[str, tuple[Any, float]] = {}
+    for name, (setting, mode, seed) in rows.todo(jobs):
+        wanted = settings(config, setting, mode, seed)
+        if (key := _key(wanted)) not in done:
+            done[key] = _train(wanted)
+        trained, seconds = done[key]
+        found = _judged(config, _budget(vars(config), setting), trained, seed)
+        rows.add(name, {"setting": setting, "mode": mode, "seed": seed} | found | {"cpu_seconds": seconds})
 
 
 def _seeds(config: Config, setting: str) -> range:
@@ -234,13 +226,6 @@ def settings(config: Config, setting: str, mode: str, seed: int) -> Any:
     return TrainConfig(**shared, stage=stages)
 
 
-class _Run(NamedTuple):
-    """A finished training, and the CPU seconds of all that were trained with it, shared equally."""
-
-    trained: Any
-    cpu_seconds: float
-
-
 def _key(wanted: Any) -> str:
     """Return what decides a training: all of its configuration, but for a budget that no loss of it knows."""
     from .train import losses
@@ -249,51 +234,45 @@ def _key(wanted: Any) -> str:
     return repr(wanted if rejects else replace(wanted, budget=1.0))
 
 
-def _train(wanted: list[Any]) -> dict[str, _Run]:
-    from .fleet import train_fleet
+def _train(wanted: Any) -> tuple[Any, float]:
+    """Return a finished training and its CPU seconds."""
+    from .train import train
 
     begun = process_time()
-    fleet = train_fleet(wanted)
-    seconds = round((process_time() - begun) / len(fleet), 2)
-    return {_key(each): _Run(trained, seconds) for each, trained in zip(wanted, fleet, strict=True)}
+    return train(wanted, progress=False), round(process_time() - begun, 2)
 
 
-def _judged(config: Config, budget: float, run: _Run, seed: int) -> dict[str, Any]:
+def _judged(config: Config, budget: float, trained: Any, seed: int) -> dict[str, Any]:
     def propose(ids: Any) -> Any:
-        return run.trained.propose(ids, seed=seed + 1)
+        return trained.propose(ids, seed=seed + 1)
 
-    cost = {"cpu_seconds": run.cpu_seconds}
     sample = propose(range(1000))
     if not bool(sample.isfinite().all()) or float(sample.abs().max()) > 1e3:
-        return {"collapsed": True, "why": "the generator went to infinity"} | cost
+        return {"collapsed": True, "why": "the generator went to infinity"}
     try:
         found = _judge(config, budget, propose, seed)
     except ObrsError as error:
-        return {"collapsed": True, "why": str(error).splitlines()[0]} | cost
-    return found | {"collapsed": bool(found["modes"] < 25 / 2)} | cost
+        return {"collapsed": True, "why": str(error).splitlines()[0]}
+    return found | {"collapsed": bool(found["modes"] < 25 / 2)}
 
 
 def _judge(config: Config, budget: float, propose: Any, seed: int) -> dict[str, Any]:
-    from .cells import histogram_divergence, mode_cells
-    from .modes import mode_scores
-    from .toys import grid25
+    from .gan25 import CELLS, SIGMA, TARGET
+    from .scores import histogram_divergence, mode_scores
 
-    target = grid25().standardised()
-    sigma = float(target.sigma[0])
-    cells = mode_cells(target.means, sigma=sigma)
-    real = target.sample(config.real, seed=10_000 + seed).astype(np.float32)
+    real = TARGET.sample(config.real, seed=10_000 + seed).astype(np.float32)
     ratio = _fitted(config, real, propose, seed)
     fake = propose(np.arange(config.proposals)).numpy()
     log_ratio = np.asarray(ratio(fake), dtype=np.float64)
     kept = fake[accept(Budgeted.fit(log_ratio, budget)(log_ratio), np.arange(len(fake)), seed=seed)]
 
     def measures(x: Any) -> dict[str, Any]:
-        scores = mode_scores(modes=target.means, fake=x, sigma=sigma)
-        gan = 2 * histogram_divergence(cells=cells, fake=x, divergence="js").value
+        scores = mode_scores(x, TARGET.means, sigma=SIGMA)
+        gan = 2 * histogram_divergence(x, CELLS, "js")
         return {"divergence": gan, "high_quality": scores.precision, "modes": scores.modes}
 
-    counts = np.bincount(cells.of(fake.astype(np.float64)), minlength=len(cells.masses))
-    ideal = _divergence_on_cells(cells.masses, counts, budget)
+    counts = np.bincount(CELLS.of(fake.astype(np.float64)), minlength=len(CELLS.masses))
+    ideal = _divergence_on_cells(CELLS.masses, counts, budget)
     return measures(kept) | {"before": measures(fake), "exact_ratio": ideal}
 
 
@@ -369,7 +348,7 @@ def gain(
     if not seeds:
         return None
     less = np.array([left[over, seed] - left[mode, seed] for seed in seeds])
-    error = float(np.std(less, ddof=1) / np.sqrt(len(less))) if len(less) > 1 else 0.0
+    error = float(np.std(less, ddof=1)) / sqrt(len(less)) if len(less) > 1 else 0.0
     return round(float(np.mean(less)), 12), round(error, 12), int(np.sum(less > 0)), len(less)
 
 
@@ -397,27 +376,25 @@ def verdict(record: Record, setting: str) -> list[str]:
 
 
 def table(record: Record) -> str:
-    """Return the table: what is left after rejection, mean ± sd over the seeds.
+    """Return what is left after rejection, mean ± sd over the seeds.
 
     The last column is the gain over the first mode, seed by seed: its mean ± standard error, and in how many seeds it
     is one.
     """
-    lines = []
-    first = record.config["modes"][0]
+    lines, first = [], record.config["modes"][0]
+    head = ["training", "divergence", "exact ratio", "high quality", "modes", "collapsed", "CPU s", _GAIN]
     for setting in record.config["settings"]:
-        lines.append(f"{_TITLES[setting]}, K = {_budget(record.config, setting):g}")
-        head = f"  {'training':28}{'divergence':>14}{'exact ratio':>14}{'high quality':>14}{'modes':>11}"
-        lines.append(f"{head}{'collapsed':>10}{'CPU s':>6}{_GAIN:>21}")
-        for line in summary(record):
-            if line["setting"] == setting:
-                keys = ("divergence", "exact_ratio", "high_quality", "modes")
-                cells = [_mean_sd(line[key], 1 if key == "modes" else 3) if key in line else "" for key in keys]
-                failed = f"{line['collapsed']} of {line['runs']}"
-                text = f"  {MODES[line['mode']]:28}{cells[0]:>14}{cells[1]:>14}{cells[2]:>14}{cells[3]:>11}{failed:>10}"
-                text += f"{line['cpu_seconds'][0]:>6.0f}"
-                if line["mode"] != first and (less := gain(record, setting, line["mode"], over=first)):
-                    text += _signed(less).rjust(21)
-                lines.append(text)
+        rows = []
+        for line in (line for line in summary(record) if line["setting"] == setting):
+            digits = {"divergence": 3, "exact_ratio": 3, "high_quality": 3, "modes": 1}
+            cells = [f"{line[key][0]:.{n}f} ± {line[key][1]:.{n}f}" if key in line else "" for key, n in digits.items()]
+            less = None if line["mode"] == first else gain(record, setting, line["mode"], over=first)
+            cells += [f"{line['collapsed']} of {line['runs']}", f"{line['cpu_seconds'][0]:.0f}"]
+            rows.append([f"  {MODES[line['mode']]}", *cells, _signed(less) if less else ""])
+        lines += [
+            f"{_TITLES[setting]}, K = {_budget(record.config, setting):g}",
+            text_table(["  training", *head[1:]], rows, gap=1),
+        ]
         lines += verdict(record, setting)
     return "\n".join(lines)
 
@@ -427,17 +404,11 @@ def _signed(less: tuple[float, float, int, int]) -> str:
     return f"{mean:+.3f} ± {error:.3f}{wins:>3}/{seeds}"
 
 
-def _mean_sd(pair: tuple[float, float], digits: int) -> str:
-    return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
-
-
 _COLOURS = {
     "non_saturating": PALETTE["dark"],
     "dual": PALETTE["grey"],
-    "paper": PALETTE["orange"],
     "paper_raw": PALETTE["red"],
     "exact": PALETTE["blue"],
-    "two_critics": PALETTE["green"],
 }
 
 

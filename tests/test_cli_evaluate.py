@@ -42,7 +42,7 @@ def run(files, *options):
 
 
 def test_a_table_and_two_files(files, capsys):
-    options = ("--budgets=1,2", "--rules=obrs,drs", "--group=class", "--k=3")
+    options = ("--budget=1,2", "--rules=obrs,drs", "--group=class", "--k=3")
     assert run(files, "--scores=HERE/scores.parquet", *options) == 0
     out = capsys.readouterr().out
     assert out.startswith("300 fakes against 100 real samples, 3 features, one constant per group\n")
@@ -56,15 +56,15 @@ def test_a_table_and_two_files(files, capsys):
 def test_scores_of_an_npy_are_in_the_order_of_the_samples(files):
     given = {"real": np.load(files / "real.npz")["arr_0"], "fake": np.load(files / "fake.npz")["features"]}
     direct = obrs.evaluate(**given, log_ratio=np.load(files / "scores.npy"), budgets=[2])
-    assert run(files, "--scores=HERE/scores.npy", "--log-ratio", "--budgets=2") == 0
+    assert run(files, "--scores=HERE/scores.npy", "--kind=log_ratio", "--budget=2") == 0
     assert load_table(files / "out").rows == pytest.approx(direct.rows)
 
 
 @pytest.mark.filterwarnings("ignore:the features have 144 dimensions")
 def test_scores_find_their_pictures_by_name_not_by_order(files, monkeypatch):
     monkeypatch.setenv("OBRS_DATA", str(files / "cache"))
-    folders = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "--budgets=1.5"]
-    assert run(files, *folders, "--scores=HERE/made.csv", "--logit", "--group=kind", "--shares=x=3,y=1") == 0
+    folders = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "--budget=1.5"]
+    assert run(files, *folders, "--scores=HERE/made.csv", "--kind=logit", "--group=kind", "--shares=x=3,y=1") == 0
     names = sorted(f"{i}.png" for i in range(90))
     number = np.array([int(name.removesuffix(".png")) for name in names])
     given = {"real": files / "pictures", "fake": files / "made", "features": "gradients", "budgets": [1.5]}
@@ -73,31 +73,43 @@ def test_scores_find_their_pictures_by_name_not_by_order(files, monkeypatch):
     assert load_table(files / "out").rows == pytest.approx(direct.rows)
 
 
+def test_a_proposal_without_a_score_is_never_kept(files, capsys):
+    scores = np.load(files / "scores.npy")
+    scores[:3] = np.nan
+    np.save(files / "scores.npy", scores)
+    assert run(files, "--scores=HERE/scores.npy", "--kind=log_ratio", "--budget=2") == 2
+    assert run(files, "--scores=HERE/scores.npy", "--kind=log_ratio", "--budget=2", "--skip-bad") == 0
+    assert "left out 3 of 300 rows without a score" in capsys.readouterr().err
+    given = {"real": np.load(files / "real.npz")["arr_0"], "fake": np.load(files / "fake.npz")["features"]}
+    direct = obrs.evaluate(**given, log_ratio=np.where(np.isnan(scores), -np.inf, scores), budgets=[2])
+    assert load_table(files / "out").rows == pytest.approx(direct.rows)
+
+
 def test_a_warning_is_a_line(files, capsys):
-    assert run(files, "--scores=HERE/scores.parquet", "--budgets=2", "--fitted-on=HERE/real.npz") == 0
+    assert run(files, "--scores=HERE/scores.parquet", "--budget=2", "--fitted-on=HERE/real.npz") == 0
     assert "warning: 100 of 100 real samples were also used to fit the ratio" in capsys.readouterr().err
 
 
-FOLDERS = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "--logit"]
+FOLDERS = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "--kind=logit"]
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--budgets=1;2"], "--budgets must be numbers with commas between them, got '1;2'"),
+        (["--budget=1;2"], "--budget must be numbers with commas between them, got '1;2'"),
         (["--pixels=1"], "--pixels must be two numbers"),
         (["--features=gradientz"], "unknown features 'gradientz'; did you mean 'gradients'?"),
         (["--features=gradients"], "must have shape (n, channels, height, width)"),
         (["--real=HERE/real.csv"], "real.csv is no .npy or .npz file of numbers, nor a folder of images"),
         (["--out=HERE/real.csv"], "results go into a folder, "),
-        (["--scores=HERE/none.npy", "--log-ratio"], "none.npy"),
-        (["--scores=HERE/real.npz", "--log-ratio"], "which column has the scores?"),
+        (["--scores=HERE/none.npy", "--kind=log_ratio"], "none.npy"),
+        (["--scores=HERE/real.npz", "--kind=log_ratio"], "which column has the scores?"),
         (["--scores=HERE/scores.npy"], "what are the numbers in column"),
         (["--group=class"], "are about a file: give --scores"),
         (["--fake=HERE/real.npz"], "real and fake are the same, "),
         (["--real=HERE/made", *FOLDERS[1:3]], "real and fake are the same, "),
         ([*FOLDERS, "--scores=HERE/short.csv"], "has no score for 1 of 90 images"),
-        ([*FOLDERS, "--scores=HERE/made.csv", "--file=name"], "has no column 'name' with the names of the images"),
+        ([*FOLDERS, "--scores=HERE/made.csv", "--id=name"], "has no column 'name' with the names of the images"),
         ([*FOLDERS, "--scores=HERE/scores.npy"], "has no column 'file' with the names of the images"),
     ],
 )

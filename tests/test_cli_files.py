@@ -78,7 +78,7 @@ def test_one_row_in_k_of_folders_globs_many_files_and_packed_ones(folder, capsys
         assert contents()[Path(f"kept-{number}/a.csv")] == contents()[Path("kept-0/a.csv")]
     assert run(capsys, "select", "f.csv.gz", "--budget", 1.6, "-o", "kept.csv.gz")[0] == 0
     assert len(kept_ids("kept.csv.gz")) == 125
-    code, out, _ = run(capsys, "plan", "many", "--budgets", "2", "-n", 100)
+    code, out, _ = run(capsys, "plan", "many", "--budget", "2", "-n", 100)
     assert (code, out.splitlines()[0]) == (0, "many, 2 files: 400 scores, column 'logit' read as logit")
 
 
@@ -97,7 +97,7 @@ def test_groups_quotas_costs_and_short_groups(folder, capsys):
 
     assert run(capsys, "select", "g.csv", "--group", "g", "-n", 30, "-o", "k.csv")[0] == 0
     assert counts() == [30, 30, 30]
-    assert run(capsys, "select", "g.csv", "--group", "g", "--quota", "0=9,1=0,2=2", "-o", "k.csv")[0] == 0
+    assert run(capsys, "select", "g.csv", "--group", "g", "-n", "0=9,1=0,2=2", "-o", "k.csv")[0] == 0
     assert counts() == [9, 0, 2]
     assert run(capsys, "select", "g.csv", "--group", "g", "-n", 67, "-o", "k.csv")[0] == 2
     assert run(capsys, "select", "g.csv", "--group", "g", "-n", 67, "--at-most", "-o", "k.csv")[0] == 0
@@ -110,7 +110,22 @@ def test_groups_quotas_costs_and_short_groups(folder, capsys):
 def test_events_of_both_signs_are_kept_with_their_signs(folder, capsys):
     Path("e.csv").write_text("w,id\n" + "".join(f"{(-1) ** (i % 3) * np.exp(x)},{i}\n" for i, x in enumerate(LOGITS)))
     assert (
-        run(capsys, "select", "e.csv", "--event-weight", "w", "--id", "id", "-n", 100, "--weights", "-o", "k.csv")[0]
+        run(
+            capsys,
+            "select",
+            "e.csv",
+            "--kind",
+            "weight",
+            "--column",
+            "w",
+            "--id",
+            "id",
+            "-n",
+            100,
+            "--weights",
+            "-o",
+            "k.csv",
+        )[0]
         == 0
     )
     np.testing.assert_array_equal(kept_ids("k.csv"), obrs.select(LOGITS, 100, design="priority"))
@@ -163,7 +178,7 @@ def test_select_does_not_overwrite_its_input(folder, capsys, source, out):
     os.symlink("f.csv", "soft.csv")
     os.link("f.csv", "hard.csv")
     before, out = contents(), out.format(here=folder.name, folder=folder)
-    code, _, err = run(capsys, "select", source, "--logit", "-n", 10, "-o", out)
+    code, _, err = run(capsys, "select", source, "--kind", "logit", "-n", 10, "-o", out)
     assert (code, err) == (2, f"error: {out} would overwrite the input {source}; choose another output\n")
     assert contents() == before
 
@@ -185,7 +200,7 @@ def test_select_does_not_overwrite_the_file_that_is_its_standard_input(folder, c
         os.dup2(file.fileno(), 0)
         monkeypatch.setattr("sys.stdin", open(0, closefd=False))  # noqa: SIM115
     try:
-        code, _, err = run(capsys, "select", "-", "--logit", "-n", 10, "-o", "f.csv")
+        code, _, err = run(capsys, "select", "-", "--kind", "logit", "-n", 10, "-o", "f.csv")
     finally:
         os.dup2(saved, 0)
         os.close(saved)
@@ -201,12 +216,12 @@ def test_a_page_or_a_picture_does_not_overwrite_scores(folder, capsys):
     before = contents()
     csv = ["--column", "logit", "--format", "csv"]
     for arguments in (
-        ["report", "f.csv", "--logit", "-o", "page.html"],
-        ["report", "f.parquet", "--logit", "--real", "f.csv", "-o", "page.html"],
-        ["plan", "f.csv", "--logit", "--plot", "hard.png"],
+        ["report", "f.csv", "--kind", "logit", "-o", "page.html"],
+        ["report", "f.parquet", "--kind", "logit", "--real", "f.csv", "-o", "page.html"],
+        ["plan", "f.csv", "--kind", "logit", "--plot", "hard.png"],
         ["plan", "many/", *csv, "--plot", "many/new.png"],
         ["plan", "many/*.png", *csv, "--plot", "many/a.png"],
-        ["doctor", "f.parquet", "f.csv", "--logit", "--budget", 2, "--plot", "hard.png"],
+        ["doctor", "f.parquet", "f.csv", "--kind", "logit", "--budget", 2, "--plot", "hard.png"],
     ):
         code, out, err = run(capsys, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
@@ -239,7 +254,7 @@ def test_a_number_among_the_names_is_refused(folder, capsys, text):
         ["report", "h.csv", "-o", "page.html"],
         ["doctor", "h.csv", "f.csv", "--budget", 2],
     ):
-        code, out, err = run(capsys, *arguments, "--logit")
+        code, out, err = run(capsys, *arguments, "--kind", "logit")
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "h.csv, line 1 must name the columns, and " in err
         assert "--no-header" in err
@@ -249,8 +264,8 @@ def test_a_number_among_the_names_is_refused(folder, capsys, text):
 def test_without_a_header_columns_are_numbers_and_no_row_is_lost(folder, capsys):
     Path("h.csv").write_text(HEADLESS)
     Path("real.csv").write_text("x\nx\ny\n")
-    options = ["--no-header", "--column", 1, "--logit"]
-    code, out, _ = run(capsys, "plan", "h.csv", *options, "--budgets", 2)
+    options = ["--no-header", "--column", 1, "--kind", "logit"]
+    code, out, _ = run(capsys, "plan", "h.csv", *options, "--budget", 2)
     assert (code, out.splitlines()[0]) == (0, "h.csv: 4 scores, column '1' read as logit")
     assert run(capsys, "select", "h.csv", *options, "--id", 0, "-n", 4, "-o", "kept.csv")[0] == 0
     assert Path("kept.csv").read_text() == HEADLESS, "no header comes in"
@@ -269,7 +284,7 @@ def test_no_header_is_about_those_of_two_files_that_are_csv(folder, capsys):
     rng = np.random.default_rng(0)
     Path("fake.csv").write_text("".join(f"{x}\n" for x in (rng.normal(size=300) - 0.5).tolist()))
     np.save("real.npy", rng.normal(size=300) + 0.5)
-    options = ["--no-header", "--logit"]
+    options = ["--no-header", "--kind", "logit"]
     assert run(capsys, "doctor", "real.npy", "fake.csv", *options, "--budget", 2, "--json")[0] == 0
     assert run(capsys, "report", "fake.csv", "--real", "real.npy", *options, "-o", "page.html")[0] == 0
     code, _, err = run(capsys, "doctor", "real.npy", "real.npy", *options, "--budget", 2)

@@ -236,12 +236,12 @@ def test_erratum_4_smallest_example_breaks_the_printed_kl_bound():
     assert kl_bound(p, q, corrected_order(p, q, budget))[0] == pytest.approx(left, rel=1e-12)
 
 
-@pytest.mark.parametrize(("size", "share"), [(2, 1.0), (3, 0.74), (6, 0.45)])
+@pytest.mark.parametrize(("size", "share"), [(2, 1.0), (3, 0.74), (6, 0.46)])
 def test_erratum_4_printed_kl_bound_fails_on_a_large_share_of_random_pairs(size, share):
     p, q, budget = random_pairs(20_000, size)
     printed = kl_bound(p, q, np.log(budget) / np.log(np.max(p / q, -1)))
     violated = np.mean(divergence(p, after(p, q, budget), F["kl"]) > printed + 1e-12)
-    assert violated == pytest.approx(share, abs=0.02)
+    assert violated == pytest.approx(share, abs=0.01)  # the standard error of a share of 20 000 is 0.0035
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])
@@ -420,6 +420,20 @@ def test_erratum_7_dichotomy_never_ends_if_too_few_ratios_are_positive():
         obrs.solve_log_c(np.log(r), 2.0)
 
 
+def test_erratum_7_authors_code_is_right_where_the_print_is_not():
+    # Its mean, its floor c >= 1 and its limit on the passes, each of which the printed algorithm lacks.
+    def published(r, budget):
+        c, steps = dichotomy(r, budget, limit=100)
+        return max(c, 1.0), steps
+
+    r = sample_of_ratios()
+    for budget in (1.5, 2.0, 5.0, 4 * r.max() / r.mean()):
+        c, steps = published(r, budget)
+        assert steps < 100
+        assert np.log(c / r.max()) == pytest.approx(float(obrs.solve_log_c(np.log(r), budget)), abs=2e-3)
+    assert published(np.r_[np.zeros(700), r[:300]], 2.0)[1] == 100, "it ends, though without a solution"
+
+
 def test_erratum_7_dichotomy_needs_dozens_of_passes_and_the_kinks_need_none():
     r = np.sort(sample_of_ratios())[::-1]
     c, steps = dichotomy(r, 2.0)
@@ -499,6 +513,29 @@ def test_erratum_9_clipped_formula_is_obrs(gamma):
     np.testing.assert_allclose(np.exp(obrs.Budgeted(log_c)(np.log(r))), clipped, rtol=1e-9)
 
 
+# --- 12. Learning rates -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1e-50, 2e-50])
+def test_erratum_12_generator_rates_of_the_authors_scripts_freeze_every_weight(rate):
+    torch = pytest.importorskip("torch")
+    weights = torch.tensor([1e-3, 0.02, 1.0, -3.0]).requires_grad_()
+    before = weights.detach().clone()
+    adam = torch.optim.Adam([weights], lr=rate, betas=(0.0, 0.999))
+    for _ in range(5):
+        adam.zero_grad()
+        weights.square().sum().backward()
+        adam.step()
+    assert torch.equal(weights.detach(), before)
+
+
+def test_erratum_12_printed_rate_of_the_critic_moves_no_weight_that_matters():
+    # A step of Adam is about the rate, 1e-10: lost in float32 beside any weight above 0.002. The scripts have 1e-5.
+    for weight in (0.002, 0.02, 1.0):
+        assert np.float32(weight) - np.float32(1e-10) == np.float32(weight)
+        assert np.float32(weight) - np.float32(1e-5) != np.float32(weight)
+
+
 # --- 10. The gradient of training with OBRS ------------------------------------------------------------------------
 
 
@@ -512,9 +549,9 @@ def mean_and_sd_gradient(function, mean, sd, step=1e-4):
     )
 
 
-def ratio_left(mean, sd, budget):
+def ratio_left(mean, sd, budget, target=TARGET):
     """p, q and u = r / (K a) of the model N(mean, sd²) on the grid."""
-    p, q = TARGET, normal(GRID, mean, sd)
+    p, q = target, normal(GRID, mean, sd)
     r = p / q
 
     def excess(log_c):
@@ -524,9 +561,9 @@ def ratio_left(mean, sd, budget):
     return p, q, np.maximum(r, np.exp(-log_c)) / budget
 
 
-def divergence_after(name, budget):
+def divergence_after(name, budget, target=TARGET):
     def value(mean, sd):
-        p, _, u = ratio_left(mean, sd, budget)
+        p, _, u = ratio_left(mean, sd, budget, target)
         return np.sum(p / u * F[name](u)) * STEP  # p / u is the density that is kept
 
     return value
@@ -606,6 +643,31 @@ def test_erratum_10_constant_turns_the_printed_gradient_around():
     edge = u.min()
     assert edge < 1
     assert F["gan"](edge) > 0 > raw_gan(edge)
+
+
+TWO_BUMPS = 0.4 * normal(GRID, -2.0, 0.5) + 0.6 * normal(GRID, 2.0, 0.5)  # the target of our Figure 4
+
+
+def printed_and_exact(mean, sd, budget=2.0):
+    """Gradients for the f of the paper, f(1) = -2 log 2: of the printed loss, and of the exact one."""
+    p, q, u = ratio_left(mean, sd, budget, TWO_BUMPS)
+    exact = -budget * (u * F_PRIME["gan"](u) - F["gan"](u))
+    return gradient_with_frozen(p / q / u * raw_gan(u), mean, sd), gradient_with_frozen(exact, mean, sd)
+
+
+def test_erratum_10_printed_gradient_points_uphill_for_the_papers_own_f():
+    printed, exact = printed_and_exact(-1.75, 1.0)
+    truth = mean_and_sd_gradient(divergence_after("gan", 2.0, TWO_BUMPS), -1.75, 1.0)
+    np.testing.assert_allclose(truth, [-0.0625, -0.1760], atol=1e-4)
+    np.testing.assert_allclose(exact, truth, rtol=2e-3)
+    np.testing.assert_allclose(printed, [0.0854, 0.2544], atol=1e-4)
+    assert truth @ printed / np.linalg.norm(truth) / np.linalg.norm(printed) < -0.999
+
+
+def test_erratum_10_printed_gradient_points_uphill_at_a_tenth_of_the_models():
+    models = [(mean, sd) for mean in np.linspace(-2, 2, 17) for sd in np.linspace(0.5, 2.7, 12)]
+    uphill = [np.dot(*printed_and_exact(*model)) < 0 for model in models]
+    assert np.mean(uphill) == pytest.approx(0.093, abs=0.005)  # 19 of 204
 
 
 def test_what_rejection_leaves_falls_as_the_budget_grows():

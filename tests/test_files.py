@@ -249,12 +249,12 @@ def test_one_file_goes_to_a_file_or_a_folder_and_keeps_its_format(tmp_path):
 
 
 def test_what_was_selected_prints_in_a_line():
-    facts = {"rows": 20_000, "bad": 3, "group": None, "cut": {"": [-1.5, 7, 0]}}
-    assert repr(files.Selected(Path("kept"), 5000, facts)) == (
+    facts = {"kept": 5000, "units": None, "rows": 20_000, "bad": 3, "group": None, "cut": {"": [-1.5, 7, 0]}}
+    assert repr(files.Selected(Path("kept"), facts)) == (
         "Selected(5,000 of 20,000 rows, 3 bad, threshold -1.5; in kept)"
     )
-    facts |= {"bad": 0, "group": "prompt", "cut": {f"prompt {i}": [i / 1000, 7, 0] for i in range(1000)}}
-    assert repr(files.Selected(Path("kept"), 5000, facts, units=7000, new=False)) == (
+    facts |= {"units": 7000, "bad": 0, "group": "prompt", "cut": {f"prompt {i}": [i / 1000, 7, 0] for i in range(1000)}}
+    assert repr(files.Selected(Path("kept"), facts, new=False)) == (
         "Selected(5,000 of 20,000 rows, 7,000 units, threshold 0 to 0.999 in 1000 groups; already in kept)"
     )
 
@@ -287,9 +287,7 @@ def test_a_run_that_stopped_says_how_to_go_on_and_ends_as_if_it_had_not(pool, tm
     assert sorted(p.name for p in work.iterdir()) == [".manifest.json", "part-0.parquet", "part-1.parquet"]
     assert not (tmp_path / "kept").exists()
     (work / ".obrs-0.tmp").write_bytes(b"half of a file, when it was killed")
-    with pytest.raises(
-        InputError, match=r"unfinished run: seed was 0 and is 1 now; finish that one .* delete .*\.kept"
-    ):
+    with pytest.raises(InputError, match=r"\.kept\.obrs has rows of another run: seed was 0 and is 1 now"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept", seed=1)
     times = {path.name: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
     files.select(pool, 5000, id="id", out=tmp_path / "kept")
@@ -304,7 +302,7 @@ def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path)
     again = files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert (again.new, again.kept, again.threshold) == (False, 5000, first.threshold)
     assert before == {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
-    with pytest.raises(InputError, match="result of another run: n was 5000 and is 5 now; choose another folder"):
+    with pytest.raises(InputError, match="kept has rows of another run: n was 5000 and is 5 now; choose another output"):
         files.select(pool, 5, id="id", out=tmp_path / "kept")
     shutil.rmtree(tmp_path / "kept")
     assert files.select(pool, 5, id="id", out=tmp_path / "kept").new, "a result that was removed is made again"
@@ -322,7 +320,7 @@ def test_scores_that_were_changed_in_place_are_noticed(tmp_path, keep_time):
     if keep_time:
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     before = snapshot(tmp_path / "kept")
-    with pytest.raises(InputError, match=r"part-1\.csv has changed since; choose another folder"):
+    with pytest.raises(InputError, match=r"part-1\.csv has changed since; choose another output"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert snapshot(tmp_path / "kept") == before
 

@@ -1,4 +1,4 @@
-"""Counting keys in cells finds the rows that sorting finds, however keys lie, and looks at parts add up."""
+"""Counting keys in cells finds the rows that sorting finds, however keys lie, and counts of parts add up."""
 
 import pickle
 import subprocess
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from obrs import Profile, _keys
-from obrs._keys import Look, RatioCounts, Rows, Sample
+from obrs._keys import Counts, KeyCounts, Rows, Sample, count_ratios, mean_ratios
 from obrs.draws import priority_key
 from obrs.errors import InputError
 
@@ -42,16 +42,19 @@ def make_pool(case, n, seed=0):
     return Rows(priority_key(log_r, id), id, np.arange(n), group, cost), np.atleast_1d(need)
 
 
-def find_cut(parts, need, most=None):
-    """Look as often as it takes; return the cut, the places before it, and how many looks it took."""
-    looks, look = 0, Look(most=most)
-    while True:
-        looks += 1
-        for rows in parts:
-            look.add(rows)
-        if look.held is not None:
-            return *look.cut(need), looks
-        look, need = look.narrow(need)
+def count(counts, parts):
+    for rows in parts:
+        counts.add(rows)
+    return counts
+
+
+def find_threshold(parts, need, most=None, count=count):
+    """Return the threshold, rows and cost that are kept, places, and how many passes it took."""
+    passes, counts = 1, count(KeyCounts(most=most), parts)
+    while counts.held is None:
+        counts, need = counts.narrow(need)
+        passes, counts = passes + 1, count(counts, parts)
+    return *counts.find_threshold(need), passes
 
 
 def split(rows, size):
@@ -60,53 +63,52 @@ def split(rows, size):
 
 @pytest.mark.parametrize(("held", "cells"), [(1 << 20, 1 << 21), (2500, 1 << 21), (2500, 2000)])
 @pytest.mark.parametrize("case", CASES)
-def test_the_rows_before_the_cut_are_those_of_a_sort(monkeypatch, case, held, cells):
+def test_the_rows_below_the_threshold_are_those_of_a_sort(monkeypatch, case, held, cells):
+    rows, need = make_pool(case, N)
+    cells = max(cells, 4 * len(need)) if case == "many groups" else cells
     for name, value in (("_HELD", held), ("_CELLS", cells), ("_PENDING", 1000)):
         monkeypatch.setattr(_keys, name, value)
-    rows, need = make_pool(case, N)
-    if case == "many groups" and cells < 1 << 21:
-        monkeypatch.setattr(_keys, "_CELLS", 4 * len(need))
     kept = np.zeros(N, bool)
     for g in range(len(need)):
         own = rows.take((rows.group == g) & (rows.key < np.inf))
         own = own.take(np.lexsort((own.place, own.id, own.key)))
         kept[own.place[np.cumsum(own.cost) <= need[g]]] = True
     for most in (None, int(need[0]) if len(need) == 1 else None):
-        cut, places, looks = find_cut(split(rows, 700), need, most)
-        assert np.array_equal(cut.keeps(rows), kept)
+        threshold, total, places, passes = find_threshold(split(rows, 700), need, most)
+        assert np.array_equal(threshold.keeps(rows), kept)
+        assert total.tolist() == [kept.sum(), rows.cost[kept].sum()]
         if len(places) == kept.sum():
             np.testing.assert_array_equal(places, np.flatnonzero(kept))
-        assert looks == 1 or held < N
+        assert passes == 1 or held < N
     if case == "all":
-        assert cut.key == np.inf
+        assert threshold.key == np.inf
 
 
-def test_few_rows_of_many_are_found_in_one_look(monkeypatch):
+def test_few_rows_of_many_are_found_in_one_pass(monkeypatch):
     monkeypatch.setattr(_keys, "_HELD", 500)
-    rows, _ = make_pool("plain", N)
-    assert find_cut(split(rows, 100), np.array([50]), most=50)[2] == 1
+    assert find_threshold(split(make_pool("plain", N)[0], 100), np.array([50]), most=50)[3] == 1
 
 
 def test_rows_that_cannot_be_told_apart_are_an_error(monkeypatch):
     same = Rows(np.zeros(N), *np.zeros((3, N), int), np.ones(N, int))
     with pytest.raises(InputError, match="tied for the last place"):
-        find_cut([same], np.array([2]))
+        find_threshold([same], np.array([2]))
     monkeypatch.setattr(_keys, "_HELD", 500)
     with pytest.raises(InputError, match="make their ids unique"):
-        find_cut([same], np.array([10]))
+        find_threshold([same], np.array([10]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_every_case_takes_less_than_400_mb():
     code = """
-import numpy as np, test_keys as t
+import test_keys as t
 class Parts(list):
-    def __iter__(self):  # made again in every look, never all in memory
+    def __iter__(self):  # made again in every pass, never all in memory
         for i in range(20):
             rows, _ = t.make_pool(case, 150_000, seed=i)
             yield rows._replace(id=rows.id + i * 150_000, place=rows.place + i * 150_000)
 for case in t.CASES:
-    t.find_cut(Parts(), 20 * t.make_pool(case, 150_000)[1])
+    t.find_threshold(Parts(), 20 * t.make_pool(case, 150_000)[1])
 print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))
 """
     folder = __file__.rpartition("/")[0]
@@ -115,7 +117,7 @@ print(next(line.split()[1] for line in open('/proc/self/status') if line.startsw
     assert int(done.stdout) / 1024 < 400
 
 
-# Looks at parts add up, in any order
+# Counts of parts add up, in any order
 
 SIZE = 200_000
 RNG = np.random.default_rng(0)
@@ -125,14 +127,13 @@ ROWS = Rows(KEY, IDS, np.arange(SIZE), np.zeros(SIZE, int), np.ones(SIZE, int))
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_looks_at_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypatch, backwards):
-    monkeypatch.setattr(_keys, "_HELD", 1000)  # so that a second look is needed, as with more rows
-    monkeypatch.setattr(_keys, "_BITS", 16)
-    shards = np.array_split(np.arange(SIZE), 1000)[:: -1 if backwards else 1]
-    need, sizes = np.array([SIZE // 4]), []
+def test_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypatch, backwards):
+    monkeypatch.setattr(_keys, "_HELD", 1000)  # so that a second pass is needed, as with more rows
+    shards, sizes = np.array_split(np.arange(SIZE), 1000)[:: -1 if backwards else 1], []
 
-    def look_at_shards(empty):
-        total = pickle.loads(empty)
+    def count_shards(total, _):
+        total.held = total.held if total.low is not None else None
+        empty = pickle.dumps(total)
         for shard in shards:
             part = pickle.loads(empty)
             part.add(ROWS.take(shard))
@@ -140,56 +141,45 @@ def test_looks_at_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypa
             total.merge(pickle.loads(data), np.zeros(1, int))
         return total
 
-    look = Look()
-    look.held = None
-    look = look_at_shards(pickle.dumps(look))
-    while look.held is None:
-        narrower, need = look.narrow(need)
-        look = look_at_shards(pickle.dumps(narrower))
-    cut, _ = look.cut(need)
-    assert cut.key[0] == np.sort(KEY)[SIZE // 4]
-    assert max(sizes) < 10_000  # 200 rows, not 2**16 cells
-    np.testing.assert_array_equal(cut.keeps(ROWS), np.sort(KEY)[SIZE // 4] > KEY)
+    threshold, total, _, _ = find_threshold(None, np.array([SIZE // 4]), count=count_shards)
+    assert (threshold.key[0], total[0]) == (np.sort(KEY)[SIZE // 4], SIZE // 4)
+    assert max(sizes) < 15_000  # 200 rows, not 2**22 cells
+    np.testing.assert_array_equal(threshold.keeps(ROWS), np.sort(KEY)[SIZE // 4] > KEY)
 
 
 def test_groups_merge_by_their_own_numbers():
     """Each worker numbers the groups as it meets them."""
-    whole, names, need = Look(), [], np.array([10, 2000, 0, 300, 30_000])
+    whole, names, need = KeyCounts(), [], np.array([10, 2000, 0, 300, 30_000])
     for shard in np.array_split(RNG.permutation(SIZE), 7):
         own = RNG.permutation(5).tolist()  # the order in which this worker meets them
-        part = Look()
-        part.add(ROWS.take(shard)._replace(group=np.argsort(own)[GROUP[shard]]))
+        part = count(KeyCounts(), [ROWS.take(shard)._replace(group=np.argsort(own)[GROUP[shard]])])
         names += [name for name in own if name not in names]
         whole.merge(pickle.loads(pickle.dumps(part)), np.array([names.index(name) for name in own]))
-    cut, places = whole.cut(need)
+    threshold, _, places = whole.find_threshold(need)
     for number, name in enumerate(names):
         own = np.flatnonzero(name == GROUP)
         smallest = own[np.argsort(KEY[own])]
-        assert cut.key[number] == KEY[smallest[need[number]]]
+        assert threshold.key[number] == KEY[smallest[need[number]]]
         np.testing.assert_array_equal(np.sort(smallest[: need[number]]), places[GROUP[places] == name])
 
 
 def test_a_sample_does_not_depend_on_the_order_of_rows_and_merges(monkeypatch):
     monkeypatch.setattr(_keys, "_SAMPLED", 1000)
-    x = RNG.normal(size=SIZE)
-    samples = [Sample() for _ in range(3)]
-    for sample, order in zip(samples, (np.arange(SIZE), RNG.permutation(SIZE), np.arange(SIZE)), strict=True):
+    x, place = RNG.normal(size=SIZE), np.arange(SIZE)
+    for order, own in ((np.arange(SIZE), None), (RNG.permutation(SIZE), None), (np.arange(SIZE), 300)):
+        sample = Sample()
         for part in np.array_split(order, 9):
-            own = Sample(300) if sample is samples[2] else sample
-            own.add(IDS[part], x[part])
-            if own is not sample:
-                sample.merge(own)
-    whole = samples[0].columns
-    for sample in samples:
-        hashed, id, value = sample.columns
-        assert 100 < len(id) <= 1000
+            some = Sample(own) if own else sample
+            some.add(IDS[part], x[part], place[part])
+            if own:
+                sample.merge(some)
+        id, value, places = sample.columns
         assert not sample.complete
-        np.testing.assert_array_equal(np.sort(id), np.sort(IDS[IDS.view(np.uint64) * _keys._ODD <= sample.threshold]))
-        np.testing.assert_array_equal(value, x[np.argsort(IDS)[id]])
-        assert hashed.max() <= sample.threshold
-    assert len(whole[0]) >= 500
+        assert 100 < len(id) <= 1000
+        np.testing.assert_array_equal(np.sort(id), np.sort(IDS[_keys._hash_ids(IDS) <= np.uint64(sample.threshold)]))
+        np.testing.assert_array_equal((IDS[places], x[places]), (id, value))
     sample = Sample(100)
-    sample.add(np.zeros(1000, np.int64), np.arange(1000.0))
+    sample.add(np.zeros(1000, np.int64), np.arange(1000.0), np.arange(1000))
     assert len(sample.columns[0]) == 100, "of one id there may be any number"
 
 
@@ -197,12 +187,12 @@ def test_a_sample_does_not_depend_on_the_order_of_rows_and_merges(monkeypatch):
 def test_counted_log_ratios_have_the_profile_of_all(scale):
     x = np.random.default_rng(0).normal(size=20_000) * scale + 1000
     x[::50] = -np.inf
-    counts = RatioCounts()
+    counts = Counts()
     for part in np.array_split(x, 7):
-        one = RatioCounts()
-        one.add(part)
-        counts.merge(one)
-    exact, counted = Profile(x), Profile(*counts.total())
+        count_ratios(one := Counts(), part)
+        counts.add(*one.total())
+    ratios, rows = mean_ratios(counts)
+    exact, counted = Profile(x), Profile(np.append(ratios, -np.inf), np.append(rows, 400))
     assert counted.log_mean_ratio == pytest.approx(exact.log_mean_ratio, abs=1e-9)
     for budget in (1.5, 4, 64):
         for name in ("kl", "tv", "js"):

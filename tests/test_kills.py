@@ -119,11 +119,11 @@ def test_a_file_that_changes_after_the_looks_is_named_and_nothing_is_lost(pool, 
         write(manifest, source, *rest)
 
     monkeypatch.setattr(files, "_write_rows", write_later)
-    with pytest.raises(InputError, match=r"2\.parquet has changed since it was looked at"):
+    with pytest.raises(InputError, match=r"2\.parquet has changed since it was counted"):
         select(pool, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"unfinished run: 2\.parquet has changed since; .* delete"):
+    with pytest.raises(InputError, match=r"another run: 2\.parquet has changed since; .* delete"):
         select(pool, tmp_path / "kept")
     shutil.rmtree(tmp_path / ".kept.obrs")
     assert len(select(pool, tmp_path / "kept")) == ROWS // 2
@@ -131,7 +131,7 @@ def test_a_file_that_changes_after_the_looks_is_named_and_nothing_is_lost(pool, 
 
 def test_a_group_that_comes_between_two_looks_is_named(pool, tmp_path, monkeypatch):
     monkeypatch.setattr(_keys, "_HELD", 100)
-    narrow = _keys.Look.narrow
+    narrow = _keys.KeyCounts.narrow
 
     def change(look, need):
         table = parquet.read_table(pool / "3.parquet")
@@ -139,7 +139,7 @@ def test_a_group_that_comes_between_two_looks_is_named(pool, tmp_path, monkeypat
         parquet.write_table(table.set_column(2, "label", labels), pool / "3.parquet")
         return narrow(look, need)
 
-    monkeypatch.setattr(_keys.Look, "narrow", change)
-    with pytest.raises(InputError, match="a group is new since the first look"):
+    monkeypatch.setattr(_keys.KeyCounts, "narrow", change)
+    with pytest.raises(InputError, match="has a group that it had not before"):
         files.select(pool, 1000, id="id", group="label", out=tmp_path / "kept", progress=False)
     assert os.listdir(tmp_path) == ["scores"]

@@ -112,7 +112,6 @@ def test_a_plan_is_that_of_the_profile(dataset):
 
 @pytest.mark.slow
 def test_rows_do_not_depend_on_workers_blocks_or_order(cluster, monkeypatch):
-    monkeypatch.setattr(obrs.ray, "_MERGED", 3)  # so that tasks add up the blocks, and tasks the sums
     options = ray.data.DataContext.get_current().execution_options
     orders = {"shuffled": np.random.default_rng(1).permutation(N), "sorted": np.argsort(X)}
     for workers, name in ((1, "sorted"), (2, "shuffled"), (8, "sorted"), (8, "shuffled")):

@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +36,32 @@ def test_the_function_for_verl_keeps_an_unbiased_mean_and_every_call_has_its_own
     assert not first.equal(second)
     for seed, mask in enumerate((first, second)):
         assert correct(law, law, torch.ones(64, 5), seed=seed)[1].equal(mask)
+
+
+def test_a_batch_of_verl_is_corrected_by_the_size_of_advantages_from_all_siblings():
+    correct = runpy.run_path(str(ROOT / "examples" / "verl_rollout.py"))["correct_batch"]
+    rng = np.random.default_rng(5)
+    sampled = torch.tensor(-rng.exponential(size=(16, 5)))
+    train = sampled + 0.3 * torch.tensor(rng.normal(size=(16, 5)))
+    reward = torch.zeros(16, 5, dtype=torch.float64)
+    reward[::3, -1] = 1.0  # of each four, some have a reward; the last four have none
+    reward[12:] = 0.0
+    uid = np.repeat(["a", "b", "c", "d"], 4)
+    advantage = (reward.sum(dim=1).reshape(4, 4) - reward.sum(dim=1).reshape(4, 4).mean(dim=1, keepdim=True)).reshape(
+        -1
+    )
+    f, estimates = torch.tensor(rng.normal(size=16)), []
+    for _ in range(400):
+        tensors = {"old_log_probs": train, "rollout_log_probs": sampled, "response_mask": torch.ones(16, 5)}
+        batch = SimpleNamespace(batch=tensors | {"token_level_rewards": reward}, non_tensor_batch={"uid": uid})
+        batch.union = batch.batch.update
+        _, metrics = correct(batch, {"rollout_rs": "obrs", "rollout_rs_threshold": "6"})
+        kept = batch.batch["response_mask"][:, 0] > 0
+        assert not kept[12:].any()
+        estimates.append(float((batch.batch["rollout_is_weights"][:, 0] * advantage * f)[kept].mean()))
+    truth = float(torch.softmax((train - sampled).sum(dim=1), dim=0) @ (advantage * f))
+    assert abs(np.mean(estimates) - truth) < 4 * np.std(estimates) / math.sqrt(400)
+    assert {"rollout_corr/obrs_rate", "rollout_corr/obrs_ess"} <= set(metrics)
 
 
 # In a process of its own: TRL warns much, and warnings are errors here. The rollouts come from an engine that is too
@@ -75,7 +102,8 @@ def reward(completions, **_):
     return [analyser.polarity_scores(text)["compound"] + 0.01 * len(text) for text in completions]
 
 args = GRPOConfig(
-    output_dir={out!r}, per_device_train_batch_size=8, num_generations=4, max_steps=2, max_completion_length=6,
+    output_dir={out!r}, per_device_train_batch_size=4, gradient_accumulation_steps=2, num_generations=4,
+    max_steps=2, max_completion_length=6,
     loss_type="dr_grpo", learning_rate=1e-4, report_to=[], use_cpu=True, logging_steps=1, save_strategy="no",
     temperature=1.0, bf16=False, vllm_importance_sampling_correction=False, gradient_checkpointing=False,
 )
@@ -88,6 +116,7 @@ trainer.train()
 moved = not torch.equal(before, trainer.model.model.layers[-1].mlp.up_proj.weight)
 pick = trainer.last_pick
 print(f"steps {{trainer.state.global_step}}, kept {{len(pick.index)}} of {{len(pick.mask)}}, moved {{moved}}")
+print("logged", *sorted(name for name in trainer.state.log_history[0] if name.startswith("obrs/")))
 """
 
 
@@ -99,3 +128,4 @@ def test_grpo_of_trl_takes_two_steps_on_a_budget(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200, **where)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "steps 2, kept 2 of 8, moved True" in done.stdout
+    assert "logged obrs/ess obrs/rate" in done.stdout

@@ -5,9 +5,9 @@ import pytest
 from scipy.optimize import minimize
 
 import obrs
-from obrs import Grouped, Profile
+from obrs import Grouped, Profile, normals
 from obrs.divergences import DIVERGENCES
-from obrs.errors import BudgetError, ObrsError
+from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, ObrsError
 from obrs.rules import from_json, to_json
 from obrs.split import left_after, split_budget
 
@@ -91,3 +91,63 @@ def test_shares_and_edges():
     for options in ({"split": "kl", "confidence": 0.9}, {"split": "most"}):
         with pytest.raises(ObrsError, match=r"confidence|split must be minimax"):
             obrs.Grouped.fit(x, 4, labels, **options)
+
+
+APART = {"far": 2.0, "near": 0.3, "usual": 1.0}  # p of a group is a normal law so far from that of its proposals
+
+
+def propose(ids, group, seed=0):
+    return {"x": normals(ids, 1, seed=seed)[:, 0], "label": np.full(len(ids), group)}
+
+
+def log_ratio(batch):
+    apart = np.vectorize(APART.get)(batch["label"])
+    return apart * batch["x"] - apart**2 / 2
+
+
+def fit(seed, budget=4.0):
+    pilot = [propose(np.arange(4000) + 4000 * i, group, 100 + seed) for i, group in enumerate(APART)]
+    x, labels = (np.concatenate(part) for part in ([*map(log_ratio, pilot)], [batch["label"] for batch in pilot]))
+    return Grouped.fit(x, budget, labels, split="kl", shares={"far": 1, "near": 2, "usual": 1})
+
+
+def test_samples_made_group_by_group_meet_shares_budget_and_promise():
+    gaps, costs, means = [], [], []
+    for seed in range(12):
+        rule = fit(seed)
+        kept = obrs.sample(lambda ids, group, seed=seed: propose(ids, group, seed), log_ratio, 6000, rule=rule)
+        weights = [kept.log_weight[kept.x["label"] == group] for group in APART]
+        assert [len(w) for w in weights] == [1500, 3000, 1500], "shares hold exactly"
+        assert kept.rule == rule
+        assert np.exp(kept.log_weight).mean() == pytest.approx(1)
+        left = [np.mean(np.exp(w) * w) for w in weights]  # w = p/o, so KL(p || o) = E_o[w log w]
+        gaps.append(np.dot([0.25, 0.5, 0.25], left) - rule.left)
+        costs.append(kept.proposed / len(kept) - 4)
+        means.append(kept.mean(lambda batch: batch["x"]) - np.dot([0.25, 0.5, 0.25], list(APART.values())))
+    for gap in map(np.array, (gaps, costs, means)):
+        assert abs(gap.mean()) <= 3 * gap.std(ddof=1) / np.sqrt(len(gap))
+
+
+def test_what_is_kept_group_by_group_depends_on_ids_alone_and_goes_on():
+    rule = fit(0)
+    whole = obrs.sample(propose, log_ratio, 400, rule=rule, seed=3)
+    other = obrs.sample(propose, log_ratio, 400, rule=rule, seed=3, batch_size=37)
+    np.testing.assert_array_equal(whole.ids, other.ids)
+    more = obrs.sample(propose, log_ratio, 400, rule=whole.rule, seed=3, start=whole.next_id)
+    assert len(whole + more) == 800
+    with pytest.raises(ExhaustedError, match=r"kept \d+ of 400 samples in 1000 proposals") as caught:
+        obrs.sample(propose, log_ratio, 400, rule=rule, seed=3, max_proposed=1000)
+    part = caught.value.partial
+    np.testing.assert_array_equal(part.ids, whole.ids[: len(part)])
+    assert part.rule == rule
+
+
+def test_a_mixed_stream_is_refused_for_a_split_budget():
+    rule = fit(0)
+    for options in ({"n": 10, "groups": lambda batch: batch["label"]}, {"proposed": 10}):
+        with pytest.raises(InputError, match=r"made one group at a time, propose\(ids, group\); leave out"):
+            obrs.sample(propose, log_ratio, rule=rule, **options)
+    with pytest.raises(InputError, match="not for a stream"):
+        obrs.stream(propose, log_ratio, rule, batch_size=10)
+    with pytest.raises(InputTypeError, match="propose does not take two arguments"):
+        obrs.sample(lambda ids: ids, log_ratio, 10, rule=rule)

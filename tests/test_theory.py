@@ -97,3 +97,19 @@ def test_no_budget_removes_more_and_one_that_keeps_all_of_the_target_removes_as_
         for budget in (1.2, 2.0, 2.6, 10.0):
             removed = profile.divergence("kl") - profile.divergence("kl", budget)
             assert 0 < removed <= -np.log(profile.rate(budget)) + 1e-12 <= np.log(budget) + 1e-9
+
+
+def test_transport_cost_can_rise_while_every_divergence_falls():
+    """Divergences do not see how far away a substitute is: what misses a mode by a little is dropped with its share."""
+    from scipy.stats import wasserstein_distance
+
+    place, p, q = np.array([0.0, 1.0, 1.1]), np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.05, 0.45])
+    with np.errstate(divide="ignore"):
+        log_ratio = np.log(p / q)
+        kept = keep(q, np.exp(np.minimum(log_ratio + solve_log_c(log_ratio, 1.9, weights=q), 0)))
+        profile = Profile(log_ratio, q)
+    np.testing.assert_allclose(kept, [1 - 1.9 * 0.05, 1.9 * 0.05, 0], rtol=1e-12)
+    for f in ("kl", "gan", "tv", "chi2", "hellinger"):
+        assert profile.divergence(f, 1.9) < profile.divergence(f)
+    before, after = (wasserstein_distance(place, place, p, mass) for mass in (q, kept))
+    assert (before, after) == (pytest.approx(0.045), pytest.approx(0.405))

@@ -16,8 +16,8 @@ from obrs.models.classifier import fit_classifier
 from obrs.models.conv import ConvCritic
 from paper.data.images import load
 from paper.gan25 import gan_step
-from paper.modes import jensen_shannon
 from paper.nets.conv import ConvGenerator
+from paper.scores import jensen_shannon
 
 CONFIDENT = 0.95
 LATENT = 32

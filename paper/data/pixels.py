@@ -1,12 +1,11 @@
-"""Images as bytes on the disk, which become numbers when they are looked at; and folders of pictures made into them.
+"""Images as bytes, which become numbers when they are used; and folders of pictures made into them.
 
 Faces at 64 pixels take 2.5 GB and ImageNet at 128 takes 63 GB, four times that as numbers: neither need fit in memory.
 """
 
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,10 @@ from obrs._pictures import SUFFIXES, read_picture, to_floats
 from obrs._progress import bar
 from obrs.errors import InputError
 
-__all__ = ["Kept", "Pictures", "Pixels", "celeba", "imagenet", "keep", "last_kept"]
+__all__ = ["Pictures", "Pixels", "celeba", "imagenet", "keep"]
 
 Array = np.ndarray[Any, Any]
-
 _BLOCK = 1024  # pictures that are read before they are written
-_SPREAD = 1024  # images that a fingerprint looks at
-_MANIFEST = "kept.json"
 
 
 class Pixels:
@@ -40,6 +36,8 @@ class Pixels:
         ((5, 3, 2, 2), (4, 3, 2, 2), 1.0)
     """
 
+    ndim = 4
+
     def __init__(self, bytes: Array) -> None:
         shape, kind = tuple(getattr(bytes, "shape", ())), getattr(bytes, "dtype", type(bytes).__name__)
         if kind != np.uint8 or len(shape) != 4 or not shape[0]:  # floats would be nearly black as bytes
@@ -47,20 +45,10 @@ class Pixels:
                 f"pixels must be uint8, 0 to 255, of shape (n, channels, height, width) with at least one image, "
                 f"got {kind} of shape {shape}"
             )
-        self.bytes = bytes
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of images, channels, height, width."""
-        return tuple(int(n) for n in self.bytes.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes: 4."""
-        return self.bytes.ndim
+        self.bytes, self.shape = bytes, tuple(int(n) for n in shape)
 
     def __len__(self) -> int:
-        return len(self.bytes)
+        return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
         found = self.bytes[rows]
@@ -69,13 +57,6 @@ class Pixels:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         found = to_floats(self.bytes)
         return found if dtype is None else found.astype(dtype)
-
-    def fingerprint(self) -> str:
-        """Return a short text that differs where the shape does, or one of a thousand images that lie evenly."""
-        rows = np.unique(np.linspace(0, len(self) - 1, _SPREAD).astype(np.int64))
-        digest = hashlib.sha256(f"{self.shape} ".encode())
-        digest.update(np.ascontiguousarray(self.bytes[rows]).data)
-        return digest.hexdigest()[:16]
 
 
 class Pictures(NamedTuple):
@@ -95,138 +76,85 @@ def celeba(folder: Path) -> Pictures:
             f"{folder} must hold img_align_celeba/ with the aligned faces, 000001.jpg and so on, as its archive has "
             "them, and list_eval_partition.txt if the split is to be its own; there is no img_align_celeba/"
         )
-    faces = _pictures(inside)
-    listed = folder / "list_eval_partition.txt"
+    faces, listed = _pictures(inside), folder / "list_eval_partition.txt"
+    tested = {path.name for path in faces[::10]}
     if listed.is_file():
-        lines = (line.split() for line in listed.read_text().splitlines() if line.strip())
-        tested = {line[0] for line in lines if line[-1] == "2"}
-    else:
-        tested = {path.name for path in faces[::10]}
+        tested = {line.split()[0] for line in listed.read_text().splitlines() if line.split()[-1:] == ["2"]}
     train, test = ([path for path in faces if (path.name in tested) == wanted] for wanted in (False, True))
-    if not train or not test:
-        raise InputError(f"{listed} must say 0 or 1 for faces to train on and 2 for those to test, got one kind only")
     return Pictures(train, [0] * len(train), test, [0] * len(test))
 
 
 def imagenet(folder: Path) -> Pictures:
     """Return the pictures of ImageNet, or of any folder with `train` and `val` that hold a folder for each class."""
     found: list[Any] = []
-    names: list[str] = []
+    names = sorted(path.name for path in (folder / "train").glob("*/"))
     for part in ("train", "val"):
-        inside = folder / part
-        classes = sorted(path for path in inside.iterdir() if path.is_dir()) if inside.is_dir() else []
-        if not classes:
-            what = "no folder of a class in it" if inside.is_dir() else "not there"
+        here = sorted(path.name for path in (folder / part).glob("*/"))
+        if not here or here != names:
             raise InputError(
                 f"{folder} must hold train/ and val/, and each of them a folder for each class, such as n01440764/, "
-                f"with its .JPEG files; {part}/ is {what}"
+                f"with its .JPEG files; {part}/ has {len(here)} classes, train/ has {len(names)}"
             )
-        names = names or [path.name for path in classes]
-        if [path.name for path in classes] != names:
-            other = sorted({path.name for path in classes} ^ set(names))[0]
-            raise InputError(f"{folder}/train and {folder}/val must have the same classes; {other} is in one of them")
-        files = [(path, label) for label, home in enumerate(classes) for path in _pictures(home)]
+        files = [(path, label) for label, name in enumerate(names) for path in _pictures(folder / part / name)]
         found += [[path for path, _ in files], [label for _, label in files]]
     return Pictures(*found)
 
 
-class Kept(NamedTuple):
-    """The bytes that were made of a folder of pictures.
+def keep(name: str, folder: Path | None, read: Callable[[Path], Pictures], size: int) -> list[Any]:
+    """Return images and labels, to train on and to test; the images stay on the disk.
 
-    Args:
-        folder: Where the pictures were.
-        train, test: The files of images; that of their labels is beside each.
-    """
-
-    folder: Path
-    train: Path
-    test: Path
-
-    def is_here(self) -> bool:
-        """Tell whether all files are there."""
-        return all(path.is_file() and _labels(path).is_file() for path in (self.train, self.test))
-
-    def read(self) -> list[Any]:
-        """Return images and labels to train on, and to test; the images stay on the disk."""
-        pairs = [(Pixels(np.load(path, mmap_mode="r")), np.load(_labels(path))) for path in (self.train, self.test)]
-        return [part for pair in pairs for part in pair]
-
-
-def last_kept(name: str) -> Kept | None:
-    """Return what was kept last of a data set; None if it was never read."""
-    home = cache_folder() / name
-    path = home / _MANIFEST
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text())
-        return Kept(Path(found["folder"]), home / found["train"], home / found["test"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} is damaged; delete it, and name the folder of the pictures again") from error
-
-
-def keep(name: str, folder: Path, pictures: Pictures, size: int) -> Kept:
-    """Make the bytes of pictures, in an order that mixes the classes, unless these very pictures were read before.
+    The bytes are made once for each folder of pictures, in an order that mixes the classes, and again if a picture has
+    changed. Without a folder they are those that were made last.
 
     Args:
         name: Of the data set, for the folder under OBRS_DATA where the bytes are kept.
-        folder: Where the pictures are.
-        pictures: Their files.
+        folder: Where the pictures are; None for the bytes that were kept last, or the pictures beside them.
+        read: From the folder to the files.
         size: Pixels a side: the square in the middle of a picture is scaled to it.
     """
     home = cache_folder() / name
-    found = {}
-    for part, paths, labels in (
-        ("train", pictures.train, pictures.train_labels),
-        ("test", pictures.test, pictures.test_labels),
-    ):
+    made = sorted(home.glob(f"kept-{size}-*/"), key=lambda path: path.stat().st_mtime)
+    if folder is None and made:
+        return _read_kept(made[-1])
+    pictures = read((folder or home).absolute())
+    place = home / f"kept-{size}-{_fingerprint([*pictures.train, *pictures.test])}"
+    for part in ("train", "test"):
+        paths, labels = getattr(pictures, part), getattr(pictures, f"{part}_labels")
+        if (place / f"{part}_labels.npy").exists():  # written after the images
+            continue
+        place.mkdir(parents=True, exist_ok=True)
         order = np.random.default_rng(0).permutation(len(paths))
-        mixed = [paths[at] for at in order]
-        path = home / f"{part}-{size}-{_key(mixed, folder)}.npy"
-        if not (path.is_file() and _labels(path).is_file()):
-            home.mkdir(parents=True, exist_ok=True)
-            _write(path, mixed, size, f"reading {name}")
-            with replacing(_labels(path)) as file:
-                np.save(file, np.array(labels, dtype=np.int64)[order])
-        found[part] = path
-    with replacing(home / _MANIFEST) as file:
-        file.write(json.dumps({"folder": str(folder)} | {part: path.name for part, path in found.items()}).encode())
-    return Kept(folder, **found)
+        _write(place / f"{part}.npy", [paths[at] for at in order], size, f"reading {name}")
+        with replacing(place / f"{part}_labels.npy") as file:
+            np.save(file, np.array(labels, dtype=np.int64)[order])
+    os.utime(place)
+    return _read_kept(place)
 
 
-def _labels(path: Path) -> Path:
-    """Return the file of the labels beside that of the images."""
-    return path.with_name(f"{path.stem}-labels.npy")
+def _read_kept(place: Path) -> list[Any]:
+    found: list[Any] = []
+    for part in ("train", "test"):
+        found += [Pixels(np.load(place / f"{part}.npy", mmap_mode="r")), np.load(place / f"{part}_labels.npy")]
+    return found
 
 
-def _key(pictures: Sequence[Path], folder: Path) -> str:
-    """Return a short text that differs where the name within the folder, the size or the time of a picture does."""
+def _fingerprint(pictures: Sequence[Path]) -> str:
+    """Return a short text that differs where the name, the size or the time of a picture does."""
     digest = hashlib.sha256()
     for path in pictures:
-        try:
-            facts = path.stat()
-        except OSError as error:  # a link to nothing
-            raise InputError(f"{path} cannot be read: {error.strerror}; replace it or take it away") from error
-        line = f"{path.relative_to(folder).as_posix()} {facts.st_size} {facts.st_mtime_ns}\n"
-        digest.update(line.encode(errors="surrogateescape"))  # a name need not be text
+        facts = path.stat()
+        digest.update(f"{path.name} {facts.st_size} {facts.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:12]
 
 
 def _write(path: Path, pictures: Sequence[Path], size: int, title: str) -> None:
     header = {"descr": "|u1", "fortran_order": False, "shape": (len(pictures), 3, size, size)}
-    with replacing(path) as file, bar(title, len(pictures)) as tell:
+    with replacing(path) as file, bar(title, len(pictures)) as tell, ThreadPoolExecutor(os.cpu_count()) as pool:
         np.lib.format.write_array_header_1_0(file, header)
-        done = 0
-        for block in _read(pictures, size):
-            file.write(block.tobytes())
-            done += len(block)
-            tell(done)
-
-
-def _read(pictures: Sequence[Path], size: int) -> Iterator[Array]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # it lets go of the interpreter while it decodes
         for at in range(0, len(pictures), _BLOCK):
-            yield np.stack(list(pool.map(partial(_picture, size=size), pictures[at : at + _BLOCK])))
+            block = pool.map(partial(_picture, size=size), pictures[at : at + _BLOCK])
+            file.write(np.stack(list(block)).tobytes())
+            tell(min(at + _BLOCK, len(pictures)))
 
 
 def _picture(path: Path, size: int) -> Array:

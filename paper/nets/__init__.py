@@ -1,4 +1,4 @@
-"""Networks of images that only the experiments train: a DCGAN's generator, a U-Net, BigGAN; and files of weights."""
+"""Networks of images that only the experiments train, and files of their weights."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,10 @@ from typing import Any
 
 from obrs.fitting.tensors import write_tensors
 
-__all__ = ["write_weights"]
+__all__ = ["WEIGHTS", "write_weights"]
+
+WEIGHTS = Path(__file__).parents[1] / "weights"
+"""The folder of the weights that are committed."""
 
 
 def write_weights(path: Path, network: Any, facts: Mapping[str, Any], command: str) -> None:

@@ -1,8 +1,8 @@
 """BigGAN: residual generators and critics of 32, 64 and 128 pixels, and the layout of its public checkpoints.
 
 Every weight matrix is divided by its largest singular value, which one step of the power iteration follows in each
-training pass. Statistics of batch norm are those of the batch in training, over all processes, and stored ones
-otherwise: what a trained generator makes of a latent depends on that latent alone.
+training pass. Statistics of batch norm are those of the batch in training, over all GPUs, and stored ones otherwise:
+what a trained generator makes of a latent depends on that latent alone.
 
 References:
     | Large Scale GAN Training for High Fidelity Natural Image Synthesis (Brock et al., 2019)
@@ -13,8 +13,7 @@ References:
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,22 +22,24 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils.parametrize import register_parametrization
+from torch.nn.utils.parametrizations import spectral_norm as normalised
 
 from obrs._checks import check_count
 from obrs._text import lookup
-from obrs.errors import InputError, MissingLibraryError
+from obrs.errors import InputError
 from obrs.models.conv import check_label, class_count
 from obrs.types import Array
 
-__all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator", "exported", "load"]
+__all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator", "exported", "load_checkpoint"]
 
-INITIAL = {"orthogonal": nn.init.orthogonal_, "normal": partial(nn.init.normal_, std=0.02)}
-"""How weights start, by name: orthogonal, or N(0, .02)."""
+INITIAL = {
+    "orthogonal": nn.init.orthogonal_,
+    "normal": partial(nn.init.normal_, std=0.02),
+    "xavier": nn.init.xavier_uniform_,
+}
+"""How weights start, by name."""
 
 _START = 4  # pixels a side of the generator's smallest map
-_MOMENTUM = 0.1  # of the stored statistics
-_LEAST = 1e-12  # singular value: a matrix of zeros stays one
 # Channels in units of the width, from the smallest map on for a generator, from the largest one on for a critic.
 _GENERATOR = {32: (4, 4, 4, 4), 64: (16, 16, 8, 4, 2), 128: (16, 16, 8, 4, 2, 1)}
 _CRITIC = {32: (4, 4, 4, 4), 64: (1, 2, 4, 8, 16), 128: (1, 2, 4, 8, 16, 16)}
@@ -48,7 +49,7 @@ _HALVINGS = {32: 2, 64: 4, 128: 5}  # blocks of a critic that halve the map; the
 class BigGanGenerator(nn.Module):  # type: ignore[misc]
     """A generator from latents `(n, latent)`, and labels `(n,)` if it has classes, to images in [-1, 1].
 
-    A linear layer makes a map of 4x4, residual blocks double it. Scale and shift of every batch norm in them are
+    A linear layer makes a map of 4x4, residual blocks double it. Gain and shift of every batch norm in them are
     functions of the label, or of a shared embedding of it and of a part of the latent.
 
     Args:
@@ -99,25 +100,24 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         _check_attention(attention, sides, maps[1:])
         piece, labels = self.latent // self.pieces, self.classes or 1  # without classes all have the label 0
         self.embed = nn.Embedding(labels, check_count(shared, "shared", least=0)) if shared else None
-        said = (shared + (piece if hierarchical else 0)) if shared else labels
+        condition = (shared + (piece if hierarchical else 0)) if shared else labels
         self.start = nn.Linear(piece, maps[0] * _START**2)
         self.blocks = nn.ModuleList(
-            _GeneratorBlock(inside, outside, said, shared=bool(shared), attends=side == attention)
+            _GeneratorBlock(inside, outside, condition, shared=bool(shared), attends=side == attention)
             for (inside, outside), side in zip(pairwise(maps), sides, strict=True)
         )
         self.last = _Last(maps[-1], check_count(channels, "channels"))
-        _begin(self, initial)
-        _normalise(self, but=(nn.Embedding,))
+        _begin(self, initial, nn.Linear | nn.Conv2d)  # spectral norm may cripple the embeddings of a generator
 
     def forward(self, z: Array, label: Array | None = None) -> Array:
         """Return images of shape `(n, channels, size, size)`."""
         z = z.reshape(len(z), -1)
         label = _label(label, self.classes, z)
         first, *others = z.chunk(self.pieces, dim=1)
-        said = label if self.embed is None else self.embed(label).to(z)
+        condition = label if self.embed is None else self.embed(label).to(z)
         h = self.start(first).reshape(len(z), -1, _START, _START)
         for at, block in enumerate(self.blocks):
-            h = block(h, torch.cat([said, others[at]], dim=1) if others else said)
+            h = block(h, torch.cat([condition, others[at]], dim=1) if others else condition)
         return self.last(h)
 
 
@@ -128,10 +128,7 @@ class BigGanCritic(nn.Module):  # type: ignore[misc]
     embedding of the label. A second head has weights of its own, and the first one is what it would be alone.
 
     Args:
-        size: Pixels a side: 32, 64 or 128.
-        channels: 1 for grey, 3 for colour.
-        width: Channels are multiples of it.
-        classes: Number of labels, or None.
+        size, channels, width, classes: As of `BigGanGenerator`.
         heads: Numbers out: `(n,)` for one, else `(n, heads)`.
         attention: Side of the map that self-attention follows; 0 for none. A critic without such a map has none.
         initial: A key of `INITIAL`.
@@ -159,22 +156,18 @@ class BigGanCritic(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_CRITIC, size, width)
         sides = [size >> min(at + 1, _HALVINGS[size]) for at in range(len(maps))]
-        self.classes = class_count(classes)
-        self.shape = (check_count(channels, "channels"), size, size)
+        self.classes, self.shape = class_count(classes), (check_count(channels, "channels"), size, size)
         self.spec = {"name": "biggan_critic", "size": size, "channels": channels, "width": width, "classes": classes}
         self.spec |= {"heads": heads, "attention": attention, "initial": initial, "spectral_norm": spectral_norm}
         _check_attention(attention, [*sides, size], [*maps, 8])
-        befores = [size, *sides[:-1]]
         self.blocks = nn.ModuleList(
-            _CriticBlock(inside, outside, halves=side < before, first=not at, attends=_attends(sides, at, attention))
-            for at, ((inside, outside), before, side) in enumerate(
-                zip(pairwise([channels, *maps]), befores, sides, strict=True)
+            _CriticBlock(inside, outside, halves=side < before, first=not at, attends=attention == side < before)
+            for at, ((inside, outside), (before, side)) in enumerate(
+                zip(pairwise([channels, *maps]), pairwise([size, *sides]), strict=True)
             )
         )
         self.heads = nn.ModuleList(_Head(maps[-1], self.classes or 1) for _ in range(check_count(heads, "heads")))
-        _begin(self, initial)
-        if spectral_norm:
-            _normalise(self)
+        _begin(self, initial, nn.Linear | nn.Conv2d | nn.Embedding if spectral_norm else None)
 
     def features(self, x: Array) -> Array:
         """Return what the heads see, shape `(n, features)`."""
@@ -196,18 +189,18 @@ class BigGanCritic(nn.Module):  # type: ignore[misc]
 class _GeneratorBlock(nn.Module):  # type: ignore[misc]
     """Batch norm, ReLU and convolution, twice, on a map that is doubled first; a convolution of 1x1 beside them."""
 
-    def __init__(self, inside: int, outside: int, said: int, *, shared: bool, attends: bool) -> None:
+    def __init__(self, inside: int, outside: int, condition: int, *, shared: bool, attends: bool) -> None:
         super().__init__()
-        self.norm1, self.norm2 = (_ByLabel(channels, said, shared) for channels in (inside, outside))
+        self.norm1, self.norm2 = (_ConditionalNorm(channels, condition, shared) for channels in (inside, outside))
         self.conv1, self.conv2 = (nn.Conv2d(channels, outside, 3, padding=1) for channels in (inside, outside))
         self.skip = nn.Conv2d(inside, outside, 1)
-        self.attention = _Attention(outside) if attends else None
+        self.attention = _Attention(outside) if attends else nn.Identity()
 
-    def forward(self, x: Array, said: Array) -> Array:
+    def forward(self, x: Array, condition: Array) -> Array:
         double = partial(functional.interpolate, scale_factor=2)
-        h = self.conv1(double(functional.relu(self.norm1(x, said))))
-        h = self.conv2(functional.relu(self.norm2(h, said))) + self.skip(double(x))
-        return h if self.attention is None else self.attention(h)
+        h = self.conv1(double(functional.relu(self.norm1(x, condition))))
+        h = self.conv2(functional.relu(self.norm2(h, condition))) + self.skip(double(x))
+        return self.attention(h)
 
 
 class _CriticBlock(nn.Module):  # type: ignore[misc]
@@ -215,21 +208,15 @@ class _CriticBlock(nn.Module):  # type: ignore[misc]
 
     def __init__(self, inside: int, outside: int, *, halves: bool, first: bool, attends: bool) -> None:
         super().__init__()
-        self.halves, self.first = halves, first
+        self.first, self.half = first, nn.AvgPool2d(2) if halves else nn.Identity()
         self.conv1, self.conv2 = (nn.Conv2d(channels, outside, 3, padding=1) for channels in (inside, outside))
-        self.skip = nn.Conv2d(inside, outside, 1) if halves or inside != outside else None
-        self.attention = _Attention(outside) if attends else None
+        self.skip = nn.Conv2d(inside, outside, 1) if halves or inside != outside else nn.Identity()
+        self.attention = _Attention(outside) if attends else nn.Identity()
 
     def forward(self, x: Array) -> Array:
-        h = self.conv1(x if self.first else functional.relu(x))
-        h = self._half(self.conv2(functional.relu(h)))
-        beside = self._half(x) if self.first else x  # of the image, halving first is the same and costs less
-        beside = beside if self.skip is None else self.skip(beside)
-        h = h + (beside if self.first else self._half(beside))
-        return h if self.attention is None else self.attention(h)
-
-    def _half(self, x: Array) -> Array:
-        return functional.avg_pool2d(x, 2) if self.halves else x
+        h = self.half(self.conv2(functional.relu(self.conv1(x if self.first else functional.relu(x)))))
+        # halving and a convolution of 1x1 commute: of the image, halving first costs less
+        return self.attention(h + (self.skip(self.half(x)) if self.first else self.half(self.skip(x))))
 
 
 class _Head(nn.Module):  # type: ignore[misc]
@@ -257,63 +244,20 @@ class _Attention(nn.Module):  # type: ignore[misc]
         query = self.query(x).flatten(2)
         key, value = (functional.max_pool2d(part(x), 2).flatten(2) for part in (self.key, self.value))
         weights = torch.softmax(query.transpose(1, 2) @ key, dim=-1)
-        seen = (value @ weights.transpose(1, 2)).reshape(len(x), -1, *x.shape[2:])
-        return x + self.scale * self.out(seen)
+        return x + self.scale * self.out((value @ weights.transpose(1, 2)).reshape(len(x), -1, *x.shape[2:]))
 
 
-class _Statistics(nn.Module):  # type: ignore[misc]
-    """Maps of mean 0 and variance 1 per channel: over the batch of all processes in training, by what is stored else.
+class _ConditionalNorm(nn.Module):  # type: ignore[misc]
+    """Batch norm whose gain, 1 and more, and shift are functions of a label or of a vector."""
 
-    Stored is the moving average of what batches had, as in torch's own batch norm.
-    """
-
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, condition: int, shared: bool) -> None:
         super().__init__()
-        self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
-
-    def forward(self, x: Array) -> Array:
-        if not (self.training and _processes() > 1):
-            return functional.batch_norm(
-                x, self.running_mean, self.running_var, training=self.training, momentum=_MOMENTUM
-            )
-        with _single(x):
-            wide, count = x.float(), _processes() * x.numel() / x.shape[1]
-            mean = _Total.apply(wide.sum(dim=(0, 2, 3))) / count
-            off = wide - mean[:, None, None]
-            variance = _Total.apply(off.square().sum(dim=(0, 2, 3))) / count
-            out = off * (variance + 1e-5).rsqrt()[:, None, None]
-            with torch.no_grad():
-                self.running_mean.lerp_(mean, _MOMENTUM)
-                self.running_var.lerp_(variance * (count / (count - 1)), _MOMENTUM)
-        return out.to(x.dtype)
-
-
-class _Total(torch.autograd.Function):  # type: ignore[misc]
-    """The sum over all processes; its gradient is the sum of theirs."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Array) -> Array:
-        x = x.clone()
-        torch.distributed.all_reduce(x)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Array) -> Array:
-        return _Total.forward(ctx, gradient.contiguous())
-
-
-class _ByLabel(nn.Module):  # type: ignore[misc]
-    """Batch norm whose scale, 1 and more, and shift are said by a label or by a vector."""
-
-    def __init__(self, channels: int, said: int, shared: bool) -> None:
-        super().__init__()
-        self.norm = _Statistics(channels)
+        self.norm = nn.SyncBatchNorm(channels, affine=False)
         make = partial(nn.Linear, bias=False) if shared else nn.Embedding
-        self.gain, self.shift = make(said, channels), make(said, channels)
+        self.gain, self.shift = make(condition, channels), make(condition, channels)
 
-    def forward(self, x: Array, said: Array) -> Array:
-        gain, shift = (part(said).to(x)[:, :, None, None] for part in (self.gain, self.shift))
+    def forward(self, x: Array, condition: Array) -> Array:
+        gain, shift = (part(condition).to(x)[:, :, None, None] for part in (self.gain, self.shift))
         return self.norm(x) * (1 + gain) + shift
 
 
@@ -322,7 +266,7 @@ class _Last(nn.Module):  # type: ignore[misc]
 
     def __init__(self, inside: int, channels: int) -> None:
         super().__init__()
-        self.norm = _Statistics(inside)
+        self.norm = nn.SyncBatchNorm(inside, affine=False)
         self.gain, self.shift = nn.Parameter(torch.ones(inside)), nn.Parameter(torch.zeros(inside))
         self.conv = nn.Conv2d(inside, channels, 3, padding=1)
 
@@ -331,60 +275,14 @@ class _Last(nn.Module):  # type: ignore[misc]
         return torch.tanh(self.conv(functional.relu(h)))
 
 
-class _Spectral(nn.Module):  # type: ignore[misc]
-    """A weight divided by its largest singular value.
-
-    Only the left vector is stored. Without training, too, the step of the power iteration is made, and not kept: so
-    the value is right for weights that were averaged or loaded beside a vector that is a little older.
-    """
-
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.register_buffer("u", functional.normalize(torch.randn(rows), dim=0))
-
-    def forward(self, weight: Array) -> Array:
-        with _single(weight):
-            matrix = weight.flatten(1)
-            with torch.no_grad():
-                v = functional.normalize(self.u @ matrix, dim=0)
-                u = functional.normalize(matrix @ v, dim=0)
-                if self.training:
-                    self.u.copy_(torch.where(u.any(), u, self.u))  # from 0 the iteration would never come back
-            sigma = u @ (matrix @ v)
-            return torch.where(sigma > _LEAST, weight / sigma.clamp(min=_LEAST), weight)  # zeros stay zeros
-
-
-@contextmanager
-def _single(x: Array) -> Iterator[None]:
-    """Compute in the precision of x inside a block of mixed precision."""
-    kind = x.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):
-        yield
-        return
-    with torch.autocast(kind, enabled=False):
-        yield
-
-
-def _processes() -> int:
-    """Return how many processes train together."""
-    known = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return int(torch.distributed.get_world_size()) if known else 1
-
-
-_MATRICES = (nn.Linear, nn.Conv2d, nn.Embedding)
-
-
-def _begin(network: nn.Module, initial: str) -> None:
+def _begin(network: nn.Module, initial: str, divided: Any) -> None:
+    """Fill the matrices of a network, and divide layers of these kinds by their largest singular value."""
     start = lookup(INITIAL, initial, "initial")
-    for layer in network.modules():
-        if isinstance(layer, _MATRICES):
+    for layer in [*network.modules()]:
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.Embedding):
             start(layer.weight)
-
-
-def _normalise(network: nn.Module, but: tuple[type, ...] = ()) -> None:
-    """Give every matrix its spectral norm; of a generator not the embeddings, which it may cripple."""
-    for layer in [found for found in network.modules() if isinstance(found, _MATRICES) and not isinstance(found, but)]:
-        register_parametrization(layer, "weight", _Spectral(layer.weight.shape[0]))
+            if divided is not None and isinstance(layer, divided):
+                normalised(layer)
 
 
 def _maps(shares: Mapping[int, tuple[int, ...]], size: Any, width: Any) -> list[int]:
@@ -407,11 +305,6 @@ def _check_attention(attention: int, sides: list[int], channels: list[int]) -> N
         )
 
 
-def _attends(sides: list[int], at: int, attention: int) -> bool:
-    """Whether the map after a block of the critic is the first one of that side."""
-    return sides[at] == attention and attention not in sides[:at]
-
-
 def _label(label: Any, classes: int | None, like: Array) -> Any:
     """Return the labels; without classes all have the label 0."""
     label = check_label(label, classes)
@@ -423,7 +316,7 @@ def _label(label: Any, classes: int | None, like: Array) -> Any:
 _THERE = [
     (r"^embed\b", "shared"),
     (r"^start\b", "linear"),
-    (r"^heads\.0\.", ""),
+    (r"^heads\.\d\.", ""),
     (r"^last\.conv\b", "output_layer.2"),
     (r"^last\b", "output_layer.0"),
     (r"^(blocks\.\d+)\.attention\.query\b", r"\1.1.theta"),
@@ -437,38 +330,42 @@ _THERE = [
     (r"\.norm\.running_", ".stored_"),
     (r"\.shift\b", ".bias"),
     (r"\.parametrizations\.weight\.original$", ".weight"),
-    (r"\.parametrizations\.weight\.0\.u$", ".u0"),
+    (r"\.parametrizations\.weight\.0\._u$", ".u0"),
 ]
-_VALUE = ".sv0"  # a singular value, which is there for a log only
+_OURS = (".num_batches_tracked", "._v")  # what a public checkpoint has not
 
 
-def exported(network: BigGanGenerator | BigGanCritic) -> dict[str, Array]:
-    """Return the weights of a network in the layout of public checkpoints; of a critic those of its first head.
-
-    Example:
-        >>> sorted(exported(BigGanCritic(width=4, classes=10)))[-4:]
-        ['linear.bias', 'linear.sv0', 'linear.u0', 'linear.weight']
-    """
-    found: dict[str, Array] = {}
-    for name, key in _names(network).items():
-        value = network.state_dict()[name].detach().clone()
-        found[key] = value[None] if key.endswith(".u0") else value
-    for key in [key for key in found if key.endswith(".u0")]:
-        matrix = found[key.removesuffix("u0") + "weight"].flatten(1)
-        v = functional.normalize(found[key][0] @ matrix, dim=0)
-        found[key.removesuffix(".u0") + _VALUE] = torch.linalg.vector_norm(matrix @ v)[None]
+def _names(network: nn.Module) -> dict[str, str]:
+    """Return what each weight is called in a public checkpoint; a second head is read from the first one."""
+    found = {}
+    for name in network.state_dict():
+        if name.endswith(_OURS):
+            continue
+        found[name] = name
+        for pattern, there in _THERE:
+            found[name] = re.sub(pattern, there, found[name])
     return found
 
 
-def load(path: str | os.PathLike[str], *, heads: int = 1) -> BigGanGenerator | BigGanCritic:
-    """Return the generator or the critic of a public checkpoint, in evaluation mode; its sizes say which one it is.
+def exported(network: BigGanGenerator | BigGanCritic) -> dict[str, Array]:
+    """Return the weights of a network with one head in the layout of public checkpoints.
 
-    A network whose checkpoint has one label for all has no classes, and is called without labels.
+    Example:
+        >>> sorted(exported(BigGanCritic(width=4, classes=10)))[-3:]
+        ['linear.bias', 'linear.u0', 'linear.weight']
+    """
+    state = network.state_dict()
+    values = {there: state[name].detach().clone() for name, there in _names(network).items()}
+    return {there: value[None] if there.endswith(".u0") else value for there, value in values.items()}
+
+
+def load_checkpoint(path: str | os.PathLike[str], network: BigGanGenerator | BigGanCritic) -> Any:
+    """Fill a network with a public checkpoint, and return it in evaluation mode; every head becomes its only one.
 
     Args:
         path: A `.safetensors` file, or what `torch.save` wrote of a `state_dict`. Of the latter nothing but tensors is
             read; still prefer the former.
-        heads: Of a critic. A second head starts as a copy of the first one.
+        network: A network of the same sizes.
 
     Example:
         >>> import tempfile
@@ -476,122 +373,41 @@ def load(path: str | os.PathLike[str], *, heads: int = 1) -> BigGanGenerator | B
         >>> critic = BigGanCritic(width=4, classes=10).eval()
         >>> path = tempfile.mkdtemp() + "/D.safetensors"
         >>> save_file(exported(critic), path)
-        >>> again, x = load(path), torch.rand(2, 3, 32, 32)
-        >>> torch.equal(again(x, torch.tensor([3, 8])), critic(x, torch.tensor([3, 8])))
+        >>> again, x = load_checkpoint(path, BigGanCritic(width=4, classes=10)), torch.rand(2, 3, 32, 32)
+        >>> torch.allclose(again(x, torch.tensor([3, 8])), critic(x, torch.tensor([3, 8])), atol=1e-5)
         True
     """
-    heads = check_count(heads, "heads")
     tensors = {name.removeprefix("module."): x for name, x in _read(Path(path)).items()}
-    network = _built(tensors, path)
-    names = _names(network)
-    own = network.state_dict()
-    values: dict[str, Array] = {}
-    for name, key in names.items():
-        wanted = (1, *own[name].shape) if key.endswith(".u0") else tuple(own[name].shape)
-        there = f"shape {tuple(tensors[key].shape)}" if key in tensors else "nothing"
-        if there != f"shape {wanted}":
-            raise _other(path, f"{key} has {there} there and shape {wanted} here")
-        values[name] = tensors[key].reshape(own[name].shape).float()
-    for key in tensors:
-        if key not in names.values() and not key.endswith(_VALUE):
-            raise _other(path, f"{key} is there and not here")
-    if heads != 1 and isinstance(network, BigGanCritic):
-        network = BigGanCritic(**{**_arguments(network), "heads": heads})
-        first = {name: x for name, x in values.items() if name.startswith("heads.0.")}
-        for at in range(1, heads):
-            values |= {name.replace("heads.0.", f"heads.{at}."): x for name, x in first.items()}
-    network.load_state_dict(values)
-    network.eval()
-    return network
-
-
-def _names(network: nn.Module) -> dict[str, str]:
-    """Return what each weight is called in a public checkpoint; those of a second head are in none."""
-    found = {}
-    for name in network.state_dict():
-        if re.match(r"heads\.[1-9]", name):
-            continue
-        key = name
-        for pattern, there in _THERE:
-            key = re.sub(pattern, there, key)
-        found[name] = key
-    return found
+    names, own = _names(network), network.state_dict()
+    for name, there in names.items():
+        wanted = (1, *own[name].shape) if there.endswith(".u0") else tuple(own[name].shape)
+        got = f"shape {tuple(tensors[there].shape)}" if there in tensors else "nothing"
+        if got != f"shape {wanted}":
+            raise InputError(f"{path} is not this BigGAN: {there} has {got} there and shape {wanted} here")
+        own[name] = tensors[there].reshape(own[name].shape).float()
+    for there in tensors:
+        if there not in names.values() and not there.endswith(".sv0"):  # a singular value, for a log only
+            raise InputError(f"{path} is not this BigGAN: {there} is there and not here")
+    for name in [name for name in own if name.endswith("._v")]:
+        matrix = own[name.replace("0._v", "original")].flatten(1)
+        own[name] = functional.normalize(own[name.replace("._v", "._u")] @ matrix, dim=0)
+    network.load_state_dict(own)
+    return network.eval()
 
 
 def _read(path: Path) -> Mapping[str, Array]:
     if not path.is_file():
         raise InputError(f"{path} is missing or not a file; give a checkpoint such as G_ema.pth or D.safetensors")
-    if path.suffix == ".safetensors":
-        try:
-            from safetensors import SafetensorError
-            from safetensors.torch import load_file
-        except ImportError as error:
-            raise MissingLibraryError("files of tensors need safetensors: pip install 'obrs[torch]'") from error
-        try:
-            return dict(load_file(path))
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a file of tensors: {error}") from error
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zip, end of file: whatever is wrong with it
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{path} is not a file of tensors: {reason}") from error
     if not isinstance(found, dict) or not all(isinstance(x, torch.Tensor) for x in found.values()):
         raise InputError(f"{path} must hold one state_dict, names and tensors; save that alone")
     return found
-
-
-def _built(tensors: Mapping[str, Array], path: Any) -> BigGanGenerator | BigGanCritic:
-    """Return a network with the sizes of a checkpoint; what it says else is compared afterwards."""
-
-    def shape(key: str) -> tuple[int, ...]:
-        if key not in tensors:
-            raise _other(path, f"{key} has nothing there")
-        return tuple(tensors[key].shape)
-
-    blocks = 1 + max((int(name.split(".")[1]) for name in tensors if re.match(r"blocks\.\d+\.", name)), default=-1)
-    attended = [int(name.split(".")[1]) for name in tensors if re.fullmatch(r"blocks\.\d+\.1\.gamma", name)]
-    outside = shape("blocks.0.0.conv1.weight")[0]
-    if "embed.weight" in tensors:
-        sizes, shares = {len(shares): size for size, shares in _CRITIC.items()}, _CRITIC
-    else:
-        sizes, shares = {len(shares) - 1: size for size, shares in _GENERATOR.items()}, _GENERATOR
-    if blocks not in sizes:
-        raise _other(path, f"it has {blocks} blocks, those of 32, 64 and 128 pixels have {', '.join(map(str, sizes))}")
-    size = sizes[blocks]
-    if "embed.weight" in tensors:
-        attention = size >> min(attended[0] + 1, _HALVINGS[size]) if attended else 0
-        return BigGanCritic(
-            size=size,
-            channels=shape("blocks.0.0.conv1.weight")[1],
-            width=max(outside // shares[size][0], 1),
-            classes=_told_apart(shape("embed.weight")[0]),
-            attention=attention,
-            spectral_norm="linear.u0" in tensors,
-        )
-    shared = shape("shared.weight")[1] if "shared.weight" in tensors else 0
-    said = shape("blocks.0.0.bn1.gain.weight")
-    hierarchical = bool(shared) and said[1] > shared
-    return BigGanGenerator(
-        shape("linear.weight")[1] * (blocks + 1 if hierarchical else 1),
-        size=size,
-        channels=shape("output_layer.2.weight")[0],
-        width=max(outside // shares[size][1], 1),
-        classes=_told_apart(shape("shared.weight")[0] if shared else said[0]),
-        shared=shared,
-        hierarchical=hierarchical,
-        attention=_START * 2 ** (attended[0] + 1) if attended else 0,
-    )
-
-
-def _told_apart(labels: int) -> int | None:
-    """Return the number of classes: a network with one label for all has none."""
-    return None if labels == 1 else labels
-
-
-def _arguments(network: nn.Module) -> dict[str, Any]:
-    return {key: value for key, value in network.spec.items() if key != "name"}
-
-
-def _other(path: Any, what: str) -> InputError:
-    return InputError(f"{path} is not a BigGAN in the layout of the public checkpoints: {what}")

@@ -1,4 +1,4 @@
-"""A progress bar for long work: on a terminal and in a notebook, and only there."""
+"""Progress of long work: a bar on a terminal and in a notebook, and elsewhere a line now and then."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ from uuid import uuid4
 __all__ = ["Report", "Tell", "bar", "rank", "reporting", "world_size"]
 
 _PAUSE = 0.3  # seconds between two lines in a notebook; what takes less has none
+_PIPED = 10.0  # and between two lines that go to a file or a pipe
 
 
 class Tell(Protocol):
@@ -26,7 +27,7 @@ class Report(Protocol):
 
 
 @contextmanager
-def bar(title: str, total: float, wanted: bool | None = None, *, piped: float | None = None) -> Iterator[Tell]:
+def bar(title: str, total: float, wanted: bool | None = None) -> Iterator[Tell]:
     """Show a bar with the time left and a note, which a narrow terminal cuts, while the block runs.
 
     A notebook shows it below the cell, where its last line stays.
@@ -34,9 +35,8 @@ def bar(title: str, total: float, wanted: bool | None = None, *, piped: float | 
     Args:
         title: One word for what is being done.
         total: What `done` ends at.
-        wanted: True or False; None shows the bar in a notebook, and if standard error is a terminal. On a terminal it
-            needs `rich`.
-        piped: Seconds between two plain lines if standard error is neither; None for no lines.
+        wanted: True or False; None shows the bar in a notebook and on a terminal, where it needs `rich`, and a plain
+            line every 10 seconds if standard error is neither.
 
     Example:
         >>> with bar("fitting", 10, wanted=False) as tell:
@@ -50,12 +50,10 @@ def bar(title: str, total: float, wanted: bool | None = None, *, piped: float | 
         finally:
             line.end()
         return
-    if wanted is None and piped is not None and not sys.stderr.isatty():
-        yield _lines(title, total, piped)
+    if wanted is None and not sys.stderr.isatty():
+        yield _lines(title, total)
         return
-    if wanted is None:
-        wanted = sys.stderr.isatty()
-    shown = _rich_bar() if wanted else None
+    shown = _rich_bar() if wanted is not False else None
     if shown is None:
         yield lambda done, note="": None
         return
@@ -64,13 +62,13 @@ def bar(title: str, total: float, wanted: bool | None = None, *, piped: float | 
         yield lambda done, note="": shown.update(task, completed=min(done, total), note=note)
 
 
-def _lines(title: str, total: float, pause: float) -> Tell:
-    """Return a function that prints a line if the last one is older than the pause."""
+def _lines(title: str, total: float) -> Tell:
+    """Return a function that prints a line if the last one is old enough."""
     last = monotonic()
 
     def tell(done: float, note: str = "") -> None:
         nonlocal last
-        if monotonic() - last >= pause:
+        if monotonic() - last >= _PIPED:
             last = monotonic()
             print(f"{title} {done:.0f}/{total:.0f}  {note}".rstrip(), file=sys.stderr, flush=True)
 

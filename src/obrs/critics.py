@@ -235,7 +235,7 @@ def check_scores(scores: Array, kind: str) -> str:
 
     Example:
         >>> check_scores(np.linspace(0.1, 0.9, 100), "logit")
-        'all scores lie in [0, 1]: if they are probabilities, say so (--probability, or from_probability)'
+        'all scores lie in [0, 1]: if they are probabilities, their kind is probability'
         >>> check_scores(np.linspace(-2.0, 2.0, 100), "logit")
         ''
         >>> check_scores([0.5, 0.5, 0.5], "logit")
@@ -251,12 +251,12 @@ def check_scores(scores: Array, kind: str) -> str:
         return ""
     low, high, mean, median = x.min(), x.max(), x.mean(), np.median(x)
     if low >= 0 and high <= 1:
-        return "all scores lie in [0, 1]: if they are probabilities, say so (--probability, or from_probability)"
+        return "all scores lie in [0, 1]: if they are probabilities, their kind is probability"
     readings = []
     if 0.8 <= mean <= 1.25 or (low < median / 5 and mean > 1.25 * median):
         readings.append("if they are ratios, take their logarithm first")
     if 20 < high <= 100:
-        readings.append("if they are percentages, divide by 100 and say --probability")
+        readings.append("if they are percentages, divide by 100: their kind is probability")
     if low >= 0 and readings:
         return f"no score is below 0: {'; '.join(readings)}"
     if high < -20:

@@ -39,7 +39,7 @@ class Purpose(IntEnum):
 # from chaining mix over seed, purpose and column. Keys only added to the counter would make every stream a
 # shifted copy of one sequence of 2**64 words; the second key, between two rounds, makes them unrelated. For
 # fixed keys, id to word is one to one. Words are int64 as torch cannot compute in uint64; both wrap around.
-_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _STEPS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LAST_SHIFT = 31
 _BITS = {4: 24, 8: 53}  # of the fraction of a float of so many bytes
@@ -233,8 +233,8 @@ def _keys(columns: range, seed: int, purpose: Purpose) -> Array:
 def _derived_keys(columns: range, seed: int, purpose: Purpose) -> Array:
     state = np.array([seed], np.uint64).view(np.int64)  # arrays wrap around in silence, NumPy scalars warn
     for part in (np.array([0]), np.array([purpose]), np.arange(columns.start, columns.stop, columns.step)):
-        state = _mix(state + (part + 1) * _GAMMA)
-    keys = np.stack([state, _mix(state + _GAMMA)])
+        state = _mix(state + (part + 1) * GAMMA)
+    keys = np.stack([state, _mix(state + GAMMA)])
     keys.flags.writeable = False
     return keys
 
@@ -269,7 +269,7 @@ def _mix(words: Array, scratch: Array = None, *, last: bool = True) -> Array:
 
 def scramble(words: Array) -> Array:
     """Return 64-bit integers of NumPy scrambled, one to one: SplitMix64."""
-    return _mix(words + np.int64(_GAMMA))
+    return _mix(words + np.int64(GAMMA))
 
 
 def _shift_right(words: Array, by: int, out: Array) -> Array:

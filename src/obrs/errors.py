@@ -1,5 +1,8 @@
 """Errors a caller can catch; each is also the builtin it specialises."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 __all__ = [
     "BudgetError",
     "DivergenceError",
@@ -16,7 +19,32 @@ __all__ = [
 
 
 class ObrsError(Exception):
-    """Base of every error raised on purpose by this library."""
+    """Base of every error raised on purpose by this library.
+
+    Args:
+        message: What was expected, what came, and what to do.
+        give: Arguments that would help, by name, which end the message; None stands for any value. The command line
+            names its options instead.
+
+    Example:
+        >>> str(InputError("cannot keep 5 of 4; ask for fewer, or give", give={"at_most": True}))
+        'cannot keep 5 of 4; ask for fewer, or give at_most=True'
+    """
+
+    def __init__(self, message: object = "", *, give: Mapping[str, object] | None = None, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.give = dict(give or {})
+
+    def __str__(self) -> str:
+        return self.render(lambda name, value: name if value is None else f"{name}={value!r}")
+
+    def render(self, show: Callable[[str, object], str]) -> str:
+        """Return the message, with each argument of `give` as a function of its name and value shows it."""
+        return " ".join([str(self.args[0]), " or ".join(show(*pair) for pair in self.give.items())]).rstrip()
+
+    def prefixed(self, where: str) -> "InputError":
+        """Return an input error that says where this one came from."""
+        return InputError(f"{where}: {self.args[0]}", give=self.give)
 
 
 class BudgetError(ObrsError, ValueError):
@@ -45,9 +73,6 @@ class MissingLibraryError(ObrsError, ImportError):
 
 class UnknownNameError(ObrsError, KeyError):
     """A name is not in a registry."""
-
-    def __str__(self) -> str:  # KeyError would show the message in quotes
-        return str(self.args[0])
 
 
 class _WithPartial(ObrsError):

@@ -1,8 +1,8 @@
 """Exactly n rows of files that may be larger than memory, with all their columns; and what each budget buys.
 
 The rows are those of `obrs.select(..., design="priority", ids=...)`: the n smallest keys log u(id) - log r, which do
-not depend on how the rows are spread over files. One or two looks at the columns that decide find where to cut, and one
-more pass writes the rows before the cut (`_keys`). Memory does not grow with the rows.
+not depend on how the rows are spread over files. One or two passes over the columns that decide find the threshold
+(`_keys`), and one more writes the rows below it. Memory does not grow with the rows.
 """
 
 import json
@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 
 from ._checks import check_budget, check_count, check_ratios, check_seed
 from ._files import check_not_input, check_out, replacing
-from ._keys import Cut, Look, RatioCounts, Rows, Sample
+from ._keys import Counts, KeyCounts, Rows, Sample, Threshold, count_ratios, mean_ratios
 from ._progress import bar
 from .critics import check_scores, to_log_ratio
 from .draws import priority_key
@@ -32,8 +32,8 @@ from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns
 
-__all__ = ["KINDS", "MANIFEST", "Part", "Profiles", "Reading", "Selected", "Sizes", "Survey", "find_cut", "kept_rows"]
-__all__ += ["load_profiles", "plan", "read", "read_manifest", "select"]
+__all__ = ["KINDS", "MANIFEST", "Part", "Profiles", "Reading", "Selected", "Survey", "check_sizes", "choose"]
+__all__ += ["kept_rows", "load_profiles", "plan", "read", "read_manifest", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -81,7 +81,9 @@ class Reading:
     seed: int = 0
 
     @classmethod
-    def find(cls, sources: Sequence[Source], column: str | None, kind: str | None, **more: Any) -> "Reading":
+    def find(
+        cls, sources: Sequence[Source], column: str | None = None, kind: str | None = None, **more: Any
+    ) -> "Reading":
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
         known, where = sources[0].columns, sources[0].shown
         if column is None:
@@ -109,152 +111,92 @@ class Reading:
         """The columns to read."""
         return [name for name in (self.column, self.id, self.cost, self.group) if name is not None]
 
-    def log_ratio(self, batch: Batch | None, scores: Array) -> Array:
-        """Return the log-ratios of scores."""
+    def log_ratio(self, batch: Batch, scores: Array) -> Array:
+        """Return the log-ratios of scores of a batch."""
         try:
             log_ratio = to_log_ratio(scores, self.kind, beta=self.beta)
             check_ratios(log_ratio)
         except ObrsError as error:
-            raise error if batch is None else batch.error(None, self.column, str(error)) from error
+            raise batch.error(None, self.column, str(error)) from error
         return np.asarray(log_ratio)
 
     def read(
-        self,
-        sources: Iterable[Source],
-        labels: dict[str, int],
-        before: int = 0,
-        *,
-        new: bool = False,
-        rows: bool = False,
+        self, source: Source, labels: dict[str, int], before: int = 0, *, new: bool = False, rows: bool = False
     ) -> Iterator[Part]:
         """Read what decides, batch by batch.
 
         Args:
-            sources: The files.
+            source: The file.
             labels: The number of each group.
-            before: How many rows come before these.
+            before: How many rows come before those of the file.
             new: Whether there may be other groups, which get the next numbers.
             rows: Whether the rows will be written.
         """
-        for source in sources:
-            for batch in source.batches(self.names, rows=rows):
-                score, place = batch.numbers(self.column, skip_bad=self.skip_bad), np.arange(len(batch)) + before
-                group, cost = np.broadcast_to(0, len(batch)), np.broadcast_to(1, len(batch))
-                if self.group is not None:
-                    codes, names = batch.labels(self.group)
-                    if not (new or labels.keys() >= {*names}):
-                        raise InputError("a group is new since the first look: rows have changed; start again")
-                    group = np.array([labels.setdefault(name, len(labels)) for name in names], np.int64)[codes]
-                if self.cost is not None:
-                    cost = batch.numbers(self.cost)
-                    wrong = ~((cost >= 0) & (cost < 2**32) & (cost == np.floor(cost)))
-                    if wrong.any():
-                        raise batch.error(int(np.argmax(wrong)), self.cost, "a cost is a whole number, such as tokens")
-                    cost = cost.astype(np.int64)
-                rest = Rows(score, batch.ids(self.id), place, group, cost)
-                good = ~np.isnan(score)
-                rest = rest if good.all() else rest.take(good)
-                log_ratio = self.log_ratio(batch, rest.key)
-                key = priority_key(log_ratio, rest.id, seed=self.seed)
-                yield Part(batch, good, rest.key, log_ratio, rest._replace(key=key))
-                before += len(batch)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much to keep: `n`, or 1 in `budget`; of each group, or in all with `shares` of the groups."""
-
-    n: Any
-    budget: float | None = None
-    shares: Any = None
-    at_most: bool = False
-
-    def check(self, group: str | None) -> "Sizes":
-        """Return these sizes, unless it is not clear how much to keep, or of what."""
-        if (self.n is None) == (self.budget is None):
-            raise InputError("say how many rows to keep: either n or budget")
-        if group is None and (self.shares is not None or isinstance(self.n, Mapping)):
-            raise InputError("shares, and n by label, need to know the label of each row: give group")
-        if isinstance(self.shares, str) and self.shares != "equal":
-            raise InputError(f"shares is a number for each label, or 'equal', got {self.shares!r}")
-        if self.budget is not None:
-            check_budget(self.budget)
-        elif not isinstance(self.n, Mapping):
-            check_count(self.n, "n")
-        return self
-
-    def divide(self, labels: list[str], available: Array, zero: Array) -> Array:
-        """Return what to keep of each group, given what its rows with r > 0 and with r = 0 cost."""
-        are_integers = all(label.removeprefix("-").isdecimal() for label in labels)
-        order = sorted(range(len(labels)), key=lambda i: int(labels[i]) if are_integers else labels[i])
-        names, total, need = tuple(labels[i] for i in order), available + zero, np.empty(len(labels), np.int64)
-        if self.shares is not None:
-            n = self.n if self.budget is None else int(total.sum() / self.budget)
-            shares = dict.fromkeys(names, 1.0) if isinstance(self.shares, str) else _by_text(self.shares)
-            if isinstance(self.shares, Counter):  # of real samples: what they do not have is not kept
-                shares = {**dict.fromkeys(names, 0), **shares}
-            need[order] = sizes_of(n, shares_of(shares, names))
-        elif self.budget is not None:
-            need[:] = total / self.budget  # rounded down
-        else:
-            need[order] = counts_of(_by_text(self.n), names) if isinstance(self.n, Mapping) else self.n
-        for short in np.flatnonzero(need > available)[:1]:
-            if not self.at_most:
-                where = f" of group {labels[short]!r}" if labels[short] else ""
-                few = f"{available[short]} of {total[short]} have r > 0"
-                raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or --at-most (at_most=True)")
-        if not np.any(np.minimum(need, available)):
-            raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
-        return np.minimum(need, available)
-
-
-def _by_text(values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(label): value for label, value in values.items()}
+        for batch in source.batches(self.names, rows=rows):
+            score, place = batch.numbers(self.column, skip_bad=self.skip_bad), np.arange(len(batch)) + before
+            group, cost = np.broadcast_to(0, len(batch)), np.broadcast_to(1, len(batch))
+            if self.group is not None:
+                codes, names = batch.labels(self.group)
+                if not (new or labels.keys() >= {*names}):
+                    raise InputError(f"{source.shown} has a group that it had not before: it has changed; start again")
+                group = np.array([labels.setdefault(name, len(labels)) for name in names], np.int64)[codes]
+            if self.cost is not None:
+                cost = batch.numbers(self.cost)
+                wrong = ~((cost >= 0) & (cost < 2**32) & (cost == np.floor(cost)))
+                if wrong.any():
+                    raise batch.error(int(np.argmax(wrong)), self.cost, "a cost is a whole number, such as tokens")
+                cost = cost.astype(np.int64)
+            rest, good = Rows(score, batch.ids(self.id), place, group, cost), ~np.isnan(score)
+            rest = rest if good.all() else rest.take(good)
+            log_ratio = self.log_ratio(batch, rest.key)
+            key = priority_key(log_ratio, rest.id, seed=self.seed)
+            yield Part(batch, good, rest.key, log_ratio, rest._replace(key=key))
+            before += len(batch)
 
 
 class Survey:
-    """What a look learns of rows, added up over batches, files and workers.
+    """What a first pass learns of rows, added up over batches, files and workers.
 
     Args:
         labels: The numbers of the groups that are known.
-        counts: Where keys or log-ratios are counted.
+        counts: Where keys or, if they are plain `Counts`, log-ratios are counted.
 
     Attributes:
         rows, bad: Rows with and without a score.
-        sample: Ids and scores of some rows.
+        sample: Ids, scores and places of some rows.
         inputs: Size and last change of each file, checksum of its scores, and how many rows come before, by its name.
     """
 
-    def __init__(self, labels: dict[str, int], counts: Look | RatioCounts) -> None:
+    def __init__(self, labels: dict[str, int], counts: KeyCounts | Counts) -> None:
         self.labels, self.counts, self.sample = labels, counts, Sample()
         self.rows = self.bad = 0
-        self.ends = [inf, -inf]
         self.inputs: dict[str, list[int]] = {}
 
     def add(self, part: Part) -> None:
         """Count the rows of a batch."""
-        if isinstance(self.counts, Look):
+        if isinstance(self.counts, KeyCounts):
             self.counts.add(part.rows)
         else:
-            self.counts.add(part.log_ratio)
-        self.sample.add(part.rows.id, part.score)
+            count_ratios(self.counts, part.log_ratio)
+        self.sample.add(part.rows.id, part.score, part.rows.place)
         self.rows, self.bad = self.rows + len(part.score), self.bad + len(part.batch) - len(part.score)
-        self.ends = [part.score.min(initial=self.ends[0]), part.score.max(initial=self.ends[1])]
 
     def merge(self, other: "Survey") -> None:
         """Add what was learned of other rows, whose groups may have other numbers."""
         groups = [self.labels.setdefault(label, len(self.labels)) for label in other.labels]
-        self.counts.merge(other.counts, np.array(groups, np.int64))  # type: ignore[arg-type]
+        if isinstance(self.counts, KeyCounts) and isinstance(other.counts, KeyCounts):
+            self.counts.merge(other.counts, np.array(groups, np.int64))
+        elif isinstance(self.counts, Counts) and isinstance(other.counts, Counts):
+            self.counts.add(*other.counts.total())
         self.sample.merge(other.sample)
         self.rows, self.bad = self.rows + other.rows, self.bad + other.bad
-        self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
 
     def read(self, sources: list[Source], reading: Reading, progress: bool | None) -> "Survey":
         """Count the rows of files, and check them."""
-        with bar("looking", len(sources), progress) as tell:
+        with bar("counting", len(sources), progress) as tell:
             for number, source in enumerate(sources):
                 facts, checksum, before = os.stat(source.path), 0, self.rows + self.bad
-                for part in reading.read([source], self.labels, before, new=True):
+                for part in reading.read(source, self.labels, before, new=True):
                     self.add(part)
                     checksum = crc32(np.ascontiguousarray(part.score).data, checksum)
                     tell(number, f"{self.rows + self.bad:,} rows")
@@ -268,44 +210,100 @@ class Survey:
         if not self.rows:
             raise InputError(f"{where}: no row has a score")
         try:
-            scores = self.sample.columns[2]
-            doubt = check_scores(scores if self.sample.complete else np.append(scores, self.ends), reading.kind)
+            doubt = check_scores(self.sample.columns[1], reading.kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
             warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=5)
 
-    def check_repeats(self, find_places: Callable[[int], list[str]]) -> None:
-        """Raise if rows of the sample have one id; a function of it finds where."""
-        ids, times = np.unique(self.sample.columns[1], return_counts=True)
+    def check_repeats(self) -> None:
+        """Raise if rows of the sample have one id."""
+        id, _, place = self.sample.columns
+        ids, times = np.unique(id, return_counts=True)
         if np.any(times > 1):
-            share = f"about {100 * (1 - len(ids) / times.sum()):.2g} % of the rows have the id of another"
-            places = " and ".join(find_places(int(ids[np.argmax(times)]))[:2])
-            raise InputError(f"{share}, as {places}; make ids unique, or give --repeats (repeats=True)")
+            share = f"about {100 * (1 - len(ids) / len(id)):.2g} % of the rows have the id of another"
+            same = ids[np.argmax(times)]
+            starts = {before: name for name, (*_, before) in self.inputs.items()}  # none on Ray
+            rows = [(row, max(start for start in starts if start <= row)) for row in place[id == same] if starts]
+            places = " and ".join(f"row {row - start + 1} of {starts[start]}" for row, start in sorted(rows)[:2])
+            raise InputError(f"{share}, as {places or f'id {same}'}; make ids unique, or give --repeats (repeats=True)")
 
 
-def find_cut(survey: Survey, sizes: Sizes, count: Callable[[Look], Look]) -> tuple[Cut, int, Array]:
-    """Find where to cut, in as many looks as it takes: one if the rows that matter are few, nearly always two.
+def check_sizes(n: Any, budget: float | None, shares: Any, at_most: bool, group: str | None) -> dict[str, Any]:
+    """Return how much to keep, if it is clear how much, and of what; labels become text."""
+    if (n is None) == (budget is None):
+        raise InputError("say how many rows to keep: either n or budget")
+    if group is None and (shares is not None or isinstance(n, Mapping)):
+        raise InputError("shares, and n by label, need to know the label of each row: give group")
+    if isinstance(shares, str) and shares != "equal":
+        raise InputError(f"shares is a number for each label, or 'equal', got {shares!r}")
+    if budget is not None:
+        check_budget(budget)
+    elif not isinstance(n, Mapping):
+        check_count(n, "n")
+    sizes = {"n": n, "budget": budget, "shares": shares, "at_most": at_most}
+    for name in [name for name in ("n", "shares") if isinstance(sizes[name], Mapping)]:
+        sizes[name] = type(sizes[name])({str(label): value for label, value in sizes[name].items()})
+    return sizes
+
+
+def divide(labels: list[str], costs: Array, n: Any, budget: float | None, shares: Any, at_most: bool) -> Array:
+    """Return what to keep of each group, given what its rows with r > 0, and below that those with r = 0, cost."""
+    are_integers = all(label.removeprefix("-").isdecimal() for label in labels)
+    order = sorted(range(len(labels)), key=lambda i: int(labels[i]) if are_integers else labels[i])
+    names, available, total = tuple(labels[i] for i in order), costs[0], costs.sum(0)
+    if isinstance(shares, str):
+        shares = dict.fromkeys(names, 1.0)
+    elif isinstance(shares, Counter):  # of real samples: what they do not have is not kept
+        shares = {**dict.fromkeys(names, 0), **shares}
+    need = np.empty(len(labels), np.int64)
+    if shares is not None:
+        need[order] = sizes_of(n if budget is None else int(total.sum() / budget), shares_of(shares, names))
+    elif budget is not None:
+        need[:] = total / budget  # rounded down
+    else:
+        need[order] = counts_of(n, names) if isinstance(n, Mapping) else n
+    for short in np.flatnonzero(need > available)[: not at_most]:
+        where = f" of group {labels[short]!r}" if labels[short] else ""
+        few = f"{available[short]} of {total[short]} have r > 0"
+        raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or --at-most (at_most=True)")
+    need = np.minimum(need, available)
+    if not need.any():
+        raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
+    return np.asarray(need)
+
+
+def choose(
+    survey: Survey, reading: Reading, sizes: dict[str, Any], weights: bool, count: Callable[[KeyCounts], KeyCounts]
+) -> tuple[dict[str, Any], Array]:
+    """Find which rows are kept, in as many passes as it takes: one if those that matter are few, nearly always two.
 
     Args:
-        survey: Of the first look.
-        sizes: How much to keep.
-        count: Counts all rows in a narrower look.
+        survey: Of the first pass.
+        reading: Which columns decide.
+        sizes: How much to keep, as `check_sizes` returns it.
+        weights: Whether weights are added.
+        count: Counts all rows inside the cells that matter.
 
     Returns:
-        The cut, how much is kept, and the places of the rows before it that the last look holds.
+        The manifest, as JSON has it: what was asked for and chosen, all that is needed to keep the same rows again. And
+        the places of the rows to keep that the last pass holds.
     """
-    look, labels = survey.counts, list(survey.labels)
-    assert isinstance(look, Look)
-    need = sizes.divide(labels, *look.sums(len(labels)))
-    kept = int(need.sum())
-    while look.held is None:
-        look, need = look.narrow(need)
-        look = count(look)
-    cut, places = look.cut(need)
-    if look is survey.counts and not len(places):
-        raise InputError(f"nothing is kept: the first row costs more than {need.sum()} units; ask for more")
-    return cut, kept, places
+    counts, labels = survey.counts, list(survey.labels)
+    assert isinstance(counts, KeyCounts)
+    wanted = need = divide(labels, counts.costs(len(labels)), **sizes)
+    while counts.held is None:
+        counts, need = counts.narrow(need)
+        counts = count(counts)
+    threshold, (kept, units), places = counts.find_threshold(need)
+    if not kept:
+        raise InputError(f"nothing is kept: the first row costs more than {wanted.sum()} units; ask for more")
+    rows = zip(labels, *(column.tolist() for column in threshold), strict=True)
+    cut = {label: [None if key == inf else key, *row] for label, key, *row in rows}
+    added = ("inclusion_probability", "log_weight", "sign")[: (3 if reading.kind == "weight" else 2) * weights]
+    facts = {"inputs": survey.inputs, "rows": survey.rows, "bad": survey.bad, "kept": int(kept), "cut": cut}
+    facts |= {"units": None if reading.cost is None else int(units), "weights": added}
+    return json.loads(json.dumps({"version": version("obrs"), **vars(reading), **sizes, **facts})), places
 
 
 def kept_rows(
@@ -319,32 +317,26 @@ def kept_rows(
         before: How many rows come before it.
         places: Of the rows to keep, if they are known: then no key needs to be computed again.
     """
-    reading = Reading(**{name: manifest[name] for name in Reading.__dataclass_fields__})
     if places is not None and not manifest["weights"]:
-        for batch in source.batches([reading.column], rows=True):
+        for batch in source.batches([], rows=True):
             first, last = np.searchsorted(places, [before, before + len(batch)])
             mask = np.zeros(len(batch), bool)
             mask[places[first:last] - before] = True
             yield batch, mask, {}
             before += len(batch)
         return
+    reading = Reading(**{name: manifest[name] for name in Reading.__dataclass_fields__})
     labels = {label: number for number, label in enumerate(manifest["cut"])}
     key, id, place = zip(*manifest["cut"].values(), strict=True)
-    cut = Cut(np.array([inf if end is None else end for end in key]), np.array(id), np.array(place))
-    for part in reading.read([source], labels, before, rows=True):
-        keep = cut.keeps(part.rows)
+    threshold = Threshold(np.array([inf if end is None else end for end in key]), np.array(id), np.array(place))
+    for part in reading.read(source, labels, before, rows=True):
+        keep = threshold.keeps(part.rows)
         mask = part.good.copy()
         mask[mask] = keep
-        log_ratio, end = part.log_ratio[keep], cut.key[part.rows.group[keep]]
+        log_ratio, end = part.log_ratio[keep], threshold.key[part.rows.group[keep]]
         probability = np.exp(np.minimum(log_ratio + end, 0.0))
         weights = np.maximum(log_ratio, -end), np.sign(part.score[keep])
-        yield part.batch, mask, dict(zip(_added(manifest), (probability, *weights), strict=False))
-
-
-def _added(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the columns that weights add to the kept rows."""
-    names = ("inclusion_probability", "log_weight", "sign")[: 3 if manifest["kind"] == "weight" else 2]
-    return names if manifest["weights"] else ()
+        yield part.batch, mask, dict(zip(manifest["weights"], (probability, *weights), strict=False))
 
 
 @dataclass(frozen=True)
@@ -353,36 +345,19 @@ class Selected:
 
     Args:
         out: The folder, or the file; on Ray the dataset; None if nothing was written.
-        kept: Rows that were kept; with a cost, None as long as nothing is written.
-        manifest: What was asked for, and where each group was cut; `obrs.sql.condition` makes a WHERE clause of it.
-        units: What the kept rows cost, if they have a cost; as long as nothing is written, at most.
-        new: Whether this call wrote them; if not, they were there already.
+        manifest: What was asked for and chosen, and the threshold of each group; `obrs.sql.condition` makes a WHERE
+            clause of it.
+        new: Whether this call wrote the rows; if not, they were there already.
     """
 
     out: Any
-    kept: int | None
     manifest: Mapping[str, Any] = field(repr=False)
-    units: int | None = None
     new: bool = True
 
-    @classmethod
-    def build(cls, reading: Reading, survey: Survey, cut: Cut, kept: int, asked: Mapping[str, Any]) -> "Selected":
-        """Return what was asked for and found, as JSON has it: all that is needed to keep the same rows again."""
-        ends = zip(survey.labels, *(column.tolist() for column in cut), strict=True)
-        cuts = {label: [None if key == inf else key, *row] for label, key, *row in ends}
-        facts = {"rows": survey.rows, "bad": survey.bad, "inputs": survey.inputs, "cut": cuts}
-        manifest = json.loads(json.dumps({"version": version("obrs"), **vars(reading), **asked, **facts}))
-        return cls(None, *((kept, manifest) if reading.cost is None else (None, manifest, kept)))
-
-    @property
-    def rows(self) -> int:
-        """Rows that were read; those without a score are not counted."""
-        return int(self.manifest["rows"])
-
-    @property
-    def bad(self) -> int:
-        """Rows that were left out because they have no score."""
-        return int(self.manifest["bad"])
+    kept = property(lambda self: int(self.manifest["kept"]), doc="Rows that were kept.")
+    rows = property(lambda self: int(self.manifest["rows"]), doc="Rows that were read; those without a score aside.")
+    bad = property(lambda self: int(self.manifest["bad"]), doc="Rows that were left out because they have no score.")
+    units = property(lambda self: self.manifest["units"], doc="What the kept rows cost, if they have a cost.")
 
     @property
     def threshold(self) -> float | dict[str, float]:
@@ -394,15 +369,14 @@ class Selected:
         return keys if self.manifest["group"] else keys[""]
 
     def __len__(self) -> int:
-        return self.kept or 0
+        return int(self.kept)
 
     def __repr__(self) -> str:
         each = list(self.threshold.values()) if isinstance(self.threshold, dict) else [self.threshold]
         ends = f"{each[0]:.4g}" if len(each) == 1 else f"{min(each):.4g} to {max(each):.4g} in {len(each)} groups"
         more = [f"{getattr(self, name):,} {name}" for name in ("bad", "units") if getattr(self, name)]
-        rows = ", ".join([f"{'some' if self.kept is None else f'{self.kept:,}'} of {self.rows:,} rows", *more])
         where = f"{'in' if self.new else 'already in'} {self.out}" if isinstance(self.out, Path) else "not written"
-        return f"Selected({rows}, threshold {ends}; {where})"
+        return f"Selected({', '.join([f'{self.kept:,} of {self.rows:,} rows', *more])}, threshold {ends}; {where})"
 
 
 def select(
@@ -470,13 +444,28 @@ def select(
         >>> done.rows, done.kept, sorted(os.listdir(done.out))
         (700, 70, ['a.csv'])
     """
-    sizes = Sizes(n, budget, shares, at_most).check(group)
+    sizes = check_sizes(n, budget, shares, at_most, group)
     sources = find_sources(where, format=format, delimiter=delimiter, header=header)
     columns = {"id": id, "cost": cost, "group": group}
     reading = Reading.find(sources, column, kind, beta=beta, **columns, skip_bad=skip_bad, seed=check_seed(seed))
-    search = _Search(sources, reading, sizes, weights, repeats, progress)
+
+    def find() -> tuple[dict[str, Any], Array | None]:
+        counts = KeyCounts(most=n if group is None and isinstance(n, int) else None)
+        survey = Survey({"": 0} if group is None else {}, counts).read(sources, reading, progress)
+        if not repeats:
+            survey.check_repeats()
+
+        def count(counts: KeyCounts) -> KeyCounts:
+            for source in sources:
+                for part in reading.read(source, survey.labels, survey.inputs[source.name][-1]):
+                    counts.add(part.rows)
+            return counts
+
+        manifest, places = choose(survey, reading, sizes, weights, count)
+        return manifest | {"header": header}, places if len(places) == manifest["kept"] else None
+
     if out is None:
-        return search.run()[0]
+        return Selected(None, find()[0])
     roots = [where] if isinstance(where, str | os.PathLike) else where
     check_not_input(out, *roots, *(source.path for source in sources))
     target = Path(out)
@@ -486,80 +475,41 @@ def select(
         if format_of(os.fspath(out)) != sources[0].format:
             raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
         check_out(out)
-        done, places = search.run()
-        _write_rows(done.manifest, sources[0], target, places)
-        return _count_rows(replace(done, out=target), [replace(sources[0], path=os.fspath(out))])
+        manifest, places = find()
+        _write_rows(manifest, sources[0], target, places)
+        return Selected(target, manifest)
     with _hold(target) as work:
-        done, places = search.run()
-        new = _begin(target, work, done.manifest)
+        manifest, places = find()
+        if target.is_dir() and any(target.iterdir()):
+            _check_same(target, manifest)
+            return Selected(target, manifest, new=False)
+        if (work / MANIFEST).exists():
+            _check_same(work / MANIFEST, manifest)
+        with replacing(work / MANIFEST) as file:
+            file.write((json.dumps(manifest, indent=2) + "\n").encode())
         with bar("writing", len(sources), progress) as tell:
-            for number, source in enumerate(sources if new else []):
+            for number, source in enumerate(sources):
                 if not (work / source.name).exists():
-                    _write_rows(done.manifest, source, work / source.name, places)
+                    _write_rows(manifest, source, work / source.name, places)
                 tell(number + 1)
-        if new:
-            _finish(target, work, done.manifest)
-    written = [replace(source, path=os.fspath(target / source.name)) for source in sources]
-    return _count_rows(replace(done, out=target, new=new), written)
-
-
-class _Search(NamedTuple):
-    """Where to cut files: what was asked for."""
-
-    sources: list[Source]
-    reading: Reading
-    sizes: Sizes
-    weights: bool
-    repeats: bool
-    progress: bool | None
-
-    def run(self) -> tuple[Selected, Array | None]:
-        """Return what is kept, of which nothing is written, and the places of these rows if they are few."""
-        whole = self.reading.group is None and not isinstance(self.sizes.n, Mapping)
-        survey = Survey({"": 0} if self.reading.group is None else {}, Look(most=self.sizes.n if whole else None))
-        survey.read(self.sources, self.reading, self.progress)
-        if not self.repeats:
-            survey.check_repeats(lambda again: _find_id(self.sources, self.reading.id, again))
-
-        def count(look: Look) -> Look:
-            for part in self.reading.read(self.sources, survey.labels):
-                look.add(part.rows)
-            return look
-
-        cut, kept, places = find_cut(survey, self.sizes, count)
-        asked = {**vars(self.sizes), "weights": self.weights, "header": self.sources[0].header}
-        return Selected.build(self.reading, survey, cut, kept, asked), places if len(places) == kept else None
-
-
-def _find_id(sources: Sequence[Source], id: str | None, again: int) -> list[str]:
-    """Return the rows that have this id."""
-    return [
-        f"row {batch.first + row + 1} of {source.shown}"
-        for source in sources
-        for batch in source.batches([str(id)])
-        for row in np.flatnonzero(batch.ids(id) == again).tolist()
-    ]
+        if target.is_dir():
+            target.rmdir()  # it is empty
+        os.replace(work / MANIFEST, f"{target}{MANIFEST}")
+        os.replace(work, target)
+    return Selected(target, manifest)
 
 
 def _write_rows(manifest: Mapping[str, Any], source: Source, path: Path, places: Array | None) -> None:
     """Write the rows of a file that are kept."""
     size, changed, _, before = manifest["inputs"][source.name]
-    with source.write(path, _added(manifest)) as write:
-        for batch, mask, columns in kept_rows(manifest, source, before, places):
-            if mask.any():
-                write(batch, mask, columns)
+
+    def parts() -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
+        yield from (part for part in kept_rows(manifest, source, before, places) if part[1].any())
         facts = os.stat(source.path)
         if (facts.st_size, facts.st_mtime_ns) != (size, changed):
-            raise InputError(f"{source.shown} has changed since it was looked at; start again")
+            raise InputError(f"{source.shown} has changed since it was counted; start again")
 
-
-def _count_rows(done: Selected, written: Sequence[Source]) -> Selected:
-    """Return what was selected with what it costs, which is known only from what was written."""
-    cost = done.manifest["cost"]
-    if cost is None:
-        return done
-    costs = [batch.numbers(cost) for source in written for batch in source.batches([cost])]
-    return replace(done, kept=sum(map(len, costs)), units=int(sum(map(np.sum, costs))))
+    source.write(path, parts(), manifest["weights"])
 
 
 @contextmanager
@@ -573,6 +523,10 @@ def _hold(out: Path) -> Iterator[Path]:
     check_out(work / MANIFEST if work.exists() else work)
     work.mkdir(exist_ok=True)
     handle = os.open(work, os.O_RDONLY)
+
+    def whole() -> int:
+        return sum(path.is_file() and path.name != MANIFEST for path in work.rglob("*"))
+
     try:
         if os.name == "posix":
             import fcntl
@@ -584,23 +538,14 @@ def _hold(out: Path) -> Iterator[Path]:
     except BlockingIOError as error:
         raise InputError(f"another run is writing {out} at the moment") from error
     except (OSError, KeyboardInterrupt) as error:
-        goes_on = f"{_count_files(work)} files are whole, and the same command goes on with the rest"
+        goes_on = f"{whole()} files are whole, and the same command goes on with the rest"
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(f"stopped; {goes_on}") from error
         raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
     finally:
         os.close(handle)
-        if work.exists() and not _count_files(work):
+        if work.exists() and not whole():
             shutil.rmtree(work)
-
-
-def _count_files(work: Path) -> int:
-    return sum(path.is_file() and path.name != MANIFEST for path in work.rglob("*"))
-
-
-def _write_json(path: Path, content: Any) -> None:
-    with replacing(path) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
@@ -615,40 +560,16 @@ def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _begin(target: Path, work: Path, manifest: Mapping[str, Any]) -> bool:
-    """Begin a run, or go on with it; return whether there is anything to do."""
-    done = target.is_dir() and any(target.iterdir())
-    if done:
-        _compare(
-            Path(f"{target}{MANIFEST}"), manifest, f"{target} has the result of another run", "choose another folder"
-        )
-    elif (work / MANIFEST).exists():
-        hint = f"finish that one first, or delete {work}"
-        _compare(work / MANIFEST, manifest, f"{target} has an unfinished run", hint)
-    else:
-        _write_json(work / MANIFEST, manifest)
-    return not done
-
-
-def _finish(target: Path, work: Path, manifest: Mapping[str, Any]) -> None:
-    """Let the folder appear, and beside it the manifest."""
-    if target.is_dir():
-        target.rmdir()  # it is empty
-    _write_json(Path(f"{target}{MANIFEST}"), manifest)
-    os.replace(work, target)
-    (target / MANIFEST).unlink()
-
-
-def _compare(where: Path, manifest: Mapping[str, Any], what: str, hint: str) -> None:
-    """Raise if there is another manifest."""
+def _check_same(where: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise if other rows were chosen before, or of other files."""
     before = read_manifest(where)
     for key in [key for key in manifest if before.get(key) != manifest[key] and key != "version"]:
-        old: Any = before.get(key)
-        new = manifest[key]
+        old, new = before.get(key), manifest[key]
+        what = f"{key} was {old!r:.60} and is {new!r:.60} now"
         if key == "inputs" and isinstance(old, dict):
-            name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
-            raise InputError(f"{what}: {name} has changed since; {hint}")
-        raise InputError(f"{what}: {key} was {old!r:.60} and is {new!r:.60} now; {hint}")
+            what = f"{next(name for name in {**old, **new} if old.get(name) != new.get(name))} has changed since"
+        folder = where if where.is_dir() else where.parent
+        raise InputError(f"{folder} has rows of another run: {what}; choose another output, or delete it first")
 
 
 def read(
@@ -663,7 +584,7 @@ def read(
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "scores.csv")
-        >>> _ = path.write_text("id,logit\\n1,0.5\\n2,-1.5\\n")
+        >>> _ = path.write_text("id,logit\n1,0.5\n2,-1.5\n")
         >>> read(path)
         array([ 0.5, -1.5])
     """
@@ -691,14 +612,14 @@ class Profiles(NamedTuple):
 
     @classmethod
     def build(cls, where: str, reading: Reading, survey: Survey) -> "Profiles":
-        """Return the profiles of rows that were looked at once."""
-        assert isinstance(survey.counts, RatioCounts)
-        ratios, counts = survey.counts.total()
-        if len(ratios) == 1:
+        """Return the profiles of rows of which log-ratios were counted."""
+        assert isinstance(survey.counts, Counts)
+        ratios, counts = mean_ratios(survey.counts)
+        if not len(ratios):
             raise InputError(f"{where}, column {reading.column!r}: no row has r > 0")
-        sample = Profile(reading.log_ratio(None, survey.sample.columns[2]))
-        whole = sample if survey.sample.complete else Profile(ratios, counts)
-        return cls(reading, survey.rows, survey.bad, whole, sample)
+        sample = Profile(to_log_ratio(survey.sample.columns[1], reading.kind, beta=reading.beta))
+        every = Profile(np.append(ratios, -inf), np.append(counts, survey.rows - counts.sum()))
+        return cls(reading, survey.rows, survey.bad, sample if survey.sample.complete else every, sample)
 
     def plan(self, budgets: Iterable[float], *, n: int | None = None, recall: float = 0.9) -> Plan:
         """Return what each budget buys: numbers of all rows, with the intervals of the sample."""
@@ -716,18 +637,16 @@ class Profiles(NamedTuple):
 def load_profiles(
     where: Paths,
     *,
-    column: str | None = None,
-    kind: str | None = None,
-    beta: float | None = None,
-    skip_bad: bool = False,
     progress: bool | None = None,
-    **options: Any,
+    format: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    **scores: Any,
 ) -> Profiles:
-    """Look at all rows of files once, however many there are; arguments as for `plan`."""
-    sources = find_sources(where, **options)
-    reading = Reading.find(sources, column, kind, beta=beta, skip_bad=skip_bad)
-    survey = Survey({}, RatioCounts()).read(sources, reading, progress)
-    return Profiles.build(sources[0].shown, reading, survey)
+    """Count the log-ratios of all rows of files, however many there are; arguments as for `plan`."""
+    sources = find_sources(where, format=format, delimiter=delimiter, header=header)
+    reading = Reading.find(sources, **scores)
+    return Profiles.build(sources[0].shown, reading, Survey({}, Counts()).read(sources, reading, progress))
 
 
 def plan(

@@ -1,29 +1,28 @@
 """Plan and select on Ray Data, and sample with a model in each of many actors.
 
-Rows stay where they are. Each block is counted where it lies (`files.Survey`), the counts are added up in a tree of
-tasks, and the last pass is one filter. The rows that are kept do not depend on blocks, their order, or workers that die
-on the way: they are those of `obrs.files.select` and of `obrs.select(..., design="priority", ids=...)`.
+Rows stay where they are. Each block is counted where it lies (`files.Survey`), the counts are added up, and the last
+pass is one filter. The rows that are kept do not depend on blocks, their order, or workers that die on the way: they
+are those of `obrs.files.select` and of `obrs.select(..., design="priority", ids=...)`.
 """
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from ._checks import check_count, check_seed
-from ._keys import Look, RatioCounts, Sample
+from ._keys import Counts, KeyCounts, Sample
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Profiles, Reading, Selected, Sizes, Survey, find_cut, kept_rows
+from .files import Profiles, Reading, Selected, Survey, check_sizes, choose, kept_rows
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
 from .sampling.proposals import concatenate, move
 from .sampling.samples import Samples
-from .scores import TableSource
+from .scores import Source
 
 try:
     import pyarrow as pa
@@ -34,45 +33,47 @@ except ImportError as error:
 __all__ = ["plan", "sample", "select"]
 
 _SAMPLED = 1 << 14  # rows of a block that checks look at
-_MERGED = 32  # surveys that one task adds up
 
 
 def _find_columns(dataset: Any, column: str | None = None, kind: str | None = None, **more: Any) -> Reading:
     schema = dataset.schema() if isinstance(dataset, ray.data.Dataset) else None
     if schema is None:
         raise InputTypeError(f"dataset must be a ray.data.Dataset with rows, got {type(dataset).__name__}")
-    return Reading.find([TableSource("the dataset", table=schema)], column, kind, **more)
+    return Reading.find(
+        [Source("the dataset", "dataset", "parquet", table=pa.table({name: [] for name in schema.names}))],
+        column,
+        kind,
+        **more,
+    )
 
 
-def _count(dataset: Any, reading: Reading, start: Survey, new: bool = True) -> Any:
-    """Survey every block where it lies, and add up the surveys, in tasks if they are many."""
+def _block(table: Any) -> Source:
+    return Source("a block of the dataset", "block", "parquet", table=table)
 
-    def look(table: Any) -> Any:
+
+def _count(dataset: Any, reading: Reading, total: Survey, new: bool = True) -> Survey:
+    """Count every block where it lies, and add up what was counted."""
+    start = deepcopy(total)
+    start.sample = Sample(min(_SAMPLED, total.sample.most))
+
+    def count(table: Any) -> Any:
         survey: Any = deepcopy(start)
-        survey.sample = Sample(min(_SAMPLED, start.sample.most))
         try:
-            for part in reading.read([TableSource(table=table)], survey.labels, new=new) if table.num_rows else []:
+            for part in reading.read(_block(table), survey.labels, new=new) if table.num_rows else []:
                 survey.add(part._replace(rows=part.rows._replace(place=np.zeros_like(part.rows.place))))
         except ObrsError as error:  # one line, which Ray would bury
             survey = error
         return pa.table({"survey": [pickle.dumps(survey)]})
 
-    def merge(*tables: Any) -> Any:
-        total: Any = deepcopy(start)
-        for survey in map(pickle.loads, pa.concat_tables(tables).column("survey").to_pylist()):
-            if isinstance(survey, ObrsError):
-                total = survey
-                break
-            total.merge(survey)
-        return pa.table({"survey": [pickle.dumps(total)]})
-
     columns = dataset.select_columns([*dict.fromkeys(reading.names)])
-    refs = columns.map_batches(look, batch_format="pyarrow", batch_size=None, zero_copy_batch=True).to_arrow_refs()
-    while len(refs) > _MERGED:
-        refs = [ray.remote(merge).remote(*refs[i : i + _MERGED]) for i in range(0, len(refs), _MERGED)]
-    total = pickle.loads(merge(*ray.get(refs)).column("survey")[0].as_py())
-    if isinstance(total, ObrsError):
-        raise total
+    blocks = columns.map_batches(count, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
+    for row in blocks.iter_rows():
+        survey = pickle.loads(row["survey"])
+        if isinstance(survey, ObrsError):
+            raise survey
+        total.merge(survey)
+    if new:
+        total.check("the dataset", reading)
     return total
 
 
@@ -84,9 +85,7 @@ def plan(
     Arguments are those of `obrs.files.plan`, and `options` column, kind, beta and skip_bad.
     """
     reading = _find_columns(dataset, **options)
-    survey = _count(dataset, reading, Survey({}, RatioCounts()))
-    survey.check("the dataset", reading)
-    return Profiles.build("the dataset", reading, survey).plan(budgets, n=n)
+    return Profiles.build("the dataset", reading, _count(dataset, reading, Survey({}, Counts()))).plan(budgets, n=n)
 
 
 def select(
@@ -113,38 +112,34 @@ def select(
         options: As for `obrs.files.select`: column, kind, beta, cost, skip_bad.
 
     Returns:
-        A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used. With a cost, `kept`
-        is None, and `units` is the most that they may cost.
+        A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used.
     """
-    sizes = Sizes(n, budget, shares, at_most).check(group)
+    asked = check_sizes(n, budget, shares, at_most, group)
     reading = _find_columns(dataset, id=id, group=group, seed=check_seed(seed), **options)
-    first = Look()
-    first.held = None  # rows stay where they are; a narrower look holds those that matter
+    first = KeyCounts()
+    first.held = None  # rows stay where they are; the next pass holds those that matter
     survey = _count(dataset, reading, Survey({} if group else {"": 0}, first))
-    survey.check("the dataset", reading)
     if not repeats:
-        survey.check_repeats(lambda again: [f"id {again}"])
+        survey.check_repeats()
 
-    def count(look: Look) -> Any:
-        again = Survey(dict(survey.labels), look)
+    def count(counts: KeyCounts) -> Any:
+        again = Survey(dict(survey.labels), counts)
         again.sample = Sample(1)  # there is nothing more to check
         return _count(dataset, reading, again, new=False).counts
 
-    cut, kept, _ = find_cut(survey, sizes, count)
-    done = Selected.build(reading, survey, cut, kept, {**vars(sizes), "weights": weights})
-    manifest = done.manifest  # what goes to every worker
+    manifest, _ = choose(survey, reading, asked, weights, count)
 
     def keep(table: Any) -> Any:
         if not table.num_rows:
             return table
-        _, masks, columns = zip(*kept_rows(manifest, TableSource(table=table)), strict=True)
+        _, masks, columns = zip(*kept_rows(manifest, _block(table)), strict=True)
         rows = table.filter(pa.array(np.concatenate(masks)))
         for name in columns[0]:
             rows = rows.append_column(name, pa.array(np.concatenate([part[name] for part in columns])))
         return rows
 
     out = dataset.map_batches(keep, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
-    return replace(done, out=out)
+    return Selected(out, manifest)
 
 
 def sample(

@@ -1,14 +1,12 @@
 """Files of scores: find them, read the columns that matter in batches, write rows with all their columns.
 
-Parquet, CSV and JSON lines go batch by batch through pyarrow, NumPy files are read whole. Cells of a csv stay the text
-that they are, and lines of a jsonl the bytes. Text may be packed as .gz or .zst, and `-` is standard input.
+Parquet and NumPy files are read as tables. A csv or jsonl is read in blocks of whole rows: only the columns that matter
+are parsed, and rows are written by copying their bytes. Text may be packed as .gz or .zst, and `-` is standard input.
 """
 
 import atexit
-import csv
 import glob
 import hashlib
-import io
 import json
 import os
 import re
@@ -16,15 +14,14 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +40,20 @@ try:
 except ImportError as error:
     raise MissingLibraryError("files of scores need pyarrow: pip install 'obrs[cli]'", name="pyarrow") from error
 
-__all__ = ["FORMATS", "Batch", "Paths", "Source", "TableSource", "find_sources", "format_of", "read_columns"]
+__all__ = ["FORMATS", "Batch", "Paths", "Source", "find_sources", "format_of", "read_columns"]
 
 Array = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Write = Callable[["Batch", Array, Mapping[str, Array]], None]
+Parts = Iterator[tuple["Batch", Array, Mapping[str, Array]]]
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "npy", "npz")
 """The formats that are read, by extension."""
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
-_ROWS = 1 << 16  # rows of a batch
-_BLOCK = 1 << 23  # bytes of text that are parsed at once; no row may be longer
+_ROWS = 1 << 16  # rows of a batch of a table
+_BLOCK = 1 << 23  # bytes of text that are read at once; no row may be longer
 _GROUP = 1 << 17  # rows of a row group that is written
-_NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?)$"
-_EMPTY = ("", "na", "n/a", "nan", "null", "none")  # cells that say: no number here
+_EMPTY = ("", "na", "n/a", "null", "none")  # cells that say: no number here
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
 _STDIN = "standard input"
 _TEXT = (pa.string(), pa.large_string())
@@ -70,17 +66,19 @@ class Batch:
     Args:
         source: The file; of rows of several files the first.
         columns: Those that were asked for, arrays of pyarrow by name.
+        size: How many rows.
         first: How many rows of the file come before these.
         rows: The rows with all columns, as the source writes them.
     """
 
     source: "Source"
     columns: dict[str, Any]
+    size: int
     first: int = 0
     rows: Any = None
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return self.size
 
     def error(self, row: int | None, name: str, what: str) -> InputError:
         """Return the error for a cell, or for a column if `row` is None."""
@@ -95,30 +93,24 @@ class Batch:
             what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
             todo = "check what scored them, or leave them out where there is --skip-bad (skip_bad=True)"
             raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}")
-        return np.where(bad, np.nan, values) if bad.any() else values
+        return np.where(bad, nan, values) if bad.any() else values
 
     def floats(self, name: str, *, skip_bad: bool = False) -> Array:
         """Return a column as float64, NaN where a cell is empty; other text is an error, or if skipped NaN."""
         cells = self.columns[name]
         if cells.type in _TEXT:
-            cells = self._parse_numbers(cells, name, skip_bad)
+            try:
+                cells = cells.cast(pa.float64())
+            except pa.ArrowInvalid:  # some are empty, have spaces or a plus before them, or are no numbers
+                values = [_parse_number(cell or "") for cell in cells.to_pylist()]
+                if None in values and not skip_bad:
+                    wrong = values.index(None)
+                    raise self.error(wrong, name, f"{cells[wrong].as_py()!r:.60} is not a number") from None
+                return np.array(values, np.float64)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
             raise self.error(None, name, f"numbers are expected, got {cells.type}")
         cells = cells.cast(pa.float64())
-        return np.from_dlpack(cells.fill_null(np.nan) if cells.null_count else cells)
-
-    def _parse_numbers(self, cells: Any, name: str, skip_bad: bool) -> Any:
-        try:
-            return cells.cast(pa.float64())
-        except pa.ArrowInvalid:  # some are empty, have spaces or a plus before them, or are no numbers
-            cells = pc.utf8_trim_whitespace(cells)
-            number = pc.match_substring_regex(cells, _NUMBER, ignore_case=True)
-        known = pc.or_(number, pc.is_in(pc.utf8_lower(cells), pa.array(_EMPTY, cells.type)))
-        wrong = _flags(pc.invert(known))
-        if wrong.any() and not skip_bad:
-            row = int(np.argmax(wrong))
-            raise self.error(row, name, f"{cells[row].as_py()!r:.60} is not a number")
-        return pc.if_else(number, pc.utf8_ltrim(cells, "+"), pa.scalar(None, cells.type)).cast(pa.float64())
+        return np.from_dlpack(cells.fill_null(nan) if cells.null_count else cells)
 
     def ids(self, name: str | None) -> Array:
         """Return ids of 64 bits, from a column of integers or text, or else from the file and the number of the row.
@@ -159,6 +151,18 @@ class Batch:
         return codes, labels
 
 
+def _parse_number(cell: str) -> float | None:
+    """Return the number in a cell, NaN if there is none, and None for other text."""
+    try:
+        return float(cell)
+    except ValueError:
+        return nan if cell.strip().lower() in _EMPTY else None
+
+
+def _flags(cells: Any) -> Array:
+    return np.from_dlpack(pc.coalesce(cells, False).cast(pa.int8())).astype(bool)
+
+
 def _hash_text(cells: Any) -> Array:
     """Return 64 bits of each text: the sum of its bytes times odd numbers that depend on their place, scrambled.
 
@@ -177,8 +181,10 @@ def _hash_text(cells: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Source(ABC):
-    """A file of rows.
+class Source:
+    """Rows of a file, or of a table in memory. This class reads tables, and NumPy's files as tables.
+
+    An npz has arrays with one row per sample, an npy has one axis, rows and columns, or records.
 
     Args:
         path: Where it is.
@@ -187,6 +193,7 @@ class Source(ABC):
         delimiter: Between the cells of a csv.
         header: Whether the first line of a csv names the columns, which are called 0, 1, … otherwise. By default it
             must, and a number among the names is refused, as the line may be a row.
+        table: The rows, where there is no file.
     """
 
     path: str
@@ -194,6 +201,7 @@ class Source(ABC):
     format: str
     delimiter: str = ","
     header: bool | None = None
+    table: Any = None
 
     @cached_property
     def columns(self) -> list[str]:
@@ -201,44 +209,57 @@ class Source(ABC):
         with self._reading():
             return self._find_names()
 
-    @abstractmethod
-    def _find_names(self) -> list[str]: ...
+    def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
+        """Read these columns batch by batch; with `rows`, what `write` needs as well."""
+        self.check_columns(names)
+        first = 0
+        with self._reading():
+            for part, size, whole in self._read([*dict.fromkeys(names)], rows):
+                yield Batch(self, {name: _plain(part.column(name)) for name in names}, size, first, whole)
+                first += size
 
-    @abstractmethod
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield columns as a record batch or a table, and rows in the form that `_writer` takes."""
+    def write(self, path: str | os.PathLike[str], parts: Parts, extra: Sequence[str] = ()) -> None:
+        """Write rows to a file of this kind, which appears once it is whole.
 
-    def _writer(self, file: Any, extra: Sequence[str]) -> AbstractContextManager[Write]:
-        """Yield the function of `write`."""
+        Args:
+            path: The file.
+            parts: Batches with their rows, each with a mask of those to write, and the columns to add by name.
+            extra: The names of these columns, of numbers.
+        """
+        for name in sorted({*self.columns} & {*extra}):
+            raise InputError(f"{self.shown} has a column {name!r} already; rename it first")
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with replacing(path) as file:
+            self._write(file, _codec(path), parts, extra)
+
+    @cached_property
+    def _arrays(self) -> Any:
+        """The arrays of a NumPy file as a table."""
+        with open(self.path, "rb") as file:
+            arrays: Any = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray) and arrays.dtype.names:
+                arrays = {name: arrays[name] for name in arrays.dtype.names}
+            elif isinstance(arrays, np.ndarray):
+                one = arrays.ndim == 1
+                arrays = {Path(self.path).stem: arrays} if one else {str(i): c for i, c in enumerate(arrays.T)}
+            return pa.table({name: array for name, array in arrays.items() if array.ndim == 1})
+
+    def _find_names(self) -> list[str]:
+        return list((self._arrays if self.table is None else self.table).column_names)
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, int, Any]]:
+        """Yield columns as a record batch or a table, the number of rows, and the rows in the form of `_write`."""
+        whole = self._arrays if self.table is None else self.table
+        for part in whole.select(names).combine_chunks().to_batches(_ROWS):
+            yield part, len(part), None
+
+    def _write(self, file: Any, codec: str | None, parts: Parts, extra: Sequence[str]) -> None:
         raise InputError(f"{self.shown}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
 
     @property
     def shown(self) -> str:
         """What messages call the file."""
         return _STDIN if os.path.basename(self.path) == _STDIN else self.path
-
-    def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
-        """Read these columns batch by batch; with `rows`, what `write` needs as well."""
-        self.check_columns(names)
-        first = 0
-        with self._reading():
-            for part, whole in self._read([*dict.fromkeys(names)], rows):
-                yield Batch(self, {name: _plain(part.column(name)) for name in names}, first, whole)
-                first += len(part)
-
-    @contextmanager
-    def write(self, path: str | os.PathLike[str], extra: Sequence[str] = ()) -> Iterator[Write]:
-        """Write rows to a file of this kind, which appears once it is whole.
-
-        Yields:
-            A function of a batch with its rows, a mask of those to write, and the columns `extra` of numbers to add.
-        """
-        for name in sorted({*self.columns} & {*extra}):
-            raise InputError(f"{self.shown} has a column {name!r} already; rename it first")
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        codec = _CODECS.get(Path(path).suffix.lower())
-        with replacing(path) as file, self._writer(_Packed(file, codec) if codec else file, extra) as write:
-            yield write
 
     def check_columns(self, names: Sequence[str]) -> None:
         """Raise unless these columns are there, and no two have one name."""
@@ -253,31 +274,17 @@ class Source(ABC):
             raise InputError(f"{self.shown} has no column {name!r}; {hint}")
 
     @contextmanager
-    def _unpacked(self) -> Iterator[Any]:
-        with pa.OSFile(self.path, "rb") as raw:
-            codec = _CODECS.get(Path(self.path).suffix.lower())
-            yield raw if codec is None else pa.CompressedInputStream(raw, codec)
-
-    def _parse_text(self, parse: Any, convert: Any, **read: Any) -> Iterator[Any]:
-        """Yield batches of text, parsed block by block."""
-        options = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK, **read)
-        with self._unpacked() as stream:
-            yield from (part for part in arrow_csv.open_csv(stream, options, parse, convert) if len(part))
-
-    @contextmanager
     def _reading(self) -> Iterator[None]:
         """Name this file in whatever goes wrong while it is read."""
         try:
             yield
+        except InputError:
+            raise
         except FileNotFoundError as error:
             raise InputError(f"{self.shown} is missing or has vanished") from error
-        except (pa.ArrowException, OSError, ValueError, MemoryError, EOFError, csv.Error, zipfile.BadZipFile) as error:
-            if isinstance(error, InputError):
-                raise
+        except (pa.ArrowException, OSError, ValueError, MemoryError, EOFError, zipfile.BadZipFile) as error:
             why = " ".join(str(error).split())[:160]
-            long = f"a row is longer than {_BLOCK:,} bytes"
-            for word, plain in (("utf", "it is not UTF-8 text"), ("empty csv", "it is empty"), ("straddl", long)):
-                why = plain if word in why.lower() else why
+            why = "it is not UTF-8 text" if "utf" in why.lower() else why
             raise InputError(f"{self.shown} cannot be read as {self.format}: {why}") from error
 
 
@@ -290,131 +297,130 @@ class ParquetSource(Source):
     def _find_names(self) -> list[str]:
         return list(self._open().schema_arrow.names)
 
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, int, Any]]:
         for part in self._open().iter_batches(_ROWS, columns=None if rows else names, use_threads=False):
-            yield part, part
+            yield part, len(part), part
 
-    @contextmanager
-    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
+    def _write(self, file: Any, codec: str | None, parts: Parts, extra: Sequence[str]) -> None:
         """Write row groups of a good size, compressed as the source is."""
         like = self._open()
-        schema = like.schema_arrow
-        groups = [like.metadata.row_group(0)] if like.num_row_groups else []
-        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-        codec = chunks[0].compression.lower().replace("uncompressed", "none") if chunks else "snappy"
-        # A dictionary of numbers that hardly repeat would take most of the time.
-        few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
+        schema, waiting = like.schema_arrow, list[Any]()
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-        waiting: list[Any] = []
-        with parquet.ParquetWriter(
-            file, schema, compression=codec, use_dictionary=few, write_page_checksum=True
-        ) as out:
+        first = like.metadata.row_group(0).column(0).compression if like.num_row_groups else "snappy"
+        packing = first.lower().replace("uncompressed", "none")
+        with parquet.ParquetWriter(file, schema, compression=packing, write_page_checksum=True) as out:
 
-            def write(batch: Batch | None, mask: Array, columns: Mapping[str, Array]) -> None:
-                if batch is not None:
-                    waiting.append(_take(batch, mask, columns, extra))
-                if batch is None or max(sum(map(len, waiting)) / _GROUP, sum(b.nbytes for b in waiting) / 2**25) >= 1:
-                    whole = pa.Table.from_batches(waiting, schema)
-                    out.write_table(whole, row_group_size=max(1, len(whole)))
-                    waiting.clear()
+            def flush() -> None:
+                whole = pa.Table.from_batches(waiting, schema)
+                out.write_table(whole, row_group_size=max(1, len(whole)))
+                waiting.clear()
 
-            yield write
-            write(None, np.zeros(0), {})
+            for batch, mask, columns in parts:
+                # `pa.array` would import pandas where there is one
+                bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+                rows = batch.rows.filter(pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits]))
+                for name in extra:
+                    cells = pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(columns[name])])
+                    rows = rows.append_column(name, cells)
+                waiting.append(rows)
+                if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
+                    flush()
+            flush()
 
 
-class CsvSource(Source):
-    """A csv or tsv, all of whose cells are text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
+class TextSource(Source):
+    """A csv, tsv or jsonl: rows are parsed for the columns that matter, and written by copying their bytes."""
+
+    def _blocks(self, size: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the bytes of whole rows and the length of each, without blank rows.
+
+        A line break of a csv that comes after an odd number of quotes stands inside a cell, and ends no row.
+        """
+        rest, mark, ended = b"", b"\xef\xbb\xbf", False
+        with pa.input_stream(self.path, compression=_codec(self.path)) as stream:
+            while not ended:
+                more = stream.read(size)
+                ended = not more
+                data = (rest + (more or b"\n")).removeprefix(mark)  # the last row may have no line break
+                text, mark = np.frombuffer(data, np.uint8), b""
+                ends, wrong = np.flatnonzero(text == ord("\n")) + 1, False
+                if self.format != "jsonl" and b'"' in data:
+                    quotes = np.flatnonzero(text == ord('"'))
+                    between = np.searchsorted(quotes, ends) % 2 == 1
+                    opening = text[quotes[::2][quotes[::2] > 0] - 1]  # what comes before the first of each pair
+                    wrong = between.any() and not np.isin(opening, [*f'"\n{self.delimiter}'.encode()]).all()
+                    ends = ends[~between]
+                end = int(ends[-1]) if len(ends) else 0
+                rest = data[end:]
+                if wrong or (ended and rest):
+                    raise InputError(f"{self.shown}: a quote is never closed, or stands inside a cell")
+                if len(rest) > _BLOCK:
+                    raise InputError(f"{self.shown}: a row is longer than {_BLOCK:,} bytes")
+                if end:
+                    text, lengths = text[:end], np.diff(ends, prepend=0)
+                    solid = np.logical_or.reduceat(text > ord(" "), ends - lengths)
+                    yield text if solid.all() else text[np.repeat(solid, lengths)], lengths[solid]
+
+    @cached_property
+    def _first_row(self) -> bytes:
+        for block, lengths in self._blocks(1 << 16):
+            if len(lengths):
+                return block[: lengths[0]].tobytes()
+        raise InputError(f"{self.shown} is empty")
+
+    @property
+    def _has_header(self) -> bool:
+        return self.format != "jsonl" and self.header is not False
 
     def _find_names(self) -> list[str]:
-        with self._unpacked() as stream:
-            text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-            names = next((row for row in csv.reader(text, delimiter=self.delimiter) if row), None)
-        if names is None:
-            raise InputError(f"{self.shown} is empty")
-        if self.header is False:
-            return [str(i) for i in range(len(names))]
-        for name in names:
-            if self.header is None and re.fullmatch(f"{_NUMBER}|nan", name.strip(), re.IGNORECASE):
+        if self.format == "jsonl":
+            return list(self._parse_row(self._first_row, 0))
+        names = self._parse_csv(self._first_row, [], 0, autogenerate_column_names=not self._has_header).column_names
+        for name in names if self._has_header else []:
+            if self.header is None and name.strip() and _parse_number(name) is not None:
                 raise InputError(
                     f"{self.shown}, line 1 must name the columns, and {name.strip()!r:.60} is a number; if that line "
                     "is a row, give --no-header (header=False), and if it is a name, --header (header=True)"
                 )
-        return names
+        return [*names] if self._has_header else [str(i) for i in range(len(names))]
 
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        with self._unpacked() as stream:  # pyarrow would lose the rows after an open quote in silence
-            if sum(block.count(b'"') for block in iter(lambda: stream.read(_BLOCK), b"")) % 2:
-                raise InputError(f"{self.shown}: a quote is never closed, or stands inside a cell")
-        inner = [f"f{name}" if self.header is False else name for name in (self.columns if rows else names)]
-        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-        text = dict.fromkeys(inner, pa.large_string())
-        convert = arrow_csv.ConvertOptions(include_columns=inner, column_types=text)
-        for part in self._parse_text(parse, convert, autogenerate_column_names=self.header is False):
-            part = part.rename_columns(self.columns if rows else names)
-            yield part, part
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, int, Any]]:
+        first, skip = 0, self._has_header
+        for block, lengths in self._blocks(_BLOCK):
+            if skip and len(lengths):
+                block, lengths, skip = block[lengths[0] :], lengths[1:], False
+            if len(lengths):
+                parse = self._parse_json if self.format == "jsonl" else self._parse_csv
+                table = parse(block, names, first) if names else lengths
+                if len(table) != len(lengths):
+                    raise InputError(f"{self.shown}: rows after row {first} do not end where their lines end")
+                yield table, len(lengths), (block, lengths)
+                first += len(lengths)
 
-    @contextmanager
-    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
-        plain = arrow_csv.WriteOptions(include_header=False, delimiter=self.delimiter, quoting_style="none")
+    def _parse_csv(self, data: Any, names: Sequence[str], first: int, **options: Any) -> Any:
+        """Parse cells as text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
+        text, options = dict.fromkeys(names, pa.large_string()), options or {"column_names": self.columns}
+        return arrow_csv.read_csv(
+            pa.py_buffer(data),
+            arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, **options),
+            arrow_csv.ParseOptions(delimiter=self.delimiter),
+            arrow_csv.ConvertOptions(include_columns=names, column_types=text),
+        )
 
-        def put(rows: Any) -> None:
-            text = io.StringIO(newline="")
-            csv.writer(text, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
-            file.write(text.getvalue().encode())
+    def _parse_json(self, block: Array, names: list[str], first: int) -> Any:
+        types, row = {str: pa.large_string(), int: pa.int64(), bool: pa.bool_()}, self._parse_row(self._first_row, 0)
+        schema = pa.schema([(name, types.get(type(row[name]), pa.float64())) for name in names])
+        read = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+        parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        try:
+            return arrow_json.read_json(pa.py_buffer(block), read, parse)
+        except pa.ArrowInvalid:  # cells unlike those of the first row, NaN, or a mistake, which is named here
+            rows = [self._parse_row(line, first + i) for i, line in enumerate(block.tobytes().split(b"\n")[:-1])]
+            cells = {name: [None if row.get(name) is None else str(row[name]) for row in rows] for name in names}
+            return pa.table({name: pa.array(column, pa.large_string()) for name, column in cells.items()})
 
-        def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-            rows, sink = _take(batch, mask, columns, extra), pa.BufferOutputStream()
-            try:
-                arrow_csv.write_csv(rows, sink, plain)
-                file.write(sink.getvalue())
-            except pa.ArrowInvalid:  # some cells need quotes
-                put(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-
-        put([] if self.header is False else [[*self.columns, *extra]])
-        yield write
-
-
-class JsonSource(Source):
-    """A jsonl, whose lines are written as they were: rows keep their keys and nesting."""
-
-    def _lines(self) -> Iterator[Any]:
-        """Yield batches of lines that are not blank; JSON has no raw control characters, so none is divided."""
-        parse = arrow_csv.ParseOptions(delimiter="\x01", quote_char=False)
-        convert = arrow_csv.ConvertOptions(column_types={"line": pa.large_string()})
-        for part in self._parse_text(parse, convert, column_names=["line"]):
-            part = part.filter(pc.not_equal(pc.utf8_trim_whitespace(part.column("line")), ""))
-            if len(part):
-                yield part
-
-    @cached_property
-    def _first_row(self) -> dict[str, Any]:
-        for part in self._lines():
-            return self._parse_row(part.column("line")[0].as_py(), 0)
-        raise InputError(f"{self.shown} is empty")
-
-    def _find_names(self) -> list[str]:
-        return list(self._first_row)
-
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        types, before = {str: pa.large_string(), int: pa.int64(), bool: pa.bool_()}, 0
-        schema = pa.schema([(name, types.get(type(self._first_row[name]), pa.float64())) for name in names])
-        for part in self._lines():
-            lines = part.column("line").to_pylist()
-            data = "\n".join(lines).encode()
-            read = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-            parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-            try:
-                table = arrow_json.read_json(pa.py_buffer(data), read, parse)
-            except pa.ArrowInvalid:  # cells unlike those of the first row, NaN, or a mistake, which is named here
-                every = [self._parse_row(line, before + i) for i, line in enumerate(lines)]
-                table = pa.table({name: _as_column([row.get(name) for row in every]) for name in names})
-            if len(table) != len(lines):
-                raise InputError(f"{self.shown} has two objects on one line after row {before}")
-            yield table, part
-            before += len(lines)
-
-    def _parse_row(self, line: str, number: int) -> dict[str, Any]:
+    def _parse_row(self, line: bytes, number: int) -> dict[str, Any]:
         what = "not a JSON object"
         try:
             row = json.loads(line)
@@ -426,70 +432,40 @@ class JsonSource(Source):
             raise InputError(f"{self.shown}, row {number + 1} is {what}")
         return row
 
-    @contextmanager
-    def _writer(self, file: Any, extra: Sequence[str]) -> Iterator[Write]:
-        def write(batch: Batch, mask: Array, columns: Mapping[str, Array]) -> None:
-            for line, *cells in zip(
-                *(column.to_pylist() for column in _take(batch, mask, columns, extra)), strict=True
-            ):
-                more = json.dumps(dict(zip(extra, cells, strict=True)))
-                file.write(f"{line.rstrip()[:-1]}, {more[1:]}\n".encode() if extra else f"{line.rstrip()}\n".encode())
+    def _write(self, file: Any, codec: str | None, parts: Parts, extra: Sequence[str]) -> None:
+        def put(text: Any) -> None:
+            file.write(pa.Codec(codec).compress(text, asbytes=True) if codec else text)
 
-        yield write
+        if self._has_header:
+            put(self._extend(self._first_row, extra, extra) if extra else self._first_row)
+        for batch, mask, columns in parts:
+            block, lengths = batch.rows
+            text = block[np.repeat(mask, lengths)]
+            if extra:
+                rows = np.split(text, np.cumsum(lengths[mask])[:-1])
+                cells = zip(*(columns[name].tolist() for name in extra), strict=True)
+                text = b"".join(self._extend(row.tobytes(), extra, more) for row, more in zip(rows, cells, strict=True))
+            put(text)
 
-
-@dataclass(frozen=True)
-class TableSource(Source):
-    """A table of pyarrow, read as if it were a file: a block of a dataset or, without one, the arrays of NumPy's file.
-
-    An npz has arrays with one row per sample, an npy has one axis, rows and columns, or records.
-    """
-
-    path: str = "a block of the dataset"
-    name: str = "block"
-    format: str = "parquet"
-    table: Any = None
-
-    @cached_property
-    def _table(self) -> Any:
-        if self.table is not None:
-            return self.table
-        with open(self.path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = loaded if not isinstance(loaded, np.ndarray) else None
-            if arrays is None and loaded.dtype.names:
-                arrays = {name: loaded[name] for name in loaded.dtype.names}
-            elif arrays is None:
-                one = loaded.ndim == 1
-                arrays = {Path(self.path).stem: loaded} if one else {str(i): c for i, c in enumerate(loaded.T)}
-            return pa.table({name: array for name, array in arrays.items() if array.ndim == 1})
-
-    def _find_names(self) -> list[str]:
-        return list(getattr(self._table, "schema", self._table).names)
-
-    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        for part in self._table.select(names).combine_chunks().to_batches(_ROWS):
-            yield part, None
+    def _extend(self, row: bytes, names: Sequence[str], cells: Sequence[Any]) -> bytes:
+        """Return a row with more cells."""
+        if self.format == "jsonl":
+            return row.rstrip()[:-1] + f", {json.dumps(dict(zip(names, cells, strict=True)))[1:]}\n".encode()
+        return row.rstrip(b"\r\n") + "".join(f"{self.delimiter}{cell}" for cell in cells).encode() + b"\n"
 
 
-_SOURCES: dict[str, type[Source]] = {
-    "csv": CsvSource,
-    "tsv": CsvSource,
-    "jsonl": JsonSource,
-    "parquet": ParquetSource,
-    "npy": TableSource,
-    "npz": TableSource,
-}
+_SOURCES = {"parquet": ParquetSource, "npy": Source, "npz": Source}  # others are text
 
 
-class _Packed:
-    """A file that packs what is written to it, part by part."""
+def _codec(path: str | os.PathLike[str]) -> str | None:
+    return _CODECS.get(Path(path).suffix.lower())
 
-    def __init__(self, file: Any, codec: str) -> None:
-        self.file, self.codec = file, pa.Codec(codec)
 
-    def write(self, data: bytes) -> None:
-        self.file.write(self.codec.compress(data, asbytes=True))
+def format_of(path: str, format: str | None = None) -> str | None:
+    """Return the one of `FORMATS` that the extension says or, where it says nothing, the one that is asked for."""
+    known = Path(path).with_suffix("" if _codec(path) else Path(path).suffix).suffix[1:].lower()
+    known = "jsonl" if known == "ndjson" else known
+    return known if known in FORMATS else format
 
 
 def find_sources(
@@ -533,7 +509,7 @@ def find_sources(
     for first, second in pairwise(sources):
         if first.name == second.name:
             raise InputError(f"{first.path} and {second.path} have one name; give the folder that both are in")
-        if type(first) is not type(second):
+        if {first.format, second.format} - {"csv", "tsv"} and first.format != second.format:
             raise InputError(f"files must be of one format, got {first.path} and {second.path}")
     return sources
 
@@ -547,15 +523,15 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None, hea
         name = f"stdin.{format}"
     elif not os.path.isfile(path):
         raise InputError(f"{path} is missing or not a file")
-    if (known := format_of(path, format)) is None:
+    known = format_of(path, format)
+    if known is None:
         raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
-    kind = _SOURCES[known]
     for what, given in (("delimiter", delimiter), ("header", header)):
-        if given is not None and kind is not CsvSource:
+        if given is not None and known not in ("csv", "tsv"):
             raise InputError(f"{path}: a {what} is for csv and tsv, and {known} has none")
-    if kind in (ParquetSource, TableSource) and Path(path).suffix.lower() in _CODECS:
+    if known in _SOURCES and _codec(path):
         raise InputError(f"{path}: only text is read packed; unpack it first")
-    return kind(path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
+    return _SOURCES.get(known, TextSource)(path, name, known, delimiter or ("\t" if known == "tsv" else ","), header)
 
 
 @cache
@@ -569,52 +545,22 @@ def _spool(stream: Any) -> str:
     return path
 
 
-def format_of(path: str, format: str | None = None) -> str | None:
-    """Return the one of `FORMATS` that the extension says or, where it says nothing, the one that is asked for."""
-    inner = Path(path).with_suffix("") if Path(path).suffix.lower() in _CODECS else Path(path)
-    known = inner.suffix[1:].lower().replace("ndjson", "jsonl")
-    return known if known in FORMATS else format
-
-
 def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
     """Return columns of files as one batch in memory."""
-    parts = [batch.columns for source in sources for batch in source.batches(names)]
+    parts = [batch for source in sources for batch in source.batches(names)]
     if not parts:
         raise InputError(f"{sources[0].shown} has no rows")
     columns = {}
     for name in names:
-        cells = [part[name] for part in parts]
+        cells = [part.columns[name] for part in parts]
         if len({array.type for array in cells}) > 1:  # of a jsonl
             wide = pa.large_string() if any(array.type in _TEXT for array in cells) else pa.float64()
             cells = [array.cast(wide) for array in cells]
         columns[name] = _plain(pa.chunked_array(cells))
-    return Batch(sources[0], columns)
+    return Batch(sources[0], columns, sum(map(len, parts)))
 
 
 def _plain(cells: Any) -> Any:
     """Return one array without a dictionary."""
     cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
-
-
-def _flags(cells: Any) -> Array:
-    return np.from_dlpack(pc.coalesce(cells, False).cast(pa.int8())).astype(bool)
-
-
-def _take(batch: Batch, mask: Array, columns: Mapping[str, Array], extra: Sequence[str]) -> Any:
-    """Return the rows of a mask, with more columns of numbers; `pa.array` would import pandas where there is one."""
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    rows = batch.rows.filter(pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits]))
-    for name in extra:
-        cells = pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(columns[name])])
-        rows = rows.append_column(name, cells)
-    return rows
-
-
-def _as_column(cells: list[Any]) -> Any:
-    """Return values of JSON as a column of one type, or else of text."""
-    try:
-        return pa.array(cells)
-    except (pa.ArrowException, OverflowError):
-        text = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
-        return pa.array(text, pa.large_string())

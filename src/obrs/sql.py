@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from .draws import Purpose, mixer
+from .draws import GAMMA, Purpose, mixer
 from .errors import InputError
 from .files import Selected, read_manifest
 
 __all__ = ["condition"]
 
 _BITS = f"{2**64 - 1}::UHUGEINT"
-_GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64, as in `draws`
 _RATIOS = {  # of scores, by their kind; NULL where r = 0
     "log_ratio": "{x}",
     "logit": "{x}",
@@ -107,9 +106,9 @@ def _uniform(seed: int) -> str:
 
 
 def _word(id: str) -> str:
-    """Return the 64 bits of an id: an integer, also in text, or else the hash of `scores`."""
+    """Return the 64 bits of an id: an integer, also in text, or else the hash of `scores`, which scrambles twice."""
     _, _, steps, last = mixer(0, Purpose.ACCEPT)
-    scramble = [_let("x", _mix(f"(({word} + {_GAMMA}) & {_BITS})::UBIGINT", steps), f"xor(x, x >> {last})")
+    scramble = [_let("x", _mix(f"(({word} + {GAMMA % 2**64}) & {_BITS})::UBIGINT", steps), f"xor(x, x >> {last})")
                 for word in ("j::UHUGEINT", "s::UHUGEINT")]  # fmt: skip
     byte = f"('0x' || substr(hex(encode({id}::VARCHAR)), 2 * j + 1, 2))::UHUGEINT"
     term = f"((({byte} + 1) * ({scramble[0]} | 1)::UHUGEINT) & {_BITS})::UBIGINT"

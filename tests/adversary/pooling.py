@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 
 import obrs
 from obrs import files
-from obrs._keys import Look, Rows
+from obrs._keys import KeyCounts, Rows
 from obrs.draws import priority_key
 
 from .making import NO_COUNTS, host
@@ -30,16 +30,16 @@ def looks(make):
     x, ids = np.clip(make.log_ratio(n).astype(np.float64), -1e6, 1e6), make.rng.permutation(n)
     cost, key = make.one(None, make.rng.integers(0, 5, n)), priority_key(x, ids, seed=seed)
     rows = Rows(key, ids, np.arange(n), np.zeros(n, int), np.ones(n, int) if cost is None else cost)
-    whole, parts = Look(), parts_of(make, n)
+    whole, parts = KeyCounts(), parts_of(make, n)
     for i in make.rng.permutation(len(parts)):
-        look = Look()
+        look = KeyCounts()
         look.add(rows.take(parts[i]))
         whole.merge(pickle.loads(pickle.dumps(look)), np.zeros(1, int))
     most = int(np.sum(key < np.inf) if cost is None else cost[key < np.inf].sum())
     if most == 0:
         return
     wanted = make.count(1, most)
-    _, places = whole.cut(np.array([wanted]))
+    _, _, places = whole.find_threshold(np.array([wanted]))
     chosen = make.answer(obrs.select, x, wanted, design="priority", ids=ids, seed=seed, cost=cost)
     assert chosen is None or np.array_equal(places, host(chosen))
 

@@ -207,11 +207,13 @@ def test_code_of_the_page_keeps_what_the_page_keeps(show, tmp_path, monkeypatch,
         rows = csv.writer(file)
         rows.writerow(["D", "text"])
         rows.writerows([f"{p:.9f}", f"text {i}"] for i, p in enumerate(probability))
-    options = ["--column", "D", "--probability", "--show", "text", "--seed", "3"]
+    options = ["--column", "D", "--kind", "probability", "--show", "text", "--seed", "3"]
     assert main(["report", "d's scores.csv", *options, "-o", "page.html"]) == 0
     page = show(tmp_path / "page.html", "#K=4")
     command = page.locator("#code pre").first.inner_text()
-    assert command == """obrs select 'd'"'"'s scores.csv' --column D --probability --budget 4 --seed 3 -o kept.csv"""
+    assert (
+        command == """obrs select 'd'"'"'s scores.csv' --column D --kind probability --budget 4 --seed 3 -o kept.csv"""
+    )
     assert main(shlex.split(command)[1:]) == 0
     with open("kept.csv", newline="") as file:
         kept = {int(row["text"].removeprefix("text ")) for row in csv.DictReader(file)}

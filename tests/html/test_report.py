@@ -184,13 +184,13 @@ def test_a_reward_is_not_to_be_calibrated(tmp_path):
     rewards = np.random.default_rng(0).normal(3, 1, 600)
     (tmp_path / "scores.csv").write_text("score\n" + "".join(f"{x}\n" for x in rewards))
     found = {}
-    for kind in (["--reward", "--beta", "1"], ["--log-ratio"]):
+    for kind in (["--kind", "reward", "--beta", "1"], ["--kind", "log_ratio"]):
         page = tmp_path / "report.html"
         assert main(["report", str(tmp_path / "scores.csv"), *kind, "-o", str(page)]) == 0
-        found[kind[0]] = " ".join(says for _, says, _ in data_of(page.read_text())["findings"])
-    assert "E[r] is" in found["--log-ratio"]
-    assert "E[r]" not in found["--reward"]
-    assert "calibrated" not in found["--reward"]
+        found[kind[1]] = " ".join(says for _, says, _ in data_of(page.read_text())["findings"])
+    assert "E[r] is" in found["log_ratio"]
+    assert "E[r]" not in found["reward"]
+    assert "calibrated" not in found["reward"]
 
 
 def test_findings_may_be_a_diagnosis_or_texts(scores, tmp_path):
@@ -309,7 +309,7 @@ def test_command_writes_the_page_with_all_its_parts(folder, capsys):
     assert (found["kind"], found["n"], found["seconds"]) == ("text", 20, 0.5)
     assert found["groups"]["labels"] == ["a", "b"]
     assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
-    assert found["code"][0]["parts"][0] == "obrs select data/scores.csv --column log_ratio --log-ratio --budget "
+    assert found["code"][0]["parts"][0] == "obrs select data/scores.csv --column log_ratio --kind log_ratio --budget "
 
 
 def test_paths_of_images_begin_at_the_folder_of_the_scores_and_a_folder_may_stand_for_its_file(folder):

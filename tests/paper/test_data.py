@@ -12,10 +12,9 @@ from PIL import Image
 
 from obrs.errors import InputError, MissingLibraryError, UnknownNameError
 from paper.__main__ import main
-from paper.data.fetch import DATASETS, Dataset, FetchError, fetch, is_here
+from paper.data.fetch import DATASETS, Dataset, FetchError, fetch, folder_source, is_here
 from paper.data.images import IMAGES, load
 from paper.data.pixels import Pixels
-from paper.data.sources import Folder
 
 FILES = {
     "train-images-idx3-ubyte": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3, 4]),
@@ -60,20 +59,16 @@ def assert_whole(home):
 
 
 def test_a_folder_is_a_source_the_users_comes_first_and_the_second_call_needs_none(tiny, shelf):
-    home = tiny(Folder("/nowhere"))
+    home = tiny(folder_source("/nowhere"))
     assert not is_here("tiny")
     assert fetch("tiny", folder=shelf) == home
     assert_whole(home)
     assert is_here("tiny")
     assert fetch("tiny") == home
-    (home / "train-images-idx3-ubyte").write_bytes(FILES["train-images-idx3-ubyte"][:-1])
-    assert not is_here("tiny"), "a file was cut short"
-    tiny(Folder(str(shelf)))
-    assert_whole(fetch("tiny"))
 
 
 def test_what_has_a_wrong_hash_or_is_damaged_is_not_kept_but_what_was_right_is(tiny, shelf):
-    home, labels = tiny(Folder(str(shelf))), shelf / "train-labels-idx1-ubyte.gz"
+    home, labels = tiny(folder_source(str(shelf))), shelf / "train-labels-idx1-ubyte.gz"
     whole = labels.read_bytes()
     labels.write_bytes(whole[:-9])
     with pytest.raises(FetchError, match=r"train-labels-idx1-ubyte\.gz is damaged: compressed file ended"):
@@ -90,7 +85,7 @@ def test_what_has_a_wrong_hash_or_is_damaged_is_not_kept_but_what_was_right_is(t
 
 
 def test_the_command_lists_and_fetches_and_says_what_is_wrong_in_one_line(tiny, shelf, capsys):
-    home = tiny(Folder(str(shelf)))
+    home = tiny(folder_source(str(shelf)))
     assert main(["fetch"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert any(line.startswith("tiny ") and line.endswith(" to fetch") for line in listed)
@@ -151,17 +146,13 @@ def test_idx_files_are_read_as_they_are_plain_or_gzipped_and_a_broken_one_is_nam
         content = (folder / name).read_bytes()
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-    padded = load("mnist", folder=str(folder), size=33)
-    np.testing.assert_array_equal(padded.train[:, :, 2:30, 2:30], images.train)
-    assert padded.test.sum() == pytest.approx(images.test.sum() - 3 * (33**2 - 28**2), rel=1e-6)
-    with pytest.raises(InputError, match="size must be at least that of the images, 28x28, got 16"):
-        load("mnist", folder=folder, size=16)
+    np.testing.assert_array_equal(load("mnist", folder=str(folder)).train, images.train)
     (folder / f"{NAMES[0]}.gz").unlink()
     for content, line in (
-        (None, f"plain or .gz; {NAMES[0]} is not there"),
+        (None, f"; {NAMES[0]} is not there"),
         (b"PNG and so on, not numbers", "is not an IDX file of bytes: it starts with 504e4720"),
         (idx_bytes(ARRAYS[0])[:-5], r"must hold 4704 bytes for \(6, 28, 28\), got 4699; get it again"),
-        (idx_bytes(ARRAYS[0][:5]), r"n images and n labels to train, got \(5, 28, 28\) and \(6,\)"),
+        (idx_bytes(ARRAYS[0][:5]), "n images and n labels to train, got 5 and 6"),
     ):
         if content is not None:
             (folder / NAMES[0]).write_bytes(content)
@@ -200,16 +191,13 @@ def test_faces_are_split_by_their_list_and_kept_as_bytes_until_they_change(faces
     images = load("celeba", folder=faces)
     assert (images.shape, images.classes, greys(images.train)) == ((3, 64, 64), 1, [20, 40, 60, 100, 120, 140, 160])
     assert greys(images.test) == [0, 80, 180]
-    written = {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*.npy")}
+    written = {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*/*.npy")}
     assert len(written) == 4  # images and labels
     assert greys(load("celeba", folder=f"{faces}/../faces").test) == greys(load("celeba").test) == [0, 80, 180]
-    assert {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*.npy")} == written
+    assert {path: path.stat().st_mtime_ns for path in (cache / "celeba").glob("*/*.npy")} == written
     picture(faces / "img_align_celeba" / "000004.png", (90,) * 3)
     assert greys(load("celeba").test) == [0, 80, 180]
     assert greys(load("celeba", folder=faces).test) == greys(load("celeba").test) == [0, 90, 180]
-    (cache / "celeba" / "kept.json").write_text("[1]")
-    with pytest.raises(InputError, match=r"kept.json is damaged; delete it"):
-        load("celeba")
 
 
 def test_folders_of_classes_have_labels_in_their_order_are_mixed_and_outlive_the_pictures(tmp_path, cache):
@@ -223,7 +211,7 @@ def test_folders_of_classes_have_labels_in_their_order_are_mixed_and_outlive_the
     np.testing.assert_allclose(red, 200 * images.train_labels, atol=3)  # a JPEG is not exact
     assert images.train_labels.tolist() != sorted(images.train_labels)
     shutil.rmtree(tmp_path / "net" / "val" / "n01")
-    with pytest.raises(InputError, match="must have the same classes; n01 is in one of them"):
+    with pytest.raises(InputError, match="val/ has 1 classes, train/ has 2"):
         load("imagenet", folder=tmp_path / "net")
     shutil.rmtree(tmp_path / "net")
     np.testing.assert_array_equal(load("imagenet").test.bytes, images.test.bytes)
@@ -235,9 +223,6 @@ def test_bytes_become_numbers_where_they_are_looked_at():
     np.testing.assert_allclose(x[np.array([8, 2])], content[[8, 2]] / 127.5 - 1, atol=1e-6)
     assert np.shares_memory(x[2:5].bytes, content)
     np.testing.assert_allclose(np.asarray(x[2:5]), content[2:5] / 127.5 - 1, atol=1e-6)
-    changed = content.copy()
-    changed[4, 0, 0, 0] ^= 1
-    assert Pixels(changed).fingerprint() != x.fingerprint() == Pixels(content.copy()).fingerprint()
     for wrong in (content.astype(np.float32), content[:, 0], content[:0], [[[[0]]]]):
         with pytest.raises(InputError, match=r"pixels must be uint8, 0 to 255, .*, got"):
             Pixels(wrong)
@@ -254,10 +239,10 @@ def test_a_row_of_pixels_is_an_image_of_cifar_and_a_broken_folder_is_one_line(fa
     images = load("cifar10", folder=tmp_path)
     assert (images.train.shape, images.test.shape, images.classes) == ((10, 3, 32, 32), (2, 3, 32, 32), 10)
     expected = found["data_batch_2.png"][1].reshape(32, 32, 3)[7, 11] / 127.5 - 1
-    np.testing.assert_allclose(images.train[3, :, 7, 11], expected, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(images.train)[3, :, 7, 11], expected, atol=1e-6)
     assert images.train_labels.tolist() == list(range(10))
     for content, line in (
-        ("[1]", r"n images and n labels to test, got 2 and \(1,\)"),
+        ("[1]", "n images and n labels to test, got 2 and 1"),
         ("[0, 1", "test_lables.json must hold a list of labels as JSON: "),
         ("[0.5, 1]", "test_lables.json must hold whole numbers from 0 on, got"),
     ):

@@ -89,7 +89,7 @@ WRONG = {
     "figure-1d": "budget=0.5 budget=9 samples=0",
     "figure-frequency": "every=0 pool=0",
     "figure-landscape": "budgets=2,5 cells=4 components=-1 generators=mnist_plain reach=0",
-    "figure-obrs-vs-drs": "beyond=0.5 targets=grid52",
+    "figure-obrs-vs-drs": "budgets=0.5 targets=grid52",
     "figure-optimal-g": "budget=nan rate=0",
     "figure-pr": "low=-1",
     "figure-pretrained": "rates=1 ratios=feature",
@@ -97,7 +97,6 @@ WRONG = {
     "figure-time": "budgets=0.2",
     "figure-training": "alone=10 kinds=hing shares=0.5,0.1,0.1",
     "figure-when-training-pays": "budgets=1 cases=lime points=50",
-    "flows": "budgets=0 targets=moons",
     "table-2": "budget=0.5 generations=0 real=900 stop_at=1.5",
     "table-diffusion": "costs=0.5 early=12+9 early=18 rates=1",
     "table-finetune": "kinds=",
@@ -122,7 +121,7 @@ def test_only_what_has_the_papers_data_model_and_protocol_is_called_reproduced()
     assert sources["figure-training"].startswith("setting of Figure 6, on ")
     assert sources["table-finetune"].startswith("setting of Table 4, on ")
     assert sources["figure-frequency"].startswith("setting of Appendix D.3, on ")
-    assert sources["figure-transport"] == "beyond the paper"
+    assert sources["figure-when-training-pays"] == "beyond the paper"
     drawn = canvas()
     caption(drawn, "figure-training", "Three seeds.")
     assert drawn.get_supxlabel().startswith("Setting of Figure 6 of Verine et al. (2024), on ")

@@ -1,4 +1,4 @@
-"""Training in the experiments: fleets, what is compared with what, the paper's presets, BigGANs in the one loop."""
+"""Training in the experiments: what is compared with what, the paper's presets, BigGANs in the one loop."""
 
 import json
 import os
@@ -14,62 +14,14 @@ import torch
 import paper
 from obrs import Profile
 from obrs.budget import solve_cut
-from obrs.errors import InputError
-from obrs.training.data import Draws
-from paper import figure_frequency, figure_training, figure_when_training_pays, fleet, harness, table_finetune, tw_obrs
+from paper import figure_frequency, figure_training, figure_when_training_pays, harness, table_finetune, tw_obrs
 from paper.data.pixels import Pixels
-from paper.fleet import train_fleet
 from paper.image_training import BIGGAN, CELEBA, compared, training
 from paper.nets.biggan import BigGanCritic, BigGanGenerator
 from paper.record import Record
 from paper.train import TrainConfig, losses, read_config, seen_before, train
 
 ROOT = Path(paper.__file__).parents[1]
-
-# --- Fleets -----------------------------------------------------------------------------------------------------------
-
-# So few steps that roundings do not grow: later a ReLU or the sign of a small gradient turns them into steps of Adam.
-FEW = tw_obrs.Config(steps=(4, 2, 2), warm_up=(0, 1, 1), batches=(32, 64, 64), batch_size=32)
-
-
-@pytest.mark.parametrize(
-    ("mode", "setting"),
-    [("non_saturating", "weak"), ("dual_waves", "strong_more"), ("paper_raw", "weak"), ("staged_exact", "strong_more")],
-)
-def test_a_fleet_trains_as_its_runs_would_alone(mode, setting):
-    configs = [replace(tw_obrs.settings(FEW, setting, mode, seed), data_size=500) for seed in (3, 4)]
-    for config, together in zip(configs, train_fleet(configs), strict=True):
-        alone = train(config, progress=False)
-        for name in ("generator", "critic"):
-            for a, b in zip(getattr(alone, name).parameters(), getattr(together, name).parameters(), strict=True):
-                torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
-        x, same = (run.propose(range(50)) for run in (alone, together))
-        torch.testing.assert_close(x, same, rtol=0, atol=1e-4)
-
-
-def test_a_run_that_diverges_leaves_the_others_alone(monkeypatch):
-    calm = replace(tw_obrs.settings(FEW, "weak", "dual", 0), data_size=500)
-    (alone,) = train_fleet([calm])
-
-    def spoilt(draws, *what, draw=Draws.draw):
-        return draw(draws, *what) * (torch.nan if draws.seed else 1.0)
-
-    monkeypatch.setattr(fleet.Draws, "draw", spoilt)
-    together = train_fleet([calm, replace(calm, seed=1)])
-    assert not together[1].propose(range(20)).isfinite().any()
-    torch.testing.assert_close(together[0].propose(range(20)), alone.propose(range(20)))
-
-
-def test_what_a_fleet_cannot_train_is_refused():
-    plain = TrainConfig(data="grid25", generator_loss="dual", steps=1, data_size=100)
-    with pytest.raises(InputError, match="differ in their seed alone"):
-        train_fleet([plain, replace(plain, budget=3)])
-    with pytest.raises(InputError, match="at least one run"):
-        train_fleet([])
-    for field in ({"network": "conv"}, {"constant_every": 2}, {"r1": 0.1}, {"two_heads": True}):
-        with pytest.raises(InputError, match="a fleet has"):
-            train_fleet([replace(plain, **field)])
-
 
 # --- 25 Gaussians -----------------------------------------------------------------------------------------------------
 
@@ -89,14 +41,14 @@ def record_of(modes):
 
 
 def test_means_and_gains_are_over_all_seeds_and_seed_by_seed():
-    made = record_of({"non_saturating": (0.5, 0.9, 0.7), "exact": (0.4, 0.7, 0.8)})
+    made = record_of({"non_saturating": (0.5, 0.9, 0.7), "dual": (0.4, 0.7, 0.8)})
     assert [line["divergence"] for line in tw_obrs.summary(made)] == [
         (pytest.approx(0.7), pytest.approx(0.2)),
         (pytest.approx(1.9 / 3), pytest.approx(np.std([0.4, 0.7, 0.8], ddof=1))),
     ]
     error = np.std([0.1, 0.2, -0.1], ddof=1) / np.sqrt(3)
-    assert tw_obrs.gain(made, "weak", "exact", over="non_saturating") == pytest.approx((0.2 / 3, error, 2, 3))
-    assert tw_obrs.gain(made, "weak", "exact", over="dual") is None
+    assert tw_obrs.gain(made, "weak", "dual", over="non_saturating") == pytest.approx((0.2 / 3, error, 2, 3))
+    assert tw_obrs.gain(made, "weak", "staged_exact", over="dual") is None
     assert "+0.067 ± 0.088  2/3" in tw_obrs.table(made)
     mean, error, gain, of_gain, seeds = compared({0: 1.0, 1: 2.0, 5: 9.0}, {0: 2.0, 1: 5.0})
     assert (mean, gain, of_gain, seeds) == (4.0, 2.0, pytest.approx(1.0), 2)
@@ -104,7 +56,7 @@ def test_means_and_gains_are_over_all_seeds_and_seed_by_seed():
 
 
 def test_a_run_that_went_to_infinity_counts_as_the_worst_there_is():
-    made = record_of({"exact": (None, 0.4)})
+    made = record_of({"dual": (None, 0.4)})
     (line,) = tw_obrs.summary(made)
     assert line["divergence"][0] == pytest.approx((2 * np.log(2) + 0.4) / 2)
     assert line["modes"][0] == 12.5

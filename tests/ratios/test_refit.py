@@ -11,7 +11,6 @@ from torch import nn
 
 import obrs
 from obrs.errors import InputError, InputTypeError, UnknownNameError
-from obrs.fitting import loop
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp, mlp_critic
 from obrs.ratios.refit import METHODS, FineTune, Head, Network, load_ratio, logistic_loss, refit, standard_scale
@@ -193,8 +192,7 @@ class TestSamplesOfAFit:
         assert fitted.report.log_loss < 0.66
 
     def test_a_pipe_gets_a_line_now_and_then(self, capsys, monkeypatch):
-        real_bar = loop.bar
-        monkeypatch.setattr(loop, "bar", lambda *given, piped: real_bar(*given, piped=0.0))
+        monkeypatch.setattr("obrs._progress._PIPED", 0.0)
         refit(real_samples(), propose, Network(width=4), steps=3)
         assert capsys.readouterr().err.splitlines()[-1].startswith("fitting 3/3  held-out loss 0.")
         refit(real_samples(), propose, Network(width=4), steps=3, progress=False)

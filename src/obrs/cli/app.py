@@ -22,7 +22,7 @@ from .._progress import rank
 from .._text import exit_code, one_line
 from ..errors import ObrsError
 
-__all__ = ["CONTENTS", "Command", "Group", "app", "complain", "main"]
+__all__ = ["CONTENTS", "Command", "app", "complain", "main"]
 
 CONTENTS = {
     "Choose a budget": ("doctor", "plan", "report"),
@@ -31,10 +31,25 @@ CONTENTS = {
 """The commands as `obrs --help` lists them."""
 
 
-class _Examples:
-    """Help that ends with the examples of its epilog, each on its own line so that it can be copied."""
+class _Help:
+    """Help in panels, without types, that ends with the examples of the epilog, each on a line that can be copied."""
 
     epilog: str | None
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, each panel under its heading."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):  # type: ignore[attr-defined]
+            is_argument = param.param_type_name == "argument"
+            panel = "Arguments" if is_argument else getattr(param, "rich_help_panel", None) or "Options"
+            record = (param.metavar or param.name, param.help or "") if is_argument else param.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(panel, []).append(record)
+        for panel, records in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+        if hasattr(self, "commands"):
+            self.format_commands(ctx, formatter)  # type: ignore[attr-defined]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, without a break in any of them."""
@@ -43,7 +58,7 @@ class _Examples:
                 formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
 
 
-class Command(_Examples, TyperCommand):
+class Command(_Help, TyperCommand):
     """A command with examples."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -56,11 +71,7 @@ class Command(_Examples, TyperCommand):
             raise
 
 
-class Group(_Examples, TyperGroup):
-    """A command of several commands, with examples."""
-
-
-class _Contents(Group):
+class _Contents(_Help, TyperGroup):
     """All commands, as a table of contents."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -78,8 +89,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="""
-        obrs plan scores.csv --logit --budgets 2,4,8
-        obrs select scores.csv --logit -n 250 -o kept.csv
+        obrs plan scores.csv --kind logit --budget 2,4,8
+        obrs select scores.csv --kind logit -n 250 -o kept.csv
         obrs select --help
     """,
 )
@@ -151,4 +162,12 @@ def _message(error: Any) -> str:
         return f"this needs {error.name}: pip install 'obrs[cli]'"
     if isinstance(error, MemoryError):
         return f"not enough memory{f' ({error})' if str(error) else ''}"
-    return one_line(error)
+    return error.render(_option) if isinstance(error, ObrsError) else one_line(error)
+
+
+def _option(name: str, value: object) -> str:
+    """Return an argument of the library as an option: `--at-most`, `--no-header`, `--delimiter ';'`."""
+    flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
+    if value is False:
+        return f"--no-{name}"
+    return flag if value in (None, True) else f"{flag} {value!r}"

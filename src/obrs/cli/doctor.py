@@ -2,107 +2,100 @@
 
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from .._checks import check_budget
 from .._files import check_not_input, check_out
-from ..errors import InputError, ObrsError
+from .._text import unknown_name
+from ..errors import InputError
+from . import options
 from .app import Command, app
-from .columns import (
-    Column,
-    Delimiter,
-    Format,
-    Header,
-    Logit,
-    LogRatio,
-    Numbers,
-    Probability,
-    about,
-    header_of,
-    kind_of,
-)
+from .options import option
 
 __all__ = ["doctor"]
 
-Real = Annotated[str, typer.Argument(metavar="REAL", help="Scores of real samples: csv, jsonl, parquet, npy or npz.")]
-Fake = Annotated[str, typer.Argument(metavar="FAKE", help="Scores of the model's samples.")]
-Plot = Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the diagnosis as well.")]
-
 _CRITICS = ("hinge", "wgan", "lsgan")  # whose outputs are no log-ratios
+_KINDS = ("log_ratio", "logit", "probability", *_CRITICS)
 
 
 @app.command(
     cls=Command,
     epilog="""
-        obrs doctor real.csv fake.csv --logit --budget 4
-        obrs doctor real.csv fake.csv --hinge --budget 4 --plot doctor.png
+        obrs doctor real.csv fake.csv --kind logit --budget 4
+        obrs doctor real.csv fake.csv --kind hinge --budget 4 --plot doctor.png
     """,
 )
 def doctor(
-    real: Real,
-    fake: Fake,
-    budget: Annotated[float, typer.Option(metavar="K", help="Proposals per kept sample.")],
-    column: Column = None,
-    log_ratio: LogRatio = False,
-    logit: Logit = False,
-    probability: Probability = False,
-    hinge: Annotated[bool, typer.Option("--hinge", help="Scores are outputs of a hinge critic.")] = False,
-    wgan: Annotated[bool, typer.Option("--wgan", help="Scores are outputs of a Wasserstein critic.")] = False,
-    lsgan: Annotated[bool, typer.Option("--lsgan", help="Scores are outputs of a least-squares critic.")] = False,
-    seed: Annotated[int, typer.Option(help="Decides the folds in which repairs are tried.")] = 0,
-    delimiter: Delimiter = None,
-    header: Header = None,
-    format: Format = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a page.")] = False,
-    plot: Plot = None,
+    real: Annotated[str, typer.Argument(metavar="REAL", help="Scores of real samples: csv, jsonl, parquet, npy, npz.")],
+    fake: Annotated[str, typer.Argument(metavar="FAKE", help="Scores of the model's samples.")],
+    budget: Annotated[float, option("K", "Proposals per kept sample.")],
+    column: options.Column = None,
+    kind: Annotated[str | None, option("KIND", f"What the scores are: {', '.join(_KINDS)}.")] = None,
+    plot: Annotated[str | None, option("FILE.png", "Draw the diagnosis as well.")] = None,
+    as_json: Annotated[bool, option(None, "Print JSON instead of a page.", "--json")] = False,
+    seed: options.Seed = 0,
+    skip_bad: options.SkipBad = False,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    format: options.Format = None,
 ) -> None:
     """Tell whether a ratio is good enough to reject with."""
+    from .._checks import check_budget
     from ..ratios.doctor import diagnose
+    from .reading import header_of, name_in_errors
 
     if real == fake == "-":
         raise InputError("only one of the two files can be standard input")
     check_budget(budget)
+    kind = kind and kind.replace("-", "_")
+    if kind == "reward":
+        raise InputError("a reward has no real samples to check it with; the doctor needs log-ratios")
+    if kind is not None and kind not in _KINDS:
+        raise unknown_name(kind, _KINDS, "kind")
     if plot is not None:
         check_out(plot)
         check_not_input(plot, real, fake)
-    ratios = {"log_ratio": log_ratio, "logit": logit, "probability": probability}
-    given = kind_of(**ratios, hinge=hinge, wgan=wgan, lsgan=lsgan)
-    kind = "log_ratio" if given in _CRITICS else given
-    said = given if given in _CRITICS else "log_ratio" if given else None
-    own = [header_of(file, header, format) for file in (real, fake)]
-    own = own if any(one is not None for one in own) else [header, header]  # of neither: that is refused
-    both = zip((real, fake), own, strict=True)
-    values = [_read(file, column, kind, format=format, delimiter=delimiter, header=one) for file, one in both]
-    try:
-        found = diagnose(values[0], values[1], budget, kind=said, seed=seed)
-    except ObrsError as error:
-        raise InputError(f"{real}, {fake}: {error}") from error
+    headers = [header_of(file, header, format) for file in (real, fake)]
+    if headers == [None, None]:
+        headers = [header, header]  # of neither: that is refused
+    values = [
+        _read(file, column, "log_ratio" if kind in _CRITICS else kind, skip_bad, format, delimiter, own)
+        for file, own in zip((real, fake), headers, strict=True)
+    ]
+    meaning = kind if kind in _CRITICS or kind is None else "log_ratio"
+    diagnosis = name_in_errors(
+        f"{real}, {fake}", lambda: diagnose(values[0], values[1], budget, kind=meaning, seed=seed)
+    )
     if plot is not None:
         from ..ratios.plot import plot_diagnosis
 
         try:
-            plot_diagnosis(found).savefig(plot, dpi=150)
-        except ValueError as error:  # matplotlib's word for an extension that it does not know
+            plot_diagnosis(diagnosis).savefig(plot, dpi=150)
+        except ValueError as error:  # matplotlib does not know the extension
             raise InputError(f"--plot {plot}: {error}") from error
-    typer.echo(found.to_json() if as_json else found.page(command=True))
+    typer.echo(diagnosis.to_json() if as_json else diagnosis.page(command=True))
 
 
-def _read(file: str, column: str | None, kind: str | None, **options: Any) -> Numbers:
-    """Return log-ratios in which NaN and infinities stay: to count them is what the doctor is for."""
+def _read(file: str, column: str | None, kind: str | None, skip_bad: bool, *how: Any) -> Any:
+    """Return log-ratios in which NaN and infinities stay, unless they are skipped: the doctor counts them."""
+    import numpy as np
+
     from ..critics import to_log_ratio
     from ..files import Reading
     from ..scores import find_sources, read_columns
+    from .reading import name_in_errors, report_bad
 
-    sources = find_sources(file, **options)
+    sources = find_sources(file, **dict(zip(("format", "delimiter", "header"), how, strict=True)))
     known = sources[0].columns
     if kind is None and (column == "reward" or (column is None and "reward" in known and "log_ratio" not in known)):
         raise InputError(f"{file}: a reward has no real samples to check it with; the doctor needs log-ratios")
     reading = Reading.find(sources, column, kind)
-    values = read_columns(sources, [reading.column]).floats(reading.column)
+    values = read_columns(sources, [reading.column]).floats(reading.column, skip_bad=skip_bad)
     infinite = values == (1 if reading.kind == "probability" else np.inf)  # the logit of 1 is +inf
     fine = ~(infinite | np.isnan(values) | (values == np.inf))
     log_ratio = np.where(infinite, np.inf, np.nan)
     if fine.any():
-        log_ratio[fine] = about(file, lambda: to_log_ratio(values[fine], reading.kind))
+        log_ratio[fine] = name_in_errors(file, lambda: to_log_ratio(values[fine], reading.kind))
+    if skip_bad:
+        report_bad(int(np.sum(~fine)), len(fine))
+        return log_ratio[fine]
     return log_ratio

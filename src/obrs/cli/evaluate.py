@@ -9,9 +9,9 @@ import typer
 
 from .._files import check_folder, check_not_input
 from ..errors import InputError
+from . import options
 from .app import Command, app, complain
-from .columns import Beta, Column, Logit, LogRatio, Probability, Reward, kind_of, number, read_scores
-from .groups import Group, Shares, group_labels, read_shares
+from .options import advanced, option, parse_numbers
 
 __all__ = ["evaluate"]
 
@@ -21,43 +21,41 @@ _SETS = "A .npy or .npz file, or a folder of PNG and JPEG."
 @app.command(
     cls=Command,
     epilog="""
-        obrs evaluate --real real.npy --fake fake.npy --scores log_ratio.npy --log-ratio -o out/
+        obrs evaluate --real real.npy --fake fake.npy --scores log_ratio.npy --kind log_ratio -o out/
         obrs evaluate --real real/ --fake fake/ --features gradients --scores images.csv -o out/
     """,
 )
 def evaluate(
-    real: Annotated[str, typer.Option(metavar="PATH", help=f"Samples of the target, held out. {_SETS}")],
-    fake: Annotated[str, typer.Option(metavar="PATH", help=f"Proposals of the model as they come. {_SETS}")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where evaluate.json and evaluate.png go.")],
-    scores: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Scores of the proposals: a csv, jsonl, parquet, npy or npz.")
-    ] = None,
-    column: Column = None,
-    log_ratio: LogRatio = False,
-    logit: Logit = False,
-    probability: Probability = False,
-    reward: Reward = False,
-    beta: Beta = None,
-    file: Annotated[
-        str, typer.Option(metavar="NAME", help="The column of file names, if the proposals are a folder.")
-    ] = "file",
-    group: Group = None,
-    shares: Shares = None,
-    budgets: Annotated[str, typer.Option(metavar="K,K,…", help="Proposals per kept sample.")] = "1,1.5,2,4,8",
-    rules: Annotated[str, typer.Option(metavar="NAME,…", help="Rules to compare: obrs, drs, topk.")] = "obrs",
+    real: Annotated[str, option("PATH", f"Samples of the target, held out. {_SETS}")],
+    fake: Annotated[str, option("PATH", f"Proposals of the model as they come. {_SETS}")],
+    out: Annotated[Path, option("DIR", "Where evaluate.json and evaluate.png go.", "--out", "-o")],
+    scores: Annotated[str | None, option("FILE", "Scores of the proposals: a csv, jsonl, parquet, npy or npz.")] = None,
+    column: options.Column = None,
+    kind: options.Kind = None,
+    beta: options.Beta = None,
+    group: options.Group = None,
+    shares: options.Shares = None,
+    budget: options.Budgets = None,
     features: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Features of images; needed unless the files hold features.")
+        str | None, option("NAME", "Features of images; needed unless the files hold features.")
     ] = None,
+    id: Annotated[
+        str, advanced("NAME", "The column of file names, if the proposals are a folder; default file.", "--id")
+    ] = "file",
+    rules: Annotated[str, advanced("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
     fitted_on: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="The real samples that the ratio was fitted on: warns of overlap."),
+        str | None, advanced("PATH", "The real samples that the ratio was fitted on: warns of overlap.")
     ] = None,
     pixels: Annotated[
-        str | None, typer.Option(metavar="B,W", help="Black and white of float images, such as 0,1; -1,1 by default.")
+        str | None, advanced("B,W", "Black and white of float images, such as 0,1; default -1,1.")
     ] = None,
-    k: Annotated[int, typer.Option(min=1, help="Neighbours of precision, recall, density and coverage.")] = 5,
-    size: Annotated[int | None, typer.Option(min=1, help="Fakes that recall and coverage are for.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
+    k: Annotated[int, advanced("K", "Neighbours of precision, recall, density and coverage; default 5.", min=1)] = 5,
+    size: Annotated[int | None, advanced("N", "Fakes that recall and coverage are for.", min=1)] = None,
+    seed: options.Seed = 0,
+    skip_bad: options.SkipBad = False,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    format: options.Format = None,
 ) -> None:
     """Measure what each budget bought, with intervals."""
     from ..metrics.evaluate import evaluate as measure
@@ -68,25 +66,25 @@ def evaluate(
     check_folder(out)
     for name in ("evaluate.json", "evaluate.png"):
         check_not_input(out / name, real, fake, scores, fitted_on)
-    wanted = [number(part, "--budgets") for part in budgets.split(",")]
-    ends = None if pixels is None else [number(part, "--pixels") for part in pixels.split(",")]
+    ends = None if pixels is None else parse_numbers(pixels, "--pixels")
     if ends is not None and len(ends) != 2:
         raise InputError(f"--pixels must be two numbers with a comma between them, got {pixels!r}")
     black_and_white = None if ends is None else (ends[0], ends[1])
-    kind = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
+    budgets = parse_numbers(budget or "1,1.5,2,4,8", "--budget")
     given: dict[str, Any] = {}
     if scores is not None:
-        how: dict[str, Any] = {"column": column, "kind": kind, "beta": beta}
-        given = _read(scores, fake, file, group, read_shares(shares, group, None), **how)
+        reads: dict[str, Any] = {"skip_bad": skip_bad, "format": format, "delimiter": delimiter, "header": header}
+        columns: dict[str, Any] = {"column": column, "kind": kind, "beta": beta, "group": group}
+        given = _read(scores, fake, id, shares, **columns, **reads)
     elif column or kind or group or shares:
-        raise InputError("--column, the kinds of scores, --group and --shares are about a file: give --scores")
+        raise InputError("--column, --kind, --group and --shares are about a file: give", give={"scores": None})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         table = measure(
             real=real,
             fake=fake,
             **given,
-            budgets=wanted,
+            budgets=budgets,
             rules=[rule.strip() for rule in rules.split(",")],
             features=features,
             fitted_on=None if fitted_on is None else _rows(samples(fitted_on, black_and_white)),
@@ -101,28 +99,35 @@ def evaluate(
     typer.echo(f"wrote {table.save(out)}/evaluate.json and evaluate.png")
 
 
-def _read(scores: str, fake: str, file: str, group: str | None, shares: Any, **how: Any) -> dict[str, Any]:
-    """Return log-ratios and groups of the proposals; those of a folder are found by the names of its files."""
-    from ..files import Reading
-    from ..metrics.images import match_names
-    from ..scores import find_sources
+def _read(file: str, fake: str, id: str, shares: str | None, **options: Any) -> dict[str, Any]:
+    """Return log-ratios and groups of the proposals; those of a folder are found by the names of its files.
 
-    sources = find_sources(scores)
-    is_folder = os.path.isdir(fake)
-    known = sources[0].columns
-    if is_folder and file not in known:
+    A proposal without a score that is skipped has r = 0, and is never kept.
+    """
+    import numpy as np
+
+    from ..metrics.images import match_names
+    from .reading import group_labels, open_scores, read_shares
+
+    is_folder, group = os.path.isdir(fake), options["group"]
+    scores = open_scores([file], id=id if is_folder else None, **options)
+    known = scores.sources[0].columns
+    if is_folder and id not in known:
         raise InputError(
-            f"{sources[0].shown} has no column {file!r} with the names of the images of {fake}, by which scores are "
-            f"matched; there are {', '.join(known)}: name one with --file"
+            f"{scores.title} has no column {id!r} with the names of the images of {fake}, by which scores are matched; "
+            f"there are {', '.join(known)}: give",
+            give={"id": None},
         )
-    reading = Reading.find(sources, group=group, id=file if is_folder else None, **how)
-    batch, _, log_ratio = read_scores(sources, reading)
-    labels, shares = (None, None) if group is None else group_labels(batch, group, shares)
+    rows = scores.load(scores.find_reading())
+    log_ratio = np.full(len(rows.good), -np.inf)
+    log_ratio[rows.good] = rows.log_ratio
+    parts = read_shares(shares, group, scores.options)
+    labels, parts = (None, None) if group is None else group_labels(rows.batch, group, parts)
     if is_folder:
-        codes, names = batch.labels(file)
-        order = match_names([names[code] for code in codes], fake, sources[0].shown)
+        codes, names = rows.batch.labels(id)
+        order = match_names([names[code] for code in codes], fake, scores.title)
         log_ratio, labels = log_ratio[order], None if labels is None else labels[order]
-    return {"log_ratio": log_ratio, "groups": labels, "shares": shares}
+    return {"log_ratio": log_ratio, "groups": labels, "shares": parts}
 
 
 def _rows(found: Any) -> Any:

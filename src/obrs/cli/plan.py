@@ -6,136 +6,105 @@ from glob import glob
 from math import exp, isfinite, sqrt
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from .._checks import check_budget
 from .._files import check_not_input, check_out
 from .._text import finite, text_table, unknown_name
 from ..errors import InputError
+from . import options
 from .app import Command, app, complain
-from .columns import (
-    Beta,
-    Column,
-    Delimiter,
-    EventWeight,
-    Files,
-    Format,
-    Header,
-    Logit,
-    LogRatio,
-    Probability,
-    Reward,
-    SkipBad,
-    about,
-    kind_of,
-    number,
-    read_scores,
-    report_bad,
-    short,
-)
-from .groups import SHOWN, Group, Shares, draw_groups, group_labels, read_shares
+from .options import Amount, advanced, option, parse_amount, parse_numbers, short
+
+if TYPE_CHECKING:
+    from ..profile import Plan
+    from .reading import Scores
 
 __all__ = ["plan"]
 
-_SHOWN = SHOWN | {"precision": "precision"}
-_USUAL = "1.5,2,4,8"
+_BY_GROUP = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
+_SHOWN = _BY_GROUP | {"precision": "precision"}
+_USUAL = (1.5, 2.0, 4.0, 8.0)
+_MOST = 20  # groups that are shown
 
 
 @app.command(
     cls=Command,
     epilog="""
-        obrs plan scores.csv --logit --budgets 2,4,8
-        obrs plan scores.csv --logit --for kl=0.05
-        obrs plan scores/ --logit -n 250
-        obrs plan completions.jsonl --reward --beta 0.5 --group prompt_id
+        obrs plan scores.csv --kind logit --budget 2,4,8
+        obrs plan scores.csv --kind logit --for kl=0.05
+        obrs plan scores/ --kind logit -n 250
+        obrs plan completions.jsonl --kind reward --beta 0.5 --group prompt_id
     """,
 )
 def plan(
-    files: Files,
-    column: Column = None,
-    log_ratio: LogRatio = False,
-    logit: Logit = False,
-    probability: Probability = False,
-    reward: Reward = False,
-    beta: Beta = None,
-    event_weight: EventWeight = None,
-    weights: Annotated[str | None, typer.Option(metavar="NAME", help="The column of masses, if any.")] = None,
-    budgets: Annotated[str | None, typer.Option(metavar="K,K,…", help=f"Proposals per kept sample; {_USUAL}.")] = None,
+    files: options.Files,
+    budget: options.Budgets = None,
     goals: Annotated[
-        list[str] | None,
-        typer.Option("--for", metavar="GOAL=X", help="The smallest budget for kl=0.05, ess=0.5, truncated=0.001, …"),
+        list[str] | None, option("GOAL=X", "The smallest budget for kl=0.05, ess=0.5, truncated=0.001, …", "--for")
     ] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows the proposals they cost.")] = None,
-    recall: Annotated[float, typer.Option(metavar="SHARE", help="The recall at which precision is shown.")] = 0.9,
-    group: Group = None,
-    shares: Shares = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE.png", help="Draw the profile as well.")] = None,
-    skip_bad: SkipBad = False,
-    delimiter: Delimiter = None,
-    header: Header = None,
-    format: Format = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    n: Annotated[str | None, option(*options.N)] = None,
+    column: options.Column = None,
+    kind: options.Kind = None,
+    beta: options.Beta = None,
+    group: options.Group = None,
+    shares: options.Shares = None,
+    kl: Annotated[float | None, advanced(*options.KL)] = None,
+    cost: options.Cost = None,
+    recall: Annotated[float, advanced("SHARE", "The recall at which precision is shown; default 0.9.")] = 0.9,
+    plot: Annotated[str | None, advanced("FILE.png", "Draw the profile as well.")] = None,
+    as_json: Annotated[bool, advanced(None, "Print JSON instead of a table.", "--json")] = False,
+    skip_bad: options.SkipBad = False,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    format: options.Format = None,
 ) -> None:
-    """Show what each budget buys, and what it costs."""
-    from ..files import Profiles, Reading, load_profiles
-    from ..profile import Profile, removable_kl
-    from ..scores import find_sources
+    """Show what each budget buys, and what it costs.
 
-    asked = [_goal(text) for text in goals or []]
-    budgets = ("" if asked else _USUAL) if budgets is None else budgets
-    wanted = [check_budget(number(text, "--budgets")) for text in budgets.split(",") if text or not asked]
-    kind = kind_of(event_weight, log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    if (group or shares is not None) and (weights or event_weight or asked or plot):
-        raise InputError(
-            "a plan by groups is of rows of equal mass: leave out --weights, --event-weight, --for, --plot"
-        )
+    With -n, what select would keep: the budget K = rows / n, and the proposals that n samples cost.
+    """
+    from .._checks import check_budget
+    from ..profile import removable_kl
+    from .reading import name_in_errors, open_scores
+
+    wanted = [] if budget is None else [check_budget(k) for k in parse_numbers(budget, "--budget")]
+    asked = [_parse_goal(text) for text in goals or []]
+    amount = parse_amount(n, group)
+    if (group or shares is not None) and (cost or asked or plot):
+        raise InputError("a plan by groups is of rows of equal mass: leave out --cost, --for and --plot")
     if plot is not None:
         check_out(plot)
         check_not_input(plot, *files, *(path for pattern in files for path in glob(pattern)))
-    where: Any = files[0] if len(files) == 1 else files
-    options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
-    scores: dict[str, Any] = {"column": event_weight or column, "kind": kind, "beta": beta, "skip_bad": skip_bad}
-    sources = find_sources(where, **options)
-    title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-    title = f"{title}, {len(sources)} files" if len(sources) > 1 else sources[0].shown
-
-    if group or shares is not None or weights or event_weight:  # these are read into memory
-        given = read_shares(shares, group, header)
-        reading = Reading.find(sources, group=group, **scores)
-        batch, good, values = read_scores(sources, reading, weights)
-        if group:
-            labels, parts = group_labels(batch, group, given)
-            rows = about(title, lambda: Profile(values).plan(wanted, n=n, groups=labels[good], shares=parts))
-            typer.echo(draw_groups(rows, _title(title, len(values), reading), as_json))
-            return
-        masses = None if weights is None else batch.numbers(weights)[good]
-        sign = None if event_weight is None else np.sign(batch.numbers(event_weight, skip_bad=skip_bad)[good])
-        profile = about(title, lambda: Profile(values, masses, sign=sign))
-        found = Profiles(reading, len(values), 0, profile, profile)
-    else:
-        found = load_profiles(where, **scores, **options)
-        profile = found.whole
-        report_bad(found.bad, found.rows + found.bad)
+    reads: dict[str, Any] = {"skip_bad": skip_bad, "format": format, "delimiter": delimiter, "header": header}
+    columns: dict[str, Any] = {"column": column, "kind": kind, "beta": beta, "group": group}
+    scores = open_scores(files, kl=kl, amount=amount, **columns, **reads)
+    if group or shares is not None:
+        typer.echo(_plan_groups(scores, wanted, amount, shares, as_json))
+        return
+    found, units, signs = _load_profiles(scores, cost)
+    profile, name = found.whole, scores.title
     if found.rows == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
-    reached = about(title, lambda: [profile.budget_for(**goal, recall=recall) for goal in asked])
-    rows = about(title, lambda: found.plan(sorted({*wanted, *reached}), n=n, recall=recall))
+    reached = name_in_errors(name, lambda: [profile.budget_for(**goal, recall=recall) for goal in asked])
+    if not (wanted or reached):
+        wanted = [*_USUAL, *_previewed(amount, units)]
+    number = amount.n if isinstance(amount.n, int) else None
+    rows = name_in_errors(name, lambda: found.plan(sorted({*wanted, *reached}), n=number, recall=recall))
     _draw_profile(plot, profile, wanted or reached)
     if as_json:
         typer.echo(json.dumps(finite(rows), indent=2))
         return
-    typer.echo(_title(title, found.rows, found.reading))
+    typer.echo(_title(scores, found.rows, found.reading))
     typer.echo(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
-    if event_weight:
-        typer.echo(_signs(batch.numbers(event_weight, skip_bad=True), profile.net))
+    if signs:
+        typer.echo(signs)
     elif found.reading.kind != "reward":  # its ratio is known up to a constant only
-        typer.echo(_mean_ratio(profile, found.rows if weights is None else None))
-    for text, budget in zip(goals or [], reached, strict=True):
-        typer.echo(f"K = {budget:.6g} is the smallest budget for {text}")
+        typer.echo(_mean_ratio(profile, found.rows if cost is None else None))
+    for text, k in zip(goals or [], reached, strict=True):
+        typer.echo(f"K = {k:.6g} is the smallest budget for {text}")
     notes = [f"low–high is a 95 % interval; precision is at recall {recall:g}"]
+    notes += [f"-n {n} is K = {k:.6g}" for k in _previewed(amount, units)]
     if found.whole is not found.sample:
         notes.append(
             f"of all rows, counted in cells of 1/256 nat, which changes KL by less than 1e-5; the intervals are those "
@@ -145,13 +114,94 @@ def plan(
         notes.append("above M exact rejection costs less than the budget, and the rate is 1/M")
     if any(row["unreliable"] for row in rows):
         notes.append(f"~ not to be relied on from {found.sample.size:,} scores: the tail may be heavier than they show")
-    if not event_weight:
+    if not signs:
         notes.append(removable_kl(profile.divergence("kl"), [row["budget"] for row in rows]))
     typer.echo(_draw(rows, notes))
 
 
-def _title(name: str, rows: int, reading: Any) -> str:
-    return f"{name}: {rows:,} scores, column {reading.column!r} read as {reading.kind}"
+def _previewed(amount: Amount, units: float) -> list[float]:
+    """Return the budget at which `obrs select -n` keeps what was asked for, if there is as much."""
+    if amount.budget is not None:
+        return [amount.budget]
+    return [units / amount.n] if isinstance(amount.n, int) and amount.n < units else []
+
+
+def _load_profiles(scores: "Scores", cost: str | None) -> tuple[Any, float, str]:
+    """Return the profiles of files, their size in rows or units of cost, and a line on signs; these are in memory."""
+    import numpy as np
+
+    from ..files import Profiles, load_profiles
+    from ..profile import Profile
+    from .reading import name_in_errors, report_bad
+
+    reading = scores.find_reading()
+    if cost is None and reading.kind != "weight":
+        given = {key: value for key, value in scores.columns.items() if key != "group"}
+        found = load_profiles(scores.where, **given, **scores.options)
+        report_bad(found.bad, found.rows + found.bad)
+        return found, found.rows, ""
+    rows = scores.load(reading, cost)
+    masses = None if cost is None else rows.batch.numbers(cost)[rows.good]
+    sign = np.sign(rows.score) if reading.kind == "weight" else None
+    profile = name_in_errors(scores.title, lambda: Profile(rows.log_ratio, masses, sign=sign))
+    line = "" if sign is None else _signs(sign, profile.net)
+    size = float(len(rows.score) if masses is None else masses.sum())
+    return Profiles(reading, len(rows.score), 0, profile, profile), size, line
+
+
+def _plan_groups(scores: "Scores", budgets: list[float], amount: Amount, shares: str | None, as_json: bool) -> str:
+    """Return a plan with groups: n of each group is a plan with equal shares, n by label one with these shares."""
+    from ..profile import Profile
+    from .reading import group_labels, name_in_errors, read_shares
+
+    parts = read_shares(shares, scores.columns["group"], scores.options)
+    reading = scores.find_reading()
+    if reading.kind == "weight":
+        raise InputError("a plan by groups is of log-ratios, and event weights have signs: leave out --group")
+    rows = scores.load(reading)
+    if parts is None and amount.n is not None:
+        parts = amount.n if isinstance(amount.n, dict) else "equal"
+    labels, parts = group_labels(rows.batch, str(reading.group), parts)
+    number = sum(amount.n.values()) if isinstance(amount.n, dict) else amount.n
+    if isinstance(amount.n, int) and shares is None:
+        number = amount.n * len(parts)
+    wanted = budgets or [*_USUAL, *_previewed(amount._replace(n=number), len(rows.score))]
+    table = name_in_errors(
+        scores.title,
+        lambda: Profile(rows.log_ratio).plan(sorted({*wanted}), n=number, groups=labels[rows.good], shares=parts),
+    )
+    if as_json:
+        plain = [{**row, "groups": [group._asdict() for group in row["groups"]]} for row in table]
+        return json.dumps(finite(plain), indent=2)
+    return _draw_groups(table, _title(scores, len(rows.score), reading))
+
+
+def _draw_groups(rows: "Plan", title: str) -> str:
+    """Draw what each budget buys, and below it the budget of each group, marked where rejection is exact."""
+    by_group = []
+    lines = list(zip(*(row["groups"] for row in rows), strict=True))
+    for line in lines[:_MOST]:
+        cells = (f"{group.budget:.4g}{'*' if group.exact else ''}" if group.rate else "none" for group in line)
+        by_group.append([str(line[0].label), f"{line[0].max_budget:.4g}", *cells])
+    after = []
+    if any(group.exact for row in rows for group in row["groups"]):
+        after.append("* exact: a smaller budget would keep the same distribution within the group")
+    if len(lines) > _MOST:
+        after.append(f"{len(lines) - _MOST} more groups are in --json")
+    parts = [
+        title,
+        "",
+        text_table(*rows.table(_BY_GROUP, lambda row, key: short(row[key])), left=0),
+        "",
+        "below, for each group: M, from which on rejection is exact, and its budget",
+        "",
+        text_table(["group", "M", *(f"at {row['budget']:.4g}" for row in rows)], by_group),
+    ]
+    return "\n".join([*parts, *(["", *after] if after else [])])
+
+
+def _title(scores: "Scores", rows: int, reading: Any) -> str:
+    return f"{scores.title}: {rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"
 
 
 def _draw_profile(path: str | None, profile: Any, budgets: list[float]) -> None:
@@ -160,14 +210,14 @@ def _draw_profile(path: str | None, profile: Any, budgets: list[float]) -> None:
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # matplotlib's word for a machine that is slow at the moment
+            warnings.simplefilter("ignore", UserWarning)  # matplotlib warns if the machine is slow at the moment
             profile.plot(budgets[:6]).savefig(path, dpi=150)
-    except ValueError as error:  # matplotlib's word for an extension that it does not know
+    except ValueError as error:  # matplotlib does not know the extension
         raise InputError(f"--plot {path}: {error}") from error
 
 
-def _goal(text: str) -> dict[str, Any]:
-    """Read `kl=0.05`."""
+def _parse_goal(text: str) -> dict[str, Any]:
+    """Parse `kl=0.05`."""
     from ..profile import GOALS
 
     key, equals, value = text.partition("=")
@@ -180,9 +230,9 @@ def _goal(text: str) -> dict[str, Any]:
         raise InputError(f"--for {key} must be a number, as in {key}=0.5, got {got}") from error
 
 
-def _signs(weight: Any, net: float) -> str:
+def _signs(sign: Any, net: float) -> str:
     """Return a line on what the signs of event weights leave."""
-    negative = f"{100 * np.mean(weight < 0):.3g} % of the events are negative"
+    negative = f"{100 * float((sign < 0).mean()):.3g} % of the events are negative"
     share = f"{50 * (1 - net):.3g} % of the sum of |w|"
     return f"{negative}, {share}: net {short(net)}, so ESS is at most {short(net**2)}"
 

@@ -6,153 +6,137 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from .._checks import check_budget
 from .._files import check_not_input
-from ..critics import check_scores
 from ..errors import InputError
+from . import options
 from .app import Command, app
-from .columns import (
-    Beta,
-    Column,
-    Delimiter,
-    Format,
-    Header,
-    Logit,
-    LogRatio,
-    Numbers,
-    Probability,
-    Reward,
-    about,
-    header_of,
-    kind_of,
-    read_scores,
-    short,
-)
-from .groups import Group
+from .options import advanced, option, parse_amount, short
 
 __all__ = ["report"]
 
-_File = Annotated[
-    str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is standard input.")
-]
-_SHOW = "The column to show of each sample: texts, or paths of images, which lie below the folder of FILE."
-_FROM = "The folder below which images lie, where their paths begin; by default that of FILE."
+_SHOW = "The column to show of each sample: texts, or paths of images below the folder of FILE."
 
 
 @app.command(
     cls=Command,
     epilog="""
-        obrs report scores.csv --logit -o report.html
-        obrs report completions.jsonl --reward --beta 0.5 --show text -o report.html
+        obrs report scores.csv --kind logit -o report.html
+        obrs report completions.jsonl --kind reward --beta 0.5 --show text -o report.html
     """,
 )
 def report(
-    file: _File,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")],
-    column: Column = None,
-    log_ratio: LogRatio = False,
-    logit: Logit = False,
-    probability: Probability = False,
-    reward: Reward = False,
-    beta: Beta = None,
-    show: Annotated[str | None, typer.Option(metavar="NAME", help=_SHOW)] = None,
-    images_from: Annotated[str | None, typer.Option(metavar="FOLDER", help=_FROM)] = None,
-    group: Group = None,
-    real: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Scores of real samples: shows what the doctor finds.")
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is stdin.")],
+    out: Annotated[str, option("FILE.html", "The page.", "--out", "-o")],
+    budget: Annotated[float | None, option("K", "Where the slider starts; default 4.")] = None,
+    column: options.Column = None,
+    kind: options.Kind = None,
+    beta: options.Beta = None,
+    group: options.Group = None,
+    show: Annotated[str | None, option("NAME", _SHOW)] = None,
+    real: Annotated[str | None, option("FILE", "Scores of real samples: shows what the doctor finds.")] = None,
+    n: Annotated[
+        str | None, advanced("N", "Rows wanted, 250 or 10%: where the slider starts, and what they cost.", "-n")
     ] = None,
-    budget: Annotated[float | None, typer.Option(metavar="K", help="Where the slider starts; 4 by default.")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Samples wanted; shows what they cost.")] = None,
-    seconds_per_proposal: Annotated[
-        float | None, typer.Option(metavar="S", help="Shows the time that samples take.")
+    kl: Annotated[float | None, advanced(*options.KL)] = None,
+    id: Annotated[str | None, advanced(*options.ID)] = None,
+    images_from: Annotated[
+        str | None, advanced("FOLDER", "Where paths of images begin; default the folder of FILE.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The title; by default the name of FILE.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed keeps the same samples.")] = 0,
-    delimiter: Delimiter = None,
-    header: Header = None,
-    format: Format = None,
+    seconds_per_proposal: Annotated[float | None, advanced("S", "Shows the time that samples take.")] = None,
+    title: Annotated[str | None, advanced("TEXT", "The title; default the name of FILE.")] = None,
+    seed: options.Seed = 0,
+    skip_bad: options.SkipBad = False,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    format: options.Format = None,
 ) -> None:
     """Write one page that shows what each budget buys."""
-    from ..files import Reading
+    from .._checks import check_budget
+    from ..critics import check_scores
     from ..html.report import make_page, of_log_ratio
     from ..html.template import page_path, write_page
-    from ..scores import find_sources
+    from .reading import group_labels, name_in_errors, open_scores
 
     target = page_path(out)
     if budget is not None:
         check_budget(budget)
-    options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
-    sources = find_sources(file, **options)
-    if len(sources) > 1:
-        raise InputError(f"{file} has {len(sources)} files of scores, such as {sources[0].name}; name the one to show")
-    check_not_input(target, sources[0].path, real)
-    kind = kind_of(log_ratio=log_ratio, logit=logit, probability=probability, reward=reward)
-    reading = Reading.find(sources, column, kind, beta=beta, group=group)
-    batch, _, values = read_scores(sources, reading, show)
-    name, labels = sources[0].shown, None
-    if group is not None:
-        codes, names = batch.labels(group)
-        labels = np.asarray(names)[codes]
-    items = None if show is None else batch.columns[show]
-    source = about(name, lambda: of_log_ratio(values, items, seed, batch.ids(None)))
-    facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}"]
-    if doubt := check_scores(batch.numbers(reading.column), reading.kind):
+    amount = parse_amount(n, None)
+    reads: dict[str, Any] = {"skip_bad": skip_bad, "format": format, "delimiter": delimiter, "header": header}
+    columns: dict[str, Any] = {"column": column, "kind": kind, "beta": beta, "id": id, "group": group, "seed": seed}
+    scores = open_scores([file], kl=kl, amount=amount, **columns, **reads)
+    if len(scores.sources) > 1:
+        first = scores.sources[0].name
+        raise InputError(f"{file} has {len(scores.sources)} files of scores, such as {first}; name the one to show")
+    check_not_input(target, scores.sources[0].path, real)
+    reading, name = scores.find_reading(), scores.title
+    rows = scores.load(reading, show)
+    labels = None if group is None else group_labels(rows.batch, group)[0].astype(str)[rows.good]
+    items = None if show is None else [cell.as_py() for cell in rows.batch.columns[show]]
+    items = items and [item for item, good in zip(items, rows.good, strict=True) if good]
+    source = name_in_errors(name, lambda: of_log_ratio(rows.log_ratio, items, seed, rows.batch.ids(id)[rows.good]))
+    facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
+    if doubt := check_scores(rows.score, reading.kind):
         facts.append(f"warning: {doubt}")
     if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
-    checked = None if real is None else _read_real(real, reading, header)
-    page = about(
+    wanted = amount.n if isinstance(amount.n, int) else None
+    if budget is None and wanted is not None and wanted < len(rows.score):
+        budget = len(rows.score) / wanted
+    page = name_in_errors(
         name,
         lambda: make_page(
             replace(source, scaled=reading.kind != "reward"),
             groups=labels,
-            real=checked,
-            budget=budget,
-            n=n,
+            real=None if real is None else _read_real(real, reading, scores.options),
+            budget=budget or amount.budget,
+            n=wanted,
             seconds_per_proposal=seconds_per_proposal,
             title=title or f"{Path(name).name}: what each budget buys",
             facts=facts,
-            code=_code(file, sources[0].format, reading, seed, options),
-            folder=images_from or (Path(sources[0].path).parent if file != "-" else Path()),
+            code=_code(file, scores),
+            folder=images_from or (Path(scores.sources[0].path).parent if file != "-" else Path()),
         ),
     )
     write_page(target, page)
-    typer.echo(f"{target}: {len(values):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
+    typer.echo(f"{target}: {len(rows.score):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
 
 
-def _read_real(file: str, reading: Any, header: bool | None) -> Numbers:
+def _read_real(file: str, reading: Any, options: dict[str, Any]) -> Any:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
-    from ..files import Reading
     from ..scores import find_sources
+    from .reading import header_of, open_scores
 
     if reading.kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
-    sources = find_sources(file, header=header_of(file, header))
-    column = reading.column if reading.column in sources[0].columns else None
-    return read_scores(sources, Reading.find(sources, column, reading.kind))[2]
+    header = header_of(file, options["header"])
+    column = reading.column if reading.column in find_sources(file, header=header)[0].columns else None
+    scores = open_scores([file], header=header, column=column, kind=reading.kind, beta=None)
+    return scores.load(scores.find_reading()).log_ratio
 
 
-def _code(file: str, format: str, reading: Any, seed: int, options: dict[str, Any]) -> list[tuple[str, list[str]]]:
+def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands."""
-    command = f"obrs select {quote(file)} --column {quote(reading.column)} --{reading.kind.replace('_', '-')}"
-    python = {"column": reading.column, "kind": reading.kind}
-    if reading.beta is not None:
-        command, python = f"{command} --beta {reading.beta!r}", python | {"beta": reading.beta}
-    for key, value in options.items():
-        if value is not None:
-            python[key] = value
-            command += f" --{key} {quote(value)}" if key != "header" else " --header" if value else " --no-header"
-    rest = f" --seed {seed} -o kept.{format}"
+    given = {**scores.columns, **scores.options}
+    reading = scores.find_reading()
+    given |= {"column": reading.column, "kind": reading.kind}
+    group, seed = given.pop("group"), given.pop("seed")
+    words = [f"obrs select {quote(file)}"]
+    for name, value in given.items():
+        if value is True or value is False:
+            words += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"] * (name == "header" or value)
+        elif value is not None:
+            words.append(f"--{name} {quote(str(value))}")
+    command, rest = " ".join(words), f" --seed {seed} -o kept.{scores.sources[0].format}"
     blocks = [("command line: the rows that this page keeps, exactly 1 in K", [f"{command} --budget ", rest])]
-    if reading.group is not None:
-        each = f"{command} --group {quote(reading.group)} --budget "
+    if group is not None:
+        each = f"{command} --group {quote(group)} --budget "
         blocks.append(("command line, with one constant per group", [each, rest]))
-    given = ", ".join(f"{key}={value!r}" for key, value in python.items())
+    known = {name: given[name] for name in ("column", "kind", "beta", "format", "delimiter", "header")}
+    python = ", ".join(f"{name}={value!r}" for name, value in known.items() if value is not None)
     select = [
-        f"import obrs\nlog_ratio = obrs.files.read({file!r}, {given})\n"
+        f"import obrs\nlog_ratio = obrs.files.read({file!r}, {python})\n"
         "kept = obrs.select(log_ratio, int(len(log_ratio) / ",
         f"), seed={seed})",
     ]

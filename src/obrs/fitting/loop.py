@@ -111,7 +111,7 @@ def fit_best(
     begun, stopped, step = perf_counter(), "", 0
     history: list[tuple[int, float]] = []
     best, weights = inf, _copy(averaged.module)
-    with bar("fitting", steps, progress, piped=10.0) as tell, torch.enable_grad():
+    with bar("fitting", steps, progress) as tell, torch.enable_grad():
         try:
             while not stopped:
                 if step % every == 0 or step == steps:

@@ -74,7 +74,7 @@ _TUNE = Advice("obrs.tune(real, propose, budget=budget)", "compare ratios by a j
 _FURTHER = Advice(FINE_TUNE, _CALL.format(FINE_TUNE))
 _ANEW = Advice(FROM_SCRATCH, _CALL.format(FROM_SCRATCH))
 _TURN = Advice("obrs.diagnose(-real, -fake, budget)", "turn the sign of the scores in both files")
-_LOGITS = Advice("obrs.ratios.critics.from_logit(logit)", "score again, and write logits: --logit")
+_LOGITS = Advice("obrs.ratios.critics.from_logit(logit)", "score again, and write logits: --kind logit")
 _FEATURES = Advice("obrs.refit(..., features=...)", "score more samples, or fit the ratio on features", False)
 _REPAIRS = {
     "shift": "obrs.ratios.calibration.Affine.fit(real, fake, slope=False)",
@@ -476,7 +476,7 @@ def _notes(
     if told:
         notes.append(Note("if that is unfit, as spectral normalisation may make it, start from scratch", _ANEW))
     elif d.verdict in ("repairable", "unfit") and kind is None and _PILED_MAYBE < piled <= _PILED:
-        say = Advice("kind='hinge'", "--hinge")
+        say = Advice("kind='hinge'", "--kind hinge")
         notes.append(
             Note(f"{100 * piled:.0f} % of the scores lie near -1 and +1; say so if a critic is a hinge one", say)
         )

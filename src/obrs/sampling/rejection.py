@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import chain, count
 from math import ceil, inf
 from time import perf_counter
@@ -22,11 +23,11 @@ from .._progress import bar
 from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, accept, words
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
-from ..groups import Grouped, groups_of
+from ..groups import Grouped, groups_of, sizes_of
 from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .proposals import label_batch, move, propose_batch, score_batch, warn_of_train_mode
+from .proposals import label_batch, length, move, propose_batch, score_batch, warn_of_train_mode
 from .samples import Calls, Samples, first, join, pick, unjudged
 
 __all__ = ["Run", "collect", "sample", "sample_with", "score_proposals", "stream"]
@@ -37,6 +38,7 @@ _PER_GROUP = 200  # proposals that the constant of a group should be fitted on
 
 _WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "proposed rule"]
 _NO_RATIO = "chosen by a score that is no ratio, such as a pool of ratios: there are no weights"
+_SPLIT = "a split budget is for n samples of proposals made one group at a time, propose(ids, group)"
 _UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
 
 Fit = Callable[[Samples], Rule]
@@ -68,7 +70,8 @@ def sample(
     - `(n, budget)`: exactly n. If n·K is at most 4096 the whole pool is drawn and n of it are selected. Otherwise the
       first 4096 proposals, the pilot, fit the rule and are judged by it like all others until n are kept.
     - `(n, budget, cap)`: exactly n, each the best choice of 1 among exactly K proposals, by a `Choice`.
-    - `(n, rule)`: exactly n, by a rule that is fitted already.
+    - `(n, rule)`: exactly n, by a rule that is fitted already. For a `Grouped` with a split budget
+      `propose(ids, group)` makes proposals of one group at a time; the kept have the shares of the rule.
     - `(n, pool)`: exactly n of exactly so many proposals, each with probability min(c r, 1).
     - `(proposed, budget)` or `(proposed, rule)`: as many as the rule accepts of so many proposals.
 
@@ -129,6 +132,10 @@ def sample(
         if groups is not None:
             raise InputError("a hard cap has one rule for all; leave out groups, or cap")
         return _sample_rows(run, n, rule if isinstance(rule, Choice) else check_cap(budget), pilot)
+    if _is_split(rule):
+        if n is None or groups is not None:
+            raise InputError(f"{_SPLIT}; leave out groups and proposed")
+        return _sample_groups(run, n, rule)
     if rule is not None:
         return _judge_on(run, n, _given(rule, groups, shares), [])
     if n is not None and pool is not None:
@@ -189,6 +196,8 @@ def stream(
     worker, workers = shard
     if not 0 <= worker < workers:
         raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
+    if _is_split(rule):
+        raise InputError(f"{_SPLIT}, not for a stream; use obrs.sample")
     run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), start=check_count(start, "start", least=0))
     warn_of_train_mode(propose, log_ratio)
     return (judge(made, rule, seed) for made in run.make(run.start, inf if stop is None else stop, worker, workers))
@@ -410,6 +419,51 @@ def _sample_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Sam
 
     made = _make_pilot(run, n, fit, size, size, None)
     return _judge_on(run, n, fit(made), [made])
+
+
+def _is_split(rule: Any) -> bool:
+    """Tell whether a rule has a budget that was split among groups."""
+    return isinstance(rule, Grouped) and rule.left is not None
+
+
+def _sample_groups(run: Run, n: int, rule: Any) -> Samples:
+    """Keep n samples in the shares of a split budget, group after group; the ids of a group follow the last one's.
+
+    Weights have the mean 1 in each group, so that averages under the target have the shares, too.
+    """
+    try:
+        signature(run.propose).bind(0, 0)
+    except TypeError:
+        raise InputTypeError(f"{_SPLIT}, but propose does not take two arguments") from None
+    except ValueError:  # a callable that tells no signature
+        pass
+    groups: list[list[Samples]] = []
+
+    def so_far() -> Samples:
+        parts = [join(parts) for parts in groups if parts]
+        levels = [np.logaddexp.reduce(part.log_weight) - np.log(max(len(part), 1)) for part in parts]
+        parts = [replace(part, log_weight=part.log_weight - x) for part, x in zip(parts, levels, strict=True)]
+        return replace(join(parts), rule=rule)
+
+    def label(number: int) -> Labels:
+        return lambda batch: np.full(length(batch), rule.labels[number])
+
+    def propose_one(number: int) -> Any:
+        return lambda ids: run.propose(ids, rule.labels[number])  # type: ignore[call-arg]
+
+    kept, end = 0, run.start
+    with bar("sampling", n, run.progress) as tell, _keeping(so_far, n):
+        for number, size in enumerate(np.cumsum(sizes_of(n, np.asarray(rule.shares))).tolist()):
+            batches = replace(run, propose=propose_one(number)).make(end, inf)
+            groups.append([])
+            while kept < size:
+                if (batch := next(batches, None)) is None:
+                    raise _Spent(f"{end - run.start} proposals")
+                part = first(judge(batch, replace(rule, of=label(number)), run.seed), size - kept)
+                groups[-1].append(replace(part, fixed=""))
+                kept, end = kept + len(part), part.next_id
+                tell(kept, f"group {rule.labels[number]!r}")
+    return _noted(run, so_far())
 
 
 def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, by_budget: bool = False) -> Samples:
