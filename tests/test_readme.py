@@ -123,34 +123,6 @@ def test_every_experiment_has_its_row_in_the_readme_of_paper(name):
     assert (label, on, time) == (entry.label, entry.on, entry.time)
 
 
-def test_what_is_said_of_images_with_classes_is_in_the_record():
-    """One constant made every GAN worse, by up to eleven times; one per class on outputs gained 17 to 28 %."""
-    page = (ROOT / "docs" / "tutorials" / "classes.md").read_text()
-    table = (RESULTS / "ratio-evidence.md").read_text().split("EfficientNet")[0]
-    cells = {tuple(part.strip() for part in line.split("|")[1:3]): line for line in table.splitlines() if "| " in line}
-    gans = {key: [int(x) for x in re.findall(r"([+-]\d+) ±", line)[:6]] for key, line in cells.items()}
-    one = [value for (_, how), values in gans.items() if how == "one constant" for value in values]
-    assert min(one) > 0
-    assert round(1 + max(one) / 100) == 11
-    assert "up to eleven times" in page
-    gains = [-value for value in gans["outputs of a classifier", "one per class"][3:]]
-    assert f"{min(gains)} to {max(gains)} % smaller" in " ".join(page.split())
-
-
-def test_what_is_said_of_rollouts_is_in_the_record():
-    rows = {row["row"]: row for row in rows_of("paper/results/language.json")}
-    runs = [row for name, row in rows.items() if name.startswith("training ")]
-    assert all(abs(run["change"]) < 2 * run["change_error"] for run in runs)
-    seconds = {
-        arm: [sum(sum(run[key]) for run in runs if run["arm"] == arm) for key in ("sampling", "training")]
-        for arm in ("all", "obrs")
-    }
-    assert seconds["obrs"][1] / seconds["all"][1] == pytest.approx(1 / 4, abs=0.02)
-    assert 1 / 3 < 1 - sum(seconds["obrs"]) / sum(seconds["all"]) < 0.4
-    hot = rows["gradient hot"]
-    assert hot["OBRS 16"]["error"] == pytest.approx(hot["all 64"]["error"], rel=0.02)
-
-
 def test_what_is_said_of_table_2_is_in_the_record():
     rows = {row["row"]: row for row in rows_of("paper/results/table-2.json")}
     at_budget = {name: rows[name] for name in ("obrs", "drs", "topk")}
@@ -159,18 +131,10 @@ def test_what_is_said_of_table_2_is_in_the_record():
     assert max(at_budget, key=lambda name: at_budget[name]["precision"][0]) == "topk"
 
 
-def test_what_is_said_of_rates_and_designs_is_in_the_benchmarks():
-    page = " ".join((ROOT / "docs" / "evidence.md").read_text().split())
-    off = {row["n"]: row["off"] for row in rows_of("benchmarks/results/rate.json") if row["sd"] == 1}
-    assert f"off by {off[1000]:.3f} if c comes from 1000 proposals and by {off[10_000]:.3f} from 10 000" in page
-    priority = {row["n"]: row for row in rows_of("benchmarks/results/priority.json") if row["method"] == "priority"}
-    assert f"off by {priority[4]['error']:.1%} for 4 of 12 rows, {priority[50]['error']:.1%}".replace("%", " %") in page
-
-
 def test_no_page_fits_images_on_gradients():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     advised = [page.name for page in pages if re.search("refit.*features=.?gradients", page.read_text())]
-    assert not advised, "ratio-evidence: with one constant they made the distance of every GAN larger"
+    assert not advised, "a judge that never saw them found the distance larger"
 
 
 def test_python_version_and_extras_are_those_of_the_metadata():

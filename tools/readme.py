@@ -42,6 +42,30 @@ def headline():
     )
 
 
+def constants():
+    """Return what one constant for all classes does to the distance, and what one per class does, at K = 2."""
+    rows = rows_of("paper/results/figure-pretrained.json").values()
+
+    def times(ratio, how):
+        cells = [row["ratios"][ratio]["cells"][how]["classifier"] for row in rows if ratio in row["ratios"]]
+        found = sorted(cell["obrs 2"][0] / cell["model 1"][0] for cell in cells)
+        return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+    names = {"tuned": "the critic, trained further", "outputs": "the outputs of a classifier"}
+    lines = [[name, times(key, "global"), times(key, "class")] for key, name in names.items()]
+    return table(["distance at K = 2, as a multiple of the model's", "one constant", "one per class"], lines)
+
+
+def rate():
+    """Return how far the rate of fresh proposals is off."""
+    off = {row["n"]: row["off"] for row in benchmark("rate")["rows"] if row["sd"] == 1}
+    return (
+        "c is fitted on a sample: with K = 2.6 and log r of standard deviation 1, the rate of fresh proposals is off by "
+        f"{off[1000]:.3f}\nif c comes from 1000 proposals, and by {off[10_000]:.3f} if it comes from 10 000 "
+        "([record](../benchmarks/results/rate.json))."
+    )
+
+
 def real_evidence():
     """Return what a budget buys on real data, beside the nearest rival at the same price."""
     rows = []
@@ -155,10 +179,12 @@ def past_one_machine():
 FAULTS = {"exact, 1 apart", "exact, 4 apart", "three times too steep", "tanh", "clipped", "wrong way round"}
 FAULTS |= {"30 % missing", "noise of 1"}
 TABLES = {
+    "constants": constants,
     "headline": headline,
     "minimal": minimal,
     "past one machine": past_one_machine,
     "planted faults": planted_faults,
+    "rate": rate,
     "real evidence": real_evidence,
     "selection": selection,
     "speed": speed,
