@@ -52,54 +52,6 @@ def selection():
     return figure
 
 
-def caps():
-    """Draw what is left by ways to spend K proposals, and the budgets of a split."""
-    figure, (left, right) = panels(2)
-    rng = np.random.default_rng(0)
-    pilot = rng.normal(size=20_000)
-    whole, budgets = obrs.Profile(pilot), [1, 2, 3, 4, 6, 8]
-    for name, colour, cap in (("mean budget", BLUE, False), ("hard cap", ORANGE, True)):
-        left.plot(budgets, [whole.divergence("kl", k, cap=cap) for k in budgets], "o-", color=colour, label=name)
-    for name, colour, chance in (("soft best-of-K", GREEN, soft), ("retry, keep the last", RED, retry)):
-        kl = [kl_of(chance, rng.normal(size=(100_000, k))) for k in budgets]
-        left.plot(budgets, kl, "o-", color=colour, label=name)
-    left.set(xlabel="K", ylabel="KL left, nats", title="proposals for one sample", ylim=(0, None))
-    left.legend(frameon=False)
-    spread = np.linspace(0.2, 2.2, 16)
-    scores, groups = (rng.normal(size=(16, 4000)) * spread[:, None]).reshape(-1), np.repeat(np.arange(16), 4000)
-    split = obrs.Grouped.fit(scores, 4, groups, split="kl")
-    equal = np.mean([obrs.Profile(part).divergence("kl", 4) for part in scores.reshape(16, -1)])
-    right.bar(spread, split.budgets, width=0.1, color=BLUE, label=f"split: KL {split.left:.2f} left")
-    right.axhline(4, color=RED, label=f"4 for each: KL {equal:.2f} left")
-    right.set(xlabel="spread of log r in the group", ylabel="budget", title="one mean budget of 4 for 16 groups")
-    right.legend(frameon=False)
-    return figure
-
-
-def soft(log_ratio):
-    """Return how likely each of K is chosen in proportion to r."""
-    r = np.exp(log_ratio)
-    return r / r.sum(axis=1, keepdims=True)
-
-
-def retry(log_ratio):
-    """Return how likely each of K is chosen if they are tried one by one by OBRS, and the last is kept."""
-    a = np.exp(obrs.Budgeted.fit(log_ratio.reshape(-1), max(log_ratio.shape[1], 1.0))(log_ratio))
-    a[:, -1] = 1.0
-    before = np.cumprod(np.concatenate([np.ones((len(a), 1)), 1 - a[:, :-1]], axis=1), axis=1)
-    return a * before
-
-
-def kl_of(chance, log_ratio):
-    """Return KL(target||chosen) from the mean chance of proposals with about this log-ratio."""
-    edges = np.quantile(log_ratio, np.linspace(0, 1, 401))
-    cell = np.clip(np.searchsorted(edges, log_ratio) - 1, 0, 399).reshape(-1)
-    chosen = np.bincount(cell, chance(log_ratio).reshape(-1), 400)
-    target = np.bincount(cell, np.exp(log_ratio).reshape(-1), 400)
-    p, o = target / target.sum(), chosen / chosen.sum()
-    return float(np.sum(p * np.log(p / o)))
-
-
 def averages():
     """Draw estimates of a second moment by budget, with weights and without."""
 
@@ -145,7 +97,7 @@ def diagnosis():
     return plot_diagnosis(obrs.diagnose(3 * (real + 0.5), 3 * (fake - 0.5), budget=2.6))
 
 
-PICTURES = {f.__name__: f for f in (profile, selection, caps, averages, scale, diagnosis)}
+PICTURES = {f.__name__: f for f in (profile, selection, averages, scale, diagnosis)}
 
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)

@@ -24,13 +24,6 @@ def rows_of(path):
     return {row["row"]: row for row in json.loads((ROOT / path).read_text())["rows"]}
 
 
-def minimal():
-    """Return what a budget buys in `examples/minimal.py`."""
-    rows = json.loads((ROOT / "examples/results/minimal.json").read_text())["rows"]
-    head = ["budget K", "rate", "KL before", "KL after", "TV before", "TV after"]
-    return table(head, [[f"{row['budget']:g}", *(f"{row[key]:.3f}" for key in list(row)[1:])] for row in rows])
-
-
 def headline():
     """Return why to care, in one number: the Fréchet distance of a GAN that nothing was chosen on."""
     row = rows_of("paper/results/figure-pretrained.json")["fashion_mnist-1"]
@@ -181,7 +174,6 @@ FAULTS |= {"30 % missing", "noise of 1"}
 TABLES = {
     "constants": constants,
     "headline": headline,
-    "minimal": minimal,
     "past one machine": past_one_machine,
     "planted faults": planted_faults,
     "rate": rate,
