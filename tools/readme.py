@@ -53,8 +53,8 @@ def rate():
     """Return how far the rate of fresh proposals is off."""
     off = {row["n"]: row["off"] for row in benchmark("rate")["rows"] if row["sd"] == 1}
     return (
-        "c is fitted on a sample: with K = 2.6 and log r of standard deviation 1, the rate of fresh proposals is off by "
-        f"{off[1000]:.3f}\nif c comes from 1000 proposals, and by {off[10_000]:.3f} if it comes from 10 000 "
+        "c is fitted on a sample: with K = 2.6 and log r of standard deviation 1, the rate of fresh proposals is off "
+        f"by {off[1000]:.3f}\nif c comes from 1000 proposals, and by {off[10_000]:.3f} if it comes from 10 000 "
         "([record](../benchmarks/results/rate.json))."
     )
 
