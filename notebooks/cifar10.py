@@ -19,7 +19,7 @@ from paper.data.images import load
 from paper.image_gans import load_gan
 
 images, gan = load("cifar10"), load_gan("cifar10-gan", 0)
-real = np.asarray(images.train[40_000:47_000]), images.train_labels[40_000:47_000]  # the GAN saw the first 40 000
+real = np.asarray(images.train[40_000:]), images.train_labels[40_000:]  # the GAN saw the first 40 000
 real[0].shape
 
 
@@ -55,7 +55,7 @@ sheet(propose(range(64))[0], "proposals")
 # to confirm. The table lists the recipes that were tried, with the change of the distance by the judge.
 
 # %%
-tuned = obrs.tune(real, propose, budget=4, critic=Logit(gan.critic), pool=4000)
+tuned = obrs.tune(real, propose, budget=4, critic=Logit(gan.critic), pool=4000, pretrained=())
 tuned
 
 # %% [markdown]
