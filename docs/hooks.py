@@ -1,6 +1,6 @@
 """Adapt the build of the site.
 
-* API pages are generated, one per room, from the names that its modules export.
+* API pages are generated, one per package, from the names that its modules export.
 * Notebooks are rendered from `notebooks/NAME.py`, with the outputs of `notebooks/built/NAME.ipynb` if `make notebooks`
   has made them.
 * A page may link to files of the repository outside docs/: they are copied into the site, under repo/, so that a link

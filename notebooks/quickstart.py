@@ -21,7 +21,7 @@ def log_ratio(x):
 
 
 # %% [markdown]
-# What would each budget buy? A profile of a few thousand log-ratios tells before you pay for it.
+# What would each budget buy? A profile of a few thousand log-ratios answers before you pay for it.
 
 # %%
 profile = obrs.Profile(log_ratio(propose(np.arange(10_000))))
