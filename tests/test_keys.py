@@ -190,7 +190,7 @@ def test_counted_log_ratios_have_the_profile_of_all(scale):
     counts = Counts()
     for part in np.array_split(x, 7):
         count_ratios(one := Counts(), part)
-        counts.add(*one.total())
+        counts.merge(one)
     ratios, rows = mean_ratios(counts)
     exact, counted = Profile(x), Profile(np.append(ratios, -np.inf), np.append(rows, 400))
     assert counted.log_mean_ratio == pytest.approx(exact.log_mean_ratio, abs=1e-9)

@@ -102,6 +102,10 @@ class Counts:
         if self.pending > _PENDING:
             self.total()
 
+    def merge(self, other: "Counts", groups: Any = None) -> None:
+        """Add what was counted of other rows; their groups do not matter."""
+        self.add(*other.total())
+
     def total(self) -> tuple[Array, ...]:
         """Return the codes, in order, and the sums of each value."""
         if len(self.parts) > 1:
@@ -154,9 +158,7 @@ class KeyCounts:
         cell, inside = self._cells(rows)
         if not inside.all():
             rows, cell = rows.take(inside), cell[inside]
-        self.counts.add((rows.group << _BITS) | cell, np.ones(len(cell)), rows.cost)
-        while len(self.counts.parts[0][0]) > _CELLS:
-            self._widen(self.wider + 1)
+        self._count((rows.group << _BITS) | cell, np.ones(len(cell)), rows.cost)
         self._hold([rows])
 
     def merge(self, other: "KeyCounts", groups: Array) -> None:
@@ -164,14 +166,19 @@ class KeyCounts:
         for counts in (self, other):
             counts._widen(max(self.wider, other.wider))
         code, *sums = other.counts.total()
-        self.counts.add((groups[code >> _BITS] << _BITS) | (code & _CELL), *sums)
+        self._count((groups[code >> _BITS] << _BITS) | (code & _CELL), *sums)
         self.held = None if other.held is None else self.held
         self._hold([rows._replace(group=groups[rows.group]) for rows in other.held or []])
 
+    def _count(self, *columns: Array) -> None:
+        self.counts.add(*columns)
+        while len(self.counts.parts[0][0]) > _CELLS:
+            self._widen(self.wider + 1)
+
     def _widen(self, wider: int) -> None:
         """Make cells wider, so that their numbers end in so many zeros."""
-        if wider > _BITS - 2:
-            raise InputError(f"at most {_CELLS // 2:,} groups can be told apart")
+        if wider > _BITS - 3:  # keys of 2 and more would share the cell of r = 0
+            raise InputError(f"at most {_CELLS // 8:,} groups can be told apart")
         code, *sums = self.counts.total()
         self.counts, self.wider = Counts(), wider
         self.counts.add(code >> wider << wider, *sums)
@@ -270,7 +277,7 @@ class Sample:
         """Take those of these rows that belong to the sample."""
         self.parts.append(self._below(columns))
         if sum(len(part[0]) for part in self.parts) > self.most:
-            self.threshold = int(np.sort(_hash_ids(self.columns[0]))[self.most // 2])
+            self.threshold = int(np.partition(_hash_ids(self.columns[0]), self.most // 2)[self.most // 2])
             rows = self._below(self.columns)
             self.parts = [tuple(column[: self.most] for column in rows)]  # of one id there may be any number
 

@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import inf
@@ -184,10 +184,7 @@ class Survey:
     def merge(self, other: "Survey") -> None:
         """Add what was learned of other rows, whose groups may have other numbers."""
         groups = [self.labels.setdefault(label, len(self.labels)) for label in other.labels]
-        if isinstance(self.counts, KeyCounts) and isinstance(other.counts, KeyCounts):
-            self.counts.merge(other.counts, np.array(groups, np.int64))
-        elif isinstance(self.counts, Counts) and isinstance(other.counts, Counts):
-            self.counts.add(*other.counts.total())
+        self.counts.merge(other.counts, np.array(groups, np.int64))  # type: ignore[arg-type]
         self.sample.merge(other.sample)
         self.rows, self.bad = self.rows + other.rows, self.bad + other.bad
 
@@ -214,7 +211,7 @@ class Survey:
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if doubt:
-            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=5)
+            warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
 
     def check_repeats(self) -> None:
         """Raise if rows of the sample have one id."""
@@ -242,8 +239,10 @@ def check_sizes(n: Any, budget: float | None, shares: Any, at_most: bool, group:
     elif not isinstance(n, Mapping):
         check_count(n, "n")
     sizes = {"n": n, "budget": budget, "shares": shares, "at_most": at_most}
-    for name in [name for name in ("n", "shares") if isinstance(sizes[name], Mapping)]:
-        sizes[name] = type(sizes[name])({str(label): value for label, value in sizes[name].items()})
+    for name, given in sizes.items():
+        if isinstance(given, Mapping):
+            kind = Counter if isinstance(given, Counter) else dict
+            sizes[name] = kind({str(label): value for label, value in given.items()})
     return sizes
 
 
@@ -303,7 +302,8 @@ def choose(
     added = ("inclusion_probability", "log_weight", "sign")[: (3 if reading.kind == "weight" else 2) * weights]
     facts = {"inputs": survey.inputs, "rows": survey.rows, "bad": survey.bad, "kept": int(kept), "cut": cut}
     facts |= {"units": None if reading.cost is None else int(units), "weights": added}
-    return json.loads(json.dumps({"version": version("obrs"), **vars(reading), **sizes, **facts})), places
+    manifest = {"version": version("obrs"), **vars(reading), **sizes, **facts}
+    return json.loads(json.dumps(manifest, default=np.generic.item)), places
 
 
 def kept_rows(
@@ -449,7 +449,18 @@ def select(
     columns = {"id": id, "cost": cost, "group": group}
     reading = Reading.find(sources, column, kind, beta=beta, **columns, skip_bad=skip_bad, seed=check_seed(seed))
 
-    def find() -> tuple[dict[str, Any], Array | None]:
+    target = None if out is None else Path(out)
+    is_folder = len(sources) > 1 or target is None or target.is_dir() or not target.suffix
+    is_folder = is_folder or os.fspath(out or "").endswith(("/", os.sep))
+    if out is not None:
+        if os.fspath(out) == "-":
+            raise InputError("out is a file or a folder; only the command line writes to standard output")
+        check_not_input(out, *([where] if isinstance(where, str | os.PathLike) else where), *(s.path for s in sources))
+        if not is_folder and format_of(os.fspath(out)) != sources[0].format:
+            raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
+        if not is_folder:
+            check_out(out)
+    with _hold(target) if target is not None and is_folder else nullcontext() as work:
         counts = KeyCounts(most=n if group is None and isinstance(n, int) else None)
         survey = Survey({"": 0} if group is None else {}, counts).read(sources, reading, progress)
         if not repeats:
@@ -461,25 +472,14 @@ def select(
                     counts.add(part.rows)
             return counts
 
-        manifest, places = choose(survey, reading, sizes, weights, count)
-        return manifest | {"header": header}, places if len(places) == manifest["kept"] else None
-
-    if out is None:
-        return Selected(None, find()[0])
-    roots = [where] if isinstance(where, str | os.PathLike) else where
-    check_not_input(out, *roots, *(source.path for source in sources))
-    target = Path(out)
-    if os.fspath(out) == "-":
-        raise InputError("out is a file or a folder; only the command line writes to standard output")
-    if len(sources) == 1 and target.suffix and not os.fspath(out).endswith(("/", os.sep)) and not target.is_dir():
-        if format_of(os.fspath(out)) != sources[0].format:
-            raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
-        check_out(out)
-        manifest, places = find()
-        _write_rows(manifest, sources[0], target, places)
-        return Selected(target, manifest)
-    with _hold(target) as work:
-        manifest, places = find()
+        manifest, held = choose(survey, reading, sizes, weights, count)
+        manifest |= {"header": header}
+        places = held if len(held) == manifest["kept"] else None
+        if target is None:
+            return Selected(None, manifest)
+        if work is None:
+            _write_rows(manifest, sources[0], target, places)
+            return Selected(target, manifest)
         if target.is_dir() and any(target.iterdir()):
             _check_same(target, manifest)
             return Selected(target, manifest, new=False)
@@ -584,7 +584,7 @@ def read(
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "scores.csv")
-        >>> _ = path.write_text("id,logit\n1,0.5\n2,-1.5\n")
+        >>> _ = path.write_text("id,logit\\n1,0.5\\n2,-1.5\\n")
         >>> read(path)
         array([ 0.5, -1.5])
     """

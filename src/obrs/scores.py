@@ -233,8 +233,9 @@ class Source:
             self._write(file, _codec(path), parts, extra)
 
     @cached_property
-    def _arrays(self) -> Any:
-        """The arrays of a NumPy file as a table."""
+    def _table(self) -> Any:
+        if self.table is not None:
+            return self.table
         with open(self.path, "rb") as file:
             arrays: Any = np.load(file, allow_pickle=False)
             if isinstance(arrays, np.ndarray) and arrays.dtype.names:
@@ -245,12 +246,11 @@ class Source:
             return pa.table({name: array for name, array in arrays.items() if array.ndim == 1})
 
     def _find_names(self) -> list[str]:
-        return list((self._arrays if self.table is None else self.table).column_names)
+        return list(self._table.column_names)
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, int, Any]]:
         """Yield columns as a record batch or a table, the number of rows, and the rows in the form of `_write`."""
-        whole = self._arrays if self.table is None else self.table
-        for part in whole.select(names).combine_chunks().to_batches(_ROWS):
+        for part in self._table.select(names).combine_chunks().to_batches(_ROWS):
             yield part, len(part), None
 
     def _write(self, file: Any, codec: str | None, parts: Parts, extra: Sequence[str]) -> None:
@@ -307,9 +307,13 @@ class ParquetSource(Source):
         schema, waiting = like.schema_arrow, list[Any]()
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-        first = like.metadata.row_group(0).column(0).compression if like.num_row_groups else "snappy"
-        packing = first.lower().replace("uncompressed", "none")
-        with parquet.ParquetWriter(file, schema, compression=packing, write_page_checksum=True) as out:
+        groups = [like.metadata.row_group(0)] if like.num_row_groups else []
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        packing = chunks[0].compression.lower().replace("uncompressed", "none") if chunks else "snappy"
+        # A dictionary of numbers that hardly repeat would take most of the time.
+        few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
+        options = {"compression": packing, "use_dictionary": few, "write_page_checksum": True}
+        with parquet.ParquetWriter(file, schema, **options) as out:
 
             def flush() -> None:
                 whole = pa.Table.from_batches(waiting, schema)
@@ -451,7 +455,8 @@ class TextSource(Source):
         """Return a row with more cells."""
         if self.format == "jsonl":
             return row.rstrip()[:-1] + f", {json.dumps(dict(zip(names, cells, strict=True)))[1:]}\n".encode()
-        return row.rstrip(b"\r\n") + "".join(f"{self.delimiter}{cell}" for cell in cells).encode() + b"\n"
+        more = [str(cell).removesuffix(".0") for cell in cells]
+        return row.rstrip(b"\r\n") + self.delimiter.join(["", *more]).encode() + b"\n"
 
 
 _SOURCES = {"parquet": ParquetSource, "npy": Source, "npz": Source}  # others are text
