@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types pytest docs bench paper-check wheel install-check test-slow test-browser mutants format clean
+.PHONY: demo test lint types pytest docs notebooks test-notebooks bench paper-check wheel install-check test-slow test-browser mutants format clean
 
 demo: $(VENV)/paper.stamp
 	$(PY) -m paper table-2 --preset demo --report
@@ -43,9 +43,20 @@ bench: $(VENV)/dev.stamp
 	$(PY) benchmarks/bench.py
 	$(PY) tools/readme.py
 
-docs: $(VENV)/dev.stamp
+# A server, since browsers do not search in pages that are opened as files.
+docs: $(VENV)/dev.stamp notebooks
 	$(PY) -m mkdocs build --strict --site-dir site
-	@echo "open site/index.html"
+	@echo "run $(PY) -m http.server 8000 --directory site, and open http://127.0.0.1:8000"
+
+# Run in fresh kernels, those that have changed: about 10 minutes in all. CIFAR-10 needs: python -m paper fetch cifar10
+NOTEBOOKS := $(patsubst notebooks/%.py,notebooks/built/%.ipynb,$(wildcard notebooks/*.py))
+notebooks: $(NOTEBOOKS)
+
+notebooks/built/%.ipynb: notebooks/%.py | $(VENV)/dev.stamp
+	OMP_NUM_THREADS=1 $(PY) tools/notebooks.py $*
+
+test-notebooks: $(VENV)/dev.stamp
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m slow tests/test_notebooks.py
 
 # What users install: the library alone, in less than 1 MB.
 wheel: $(VENV)/dev.stamp
@@ -63,7 +74,7 @@ format: $(VENV)/dev.stamp
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis dist out site
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis dist out site notebooks/built
 
 # A stamp is renewed only when what it installs has changed, so a second run starts at once.
 $(VENV)/bin/python:

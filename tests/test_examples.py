@@ -1,4 +1,4 @@
-"""Every script of `examples/` is run, and what it prints is true; so is what the guide says that it prints."""
+"""Every script of `examples/` is run, and what it prints is true; so is what examples/README.md says that it prints."""
 
 import re
 import runpy
@@ -173,9 +173,9 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 @cache
-def in_the_guide():
-    """What the guide says that each script prints."""
-    text = (ROOT / "docs" / "guide" / "examples.md").read_text()
+def in_the_readme():
+    """What examples/README.md says that each script prints."""
+    text = (ROOT / "examples" / "README.md").read_text()
     form = r"```console\n\$ (?:PYTHONPATH=\. )?python examples/(\w+)\.py\n(.*?)```"
     return dict(re.findall(form, text, flags=re.DOTALL))
 
@@ -196,13 +196,13 @@ def test_what_a_script_prints_is_right(name, run):
     pytest.importorskip(needed.get(name, "numpy"))
     printed = run(name)
     CHECKS[name](printed.splitlines())
-    assert name in LONG or words(printed) == words(in_the_guide()[name])
+    assert name in LONG or words(printed) == words(in_the_readme()[name])
 
 
-def test_guide_has_the_output_of_every_short_script():
-    assert set(in_the_guide()) == set(CHECKS) - LONG
+def test_readme_has_the_output_of_every_short_script():
+    assert set(in_the_readme()) == set(CHECKS) - LONG
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKS if name not in LONG])
-def test_what_the_guide_says_that_a_script_prints_is_right(name):
-    CHECKS[name](in_the_guide()[name].splitlines())
+def test_what_the_readme_says_that_a_script_prints_is_right(name):
+    CHECKS[name](in_the_readme()[name].splitlines())

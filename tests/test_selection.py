@@ -1,10 +1,8 @@
 """Exactly n of a pool, every candidate with its probability, whatever the design."""
 
-import json
 import re
 from itertools import combinations, pairwise, permutations
 from math import comb, factorial
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -354,12 +352,3 @@ def test_what_cannot_be_selected_is_refused_in_one_line(error, message, pool, n,
     with pytest.raises(error, match=re.escape(message)) as caught:
         select(pool, n, **options)
     assert "\n" not in str(caught.value)
-
-
-def test_the_page_shows_the_numbers_on_file():
-    root = Path(__file__).parents[1]
-    page = (root / "docs" / "evidence" / "selection.md").read_text()
-    for row in json.loads((root / "benchmarks" / "results" / "selection.json").read_text())["rows"]:
-        keys = ("error", "error_by_noise", "kl", "tv", "repeats", "rmse", "rmse_weighted")
-        cells = [f"{row[k]:.3f}" if row[k] is not None else "∞" if k == "kl" else "–" for k in keys]
-        assert " | ".join([f"| {row['spread']:g}", str(row["n"]), row["method"], *cells]) + " |" in page

@@ -113,3 +113,37 @@ def test_transport_cost_can_rise_while_every_divergence_falls():
         assert profile.divergence(f, 1.9) < profile.divergence(f)
     before, after = (wasserstein_distance(place, place, p, mass) for mass in (q, kept))
     assert (before, after) == (pytest.approx(0.045), pytest.approx(0.405))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kl_is_convex_in_the_budget_and_falls_by_the_mass_above_the_threshold(seed):
+    p, q, _ = problem(seed)
+    profile, step = Profile(np.log(p / q), q), 1e-5
+    budgets = np.linspace(1.01, 0.99 * profile.max_budget, 23)
+    left = [profile.divergence("kl", k) for k in budgets]
+    assert np.all(np.diff(left, 2) > -1e-12)
+    for k in budgets:
+        slope = (profile.divergence("kl", k - step) - profile.divergence("kl", k + step)) / (2 * step)
+        assert slope == pytest.approx(profile.truncated(k) / k, rel=1e-3, abs=1e-6)
+
+
+def test_priority_weights_are_unbiased_for_every_row():
+    rng = np.random.default_rng(0)
+    r, n, draws = np.exp(rng.normal(size=12)), 4, 200_000
+    keys = np.log(rng.random((draws, 12))) - np.log(r)
+    tau = np.sort(keys, axis=1)[:, n : n + 1]
+    weight = np.where(keys < tau, np.maximum(r, np.exp(-tau)), 0)
+    error = weight.std(axis=0) / draws**0.5
+    assert np.all(np.abs(weight.mean(axis=0) - r) < 4.5 * error)
+
+
+def test_calibration_by_class_repairs_a_factor_and_is_an_information_projection():
+    p, q, label = problem(1)
+    wrong = p / q * np.exp(np.array([0.0, -3.0, 1.0, 0.5]))[label]
+    scale = pushed(p, label) / pushed(q * wrong, label)
+    np.testing.assert_allclose(wrong * scale[label], p / q, rtol=1e-12)
+    bent = q * wrong * np.random.default_rng(0).uniform(0.5, 2, STATES)  # wrong within classes, too
+    fixed = bent * (pushed(p, label) / pushed(bent, label))[label]
+    rivals = np.random.default_rng(1).dirichlet(np.ones(STATES), 200)
+    rivals *= (pushed(p, label) / np.stack([pushed(x, label) for x in rivals]))[:, label]
+    assert np.all(np.sum(rivals * np.log(rivals / bent), axis=1) >= np.sum(fixed * np.log(fixed / bent)))

@@ -1,4 +1,4 @@
-"""Write the tables that pages repeat, between markers: what a budget buys, and what the benchmarks found.
+"""Write the numbers that pages show, between markers, from the records of experiments and benchmarks.
 
 python tools/readme.py          # rewrite the pages
 python tools/readme.py --check  # exit 1 if one would change, and name it
@@ -24,15 +24,43 @@ def rows_of(path):
     return {row["row"]: row for row in json.loads((ROOT / path).read_text())["rows"]}
 
 
-def minimal():
-    """Return what a budget buys in `examples/minimal.py`."""
-    rows = json.loads((ROOT / "examples/results/minimal.json").read_text())["rows"]
-    head = ["budget K", "rate", "KL before", "KL after", "TV before", "TV after"]
-    return table(head, [[f"{row['budget']:g}", *(f"{row[key]:.3f}" for key in list(row)[1:])] for row in rows])
+def headline():
+    """Return why to care, in one number: the Fréchet distance of a GAN that nothing was chosen on."""
+    row = rows_of("paper/results/figure-pretrained.json")["fashion_mnist-1"]
+    cells = row["ratios"]["outputs"]["cells"]["class"]["classifier"]
+    before, after = cells["model 1"][0], cells["obrs 4"][0]
+    return (
+        f"**Keep 1 in 4 samples of a finished GAN of Fashion-MNIST: {100 * (1 - after / before):.0f} % closer to real "
+        f"images, without training it again.**"
+    )
+
+
+def constants():
+    """Return what one constant for all classes does to the distance, and what one per class does, at K = 2."""
+    rows = rows_of("paper/results/figure-pretrained.json").values()
+
+    def times(ratio, how):
+        cells = [row["ratios"][ratio]["cells"][how]["classifier"] for row in rows if ratio in row["ratios"]]
+        found = sorted(cell["obrs 2"][0] / cell["model 1"][0] for cell in cells)
+        return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+    names = {"tuned": "the critic, trained further", "outputs": "the outputs of a classifier"}
+    lines = [[name, times(key, "global"), times(key, "class")] for key, name in names.items()]
+    return table(["distance at K = 2, as a multiple of the model's", "one constant", "one per class"], lines)
+
+
+def rate():
+    """Return how far the rate of fresh proposals is off."""
+    off = {row["n"]: row["off"] for row in benchmark("rate")["rows"] if row["sd"] == 1}
+    return (
+        "c is fitted on a sample: with K = 2.6 and log r of standard deviation 1, the rate of fresh proposals is off "
+        f"by {off[1000]:.3f}\nif c comes from 1000 proposals, and by {off[10_000]:.3f} if it comes from 10 000 "
+        "([record](../benchmarks/results/rate.json))."
+    )
 
 
 def real_evidence():
-    """Return what a budget buys on real data: a line for each model, beside its nearest rival at the same price."""
+    """Return what a budget buys on real data, beside the nearest rival at the same price."""
     rows = []
 
     def add(name, cells):
@@ -41,19 +69,18 @@ def real_evidence():
             return f"{value:.2f} ({-change / error:.0f} se)"
 
         base = f"{cells['model 1'][0]:.2f}"
-        rows.append([name, "Fréchet distance", base, quarter("obrs"), "DRS", quarter("drs")])
+        rows.append([name, base, quarter("obrs"), f"DRS {quarter('drs')}"])
 
     for number, row in enumerate(rows_of("paper/results/figure-pretrained.json").values(), 1):
-        add(f"GAN {number} of clothes, conditional", row["ratios"]["outputs"]["cells"]["class"]["classifier"])
+        add(f"GAN {number}, Fréchet distance", row["ratios"]["outputs"]["cells"]["class"]["classifier"])
     early = rows_of("paper/results/table-diffusion.json")["1000 updates, ratio 1"]  # nothing was chosen on it
-    add("diffusion model of clothes, stopped early", early["cells"]["classifier"])
+    add("diffusion model, Fréchet distance", early["cells"]["classifier"])
     language = rows_of("paper/results/language.json")
-    for kind, name in (("hot", "rollouts of SmolLM2, temperature 1.2"), ("int8", "rollouts of SmolLM2, 8 bits")):
+    for kind, name in (("hot", "rollouts, error of the gradient"), ("int8", "rollouts in 8 bits")):
         found = language[f"gradient {kind}"]
         whole, ours, random = (found[method]["error"] for method in ("all 64", "OBRS 16", "random 16"))
-        cells = [f"{whole:.2f}", f"{ours:.2f}", "random 16 of 64", f"{random:.2f}"]
-        rows.append([name, "error of the gradient", *cells])
-    return table(["model", "measured", "all proposals", "1 in 4 by OBRS", "rival", "1 in 4 by it"], rows)
+        rows.append([name, f"{whole:.2f}", f"{ours:.2f}", f"random {random:.2f}"])
+    return table(["measured", "all proposals", "1 in 4 by OBRS", "1 in 4 by a rival"], rows)
 
 
 def flat(row):
@@ -69,20 +96,6 @@ def flat(row):
     return found
 
 
-def side_by_side(rows, over):
-    """Join rows that differ in one column, whose value goes before the names of the others.
-
-    >>> list(side_by_side([{"n": 3, "rule": "a", "kl": 1}, {"n": 3, "rule": "b", "kl": 2}], over=("rule", "n")))
-    [{'n': 3, 'a kl': 1, 'b kl': 2}]
-    """
-    column, *same = over
-    joined = {}
-    for row in rows:
-        place = joined.setdefault(tuple(row[key] for key in same), {key: row[key] for key in same})
-        place |= {f"{row[column]} {key}": value for key, value in row.items() if key not in over}
-    return joined.values()
-
-
 def cell(form, row):
     """Return a cell; it is empty if the row lacks what the form names."""
     try:
@@ -91,99 +104,82 @@ def cell(form, row):
         return ""
 
 
-def benchmark(name, columns, *, part=None, only=lambda row: True, over=()):
-    """Return a function that makes the table of a benchmark from titles and forms of cells.
-
-    Args:
-        name: Of the benchmark.
-        columns: Titles, and forms that `str.format` fills from a row made flat.
-        part: Where in the record the rows are.
-        only: Which rows there are.
-        over: The column that goes side by side, and those that name a line.
-    """
-
-    def made():
-        record = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
-        rows = [row for row in map(flat, (record[part] if part else record)["rows"]) if only(row)]
-        rows = side_by_side(rows, over) if over else rows
-        return table(list(columns), [[cell(form, row) for form in columns.values()] for row in rows])
-
-    return made
+def benchmark(name):
+    """Return the record of a benchmark."""
+    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
 
 
-SIZES = {1_000_000: "10⁶", 10_000_000: "10⁷", 20_000_000: "2·10⁷", 50_000_000: "5·10⁷"}
-DESIGNS = ("pivotal", "systematic", "priority", "pareto", "gumbel top-k")
+def planted_faults():
+    """Return what the doctor says of planted faults, and what its advice is worth."""
+    columns = {"fault": "{fault}"} | {f"n = {n:,}": f"{{verdicts {n}}}" for n in (200, 2000, 20_000)}
+    removed = {"as it is": "KL removed as it is", "repaired": "repaired", "refitted": "refitted"}
+    removed |= {"exact": "exact ratio"}
+    columns |= {title: f"{{kl removed {key}:.3f}}" for key, title in removed.items()}
+    rows = [row for row in map(flat, benchmark("doctor")["rows"]) if row["fault"] in FAULTS]
+    return table(list(columns), [[cell(form, row) for form in columns.values()] for row in rows])
+
+
+def selection():
+    """Return what ways to choose 500 of 2000 leave, and how long they take for a million."""
+    record = benchmark("selection")
+    rows = [row for row in record["rows"] if (row["spread"], row["n"]) == (1, 500)]
+    head = ["method", "error of π", "KL left", "TV left", "copies", "error of a mean", "with weights"]
+    keys = ("error", "kl", "tv", "repeats", "rmse", "rmse_weighted")
+    cells = [[f"{row[k]:.3f}" if row[k] is not None else "∞" if k == "kl" else "" for k in keys] for row in rows]
+    return table(head, [[row["method"], *line] for row, line in zip(rows, cells, strict=True)])
+
+
+def speed():
+    """Return what parts of the library cost, beside what else does the same."""
+    solver = {(row["n"], row["sd"], row["backend"]): row for row in benchmark("solver")["rows"]}[10**7, 1, "numpy"]
+    rows = [
+        [
+            "solve for c, 10⁷ log-ratios",
+            f"{solver['passes']:.1f} passes of exp and sum",
+            f"Algorithm B.1: {solver['speed-up']:.0f} times as long",
+        ]
+    ]
+    for row in benchmark("metrics")["rows"]:
+        if "rival_cpu_seconds" in row:
+            name = {"frechet": "Fréchet distance", "neighbours": "precision, recall, density, coverage"}
+            rival = "prdc" if row["name"] == "neighbours" else "torchmetrics"
+            ours, theirs = f"{row['cpu_seconds']:.1f} CPU s", f"{rival}: {row['rival_cpu_seconds']:.1f} CPU s"
+            rows.append([f"{name.get(row['name'], row['name'])}, 10⁴ × 2048", ours, theirs])
+    for row in benchmark("training")["rows"]:
+        if row["mode"] == "exact":
+            rows.append([f"a step of training, {row['size']}", f"{row['ratio']:.3f}", "the plain f-GAN: 1"])
+    sequence = next(row for row in benchmark("rollout")["rows"] if row["level"] == "sequence")
+    rows.append(["rollout, 1024 × 8192 tokens", f"{sequence['seconds']:.3f} CPU s", ""])
+    scale = {row["contestant"]: row for row in benchmark("scale")["rows"] if row["rows"] == 50_000_000}
+    cost = {name: f"{row['cpu_seconds']:.0f} CPU s, {row['peak_mb']:.0f} MB" for name, row in scale.items()}
+    for n, end in (("a quarter", ""), ("10⁵", ", n = 10⁵")):
+        others = "; ".join(f"{name}: {cost[name + end]}" for name in ("read-filter-write", "duckdb", "polars"))
+        rows.append([f"keep {n} of 5·10⁷ rows of Parquet", cost["select" + end], others])
+    return table(["what", "obrs", "beside it"], rows)
+
+
+def past_one_machine():
+    """Return what 10¹⁰ rows cost each of 100 workers, from rates measured on one core."""
+    ray = benchmark("scale")["ray"]
+    count, write = (1e6 * ray[f"{key}_seconds"] / ray["rows"] for key in ("looks", "filter"))
+    passes = [("count", "those that decide", count / 2, "140 MB: 0.7 MB per block")]
+    passes += [(name, "those that decide", count / 2, "2 MB") for name in ("count inside the cell", "once more")]
+    passes += [("filter and write", "all", write, "the kept rows")]
+    rows = [[name, columns, f"{rate:.2f} µs", f"{100 * rate / 60:.1f}", sent] for name, columns, rate, sent in passes]
+    return table(["pass", "columns", "CPU per row", "minutes per worker", "sent by a worker"], rows)
+
+
+FAULTS = {"exact, 1 apart", "exact, 4 apart", "three times too steep", "tanh", "clipped", "wrong way round"}
+FAULTS |= {"30 % missing", "noise of 1"}
 TABLES = {
-    "minimal": minimal,
+    "constants": constants,
+    "headline": headline,
+    "past one machine": past_one_machine,
+    "planted faults": planted_faults,
+    "rate": rate,
     "real evidence": real_evidence,
-    "solver": benchmark(
-        "solver",
-        {
-            "sd of log r": "{sd}",
-            "library": "{backend}",
-            "time in exp-and-sum passes": "{passes:.1f}",
-            "\\|K·rate − 1\\|": "{error:.0e}",
-            "Algorithm B.1: slower by": "{speed-up:.0f}×",
-            "its \\|K·rate − 1\\|": "{paper error:.0e}",
-        },
-        only=lambda row: row["n"] == 10**7,
-    ),
-    "training cost": benchmark(
-        "training",
-        {
-            "networks": "{size}",
-            "loss": "`{mode}`",
-            "CPU time": "{ratio:.3f}",
-            "target, at most": "{target:g}",
-        },
-    ),
-    "metric cost": benchmark(
-        "metrics",
-        {"": "{name}", "ours, CPU s": "{cpu_seconds:.1f}", "theirs": "{rival_cpu_seconds:.1f}"},
-        only=lambda row: "rival_cpu_seconds" in row,
-    ),
-    "rollout cost": benchmark(
-        "rollout",
-        {
-            "`level=`": "{level}",
-            "CPU s": "{seconds:.3f}",
-            "bytes of the input": "{input_bytes:,}",
-            "of the largest copy": "{largest_copy_bytes:,}",
-            "added at most": "{added_bytes:,}",
-        },
-    ),
-    "priority error": benchmark(
-        "priority",
-        {"n of N, σ of log r": "{n} of {candidates}, {spread:g}", "noise": "{pivotal noise:.1%}"}
-        | {name: f"{{{name} error:.1%}}" for name in DESIGNS}
-        | {"priority: worst π": "{priority worst:.3f}"},
-        over=("method", "candidates", "n", "spread"),
-    ),
-    "planted faults": benchmark(
-        "doctor",
-        {"fault": "{fault}"}
-        | {f"n = {n:,}": f"{{verdicts {n}}}" for n in (200, 2000, 20_000)}
-        | {"KL removed as it is": "{kl removed as it is:.3f}", "repaired": "{kl removed repaired:.3f}"}
-        | {"refitted": "{kl removed refitted:.3f}", "exact ratio": "{kl removed exact:.3f}"},
-    ),
-    "scale": benchmark(
-        "scale",
-        {"": "{contestant}"}
-        | {f"{name} rows": f"{{{n} cpu_seconds:.1f}} s, {{{n} peak_mb:.0f}} MB" for n, name in SIZES.items()},
-        over=("rows", "contestant"),
-    ),
-    "ratio gaussians": benchmark(
-        "ratios",
-        {
-            "ratio": "{contestant}",
-            "CPU s of a fit": "{cpu seconds:.2f}",
-            "doctor": "{doctor}",
-            "high quality, K = 2.6": "{budgets 2_6 high quality[0]:.1%}",
-            "KL left, K = 2.6": "{budgets 2_6 kl[0]:.2f} ± {budgets 2_6 kl[1]:.2f}",
-            "K = 5": "{budgets 5 kl[0]:.2f} ± {budgets 5 kl[1]:.2f}",
-        },
-        part="gaussians",
-    ),
+    "selection": selection,
+    "speed": speed,
 }
 
 

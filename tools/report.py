@@ -19,8 +19,8 @@ from obrs.html.template import fill
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # where `paper` is
-PAGE = ROOT / "docs/guide/report-example.html"
-PICTURE = ROOT / "docs/guide/report.png"
+PAGE = ROOT / "docs/guides/report-example.html"
+PICTURE = ROOT / "docs/guides/report.png"
 TEMPLATE = ROOT / "src/obrs/html/report.html"
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _PIECES = re.compile(

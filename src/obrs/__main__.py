@@ -1,4 +1,4 @@
-"""`python -m obrs`, and the entry point of the command: it says what it needs if that is missing."""
+"""Entry point of `obrs` and `python -m obrs`; names the missing extra if there is one."""
 
 import sys
 

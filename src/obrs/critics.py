@@ -1,4 +1,4 @@
-"""What a score means: the one place where the output of a critic becomes a log-ratio.
+"""Kinds of scores, and how each becomes a log-ratio.
 
 `KINDS` lists what one number per sample may be, `WITHOUT_RATIO` the critics whose outputs have no log-ratio. The
 functions `from_...` are the formulas, also for outputs of another form: one logit per class, or two log-likelihoods.
@@ -125,7 +125,7 @@ def from_class_logits(logits: Array, labels: Array) -> Array:
 
 
 def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
-    """Return `log p - log q`; log p may lack a constant, and -inf says that the target never makes the sample.
+    """Return `log p - log q`; log p may lack a constant, and -inf means that p is 0.
 
     Args:
         log_p: Log-density of the target at samples of the model.
@@ -222,7 +222,7 @@ whatever their ratio; make it one with obrs.refit(real, propose, obrs.ratios.ref
 
 
 def check_scores(scores: Array, kind: str) -> str:
-    """Return in one line why scores are hardly of this kind, or "" if nothing speaks against it.
+    """Return why scores are unlikely to be of this kind, in one line, or "" if they may be.
 
     Scores that are all the same number are an error. Log-ratios lie on both sides of 0, as the mean ratio of proposals
     is 1. So this looks at scores on one side of it: in [0, 1] like probabilities, with mean 1 or a long tail from 0 on

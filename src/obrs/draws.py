@@ -29,7 +29,7 @@ __all__ = ["accept", "normals", "priority_key", "uniforms"]
 
 
 class Purpose(IntEnum):
-    """Who consumes the numbers; the values are part of the streams, so append and never renumber."""
+    """Purposes of random numbers; the values are part of the streams, so append and never renumber."""
 
     ACCEPT, LATENT, SELECT, CHAIN, LANGEVIN, UNIFORM, GENERATOR, ROLLOUT, CHOOSE = range(1, 10)
 
@@ -115,7 +115,7 @@ def _accept_uniforms(ids: Any, seed: int, x: Array, name: str) -> Array:
 
 
 def uniforms(ids: Any, dim: int | None = None, *, seed: int, like: Any = None, dtype: Any = None) -> Array:
-    """Draw one uniform in `[0, 1)` for each id, or `dim` of them, the same numbers whoever asks for them.
+    """Draw one uniform in `[0, 1)` for each id, or `dim` of them; they depend on the seed and the id alone.
 
     The bits do not depend on backend, device, batch or order. A float32 is the float64 rounded down. The numbers are
     of a stream that nothing else uses: neither acceptance nor selection nor `normals`.
@@ -186,7 +186,7 @@ def normal_columns(ids: Any, columns: range, *, seed: int, purpose: Purpose, **w
 
 
 def mixer(seed: int, purpose: Purpose) -> tuple[int, int, tuple[tuple[int, int], ...], int]:
-    """Return what makes an id a word, for who computes elsewhere: two keys, the steps of a turn, and the last shift.
+    """Return the constants of the hash of ids: two keys, the steps of a round, and the last shift.
 
     A word is `mix(id + first)`, then `^ second`, then `mix` and `^ >> last`, in 64 bits that wrap around. A mix does,
     for each step (shift, factor), `^ >> shift` and `* factor`. All numbers are unsigned.

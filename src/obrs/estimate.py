@@ -1,4 +1,4 @@
-"""A number with its error: the record that every average and every metric with an interval returns."""
+"""A number with its error, as returned by averages and metrics."""
 
 from dataclasses import dataclass
 from math import inf, nan
@@ -14,7 +14,7 @@ __all__ = ["Estimate"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; arrays if it is of vectors.
+    """A number with its interval, or arrays of them.
 
     Args:
         value: The number.
@@ -43,7 +43,7 @@ class Estimate:
         return cls(value, value - reach, value + reach, standard_error)
 
     def clip(self, least: float = -inf, most: float = inf) -> "Estimate":
-        """Return the same with value and ends within limits that are known, such as 0 and 1 for a share.
+        """Return the estimate with value and ends clipped to known limits, such as 0 and 1 for a share.
 
         Example:
             >>> print(Estimate.around(0.1, 0.1).clip(least=0.0))

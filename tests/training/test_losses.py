@@ -1,7 +1,6 @@
 """The losses for training: their gradients against finite differences, their edges, and what they refuse."""
 
 from math import log
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from training.tw_gradients import (  # noqa: E402
     left,
     loss_gradient,
     of_mode,
-    table,
     true_gradient,
 )
 
@@ -185,12 +183,6 @@ def test_raw_paper_loss_descends_a_divergence_of_the_model_without_rejection(mod
 def cumulative(values, x):
     """The integral from the left end, by the trapezium rule."""
     return np.append(0.0, np.cumsum((values[1:] + values[:-1]) / 2 * np.diff(x)))
-
-
-def test_table_in_the_guide_is_the_one_computed_here():
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "losses.md").read_text().splitlines()
-    missing = [row for row in table() if row not in page]
-    assert not missing, "run tests/training/tw_gradients.py and paste its table"
 
 
 # --- every loss -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Gradients of the losses for training, and of what they are to minimise, on models with known densities.
 
 The truth does not use this library: densities and sums in NumPy, the constant by root finding, derivatives by central
-differences. `table()` compares it with the losses; docs/guide/losses.md shows its lines.
+differences.
 """
 
 from dataclasses import dataclass
@@ -113,28 +113,3 @@ def of_mode(mode, name):
 
 def cosine(a, b):
     return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-
-
-def table(budget=2.0):
-    """The lines of the table in the documentation: truth, exact, paper, and the angle and size of the latter."""
-
-    def pair(g):
-        return f"({g[0]:+.3f}, {g[1]:+.3f})"
-
-    rows = ["| f | model | truth | `exact` | `paper` | cosine | size |", "|---|---|---|---|---|---|---|"]
-    for name in ("kl", "chi2", "hellinger", "gan", "rkl"):
-        for model in (NARROW, MIDDLE, WIDE):
-            truth = true_gradient(name, model, budget)
-            exact = loss_gradient(of_mode("exact", name), model, budget)
-            for mode in ("paper", "paper_raw") if name == "gan" else ("paper",):
-                printed = loss_gradient(of_mode(mode, name), model, budget)
-                where = f"N({model.means[0]:g}, {model.sds[0]:g}²)"
-                size = np.linalg.norm(printed) / np.linalg.norm(truth)
-                label = f"{name}, raw" if mode == "paper_raw" else name
-                cells = [label, where, pair(truth), pair(exact), pair(printed)]
-                rows.append("| " + " | ".join([*cells, f"{cosine(printed, truth):+.2f}", f"{size:.2f}"]) + " |")
-    return rows
-
-
-if __name__ == "__main__":
-    print("\n".join(table()))

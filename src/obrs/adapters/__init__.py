@@ -1,4 +1,4 @@
-"""From a model that exists to `propose` and `log_ratio`; and, in `datasets`, from a stream to a dataset of torch."""
+"""Adapters from pipelines and folders to `propose` and `log_ratio`, and from streams to torch datasets."""
 
 from .folders import ScoredFolder, from_folder
 from .pipelines import from_pipeline

@@ -1,4 +1,4 @@
-"""Kept samples as a dataset of torch, for a `DataLoader`."""
+"""Kept samples as a torch dataset, for a `DataLoader`."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,7 +14,7 @@ __all__ = ["StreamDataset"]
 
 
 class StreamDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
-    """What `stream` keeps, sample by sample; each worker of a `DataLoader` makes its own part of the proposals.
+    """Samples kept by `stream`, one by one; each worker of a `DataLoader` makes its own part of the proposals.
 
     Args:
         propose, log_ratio, rule, options: As for `obrs.stream`. Of several processes each says its own `shard`.

@@ -1,4 +1,4 @@
-"""A folder of images with a score for each: a proposal is the number of a file, and pixels are read when wanted."""
+"""A folder of images with a score for each: a proposal is the number of a file, and pixels are read on demand."""
 
 import os
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class ScoredFolder:
 
     @cached_property
     def images(self) -> ImageSet:
-        """The images, which must be of one size; the first use looks at the head of every file."""
+        """All images, which must have one size; the first use reads the header of every file."""
         found = read_images(self.path)
         if found.n != len(self):
             raise InputError(f"{self.path} had {len(self)} images and now has {found.n}; call from_folder again")

@@ -59,14 +59,14 @@ def under(tensors: Mapping[str, Any], prefix: str) -> Tensors:
 
 
 def fill_module(module: Any, tensors: Mapping[str, Any], what: str, path: str | Path) -> None:
-    """Copy weights, as read from a path, into a module, or say where its architecture is another."""
+    """Copy weights into a module; raise if its architecture differs."""
     if differs := first_difference(module, tensors):
         raise InputError(f"{path} was made by another {what}: {differs}; use that run's network")
     module.load_state_dict(dict(tensors))
 
 
 def first_difference(module: Any, tensors: Mapping[str, Any]) -> str:
-    """Say which weight is the first that a module and a file do not share; nothing if they are alike."""
+    """Return the first weight in which a module and a file differ, in words; empty if there is none."""
     own = module.state_dict()
     for name in [*own, *tensors]:
         given, stored = (f"shape {tuple(x[name].shape)}" if name in x else "nothing" for x in (own, tensors))

@@ -1,4 +1,4 @@
-"""What did the budget buy? Every metric at every budget from one pool of proposals, with paired errors.
+"""Measure every metric at every budget from one pool of proposals, with paired errors.
 
 The chance a(x) that a rule keeps a proposal is known, so a pool that is weighted by it stands for what would be kept
 at any budget, and nothing is drawn again. Two budgets share their rows: their difference is known better than either.

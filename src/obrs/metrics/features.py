@@ -1,4 +1,4 @@
-"""Features of images, by name: what two sets of images are compared by. Computed once, and kept on disk.
+"""Features of images by name, computed once and cached on disk.
 
 `extract` reads images and returns their features; each extractor in `FEATURES` is also a plain callable on arrays and
 tensors, such as a head of `refit` is fitted on. A number says which features it is of: only Inception's is an FID.

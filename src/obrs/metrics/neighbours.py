@@ -35,7 +35,7 @@ _SPARE = 8  # neighbours beyond the k-th that are listed, so that a group can be
 
 
 class Neighbours(NamedTuple):
-    """What `neighbours` finds.
+    """Precision, recall, density and coverage.
 
     Attributes:
         precision: Share of the fakes within the ball of a real point.

@@ -74,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What `obrs.evaluate` found.
+    """Metrics of each rule and budget, as returned by `obrs.evaluate`.
 
     Args:
         rows: The model, then each rule at each budget.

@@ -1,4 +1,4 @@
-"""The few networks that experiments and refits need."""
+"""Small networks for refits, judges and examples."""
 
 from ..errors import MissingLibraryError
 

@@ -1,4 +1,4 @@
-"""From a critic to a log-ratio one may trust."""
+"""Fit, calibrate, combine and check log-ratios."""
 
 from .. import critics
 from .pools import combine

@@ -1,4 +1,4 @@
-"""Samples with or without labels, as one value that is cut, moved and looked at together."""
+"""Samples with or without labels, as one value that is sliced and moved together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Is this log-ratio good enough to reject with? `diagnose` answers by the scores of held-out samples.
+"""Check by the scores of held-out samples whether a log-ratio is good enough to reject with.
 
 A ratio is *unfit* if it has impossible scores, if its critic has no log-ratio, or if no monotone map calibrates it;
 *untestable* if fewer than 20 samples lie among those of the other kind; *repairable* if a map calibrates it on folds
@@ -115,7 +115,7 @@ class AtBudget:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What `diagnose` found; printed, it is a page of text.
+    """Result of `diagnose`; it prints as a page of text.
 
     Args:
         verdict: "fit", "calibrated for what it sees", "repairable", "unfit" or "untestable".
@@ -223,7 +223,7 @@ def diagnose(
     kind: str | None = None,
     seed: int = 0,
 ) -> Diagnosis:
-    """Tell whether a log-ratio is good enough to reject with at this budget.
+    """Check whether a log-ratio is good enough to reject with at this budget.
 
     Args:
         real: Log-ratios of real samples that the critic was not trained on, shape `(n,)` or `(n, 1)`.

@@ -1,4 +1,4 @@
-"""Features that a ratio is fitted on: what they see of a sample is what a budget is spent on.
+"""Features that a ratio is fitted on.
 
 `refit(features=...)` takes a callable, a torch module, the name of an extractor, or what the functions here return. All
 of them are called with a tensor of samples, and with one of labels if the samples have labels.

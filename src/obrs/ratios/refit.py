@@ -1,4 +1,4 @@
-"""Refit: a log-ratio for any generator, from real samples and its own.
+"""Fit a log-ratio for any generator from real samples and samples of its own.
 
 `refit` fits a classifier of real against fake samples, `Network`, `FineTune` and `Head` say which, and `FittedRatio` is
 the result, with a `FitReport`. `load_ratio` reads it from a file.

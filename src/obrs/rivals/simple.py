@@ -28,7 +28,7 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Bare:
-    """The model as it is: what all others are compared with.
+    """The plain model, without rejection.
 
     Args:
         batch_size: Samples per call.

@@ -50,7 +50,7 @@ class Calls:
 
 @dataclass(frozen=True, repr=False)
 class Samples:
-    """What was kept: samples with their ids, ratios and weights, and what they cost.
+    """Kept samples with their ids, log-ratios and weights, and what they cost.
 
     Args:
         x: The samples, an array or a tuple or dict of arrays.

@@ -1,4 +1,4 @@
-"""Training with the rejection inside: losses, steps for a loop of your own, and a small trainer."""
+"""Training for a budget: losses, steps for a loop of your own, and a small trainer."""
 
 from ..errors import MissingLibraryError
 

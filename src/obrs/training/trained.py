@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Trained:
-    """What training made: the averaged generator and the ratio of its critic.
+    """A trained generator, averaged over steps, with the ratio of its critic.
 
     Args:
         generator: The moving average of the generator, in evaluation mode; the generator itself without an average.
