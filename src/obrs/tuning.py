@@ -28,6 +28,7 @@ from ._text import html_table, lookup, text_table
 from .errors import BudgetError, InputError, InputTypeError
 from .estimate import Estimate
 from .groups import Grouped
+from .metrics.cells import Cells
 from .metrics.curve import Curve
 from .metrics.features import FEATURES
 from .metrics.frechet import frechet_curve
@@ -160,7 +161,7 @@ def prepare(
     features = setup.fit_judge()
     with setup.timed("proposals and scores"):
         pools = [
-            _score(setup, propose, range(start, start + half), candidates, features, second=start > 0)
+            _score(setup, propose, range(start, start + half), candidates, features, probes=start > 0)
             for start in (0, half)
         ]
     return setup.search(candidates, features, pools, propose=propose, start=2 * half)
@@ -209,12 +210,12 @@ def tune_pool(
         rows = [np.flatnonzero(fold == part) for part in (even, even + 2)]
         candidates = setup.fit_candidates(data[np.flatnonzero(fold % 2 != even)])
         with setup.timed("scores"):
-            for second, own in enumerate(rows):
+            for own in rows:
 
                 def given(ids: Floats, own: Floats = own) -> Any:
                     return setup.form(data[own[ids]])
 
-                parts.append(_score(setup, given, range(len(own)), candidates, features, second=bool(second)))
+                parts.append(_score(setup, given, range(len(own)), candidates, features))
     pools = [_Pool.join(parts[0], parts[2]), _Pool.join(parts[1], parts[3])]
     whole = _Pool.join(*pools)
     order = np.argsort(np.concatenate([np.flatnonzero(fold == part) for part in (0, 1, 2, 3)]))
@@ -295,7 +296,7 @@ class _Judge:
     def distance(self, real: Floats) -> Distance:
         """Return the distance of weighted fakes from real samples, in coordinates that come from these real samples."""
         if not self.image and self.features is None and real.shape[1] == 2:
-            return _Cells.fit(real).distance
+            return Cells.fit(real).distance
         centre = real.mean(0)
         _, size, axes = np.linalg.svd(real[:20_000] - centre, full_matrices=False)
         axes = axes[: min(_COMPONENTS, len(real) // 4 or 1)].T
@@ -303,36 +304,6 @@ class _Judge:
             return lambda x, y, lines: frechet_curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)
         axes = axes * np.sqrt(axes.shape[1] * len(real)) / max(float(np.linalg.norm(size)), 1e-300)
         return lambda x, y, lines: kernel_curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)
-
-
-@dataclass(frozen=True, eq=False)
-class _Cells:
-    """A grid of the plane whose rows and columns have equal shares of some real points."""
-
-    edges: tuple[Floats, Floats]
-
-    @classmethod
-    def fit(cls, real: Floats) -> "_Cells":
-        side = int(np.clip(np.sqrt(len(real) / 20), 4, 24))
-        return cls(tuple(np.quantile(column, np.arange(1, side) / side) for column in real.T))
-
-    def distance(self, real: Floats, fake: Floats, lines: Floats) -> Curve:
-        """Return KL(real||fake) on the cells, with half a point in each cell of the fakes."""
-        side = len(self.edges[0]) + 1
-        one, two = (
-            np.searchsorted(self.edges[0], x[:, 0]) * side + np.searchsorted(self.edges[1], x[:, 1])
-            for x in (real, fake)
-        )
-        p, mass = np.bincount(one, minlength=side**2) / len(real), lines / lines.sum(axis=1, keepdims=True)
-        values, parts = [], []
-        for line in mass:
-            size = 1 / float(line @ line)
-            k = (np.bincount(two, line, side**2) + 0.5 / size) / (1 + 0.5 * side**2 / size)
-            log_ratio = np.log(np.maximum(p, 1e-300) / k)
-            kl = float(p @ np.where(p > 0, log_ratio, 0.0))
-            values.append(kl - (side**2 - 1) / 2 * (1 / size + 1 / len(real)))  # what finite samples add
-            parts.append(np.append((log_ratio[one] - kl) / len(real), line * (1 - p[two] / k[two])))
-        return Curve(np.array(values), np.array(parts))
 
 
 # Candidates
@@ -464,7 +435,7 @@ class _Setup:
         with self.timed("proposals and scores"), no_grad():
             reals = [_on_host(features(self.parts[name])) for name in ("choose", "confirm")]
             seen = {name: _on_host(as_features(name)(self.parts["confirm"].x[:_SECOND])) for name in self.judge.probes}
-        return Search(self, candidates, pools[0], pools[1], reals[0], reals[1], seen, propose, start)
+        return Search(self, candidates, features, pools[0], pools[1], reals[0], reals[1], seen, propose, start)
 
 
 def _critic_ratio(critic: Any, columns: Columns) -> Callable[[Any], Any]:
@@ -515,7 +486,7 @@ class _Pool:
 
 
 def _score(
-    setup: _Setup, propose: Any, ids: range, candidates: Sequence[_Candidate], features: Any, *, second: bool
+    setup: _Setup, propose: Any, ids: range, candidates: Sequence[_Candidate], features: Any, probes: bool = False
 ) -> _Pool:
     """Make proposals batch by batch, and keep what is needed of them; nothing but scores leaves their device before."""
     import torch
@@ -523,7 +494,7 @@ def _score(
     scores: dict[str, list[Any]] = {candidate.name: [] for candidate in candidates}
     kept: list[Any] = []
     labels: list[Any] = []
-    seen: dict[str, list[Any]] = {name: [] for name in setup.judge.probes if second}
+    seen: dict[str, list[Any]] = {name: [] for name in setup.judge.probes if probes}
     with bar("scores", len(ids), setup.progress) as update, no_grad():
         for start in range(0, len(ids), _BLOCK):
             given = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
@@ -624,6 +595,7 @@ class Search:
 
     setup: _Setup
     candidates: list[_Candidate]
+    features: Callable[[Batch], Any]
     pool: _Pool
     other_pool: _Pool
     real: Floats
@@ -639,6 +611,10 @@ class Search:
         log_ratio = _plain if found.plain else found.recipe.as_log_ratio(known, self.setup.columns)  # type: ignore[union-attr]
         rest = {"propose": self.propose, "start": self.start, "seed": self.setup.seed, "columns": self.setup.columns}
         return Tuned(**vars(found), log_ratio=log_ratio, **rest)
+
+    def score(self, ids: range, propose: Any = None) -> _Pool:
+        """Return the scores of other proposals."""
+        return _score(self.setup, propose or self.propose, ids, self.candidates, self.features)
 
     def find(self, budget: float, keep_recall: bool) -> "Outcome":
         """Choose a recipe on the one pool, and confirm it on the other."""
