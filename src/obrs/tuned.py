@@ -230,13 +230,13 @@ class TunedPool(Outcome):
         """Write tuned.json, and scores.csv with the columns file (its name, or else its number), score and kept."""
         _write_json(Path(folder) / "tuned.json", self.facts())
         kept = np.isin(np.arange(len(self.score)), self.kept)
-        with replacing(Path(folder) / "scores.csv") as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
-            rows = csv.writer(text)
-            rows.writerow(["file" if names else "id", "score", "kept"])
-            each = zip(names or range(len(kept)), self.score.tolist(), kept.astype(int).tolist(), strict=True)
-            rows.writerows([name, f"{score:.7g}", flag] for name, score, flag in each)
-            text.flush()
-            text.detach()
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["file" if names else "id", "score", "kept"])
+        each = zip(names or range(len(kept)), self.score.tolist(), kept.astype(int).tolist(), strict=True)
+        rows.writerows([name, f"{score:.7g}", flag] for name, score, flag in each)
+        with replacing(Path(folder) / "scores.csv") as file:
+            file.write(text.getvalue().encode())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
