@@ -67,10 +67,9 @@ def _card(samples: Any, rows: Any, is_kept: bool) -> str:
     """Return some samples of one kind, spread evenly over all of that kind."""
     where = np.flatnonzero(rows)
     some = where[np.linspace(0, len(where) - 1, min(_SHOWN, len(where))).astype(int)]
-    kind, shown = show(samples, some, len(rows))
-    images = (
-        f'<img src="{escape(item)}" alt="">' if kind == "image" else f"<span>{escape(item)}</span>" for item in shown
-    )
+    kind, shown = show(samples, some, len(rows)) if len(some) else ("text", ["none"])
+    form = '<img src="{}" alt="">' if kind == "image" else "<span>{}</span>"
+    images = (form.format(escape(item)) for item in shown)
     name = "kept" if is_kept else "rejected"
     head = f"<h2>{name.capitalize()}, {len(some):,} of {len(where):,}</h2>"
     return f'<div class="card {name}">{head}<div class="grid">{"".join(images)}</div></div>'
