@@ -306,8 +306,6 @@ def _cifar(kind: str, seed: int) -> Model:
 
     from obrs.draws import normals, uniforms
 
-    from .image_ratios import _Logit
-
     runs: Any = import_module("paper.runs.train_cifar")
     data, classes = runs.load_cifar10(), runs.CLASSES if kind == "cifar10-gan" else 1
     generator, critic, classifier = runs.Generator(classes), runs.Critic(classes), runs.Classifier()
@@ -327,21 +325,25 @@ def _cifar(kind: str, seed: int) -> Model:
             seen = [classifier.features(part).float() for part in torch.as_tensor(np.asarray(images)).split(500)]
         return np.asarray(torch.cat(seen).double().numpy())
 
-    class WithoutLabel(torch.nn.Module):  # type: ignore[misc]
+    class Logit(torch.nn.Module):  # type: ignore[misc]
+        """The log-ratio of the critic, in the precision that it was trained in, which takes half of the time."""
+
         def __init__(self) -> None:
             super().__init__()
-            self.critic = critic
+            self.critic = critic.to(memory_format=torch.channels_last)
 
-        def forward(self, x: Any) -> Any:
-            return self.critic(x, torch.zeros(len(x), dtype=torch.int64))[:, -1]
+        def forward(self, x: Any, label: Any = None) -> Any:
+            label = torch.zeros(len(x), dtype=torch.int64) if label is None else label
+            with runs.autocast():
+                return self.critic(x.contiguous(memory_format=torch.channels_last), label)[:, -1].float()
 
     held = runs.scale(data["held"].x).numpy()
     real = (held, data["held"].y.numpy()) if classes > 1 else held
     judges = {"committed classifier": committed}
     test = runs.scale(data["test"].x).numpy()
     if classes == 1:
-        return Model(real, propose, judges, test, WithoutLabel())
-    return Model(real, propose, _LITE0 | judges, test, _Logit(critic))
+        return Model(real, propose, judges, test, Logit())
+    return Model(real, propose, _LITE0 | judges, test, Logit())
 
 
 def _gaussians() -> Model:

@@ -278,6 +278,8 @@ def test_images_with_labels_are_judged_by_a_second_classifier():
     found = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
     assert found.judge == "a second classifier"
     assert any("one constant per class" in name for name, _ in found.rows)
+    if found.confirmed and judge.find_spec("efficientnet_lite_pytorch"):
+        assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in found.notes)
 
 
 def upright(batch):

@@ -42,7 +42,7 @@ _SHOWN = 5
 class Pool:
     """What is kept of proposals: their scores by candidate, the features that decide, labels, and features of probes.
 
-    Of the features that a probe has seen there are the first `_SECOND` rows of each part, in `seen` by name.
+    Features that a probe has seen are in `seen` by name, for the first rows only.
     """
 
     scores: dict[str, Floats]

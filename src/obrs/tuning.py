@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
@@ -271,6 +271,19 @@ class _Setup:
             return dict(zip(self.columns, (batch.x, batch.y), strict=False))
         return batch.x if batch.y is None else (batch.x, batch.y)
 
+    @cached_property
+    def label_features(self) -> dict[str, Any]:
+        """Features that are learnt from the labels, by the name of their candidate."""
+        if "features" not in self.parts:
+            return {}
+        own, labels = self.parts["features"].x, host_view(self.parts["features"].y)
+        with self.timed("classifiers"):
+            classifier = classifier_features(own, labels, seed=self.seed)
+            probes = {
+                f"probe of {FEATURES[name].title}": probe_features(own, labels, name) for name in self.judge.probes
+            }
+        return {"classifier's outputs": classifier} | probes
+
     def fit_candidates(self, fake: Batch) -> list[_Candidate]:
         """Fit every candidate on the real samples of its part, and on one set of fakes."""
         real, given, judge = self.form(self.parts["fit"]), self.form(fake), self.judge
@@ -288,13 +301,8 @@ class _Setup:
         if self.critic is not None:
             candidates.append(_Candidate("critic as it is", critic_ratio(self.critic, self.columns)))
             add("critic trained further", FineTune(self.critic))
-        if "features" in self.parts:
-            own, labels = self.parts["features"], host_view(self.parts["features"].y)
-            with self.timed("classifiers"):
-                classifier = classifier_features(own.x, labels, seed=self.seed)
-            add("classifier's outputs", features=classifier, fits=2)
-            for name in judge.probes:
-                add(f"probe of {FEATURES[name].title}", features=probe_features(own.x, labels, name), fits=2)
+        for name, features in self.label_features.items():
+            add(name, features=features, fits=2)
         if judge.image and judge.features is not FEATURES["gradients"]:
             add("oriented gradients", features="gradients", coefficients=_SHARP)
         if not judge.image or not judge.labelled:
@@ -312,7 +320,8 @@ class _Setup:
         """Return the search over recipes; without `propose` the pools are all that there is."""
         with self.timed("proposals and scores"), no_grad():
             reals = [_on_host(features(self.parts[name])) for name in ("choose", "confirm")]
-            seen = {name: _on_host(as_features(name)(self.parts["confirm"].x[:_SEEN])) for name in self.judge.probes}
+            probes = () if propose is None else self.judge.probes
+            seen = {name: _on_host(as_features(name)(self.parts["confirm"].x[:_SEEN])) for name in probes}
         return Search(self, candidates, features, pools[0], pools[1], reals[0], reals[1], seen, propose, start)
 
 
@@ -490,12 +499,11 @@ class Search:
                 found = replace(found, notes=(*found.notes, note))
                 break
         for name, real in self.seen.items():
-            if name in pool.seen:
-                x = pool.seen[name]
-                gain = _relative(replace(self.setup.judge, image=True).distance(real)(real, x, lines[:2, : len(x)]), 1)
-                said = f"{100 * gain.value:+.1f} ± {100 * gain.standard_error:.1f} %"
-                note = f"{FEATURES[name].title}, seen by a candidate, no judge: distance {said}"
-                found = replace(found, notes=(*found.notes, note))
+            x = pool.seen[name]
+            gain = _relative(self.setup.judge.distance(real)(real, x, lines[:2, : len(x)]), 1)
+            said = f"{100 * gain.value:+.1f} ± {100 * gain.standard_error:.1f} %"
+            note = f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {said}"
+            found = replace(found, notes=(*found.notes, note))
         return found
 
     def _simplest(self, order: list[Recipe], distance: Distance, budget: float) -> list[Recipe]:
