@@ -116,7 +116,7 @@ def _one_model(config: Config, name: str, pool: int) -> dict[str, Any]:
     begun, model = process_time(), _load(name)
     facts: dict[str, Any] = {"claimed": name in config.claimed, "pool": pool, "real": _count(model.real)}
     try:
-        search = tune(
+        tuned = tune(
             model.real,
             model.propose,
             budget=config.budgets[0],
@@ -125,11 +125,13 @@ def _one_model(config: Config, name: str, pool: int) -> dict[str, Any]:
             pool=pool,
             seed=config.seed,
             progress=False,
-        ).search
+        )
     except InputError as error:
         return facts | {"refused": str(error)}
+    search = tuned.search
     fresh = _Fresh.make(model, search, config.fresh)
-    cells = {f"{budget:g}": _cell(search, fresh, budget) for budget in config.budgets}
+    found = [tuned, *map(search.tune, config.budgets[1:])]
+    cells = {f"{each.budget:g}": _cell(each, fresh) for each in found}
     facts |= {"fresh": len(fresh.pool), "test": min(_count(model.test), config.fresh)}
     return facts | {"cells": cells, "parts": dict(search.setup.seconds), "cpu_seconds": process_time() - begun}
 
@@ -181,12 +183,12 @@ def _frechet(real: Floats, fake: Floats, lines: Floats) -> Any:
     return frechet_curve(real=(real - mean) @ axes, fake=(fake - mean) @ axes, weights=lines)
 
 
-def _cell(search: Any, fresh: _Fresh, budget: float) -> dict[str, Any]:
-    """Tune at a budget; measure that, and what it is compared with, on fresh proposals."""
+def _cell(tuned: Any, fresh: _Fresh) -> dict[str, Any]:
+    """Measure what was chosen at a budget, and what it is compared with, on fresh proposals."""
     from obrs.metrics.weightings import weightings
     from obrs.tuned import Recipe
 
-    tuned = search.tune(budget)
+    search, budget = tuned.search, tuned.budget
     lines: dict[str, Floats] = {}
 
     def add(key: str, recipe: Any, rule: Any = None) -> None:
