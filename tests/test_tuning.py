@@ -315,3 +315,14 @@ def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(tune
     page = report_pool(tuned, np.zeros((3, 8, 8), "uint8"), np.ones(3, bool), out=tmp_path / "all.html").read_text()
     assert page.count('<img src="data:image/png;base64,') == 3
     assert "Rejected, 0 of 0" in page
+
+
+def test_the_cost_is_said_before_the_work_and_the_parts_after_it(monkeypatch, capsys):
+    monkeypatch.setattr(tuning, "refit", no_fit)
+    found = tune(draw(1200), propose, budget=2, pool=1000, progress=True)
+    said = capsys.readouterr().err
+    assert "tune: 1,500 proposals, about " in said
+    assert "real samples: 514 fit, 343 choose, 343 confirm" in said
+    assert "judged by KL on cells" in said
+    assert [name for name, _ in found.seconds][-1] == "search"
+    assert str(found).splitlines()[-1].endswith(")")
