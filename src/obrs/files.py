@@ -95,7 +95,7 @@ class Reading:
             choices = ([name for name in known if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
-            raise InputError(f"{where}: which column has the scores, of {', '.join(known)}? give", give={"column": None})
+            raise InputError(f"{where}: which column is the score, of {', '.join(known)}? give", give={"column": None})
         sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
@@ -103,7 +103,7 @@ class Reading:
             why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}{got}; give"
             raise InputError(why, give={"kind": None})
         if (kind == "reward") != (more.get("beta") is not None):
-            raise InputError("a reward has a temperature, and no other kind of score has one: give", give={"beta": None})
+            raise InputError("a reward has a temperature, no other kind has: give", give={"beta": None})
         reading = cls(column, kind, **more)
         for source in sources:
             source.check_columns(reading.names)
