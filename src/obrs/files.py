@@ -95,7 +95,8 @@ class Reading:
             choices = ([name for name in known if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
-            raise InputError(f"{where}: which column is the score, of {', '.join(known)}? give", give={"column": None})
+            why = f"{where}: which column has the scores? one of {', '.join(known)}; give"
+            raise InputError(why, give={"column": None})
         sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
