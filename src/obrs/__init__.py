@@ -63,7 +63,7 @@ _LATER = {
     "tune": ".tuning",
 }
 _ROOMS = {"adapters", "critics", "divergences", "estimate", "files", "html", "language", "metrics", "models", "ratios"}
-_ROOMS |= {"ray", "rivals", "rules", "scores", "selection", "sql", "training"}
+_ROOMS |= {"ray", "rivals", "rules", "scores", "selection", "sql", "training", "tuned", "tuning"}
 
 
 def __getattr__(name: str) -> Any:
