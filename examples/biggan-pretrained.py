@@ -16,14 +16,22 @@ from obrs.errors import ObrsError
 from obrs.fitting.tensors import write_tensors
 from paper import figure_pretrained
 from paper.harness import run_files
-from paper.nets.biggan import BigGanGenerator, load
+from paper.nets.biggan import BigGanCritic, BigGanGenerator, load_checkpoint
+
+# the sizes of a checkpoint: change them if yours has others
+SHARED = {
+    "celeba": {"size": 64, "width": 32, "attention": 32},
+    "imagenet": {"size": 128, "width": 96, "attention": 64, "classes": 1000},
+}
+GENERATOR = {"celeba": {"latent": 128}, "imagenet": {"latent": 120, "shared": 128, "hierarchical": True}}
 
 
 def convert(generator: str, critic: str, data: str, home: Path) -> int:
     """Write both networks as the experiments read them; return how many classes there are."""
-    networks = {"generator": load(generator), "critic": load(critic, heads=2)}
-    if not isinstance(networks["generator"], BigGanGenerator):
-        raise SystemExit(f"{generator} is a critic; give the generator first")
+    networks = {
+        "generator": load_checkpoint(generator, BigGanGenerator(**SHARED[data], **GENERATOR[data])),
+        "critic": load_checkpoint(critic, BigGanCritic(**SHARED[data], heads=2)),
+    }
     for part, network in networks.items():
         facts = {"spec": network.spec, "data": data}
         write_tensors(home / f"{data}-0-{part}.safetensors", network.state_dict(), facts)
@@ -34,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("generator")
     parser.add_argument("critic")
-    parser.add_argument("--data", default="celeba")
+    parser.add_argument("--data", default="celeba", choices=SHARED)
     parser.add_argument("--home", type=Path, default=Path("celeba"))
     parser.add_argument("--out", type=Path, default=Path("out"))
     known, others = parser.parse_known_args()

@@ -24,7 +24,7 @@ from obrs.root import brent
 from obrs.rules import Choice
 from obrs.split import left_after
 
-from .gan25_settings import SMOKE, Settings
+from .gan25 import SMOKE, ExactRatio, Settings, one_thread, score, trained
 from .record import Record
 from .style import LOOKS, PALETTE, Look, canvas, caption, page_table, section, tidy
 
@@ -99,8 +99,6 @@ def run(config: Config, rows: Record) -> None:
 
 def _gaussians(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     """Return log-ratios of a pilot and of fresh proposals of each seed, and what judges positions among them."""
-    from .gan25 import ExactRatio, score, trained
-
     gan = trained(Settings.of(config))
     ratio = ExactRatio.of(gan.generator, config.exact_samples)
     number = config.rows * max(config.budgets)
@@ -120,7 +118,6 @@ def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
 
     from obrs.metrics.frechet import frechet
 
-    from .gan25 import one_thread
     from .runs import train_cifar as cifar
 
     generator, critic, classifier = cifar.Generator(), cifar.Critic(), cifar.Classifier()
@@ -169,8 +166,8 @@ def _measure(pilot: Numbers, fresh: Numbers, rows: int, k: int, seed: int, judge
     share = np.cumsum(np.exp(order - order[-1]))
     half = np.arange(1, len(order) + 1) / len(order) + share / share[-1]  # bins have an equal share of p and q together
     edges = np.unique(order[np.searchsorted(half, 2 * np.arange(1, _BINS) / _BINS)])
-    p = np.bincount(np.searchsorted(edges, pilot), np.exp(pilot - pilot.max()), len(edges) + 1)
-    p /= p.sum()
+    p: Numbers = np.bincount(np.searchsorted(edges, pilot), np.exp(pilot - pilot.max()), len(edges) + 1)
+    p = p / p.sum()
     found = {}
     for method, at in chosen.items():
         n = np.bincount(np.searchsorted(edges, fresh[at]), minlength=len(p))
@@ -226,14 +223,16 @@ def _split(config: Config, k: float) -> dict[str, Any]:
     def left(budgets: Numbers) -> Numbers:
         return np.array([left_after(list(part), budgets, kl) for part in fresh])
 
+    def alike(goal: float) -> float:
+        """Return the budget for each group alike that leaves as much."""
+        return float(np.exp(brent(lambda x: float(left(np.full(16, np.exp(x))).mean()) - goal, 0.0, np.log(64 * k))))
+
     found: dict[str, Any] = {"equal": _of_groups(left(np.full(16, k)))}
     for goal in ("kl", "minimax"):
         rule = Grouped.fit(pilot.reshape(-1), k, labels, split=goal)
         met = left(np.array(rule.budgets))
         found[goal] = {"promised": rule.left, "budgets": np.array(rule.budgets)} | _of_groups(met)
-        # the budget for each group alike that leaves as much of the fresh proposals
-        log_k = brent(lambda x, met=met: float(left(np.full(16, np.exp(x))).mean() - met.mean()), 0.0, np.log(64 * k))
-        found[goal]["equals"] = float(np.exp(log_k))
+        found[goal]["equals"] = alike(float(met.mean()))
     return found
 
 

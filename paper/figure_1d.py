@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, sample
-from obrs._checks import check_budget, check_count
+from obrs._text import text_table
 from obrs.errors import InputError
 from obrs.rules import Unbudgeted
 from obrs.types import Rule
 
 from .line import Numbers, Pair, drs_rule, grid, mixture, proposal, thin
-from .record import Record, numbers
-from .style import canvas, caption, look, tidy
+from .record import Checked, Record, numbers
+from .style import canvas, caption, draw_densities, look, tidy
 
 __all__ = ["MODEL", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
@@ -30,7 +30,7 @@ DIVERGENCES = ("kl", "gan", "tv")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -46,8 +46,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
-        check_count(self.samples, "samples")
+        super().__post_init__()
         if self.budget > 3.8:
             raise InputError(f"at a budget of {self.budget:g} rejection is exact here; choose one below 3.8")
 
@@ -124,69 +123,49 @@ def _samples(config: Config, pair: Pair, rows: Record) -> dict[str, Any]:
 
 def table(record: Record) -> str:
     """Return the rate and the divergences left of each rule."""
-    lines = [f"{'':12}{'rate':>8}{'KL':>9}{'GAN':>9}{'TV':>9}"]
-    for name in ("model", *RULES):
-        row = record[name]
-        left = "".join(f"{row[key]:9.4f}" for key in DIVERGENCES)
-        lines.append(f"{look(name).label:12}{row.get('rate', 1.0):8.3f}{left}")
+    found = ((look(name).label, record[name]) for name in ("model", *RULES))
+    rows = [[label, f"{row.get('rate', 1.0):.3f}", *(f"{row[key]:.4f}" for key in DIVERGENCES)] for label, row in found]
     drawn = record["samples"]
-    lines.append(f"{drawn['n']} samples of OBRS cost {drawn['proposed']} proposals")
-    return "\n".join(lines)
+    words = f"{drawn['n']} samples of OBRS cost {drawn['proposed']} proposals"
+    return f"{text_table(['', 'rate', 'KL', 'GAN', 'TV'], rows)}\n{words}"
 
 
 def figure(record: Record) -> Any:
     """Draw densities, acceptance functions, curves, and how OBRS moves the curve."""
-    budget = record.config["budget"]
+    budget, bars, obrs = record.config["budget"], record["samples"], look("obrs")
     drawn = canvas(9, 7.6)
     densities, acceptance, curves, scaling = drawn.subplots(2, 2).flat
-    _densities(densities, record)
-    x = numbers(record["model"]["x"])
-    for name in RULES:
-        row, style = record[name], look(name)
-        acceptance.plot(
-            x,
-            row["acceptance"],
-            color=style.colour,
-            ls=style.line,
-            label=f"{style.label}, keeps {100 * row['rate']:.0f} %",
-        )
+    kept = {name: record[name]["density"] for name in ("drs", "obrs")}
+    draw_densities(densities, record["model"] | kept, {name: f"kept by {look(name).label}" for name in kept})
+    densities.stairs(bars["height"], bars["edges"], fill=True, color=obrs.colour, alpha=0.3, label="OBRS, samples")
     for name in ("model", *RULES):
         row, style = record[name], look(name)
-        curves.plot(row["recall"], row["precision"], color=style.colour, ls=style.line, label=style.label)
+        line = {"color": style.colour, "ls": style.line}
+        curves.plot(row["recall"], row["precision"], label=style.label, **line)
+        if name in RULES:
+            label = f"{style.label}, keeps {100 * row['rate']:.0f} %"
+            acceptance.plot(numbers(record["model"]["x"]), row["acceptance"], label=label, **line)
     _scaling(scaling, record)
     densities.set(title="Target, model, and what is kept", xlabel="x", ylabel="density", xlim=(-4, 5), ylim=(0, 0.78))
+    densities.legend(loc="upper right", ncols=2)
     acceptance.set(title="Acceptance functions", xlabel="x", ylabel="probability to be kept", xlim=(-4, 5))
-    acceptance.set_ylim(0, 1.42)
-    acceptance.set_yticks(np.linspace(0, 1, 6))
+    acceptance.set(ylim=(0, 1.42), yticks=np.linspace(0, 1, 6))
+    tidy(acceptance, "upper right")
     curves.set(title="Precision and recall")
     scaling.set(title=f"OBRS: {budget:g} times the precision, capped at 1")
     for axes in (curves, scaling):
         axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.05))
-    tidy(densities, None)
-    densities.legend(loc="upper right", ncols=2)
-    tidy(acceptance, "upper right")
     tidy(curves, "lower left")
     tidy(scaling, None)
     scaling.legend(loc=(0.42, 0.02))
     caption(
         drawn,
         record.experiment,
-        f"DRS and OBRS keep 1 proposal in {budget:g}. Lines are exact; bars are {record['samples']['n']:,} samples of "
+        f"DRS and OBRS keep 1 proposal in {budget:g}. Lines are exact; bars are {bars['n']:,} samples of "
         f"OBRS. KL to the target: {record['model']['kl']:.3f} before, {record['drs']['kl']:.3f} after DRS, "
         f"{record['obrs']['kl']:.3f} after OBRS.",
     )
     return drawn
-
-
-def _densities(axes: Any, record: Record) -> None:
-    row, bars = record["model"], record["samples"]
-    x = numbers(row["x"])
-    axes.fill_between(x, row["p"], color="0.85", label=look("target").label)
-    axes.stairs(bars["height"], bars["edges"], fill=True, color=look("obrs").colour, alpha=0.3, label="OBRS, samples")
-    axes.plot(x, row["q"], color=look("model").colour, label=look("model").label)
-    for name in ("drs", "obrs"):
-        style = look(name)
-        axes.plot(x, record[name]["density"], color=style.colour, ls=style.line, label=f"kept by {style.label}")
 
 
 def _scaling(axes: Any, record: Record) -> None:

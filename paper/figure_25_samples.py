@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
+from obrs._text import text_table
 
-from .gan25 import SMOKE, Settings
+from .gan25 import SIGMA, SMOKE, TARGET, Settings, score
 from .record import Record, numbers
+from .rivals import METHODS, prepared
 from .style import LOOKS, PALETTE, canvas, caption
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
@@ -41,20 +42,12 @@ class Config(Settings):
     n: int = 2500
     budget: float = 2.6
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_budget(self.budget)
-        check_count(self.n, "n")
-
 
 PRESETS = {"smoke": Config(n=200, **SMOKE), "default": Config()}
 
 
 def run(config: Config, rows: Record) -> None:
     """Draw once with every method."""
-    from .gan25 import SIGMA, TARGET, score
-    from .rivals import METHODS, prepared
-
     if all(name in rows for name in PANELS):
         return
     ready = prepared(Settings.of(config), rows.progress)
@@ -72,14 +65,11 @@ def run(config: Config, rows: Record) -> None:
 
 def table(record: Record) -> str:
     """Return the scores of the panels."""
-    lines = [f"{'':24}{'precision %':>12}{'recall %':>10}{'KL':>8}{'calls of G per sample':>24}"]
-    for name in PANELS:
-        row = record[name]
-        lines.append(
-            f"{LOOKS[name].label:24}{100 * row['precision']:12.1f}{100 * row['recall']:10.1f}{row['kl']:8.3f}"
-            f"{row['g']:24.2f}"
-        )
-    return "\n".join(lines)
+    rows = []
+    for name, row in ((name, record[name]) for name in PANELS):
+        shares = [f"{100 * row[key]:.1f}" for key in ("precision", "recall")]
+        rows.append([LOOKS[name].label, *shares, f"{row['kl']:.3f}", f"{row['g']:.2f}"])
+    return text_table(["", "precision %", "recall %", "KL", "calls of G per sample"], rows)
 
 
 def figure(record: Record) -> Any:

@@ -6,6 +6,7 @@ solved exactly on the batch. The loss is Algorithm 2 as printed, K = 2, beside h
 of 10 000 samples. The preset `paper` trains BigGANs on CIFAR-10.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import process_time
 from typing import Any
@@ -112,8 +113,10 @@ def _time_solvers(config: Config) -> dict[str, Any]:
     from obrs import solve_log_c
 
     log_ratio = np.random.default_rng(config.seed).normal(-0.5, 1.0, config.solved)
-    ways = {"exact": lambda: solve_log_c(log_ratio, config.budget)}
-    ways["dichotomy"] = lambda: bisect_c(np.exp(log_ratio), config.budget)
+    ways: dict[str, Callable[[], float]] = {
+        "exact": lambda: float(solve_log_c(log_ratio, config.budget)),
+        "dichotomy": lambda: bisect_c(np.exp(log_ratio), config.budget),
+    }
     found = {}
     for name, solve in ways.items():
         begun, times = process_time(), 50

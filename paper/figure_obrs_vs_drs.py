@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted
-from obrs._checks import check_budget, check_count
 from obrs._text import lookup, text_table
+from obrs.types import Rule
 
 from .line import Numbers, drs_rule
-from .record import Record, numbers
-from .scores import Cells, grid_cells, histogram_divergence
+from .record import Checked, Record, numbers
+from .scores import ESTIMATORS, grid_cells
 from .style import TARGETS, canvas, caption, look, tidy
 from .toys import TOYS, Density, Mixture
 
@@ -33,7 +33,7 @@ _EDGE = 2.5  # half the side of the square that holds every target, standardised
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to train and to compute.
 
     Args:
@@ -49,26 +49,23 @@ class Config:
 
     targets: tuple[str, ...] = ("grid25", "ring8", "two_moons", "swiss_roll", "checkerboard")
     budgets: tuple[float, ...] = (1.1, 1.25, 1.5, 2.0, 2.6, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0)
-    gans: int = 2
+    gans: int = 1
     real: int = 64_000
-    steps: int = 2000
-    critic_steps: int = 2000
-    exact_samples: int = 2_000_000
-    proposals: int = 100_000
+    steps: int = 1500
+    critic_steps: int = 1000
+    exact_samples: int = 1_000_000
+    proposals: int = 50_000
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in self.targets:
             lookup(TOYS, name, "target")
-        for budget in self.budgets:
-            check_budget(budget)
-        for name in ("gans", "real", "steps", "critic_steps", "exact_samples", "proposals"):
-            check_count(getattr(self, name), name)
 
 
 _SMOKE = {"real": 3000, "steps": 150, "critic_steps": 100, "exact_samples": 50_000, "proposals": 5000}
 PRESETS = {
-    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), gans=1, **_SMOKE),
+    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), **_SMOKE),
     "default": Config(),
 }
 
@@ -90,61 +87,62 @@ def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dic
     points = torch.tensor(target.sample(config.real, seed=seed), dtype=torch.float32)
     gan = train_gan(points, config.steps, config.critic_steps, seed, progress=progress)
     exact = ExactRatio.of(gan.generator, config.exact_samples, edge=_EDGE, target=target)
-    judge = Judge.of(target, config.proposals)
     with torch.no_grad():
         x = gan.propose(seed + 1)(np.arange(config.proposals))
         ratios = {"learned": gan.log_ratio(x).double().numpy(), "exact": exact(x).numpy()}
-    x = x.double().numpy()
-    found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(x, np.ones(len(x)))
+    judge = Judge.of(target, x.double().numpy())
+    found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(np.ones(len(x)))
     for ratio, log_ratio in ratios.items():
         found[ratio] = {}
         least = len(x) / np.count_nonzero(log_ratio > -np.inf)  # below it, points off the target would be kept
         for rule in RULES:
-            left = [judge(x, _acceptance(rule, log_ratio, k)) if k >= least else {} for k in config.budgets]
+            left = [judge(_acceptance(rule, log_ratio, k)) if k >= least else {} for k in config.budgets]
             found[ratio][rule] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
     return found
 
 
-def _acceptance(rule: str, log_ratio: Numbers, budget: float) -> Numbers:
-    if rule == "obrs":
-        return np.exp(Budgeted.fit(log_ratio, budget)(log_ratio))
-    return np.exp(drs_rule(log_ratio, np.full(len(log_ratio), 1 / len(log_ratio)), budget)(log_ratio))
+def _acceptance(name: str, log_ratio: Numbers, budget: float) -> Numbers:
+    mass = np.full(len(log_ratio), 1 / len(log_ratio))
+    rule: Rule = Budgeted.fit(log_ratio, budget) if name == "obrs" else drs_rule(log_ratio, mass, budget)
+    return np.asarray(np.exp(rule(log_ratio)))
 
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Scores of weighted samples against a density.
+    """Scores of what is kept of a pool, against a density.
 
     Args:
-        target: The density.
-        cells: Cells of a grid, with the target's mass in each.
-        least: Log-density on the edge of the smallest region with 99.97 % of the target's mass.
+        masses: Mass of the target in each cell of a grid.
+        cell: The cell of each point of the pool.
+        inside: Whether a point is in the smallest region with 99.97 % of the target's mass.
 
     Example:
-        >>> judge = Judge.of(Mixture([[0.0, 0.0]], 0.5), 20_000)
-        >>> wide = Mixture([[0.0, 0.0]], 0.8)
-        >>> x = wide.sample(20_000, seed=1)
-        >>> round(judge(x, np.ones(len(x)))["precision"], 2)  # 1 - exp(-(4 · 0.5 / 0.8)² / 2)
+        >>> pool = Mixture([[0.0, 0.0]], 0.8).sample(20_000, seed=1)
+        >>> judge = Judge.of(Mixture([[0.0, 0.0]], 0.5), pool)
+        >>> round(judge(np.ones(20_000))["precision"], 2)  # 1 - exp(-(4 · 0.5 / 0.8)² / 2)
         0.96
     """
 
-    target: Density
-    cells: Cells
-    least: float
+    masses: Numbers
+    cell: Numbers
+    inside: Numbers
 
     @classmethod
-    def of(cls, target: Density, proposals: int) -> "Judge":
-        """Cut the square into cells that this many proposals can see."""
-        side = int(sqrt(proposals / 40))
+    def of(cls, target: Density, pool: Numbers) -> "Judge":
+        """Cut the square into cells that so many points can see."""
+        side = int(sqrt(len(pool) / 40))
         cells = grid_cells(
-            target.log_prob, low=-_EDGE, high=_EDGE, cells=side, fine=800 // side, min_mass=10 / proposals
+            target.log_prob, low=-_EDGE, high=_EDGE, cells=side, fine=800 // side, min_mass=10 / len(pool)
         )
-        return cls(target, cells, float(np.quantile(target.log_prob(target.sample(200_000, seed=1)), _OUTSIDE)))
+        least = np.quantile(target.log_prob(target.sample(100_000, seed=1)), _OUTSIDE)
+        return cls(cells.masses, cells.of(pool), target.log_prob(pool) >= least - 1e-9)
 
-    def __call__(self, x: Numbers, weights: Numbers) -> dict[str, float]:
-        inside = self.target.log_prob(x) >= self.least - 1e-9
-        precision = float(weights[inside].sum() / weights.sum())
-        return {"precision": precision, "js": histogram_divergence(x, self.cells, "js", weights)}
+    def __call__(self, weights: Numbers) -> dict[str, float]:
+        """Return precision and Jensen-Shannon divergence of the pool, kept with these probabilities."""
+        precision = float(weights[self.inside].sum() / weights.sum())
+        scaled = weights * (weights.sum() / np.square(weights).sum())  # of sum Kish's effective number
+        counts = np.bincount(self.cell, weights=scaled, minlength=len(self.masses))
+        return {"precision": precision, "js": ESTIMATORS["js"](self.masses, counts)}
 
 
 def _mean(record: Record, target: str, ratio: str, rule: str, key: str) -> Numbers:

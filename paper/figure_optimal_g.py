@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
 from obrs._progress import bar
+from obrs._text import text_table
 from obrs.errors import InputError
 
 from .line import Numbers, Pair, grid, mixture, thin
-from .record import Record, numbers
-from .style import canvas, caption, look, tidy
+from .record import Checked, Record, numbers
+from .style import canvas, caption, draw_densities, look
 
 __all__ = ["PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
@@ -43,7 +43,7 @@ _REACHED = 0.02  # how near an end must come to a minimum to have reached it
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -65,9 +65,7 @@ class Config:
     rate: float = 0.03
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
-        for name in ("cells", "points", "starts", "steps", "samples"):
-            check_count(getattr(self, name), name)
+        super().__post_init__()
         if not self.rate > 0:
             raise InputError(f"rate must be above 0, got {self.rate}")
 
@@ -183,18 +181,16 @@ def _reached(record: Record, row: dict[str, Any]) -> bool:
 
 def table(record: Record) -> str:
     """Return the minima, and where each descent ends."""
-    lines = [f"{'':26}{'mean':>8}{'sd':>8}{'GAN before':>12}{'GAN after':>12}"]
+    lines = []
     for name in ("before", "after"):
         for place in record[f"minima {name}"]["minima"]:
-            before = f"{place['loss']:12.4f}" if name == "before" else f"{'':12}"
-            lines.append(
-                f"{f'minimum {name} rejection':26}{place['mean']:8.3f}{place['sd']:8.3f}{before}{place['left']:12.4f}"
-            )
+            before = f"{place['loss']:.4f}" if name == "before" else ""
+            cells = [f"minimum {name} rejection", f"{place['mean']:.3f}", f"{place['sd']:.3f}", before]
+            lines.append([*cells, f"{place['left']:.4f}", ""])
     for row in (row for row in record.rows if "path" in row):
         where = "goes to infinity" if row["escaped"] else "reaches the minimum" if _reached(record, row) else ""
-        mean, sd = row["end"]
-        lines.append(f"{row['row']:26}{mean:8.3f}{sd:8.3f}{'':12}{row['left']:12.4f}  {where}".rstrip())
-    return "\n".join(lines)
+        lines.append([row["row"], *(f"{at:.3f}" for at in row["end"]), "", f"{row['left']:.4f}", where])
+    return text_table(["", "mean", "sd", "GAN before", "GAN after", ""], lines)
 
 
 def figure(record: Record) -> Any:
@@ -243,12 +239,9 @@ def _draw_landscape(axes: Any, row: dict[str, Any], name: str, *, filled: bool) 
 
 
 def _draw_densities(axes: Any, row: dict[str, Any], title: str) -> None:
-    axes.fill_between(row["x"], row["p"], color="0.85", label=look("target").label)
-    axes.plot(row["x"], row["q"], color=look("model").colour, lw=4, label=look("model").label)
-    axes.plot(row["x"], row["kept"], color=look("obrs").colour, lw=1.8, label=f"kept, {row['after']:.3f} left")
+    draw_densities(axes, row, {"kept": f"kept, {row['after']:.3f} left"}, width=4)
     top = 1.5 * max(max(row[key]) for key in ("p", "q", "kept"))
     axes.set(title=title, xlabel="x", ylabel="density", xlim=(-6, 6), ylim=(0, top))
-    tidy(axes, None)
     axes.legend(loc="upper left", ncols=2)
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from obrs._text import text_table
 from obrs.errors import InputError
 
 from .line import Pair, grid, mixture, thin
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, look, tidy
 
 __all__ = ["MODELS", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
@@ -31,7 +32,7 @@ PAPER = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -45,6 +46,7 @@ class Config:
     points: int = 6001
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.low < self.high:
             raise InputError(f"the slopes must be above 0, low below high, got {self.low} and {self.high}")
 
@@ -74,11 +76,12 @@ def _area(pair: Pair, of_target: float, of_model: float) -> float:
 
 def table(record: Record) -> str:
     """Return precision and recall of both models at both slopes."""
-    lines = [f"{'model':16}{'lambda':>6}  precision  recall"]
-    for row in record.rows:
-        for lam, alpha, beta in zip(row["lam"], row["precision"], row["recall"], strict=True):
-            lines.append(f"{row['row']:16}{lam:6g}  {alpha:9.3f}  {beta:6.3f}")
-    return "\n".join(lines)
+    rows = [
+        [row["row"], f"{lam:g}", f"{alpha:.3f}", f"{beta:.3f}"]
+        for row in record.rows
+        for lam, alpha, beta in zip(row["lam"], row["precision"], row["recall"], strict=True)
+    ]
+    return text_table(["model", "lambda", "precision", "recall"], rows)
 
 
 def figure(record: Record) -> Any:

@@ -170,7 +170,12 @@ def _tuned(config: Config, subject: Any, budgets: list[float], progress: bool | 
     images = np.asarray(subject.pool)
     scores = np.asarray(tuned.log_ratio((images, subject.labels) if labelled else images), dtype=np.float64)
     constant = "class" if tuned.recipe is not None and "per class" in tuned.recipe.constants else "global"
-    found = {"log_loss": None, "seconds": tuned.seconds, "recipe": str(tuned.recipe), "confirmed": tuned.confirmed}
+    found: dict[str, Any] = {
+        "log_loss": None,
+        "seconds": tuned.seconds,
+        "recipe": str(tuned.recipe),
+        "confirmed": tuned.confirmed,
+    }
     found["cells"] = distances(subject, scores, budgets, constants=(constant,))
     near = neighbour_cells(subject, scores, config.rates, constant, config.neighbours)
     return found | {"neighbours": {constant: near}}

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
+from obrs._text import text_table
 from obrs.errors import InputError
 
 from .line import Numbers, Pair, grid, mixture
-from .record import Record, numbers
-from .style import budget_colours, canvas, caption, look, tidy
+from .record import Checked, Record, numbers
+from .style import budget_colours, canvas, caption, draw_densities, tidy
 from .toys import Mixture
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "minima", "run", "table"]
@@ -36,7 +36,7 @@ _FLAT = 1e-7  # losses closer than this are equal: a plateau; the quadrature is 
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -48,6 +48,7 @@ class Config:
         shown: The budget of the densities in the lower panels.
     """
 
+    unchecked = ("others",)
     budgets: tuple[float, ...] = (1.0, 1.5, 2.0, 5.0)
     separation: float = 2.5
     others: tuple[float, ...] = (2.0, 3.0)
@@ -56,10 +57,8 @@ class Config:
     shown: float = 2.0
 
     def __post_init__(self) -> None:
-        for k in (*self.budgets, self.shown):
-            check_budget(k)
-        check_count(self.thetas, "thetas")
-        if not self.budgets or list(self.budgets) != sorted(self.budgets):
+        super().__post_init__()
+        if list(self.budgets) != sorted(self.budgets):
             raise InputError(f"budgets must be in rising order, got {self.budgets}")
         if not all(s > 0 for s in (self.separation, *self.others)):
             raise InputError(f"separations must be above 0, got {self.separation} and {self.others}")
@@ -141,13 +140,9 @@ def _shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
 
 def table(record: Record) -> str:
     """Return the number of local minima for each budget."""
-    budgets = record.config["budgets"]
-    lines = [f"{'local minima':16}" + "".join(f"{f'K = {k:g}':>9}" for k in budgets)]
-    for row in record.rows:
-        if "count" in row:
-            lines.append(f"{row['row']:16}" + "".join(f"{count:9d}" for count in row["count"]))
-    lines.append("the paper: their number decreases with K")
-    return "\n".join(lines)
+    head = ["local minima", *(f"K = {k:g}" for k in record.config["budgets"])]
+    rows = [[row["row"], *row["count"]] for row in record.rows if "count" in row]
+    return f"{text_table(head, rows)}\nthe paper: their number decreases with K"
 
 
 def figure(record: Record) -> Any:
@@ -165,12 +160,9 @@ def figure(record: Record) -> Any:
             letter, (found["theta"], 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", weight="bold"
         )
         axes = drawn.add_subplot(cells[1, at])
-        axes.fill_between(found["x"], found["p"], color="0.85", label=look("target").label)
-        axes.plot(found["x"], found["q"], color=look("model").colour, lw=1.4, label=look("model").label)
-        axes.plot(found["x"], found["kept"], color=look("obrs").colour, lw=1.6, label="kept")
+        draw_densities(axes, found, {"kept": "kept"}, width=1.4)
         axes.set(yticks=[], xlim=(-7, 7), xlabel="x", title=f"{letter}: θ = {found['theta']:.2f}")
         axes.set_ylim(0, 1.15 * max(max(found[key]) for key in ("p", "q", "kept")))
-        tidy(axes, None)
     handles, labels = drawn.axes[1].get_legend_handles_labels()
     top.add_artist(
         top.legend(

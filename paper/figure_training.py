@@ -176,6 +176,6 @@ def figure(record: Record) -> Any:
     end.set(xlabel="recall", ylabel="precision", title="at the end, after rejection")
     for axes in (during, end) if record.rows else ():
         tidy(axes)
-    data = CALLED.get(record.config["data"], record.config["data"])
-    caption(drawn, record.experiment, f"{data}. Thin lines and dots are runs, thick lines their means.")
+    during.set_title(CALLED.get(record.config["data"], record.config["data"]))
+    caption(drawn, record.experiment, "Thin lines and dots are runs, thick lines their means.")
     return drawn

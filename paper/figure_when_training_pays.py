@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_count
 from obrs._text import lookup
 from obrs.budget import solve_cut
 from obrs.errors import InputError
 
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, tidy
 
 __all__ = ["CASES", "PAPER", "PRESETS", "Case", "Config", "figure", "objective", "run", "table"]
@@ -67,7 +66,7 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to compute.
 
     Args:
@@ -88,12 +87,11 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("points", "starts", "steps"):
-            check_count(getattr(self, name), name)
+        super().__post_init__()
         for name in self.cases:
             lookup(CASES, name, "case")
-        if not self.cases or not self.budgets or not all(k > 1 for k in self.budgets):
-            raise InputError(f"there must be a case, and budgets above 1, got {self.budgets}")
+        if min(self.budgets) <= 1:
+            raise InputError(f"budgets must be above 1, got {self.budgets}")
         if self.points < 100:
             raise InputError(f"points must be at least 100, got {self.points}")
 

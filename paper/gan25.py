@@ -26,6 +26,7 @@ from obrs.ratios.refit import FineTune, refit
 from obrs.rivals import Model
 from obrs.types import Array
 
+from .record import Checked
 from .scores import histogram_divergence, mode_cells, mode_scores
 from .toys import Density, grid25
 
@@ -45,7 +46,7 @@ _PLASTIC = 1.32471795724474602596  # its inverse and inverse square spread a lat
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """What the configurations of the 25-Gaussian experiments share.
 
     Args:
@@ -69,8 +70,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("real", "most", "critic_steps", "refit_steps", "weight_steps", "exact_samples"):
-            check_count(getattr(self, name), name)
+        super().__post_init__()
         if self.real < 1000:
             raise InputError(f"real must be at least 1000, a tenth is for calibration; got {self.real}")
         if not 0 < self.stop_at < 1:

@@ -115,11 +115,9 @@ def _read_own(path: Path) -> dict[str, Any]:
     with np.load(path) as file:
         found = {key: file[key] for key in file.files}
     for key in ("train", "test"):
-        if np.ndim(found.get(key)) != 4:
-            raise InputError(
-                f"{path} must hold {key}, images of shape (n, channels, height, width), got shape "
-                f"{np.shape(found.get(key))}"
-            )
+        shape = np.shape(found.get(key, ()))
+        if len(shape) != 4:
+            raise InputError(f"{path} must hold {key}, images of shape (n, channels, height, width), got shape {shape}")
     return found
 
 

@@ -297,10 +297,7 @@ def distances(
     for constant in constants:
         cells[constant] = {}
         for judge, x in subject.spread.items():
-            own, labels = scores[: len(x)], subject.labels[: len(x)]
-            if constant == "calibrated":
-                own = calibrated(own, labels, subject.shares)
-            labels = None if constant in ("global", "calibrated") else labels
+            own, labels = _scored(subject, scores, constant, len(x))
             shares = subject.shares if constant == "shares" else None
             some = [k for k in budgets if _can(own, k, labels, shares)]
             found = weightings(own, (1, *some), rules, labels, shares if some else None)
@@ -310,6 +307,14 @@ def distances(
                 for line, (rule, budget) in enumerate(found.keys)
             }
     return cells
+
+
+def _scored(subject: Subject, scores: Floats, constant: str, n: int) -> tuple[Floats, Floats | None]:
+    """Return the scores of the first n proposals, and their labels if there is a constant for each."""
+    labels = subject.labels[:n]
+    if constant == "calibrated":
+        return calibrated(scores[:n], labels, subject.shares), None
+    return scores[:n], None if constant == "global" else labels
 
 
 def calibrated(scores: Floats, labels: Floats, shares: Mapping[int, int]) -> Floats:
@@ -349,11 +354,8 @@ def neighbour_cells(subject: Subject, scores: Floats, rates: Sequence[float], co
     """
     judge = next(iter(subject.spread))
     n = min(n, len(subject.spread[judge]))
-    labels = subject.labels[:n]
-    if constant == "calibrated":
-        scores = calibrated(scores[:n], labels, subject.shares)
-    labels = labels if constant in ("class", "shares") else None
-    found = weightings(scores[:n], (1, *(1 / rate for rate in rates)), ("obrs", "drs"), labels)
+    own, labels = _scored(subject, scores, constant, n)
+    found = weightings(own, (1, *(1 / rate for rate in rates)), ("obrs", "drs"), labels)
     size = int(min(rates) * n)
     real, fake = subject.truth[judge][:n], subject.spread[judge][:n]
     curves = neighbour_curves(real=real, fake=fake, weights=found, k=5, size=size, draws=4)

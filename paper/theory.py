@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from obrs import Profile
-from obrs._checks import check_count
+from obrs._text import text_table
 from obrs.divergences import DIVERGENCES
 from obrs.errors import InputError
 from obrs.root import brent
 
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "printed_kl_bound", "run", "table"]
@@ -49,7 +49,7 @@ _BOUND_NAMES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to try.
 
     Args:
@@ -67,9 +67,8 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "problems", "rivals"):
-            check_count(getattr(self, name), name)
-        if not self.sizes or min(self.sizes) < 2:
+        super().__post_init__()
+        if min(self.sizes) < 2:
             raise InputError(f"distributions need at least 2 points, got sizes {self.sizes}")
 
 
@@ -325,25 +324,19 @@ def _totals(record: Record, key: str) -> tuple[int, int]:
 
 def table(record: Record) -> str:
     """Return how often each claim was tried, and how often it failed or by how much it is off."""
-    lines = [f"{'claim':44}{'tried':>8}{'violated':>10}{'off by':>10}"]
-    for key, label in _BOUND_NAMES.items():
-        checked, violated = _totals(record, key)
-        lines.append(f"{label:44}{checked:8d}{violated:10d}")
-    curves = _starting(record, "curves")
+    lines: list[list[Any]] = [[label, *_totals(record, key), ""] for key, label in _BOUND_NAMES.items()]
+    curves, ball = _starting(record, "curves"), record["ball"]
     checked = sum(row["checked"] for row in curves)
     for key, label in (("precision", "precision times K at the same recall"), ("frontier", "frontier moved by log K")):
-        lines.append(f"{label:44}{checked:8d}{'':10}{max(row[key] for row in curves):10.0e}")
-    ball = record["ball"]
+        lines.append([label, checked, "", f"{max(row[key] for row in curves):.0e}"])
     wrong = ball["outside"] + ball["no_probability"]
-    lines.append(
-        f"{'reachable at 1/K: max of the ratio ≤ K':44}{ball['checked']:8d}{wrong:10d}{ball['rate_off']:10.0e}"
-    )
+    lines.append(["reachable at 1/K: max of the ratio ≤ K", ball["checked"], wrong, f"{ball['rate_off']:.0e}"])
     for row in _starting(record, "optimality"):
-        name = row["row"].removeprefix("optimality, ")
-        gap = float(np.max(np.asarray(row["obrs"]) - row["solver"])) if row["obrs"] else 0.0
-        beaten = int(np.sum(np.asarray(row["obrs"]) > np.asarray(row["closest_rival"]) + 1e-9))
-        lines.append(f"{f'nothing is closer in {name}':44}{len(row['obrs']):8d}{beaten:10d}{max(gap, 0.0):10.0e}")
-    return "\n".join(lines)
+        name, ours = row["row"].removeprefix("optimality, "), numbers(row["obrs"])
+        gap = max(float(np.max(ours - numbers(row["solver"]), initial=0.0)), 0.0)
+        beaten = int(np.sum(ours > numbers(row["closest_rival"]) + 1e-9))
+        lines.append([f"nothing is closer in {name}", len(ours), beaten, f"{gap:.0e}"])
+    return text_table(["claim", "tried", "violated", "off by"], lines)
 
 
 def figure(record: Record) -> Any:
@@ -354,8 +347,21 @@ def figure(record: Record) -> Any:
     of_kl = {"corrected": (PALETTE["blue"], "o"), "printed": (PALETTE["red"], "x")}
     _draw_bounds(kl, record, of_kl, "The bound for KL alone")
     _draw_example(curve, frontier, record["example"])
-    _draw_ball(ball, record["ball"])
-    _draw_optimality(optimality, record)
+    row, reached = record["ball"], record["ball"]["reachable"]
+    _on_diagonal(ball, (1.0, 100.0), "What rejection can reach")
+    ball.plot(row["cost"], row["height"], "o", color=look("obrs").colour, ms=3, alpha=0.5, label="random acceptance")
+    ball.plot(reached, reached, "D", mfc="none", color=PALETTE["red"], ms=4, label="random density, accepting p̃/(K q)")
+    ball.set(xlabel="K, proposals per kept sample", ylabel="max of kept density / model")
+    ball.legend(loc="upper left", markerscale=1.5)
+    _on_diagonal(optimality, (1e-3, 10.0), "Nothing is closer than OBRS")
+    solved = _starting(record, "optimality")
+    ours, rival, solver = (
+        np.concatenate([numbers(row[key]) for row in solved]) for key in ("obrs", "closest_rival", "solver")
+    )
+    optimality.plot(ours, rival, "x", color="0.55", ms=5, label="best of the random rivals")
+    optimality.plot(ours, solver, "o", mfc="none", color=look("obrs").colour, ms=5, label="solver")
+    optimality.set(xlabel="divergence left by OBRS", ylabel="divergence of others, same budget")
+    optimality.legend(loc="upper left")
     checked, violated = _totals(record, "printed")
     caption(
         drawn,
@@ -366,65 +372,39 @@ def figure(record: Record) -> Any:
     return drawn
 
 
+def _on_diagonal(axes: Any, ends: tuple[float, float], title: str) -> None:
+    axes.plot(ends, ends, color="black", ls="--", lw=1)
+    axes.set(title=title, xscale="log", yscale="log", xlim=ends, ylim=ends)
+    tidy(axes, None)
+
+
 def _draw_bounds(axes: Any, record: Record, shown: dict[str, tuple[str, str]], title: str) -> None:
-    found = [row["kl"] for row in _starting(record, "bounds")]
+    found, ends = [row["kl"] for row in _starting(record, "bounds")], (1e-4, 10.0)
     left = np.concatenate([numbers(row["left"]) for row in found])
+    _on_diagonal(axes, ends, title)
     for key, (colour, marker) in shown.items():
         bound = np.concatenate([numbers(row[key]) for row in found])
-        _, violated = _totals(record, key)
-        label = f"{key}, {violated:,} violated" if violated else f"{key}, none violated"
+        label = f"{key}, {_totals(record, key)[1] or 'none'} violated"
         axes.plot(bound, left, marker, color=colour, ms=3, alpha=0.5, label=label)
-    ends = [1e-4, 10.0]
-    axes.plot(ends, ends, color="black", ls="--", lw=1)
     axes.fill_between(ends, ends, ends[1], color=PALETTE["red"], alpha=0.07, lw=0)
     axes.text(2e-4, 1.2, "violated", color=PALETTE["rust"], fontsize=9.5)
-    axes.set(title=title, xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="bound", ylabel="KL left")
-    tidy(axes, None)
+    axes.set(xlabel="bound", ylabel="KL left")
     axes.legend(loc="lower right", markerscale=2)
 
 
 def _draw_example(curve: Any, frontier: Any, row: dict[str, Any]) -> None:
+    k, recall, rho = row["budget"], numbers(row["recall"]["model"]), numbers(row["rho"])
     for name in ("model", "obrs"):
         style = look(name)
         curve.plot(row["recall"][name], row["precision"][name], color=style.colour, label=style.label)
-        frontier.plot(row["rho"], row["pi"][name], color=style.colour, label=style.label)
-    k = row["budget"]
+        frontier.plot(rho, row["pi"][name], color=style.colour, label=style.label)
     predicted = np.minimum(k * numbers(row["precision"]["model"]), 1)
-    recall = numbers(row["recall"]["model"])
-    curve.plot(recall[::8], predicted[::8], "o", mfc="none", color="black", ms=4, label="min(1, K α)")
     moved = np.maximum(numbers(row["pi"]["model"]) - log(k), 0)
-    frontier.plot(row["rho"][::4], moved[::4], "o", mfc="none", color="black", ms=4, label="max(0, π - log K)")
+    curve.plot(recall[::8], predicted[::8], "o", mfc="none", color="black", ms=4, label="min(1, K α)")
+    frontier.plot(rho[::4], moved[::4], "o", mfc="none", color="black", ms=4, label="max(0, π - log K)")
     curve.set(title=f"Theorem 3.3: an example, K = {k:g}", xlabel="recall β", ylabel="precision α")
     curve.set(xlim=(0, 1.03), ylim=(0, 1.05))
     frontier.set(title="Divergence frontier, same pair", xlabel="ρ = log max R/P", ylabel="π = log max R/Q")
     frontier.set(xlim=(0, 3), ylim=(-0.05, None))
     tidy(curve, "lower left")
     tidy(frontier, "upper right")
-
-
-def _draw_ball(axes: Any, row: dict[str, Any]) -> None:
-    ends = [1.0, 100.0]
-    axes.plot(ends, ends, color="black", ls="--", lw=1)
-    axes.plot(row["cost"], row["height"], "o", color=look("obrs").colour, ms=3, alpha=0.5, label="random acceptance")
-    reached = row["reachable"]
-    axes.plot(reached, reached, "D", mfc="none", color=PALETTE["red"], ms=4, label="random density, accepting p̃/(K q)")
-    axes.set(title="What rejection can reach", xscale="log", yscale="log", xlim=ends, ylim=ends)
-    axes.set(xlabel="K, proposals per kept sample", ylabel="max of kept density / model")
-    tidy(axes, None)
-    axes.legend(loc="upper left", markerscale=1.5)
-
-
-def _draw_optimality(axes: Any, record: Record) -> None:
-    ends = [1e-3, 10.0]
-    axes.plot(ends, ends, color="black", ls="--", lw=1)
-    solved = _starting(record, "optimality")
-    ours = np.concatenate([numbers(row["obrs"]) for row in solved])
-    for key, marker, colour, label in (
-        ("closest_rival", "x", "0.55", "best of the random rivals"),
-        ("solver", "o", look("obrs").colour, "solver"),
-    ):
-        theirs = np.concatenate([numbers(row[key]) for row in solved])
-        axes.plot(ours, theirs, marker, mfc="none", color=colour, ms=5, label=label)
-    axes.set(title="Nothing is closer than OBRS", xscale="log", yscale="log", xlim=ends, ylim=ends)
-    axes.set(xlabel="divergence left by OBRS", ylabel="divergence of others, same budget")
-    tidy(axes, "upper left")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from obrs._checks import check_count, is_number
+from obrs._checks import check_count
 from obrs.errors import InputError
 from obrs.types import Array
 
@@ -59,18 +59,11 @@ class Mixture:
 
     def __post_init__(self) -> None:
         means = np.array(self.means, dtype=np.float64)
-        if means.ndim != 2 or 0 in means.shape:
-            raise InputError(f"means must have shape (components, dim), got {means.shape}")
-        sigma = _per_component(self.sigma, len(means), "sigma")
-        weights = _per_component(1.0 if self.weights is None else self.weights, len(means), "weights")
-        if not np.isfinite(means).all():
-            raise InputError(f"means must be finite, {np.count_nonzero(~np.isfinite(means))} of {means.size} are not")
-        if not (sigma > 0).all():
-            raise InputError(f"sigma must be above 0, the smallest is {sigma.min():g}")
-        if not (weights >= 0).all() or not weights.sum() > 0:
-            raise InputError(f"weights must be at least 0 and not all 0, the smallest is {weights.min():g}")
-        for name, values in {"means": means, "sigma": sigma, "weights": weights / weights.sum()}.items():
-            values.flags.writeable = False
+        sigma, weights = (np.array(1.0 if one is None else one, dtype=np.float64) for one in (self.sigma, self.weights))
+        weights = np.broadcast_to(weights, len(means)) / np.broadcast_to(weights, len(means)).sum()
+        for name, values in {"means": means, "sigma": np.broadcast_to(sigma, len(means)), "weights": weights}.items():
+            if not np.isfinite(values).all() or (name != "means" and values.min() < 0):
+                raise InputError(f"{name} must be finite, and sigma and weights not negative, got {values}")
             object.__setattr__(self, name, values)
 
     @property
@@ -223,16 +216,6 @@ TOYS: dict[str, Callable[[], Density]] = {
     "checkerboard": Checkerboard,
 }
 """Two-dimensional targets by name; call one to get it."""
-
-
-def _per_component(values: Any, components: int, name: str) -> "np.ndarray[Any, Any]":
-    """Return one finite number per component."""
-    array = np.full(components, float(values)) if is_number(values) else np.array(values, dtype=np.float64)
-    if array.shape != (components,):
-        raise InputError(f"{name} must be one number or one per component, {components}, got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} must be finite, {np.count_nonzero(~np.isfinite(array))} of {components} are not")
-    return array
 
 
 def _points(x: Any, dim: int) -> tuple[Array, tuple[int, ...]]:

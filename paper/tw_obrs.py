@@ -32,16 +32,15 @@ from typing import Any
 import numpy as np
 
 from obrs import Budgeted, accept
-from obrs._checks import check_budget, check_count
 from obrs._text import lookup, text_table
 from obrs.budget import solve_cut
 from obrs.errors import InputError, ObrsError
 
-from .record import Record
+from .record import Checked, Record
 from .style import PALETTE, canvas, caption, tidy
 
 __all__ = ["MODES", "PAPER", "PRESETS", "SETTINGS", "Config", "figure", "gain", "run", "settings", "table"]
-__all__ += ["summary", "verdict"]
+__all__ += ["mean_sd", "verdict"]
 
 _LOSSES = {
     "non_saturating": "plain, non-saturating",
@@ -82,11 +81,10 @@ _FIRST_LOSS = {"weak": "paper_raw"}  # of three stages; else non_saturating
 _FALLING = ("noise", "noise_until", "generator_decay_from", "critic_decay_from")  # fields of the first of three
 _WAVES_CRITIC = ("critic_network", "critic_width", "critic_layers")  # of the second
 _WORST = {"divergence": 2 * log(2), "high_quality": 0.0, "modes": 0}  # of a run that has nothing to measure
-_GAIN = "gain over the first"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to train, and for how long.
 
     Args:
@@ -104,6 +102,7 @@ class Config:
         seed: First of the seeds; the stages were found on seeds 0 to 7 and 30 to 49.
     """
 
+    unchecked = ("seed", "warm_up")
     settings: tuple[str, ...] = tuple(SETTINGS)
     modes: tuple[str, ...] = tuple(MODES)
     seeds: int = 10
@@ -120,17 +119,10 @@ class Config:
     seed: int = 10
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
-        check_budget(self.more_budget)
-        for name in ("seeds", "more_seeds", "batch_size", "refit_steps", "real", "proposals"):
-            check_count(getattr(self, name), name)
-        for name, least in (("steps", 1), ("warm_up", 0), ("batches", 1)):
-            for value in getattr(self, name):
-                check_count(value, name, least=least)
+        super().__post_init__()
+        for name in ("steps", "warm_up", "batches"):
             if len(getattr(self, name)) != 3:
                 raise InputError(f"{name} must be three numbers, one for each stage, got {getattr(self, name)}")
-        if not self.settings or not self.modes:
-            raise InputError("settings and modes must name at least one of each")
         for key in self.settings:
             lookup(SETTINGS, key, "setting")
         for key in self.modes:
@@ -298,42 +290,20 @@ def _divergence_on_cells(p: Any, counts: Any, budget: float) -> float:
     return float(np.sum(kept * (u * np.log(u) - (u + 1) * np.log1p(u))) + 2 * log(2))
 
 
-def summary(record: Record) -> list[dict[str, Any]]:
-    """Return mean and standard deviation over the seeds, for each setting and mode, and how many runs collapsed.
-
-    Example:
-        >>> row = {"row": "a", "setting": "weak", "mode": "exact", "seed": 0, "collapsed": False}
-        >>> row |= {"divergence": 0.5, "high_quality": 0.8, "modes": 25}
-        >>> summary(Record("tw-obrs", "smoke", {"settings": ["weak"], "modes": ["exact"]}, [row]))[0]["divergence"]
-        (0.5, 0.0)
-    """
-    found = []
-    for setting in record.config["settings"]:
-        for mode in record.config["modes"]:
-            rows = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
-            if not rows:
-                continue
-            line: dict[str, Any] = {"setting": setting, "mode": mode, "runs": len(rows)}
-            line["collapsed"] = sum(r["collapsed"] for r in rows)
-            for key, worst in _WORST.items():
-                line[key] = _mean_and_sd([r.get(key, worst) for r in rows])
-            line["cpu_seconds"] = _mean_and_sd([r["cpu_seconds"] for r in rows if "cpu_seconds" in r] or [0.0])
-            if any("exact_ratio" in r for r in rows):
-                line["exact_ratio"] = _mean_and_sd([r.get("exact_ratio", _WORST["divergence"]) for r in rows])
-            found.append(line)
-    return found
+def _runs(record: Record, setting: str, mode: str) -> list[dict[str, Any]]:
+    """Return the runs of a mode, by seed; what went to infinity has the worst of everything."""
+    worst = _WORST | {"exact_ratio": _WORST["divergence"]}
+    return [worst | row for row in record.rows if (row["setting"], row["mode"]) == (setting, mode)]
 
 
-def _mean_and_sd(values: list[float]) -> tuple[float, float]:
+def mean_sd(runs: list[dict[str, Any]], key: str) -> tuple[float, float]:
+    """Return mean and standard deviation over the seeds."""
+    values = [run[key] for run in runs]
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def gain(
-    record: Record, setting: str, mode: str, over: str, key: str = "divergence"
-) -> tuple[float, float, int, int] | None:
-    """Return by how much less a mode leaves than another, seed by seed: mean, its standard error, wins, and seeds.
-
-    None if the two have no seed in common. The key may also be `exact_ratio`.
+def gain(record: Record, setting: str, mode: str, over: str, key: str = "divergence") -> str:
+    """Return by how much less a mode leaves than another, seed by seed: mean ± standard error, and wins of seeds.
 
     Example:
         >>> rows = [
@@ -341,15 +311,12 @@ def gain(
         ...     for mode, seed, left in (("dual", 0, 0.5), ("dual", 1, 0.7), ("exact", 0, 0.4), ("exact", 1, 0.2))
         ... ]
         >>> gain(Record("tw-obrs", "smoke", {}, rows), "weak", "exact", over="dual")
-        (0.3, 0.2, 2, 2)
+        '+0.300 ± 0.200  2/2'
     """
-    left = {(r["mode"], r["seed"]): r.get(key, _WORST["divergence"]) for r in record.rows if r["setting"] == setting}
-    seeds = [seed for which, seed in left if which == mode and (over, seed) in left]
-    if not seeds:
-        return None
-    less = np.array([left[over, seed] - left[mode, seed] for seed in seeds])
+    ours, theirs = ({run["seed"]: run[key] for run in _runs(record, setting, name)} for name in (mode, over))
+    less = np.array([theirs[seed] - left for seed, left in ours.items() if seed in theirs])
     error = float(np.std(less, ddof=1)) / sqrt(len(less)) if len(less) > 1 else 0.0
-    return round(float(np.mean(less)), 12), round(error, 12), int(np.sum(less > 0)), len(less)
+    return f"{np.mean(less):+.3f} ± {error:.3f}{int(np.sum(less > 0)):>3}/{len(less)}"
 
 
 def verdict(record: Record, setting: str) -> list[str]:
@@ -357,21 +324,19 @@ def verdict(record: Record, setting: str) -> list[str]:
 
     Nothing if the record has no such runs.
     """
-    lines = {line["mode"]: line for line in summary(record) if line["setting"] == setting}
-    if "staged_exact" not in lines:
+    modes = [mode for mode in record.config["modes"] if _runs(record, setting, mode)]
+    one_stage = [mode for mode in modes if not mode.startswith(_STAGED)]
+    if "staged_exact" not in modes or not one_stage:
         return []
+    best = min(one_stage, key=lambda mode: mean_sd(_runs(record, setting, mode), "divergence")[0])
     found = []
-    of_one = {mode: line["divergence"][0] for mode, line in lines.items() if not mode.startswith(_STAGED)}
-    rivals = ["staged_dual"] if "staged_dual" in lines else []
-    if of_one:
-        rivals.insert(0, min(of_one, key=lambda mode: of_one[mode]))
-    for rival in rivals:
-        said = []
-        for key, judge in (("divergence", "fitted ratio"), ("exact_ratio", "exact ratio")):
-            if key in lines[rival] and (less := gain(record, setting, "staged_exact", over=rival, key=key)):
-                said.append(f"{_signed(less)} with the {judge}")
-        best = ", the best of one stage" if rival in of_one else ""
-        found += [f"  three stages, exact, over {MODES[rival]}{best}:", f"    {'; '.join(said)}"]
+    for rival in (best, *(mode for mode in modes if mode == "staged_dual")):
+        said = [
+            f"{gain(record, setting, 'staged_exact', over=rival, key=key)} with the {judge}"
+            for key, judge in (("divergence", "fitted ratio"), ("exact_ratio", "exact ratio"))
+        ]
+        title = f"{MODES[rival]}{', the best of one stage' if rival == best else ''}"
+        found += [f"  three stages, exact, over {title}:", f"    {'; '.join(said)}"]
     return found
 
 
@@ -382,26 +347,20 @@ def table(record: Record) -> str:
     is one.
     """
     lines, first = [], record.config["modes"][0]
-    head = ["training", "divergence", "exact ratio", "high quality", "modes", "collapsed", "CPU s", _GAIN]
+    digits = {"divergence": 3, "exact_ratio": 3, "high_quality": 3, "modes": 1}
+    head = ["  training", *(key.replace("_", " ") for key in digits), "collapsed", "CPU s", "gain over the first"]
     for setting in record.config["settings"]:
         rows = []
-        for line in (line for line in summary(record) if line["setting"] == setting):
-            digits = {"divergence": 3, "exact_ratio": 3, "high_quality": 3, "modes": 1}
-            cells = [f"{line[key][0]:.{n}f} ± {line[key][1]:.{n}f}" if key in line else "" for key, n in digits.items()]
-            less = None if line["mode"] == first else gain(record, setting, line["mode"], over=first)
-            cells += [f"{line['collapsed']} of {line['runs']}", f"{line['cpu_seconds'][0]:.0f}"]
-            rows.append([f"  {MODES[line['mode']]}", *cells, _signed(less) if less else ""])
-        lines += [
-            f"{_TITLES[setting]}, K = {_budget(record.config, setting):g}",
-            text_table(["  training", *head[1:]], rows, gap=1),
-        ]
-        lines += verdict(record, setting)
+        for mode in record.config["modes"]:
+            runs = _runs(record, setting, mode)
+            cells = ["{:.{n}f} ± {:.{n}f}".format(*mean_sd(runs, key), n=n) for key, n in digits.items()]
+            failed = f"{sum(run['collapsed'] for run in runs)} of {len(runs)}"
+            more = "" if mode == first else gain(record, setting, mode, over=first)
+            seconds = f"{mean_sd(runs, 'cpu_seconds')[0]:.0f}"
+            rows.append([f"  {MODES[mode]}", *cells, failed, seconds, more])
+        lines.append(f"{_TITLES[setting]}, K = {_budget(record.config, setting):g}")
+        lines += [text_table(head, rows, gap=1), *verdict(record, setting)]
     return "\n".join(lines)
-
-
-def _signed(less: tuple[float, float, int, int]) -> str:
-    mean, error, wins, seeds = less
-    return f"{mean:+.3f} ± {error:.3f}{wins:>3}/{seeds}"
 
 
 _COLOURS = {
@@ -424,13 +383,11 @@ def figure(record: Record) -> Any:
     for row, setting in zip(axes, settings, strict=True):
         for side, key, label in zip(row, _WORST, ("GAN divergence left", "high-quality share"), strict=False):
             for height, mode in enumerate(modes):
-                found = [r for r in record.rows if (r["setting"], r["mode"]) == (setting, mode)]
+                runs, colour = _runs(record, setting, mode), _colour(mode)
                 for collapsed, marker in ((False, "o"), (True, "X")):
-                    values = [r.get(key, _WORST[key]) for r in found if r["collapsed"] == collapsed]
-                    side.plot(values, [height] * len(values), marker, color=_colour(mode), alpha=0.6, ms=6.5, mew=0)
-                values = [r.get(key, _WORST[key]) for r in found]
-                if values:
-                    side.plot([np.mean(values)] * 2, [height - 0.34, height + 0.34], color=_colour(mode), lw=2.5)
+                    values = [run[key] for run in runs if run["collapsed"] == collapsed]
+                    side.plot(values, [height] * len(values), marker, color=colour, alpha=0.6, ms=6.5, mew=0)
+                side.plot([mean_sd(runs, key)[0]] * 2, [height - 0.34, height + 0.34], color=colour, lw=2.5)
             side.set_xlabel(f"{label} at K = {_budget(record.config, setting):g}")
             tidy(side, None)
         row[0].set(yticks=range(len(modes)), yticklabels=[MODES[m] for m in modes], ylim=(len(modes) - 0.4, -0.6))

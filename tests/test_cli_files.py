@@ -1,10 +1,7 @@
 """What the command line reads and writes: the rows of `files.select`, and nothing that is read is overwritten."""
 
 import gzip
-import json
 import os
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -132,35 +129,21 @@ def test_events_of_both_signs_are_kept_with_their_signs(folder, capsys):
     assert set(read_columns(find_sources("k.csv"), ["sign"]).numbers("sign")) == {-1, 1}
 
 
-def test_few_rows_name_the_design_that_is_more_even(folder, capsys):
-    for n, lines in ((99, 2), (100, 1)):
-        err = run(capsys, "select", "f.csv", "-n", n, "-o", "k.csv")[2]
-        assert err.count("\n") == lines
-        assert ('obrs.select(design="pivotal") in Python' in err) == (lines == 2)
+def test_a_result_can_be_selected_from_again(folder, capsys):
+    for source, out in (("f.csv", "kept.csv"), ("kept.csv", "again.csv")):
+        weights = ["--weights"] if source == "f.csv" else []
+        n = 150 if source == "f.csv" else 100
+        assert run(capsys, "select", source, "--id", "id", "-n", n, "--seed", 1, *weights, "-o", out)[0] == 0
+    np.testing.assert_array_equal(kept_ids("again.csv"), obrs.select(LOGITS, 100, design="priority", seed=1))
+    code, _, err = run(capsys, "select", "kept.csv", "--id", "id", "-n", 9, "--weights", "-o", "last.csv")
+    assert (code, "'inclusion_probability'" in err, err.count("\n")) == (2, True, 1)
 
 
-# The page and its command
-
-
-@pytest.mark.parametrize("options", [[], ["--group", "label", "--seed", "3"]])
-def test_the_command_of_a_page_keeps_what_the_page_says_is_kept(folder, capsys, options):
-    Path("s.csv").write_text("logit,text,label\n" + "".join(f"{x},t{i},{i % 2}\n" for i, x in enumerate(LOGITS)))
-    assert run(capsys, "report", "s.csv", "--show", "text", *options, "-o", "page.html")[0] == 0
-    data = json.loads(re.search(r'application/json">(.*?)</script>', Path("page.html").read_text(), re.S)[1])
-    shown, key = data["samples"]["item"], np.array([np.inf if k is None else k for k in data["samples"]["key"]])
-    for budget in data["budgets"][::15]:
-        cut = data["cut"][data["budgets"].index(budget)]
-        on_page = {text for text, k in zip(shown, key, strict=True) if k < (np.inf if cut is None else cut)}
-        program, *arguments = shlex.split(str(budget).join(data["code"][0]["parts"]))
-        assert (program, run(capsys, *arguments)[0]) == ("obrs", 0)
-        kept = {line.split(",")[1] for line in Path("kept.csv").read_text().splitlines()[1:]}
-        assert len(kept) == int(200 / budget)
-        assert on_page == kept & {*shown}
-    namespace = {}
-    exec("2.5".join(data["code"][-1]["parts"]), namespace)
-    assert len(namespace["kept"]) == 80
-    if options:
-        assert "--group label" in data["code"][1]["parts"][0]
+def test_a_share_of_the_rows_is_exact(folder, capsys):
+    for share in (1, 7, 29, 57, 58, 99):
+        err = run(capsys, "select", "many", "-n", f"{share}%", "-o", f"kept-{share}/")[2]
+        assert err.startswith(f"kept {200 * share // 100} of 200 rows")
+    assert 'obrs.select(design="pivotal") in Python' in run(capsys, "select", "f.csv", "-n", 99, "-o", "k.csv")[2]
 
 
 # An output that is an input
@@ -317,7 +300,9 @@ def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys
     assert "--images-from" in err
     assert not Path("page.html").exists()
     with pytest.raises(InputError, match="give the folder of the images"):
-        make_page(of_log_ratio(np.asarray([0.5, -0.5]), [picture.format(folder=pictures), "ok.png"]), folder="given")
+        make_page(
+            of_log_ratio(np.asarray([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"]), folder="given"
+        )
 
 
 def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, capsys):

@@ -358,7 +358,7 @@ class TestSelectByReward:
 
     def test_the_command_keeps_by_the_temperature_that_tilt_finds(self, file, tmp_path, capsys):
         path, rows = file
-        command = ["select", str(path), "--column", "reward", "--reward", "--kl", "0.5", "--group", "prompt_id"]
+        command = ["select", str(path), "--kind", "reward", "--kl", "0.5", "--group", "prompt_id"]
         assert main([*command, "-n", "4", "--weights", "-o", str(tmp_path / "kept.jsonl")]) == 0
         kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
         reward, groups = np.array([row["reward"] for row in rows]), [row["prompt_id"] for row in rows]
@@ -371,12 +371,12 @@ class TestSelectByReward:
     @pytest.mark.parametrize(
         ("options", "code", "message"),
         [
-            (["--reward", "--kl", "5", "-n", "4"], 0, ", KL 1.386 (of 5, more cannot be spent): "),  # log 4
-            (["--reward", "--kl", "0.5", "--beta", "1", "-n", "4"], 2, "leave out --beta"),
-            (["--reward", "-n", "4"], 2, "--kl, a budget in nats, or --beta, the temperature"),
-            (["--log-ratio", "--kl", "0.5", "-n", "4"], 2, "rewards"),
-            (["--reward", "--kl", "0.5", "--budget", "4"], 2, "-n"),
-            (["--reward", "--kl", "0.5", "-n", "17"], 2, "cannot keep 17"),
+            (["--kind", "reward", "--kl", "5", "-n", "4"], 0, ", KL 1.386 (of 5, more cannot be spent): "),  # log 4
+            (["--kind", "reward", "--kl", "0.5", "--beta", "1", "-n", "4"], 2, "leave out --beta"),
+            (["--kind", "reward", "-n", "4"], 2, "give --kl or --beta"),
+            (["--kind", "log_ratio", "--kl", "0.5", "-n", "4"], 2, "rewards"),
+            (["--kind", "reward", "--kl", "0.5", "--budget", "4"], 2, "-n"),
+            (["--kind", "reward", "--kl", "0.5", "-n", "17"], 2, "cannot keep 17"),
         ],
     )
     def test_options_are_answered_in_one_line(self, file, tmp_path, capsys, options, code, message):

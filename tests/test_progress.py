@@ -1,4 +1,4 @@
-"""The bar of long work: on a terminal, in a notebook, and nowhere else."""
+"""Progress of long work: a bar on a terminal and in a notebook, lines in a pipe."""
 
 import io
 import re
@@ -88,6 +88,18 @@ def test_the_bar_shows_step_and_time_and_cuts_the_note(title, total, note, width
     assert found, line
     assert note.startswith(found[1])
     assert found[1] == note or (found[2] and len(line) == width), "cut only where it must be"
+
+
+def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(_progress, "monotonic", lambda: clock[0])
+    with _progress.bar("looking", 100) as tell:
+        for clock[0] in range(0, 60, 4):
+            tell(clock[0], "rows")
+    assert capsys.readouterr().err.splitlines() == [f"looking {t}/100  rows" for t in (12, 24, 36, 48)]
+    with _progress.bar("looking", 100, wanted=False) as tell:
+        tell(99)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_note_is_not_read_as_markup():

@@ -69,7 +69,7 @@ def test_columns_may_have_other_names(pool, tmp_path):
 
 def test_the_command_prints_the_condition_and_writes_nothing(pool, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = ["select", str(pool), "--logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]
+    asked = ["select", str(pool), "--kind", "logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]
     assert main([*asked, "--sql", "duckdb"]) == 0
     done = obrs.files.select(pool, 1000, id="text", column="x", kind="logit", skip_bad=True, out=None)
     assert capsys.readouterr().out == f"{obrs.sql.condition(done)}\n"

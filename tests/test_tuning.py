@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 import obrs
-from obrs.errors import InputError, InputTypeError
+from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.metrics.curve import Curve
 
 torch = pytest.importorskip("torch")
-from obrs import tuning  # noqa: E402
-from obrs.tuning import Recipe, tune  # noqa: E402
+from obrs import judge, tuning  # noqa: E402
+from obrs import tuned as results  # noqa: E402
+from obrs.metrics.cells import Cells  # noqa: E402
+from obrs.tuned import Pool, Recipe, load  # noqa: E402
+from obrs.tuning import Search, tune, tune_pool  # noqa: E402
 
 
 def propose(ids):
@@ -35,22 +38,134 @@ def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned, tmp_path):
     assert kept.rate == pytest.approx(0.5, abs=0.05)
     plain, after = (np.linalg.norm(x.mean(0) - 1) for x in (propose(np.arange(10**6, 10**6 + 3000)), kept.x))
     assert after < 0.7 * plain
-    assert str(tuned).startswith("confirmed by KL on cells: ")
+    assert str(tuned).startswith("confirmed by KL on cells at K = 2: ")
+
+
+def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(tuned, tmp_path):
     tuned.save(tmp_path / "tuned")
     facts = json.loads((tmp_path / "tuned" / "tuned.json").read_text())
     assert (facts["confirmed"], facts["budget"]) == (True, 2)
-    again = obrs.ratios.refit.load_ratio(tmp_path / "tuned" / "ratio-0.safetensors")
-    np.testing.assert_allclose(again(kept.x[:5]), kept.log_ratio[:5] / tuned.recipe.coefficients[0][1], atol=1e-5)
+    again = load(tmp_path / "tuned", propose)
+    np.testing.assert_array_equal(again.sample(500).ids, tuned.sample(500).ids)
+    assert (again.lines, again.table) == (tuned.lines, tuned.table)
+
+
+def labelled(ids):
+    return torch.as_tensor(propose(ids)), torch.from_numpy(np.asarray(ids) % 3)
+
+
+@pytest.mark.parametrize("constants", ["one constant per class", "one constant, calibrated by class"])
+def test_a_critic_and_a_ratio_of_ones_own_are_given_again_to_load(constants, tmp_path):
+    critic = torch.nn.Linear(2, 1)
+    with_label = lambda batch: batch[0][:, 0] + 0.1 * batch[1]  # noqa: E731
+    parts = {"critic as it is": results.critic_ratio(as_module(critic), None), "mine": with_label}
+    x, y = labelled(np.arange(3000))
+    pool = Pool({name: np.asarray(f((x, y)).detach()) for name, f in parts.items()}, x.numpy(), y.numpy())
+    recipe = Recipe((("critic as it is", 1.0), ("mine", 2.0)), constants)
+    if "calibrated" in constants:
+        recipe = recipe.calibrate(pool, {0: 1, 1: 1, 2: 1})
+    rule = recipe.rule(pool, 2.0, lambda given: results.labels_of(given, None))
+    one = results.Tuned(
+        2.0, "a judge", recipe=recipe, rule=rule, confirmed=True, start=0, propose=labelled,
+        log_ratio=recipe.as_log_ratio(parts, None),
+    )  # fmt: skip
+    one.save(tmp_path)
+    again = load(tmp_path, labelled, critic=as_module(critic), extra={"mine": with_label})
+    np.testing.assert_array_equal(again.sample(300).ids, one.sample(300).ids)
+    with pytest.raises(InputError, match="no ratio 'mine', which is yours"):
+        load(tmp_path, labelled, critic=as_module(critic))
+    (tmp_path / "tuned.json").write_text("{}")
+    with pytest.raises(InputError, match="was not written by"):
+        load(tmp_path, labelled)
+
+
+def as_module(linear):
+    class Critic(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = linear
+
+        def forward(self, x, label):
+            return self.linear(x)[:, 0]
+
+    return Critic()
+
+
+def test_another_budget_needs_no_new_fits(tuned, monkeypatch):
+    monkeypatch.setattr(tuning, "refit", None)
+    more = tuned.search.tune(4)
+    assert more.confirmed
+    assert more.change.value < tuned.change.value
+    assert more.sample(500).rate == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_budget_that_buys_no_more_than_a_smaller_one_is_said():
+    """Of two points in the plane only the sign of x tells anything: K = 2 is too little, and from 3 on all is exact."""
+    rng = np.random.default_rng(0)
+    found = search(rng, 2000, 0.0, sign=True).tune(6)
+    assert found.confirmed
+    assert any(note.startswith("K = 3 buys as much") for note in found.notes)
+    assert not any("buys as much" in note for note in search(rng, 2000, 0.0, sign=True).tune(2.5).notes)
+
+
+def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monkeypatch):
+    """Each fold is fitted on the other: a ratio that knows the fakes it was fitted on by heart tells nothing."""
+    fitted = []
+
+    def refit_by_heart(real, fake, method=None, **options):
+        known = {row.tobytes() for row in np.asarray(fake)}
+        fitted.append(known)
+
+        def ratio(x):
+            assert not any(row.tobytes() in known for row in np.asarray(x))
+            return torch.as_tensor(np.asarray(x)).sum(1) * 0.7
+
+        ratio.report = type("Report", (), {"stopped": ""})
+        return ratio
+
+    monkeypatch.setattr(tuning, "refit", refit_by_heart)
+    fake = draw(4000, 0.0, seed=3)
+    found = tune_pool(draw(4000, 0.7), fake, budget=4, progress=False)
+    assert len(fitted) == 2
+    assert not fitted[0] & fitted[1]
+    assert fitted[0] | fitted[1] == {row.tobytes() for row in fake}
+    assert found.confirmed
+    assert len(found.kept) == 1000
+    b = found.recipe.coefficients[0][1]
+    np.testing.assert_allclose(found.score, b * 0.7 * fake.sum(1), rtol=1e-4, atol=1e-4)
+    assert fake[found.kept].mean() > 0.4
+
+
+def test_a_pool_in_which_nothing_is_confirmed_is_kept_whole(tmp_path):
+    found = tune_pool(draw(3000, 0.0), draw(2400, 0.0, seed=1), budget=2, progress=False)
+    assert not found.confirmed
+    np.testing.assert_array_equal(found.kept, np.arange(2400))
+    found.save(tmp_path)
+    rows = (tmp_path / "scores.csv").read_text().splitlines()
+    assert (rows[0], len(rows), rows[1].split(",")[::2]) == ("id,score,kept", 2401, ["0", "1"])
 
 
 def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
     """Proposals are made in order: those to fit on, those to choose by, those to confirm by."""
     seen = []
-    monkeypatch.setattr(tuning._Court, "choose", lambda self, tuned, pool, *_: seen.append(pool) or tuned)
-    monkeypatch.setattr(tuning._Court, "confirm", lambda self, tuned, pool, real: seen.append(pool) or tuned)
+    monkeypatch.setattr(Search, "_choose", lambda self, found, *_: seen.append(self) or found)
+    monkeypatch.setattr(Search, "_confirm", lambda self, found, _: found)
+    monkeypatch.setattr(tuning, "refit", no_fit)
     tune(draw(1200), propose, budget=2, pool=1000, progress=False)
-    np.testing.assert_array_equal(seen[0].seen, propose(np.arange(500)))
-    np.testing.assert_array_equal(seen[1].seen, propose(np.arange(500, 1000)))
+    np.testing.assert_array_equal(seen[0].pool.features, propose(np.arange(500)))
+    np.testing.assert_array_equal(seen[0].other_pool.features, propose(np.arange(500, 1000)))
+    real = {row.tobytes() for row in draw(1200).astype("float64")}
+    one, two = ({row.tobytes() for row in x} for x in (seen[0].real, seen[0].other_real))
+    assert one | two < real
+    assert not one & two
+
+
+def no_fit(*_, **__):
+    def ratio(x):
+        return torch.as_tensor(x).sum(1)
+
+    ratio.report = type("Report", (), {"stopped": ""})
+    return ratio
 
 
 def test_where_the_model_is_right_the_answer_is_the_plain_model():
@@ -77,34 +192,39 @@ def test_an_interrupted_search_says_that_nothing_is_confirmed(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuning._Court, "confirm", stop)
+    monkeypatch.setattr(Search, "_confirm", stop)
+    monkeypatch.setattr(tuning, "refit", no_fit)
     found = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
     assert str(found).startswith("the best so far by KL on cells at K = 2, not confirmed")
     assert "not confirmed" in found.sample(20).notes[-1]
 
 
-def court(rng, n, gain):
+def search(rng, n, gain, sign=False):
     """Pools and real points in the plane, a candidate that is right as far as `gain` says, and one of noise."""
     x = rng.normal(size=(2, n, 2))
-    score = [{"one": gain * (p.sum(1) - 1), "two": rng.normal(size=n)} for p in x]
-    for each in score:
+    reals = rng.normal(gain, 1.0, (2, n, 2))
+    if sign:
+        reals[:, :, 0] = np.abs(reals[:, :, 0])
+    scores = [
+        {"one": np.where(p[:, 0] > 0, 0.0, -np.inf) if sign else gain * (p.sum(1) - 1), "two": rng.normal(size=n)}
+        for p in x
+    ]
+    for each in scores:
         each["two"][:9] = -np.inf  # a candidate may say r = 0
-    pools = [tuning._Pool(s, p, None) for s, p in zip(score, x, strict=True)]
-    reals = [rng.normal(gain, 1.0, (n, 2)) for _ in range(2)]
-    distance = tuning._Cells.fit(reals[0]).distance
+    pools = [Pool(s, p, None) for s, p in zip(scores, x, strict=True)]
     candidates = [tuning._Candidate(name, lambda x: x) for name in ("one", "two")]
-    start = tuning.Tuned(2.0, "a judge", (), None, None, False, len, None, propose, 0)
-    made = tuning._Court(distance, 2.0, None, candidates, None)
-    return made.confirm(made.choose(start, pools[0], reals[0], keep_recall=False), pools[1], reals[1])
+    setup = tuning._Setup(judge.Judge("a judge", None, (), False, False), {}, None, None, {}, None, 0, False)
+    return Search(setup, candidates, None, *pools, *reals, {}, propose, 0)
 
 
 def test_false_alarms_are_few_and_gains_are_found(monkeypatch):
     """The search is over noise: the best of some thirty recipes must not pass for a gain."""
-    monkeypatch.setattr(tuning._Court, "_recall", lambda *_: obrs.estimate.Estimate(0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(tuning, "_recall", lambda *_: obrs.estimate.Estimate(0.0, 0.0, 0.0, 0.0))
     rng = np.random.default_rng(0)
-    alarms = sum(court(rng, 600, 0.0).confirmed for _ in range(200))
+    alarms = sum(search(rng, 600, 0.0).tune(2).confirmed for _ in range(200))
+    print(f"{alarms} false alarms in 200 searches")
     assert alarms <= 200 * 0.05 + 2 * np.sqrt(200 * 0.05 * 0.95)
-    assert all(court(rng, 600, 0.7).confirmed for _ in range(10))
+    assert all(search(rng, 600, 0.7).tune(2).confirmed for _ in range(10))
 
 
 def test_of_recipes_that_are_as_good_the_simplest_is_taken(tuned):
@@ -117,7 +237,7 @@ def test_kl_on_cells_has_the_value_and_the_errors_of_repeated_draws():
     for _ in range(200):
         real, fake = rng.normal(0.5, 1.0, (2000, 2)), rng.normal(size=(2000, 2))
         ratio = np.exp(0.5 * fake.sum(1))
-        curve = tuning._Cells((np.array([0.0, 0.5, 1.0]),) * 2).distance(real, fake, np.stack([ratio * 0 + 1, ratio]))
+        curve = Cells((np.array([0.0, 0.5, 1.0]),) * 2).distance(real, fake, np.stack([ratio * 0 + 1, ratio]))
         assert isinstance(curve, Curve)
         values.append(curve.value)
         errors.append(curve.difference(1, 0).standard_error)
@@ -134,7 +254,7 @@ def test_kl_on_cells_has_the_value_and_the_errors_of_repeated_draws():
 def test_calibration_by_class_gives_each_class_its_mean_ratio():
     rng = np.random.default_rng(0)
     label, score = rng.integers(0, 3, 3000), rng.normal(size=3000)
-    pool = tuning._Pool({"a": score}, np.zeros((3000, 1)), label)
+    pool = Pool({"a": score}, np.zeros((3000, 1)), label)
     recipe = Recipe((("a", 2.0),), "one constant, calibrated by class").calibrate(pool, {0: 1, 1: 1, 2: 2})
     r = np.exp(recipe.score(pool))
     for y, share in enumerate((0.25, 0.25, 0.5)):
@@ -158,6 +278,8 @@ def test_images_with_labels_are_judged_by_a_second_classifier():
     found = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
     assert found.judge == "a second classifier"
     assert any("one constant per class" in name for name, _ in found.rows)
+    if found.confirmed and judge.find_spec("efficientnet_lite_pytorch"):
+        assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in found.notes)
 
 
 def upright(batch):
@@ -168,12 +290,39 @@ def upright(batch):
 
 def test_mistakes_are_one_line(monkeypatch):
     images = np.zeros((100, 1, 8, 8), "float32")
-    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
+    monkeypatch.setattr(judge, "find_spec", lambda name: None)
     for error, message, ask in (
         (InputError, "images without labels need a judge", lambda: tune(images, lambda i: images[i], budget=2)),
-        (InputError, "give at least", lambda: tune(draw(500), propose, budget=2)),
+        (InputError, "give 1167 or more", lambda: tune(draw(500), propose, budget=2)),
         (InputError, "pool must be", lambda: tune(draw(500), propose, budget=2, pool=10)),
+        (UnknownNameError, "unknown pretrained features", lambda: tune(draw(9), propose, budget=2, pretrained=["vgg"])),
+        (InputError, "fake has 100 samples", lambda: tune_pool(draw(2000), draw(100), budget=2)),
         (InputTypeError, "extra must be log-ratios by name", lambda: tune(draw(9), propose, budget=2, extra={"a": 3})),
     ):
         with pytest.raises(error, match=message):
             ask()
+
+
+def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(tuned, tmp_path):
+    from obrs.html.tuned import report_pool, report_tuned
+
+    page = report_tuned(tuned, out=tmp_path / "tuned.html", title="<script>alert(1)</script>").read_text()
+    assert "<script>" not in page
+    assert "confirmed by KL on cells at K = 2" in page
+    kept, rejected = (int(page.split(f"{kind}, 48 of ")[1].split("<")[0]) for kind in ("Kept", "Rejected"))
+    assert kept + rejected == 512
+    assert kept == pytest.approx(256, abs=60)
+    page = report_pool(tuned, np.zeros((3, 8, 8), "uint8"), np.ones(3, bool), out=tmp_path / "all.html").read_text()
+    assert page.count('<img src="data:image/png;base64,') == 3
+    assert "Rejected, 0 of 0" in page
+
+
+def test_the_cost_is_said_before_the_work_and_the_parts_after_it(monkeypatch, capsys):
+    monkeypatch.setattr(tuning, "refit", no_fit)
+    found = tune(draw(1200), propose, budget=2, pool=1000, progress=True)
+    said = capsys.readouterr().err
+    assert "tune: 1,500 proposals, about " in said
+    assert "real samples: 514 fit, 343 choose, 343 confirm" in said
+    assert "judged by KL on cells" in said
+    assert [name for name, _ in found.seconds][-1] == "search"
+    assert str(found).splitlines()[-1].endswith(")")

@@ -137,7 +137,7 @@ def _cifar10(folder: Path | None) -> Images:
         return rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
     train = np.concatenate([pixels(path) for name, path in paths.items() if name.startswith("data")])
-    found = []
+    found: list[Any] = []
     for x, part in ((train, "train"), (pixels(paths["test_batch.png"]), "test")):
         path = paths[f"{part}_lables.json"]
         found += _paired(path.parent, Pixels(np.ascontiguousarray(x)), _read_labels(path), part)

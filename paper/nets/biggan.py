@@ -208,15 +208,15 @@ class _CriticBlock(nn.Module):  # type: ignore[misc]
 
     def __init__(self, inside: int, outside: int, *, halves: bool, first: bool, attends: bool) -> None:
         super().__init__()
-        self.first, self.half = first, nn.AvgPool2d(2) if halves else nn.Identity()
+        self.first, self.pool = first, nn.AvgPool2d(2) if halves else nn.Identity()
         self.conv1, self.conv2 = (nn.Conv2d(channels, outside, 3, padding=1) for channels in (inside, outside))
         self.skip = nn.Conv2d(inside, outside, 1) if halves or inside != outside else nn.Identity()
         self.attention = _Attention(outside) if attends else nn.Identity()
 
     def forward(self, x: Array) -> Array:
-        h = self.half(self.conv2(functional.relu(self.conv1(x if self.first else functional.relu(x)))))
+        h = self.pool(self.conv2(functional.relu(self.conv1(x if self.first else functional.relu(x)))))
         # halving and a convolution of 1x1 commute: of the image, halving first costs less
-        return self.attention(h + (self.skip(self.half(x)) if self.first else self.half(self.skip(x))))
+        return self.attention(h + (self.skip(self.pool(x)) if self.first else self.pool(self.skip(x))))
 
 
 class _Head(nn.Module):  # type: ignore[misc]

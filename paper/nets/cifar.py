@@ -21,7 +21,7 @@ __all__ = ["CLASSES", "CifarClassifier", "CifarCritic", "CifarGenerator", "Cifar
 __all__ += ["load_unit", "unit_facts"]
 
 CLASSES = 10
-_BIGGAN = {"size": 32, "width": 16, "classes": CLASSES, "attention": 16}
+_BIGGAN: dict[str, Any] = {"size": 32, "width": 16, "classes": CLASSES, "attention": 16}
 
 
 def build_gan(unit: str) -> tuple[nn.Module, nn.Module]:
@@ -147,8 +147,8 @@ class _Block(nn.Module):  # type: ignore[misc]
         self.convs = nn.ModuleList([nn.Conv2d(inputs, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)])
         self.modulate = nn.Linear(condition, 2 * width)
         self.skip = nn.Conv2d(inputs, width, 1) if inputs != width else nn.Identity()
-        self.attention = nn.MultiheadAttention(width, 4, batch_first=True) if attention else None
-        self.attention_norm = nn.GroupNorm(8, width) if attention else None
+        self.attention: Any = nn.MultiheadAttention(width, 4, batch_first=True) if attention else None
+        self.attention_norm: Any = nn.GroupNorm(8, width) if attention else None
         nn.init.zeros_(self.convs[1].weight)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:

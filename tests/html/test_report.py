@@ -1,8 +1,10 @@
 """The page without a browser: what is in it, how large it is, and that no text can break out of its place."""
 
+import base64
 import importlib.util
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -53,6 +55,11 @@ def data_of(page):
     return json.loads(Outline(page).scripts[0])
 
 
+def last_kept(data):
+    """Return the number of the last budget that keeps each row."""
+    return np.frombuffer(base64.b64decode(data["rows"]["last"]), np.uint8)
+
+
 @pytest.fixture(scope="module")
 def scores():
     return np.random.default_rng(0).normal(size=2000)
@@ -64,39 +71,33 @@ def plain(scores, tmp_path_factory):
     return page_of(scores, tmp_path_factory.mktemp("page"), title="<b>&\"'")
 
 
-def test_page_is_one_well_formed_file_without_an_address(scores, tmp_path):
-    page = page_of(scores, tmp_path, samples=HARD * 250, groups=[str(i % 8) for i in range(2000)], findings=HARD)
+def test_page_is_one_well_formed_file_without_an_address_and_texts_are_escaped(scores, tmp_path, plain):
+    labels = [str(i % 8) for i in range(2000)]
+    page = page_of(scores, tmp_path, samples=HARD * 250, groups=labels, findings=HARD, compare=scores[::-1])
     outline = Outline(page)
     assert outline.open == []
     assert outline.addresses == ["data:,"]
     assert outline.tags.count("script") == 2
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
     assert "default-src 'none'" in page
-
-
-def test_texts_come_back_from_the_page_as_they_were(scores, tmp_path):
-    found = data_of(page_of(scores, tmp_path, samples=HARD * 250, title="</title><b>"))
-    assert {item.rstrip("…") for item in found["samples"]["item"]} == {text.replace("\ud800", "?") for text in HARD}
-
-
-def test_no_text_can_end_the_data():
+    items = data_of(page)["samples"]["item"]
+    assert {item.rstrip("…") for item in items} == {text.replace("\ud800", "?") for text in HARD}
     text = as_data([*HARD, {"</script>": 1}])
     assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text)[0] == HARD[0]
-
-
-def test_title_is_escaped(plain):
     assert "<title>&lt;b&gt;&amp;&quot;&#x27;</title>" in plain
 
 
-def test_worst_page_without_images_stays_below_100_kb(tmp_path):
+def test_worst_page_without_images_stays_below_150_kb(tmp_path):
     rng = np.random.default_rng(0)
     long = ["語" * 400 for _ in range(20_000)]
     labels = [f"{'長い' * 40}{i % 500}" for i in range(20_000)]
     values = rng.standard_t(3, size=20_000) * 2.5  # M is beyond the slider: as many budgets as there may be
     options = {"real": values[:3000] + 1, "findings": long[:50], "n": 10**6, "seconds_per_proposal": 0.123456}
-    page = page_of(values, tmp_path, samples=long, groups=labels, title=long[0], **options)
-    assert len(page.encode()) <= 100_000
+    page = page_of(values, tmp_path, samples=long, groups=labels, title=long[0], compare=values[::-1], **options)
+    assert len(page.encode()) <= 150_000
+    assert len(last_kept(data_of(page))) == 20_000
+    assert data_of(page_of(np.tile(values, 2), tmp_path))["rows"] is None, "too many for a list"
 
 
 def test_numbers_of_the_page_are_those_of_the_profile(plain, scores):
@@ -107,30 +108,26 @@ def test_numbers_of_the_page_are_those_of_the_profile(plain, scores):
             assert found[key][i] == pytest.approx(profile.divergence(key, budget), rel=1e-5)
         assert found["rate"][i] == pytest.approx(profile.rate(budget), rel=1e-5)
         assert found["ess"][i] == pytest.approx(profile.ess(budget), rel=1e-5)
-        log_c = np.inf if found["log_c"][i] is None else found["log_c"][i]
-        assert log_c == profile.log_c(budget)  # to the last bit: it decides who is kept
     plan = profile.plan(found["budgets"])
     assert found["chi2_marks"] == "".join("~" if "chi2" in row["unreliable"].split() else "." for row in plan)
-
-
-def test_keys_of_the_page_decide_as_the_library(scores, tmp_path):
-    found = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5))
-    shown, x, key = (np.asarray(found["samples"][name]) for name in ("id", "x", "key"))
-    np.testing.assert_array_equal(x, scores[shown])
-    assert found["samples"]["item"] == [str(i) for i in shown]
-    for budget in (1.5, 4, 10):
-        rule = obrs.Budgeted.fit(scores, budget)
-        cut = found["log_c"][found["budgets"].index(budget)]
-        np.testing.assert_array_equal(key < cut, obrs.accept(rule(scores), np.arange(2000), seed=5)[shown])
-
-
-def test_histogram_holds_everything_and_its_bins_tell_the_rate(plain):
-    found = data_of(plain)
     share, mean = (np.asarray(found["histogram"][key]) for key in ("share", "mean"))
     assert share.sum() == pytest.approx(1, abs=1e-3)
     for i in range(1, len(found["budgets"]), 20):
         kept = share * np.exp(np.minimum(mean + found["log_c"][i], 0))
         assert kept.sum() == pytest.approx(found["rate"][i], rel=0.02)
+
+
+def test_rows_of_the_page_are_kept_as_by_the_library(scores, tmp_path):
+    other = scores + np.random.default_rng(1).normal(size=2000)
+    found = data_of(page_of(scores, tmp_path, samples=[str(i) for i in range(2000)], seed=5, compare=other))
+    shown, last = np.asarray(found["samples"]["id"]), last_kept(found)
+    np.testing.assert_array_equal(found["samples"]["last"], last[shown])
+    np.testing.assert_allclose(found["samples"]["x"], scores[shown], rtol=1e-5)
+    for i in [found["budgets"].index(k) for k in (1.5, 4, 10)]:
+        budget = found["budgets"][i]
+        kept, also = (obrs.accept(obrs.Budgeted.fit(x, budget)(x), np.arange(2000), seed=5) for x in (scores, other))
+        np.testing.assert_array_equal(last >= i, kept)
+        assert found["compare"]["same"][i] == pytest.approx((kept & also).sum() / kept.sum(), rel=5e-3)
 
 
 @pytest.mark.parametrize("sd", [0.1, 1, 3])
@@ -142,14 +139,9 @@ def test_slider_has_round_budgets_exactly_and_even_steps(sd):
     assert len(budgets) <= 160
     assert budgets[-1] > min(profile.max_budget, 255)
     assert np.diff(np.log(budgets)).max() < 0.1
-
-
-def test_budgets_that_cannot_be_met_are_not_on_the_slider():
-    profile = obrs.Profile(np.where(np.arange(900) % 3 == 0, np.linspace(-1, 1, 900), -np.inf))
-    budgets = slider(profile)
-    assert budgets[0] == 1
-    assert budgets[1] >= 3
-    profile.plan(budgets)
+    poor = obrs.Profile(np.where(np.arange(900) % 3 == 0, np.linspace(-1, 1, 900), -np.inf))
+    assert slider(poor)[0] == 1
+    assert slider(poor)[1] >= 3, "what cannot be met is not on the slider"
 
 
 def test_group_rates_are_means_of_acceptance_and_a_group_without_hope_has_none(scores, tmp_path):
@@ -161,16 +153,11 @@ def test_group_rates_are_means_of_acceptance_and_a_group_without_hope_has_none(s
     assert found["groups"]["labels"] == ["0", "1", "2", "3"]
     assert [rates[i] for rates in found["groups"]["rates"]] == pytest.approx(means, rel=5e-3)
     assert set(found["groups"]["rates"][0]) == {0}
-
-
-def test_only_the_largest_groups_are_shown(scores, tmp_path):
     groups = data_of(page_of(scores, tmp_path, groups=np.minimum(np.arange(2000), 99)))["groups"]
-    assert len(groups["labels"]) == 16
-    assert groups["labels"][0] == "99"
-    assert groups["more"] == 84
+    assert (len(groups["labels"]), groups["labels"][0], groups["more"]) == (16, "99", 84)
 
 
-def test_doctor_comes_first_and_every_marked_finding_says_what_to_do(scores, tmp_path):
+def test_every_marked_finding_says_what_to_do_and_the_diagnosis_comes_first(scores, tmp_path):
     real = np.random.default_rng(1).normal(size=2000) + 1
     found = data_of(page_of(3 * scores - 1.5, tmp_path, real=3 * real, budget=2))["findings"]
     assert found[0][0] == "!"
@@ -178,66 +165,58 @@ def test_doctor_comes_first_and_every_marked_finding_says_what_to_do(scores, tmp
     assert found[0][2].startswith("obrs.ratios.calibration.")
     assert len(found) > 3
     assert all(todo for mark, _, todo in found if mark in ("!", "~"))
+    assert not any("{}" in says for _, says, _ in found)
+    diagnosis = obrs.diagnose(scores + 0.5, scores - 0.5, 4)
+    assert "at K = 4" in data_of(page_of(scores - 0.5, tmp_path, findings=diagnosis))["findings"][0][1]
+    assert data_of(page_of(scores, tmp_path, findings=["mind the gap"]))["findings"][0][1] == "mind the gap"
 
 
-def test_a_reward_is_not_to_be_calibrated(tmp_path):
+def test_findings_are_right_for_rewards_and_for_scores_without_a_scale(tmp_path):
     rewards = np.random.default_rng(0).normal(3, 1, 600)
     (tmp_path / "scores.csv").write_text("score\n" + "".join(f"{x}\n" for x in rewards))
-    found = {}
+    says = {}
     for kind in (["--kind", "reward", "--beta", "1"], ["--kind", "log_ratio"]):
-        page = tmp_path / "report.html"
-        assert main(["report", str(tmp_path / "scores.csv"), *kind, "-o", str(page)]) == 0
-        found[kind[1]] = " ".join(says for _, says, _ in data_of(page.read_text())["findings"])
-    assert "E[r] is" in found["log_ratio"]
-    assert "E[r]" not in found["reward"]
-    assert "calibrated" not in found["reward"]
-
-
-def test_findings_may_be_a_diagnosis_or_texts(scores, tmp_path):
-    real = scores + 1
-    found = data_of(page_of(scores - 0.5, tmp_path, findings=obrs.diagnose(real - 0.5, scores - 0.5, 4)))["findings"]
-    assert "at K = 4" in found[0][1]
-    assert data_of(page_of(scores, tmp_path, findings=["mind the gap"]))["findings"][0][1] == "mind the gap"
+        assert main(["report", str(tmp_path / "scores.csv"), *kind, "-o", str(tmp_path / "report.html")]) == 0
+        found = data_of((tmp_path / "report.html").read_text())
+        assert found["reward"] == (kind[1] == "reward")
+        says[kind[1]] = " ".join(text for _, text, _ in found["findings"])
+    assert "E[r] is" in says["log_ratio"]
+    assert "tilted by exp(reward / beta)" in says["reward"]
+    assert "E[r]" not in says["reward"]
+    assert "calibrated" not in says["reward"]
+    rates = data_of(page_of(obrs.Profile(rewards, calibrated=False), tmp_path))
+    assert rates["rates_only"]
+    assert "kl" not in rates
+    assert "not how close to the target" in rates["findings"][0][1]
 
 
 def test_profile_and_samples_make_pages(tmp_path):
     kept = obrs.sample(lambda ids: obrs.normals(ids, 2, seed=1), lambda x: x[:, 0] - 0.5, 3000, budget=3)
     alone = data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path))
-    assert alone["samples"] == {}
+    assert (alone["samples"], alone["rows"]) == (None, None)
     run = data_of(page_of(kept, tmp_path))
     assert run["kind"] == "text"
     assert run["ran_at"] == pytest.approx(3, abs=0.1)
+    assert run["rows"]["ids"] == [str(i) for i in kept.ids]
+    assert last_kept(run).min() >= np.searchsorted(run["budgets"], run["ran_at"], side="right") - 1
     # weights 1/a turn what was kept into a sample of the model, whose KL is 1/2
     assert run["kl"][0] == pytest.approx(0.5, abs=0.06)
-    assert data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path, samples=kept))["samples"] == run["samples"]
+    assert (
+        data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path, samples=kept))["samples"]["id"] == run["samples"]["id"]
+    )
 
 
-def test_samples_chosen_in_another_way_are_thinned_fairly(tmp_path):
-    kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1), lambda x: x[:, 0], 90, pool=270)
-    found = data_of(page_of(kept, tmp_path))
-    cut = dict(zip(kept.ids.tolist(), -kept.log_weight, strict=True))
-    shown = found["samples"]
-    assert len(shown["id"]) == 90
-    assert all(key < cut[i] for i, key in zip(shown["id"], shown["key"], strict=True))
-
-
-def test_thumbnails_stay_within_their_limit_and_show_the_pixels(tmp_path):
+def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(100):
         Image.fromarray(rng.integers(0, 256, (300, 200, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
     kind, uris = show([f"{i}.png" for i in range(100)], choose(100), 100, tmp_path)
-    assert kind == "image"
-    assert len(uris) == 96
+    assert (kind, len(uris)) == ("image", 96)
     assert sum(map(len, uris)) <= 2_000_000
-    _, (uri,) = show(np.full((1, 3, 5, 5), -1, dtype=np.float32), [0], 1)
-    assert uri.startswith("data:image/png;base64,")
-
-
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_arrays_of_any_layout_are_images(dtype):
-    for shape in ((2, 8, 8), (2, 1, 8, 8), (2, 3, 8, 8), (2, 8, 8, 3)):
-        assert show(np.ones(shape, dtype=dtype), [0, 1], 2)[0] == "image"
-    assert show(np.ones((2, 9), dtype=dtype), [1], 2) == ("text", ["1, 1, 1, 1, 1, 1, …"])
+    for dtype in ("float32", "uint8"):
+        for shape in ((2, 8, 8), (2, 1, 8, 8), (2, 3, 8, 8), (2, 8, 8, 3)):
+            assert show(np.ones(shape, dtype=dtype), [0, 1], 2)[0] == "image"
+        assert show(np.ones((2, 9), dtype=dtype), [1], 2) == ("text", ["1, 1, 1, 1, 1, 1, …"])
 
 
 @pytest.mark.parametrize(
@@ -247,6 +226,7 @@ def test_arrays_of_any_layout_are_images(dtype):
         ({"samples": "a"}, InputTypeError, "one item for each log-ratio, got str"),
         ({"samples": ["missing.png"] * 2000}, InputError, "there is no image"),
         ({"groups": [1, 2]}, InputError, "groups must have the shape"),
+        ({"compare": [1.0, 2.0]}, InputError, "compare must be one log-ratio for each of 2000, got 2"),
         ({"findings": "text"}, InputTypeError, "a Diagnosis or a list of texts"),
         ({"seconds_per_proposal": 0}, InputError, "a number above 0"),
         ({"budget": 0.5}, ValueError, "did you mean budget=2"),
@@ -260,34 +240,33 @@ def test_wrong_input_is_one_clear_line(scores, tmp_path, options, error, match):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_wrong_sources_and_targets_are_one_clear_line(scores, tmp_path):
-    with pytest.raises(InputTypeError, match=r"got a path; try `obrs report scores\.csv`"):
-        obrs.report("scores.csv", out=tmp_path / "a.html")
-    with pytest.raises(InputTypeError, match="pass log_ratio"):
-        obrs.report(obrs.Profile(scores), out=tmp_path / "a.html", samples=["a"] * 2000)
-    with pytest.raises(InputError, match="pass log_ratio"):
-        obrs.report(obrs.Profile(scores), out=tmp_path / "a.html", real=scores)
-    with pytest.raises(InputError, match=r"written as \.html"):
-        obrs.report(scores, out=tmp_path / "a.pdf")
-    with pytest.raises(InputError, match="no folder"):
-        obrs.report(scores, out=tmp_path / "no" / "a.html")
+def test_wrong_sources_and_targets_are_one_clear_line(scores, tmp_path, monkeypatch):
     (tmp_path / "folder.html").mkdir()
-    with pytest.raises(InputError, match="cannot be written"):
-        obrs.report(scores, out=tmp_path / "folder.html")
-
-
-def test_missing_pillow_is_named(monkeypatch):
+    for source, out, more, match in (
+        ("scores.csv", "a.html", {}, r"got a path; try `obrs report scores\.csv`"),
+        (obrs.Profile(scores), "a.html", {"samples": ["a"] * 2000}, "pass log_ratio"),
+        (obrs.Profile(scores), "a.html", {"real": scores}, "pass log_ratio"),
+        (obrs.Profile(scores), "a.html", {"compare": scores}, "pass log_ratio"),
+        (scores, "a.pdf", {}, r"written as \.html"),
+        (scores, "no/a.html", {}, "no folder"),
+        (scores, "folder.html", {}, "cannot be written"),
+    ):
+        with pytest.raises((InputError, InputTypeError), match=match):
+            obrs.report(source, out=tmp_path / out, **more)
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'obrs\[cli\]'"):
         show(np.zeros((2, 8, 8), dtype=np.uint8), [0], 2)
+
+
+# The command
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, scores):
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
-    rows = [f"{x:.6f},text {i},{i}.png,{'ab'[i % 2]}" for i, x in enumerate(scores[:300])]
-    Path("data/scores.csv").write_text("log_ratio,text,path,label\n" + "\n".join(rows))
+    rows = [f"{x:.6f},{-x:.6f},r{i},{i % 7},text {i},{i}.png,{'ab'[i % 2]}" for i, x in enumerate(scores[:300])]
+    Path("data/scores.csv").write_text("log_ratio,other,name,tokens,text,path,label\n" + "\n".join(rows))
     Path("real.csv").write_text("log_ratio\n" + "\n".join(f"{x + 1:.6f}" for x in scores[:300]))
     for i in range(300):
         Image.new("L", (8, 8), i % 256).save(f"data/{i}.png")
@@ -299,22 +278,37 @@ def run(*arguments):
 
 
 def test_command_writes_the_page_with_all_its_parts(folder, capsys):
-    options = ["--show", "text", "--group", "label", "--real", "real.csv", "--seconds-per-proposal", "0.5", "-n", "20"]
-    assert run(folder, *options, "--budget", "3", "-o", "page.html") == 0
+    options = ["--show", "text", "--group", "label", "--real", "real.csv", "--seconds-per-proposal", "0.5", "-n", "100"]
+    assert run(folder, *options, "--compare", "other", "-o", "page.html") == 0
     assert capsys.readouterr().out.startswith("page.html: 300 scores, ")
     page = Path("page.html").read_text()
     found = data_of(page)
     assert "scores.csv, column &#x27;log_ratio&#x27; read as log_ratio" in page
-    assert found["budgets"][found["start"]] == 3
-    assert (found["kind"], found["n"], found["seconds"]) == ("text", 20, 0.5)
+    assert found["budgets"][found["start"]] == 3, "100 of 300 rows"
+    assert (found["kind"], found["n"], found["seconds"]) == ("text", 100, 0.5)
     assert found["groups"]["labels"] == ["a", "b"]
+    assert found["compare"]["name"] == "other"
     assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
     assert found["code"][0]["parts"][0] == "obrs select data/scores.csv --column log_ratio --kind log_ratio --budget "
+    assert run("data", "--column", "log_ratio", "--show", "path", "-o", "page.html") == 0
+    assert data_of(Path("page.html").read_text())["kind"] == "image", "a folder may stand for its only file"
 
 
-def test_paths_of_images_begin_at_the_folder_of_the_scores_and_a_folder_may_stand_for_its_file(folder):
-    assert run("data", "--show", "path", "-o", "page.html") == 0
-    assert data_of(Path("page.html").read_text())["kind"] == "image"
+@pytest.mark.parametrize("options", [[], ["--group", "label", "--seed", "3"], ["--id", "name"], ["--cost", "tokens"]])
+def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys, options):
+    assert run(folder, *options, "-o", "page.html") == 0
+    data = data_of(Path("page.html").read_text())
+    last, ids = last_kept(data), data["rows"]["ids"] or [str(i) for i in range(300)]
+    for i in range(1, len(data["budgets"]), 15):
+        program, *arguments = shlex.split(str(data["budgets"][i]).join(data["code"][0]["parts"]))
+        assert (program, main(arguments)) == ("obrs", 0), capsys.readouterr().err
+        kept = [line.split(",")[2] for line in Path("kept.csv").read_text().splitlines()[1:]]
+        listed = [id for id, end in zip(ids, last, strict=True) if end >= i]
+        assert kept == (listed if "--id" in options else [f"r{i}" for i in listed])
+    namespace = {}
+    exec("2.5".join(data["code"][-1]["parts"]), namespace)
+    assert len(namespace["kept"]) == 120
+    assert ("--group label" in data["code"][1]["parts"][0]) == ("--group" in options)
 
 
 @pytest.mark.parametrize(
@@ -322,10 +316,9 @@ def test_paths_of_images_begin_at_the_folder_of_the_scores_and_a_folder_may_stan
     [
         (["data/scores.csv", "--column", "nope"], "data/scores.csv has no column 'nope'"),
         (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; did you mean 'text'?"),
-        (["data/scores.csv", "--group", "lable"], "did you mean 'label'?"),
+        (["data/scores.csv", "--compare", "othr"], "did you mean 'other'?"),
         (["images"], "images has no files of scores"),
         (["two"], "two has 2 files of scores"),
-        (["missing.csv"], "missing.csv is missing or not a file"),
         (["data/scores.csv", "-o", "no/such/page.html"], "there is no folder no/such"),
         (["data/scores.csv", "-o", "page.pdf"], "a page is written as .html, got page.pdf"),
         (["data/scores.csv", "--show", "path", "--seed", "1"], "data/7.png cannot be read as an image"),
@@ -338,8 +331,8 @@ def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said)
     Path("two").mkdir()
     for name in ("a", "b"):
         Path(f"two/{name}.csv").write_text("log_ratio\n0\n")
-    for i in range(300):  # so that one of those that are shown is among them
-        Path(f"data/{i}.png").write_text("no image") if i % 10 == 7 else None
+    for i in range(7, 300, 10):  # so that one of those that are shown is among them
+        Path(f"data/{i}.png").write_text("no image")
     target = [] if "-o" in arguments else ["-o", "page.html"]
     assert run(*arguments, *target) == 2
     error = capsys.readouterr().err.strip()
@@ -379,4 +372,4 @@ def test_page_of_the_docs_is_made_with_the_template_as_it_is():
     spec.loader.exec_module(tool)
     page = tool.PAGE.read_text()
     assert tool.refilled(page) == page, "run python tools/report.py --template --picture"
-    assert len(page) < 200_000
+    assert len(page) < 250_000

@@ -35,6 +35,9 @@ def test_gradients_of_a_whole_batch_of_obrs_and_of_rows_at_random_are_judged_rig
     assert all(row["low"] <= row["error"] <= row["high"] for row in table.values())
     assert table["all 32"]["error"] < table["OBRS 8"]["error"] < table["random 8"]["error"]
     assert table["OBRS 8"]["better"][1] > 0
+    assert table["OBRS 8 by size"]["added"] < table["OBRS 8"]["added"] < table["random 8, unbiased"]["added"]
+    assert table["top 8 by r size"]["added"] < table["OBRS 8 by size"]["added"]
+    assert table["all 32"]["added"] == 0
     assert table["band 0.999 to 1.001"]["empty"] > 0.5
     # by fresh batches and plain sums; the interval of one holds the other
     f, r = pool.slope * tables.advantages(reward, pool.prompt)[:, None], np.exp(pool.log_ratio)
@@ -44,6 +47,16 @@ def test_gradients_of_a_whole_batch_of_obrs_and_of_rows_at_random_are_judged_rig
         at = rng.permutation(240)[:32]
         errors.append(np.sum((np.average(f[at], axis=0, weights=r[at]) - truth) ** 2) / np.sum(truth**2))
     assert table["all 32"]["low"] < math.sqrt(np.mean(errors)) < table["all 32"]["high"]
+
+
+def test_a_baseline_of_kept_siblings_makes_the_gradient_shorter(pool):
+    reward = pool.slope[:, 0] + np.random.default_rng(4).normal(size=240)
+    table = tables.baseline_table(pool, reward, prompts=3, copies=8, keep=6, batches=2000, seed=0)
+    # a rollout is in its own baseline with weight 1/8, so 7/8 is left of 1 - 1/40, where the truth has 40 siblings
+    assert table["all, no rejection"]["length"] == pytest.approx((7 / 8) / (39 / 40), abs=0.05)
+    assert table["all siblings"]["length"] == pytest.approx(table["all, no rejection"]["length"], abs=0.05)
+    assert table["kept siblings"]["length"] < 0.8 * table["all siblings"]["length"]
+    assert table["kept siblings"]["scaled"] > table["all siblings"]["scaled"] > table["all, no rejection"]["scaled"]
 
 
 def test_tilts_meet_their_kl_and_none_beats_the_best_law():
@@ -68,51 +81,28 @@ def test_laws_are_those_of_brute_force():
     assert tables._copies(x, 0.7, 3) == pytest.approx(sum(copies))
 
 
-def test_stored_log_probs_bracket_what_the_vocabulary_says(pool):
-    rng = np.random.default_rng(3)
-    p, q = (torch.log_softmax(torch.tensor(rng.normal(size=(240, 6, 9))), dim=-1) for _ in range(2))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        token = torch.distributions.Categorical(logits=q).sample()
-    logs = [x.gather(2, token[..., None])[..., 0].numpy() for x in (p, q)]
-    top, ids = q.topk(3, dim=-1)
-    overlap = torch.minimum(p, q).exp().sum(dim=-1).numpy()
-    here = pool._replace(logp_train=logs[0], logp_rollout=logs[1])
-    row = tables.token_row(top.numpy(), p.gather(2, ids).numpy(), overlap, here)
-    assert row["inside"] == 1
-    assert row["low"] < row["rate"] < row["high"]
-    assert abs(row["estimate_bias"]) < 4 * row["estimate_error"]
-
-
 @pytest.mark.slow
-def test_the_two_halves_of_the_real_model_make_the_whole():
+def test_completions_of_the_real_model_are_functions_of_ids_and_are_read_as_they_were_written():
     need_language_model()
-    from transformers import AutoModelForCausalLM
-
-    from paper.smollm import complete, folder, load_policy, log_probs, read_again, rounded, slopes
+    from paper.smollm import complete, load_policy, read, round_weights
 
     torch.set_num_threads(1)
-    policy = load_policy()
-    asked = [question(topic) for topic in TOPICS[:2]] + [question("a very old and very long story")]
-    made = complete(policy, asked, 2, 5, ids=range(6), seed=0, temperature=1.2)
-    whole = AutoModelForCausalLM.from_pretrained(folder(), dtype=torch.float32)
-    for row, text in enumerate(asked):
-        tokens = torch.cat([policy.prompt(text), made.tokens[2 * row : 2 * row + 1]], dim=1)
-        with torch.no_grad():
-            logits = whole(tokens).logits[0, -6:-1]
-        for logs, temperature in ((made.logp_train, 1.0), (made.logp_rollout, 1.2)):
-            expected = torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[0, -5:, None])[:, 0]
-            assert torch.allclose(logs[2 * row], expected, atol=1e-4)
-    logp, slope = slopes(policy, made)
-    assert torch.allclose(logp, made.logp_train, atol=1e-4)
-    gain = policy.head.model.norm.weight.requires_grad_(True)
-    total = (log_probs(policy, made) * made.mask).sum(dim=1)
-    by_autograd = torch.autograd.grad(total[5], gain)[0]
-    assert torch.allclose(by_autograd, slope[5], atol=1e-3 * float(slope[5].abs().max()))
+    policy, asked = load_policy(), question(TOPICS[0])
+    made = complete(policy, asked, 5, ids=range(6), seed=0, temperature=1.2)
+    few = complete(policy, asked, 5, ids=[4, 1], seed=0, temperature=1.2)
+    assert few["tokens"].equal(made["tokens"][[4, 1]])
+    whole = torch.cat([policy.prompt(asked).expand(6, -1), made["tokens"]], dim=1)
+    gain = policy.model.model.norm.weight.requires_grad_(True)
+    logits = policy.model(input_ids=whole).logits[:, -6:-1]
+    for name, temperature in (("logp_train", 1.0), ("logp_rollout", 1.2)):
+        made |= read(policy, asked, made["tokens"], made["mask"])
+        logs = torch.log_softmax(logits / temperature, dim=-1).gather(2, made["tokens"][..., None])[..., 0]
+        assert torch.allclose(made[name], logs, atol=1e-4)
+    by_autograd = torch.autograd.grad((logits.log_softmax(-1).gather(2, made["tokens"][..., None])[5, :, 0]
+                                       * made["mask"][5]).sum(), gain)[0]  # fmt: skip
+    assert torch.allclose(by_autograd, made["slope"][5], atol=1e-3 * float(by_autograd.abs().max()))
     gain.requires_grad_(False)
-    many, few = (complete(policy, asked[:1], len(ids), 4, ids=ids, seed=3) for ids in (range(6), [4, 1]))
-    assert few.tokens.equal(many.tokens[[4, 1]]), "a completion depends on seed and id alone"
-    made = complete(rounded(policy), asked[:1], 8, 6, ids=range(8), seed=0)
-    logp, _ = slopes(policy, read_again(policy, made, asked[0]))
-    log_ratio = ((logp - made.logp_rollout) * made.mask).sum(dim=1)
+    made = complete(round_weights(policy), asked, 6, ids=range(8), seed=0)
+    log_ratio = ((read(policy, asked, made["tokens"], made["mask"])["logp_train"] - made["logp_rollout"])
+                 * made["mask"]).sum(dim=1)  # fmt: skip
     assert 0.005 < float(log_ratio.std()) < 1.5, "rounded weights are close and not equal"

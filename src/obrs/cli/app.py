@@ -26,7 +26,7 @@ __all__ = ["CONTENTS", "Command", "app", "complain", "main"]
 
 CONTENTS = {
     "Choose a budget": ("doctor", "plan", "report"),
-    "Spend it": ("select", "evaluate"),
+    "Spend it": ("tune", "select", "evaluate"),
 }
 """The commands as `obrs --help` lists them."""
 

@@ -57,10 +57,9 @@ def doctor(
     headers = [header_of(file, header, format) for file in (real, fake)]
     if headers == [None, None]:
         headers = [header, header]  # of neither: that is refused
-    values = [
-        _read(file, column, "log_ratio" if kind in _CRITICS else kind, skip_bad, format, delimiter, own)
-        for file, own in zip((real, fake), headers, strict=True)
-    ]
+    given: dict[str, Any] = {"column": column, "kind": "log_ratio" if kind in _CRITICS else kind, "format": format}
+    given |= {"delimiter": delimiter, "skip_bad": skip_bad}
+    values = [_read(file, header=own, **given) for file, own in zip((real, fake), headers, strict=True)]
     meaning = kind if kind in _CRITICS or kind is None else "log_ratio"
     diagnosis = name_in_errors(
         f"{real}, {fake}", lambda: diagnose(values[0], values[1], budget, kind=meaning, seed=seed)
@@ -75,27 +74,26 @@ def doctor(
     typer.echo(diagnosis.to_json() if as_json else diagnosis.page(command=True))
 
 
-def _read(file: str, column: str | None, kind: str | None, skip_bad: bool, *how: Any) -> Any:
+def _read(file: str, **given: Any) -> Any:
     """Return log-ratios in which NaN and infinities stay, unless they are skipped: the doctor counts them."""
     import numpy as np
 
     from ..critics import to_log_ratio
-    from ..files import Reading
-    from ..scores import find_sources, read_columns
-    from .reading import name_in_errors, report_bad
+    from ..scores import read_columns
+    from .reading import name_in_errors, open_scores, report_bad
 
-    sources = find_sources(file, **dict(zip(("format", "delimiter", "header"), how, strict=True)))
-    known = sources[0].columns
-    if kind is None and (column == "reward" or (column is None and "reward" in known and "log_ratio" not in known)):
+    scores = open_scores([file], beta=None, **given)
+    column, known = given["column"], scores.sources[0].columns
+    is_reward = column == "reward" or (column is None and "reward" in known and "log_ratio" not in known)
+    if given["kind"] is None and is_reward:
         raise InputError(f"{file}: a reward has no real samples to check it with; the doctor needs log-ratios")
-    reading = Reading.find(sources, column, kind)
-    values = read_columns(sources, [reading.column]).floats(reading.column, skip_bad=skip_bad)
+    reading = scores.find_reading()
+    values = read_columns(scores.sources, [reading.column]).floats(reading.column, skip_bad=reading.skip_bad)
     infinite = values == (1 if reading.kind == "probability" else np.inf)  # the logit of 1 is +inf
     fine = ~(infinite | np.isnan(values) | (values == np.inf))
     log_ratio = np.where(infinite, np.inf, np.nan)
     if fine.any():
         log_ratio[fine] = name_in_errors(file, lambda: to_log_ratio(values[fine], reading.kind))
-    if skip_bad:
+    if reading.skip_bad:
         report_bad(int(np.sum(~fine)), len(fine))
-        return log_ratio[fine]
-    return log_ratio
+    return log_ratio[fine] if reading.skip_bad else log_ratio

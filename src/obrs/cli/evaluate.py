@@ -78,6 +78,7 @@ def evaluate(
         given = _read(scores, fake, id, shares, **columns, **reads)
     elif column or kind or group or shares:
         raise InputError("--column, --kind, --group and --shares are about a file: give", give={"scores": None})
+    fitted = None if fitted_on is None else samples(fitted_on, black_and_white)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         table = measure(
@@ -87,7 +88,7 @@ def evaluate(
             budgets=budgets,
             rules=[rule.strip() for rule in rules.split(",")],
             features=features,
-            fitted_on=None if fitted_on is None else _rows(samples(fitted_on, black_and_white)),
+            fitted_on=fitted[0] if isinstance(fitted, tuple) else fitted,
             pixels=black_and_white,
             k=k,
             size=size,
@@ -128,7 +129,3 @@ def _read(file: str, fake: str, id: str, shares: str | None, **options: Any) -> 
         order = match_names([names[code] for code in codes], fake, scores.title)
         log_ratio, labels = log_ratio[order], None if labels is None else labels[order]
     return {"log_ratio": log_ratio, "groups": labels, "shares": parts}
-
-
-def _rows(found: Any) -> Any:
-    return found[0] if isinstance(found, tuple) else found

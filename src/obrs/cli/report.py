@@ -1,6 +1,5 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
-from dataclasses import replace
 from math import exp
 from pathlib import Path
 from shlex import quote
@@ -23,6 +22,7 @@ _SHOW = "The column to show of each sample: texts, or paths of images below the 
     cls=Command,
     epilog="""
         obrs report scores.csv --kind logit -o report.html
+        obrs report scores.csv --kind logit --show text --compare other --group class -o report.html
         obrs report completions.jsonl --kind reward --beta 0.5 --show text -o report.html
     """,
 )
@@ -35,12 +35,16 @@ def report(
     beta: options.Beta = None,
     group: options.Group = None,
     show: Annotated[str | None, option("NAME", _SHOW)] = None,
+    compare: Annotated[
+        str | None, option("NAME", "Another column of scores of this kind: shows what both keep.")
+    ] = None,
     real: Annotated[str | None, option("FILE", "Scores of real samples: shows what the doctor finds.")] = None,
     n: Annotated[
         str | None, advanced("N", "Rows wanted, 250 or 10%: where the slider starts, and what they cost.", "-n")
     ] = None,
     kl: Annotated[float | None, advanced(*options.KL)] = None,
     id: Annotated[str | None, advanced(*options.ID)] = None,
+    cost: options.Cost = None,
     images_from: Annotated[
         str | None, advanced("FOLDER", "Where paths of images begin; default the folder of FILE.")
     ] = None,
@@ -64,18 +68,34 @@ def report(
         check_budget(budget)
     amount = parse_amount(n, None)
     reads: dict[str, Any] = {"skip_bad": skip_bad, "format": format, "delimiter": delimiter, "header": header}
-    columns: dict[str, Any] = {"column": column, "kind": kind, "beta": beta, "id": id, "group": group, "seed": seed}
+    columns: dict[str, Any] = {
+        "column": column,
+        "kind": kind,
+        "beta": beta,
+        "id": id,
+        "cost": cost,
+        "group": group,
+        "seed": seed,
+    }
     scores = open_scores([file], kl=kl, amount=amount, **columns, **reads)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
         raise InputError(f"{file} has {len(scores.sources)} files of scores, such as {first}; name the one to show")
     check_not_input(target, scores.sources[0].path, real)
     reading, name = scores.find_reading(), scores.title
-    rows = scores.load(reading, show)
-    labels = None if group is None else group_labels(rows.batch, group)[0].astype(str)[rows.good]
-    items = None if show is None else [cell.as_py() for cell in rows.batch.columns[show]]
-    items = items and [item for item, good in zip(items, rows.good, strict=True) if good]
-    source = name_in_errors(name, lambda: of_log_ratio(rows.log_ratio, items, seed, rows.batch.ids(id)[rows.good]))
+    rows = scores.load(reading, show, compare)
+    batch, good = rows.batch, rows.good
+    labels = None if group is None else group_labels(batch, group)[0].astype(str)[good]
+    keys, prices = batch.ids(id)[good], None if cost is None else batch.numbers(cost)[good]
+    more: dict[str, Any] = {"cost": prices, "reward": reading.kind == "reward"}
+    if compare is not None:
+        values = reading.log_ratio(batch, batch.numbers(compare)[good])
+        more["other"] = (compare, of_log_ratio(values, seed, keys, cost=prices))
+    if show is not None:
+        more["samples"] = _cells(batch, show, good)
+    if id is not None:
+        more |= {"names": _cells(batch, id, good), "name": id}
+    source = name_in_errors(name, lambda: of_log_ratio(rows.log_ratio, seed, keys, **more))
     facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if doubt := check_scores(rows.score, reading.kind):
         facts.append(f"warning: {doubt}")
@@ -87,7 +107,7 @@ def report(
     page = name_in_errors(
         name,
         lambda: make_page(
-            replace(source, scaled=reading.kind != "reward"),
+            source,
             groups=labels,
             real=None if real is None else _read_real(real, reading, scores.options),
             budget=budget or amount.budget,
@@ -101,6 +121,11 @@ def report(
     )
     write_page(target, page)
     typer.echo(f"{target}: {len(rows.score):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
+
+
+def _cells(batch: Any, column: str, good: Any) -> list[Any]:
+    """Return the cells of a column in rows with a score."""
+    return [cell.as_py() for cell, fine in zip(batch.columns[column], good, strict=True) if fine]
 
 
 def _read_real(file: str, reading: Any, options: dict[str, Any]) -> Any:

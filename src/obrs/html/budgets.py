@@ -64,7 +64,7 @@ def columns(profile: Profile, budgets: list[float], recall: float) -> dict[str, 
     Of scores that are not calibrated there is the rate alone.
     """
     plan = profile.plan(budgets, recall=recall)
-    found: dict[str, Any] = {"log_c": [profile.log_c(k) for k in budgets]}  # in full: it decides who is kept
+    found: dict[str, Any] = {"log_c": rounded([profile.log_c(k) for k in budgets])}
     for key in COLUMNS if profile.calibrated else COLUMNS[:1]:
         found[key] = rounded([row[key] for row in plan])
         found[f"{key}_low"], found[f"{key}_high"] = (

@@ -1,4 +1,4 @@
-"""What a report warns of, each finding with what to do: by the profile alone, and by the doctor if he has been."""
+"""What a report warns of, each finding with what to do: by the profile alone, and by a diagnosis."""
 
 from math import exp, inf, isfinite, log
 from typing import Any, NamedTuple
@@ -12,15 +12,16 @@ __all__ = ["Finding", "of_diagnosis", "of_profile", "recall_of"]
 
 _CALIBRATE = "calibrate it: obrs.ratios.calibration, or fit a new one: obrs.refit"
 _MORE_FAKES = "score more proposals"
-# What to do about a row of a diagnosis that has a mark; where the repair of the diagnosis helps, it is named instead.
-_REPAIRED = {
-    *("score test", "error of log r", "misjudged", "kl, removed"),
-}
-_TO_DO = {
-    ("E_Q[r]", "!"): _CALIBRATE,
-    ("missing support", "!"): "train the model: rejection keeps what the model makes and adds nothing",
-    ("missing support", "~"): "repair the ratio first; then it can be told",
-    ("AUC", "!"): "turn the sign of the scores: real samples must score higher",
+# What a row of a diagnosis with a mark means, and what to do; None stands for its repair, if it has one.
+_ROWS: dict[tuple[str, str], tuple[str, str | None]] = {
+    ("E_Q[r]", "!"): ("The mean ratio of the model's samples is {}, and at most 1 if it is calibrated", _CALIBRATE),
+    ("missing support", "!"): ("The model never makes {} of the target", "train the model: rejection adds nothing"),
+    ("missing support", "~"): ("How much of the target the model never makes cannot be seen", "repair the ratio first"),
+    ("AUC", "!"): ("Real samples score lower than the model's, AUC {}", "turn the sign of the scores"),
+    ("score test", "!"): ("The scores do not behave like log-ratios: {} in the score test, below 3 if they do", None),
+    ("error of log r", "!"): ("log r is off by {} nats, and 0.05 would not matter", None),
+    ("misjudged", "!"): ("A calibrated ratio would decide otherwise about {} of the samples", None),
+    ("kl, removed", "!"): ("This ratio removes {} nats of KL at this budget: it does harm", None),
 }
 
 
@@ -38,41 +39,49 @@ class Finding(NamedTuple):
     todo: str
 
 
-def of_profile(profile: Profile, budget: float, *, calibration: bool = True) -> list[Finding]:
+_NAMES = {"kl": "KL", "rkl": "reverse KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS", "precision": "precision"}
+
+
+def of_profile(profile: Profile, budget: float, *, reward: bool = False, diagnosed: bool = False) -> list[Finding]:
     """Return what the log-ratios alone tell, for a page that opens at this budget.
 
     Args:
         profile: Of the log-ratios.
         budget: Where to look for what is unreliable.
-        calibration: Whether to say that the mean ratio is not 1.
+        reward: Whether the target is the model tilted by a reward.
+        diagnosed: Whether a diagnosis has looked at the mean ratio.
 
     Example:
         >>> first, *_ = of_profile(Profile(np.log([0.5, 1.0, 1.5, 1.0])), 2.0)
         >>> first.mark, first.says
-        ('~', 'from 4 scores, these columns are not to be relied on at K = 2: kl, rkl, tv, js, chi2, ess, precision')
+        ('~', '4 scores are too few to rely on KL, reverse KL, TV, JS, χ², ESS, precision at K = 2')
     """
     if not profile.calibrated:
         todo = "fit their scale on held-out samples: .calibrate(real, fake) of obrs.ratios.combine"
-        return [Finding("~", "these are scores, not ratios: only the rates are shown", todo)]
+        return [Finding("~", "These are scores, not ratios: they say what is kept, not how close to the target", todo)]
     found = []
     (row,) = profile.plan([budget], recall=recall_of(profile))
-    if doubtful := row["unreliable"].split():
-        what = f"from {profile.size:,} scores, these columns are not to be relied on at K = {budget:g}"
-        more = f"{_MORE_FAKES}: from 500 on kl can be promised, from 10,000 on ESS, if the tail of r is light"
-        found.append(Finding("~", f"{what}: {', '.join(doubtful)}", more))
+    if doubtful := [_NAMES[key] for key in row["unreliable"].split() if key in _NAMES]:
+        says = f"{profile.size:,} scores are too few to rely on {', '.join(doubtful)} at K = {budget:g}"
+        found.append(Finding("~", says, f"{_MORE_FAKES}; with a light tail, KL takes 500 and ESS 10,000"))
+    if reward:
+        says = "The target is the model tilted by exp(reward / beta): the gap is to that tilt, not to real samples"
+        found.append(Finding("", says, ""))
     if profile.possible < 1:
-        share = f"{100 * (1 - profile.possible):.3g} % of the scores are -inf, r = 0: never kept"
-        found.append(Finding("", f"{share}. Budgets below {1 / profile.possible:.4g} cannot be met", ""))
-    found += _mean(profile) if calibration else []
+        share = f"{100 * (1 - profile.possible):.3g} % of the samples have r = 0 and are never kept"
+        found.append(Finding("", f"{share}, so budgets below {1 / profile.possible:.4g} cannot be met", ""))
+    if not (reward or diagnosed):
+        found += _mean(profile)
     if profile.net < 1:
-        most = f"of the net sum, {profile.net:.3g} is left, so the ESS is at most {profile.net**2:.3g}"
-        found.append(Finding("", f"weights of both signs cancel: {most}", ""))
+        most = f"{100 * profile.net:.3g} % of the sum is left, so the ESS is at most {profile.net**2:.3g}"
+        found.append(Finding("", f"Weights of both signs cancel: {most}", ""))
     ess = profile.ess()
     if ess < 0.5:
-        worth = f"{ess * profile.size:,.0f} of {profile.size:,}"
-        found.append(Finding("", f"without rejection, weights would make the proposals worth {worth} samples", ""))
-    beyond = f"from K = M = {profile.max_budget:.4g} on, rejection is exact"
-    found.append(Finding("", f"{beyond}. M is the largest ratio of this sample: more scores may find a larger one", ""))
+        worth = f"{profile.size:,} samples would be worth {ess * profile.size:,.0f}"
+        found.append(Finding("", f"If you kept all samples and weighted them instead, {worth}", ""))
+    target = "the tilted target" if reward else "the target"
+    beyond = f"From K = M = {profile.max_budget:.4g} on, the kept follow {target} exactly, as far as these scores show"
+    found.append(Finding("", f"{beyond}; more scores may find a larger ratio", ""))
     return found
 
 
@@ -87,8 +96,8 @@ def _mean(profile: Profile) -> list[Finding]:
         return []
     mean = exp(profile.log_mean_ratio) if off < 20 else inf
     size = f"{mean:.3g}" if isfinite(mean) else f"exp({profile.log_mean_ratio:.4g})"
-    says = f"E[r] is {size}, and 1 for a calibrated ratio. No budget depends on that factor, weights and averages do"
-    return [Finding("~", says, "score real samples, too: the doctor tells what is wrong (--real, or real=)")]
+    says = f"The mean ratio E[r] is {size}, and 1 if it is calibrated; that changes no budget, but weights and averages"
+    return [Finding("~", says, "score real samples as well, and give them as real: the doctor says what is wrong")]
 
 
 def recall_of(profile: Profile) -> float:
@@ -115,11 +124,8 @@ def of_diagnosis(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def _of_row(row: dict[str, Any], repair: str) -> Finding:
-    name, mark, interval = row["name"], row["mark"], ""
-    if isfinite(row["low"]):
-        interval = f" ({row['low']:.3g} to {row['high']:.3g})"
-    value = f" = {row['value']:.3g}{interval}" if isfinite(row["value"]) else ""
-    todo = _TO_DO.get((name, mark), "")
-    if mark == "!" and name in _REPAIRED:
+    says, todo = _ROWS.get((row["name"], row["mark"]), (f"{row['name']} is {{}}: {row['says']}", ""))
+    interval = f" ({row['low']:.3g} to {row['high']:.3g})" if isfinite(row["low"]) else ""
+    if todo is None:
         todo = "the repair above" if repair else _CALIBRATE
-    return Finding(mark, f"{name}{value}: {row['says']}", todo)
+    return Finding(row["mark"], says.format(f"{row['value']:.3g}{interval}"), todo)

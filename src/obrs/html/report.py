@@ -1,8 +1,9 @@
 """`obrs.report`: one page that shows what each budget buys, with the samples that it keeps."""
 
+import base64
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..sampling.samples import Samples
 from .budgets import columns, curve, group_rates, histogram, slider, start_of
 from .findings import Finding, of_diagnosis, of_profile, recall_of
 from .shown import choose, show
-from .template import as_data, fill, page_path, write_page
+from .template import as_data, fill, page_path, rounded, write_page
 
 __all__ = ["Source", "make_page", "report"]
 
@@ -28,7 +29,8 @@ Floats = np.ndarray[Any, Any]
 _GROUPS = 16  # that are shown, the largest first
 _PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
 _LABEL = 48  # characters of a label
-_FINDINGS, _SAYS = 8000, 300  # bytes of all findings, characters of each part of one
+_FINDINGS, _SAYS = 6000, 300  # bytes of all findings, characters of each part of one
+_ROWS, _IDS = 20_000, 24_000  # rows whose list can be downloaded, and bytes of all their ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +40,41 @@ class Source:
     Args:
         profile: The distribution of the log-ratio.
         log_ratio: Log-ratios of the samples that can be shown, None if they are not known.
-        ids: Their ids.
         key: Their keys, log u - log r: kept if `key < log c`.
+        names: What the list of kept samples calls them; by default their numbers.
+        name: The column of that list.
         ranked: Whether exactly floor(N / K) are kept, those with the smallest keys, as `obrs select` does.
+        cost: What each costs, for 1 in K of the whole cost; by default 1.
         samples: What they are, None if that is not known.
         ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
-        scaled: Whether r has a scale, so that its mean should be 1; that of a reward is known up to a constant only.
+        reward: Whether the target is the model tilted by a reward: then r is known up to a constant only.
+        other: The same samples by another score, to compare, and its name.
     """
 
     profile: Profile
     log_ratio: Floats | None = None
-    ids: Floats | None = None
     key: Floats | None = None
+    names: Sequence[Any] | None = None
+    name: str = "index"
     ranked: bool = False
+    cost: Floats | None = None
     samples: Any = None
     ran_at: float = 0.0
-    scaled: bool = True
+    reward: bool = False
+    other: tuple[str, "Source"] | None = None
+
+    def last_kept(self, budgets: list[float]) -> Floats:
+        """Return the number of the last budget, of some that ascend from 1, at which each sample is kept."""
+        assert self.key is not None
+        if self.ranked:
+            order = np.argsort(self.key)
+            spent = np.cumsum(np.ones(len(order)) if self.cost is None else self.cost[order])
+            taken = np.searchsorted(spent, np.floor(spent[-1] / np.array(budgets[1:])), side="right")
+            cuts = np.append(self.key[order], np.inf)[taken]  # of the first that is not kept
+        else:
+            cuts = np.array([self.profile.log_c(k) for k in budgets[1:]])
+        last = np.searchsorted(-cuts, -self.key, side="left")  # how many cuts are above the key; they descend
+        return np.maximum(last, np.searchsorted(budgets, self.ran_at, side="right") - 1)
 
 
 def report(
@@ -62,6 +83,7 @@ def report(
     out: str | os.PathLike[str],
     samples: Any = None,
     groups: Any = None,
+    compare: Any = None,
     real: Any = None,
     findings: Diagnosis | Iterable[str] | None = None,
     budget: float | None = None,
@@ -81,6 +103,7 @@ def report(
         samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. With a
             `Profile`, `Samples`. By default, of `Samples` their x. At most 96 are shown, images as thumbnails.
         groups: A label for each log-ratio, of any kind: shows how much is kept of each.
+        compare: Log-ratios of the same samples by another critic: shows how many both keep.
         real: Log-ratios of real samples: shows what `obrs.diagnose` finds at the budget that the page opens with.
         findings: What it has found already, or remarks of your own.
         budget: Where the slider starts; 4 by default.
@@ -101,6 +124,10 @@ def report(
     """
     target = page_path(out)
     about = _source(source, samples, seed)
+    if compare is not None:
+        if about.log_ratio is None or about.ran_at:
+            raise InputError("compare needs the log-ratios of all proposals beside it: pass log_ratio as the source")
+        about = replace(about, other=("the other score", _source(compare, None, seed)))
     code = [("Python: what this page shows", _code_of(source, seed))]
     page = make_page(
         about,
@@ -149,9 +176,12 @@ def make_page(
     start = start_of(budgets, asked, profile.max_budget)
     recall = recall_of(profile)
     # what can be refused comes first, before what takes time
+    last = None if source.key is None else source.last_kept(budgets)
     chosen = {
-        **_shown(source, folder),
+        **_shown(source, groups, last, folder),
         "groups": _groups(source, groups, [profile.log_c(k) for k in budgets]),
+        "rows": _rows(source, last),
+        "compare": _comparison(source, last, budgets),
         "findings": _clipped(_findings(source, real, findings, budgets[start])),
     }
     content = {
@@ -168,9 +198,9 @@ def make_page(
         "histogram": histogram(profile),
         "curve": curve(profile, budgets[-1]) if profile.calibrated else None,
         "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
-        "cut": _cuts(source, budgets) if source.ranked else None,
         "code": [{"title": name, "parts": list(parts)} for name, parts in code],
         "ran_at": source.ran_at,
+        "reward": source.reward,
     }
     plan = profile.plan([k for k in budgets if k in _PLANNED][:6], recall=recall)
     size = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
@@ -196,22 +226,21 @@ def _source(source: Any, samples: Any, seed: int) -> Source:
     if isinstance(source, str | os.PathLike):
         raise InputTypeError(f"report takes log-ratios, a Profile or Samples, got a path; try `obrs report {source}`")
     values = known_values(as_log_ratio(source), "log_ratio").reshape(-1).astype(np.float64)
-    return of_log_ratio(values, samples, seed)
+    return of_log_ratio(values, seed, samples=samples)
 
 
-def of_log_ratio(values: Floats, samples: Any = None, seed: int = 0, ids: Floats | None = None) -> Source:
+def of_log_ratio(values: Floats, seed: int = 0, ids: Floats | None = None, **more: Any) -> Source:
     """Return the source of proposals, flat, in float64.
 
     Args:
         values: Log-ratios.
-        samples: What they are.
         seed: As for `obrs.accept`.
         ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
+        more: Other arguments of `Source`.
     """
     check_ratios(values)
-    place = np.arange(len(values))
-    key = None if samples is None else priority_key(values, place if ids is None else ids, seed=seed)
-    return Source(Profile(values), values, place, key, ids is not None, samples)
+    key = priority_key(values, np.arange(len(values)) if ids is None else ids, seed=seed)
+    return Source(Profile(values, more.get("cost")), values, key, ranked=ids is not None, **more)
 
 
 def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = None) -> Source:
@@ -229,23 +258,51 @@ def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = 
         key = key + log_a
     profile = Profile(kept.log_ratio, np.exp(np.min(log_a) - log_a)) if profile is None else profile
     ran_at = max(float(f"{1 / kept.rate:.3g}"), 1.0)
-    return Source(profile, kept.log_ratio, kept.ids, key, samples=shown, ran_at=ran_at)
+    return Source(profile, kept.log_ratio, key, kept.ids.tolist(), "id", samples=shown, ran_at=ran_at)
 
 
-def _cuts(source: Source, budgets: list[float]) -> list[float]:
-    """Return the key of the first row that is not kept at each budget, infinite where all are."""
-    key = np.sort(np.append([] if source.key is None else source.key, np.inf))
-    return [float(key[int((len(key) - 1) / k)]) for k in budgets]
-
-
-def _shown(source: Source, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return the samples in the page, with all that decides about them, in full precision."""
-    if source.samples is None or source.log_ratio is None or source.ids is None or source.key is None:
-        return {"samples": {}, "kind": ""}
+def _shown(source: Source, groups: Any, last: Floats | None, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return the samples in the page, with the last budget that keeps each."""
+    if source.samples is None or source.log_ratio is None or last is None:
+        return {"samples": None, "kind": ""}
     rows = choose(len(source.log_ratio))
     kind, items = show(source.samples, rows, len(source.log_ratio), folder)
-    numbers = {"id": source.ids[rows], "x": source.log_ratio[rows], "key": source.key[rows]}
-    return {"kind": kind, "samples": {key: values.tolist() for key, values in numbers.items()} | {"item": items}}
+    ids = rows.tolist() if source.names is None else [source.names[row] for row in rows]
+    shown = {"id": ids, "x": rounded(source.log_ratio[rows]), "last": last[rows].tolist(), "item": items}
+    if groups is not None:
+        labels = np.asarray(groups).reshape(-1)
+        shown["group"] = [_short(labels[row], _LABEL // 2) for row in rows]
+    return {"kind": kind, "samples": shown}
+
+
+def _rows(source: Source, last: Floats | None) -> dict[str, Any] | None:
+    """Return the last budget that keeps each row, a byte each, and the ids of rows; None if these are too many."""
+    if last is None or len(last) > _ROWS:
+        return None
+    ids = None if source.names is None else [str(id) for id in source.names]
+    if ids is not None and sum(len(id.encode("utf-8", "replace")) + 3 for id in ids) > _IDS:
+        return None
+    code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()
+    return {"last": code, "name": source.name, "ids": ids}
+
+
+def _comparison(source: Source, last: Floats | None, budgets: list[float]) -> dict[str, Any] | None:
+    """Return the share of the kept that another score keeps as well, by budget, and for the samples that are shown."""
+    if source.other is None or last is None or source.log_ratio is None:
+        return None
+    name, other = source.other
+    if other.log_ratio is None or len(other.log_ratio) != len(last):
+        got = 0 if other.log_ratio is None else len(other.log_ratio)
+        raise InputError(f"compare must be one log-ratio for each of {len(last)}, got {got}")
+    also, number = other.last_kept(budgets), np.arange(len(budgets))[:, None]
+    both, kept = ((last >= number) & (also >= number)).sum(1), (last >= number).sum(1)
+    rows = choose(len(last))
+    return {
+        "name": _short(name, _LABEL),
+        "same": rounded(both / np.maximum(kept, 1), 3),
+        "last": also[rows].tolist(),
+        "x": rounded(other.log_ratio[rows]),
+    }
 
 
 def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any] | None:
@@ -281,7 +338,7 @@ def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Find
         what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
         found.append(Finding("", f"{what}. Below its own budget there is nothing more to show", ""))
     known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
-    return found + of_profile(source.profile, budget, calibration=source.scaled and not known)
+    return found + of_profile(source.profile, budget, reward=source.reward, diagnosed=known)
 
 
 def _clipped(findings: Iterable[Finding]) -> list[Finding]:

@@ -19,7 +19,7 @@ from ..sampling.proposals import leaves
 __all__ = ["SHOWN", "choose", "is_image_path", "show"]
 
 SHOWN = 96  # samples in a page, at most
-_TEXT = 12_000  # bytes of all texts together
+_TEXT = 18_000  # bytes of all texts together
 _IMAGES = 2_000_000  # bytes of all thumbnails together, as they are in the page
 _SIDES = (128, 96, 64, 48, 32, 16)  # of thumbnails, in pixels; the first that fits is taken
 _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
@@ -74,7 +74,8 @@ def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) 
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
             f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}, and a page shows no other; "
-            "give the folder of the images (--images-from)"
+            "give the folder of the images:",
+            give={"images_from": None},
         )
     return path
 

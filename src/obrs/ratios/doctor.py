@@ -70,7 +70,7 @@ class Note(NamedTuple):
 
 
 _CALL = "in Python: {}"
-_TUNE = Advice("obrs.tune(real, propose, budget=budget)", "compare ratios by a judge in Python: obrs.tune", False)
+_TUNE = Advice("obrs.tune(real, propose, budget=budget)", "compare ratios by a judge: obrs tune", False)
 _FURTHER = Advice(FINE_TUNE, _CALL.format(FINE_TUNE))
 _ANEW = Advice(FROM_SCRATCH, _CALL.format(FROM_SCRATCH))
 _TURN = Advice("obrs.diagnose(-real, -fake, budget)", "turn the sign of the scores in both files")
