@@ -36,6 +36,7 @@ API = {
             "obrs.ratios: combine",
             "obrs.ratios.refit",
             "obrs.tuning",
+            "obrs.tuned",
             "obrs.ratios.doctor: Diagnosis",
             "obrs.ratios.calibration: fit_calibration Affine Isotonic",
             "obrs.ratios.plot",
@@ -93,6 +94,8 @@ def notebook_page(name):
     for kind, source, outputs in notebook_cells(name):
         parts.append(source if kind == "markdown" else f"```python\n{source}\n```")
         for output in outputs:
+            if output.get("name") == "stderr":  # warnings of libraries, with paths of a machine
+                continue
             data = output.get("data", {})
             text = "".join(output.get("text", "")) or "".join(data.get("text/plain", ""))
             if "image/png" in data:

@@ -24,7 +24,7 @@ train, real, test = data[:4000], data[4000:12_000], data[12_000:]
 G = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
 D = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
 adams = [torch.optim.Adam(net.parameters(), 1e-3, (0.5, 0.9)) for net in (G, D)]
-for _ in range(600):
+for _ in range(1000):
     x, fake = train[torch.randint(len(train), (256,))], G(torch.randn(256, 4))
     loss = nn.functional.softplus(-D(x)).mean() + nn.functional.softplus(D(fake.detach())).mean()
     adams[1].zero_grad(), loss.backward(), adams[1].step()
@@ -54,7 +54,8 @@ for axes, (name, x) in zip(panels, shown.items(), strict=True):
     axes.set_aspect("equal")
 
 # %% [markdown]
-# What did it buy? `evaluate` weighs one fresh pool by the chance of being kept. `*` marks changes that are not 0.
+# What did it buy? `evaluate` weighs one fresh pool by the chance of being kept. `*` marks changes that are not 0. This GAN
+# has means and covariances nearly right, so the Fréchet distance hardly moves; density and coverage see the rest.
 
 # %%
 pool = propose(range(500_000, 504_000))
