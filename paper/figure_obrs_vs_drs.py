@@ -8,6 +8,7 @@ they keep is measured with their probabilities as weights, so no noise of a seco
 
 from dataclasses import dataclass
 from math import exp, sqrt
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def table(record: Record) -> str:
             lines.append(cells)
     head = ["", "K", "precision %:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
     head += ["JS:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
-    return f"{text_table(head, lines)}\n\n{_words(record)}"
+    return f"{text_table(head, lines)}\n\n{fill(_words(record), 110)}"
 
 
 def figure(record: Record) -> Any:
