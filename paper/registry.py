@@ -54,7 +54,7 @@ EXPERIMENTS = {
     "figure-when-training-pays": Entry("", "known densities", "2 min"),
     "ratio-evidence": Entry("", "GANs of digits and clothes, a VAE of clothes", "30 min"),
     "figure-transport": Entry("", "a WGAN-GP of 25 Gaussians", "2 min"),
-    "tune": Entry("", "GANs, VAEs and diffusion models of images, 25 Gaussians", "60 min"),
+    "tune": Entry("", "GANs and a VAE of images, 25 Gaussians", "40 min"),
     "language": Entry("", "SmolLM2-135M", "80 min"),
 }
 """Experiments by name, in the paper's order; what goes beyond it comes last."""
