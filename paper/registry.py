@@ -52,7 +52,7 @@ EXPERIMENTS = {
     "figure-frequency": Entry("Appendix D.3", "small GANs of Fashion-MNIST", "25 min"),
     "figure-when-training-pays": Entry("", "known densities", "2 min"),
     "budgets": Entry("", "the GAN of our Table 2, a GAN of CIFAR-10, normal log-ratios", "8 min"),
-    "tune": Entry("", "GANs, VAEs and diffusion models of images, 25 Gaussians", "60 min"),
+    "tune": Entry("", "GANs and a VAE of images, 25 Gaussians", "40 min"),
     "language": Entry("", "SmolLM2-135M", "80 min"),
 }
 """Experiments by name, in the paper's order; what goes beyond it comes last."""
