@@ -8,6 +8,7 @@ they keep is measured with their probabilities as weights, so no noise of a seco
 
 from dataclasses import dataclass
 from math import exp, sqrt
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from obrs.types import Rule
 
 from .line import Numbers, drs_rule
 from .record import Checked, Record, numbers
-from .scores import ESTIMATORS, grid_cells
+from .scores import ESTIMATORS, grid_cells, mode_cells
 from .style import TARGETS, canvas, caption, look, tidy
 from .toys import TOYS, Density, Mixture
 
@@ -112,7 +113,7 @@ class Judge:
     """Scores of what is kept of a pool, against a density.
 
     Args:
-        masses: Mass of the target in each cell of a grid.
+        masses: Mass of the target in each cell.
         cell: The cell of each point of the pool.
         inside: Whether a point is in the smallest region with 99.97 % of the target's mass.
 
@@ -129,11 +130,17 @@ class Judge:
 
     @classmethod
     def of(cls, target: Density, pool: Numbers) -> "Judge":
-        """Cut the square into cells that so many points can see."""
-        side = int(sqrt(len(pool) / 40))
-        cells = grid_cells(
-            target.log_prob, low=-_EDGE, high=_EDGE, cells=side, fine=800 // side, min_mass=10 / len(pool)
-        )
+        """Cut modes that are apart into rings and sectors, and the square into a grid for other targets.
+
+        Cells must be finer than the target: with one cell a mode, all that is seen is which mode a sample is at.
+        """
+        if isinstance(target, Mixture) and 1 < len(target.means) <= 25:
+            cells = mode_cells(target.means, sigma=float(target.sigma[0]))
+        else:
+            side = int(sqrt(len(pool) / 10))
+            cells = grid_cells(
+                target.log_prob, low=-_EDGE, high=_EDGE, cells=side, fine=-(-800 // side), min_mass=5 / len(pool)
+            )
         least = np.quantile(target.log_prob(target.sample(100_000, seed=1)), _OUTSIDE)
         return cls(cells.masses, cells.of(pool), target.log_prob(pool) >= least - 1e-9)
 
@@ -183,7 +190,7 @@ def table(record: Record) -> str:
             lines.append(cells)
     head = ["", "K", "precision %:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
     head += ["JS:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
-    return f"{text_table(head, lines)}\n\n{_words(record)}"
+    return f"{text_table(head, lines)}\n\n{fill(_words(record), 110)}"
 
 
 def figure(record: Record) -> Any:
@@ -211,6 +218,6 @@ def figure(record: Record) -> Any:
     for axes in panels[-1]:
         axes.set_xlabel("budget K")
     drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
-    words = f"Small GANs, mean of {record.config['gans']} a target. Both rules keep 1 proposal in K. {_words(record)}"
+    words = f"{record.config['gans']} small GAN of each target. Both rules keep 1 proposal in K. {_words(record)}"
     caption(drawn, record.experiment, f"{words} Precision: share in the smallest region with 99.97 % of the target.")
     return drawn

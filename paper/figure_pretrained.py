@@ -99,8 +99,8 @@ _SMOKE = Config(
 )  # fmt: skip
 _FASHION = Config(
     generators=("fashion_mnist-0", "fashion_mnist-1", "fashion_mnist-2"),
-    ratios=("own", "tuned", "features", "outputs"), constants=("global", "class", "calibrated", "shares"),
-    pool=20_000, neighbours=10_000, judged=4_000, kept=4_000, fakes=15_000, steps=800, epochs=8,
+    ratios=("own", "tuned", "features", "outputs"), constants=("global", "class", "shares"),
+    pool=20_000, neighbours=10_000, judged=4_000, kept=4_000, shown=40, fakes=15_000, steps=800, epochs=8,
 )  # fmt: skip
 _PAPER = Config(
     generators=("celeba-0",), home="celeba", ratios=("own", "tuned", "gradients"), constants=("global",),
@@ -238,7 +238,7 @@ def table(record: Record) -> str:
     for row in record.rows:
         for (ratio, constant), near in _near(row).items():
             about = f"{title(row['row'])}, {RATIOS[ratio]}, {CONSTANTS[constant]}"
-            lines.append(f"{about}: precision / recall, k = 5, in %, ± standard error of the change")
+            lines.append(f"{about}: precision / recall, %")
             for rule in ("obrs", "drs"):
                 named = ["model 1", *(f"{rule} {1 / rate:g}" for rate in rates)]
                 cells = [" / ".join(_share(near[key][metric]) for metric in ("precision", "recall")) for key in named]

@@ -1,8 +1,9 @@
 """The paper's training figure on images: how good a GAN is after rejection, during training, for several losses.
 
 The paper trains BigGANs on CIFAR-10 and CelebA for K = 2; so does the preset `paper`, on CIFAR-10. Here small GANs
-learn Fashion-MNIST, and with `cifar` the GANs of `runs/train_cifar.py`, whose curves are in their files, CIFAR-10. All
-train on the same number of images. See `image_training` for how they are judged.
+learn Fashion-MNIST (`fashion` is what version 0.2 ran), and with `cifar` the GANs of `runs/train_cifar.py`, whose
+curves are in their files, CIFAR-10. All train on the same number of images. See `image_training` for how they are
+judged.
 
 - `hinge`: the paper's baseline.
 - `dual`: Tw/oOBRS, Algorithm 1 of the paper, the f-GAN.
@@ -85,7 +86,8 @@ class Config(ImageTraining):
 _SMOKE = Config(**SMALL, width=8, latent=8, steps=20, kinds=("hinge", "staged"), points=2, alone=2)
 _UNITS = Config(**UNITS, kinds=("hinge", "dual", "with", "exact"))
 _PAPER = Config(**CIFAR, kinds=("hinge", "dual", "unrejected", "with"), points=20)
-PRESETS = {"smoke": _SMOKE, "default": Config(), "cifar": _UNITS, "paper": _PAPER}
+_FASHION = Config(kinds=("hinge", "without", "with", "staged"), points=5, alone=200)
+PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "cifar": _UNITS, "paper": _PAPER}
 
 
 def run(config: Config, rows: Record) -> None:

@@ -9,6 +9,7 @@ same for all that is compared.
 """
 
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -269,7 +270,7 @@ def missing(record: Record, kinds: Sequence[Any]) -> list[str]:
     first = record.config["seed"]
     wanted = [f"{kind}, seed {seed}" for seed in range(first, first + record.config["seeds"]) for kind in kinds]
     names = [name for name in wanted if name not in record]
-    return [f"not trained yet: {'; '.join(names)}"] if names else []
+    return [textwrap.fill(f"not trained yet: {'; '.join(names)}", 118)] if names else []
 
 
 CALLED = {"cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "celeba": "CelebA", "imagenet": "ImageNet"}
@@ -285,33 +286,40 @@ def judged_table(record: Record, names: Mapping[str, str], paper: Mapping[str, A
     """
     kinds = record.config["kinds"]
     after, before, near, cost = (finals(record, kinds, key) for key in ("after", "before", "near_after", "cpu_seconds"))
-    second = finals(record, kinds, "second")
+    second = [{k: {s: pair[at] for s, pair in v.items()} for k, v in finals(record, kinds, "second").items()}
+              for at in (0, 1)]  # fmt: skip
     first = next((kind for kind in after if kind == "hinge"), next(iter(after), ""))
-    rows = []
-    for kind, values in after.items():
-        mean, error, gain, of_gain, seeds = compared(values, after[first])
+
+    def line(kind: str, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
         plain, plain_error, *_ = compared(before[kind], before[kind])
-        cells = [names[kind], str(len(values)), f"{plain:.2f} ± {plain_error:.2f}", f"{mean:.2f} ± {error:.2f}"]
-        cells.append(f"{gain:+.2f} ± {of_gain:.2f}" if kind != first and seeds else "")
-        if second:
-            theirs = {k: {seed: pair[1] for seed, pair in v.items()} for k, v in second.items()}
-            mean, error, gain, of_gain, seeds = compared(theirs[kind], theirs[first])
-            cells += [f"{mean:.2f} ± {error:.2f}", f"{gain:+.2f} ± {of_gain:.2f}" if kind != first and seeds else ""]
+        mean, error, gain, of_gain, shared = compared(after[kind], after[first])
+        cells = [names[kind], str(len(after[kind])), _with_error(plain, plain_error), _with_error(mean, error)]
+        return [*cells, _with_error(gain, of_gain, "+") if kind != first and shared else ""]
+
+    rows = []
+    for kind in after:
         pair, seconds = np.mean(list(near[kind].values()), axis=0), np.mean(list(cost[kind].values()))
-        rows.append([*cells, f"{100 * pair[0]:.1f}", f"{100 * pair[1]:.1f}", f"{seconds:.0f}"])
-    by = JUDGES.get(record.config["second"], "a second judge")
-    head = ["training", "seeds", "before", "after rejection", "gain", *([by, "gain"] if second else [])]
-    head += ["precision, %", "recall, %", "CPU s"]
+        rows.append([*line(kind, before, after), f"{100 * pair[0]:.1f}", f"{100 * pair[1]:.1f}", f"{seconds:.0f}"])
+    head = ["training", "seeds", "before", "after rejection", "gain", "precision, %", "recall, %", "CPU s"]
     data = CALLED.get(record.config["data"], record.config["data"])
     about = f"{data}, K = {record.config['budget']:g}; Fréchet distance at the end by a classifier that no ratio saw"
-    note = f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds" if first else ""
+    lines = [about, text_table(head, rows)]
+    if second[1]:
+        lines += ["", f"by {JUDGES.get(record.config['second'].partition('=')[0], 'a second judge')}"]
+        lines.append(text_table(head[:5], [line(kind, *second) for kind in second[1]]))
+    if first:
+        lines.append(f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds")
     beside = [
         [f"{where}, {called}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
         for where, by_kind in paper.items()
         for called, cells in by_kind.items()
     ]
     papers = text_table(["the paper, BigGANs", "FID", "precision, %", "recall, %"], beside)
-    return "\n".join([about, text_table(head, rows), note, *missing(record, kinds), "", papers])
+    return "\n".join([*lines, *missing(record, kinds), "", papers])
+
+
+def _with_error(value: float, error: float, sign: str = "") -> str:
+    return f"{value:{sign}.2f} ± {error:.2f}" if error else f"{value:{sign}.2f}"
 
 
 def finals(record: Record, kinds: Sequence[Any], key: str = "after") -> dict[Any, dict[int, Any]]:

@@ -16,9 +16,10 @@ the classifier of alt-profanity-check. Rollouts are kept in the cache, and the r
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from time import process_time
 from typing import Any
 
@@ -216,15 +217,13 @@ def _methods(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gradients(record: Record) -> tuple[list[str], list[list[str]]]:
-    head = [f"of {record.config['batch']}"]
-    lines = {method: [method] for method in _methods(record["gradient hot"])}
+    lines = []
     for kind, name in KINDS.items():
-        head += ["trained", f"error, {name}", "added", "bias", "empty"]
         for method, row in _methods(record[f"gradient {kind}"]).items():
             error = f"{row['error']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
             cells = [f"{row['trained']:.1%}", error, f"{row['added']:.2f}", f"{row['bias']:.2f}"]
-            lines[method] += [*cells, f"{row['empty']:.1%}"]
-    return head, list(lines.values())
+            lines.append([name, method, *cells, f"{row['empty']:.1%}"])
+    return ["rollouts", f"of {record.config['batch']}", "trained", "error", "added", "bias", "empty"], lines
 
 
 def _baselines(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -264,15 +263,15 @@ _PARTS: dict[str, Callable[[Record], Any]] = {
 }
 
 
-def _written(record: Record, form: Callable[..., str]) -> dict[str, str]:
+def _written(record: Record, form: Callable[..., str], wrap: Callable[[str], str] = str) -> dict[str, str]:
     """Return the parts of a page or a screen; a part is a table, head and lines, or a sentence."""
     parts = {name: part(record) for name, part in _PARTS.items()}
-    return {name: part if isinstance(part, str) else form(*part) for name, part in parts.items()}
+    return {name: wrap(part) if isinstance(part, str) else form(*part) for name, part in parts.items()}
 
 
 def table(record: Record) -> str:
     """Return the tables as text."""
-    return "\n\n".join(_written(record, text_table).values())
+    return "\n\n".join(_written(record, partial(text_table, left=2), lambda text: textwrap.fill(text, 110)).values())
 
 
 def markdown(record: Record) -> str:

@@ -59,8 +59,13 @@ class Config(ImageTraining):
         alone: Steps of the critic alone before the others.
     """
 
+    data: str = "cifar10"
     width: int = 32
     steps: int = 600
+    judged: int = UNITS["judged"]
+    fakes: int = UNITS["fakes"]
+    neighbours: int = UNITS["neighbours"]
+    epochs: int = UNITS["epochs"]
     generator_lr: float = 1e-4
     ema_start: int = 0
     kinds: tuple[str, ...] = tuple(KINDS)
@@ -77,8 +82,8 @@ _LONG: dict[str, Any] = {"kinds": ("none", "hinge", "paper_raw", "exact"), "alon
 _PAPER = Config(**CELEBA | {"steps": 10_000, "generator_lr": 1e-6, "critic_lr": 4e-6, "ema_start": 0}, **_LONG)
 PRESETS = {
     "smoke": _SMOKE,
-    "default": Config(**UNITS),
-    "fashion": Config(),
+    "default": Config(),
+    "fashion": Config(data="fashion_mnist", judged=0, fakes=5000, neighbours=5000, epochs=8),
     "paper": _PAPER,
     "imagenet": Config(**IMAGENET, **_LONG),
 }

@@ -108,8 +108,6 @@ def run(config: Config, rows: Record) -> None:
         rows.add(name, _bounds(_cases(config, size, config.pairs)))
     for name, size in rows.todo({f"curves, {size} points": size for size in config.sizes}):
         rows.add(name, _curves(_cases(config, size, config.pairs)))
-    if "example" not in rows:
-        rows.add("example", _example(_cases(config, 6, 50)))
     if "ball" not in rows:
         rows.add("ball", _ball(_cases(config, 6, 50)[1], config.rivals, config.seed))
     for name, divergence in rows.todo({f"optimality, {divergence}": divergence for divergence in SOLVED}):
@@ -209,22 +207,6 @@ def _curves(cases: list[_Case]) -> dict[str, Any]:
         moved = np.maximum(_frontier(case.p, case.q, rho) - log(k), 0)
         frontier_off.append(np.abs(_frontier(case.p, kept, rho) - moved).max())
     return {"checked": len(cases), "precision": max(precision_off), "frontier": max(frontier_off)}
-
-
-def _example(cases: list[_Case]) -> dict[str, Any]:
-    """Return curve and frontier at a budget of 2, of the pair whose M is nearest to 10."""
-    pair = min(cases, key=lambda case: abs(float(np.max(case.p / case.q)) - 10))
-    case = _Case(pair.p, pair.q, 2.0)
-    lam = np.tan(np.linspace(0.002, np.pi / 2 - 0.002, 241))
-    rho = np.linspace(0.02, 3.0, 150)
-    curves = {name: _curve(case.p, mass, lam) for name, mass in (("model", case.q), ("obrs", case.kept))}
-    return {
-        "budget": case.budget,
-        "precision": {name: curve[0] for name, curve in curves.items()},
-        "recall": {name: curve[1] for name, curve in curves.items()},
-        "rho": rho,
-        "pi": {"model": _frontier(case.p, case.q, rho), "obrs": _frontier(case.p, case.kept, rho)},
-    }
 
 
 # --- Section 4.1 ----------------------------------------------------------------------------------------------------
@@ -340,13 +322,12 @@ def table(record: Record) -> str:
 
 
 def figure(record: Record) -> Any:
-    """Draw a page: bounds, curves, frontier, lemma and optimality."""
-    drawn = canvas(9, 10.8)
-    general, kl, curve, frontier, ball, optimality = drawn.subplots(3, 2).flat
+    """Draw the bounds, the lemma and the optimality; Theorem 3.3 is drawn in Figure 2."""
+    drawn = canvas(9, 7.6)
+    general, kl, ball, optimality = drawn.subplots(2, 2).flat
     _draw_bounds(general, record, {"sharper": (PALETTE["blue"], "o")}, "General bound on KL, (K-1)/(M-1)")
     of_kl = {"corrected": (PALETTE["blue"], "o"), "printed": (PALETTE["red"], "x")}
     _draw_bounds(kl, record, of_kl, "The bound for KL alone")
-    _draw_example(curve, frontier, record["example"])
     row, reached = record["ball"], record["ball"]["reachable"]
     _on_diagonal(ball, (1.0, 100.0), "What rejection can reach")
     ball.plot(row["cost"], row["height"], "o", color=look("obrs").colour, ms=3, alpha=0.5, label="random acceptance")
@@ -390,21 +371,3 @@ def _draw_bounds(axes: Any, record: Record, shown: dict[str, tuple[str, str]], t
     axes.text(2e-4, 1.2, "violated", color=PALETTE["rust"], fontsize=9.5)
     axes.set(xlabel="bound", ylabel="KL left")
     axes.legend(loc="lower right", markerscale=2)
-
-
-def _draw_example(curve: Any, frontier: Any, row: dict[str, Any]) -> None:
-    k, recall, rho = row["budget"], numbers(row["recall"]["model"]), numbers(row["rho"])
-    for name in ("model", "obrs"):
-        style = look(name)
-        curve.plot(row["recall"][name], row["precision"][name], color=style.colour, label=style.label)
-        frontier.plot(rho, row["pi"][name], color=style.colour, label=style.label)
-    predicted = np.minimum(k * numbers(row["precision"]["model"]), 1)
-    moved = np.maximum(numbers(row["pi"]["model"]) - log(k), 0)
-    curve.plot(recall[::8], predicted[::8], "o", mfc="none", color="black", ms=4, label="min(1, K α)")
-    frontier.plot(rho[::4], moved[::4], "o", mfc="none", color="black", ms=4, label="max(0, π - log K)")
-    curve.set(title=f"Theorem 3.3: an example, K = {k:g}", xlabel="recall β", ylabel="precision α")
-    curve.set(xlim=(0, 1.03), ylim=(0, 1.05))
-    frontier.set(title="Divergence frontier, same pair", xlabel="ρ = log max R/P", ylabel="π = log max R/Q")
-    frontier.set(xlim=(0, 3), ylim=(-0.05, None))
-    tidy(curve, "lower left")
-    tidy(frontier, "upper right")

@@ -380,21 +380,21 @@ def _cells(record: Record, *, claimed: bool | None = None) -> list[tuple[str, st
     return [(row["row"], budget, cell) for row in rows for budget, cell in row["cells"].items()]
 
 
-def _other(cell: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the figures of the judge that claims rest on."""
-    name = next(iter(cell["others"]))
+def _other(cell: dict[str, Any], second: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return the name and the figures of the judge that claims rest on, or of the second one."""
+    name = [*cell["others"]][int(second)]
     return name, cell["others"][name]
 
 
-def headline(record: Record) -> dict[str, Any]:
-    """Return what the claimed models say together: cells, those where `tune` acted, mean gain, pooled z, the worst z.
+def headline(record: Record, data: str = "", second: bool = False) -> dict[str, Any]:
+    """Return what the claimed models say together, all of them or those whose name begins with `data`.
 
-    The mean is weighted by 1/variance, z of a cell is its gain over its standard error by the other judge, and the
+    The mean gain is weighted by 1/variance. z of a cell is its gain over its standard error by the other judge, the
     pooled z is their sum over the root of their number. Cells of one model share proposals and are not independent: the
     pooled z of models, with the mean z of each, is the more careful one.
     """
-    cells = _cells(record, claimed=True)
-    acted = {(name, k): _other(cell)[1]["changes"]["tune"] for name, k, cell in cells if cell["confirmed"]}
+    cells = [cell for cell in _cells(record, claimed=True) if cell[0].startswith(data)]
+    acted = {(name, k): _other(cell, second)[1]["changes"]["tune"] for name, k, cell in cells if cell["confirmed"]}
     z = {key: -change / error for key, (change, error) in acted.items()}
     models = sorted({name for name, _ in z})
     means = [float(np.mean([value for key, value in z.items() if key[0] == name])) for name in models]
@@ -411,13 +411,23 @@ def headline(record: Record) -> dict[str, Any]:
 
 
 def _verdict(record: Record) -> str:
+    if not _cells(record, claimed=True):
+        return "No model of this run carries the claim."
     found = headline(record)
-    acts = f"tune acted in {found['acted']} of {found['cells']} cells of models that had no part in any choice"
-    gain = f"by the judge that it never saw they are {100 * found['gain']:.1f} % closer in the mean"
+    parts = [f"tune acted in {found['acted']} of {found['cells']} cells of models that had no part in any choice."]
     z = f"pooled z {found['z']:.1f} over cells, {found['z_models']:.1f} over models (at least 3 was asked for)"
     holds = "holds" if found["worst"] >= -2 else "does not hold"
     worst = f"the worst cell has z = {found['worst']:+.1f} (never below -2 {holds})"
-    return f"{acts}; {gain}; {z}; {worst}."
+    parts += [f"By the judge that it never saw: {z}; {worst}."]
+    for data, name in (("fashion", "Fashion-MNIST"), ("cifar10", "CIFAR-10")):
+        one = headline(record, data)
+        if one["acted"]:
+            said = f"{name} alone: {100 * one['gain']:.1f} % closer in the mean, z {one['z']:.1f}"
+            if data == "cifar10":
+                more = headline(record, data, second=True)
+                said += f"; by the committed classifier {100 * more['gain']:.1f} %, z {more['z']:.1f}"
+            parts += [f"{said}."]
+    return " ".join(parts)
 
 
 def _share(change: Any) -> str:

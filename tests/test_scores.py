@@ -185,14 +185,16 @@ def test_rows_without_a_number_are_an_error_that_says_where_or_nan(tmp_path, kin
 
 MISTAKES = {
     "ragged.csv": ("id,log_ratio\n1,2\n3\n", "Expected 2 columns, got 1"),
-    "headless.csv": ("1,0.5\n2,0.5\n", r"line 1 must name the columns, and '1' is a number; .* --no-header"),
+    "headless.csv": ("1,0.5\n2,0.5\n", r"line 1 must name the columns, and '1' is a number; .* header=False"),
     "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quote is never closed, or stands inside a cell"),
     "stray.csv": ('id,log_ratio\n1,5" pipe\n', "a quote is never closed, or stands inside a cell"),
     "other.csv": ("id,score\n1,2\n", "has no column 'log_ratio'; it has id, score"),
     "near.csv": ("id,log_ration\n1,2\n", "has no column 'log_ratio'; did you mean 'log_ration'"),
-    "semicolon.csv": ("id;log_ratio\n1;2\n", "is it divided by ';'[?] then give --delimiter ';'"),
+    "semicolon.csv": ("id;log_ratio\n1;2\n", "is it divided by ';'[?] then give delimiter=';'"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "not UTF-8"),
-    "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "not UTF-8"),
+    "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "not UTF-8 text; try iconv -f UTF-16 -t UTF-8"),
+    "decimal.csv": ('id,log_ratio\n1,"0,5"\n', "'0,5' is not a number; write decimals with a point"),
+    "list.json": ('[{"id": 1, "log_ratio": 1}]', "write one object per line, as by jq"),
     "inner.csv": ('id,log_ratio\n1 5" pipe,2\n2 6" pipe,3\n', "a quote is never closed, or stands inside a cell"),
     "turned.csv": ('id,log_ratio\n1" a,1\n"x\ny",2\nz",3\n', "a quote is never closed, or stands inside a cell"),
     "latin2.csv": (b"id,log_ratio,caf\xe9\n1,2,3\n", "not UTF-8"),
@@ -218,7 +220,7 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path, name):
     text, message = MISTAKES[name]
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=message) as caught:
-        read_columns(find_sources(tmp_path / name), ["id", "log_ratio"])
+        read_columns(find_sources(tmp_path / name), ["id", "log_ratio"]).numbers("log_ratio")
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400

@@ -78,7 +78,7 @@ _LATER = {
 }
 _ROOMS = {"adapters", "budget", "choice", "critics", "divergences", "draws", "errors", "estimate", "files", "groups"}
 _ROOMS |= {"html", "language", "metrics", "models", "profile", "ratios", "ray", "rivals", "root", "rules", "sampling"}
-_ROOMS |= {"scores", "selection", "split", "sql", "stages", "training", "types"}
+_ROOMS |= {"scores", "selection", "split", "sql", "stages", "training", "tuned", "tuning", "types"}
 
 
 def __getattr__(name: str) -> Any:

@@ -39,6 +39,8 @@ Array = np.ndarray[Any, Any]
 
 KINDS = ("log_ratio", "logit", "probability", "reward", "weight")
 """What a column of scores may hold; a column with one of these names needs no `kind`."""
+ADDED = ("inclusion_probability", "log_weight", "sign")
+"""Columns that a selection with weights adds; the last one for weights of either sign."""
 MANIFEST = ".manifest.json"
 """What is added to the name of a folder of kept rows for the file beside it that says how they were chosen.
 
@@ -87,20 +89,22 @@ class Reading:
         """Return which columns decide; the one of scores, and what it holds, if there is only one choice."""
         known, where = sources[0].columns, sources[0].shown
         if column is None:
-            free = [name for name in known if name not in (more.get("id"), more.get("cost"), more.get("group"))]
+            others = (more.get("id"), more.get("cost"), more.get("group"), *ADDED)
+            free = [name for name in known if name not in others]
             named = [name for name in known if name in (*KINDS, "score")]
             choices = ([name for name in known if name == (kind or "log_ratio")], named, free)
             column = next((choice[0] for choice in choices if len(choice) == 1), None)
         if column is None:
-            raise InputError(f"{where}: which column has the scores? --column (column=) is one of {', '.join(known)}")
+            why = f"{where}: which column has the scores? one of {', '.join(known)}; give"
+            raise InputError(why, give={"column": None})
         sources[0].check_columns([column])
         kind = kind or (column if column in KINDS else None)
         if kind not in KINDS:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS[:-1])
-            hint = f"say one of {flags} (kind=)" if kind is None else f"kind is one of {', '.join(KINDS)}, got {kind!r}"
-            raise InputError(f"{where}: what are the numbers in column {column!r}? {hint}")
+            got = "" if kind is None else f", not {kind!r}"
+            why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}{got}; give"
+            raise InputError(why, give={"kind": None})
         if (kind == "reward") != (more.get("beta") is not None):
-            raise InputError("a reward needs --beta (beta=), its temperature, and no other kind of score has one")
+            raise InputError("a reward has a temperature, no other kind has: give", give={"beta": None})
         reading = cls(column, kind, **more)
         for source in sources:
             source.check_columns(reading.names)
@@ -117,7 +121,7 @@ class Reading:
             log_ratio = to_log_ratio(scores, self.kind, beta=self.beta)
             check_ratios(log_ratio)
         except ObrsError as error:
-            raise batch.error(None, self.column, str(error)) from error
+            raise error.prefixed(f"{batch.source.shown}, column {self.column!r}") from error
         return np.asarray(log_ratio)
 
     def read(
@@ -223,7 +227,8 @@ class Survey:
             starts = {before: name for name, (*_, before) in self.inputs.items()}  # none on Ray
             rows = [(row, max(start for start in starts if start <= row)) for row in place[id == same] if starts]
             places = " and ".join(f"row {row - start + 1} of {starts[start]}" for row, start in sorted(rows)[:2])
-            raise InputError(f"{share}, as {places or f'id {same}'}; make ids unique, or give --repeats (repeats=True)")
+            why = f"{share}, as {places or f'id {same}'}; make ids unique, or give"
+            raise InputError(why, give={"repeats": True})
 
 
 def check_sizes(n: Any, budget: float | None, shares: Any, at_most: bool, group: str | None) -> dict[str, Any]:
@@ -265,7 +270,8 @@ def divide(labels: list[str], costs: Array, n: Any, budget: float | None, shares
     for short in np.flatnonzero(need > available)[: not at_most]:
         where = f" of group {labels[short]!r}" if labels[short] else ""
         few = f"{available[short]} of {total[short]} have r > 0"
-        raise InputError(f"cannot keep {need[short]}{where}: {few}; ask for fewer, or --at-most (at_most=True)")
+        why = f"cannot keep {need[short]}{where}: {few}; ask for fewer, or give"
+        raise InputError(why, give={"at_most": True})
     need = np.minimum(need, available)
     if not need.any():
         raise InputError(f"nothing would be kept of {total.sum()}; lower the budget, or ask for more")
@@ -299,7 +305,7 @@ def choose(
         raise InputError(f"nothing is kept: the first row costs more than {wanted.sum()} units; ask for more")
     rows = zip(labels, *(column.tolist() for column in threshold), strict=True)
     cut = {label: [None if key == inf else key, *row] for label, key, *row in rows}
-    added = ("inclusion_probability", "log_weight", "sign")[: (3 if reading.kind == "weight" else 2) * weights]
+    added = ADDED[: (3 if reading.kind == "weight" else 2) * weights]
     facts = {"inputs": survey.inputs, "rows": survey.rows, "bad": survey.bad, "kept": int(kept), "cut": cut}
     facts |= {"units": None if reading.cost is None else int(units), "weights": added}
     manifest = {"version": version("obrs"), **vars(reading), **sizes, **facts}

@@ -80,10 +80,10 @@ class Batch:
     def __len__(self) -> int:
         return self.size
 
-    def error(self, row: int | None, name: str, what: str) -> InputError:
-        """Return the error for a cell, or for a column if `row` is None."""
+    def error(self, row: int | None, name: str, what: str, **give: Any) -> InputError:
+        """Return the error for a cell, or for a column if `row` is None; `give` are arguments that would help."""
         place = "" if row is None else f", row {self.first + row + 1}"
-        return InputError(f"{self.source.shown}{place}, column {name!r}: {what}")
+        return InputError(f"{self.source.shown}{place}, column {name!r}: {what}", give=give)
 
     def numbers(self, name: str, *, skip_bad: bool = False) -> Array:
         """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
@@ -91,8 +91,8 @@ class Batch:
         bad = ~(values < inf)  # NaN, too
         if bad.any() and not skip_bad:
             what = f"empty, NaN or +inf, as in {bad.sum()} of {len(bad)} rows here"
-            todo = "check what scored them, or leave them out where there is --skip-bad (skip_bad=True)"
-            raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}")
+            todo = "check what scored them, or leave them out: give"
+            raise self.error(int(np.argmax(bad)), name, f"{what}; {todo}", skip_bad=True)
         return np.where(bad, nan, values) if bad.any() else values
 
     def floats(self, name: str, *, skip_bad: bool = False) -> Array:
@@ -105,7 +105,9 @@ class Batch:
                 values = [_parse_number(cell or "") for cell in cells.to_pylist()]
                 if None in values and not skip_bad:
                     wrong = values.index(None)
-                    raise self.error(wrong, name, f"{cells[wrong].as_py()!r:.60} is not a number") from None
+                    text = cells[wrong].as_py()
+                    comma = "; write decimals with a point" if _parse_number(text.replace(",", ".", 1)) else ""
+                    raise self.error(wrong, name, f"{text!r:.60} is not a number{comma}") from None
                 return np.array(values, np.float64)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
             raise self.error(None, name, f"numbers are expected, got {cells.type}")
@@ -227,7 +229,7 @@ class Source:
             extra: The names of these columns, of numbers.
         """
         for name in sorted({*self.columns} & {*extra}):
-            raise InputError(f"{self.shown} has a column {name!r} already; rename it first")
+            raise InputError(f"{self.shown} has a column {name!r} already, of an earlier selection? rename it first")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with replacing(path) as file:
             self._write(file, _codec(path), parts, extra)
@@ -270,7 +272,8 @@ class Source:
             near = get_close_matches(name, self.columns, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(self.columns)}"
             for mark in [mark for mark in ";\t|" if len(self.columns) == 1 and mark in self.columns[0]]:
-                hint = f"is it divided by {mark!r}? then give --delimiter {mark!r} (delimiter=)"
+                why = f"{self.shown} has no column {name!r}; is it divided by {mark!r}? then give"
+                raise InputError(why, give={"delimiter": mark})
             raise InputError(f"{self.shown} has no column {name!r}; {hint}")
 
     @contextmanager
@@ -284,7 +287,7 @@ class Source:
             raise InputError(f"{self.shown} is missing or has vanished") from error
         except (pa.ArrowException, OSError, ValueError, MemoryError, EOFError, zipfile.BadZipFile) as error:
             why = " ".join(str(error).split())[:160]
-            why = "it is not UTF-8 text" if "utf" in why.lower() else why
+            why = "it is not UTF-8 text; try iconv -f UTF-16 -t UTF-8" if "utf" in why.lower() else why
             raise InputError(f"{self.shown} cannot be read as {self.format}: {why}") from error
 
 
@@ -383,10 +386,8 @@ class TextSource(Source):
         names = self._parse_csv(self._first_row, [], 0, autogenerate_column_names=not self._has_header).column_names
         for name in names if self._has_header else []:
             if self.header is None and name.strip() and _parse_number(name) is not None:
-                raise InputError(
-                    f"{self.shown}, line 1 must name the columns, and {name.strip()!r:.60} is a number; if that line "
-                    "is a row, give --no-header (header=False), and if it is a name, --header (header=True)"
-                )
+                why = f"line 1 must name the columns, and {name.strip()!r:.60} is a number; is that line a row? give"
+                raise InputError(f"{self.shown}, {why}", give={"header": False})
         return [*names] if self._has_header else [str(i) for i in range(len(names))]
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, int, Any]]:
@@ -530,7 +531,8 @@ def _source(path: str, name: str, format: str | None, delimiter: str | None, hea
         raise InputError(f"{path} is missing or not a file")
     known = format_of(path, format)
     if known is None:
-        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
+        lines = "write one object per line, as by jq -c '.[]', or " if Path(path).suffix == ".json" else ""
+        raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; {lines}choose from {', '.join(FORMATS)}")
     for what, given in (("delimiter", delimiter), ("header", header)):
         if given is not None and known not in ("csv", "tsv"):
             raise InputError(f"{path}: a {what} is for csv and tsv, and {known} has none")

@@ -95,7 +95,7 @@ def test_scores_that_do_not_fit_are_one_line(path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file,a,b\na.png,1,2\n", r"which column has the scores\? --column \(column=\) is one of file, a, b"),
+        ("file,a,b\na.png,1,2\n", r"which column has the scores\? one of file, a, b; give column"),
         ("file,quality\na.png,1\n", "what are the numbers in column 'quality'[?]"),
         ("image,logit\na.png,1\n", "has no column 'file'"),
         ("file,logit\na.png,1\na.png,2\n", "has more than one score for a.png"),
