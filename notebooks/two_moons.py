@@ -54,8 +54,8 @@ for axes, (name, x) in zip(panels, shown.items(), strict=True):
     axes.set_aspect("equal")
 
 # %% [markdown]
-# What did it buy? `evaluate` weighs one fresh pool by the chance of being kept. `*` marks changes that are not 0. This GAN
-# has means and covariances nearly right, so the Fréchet distance hardly moves; density and coverage see the rest.
+# What did it buy? `evaluate` weighs one fresh pool by the chance of being kept. `*` marks changes that are not 0.
+# This GAN has means and covariances nearly right, so the Fréchet distance hardly moves; density and coverage do.
 
 # %%
 pool = propose(range(500_000, 504_000))
