@@ -16,7 +16,6 @@ rests on others, and the committed record has only those, 25 Gaussians, and the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from math import sqrt
 from time import process_time
 from typing import Any
@@ -258,11 +257,11 @@ def _unseen(name: str) -> tuple[Any, Any, Any]:
 
 def _gan(kind: str, seed: int) -> Model:
     from .image_gans import load_gan
-    from .image_ratios import _Logit
+    from .image_ratios import Logit
 
     gan = load_gan(kind, seed)
     x, y, test = _unseen(kind)
-    return Model((x, y), lambda ids: gan.propose(ids, seed=_SEED), _LITE0, test, _Logit(gan.critic))
+    return Model((x, y), lambda ids: gan.propose(ids, seed=_SEED), _LITE0, test, Logit(gan.critic))
 
 
 def _vae(seed: int) -> Model:
@@ -274,11 +273,12 @@ def _vae(seed: int) -> Model:
     from obrs.models.classifier import Classifier, fit_classifier
     from obrs.models.mlp import mlp
 
-    from .image_gans import HOME, parts
+    from .image_gans import parts
     from .image_ratios import _Vae
+    from .nets import WEIGHTS
 
     shown = parts("fashion_mnist")["generator"]
-    path, decoder = HOME / f"fashion_vae-{seed}-decoder.safetensors", mlp((_Vae.latent, 256, 784))
+    path, decoder = WEIGHTS / f"fashion_vae-{seed}-decoder.safetensors", mlp((_Vae.latent, 256, 784))
     if path.exists():
         fill_module(decoder, read_tensors(path, "the decoder of a VAE")[0], "decoder", path)
     else:
@@ -311,24 +311,19 @@ def _edm(updates: int) -> Model:
 def _cifar(kind: str, seed: int) -> Model:
     import torch
 
-    from obrs.draws import normals, uniforms
+    from .image_gans import load_gan
+    from .nets.cifar import CifarClassifier, load_unit
 
-    runs: Any = import_module("paper.runs.train_cifar")
-    data, classes = runs.load_cifar10(), runs.CLASSES if kind == "cifar10-gan" else 1
-    generator, critic, classifier = runs.Generator(classes), runs.Critic(classes), runs.Classifier()
-    runs.restore(f"{kind.removeprefix('cifar10-')}-{seed}", {"generator": generator, "critic": critic})
-    runs.restore("classifier-0", {"classifier": classifier})
-    for module in (generator, critic, classifier):
-        module.eval().requires_grad_(False)
+    gan, classifier = load_gan(kind, seed), CifarClassifier()
+    load_unit("classifier-0", {"classifier": classifier})
+    classifier.eval().requires_grad_(False)
 
     def propose(ids: Any) -> Any:
-        label = torch.from_numpy((uniforms(ids, seed=_SEED) * runs.CLASSES).astype(np.int64))
-        with torch.no_grad(), runs.autocast():
-            made = generator(normals(ids, runs.LATENT, seed=_SEED, like=torch.empty(0)), label).float()
-        return (made, label) if classes > 1 else made
+        made, label = gan.propose(ids, seed=_SEED)
+        return (made.float(), label) if gan.classes else made.float()
 
     def committed(images: Any) -> Floats:
-        with torch.no_grad(), runs.autocast():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             seen = [classifier.features(part).float() for part in torch.as_tensor(np.asarray(images)).split(500)]
         return np.asarray(torch.cat(seen).double().numpy())
 
@@ -337,39 +332,32 @@ def _cifar(kind: str, seed: int) -> Model:
 
         def __init__(self) -> None:
             super().__init__()
-            self.critic = critic.to(memory_format=torch.channels_last)
+            self.critic = gan.critic.to(memory_format=torch.channels_last)
 
         def forward(self, x: Any, label: Any = None) -> Any:
             label = torch.zeros(len(x), dtype=torch.int64) if label is None else label
-            with runs.autocast():
+            with torch.autocast("cpu", torch.bfloat16):
                 return self.critic(x.contiguous(memory_format=torch.channels_last), label)[:, -1].float()
 
-    held = runs.scale(data["held"].x).numpy()
-    real = (held, data["held"].y.numpy()) if classes > 1 else held
+    x, y, test = _unseen("cifar10")
     judges = {"committed classifier": committed}
-    test = runs.scale(data["test"].x).numpy()
-    if classes == 1:
-        return Model(real, propose, judges, test, Logit())
-    return Model(real, propose, _LITE0 | judges, test, Logit())
+    if gan.classes is None:
+        return Model(x, propose, judges, test, Logit())
+    return Model((x, y), propose, _LITE0 | judges, test, Logit())
 
 
 def _gaussians() -> Model:
-    """Return the WGAN of 25 Gaussians, judged by KL on cells around the true modes."""
-    import torch
-
-    from obrs.draws import normals
+    """Return the first GAN of Table 2, judged by KL on cells around the true modes."""
     from obrs.metrics.cells import Cells
 
-    from .gan25 import TARGET
-    from .wgan25 import SETTINGS, generator
+    from .gan25 import TARGET, Settings, trained
 
-    network, toy = generator(), TARGET
+    make, toy = trained(Settings()).propose(_SEED), TARGET
     modes, sigma = np.unique(np.round(toy.means[:, 0], 6)), float(toy.sigma[0])
     edges = np.sort(np.concatenate([modes - 2 * sigma, modes + 2 * sigma]))
 
     def propose(ids: Any) -> Any:
-        with torch.no_grad():
-            return network(normals(ids, SETTINGS.latent, seed=_SEED, like=torch.empty(0))).numpy()
+        return make(ids).numpy()
 
     real, test = toy.sample(20_000, seed=_SEED).astype(np.float32), toy.sample(20_000, seed=_SEED + 1)
     judges = {"KL on cells of the true modes": lambda x: np.asarray(x, np.float64)}
