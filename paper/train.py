@@ -50,7 +50,7 @@ class TrainConfig:
         >>> tables = [{"steps": 100}, {"generator_loss": "exact", "batch_size": 512}]
         >>> config = TrainConfig(budget=4, generator_loss="dual", stage=tables)
         >>> [(s.steps, s.generator_loss, s.batch_size, s.budget) for s in config.stages]
-        [(100, 'dual', 256, 4.0), (100, 'exact', 512, 4.0)]
+        [(100, 'dual', 256, 4), (100, 'exact', 512, 4)]
     """
 
     data: str = "given"

@@ -9,12 +9,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import obrs
+from obrs.looks import PALETTE
 from obrs.ratios.plot import plot_diagnosis
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "pictures"
 STYLE = {"axes.spines.right": False, "axes.spines.top": False, "axes.grid": True, "grid.alpha": 0.3, "font.size": 9}
-BLUE, ORANGE, GREEN, RED, GREY = "#2f6f9f", "#d9822b", "#4c8c4a", "#b5403a", "#888888"
+BLUE, RED, GREEN, SKY, GREY = (PALETTE[name] for name in ("blue", "red", "green", "sky", "dark"))
 
 
 def record(name):
@@ -35,13 +36,13 @@ def selection():
     """Draw inclusion probabilities, and the errors of designs from the benchmark."""
     figure, (left, right) = panels(2)
     log_ratio = np.sort(np.random.default_rng(0).normal(size=2000))
-    for n, colour in ((100, GREY), (500, BLUE), (1000, ORANGE)):
+    for n, colour in ((100, GREY), (500, BLUE), (1000, RED)):
         left.plot(log_ratio, obrs.selection.inclusion_probability(log_ratio, n), color=colour, label=f"n = {n}")
     left.set(xlabel="log r", ylabel="probability of being kept", title="of a pool of 2000")
     left.legend(frameon=False)
     cases = [(12, 4), (50, 12), (200, 50), (2000, 500)]
     rows = {(row["candidates"], row["n"], row["method"]): row for row in record("priority") if row["spread"] == 1}
-    designs = {"pivotal": BLUE, "systematic": GREEN, "priority": ORANGE, "gumbel top-k": RED}
+    designs = {"pivotal": BLUE, "systematic": GREEN, "priority": RED, "gumbel top-k": SKY}
     for name, colour in designs.items():
         right.plot(range(4), [100 * rows[(*case, name)]["error"] for case in cases], "o-", color=colour, label=name)
     noise = [100 * rows[(*case, "pivotal")]["noise"] for case in cases]
@@ -68,7 +69,7 @@ def averages():
         mean = kept.mean(lambda x: x**2, confidence=0.95)
         error = [[mean.value - mean.low], [mean.high - mean.value]]
         axes.errorbar(budget, mean.value, error, fmt="o", color=BLUE, capsize=3, label=None if i else "with weights")
-        axes.plot(budget, np.mean(kept.x**2), "s", color=ORANGE, label=None if i else "without")
+        axes.plot(budget, np.mean(kept.x**2), "s", color=RED, label=None if i else "without")
     axes.axhline(2, color=GREY, label="target")
     axes.set(xlabel="K", ylabel="E[x²]", title="5000 kept samples")
     axes.legend(frameon=False)
@@ -79,7 +80,7 @@ def scale():
     """Draw seconds and memory of keeping a quarter, from the benchmark."""
     figure, (left, right) = panels(2)
     names = {"select": ("obrs select", BLUE), "read-filter-write": ("read-filter-write", GREY)}
-    names |= {"duckdb": ("DuckDB", ORANGE), "polars": ("Polars", GREEN)}
+    names |= {"duckdb": ("DuckDB", RED), "polars": ("Polars", GREEN)}
     for name, (label, colour) in names.items():
         rows = sorted((row for row in record("scale") if row["contestant"] == name), key=lambda row: row["rows"])
         for axes, key in ((left, "cpu_seconds"), (right, "peak_mb")):

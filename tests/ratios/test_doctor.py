@@ -124,9 +124,7 @@ def test_repair_is_a_call_that_makes_the_scores_fit(found, name):
 
 def test_every_repair_runs_as_printed(found, monkeypatch):
     torch = pytest.importorskip("torch")
-    import obrs.ratios.refit
-
-    monkeypatch.setattr(obrs.ratios.refit, "refit", lambda *arguments: arguments)  # minutes of training
+    monkeypatch.setattr(obrs, "refit", lambda *arguments: arguments)  # minutes of training
     scores = normals(300, 300)
     scores[1][5:8] = np.inf
     names = dict(zip(("real", "fake"), normals(), strict=True), budget=K, logit=scores[0])
