@@ -302,9 +302,7 @@ def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path)
     again = files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert (again.new, again.kept, again.threshold) == (False, 5000, first.threshold)
     assert before == {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
-    with pytest.raises(
-        InputError, match="kept has rows of another run: n was 5000 and is 5 now; choose another output"
-    ):
+    with pytest.raises(InputError, match="kept has rows of another run: n was 5000 and is 5 now; choose another output"):
         files.select(pool, 5, id="id", out=tmp_path / "kept")
     shutil.rmtree(tmp_path / "kept")
     assert files.select(pool, 5, id="id", out=tmp_path / "kept").new, "a result that was removed is made again"
