@@ -5,6 +5,7 @@ in proportion to r, best-of-K takes the largest r, and a retry accepts with prob
 proposal if none was accepted, with the constant that leaves least. OBRS with the same mean is there to compare: it may
 take many more for one sample. They run on the GAN of Table 2 with its exact ratio, and on a conditional GAN of CIFAR-10
 with the ratio of its critic, whose samples are judged by the Fréchet distance in the features of a small classifier.
+That distance is not what the critic sees: it rises by every method, while the KL by the critic's ratio falls.
 
 One budget is split among 16 groups whose log-ratios are normal with standard deviations from 0.2 to 2.2; the split is
 set beside the same budget for each, and beside the largest KL made least. The paper has none of this.
