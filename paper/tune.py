@@ -511,7 +511,7 @@ def figure(record: Record) -> Any:
             at = line + 0.14 * (step - 2)
             axes.errorbar(min(value, 40.0), at, xerr=reach, fmt="D" if key == "tune" else "o", label=label, **look)
     axes.axvline(0, color="0.5", lw=1)
-    axes.set_xlim(-60, 42)
+    axes.set_xlim(-85, 42)
     axes.set_yticks(range(len(cells)), [f"{name}, K = {budget}" for name, budget, _ in cells])
     axes.invert_yaxis()
     axes.set_xlabel("change of the distance by a judge that tune never saw, %")
