@@ -37,14 +37,12 @@ _COMPONENTS = 64  # of the features of a judge
 _NAMES = {"tune": "tune", "paper": "critic trained further, one constant", "outputs": "0.2's recipe"}
 _NAMES |= {"drs": "DRS, score of tune", "topk": "top-k, score of tune"}
 MORE = (
-    "fashion_mnist-0",
-    "fashion_mnist-1",
-    "fashion_mnist-2",
+    *(f"fashion_mnist-{seed}" for seed in (0, 1, 2)),
     "fashion_vae-0",
     "fashion_edm-1000",
     "fashion_edm-8000",
+    "cifar10-plain-0",
 )
-MORE += ("cifar10-plain-0",)
 """Models that can be named in `others` and are not in the committed record; each takes some CPU minutes."""
 Floats = np.ndarray[Any, Any]
 
