@@ -36,9 +36,7 @@ _COMPONENTS = 64  # of the features of a judge
 _NAMES = {"tune": "tune", "paper": "critic trained further, one constant", "outputs": "0.2's recipe"}
 _NAMES |= {"drs": "DRS, score of tune", "topk": "top-k, score of tune"}
 MORE = (
-    "fashion_mnist-0",
-    "fashion_mnist-1",
-    "fashion_mnist-2",
+    *(f"fashion_mnist-{seed}" for seed in (0, 1, 2)),
     "fashion_vae-0",
     "fashion_edm-1000",
     "fashion_edm-8000",
@@ -499,7 +497,7 @@ def figure(record: Record) -> Any:
             at = line + 0.14 * (step - 2)
             axes.errorbar(min(value, 40.0), at, xerr=reach, fmt="D" if key == "tune" else "o", label=label, **look)
     axes.axvline(0, color="0.5", lw=1)
-    axes.set_xlim(-60, 42)
+    axes.set_xlim(-85, 42)
     axes.set_yticks(range(len(cells)), [f"{name}, K = {budget}" for name, budget, _ in cells])
     axes.invert_yaxis()
     axes.set_xlabel("change of the distance by a judge that tune never saw, %")
