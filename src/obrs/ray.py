@@ -159,7 +159,7 @@ def sample(
 
     Args:
         make_model: Called in each actor; returns `(propose, log_ratio)`, or a `Model`. Proposals must depend on ids
-            alone: draw latents with `normals(ids, …)`.
+            alone, and for a split budget on their group: draw latents with `normals(ids, …)`.
         n, budget, options: As for `obrs.sample`.
         workers: How many actors; by default as many as there are CPUs.
         batch_size: Proposals that an actor makes at a time.
@@ -172,9 +172,9 @@ def sample(
     actor = ray.remote(_Actor).options(**{"max_restarts": -1, "max_task_retries": -1, **(actor_options or {})})
     actors = [actor.remote(make_model) for _ in range(count)]
 
-    def propose(ids: Any) -> Any:
+    def propose(ids: Any, *group: Any) -> Any:
         parts = np.split(ids, np.flatnonzero(np.diff(ids // size)) + 1)  # the same ones for any number of actors
-        promises = [actor.make.remote(part) for part, actor in zip(parts, cycle(actors), strict=False)]
+        promises = [actor.make.remote(part, *group) for part, actor in zip(parts, cycle(actors), strict=False)]
         try:
             x, scores[:] = zip(*ray.get(promises), strict=True)
         except ray.exceptions.RayTaskError as error:
@@ -196,11 +196,11 @@ class _Actor:
         self.make_model = make_model
         self.model: Any = None
 
-    def make(self, ids: Any) -> tuple[Any, Any]:
-        """Return the proposals with these ids, on the CPU, and their log-ratios."""
+    def make(self, ids: Any, *group: Any) -> tuple[Any, Any]:
+        """Return the proposals with these ids, of a group if one is named, on the CPU, and their log-ratios."""
         if self.model is None:
             made = self.make_model()
             self.model = (made.propose, made.score) if isinstance(made, Model) else made
         propose, log_ratio = self.model
-        batch = rejection.score_proposals(propose, log_ratio, ids)
+        batch = rejection.score_proposals(lambda some: propose(some, *group), log_ratio, ids)
         return move(batch.x, "cpu"), batch.log_ratio
