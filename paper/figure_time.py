@@ -45,8 +45,8 @@ class Config(Settings):
 
     n: int = 2500
     generations: int = 20
-    budgets: tuple[float, ...] = (1.2, 1.5, 2.0, 2.6, 4.0, 8.0, 16.0, 32.0)
-    steps: tuple[int, ...] = (1, 3, 10, 30, 150)
+    budgets: tuple[float, ...] = (1.2, 1.5, 2.0, 2.6, 4.0, 8.0, 16.0)
+    steps: tuple[int, ...] = (1, 3, 10, 30, 100)
     tuning_draws: int = 1
 
 

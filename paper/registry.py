@@ -47,7 +47,7 @@ EXPERIMENTS = {
     "figure-pr": Entry("Appendix A", "", "1 s"),
     "theory": Entry("Theorems 3.1 to 3.3, Appendices B and C", "", "10 s"),
     "figure-25-samples": Entry("Appendix D.2", "the first GAN of our Table 2", "60 s"),
-    "figure-time": Entry("Appendix D.2", "the first GAN of our Table 2", "7 min"),
+    "figure-time": Entry("Appendix D.2", "the first GAN of our Table 2", "5 min"),
     "figure-obrs-vs-drs": Entry("Appendix D.2", "small GANs of five known densities", "2 min"),
     "figure-frequency": Entry("Appendix D.3", "small GANs of Fashion-MNIST", "25 min"),
     "figure-when-training-pays": Entry("", "known densities", "2 min"),
