@@ -134,7 +134,7 @@ def example_files(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("line", sorted({*EXAMPLES} - {""}))
+@pytest.mark.parametrize("line", sorted(line for line in {*EXAMPLES} if line and not line.startswith("obrs tune")))
 def test_every_example_works(line, example_files, monkeypatch, capsys):
     monkeypatch.chdir(example_files)
     assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
@@ -379,6 +379,7 @@ def test_an_error_names_arguments_in_python_and_options_on_the_command_line(fold
         ["select", "scores.csv", "-n", "1", "-o", "scores.csv/k.csv"],
         ["select", "scores.csv", "-n", "1", "-o", "no/kept/"],
         ["plan", "scores.csv", "--plot", "no/a.png"],
+        ["report", "scores.csv", "-o", "no/such/page.html"],
         ["doctor", "scores.csv", "scores.csv", "--budget", "2", "--plot", "no/a.png"],
         ["evaluate", "--real", "scores.csv", "--fake", "scores.csv", "-o", "scores.csv/x"],
     ],

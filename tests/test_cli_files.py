@@ -13,7 +13,7 @@ import obrs
 from obrs import files
 from obrs.cli import main
 from obrs.errors import InputError
-from obrs.html.report import make_page, of_log_ratio
+from obrs.html.report import of_log_ratio
 from obrs.scores import find_sources, read_columns
 
 LOGITS = np.random.default_rng(0).normal(size=200).round(4)
@@ -106,25 +106,8 @@ def test_groups_quotas_costs_and_short_groups(folder, capsys):
 
 def test_events_of_both_signs_are_kept_with_their_signs(folder, capsys):
     Path("e.csv").write_text("w,id\n" + "".join(f"{(-1) ** (i % 3) * np.exp(x)},{i}\n" for i, x in enumerate(LOGITS)))
-    assert (
-        run(
-            capsys,
-            "select",
-            "e.csv",
-            "--kind",
-            "weight",
-            "--column",
-            "w",
-            "--id",
-            "id",
-            "-n",
-            100,
-            "--weights",
-            "-o",
-            "k.csv",
-        )[0]
-        == 0
-    )
+    options = ["--kind", "weight", "--column", "w", "--id", "id", "-n", 100, "--weights"]
+    assert run(capsys, "select", "e.csv", *options, "-o", "k.csv")[0] == 0
     np.testing.assert_array_equal(kept_ids("k.csv"), obrs.select(LOGITS, 100, design="priority"))
     assert set(read_columns(find_sources("k.csv"), ["sign"]).numbers("sign")) == {-1, 1}
 
@@ -300,9 +283,8 @@ def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys
     assert "--images-from" in err
     assert not Path("page.html").exists()
     with pytest.raises(InputError, match="give the folder of the images"):
-        make_page(
-            of_log_ratio(np.asarray([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"]), folder="given"
-        )
+        samples = [picture.format(folder=pictures), "ok.png"]
+        obrs.report(of_log_ratio(np.asarray([0.5, -0.5]), samples=samples, folder="given"), out="page.html")
 
 
 def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, capsys):
