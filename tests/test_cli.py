@@ -314,7 +314,7 @@ MISTAKES = [
     (["plan", "scores.csv", "--budget", "2,x"], "--budget must be numbers with commas between them, got 'x'"),
     (["plan", "scores.csv", "--budget", "0.25"], r"did you mean budget=4 \(keep 25 %\)"),
     (["plan", "scores.csv", "--budget", "1.01"], "^error: scores.csv: budget 1.01 cannot be met: only 97"),
-    (["plan", "scores.csv", "--for", "kl=x"], "--for kl must be a number, as in kl=0.5, got 'x'"),
+    (["plan", "scores.csv", "--for", "kl=x"], "--for must be as kl=0.5, got 'kl=x'"),
     (["plan", "scores.csv", "--for", "trunc=0.1"], "unknown goal 'trunc'; did you mean 'truncated'[?]"),
     (["plan", "signs.csv", "--kind", "weight", "--for", "ess=0.5"], "ess=0.5 is not reached at any budget"),
     (["plan", "scores.csv", *GROUP, "--for", "kl=0.1"], "by groups .* leave out .* --for"),

@@ -282,9 +282,9 @@ def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys
     assert "is not below 'given'" in err
     assert "--images-from" in err
     assert not Path("page.html").exists()
+    source = of_log_ratio(np.array([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"], folder="given")
     with pytest.raises(InputError, match="give the folder of the images"):
-        samples = [picture.format(folder=pictures), "ok.png"]
-        obrs.report(of_log_ratio(np.asarray([0.5, -0.5]), samples=samples, folder="given"), out="page.html")
+        obrs.report(source, out="page.html")
 
 
 def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, capsys):

@@ -14,7 +14,7 @@ import pytest
 import obrs
 from obrs.cli.app import main
 from obrs.errors import InputError, InputTypeError, MissingLibraryError
-from obrs.html.budgets import ROUND, slider
+from obrs.html.data import ROUND, slider
 from obrs.html.shown import choose, show
 from obrs.html.template import as_data
 

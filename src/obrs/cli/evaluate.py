@@ -28,19 +28,11 @@ def evaluate(
     out: Annotated[Path, option("DIR", "Where evaluate.json and evaluate.png go.", "--out", "-o")],
     scores: Annotated[str | None, option("FILE", "Scores of the proposals: a csv, jsonl, parquet, npy or npz.")] = None,
     budget: Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")] = None,
-    features: Annotated[
-        str | None, option("NAME", "Features of images; needed unless the files hold features.")
-    ] = None,
-    id: Annotated[
-        str, advanced("NAME", "The column of file names, if the proposals are a folder; default file.", "--id")
-    ] = "file",
+    features: Annotated[str | None, option("NAME", "Features of images; files may also hold features.")] = None,
+    id: Annotated[str, advanced("NAME", "Names of files in scores of a folder; default file.", "--id")] = "file",
     rules: Annotated[str, advanced("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
-    fitted_on: Annotated[
-        str | None, advanced("PATH", "The real samples that the ratio was fitted on: warns of overlap.")
-    ] = None,
-    pixels: Annotated[
-        str | None, advanced("B,W", "Black and white of float images, such as 0,1; default -1,1.")
-    ] = None,
+    fitted_on: Annotated[str | None, advanced("PATH", "Real samples of the fit: warns of overlap.")] = None,
+    pixels: Annotated[str | None, advanced("B,W", "Black and white of float images; default -1,1.")] = None,
     k: Annotated[int, advanced("K", "Neighbours of precision, recall, density and coverage; default 5.", min=1)] = 5,
     size: Annotated[int | None, advanced("N", "Fakes that recall and coverage are for.", min=1)] = None,
     **given: Any,
@@ -81,17 +73,12 @@ def _read(file: str, fake: str, id: str, shares: str | None, **given: Any) -> di
     import numpy as np
 
     from ..metrics.images import match_names
-    from .reading import group_labels, open_scores, read_shares
+    from .reading import group_labels, name_in_errors, open_scores, read_shares
 
     is_folder, group = os.path.isdir(fake), given["group"]
     scores = open_scores([file], id=id if is_folder else None, **given)
-    known = scores.sources[0].columns
-    if is_folder and id not in known:
-        raise InputError(
-            f"{scores.title} has no column {id!r} with the names of the images of {fake}, by which scores are matched; "
-            f"there are {', '.join(known)}: give",
-            give={"id": None},
-        )
+    with name_in_errors(f"the column --id must have the names of the images of {fake}"):
+        scores.sources[0].check_columns([id] if is_folder else [])
     rows = scores.load()
     log_ratio = np.full(len(rows.good), -np.inf)
     log_ratio[rows.good] = rows.log_ratio

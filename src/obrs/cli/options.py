@@ -12,10 +12,11 @@ import typer
 from ..errors import InputError
 from .app import Command, app
 
-__all__ = ["SCORES", "Amount", "Files", "advanced", "command", "one_in", "option", "parse_amount", "parse_ends"]
+__all__ = ["SCORES", "Amount", "Files", "advanced", "command", "option", "parse_amount", "parse_ends"]
 __all__ += ["parse_numbers", "parse_pairs", "short"]
 
 F = TypeVar("F", bound=Callable[..., None])
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 _KIND = """What the scores are: log_ratio, log p - log q; logit or probability of a critic, data against model;
 reward, for the target q exp(reward / beta); weight of events, of either sign."""
@@ -62,14 +63,14 @@ def command(examples: str, shared: str = "", advanced_shared: str = "") -> Calla
     """Register a command with examples; shared options, by name, take the place of its `**given`."""
 
     def register(function: F) -> F:
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD]
+        own = inspect.signature(function)
+        parameters = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
         for declare, names in ((option, shared), (advanced, advanced_shared)):
             for name in names.split():
                 kind, default, *how = _SHARED[name]
-                annotation = Annotated[kind if default is not None else kind | None, declare(*how)]
-                parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default,
-                                                    annotation=annotation))  # fmt: skip
-        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+                kind = Annotated[kind if default is not None else kind | None, declare(*how)]
+                parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=kind))
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return app.command(cls=Command, epilog=examples)(function)
 
     return register
@@ -146,17 +147,6 @@ def parse_pairs(text: str, message: str) -> dict[str, float]:
         except ValueError as error:
             raise InputError(f"{message}, got {part.strip()!r}") from error
     return pairs
-
-
-def one_in(rows: int, kept: int) -> str:
-    """Return a share as 1 in so many.
-
-    Example:
-        >>> one_in(25, 10), one_in(12_345_678, 1000)
-        ('1 in 2.5', '1 in 12 346')
-    """
-    times = rows / max(kept, 1)
-    return f"1 in {times:.4g}" if times < 9999.5 else f"1 in {times:,.0f}".replace(",", " ")
 
 
 def short(x: float) -> str:

@@ -13,7 +13,7 @@ from .._files import check_not_input, check_out
 from .._text import finite, text_table, unknown_name
 from ..errors import InputError
 from .app import complain
-from .options import SCORES, Amount, Files, advanced, command, option, parse_amount, parse_numbers, short
+from .options import SCORES, Amount, Files, advanced, command, option, parse_amount, parse_numbers, parse_pairs, short
 
 __all__ = ["plan"]
 
@@ -36,9 +36,7 @@ _MOST = 20  # groups that are shown
 def plan(
     files: Files,
     budget: Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")] = None,
-    goals: Annotated[
-        list[str] | None, option("GOAL=X", "The smallest budget for kl=0.05, ess=0.5, truncated=0.001, …", "--for")
-    ] = None,
+    goals: Annotated[list[str] | None, option("GOAL=X", "The least budget for kl=0.05, ess=0.5, …", "--for")] = None,
     recall: Annotated[float, advanced("SHARE", "The recall at which precision is shown; default 0.9.")] = 0.9,
     plot: Annotated[str | None, advanced("FILE.png", "Draw the profile as well.")] = None,
     as_json: Annotated[bool, advanced(None, "Print JSON instead of a table.", "--json")] = False,
@@ -49,11 +47,14 @@ def plan(
     With -n, what select would keep: the budget K = rows / n, and the proposals that n samples cost.
     """
     from .._checks import check_budget
+    from ..profile import GOALS
     from .reading import name_in_errors, open_scores, save_figure
 
     n, shares = given.pop("n"), given.pop("shares")
     budgets = [] if budget is None else [check_budget(k) for k in parse_numbers(budget, "--budget")]
-    asked = [_parse_goal(text) for text in goals or []]
+    asked = [goal for text in goals or [] for goal in parse_pairs(text, "--for must be as kl=0.5").items()]
+    for name in [name for name, _ in asked if name not in GOALS]:
+        raise unknown_name(name, GOALS, "goal")
     amount = parse_amount(n, given["group"])
     if (given["group"] or shares is not None) and (given["cost"] or asked or plot):
         raise InputError("a plan by groups is of rows of equal mass: leave out --cost, --for and --plot")
@@ -68,7 +69,7 @@ def plan(
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
     asks = amount.budget if number is None else size / number if number < size else None
     with name_in_errors(scores.title):
-        reached = [profile.budget_for(**goal, recall=recall) for goal in asked]
+        reached = [profile.budget_for(**{name: goal}, recall=recall) for name, goal in asked]
         wanted = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})
         rows = profile.plan(wanted, n=number, **by_group) if by_group else found.plan(wanted, n=number, recall=recall)
     save_figure(lambda: profile.plot((budgets or wanted)[:6]), plot)
@@ -87,7 +88,8 @@ def plan(
             if reading.kind == "reward"
             else [_mean_ratio(profile, None if reading.cost else found.rows)]
         )
-    head += [f"K = {k:.6g} is the smallest budget for {text}" for text, k in zip(goals or [], reached, strict=True)]
+    for k, (name, goal) in zip(reached, asked, strict=True):
+        head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
     notes = _group_lines(rows) if by_group else _notes(found, rows, recall, f"-n {n} is K = {asks:.6g}" if asks else "")
     typer.echo("\n".join([*head, "", _table(rows), "", *notes]))
 
@@ -165,20 +167,6 @@ def _group_lines(rows: Any) -> list[str]:
     if len(groups) > _MOST:
         after.append(f"{len(groups) - _MOST} more groups are in --json")
     return [*lines, *([""] if after else []), *after]
-
-
-def _parse_goal(text: str) -> dict[str, Any]:
-    """Parse `kl=0.05`."""
-    from ..profile import GOALS
-
-    key, equals, value = text.partition("=")
-    if key not in GOALS:
-        raise unknown_name(key, GOALS, "goal")
-    try:
-        return {key: float(value)}
-    except ValueError as error:
-        got = repr(value) if equals else "nothing"
-        raise InputError(f"--for {key} must be a number, as in {key}=0.5, got {got}") from error
 
 
 def _mean_ratio(profile: Any, rows: int | None) -> str:

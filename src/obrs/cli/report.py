@@ -31,16 +31,10 @@ def report(
     out: Annotated[str, option("FILE.html", "The page.", "--out", "-o")],
     budget: Annotated[float | None, option("K", "Where the slider starts; default 4.")] = None,
     show: Annotated[str | None, option("NAME", _SHOW)] = None,
-    compare: Annotated[
-        str | None, option("NAME", "Another column of scores of this kind: shows what both keep.")
-    ] = None,
+    compare: Annotated[str | None, option("NAME", "Other scores of this kind: shows what both keep.")] = None,
     real: Annotated[str | None, option("FILE", "Scores of real samples: shows what the doctor finds.")] = None,
-    n: Annotated[
-        str | None, advanced("N", "Rows wanted, 250 or 10%: where the slider starts, and what they cost.", "-n")
-    ] = None,
-    images_from: Annotated[
-        str | None, advanced("FOLDER", "Where paths of images begin; default the folder of FILE.")
-    ] = None,
+    n: Annotated[str | None, advanced("N", "Rows wanted, 250 or 10%: the slider starts there.", "-n")] = None,
+    images_from: Annotated[str | None, advanced("FOLDER", "Where images lie; default the folder of FILE.")] = None,
     seconds_per_proposal: Annotated[float | None, advanced("S", "Shows the time that samples take.")] = None,
     title: Annotated[str | None, advanced("TEXT", "The title; default the name of FILE.")] = None,
     **given: Any,

@@ -11,7 +11,7 @@ import typer
 from .._files import check_not_input
 from ..errors import InputError
 from .app import complain
-from .options import SCORES, Files, advanced, command, one_in, option, parse_amount
+from .options import SCORES, Files, advanced, command, option, parse_amount
 
 __all__ = ["select"]
 
@@ -33,13 +33,9 @@ _FEW = 100  # rows below which other designs in Python are clearly more even
 )
 def select(
     files: Files,
-    out: Annotated[
-        str | None, option("FILE", "Where to write; - is standard output, kept/ a folder.", "--out", "-o")
-    ] = None,
+    out: Annotated[str | None, option("FILE", "Where to write; - is stdout, kept/ a folder.", "--out", "-o")] = None,
     budget: Annotated[float | None, option("K", "Keep 1 row in K instead.")] = None,
-    weights: Annotated[
-        bool, option(None, "Add the columns inclusion_probability and log_weight.", "--weights")
-    ] = False,
+    weights: Annotated[bool, option(None, "Add columns inclusion_probability and log_weight.", "--weights")] = False,
     at_most: Annotated[bool, advanced(None, "Keep all rows of a group that has too few.", "--at-most")] = False,
     repeats: Annotated[bool, advanced(None, "Allow ids that are repeated.", "--repeats")] = False,
     sql: Annotated[str | None, advanced("duckdb", "Print the condition by which DuckDB keeps these rows.")] = None,
@@ -91,8 +87,10 @@ def select(
 
         typer.echo(condition(done))
         return
+    times = done.rows / len(done)
+    share = f"1 in {times:,.0f}" if times >= 1000 else f"1 in {times:.4g}"
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
-    complain(f"kept {len(done)} of {done.rows} rows ({one_in(done.rows, len(done))}){price}{scores.note}: {place}")
+    complain(f"kept {len(done)} of {done.rows} rows ({share}){price}{scores.note}: {place}")
     if min(amount.n if isinstance(amount.n, int) else len(done), len(done)) < _FEW:
         complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')

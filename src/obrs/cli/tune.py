@@ -25,10 +25,8 @@ def tune(
     fake: Annotated[str, option("PATH", f"Samples of the model as they come. {_SETS}")],
     out: Annotated[Path, option("DIR", "Where scores.csv, tuned.json and page go.", "--out", "-o")],
     budget: Annotated[float, option("K", "Keep 1 sample in K; default 4.")] = 4.0,
-    labels: Annotated[
-        str | None, option("FILE", "A csv with columns file and label; files as seen from its folder.")
-    ] = None,
-    pixels: Annotated[str | None, option("B,W", "Black and white of float images, such as 0,1; default -1,1.")] = None,
+    labels: Annotated[str | None, option("FILE", "Columns file, as seen from its folder, and label.")] = None,
+    pixels: Annotated[str | None, option("B,W", "Black and white of float images; default -1,1.")] = None,
     judge: Annotated[str | None, option("NAME", "Features that decide, such as gradients.")] = None,
     lose_recall: Annotated[bool, option(None, "Take a choice even if recall falls.", "--lose-recall")] = False,
     **given: Any,

@@ -17,8 +17,7 @@ from ..groups import groups_of
 from ..profile import Profile
 from ..ratios.doctor import Diagnosis, diagnose
 from ..sampling.samples import Samples
-from .budgets import columns, curve, group_rates, histogram, slider, start_of
-from .findings import Finding, of_diagnosis, of_profile, recall_of
+from .data import Finding, columns, curve, group_rates, histogram, of_diagnosis, of_profile, recall_of, slider, start_of
 from .shown import choose, show
 from .template import as_data, cut, fill, page_path, rounded, write_page
 
@@ -256,8 +255,9 @@ def _samples(source: Source, groups: Any, budgets: list[float]) -> dict[str, Any
         found["rows"] = {"last": code, "name": source.name, "ids": names}
     if source.other is not None:
         name, other = source.other
-        if other.log_ratio is None or len(other.log_ratio) != len(last):
-            raise InputError(f"compare must be one log-ratio for each of {len(last)}, got {np.size(other.log_ratio)}")
+        assert other.log_ratio is not None
+        if len(other.log_ratio) != len(last):
+            raise InputError(f"compare must be one log-ratio for each of {len(last)}, got {len(other.log_ratio)}")
         also, number = other.last_kept(budgets), np.arange(len(budgets))[:, None]
         both, kept = ((last >= number) & (also >= number)).sum(1), (last >= number).sum(1)
         same = rounded(both / np.maximum(kept, 1), 3)
@@ -288,12 +288,12 @@ def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Find
     elif isinstance(given, str) or not (given is None or isinstance(given, Iterable)):
         raise InputTypeError(f"findings must be a Diagnosis or a list of texts, got {given!r:.60}")
     else:
-        found = [Finding("", str(text), "") for text in given or ()]
+        found = [Finding("", str(text)) for text in given or ()]
     if real is not None:
         found = of_diagnosis(diagnose(real, source.log_ratio, budget)) + found
     if source.ran_at:
         what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
-        found.append(Finding("", f"{what}. Below its own budget there is nothing more to show", ""))
+        found.append(Finding("", f"{what}. Below its own budget there is nothing more to show"))
     known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
     found += of_profile(source.profile, budget, reward=source.reward, diagnosed=known)
     return [Finding(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in found[:_FINDINGS]]

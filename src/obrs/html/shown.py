@@ -65,21 +65,23 @@ def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] | No
     chosen = [items[int(row)] for row in rows]
     chosen = [item.as_py() if hasattr(item, "as_py") else item for item in chosen]  # of a column of pyarrow
     if chosen and all(is_image_path(item) for item in chosen):
-        return "image", _fitting(_encoded, [_read(_below(folder, item)) for item in chosen], _SIDES, _IMAGES)
+        return "image", _fitting(
+            _encoded, [read_picture(_below(folder, item), _small) for item in chosen], _SIDES, _IMAGES
+        )
     return "text", _fitting(cut, ["" if item is None else item for item in chosen], _LENGTHS, _TEXT)
 
 
 def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) -> Path:
     """Return the path of an image; refuse one outside the folder: whoever wrote the file may want to see it."""
-    if folder is None:
-        return Path(item)
-    path = Path(folder, item)
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+    path = Path(folder or "", item)
+    if folder is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
             f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}, and a page shows no other; "
             "give the folder of the images:",
             give={"images_from": None},
         )
+    if not os.path.exists(path):
+        raise InputError(f"there is no image {path}; paths begin at the folder of the scores")
     return path
 
 
@@ -106,30 +108,27 @@ def _fitting(draw: Callable[[Any, int], str], items: Sequence[Any], sizes: Seque
 
 def _of_array(values: Any) -> list[Any]:
     """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
-    image, is_light = _pillow(), values.dtype.kind == "f" and values.min(initial=0.0) >= 0
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[cli]'") from error
+    is_light = values.dtype.kind == "f" and values.min(initial=0.0) >= 0
     found = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
     bright = ((found.floats(0, found.n) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
-    return [image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
+    return [Image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
 
 
-def _read(path: Path) -> Any:
+def _small(found: Any) -> Any:
     """Return an image in grey or RGB, at most as large as the largest thumbnail, on white where it is transparent."""
-    library = _pillow()
-    if not os.path.exists(path):
-        raise InputError(f"there is no image {path}; paths begin at the folder of the scores")
-
-    def small(found: Any) -> Any:
-        found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
-        if found.mode in ("L", "1", "I;16"):
-            image = found.convert("L")
-        else:
-            clear = found.convert("RGBA")
-            image = library.new("RGB", clear.size, "white")
-            image.paste(clear, mask=clear.getchannel("A"))
-        image.thumbnail((_SIDES[0], _SIDES[0]))
-        return image
-
-    return read_picture(path, small)
+    found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
+    if found.mode in ("L", "1", "I;16"):
+        image = found.convert("L")
+    else:
+        clear = found.convert("RGBA")
+        image = clear.convert("RGB")
+        image.paste("white", mask=clear.getchannel("A").point(lambda alpha: 255 - alpha))
+    image.thumbnail((_SIDES[0], _SIDES[0]))
+    return image
 
 
 def _encoded(image: Any, side: int) -> str:
@@ -144,11 +143,3 @@ def _encoded(image: Any, side: int) -> str:
         choices["jpeg"] = lossy.getvalue()
     kind = min(choices, key=lambda name: len(choices[name]))
     return f"data:image/{kind};base64,{base64.b64encode(choices[kind]).decode()}"
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[cli]'") from error
-    return Image
