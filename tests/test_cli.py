@@ -274,6 +274,7 @@ FILES = {
     "signs.csv": "w\n2\n-2\n1\n",
     "minus.csv": "w\n2\n-inf\n",
     "sure.csv": "probability\n0.5\n1.0\n",
+    "same.csv": "logit\n0.5\n0.5\n0.5\n",
     "zero.csv": "log_ratio\n-inf\n-inf\n",
     "list.json": '[{"log_ratio": 1}]',
     "weight.csv": "log_ratio,log_weight\n1,2\n2,3\n",
@@ -296,6 +297,10 @@ MISTAKES = [
         ["plan", "comma.csv", "--delimiter", ";", "--column", "logit"],
         "comma.csv, row 1, column 'logit': '0,5' is not a",
     ),
+    *[
+        ([*command, "same.csv"], "same.csv, column 'logit': all scores are 0.5: there is nothing to choose by")
+        for command in (["plan"], ["select", "-n", "1", "-o", "k/"], ["report", "-o", "p.html"])
+    ],
     (["plan", "list.json"], "list.json"),
     (["plan", "wide.csv"], "wide.csv"),
     (["select", "scores.csv", "some.csv", "-n", "1", "-o", "out.csv"], "several files go to a folder, as in -o kept/"),

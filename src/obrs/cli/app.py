@@ -114,7 +114,8 @@ def _root(
 
 def complain(text: str) -> None:
     """Write a line to standard error; with many processes, all but the first add their number."""
-    typer.echo(f"process {rank()}: {text}" if rank() else text, err=True)
+    line = " ".join(text.split())
+    typer.echo(f"process {rank()}: {line}" if rank() else line, err=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,9 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             # where in the source it was raised does not help who typed a command
-            warnings.showwarning = lambda message, *where, **more: complain(
-                f"warning: {' '.join(str(message).split())}"
-            )
+            warnings.showwarning = lambda message, *where, **more: complain(f"warning: {message}")
             code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
@@ -146,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         else:
-            complain(f"error: {' '.join(_message(error).split())}")
+            complain(f"error: {_message(error)}")
         return exit_code(error)
 
 

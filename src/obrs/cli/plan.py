@@ -81,13 +81,8 @@ def plan(
     head = [f"{scores.title}: {found.rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if not by_group:
         head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
-        head += (
-            [signs]
-            if signs
-            else []
-            if reading.kind == "reward"
-            else [_mean_ratio(profile, None if reading.cost else found.rows)]
-        )
+        if reading.kind != "reward":  # its ratio is known up to a constant only
+            head.append(signs or _mean_ratio(profile, None if reading.cost else found.rows))
     for k, (name, goal) in zip(reached, asked, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
     notes = _group_lines(rows) if by_group else _notes(found, rows, recall, f"-n {n} is K = {asks:.6g}" if asks else "")
@@ -154,11 +149,10 @@ def _notes(found: Any, rows: Any, recall: float, asked: str) -> list[str]:
 def _group_lines(rows: Any) -> list[str]:
     """Return the budget of each group, marked where rejection is exact."""
     groups = list(zip(*(row["groups"] for row in rows), strict=True))
-    cells = [
-        [f"{group.budget:.4g}{'*' * group.exact}" if group.rate else "none" for group in line]
-        for line in groups[:_MOST]
-    ]
-    table = [[str(line[0].label), f"{line[0].max_budget:.4g}", *row] for line, row in zip(groups, cells, strict=False)]
+    table = []
+    for line in groups[:_MOST]:
+        cells = (f"{group.budget:.4g}{'*' * group.exact}" if group.rate else "none" for group in line)
+        table.append([str(line[0].label), f"{line[0].max_budget:.4g}", *cells])
     lines = ["below, for each group: M, from which on rejection is exact, and its budget", ""]
     lines.append(text_table(["group", "M", *(f"at {row['budget']:.4g}" for row in rows)], table))
     after = []

@@ -40,11 +40,11 @@ def tune(
 
     check_results(out, ("tuned.json", "scores.csv", "tuned.html"), real, fake, labels)
     known, ends = None if labels is None else _read_labels(labels), parse_ends(pixels)
-    sets = [_read(path, known, labels, ends) for path in (real, fake)]
-    found = tune_pool(sets[0][0], sets[1][0], budget=budget, judge=judge, keep_recall=not lose_recall, **given)
-    found.save(out, sets[1][1])
+    (target, _), (pool, names) = (_read(path, known, labels, ends) for path in (real, fake))
+    found = tune_pool(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **given)
+    found.save(out, names)
     kept = np.isin(np.arange(len(found.score)), found.kept)
-    page = report_pool(found, sets[1][0], kept, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
+    page = report_pool(found, pool, kept, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
     typer.echo(str(found))
     typer.echo(f"kept {len(found.kept):,} of {len(kept):,}: {out / 'scores.csv'}, {page}")
 
@@ -63,24 +63,19 @@ def _read(path: str, known: Any, labels: str | None, ends: Any) -> tuple[Any, An
     """Return samples, with labels if there are any, and the names of their files."""
     import numpy as np
 
-    from ..metrics.images import image_files, read_file, read_images
+    from ..metrics.evaluate import samples
+    from ..metrics.images import image_files
 
-    if Path(path).is_dir():
-        images, files = read_images(path), image_files(path)
-        x = images.floats(0, images.n)
-        names = [file.relative_to(Path(path)).as_posix() for file in files]
-        if known is None:
-            return x, names
-        found = [known.get(file.resolve()) for file in files]
-        if None in found:
-            missing = f"{found.count(None)} of {len(found)} images of {path}, such as {files[found.index(None)]}"
-            raise InputError(f"{labels} has no label for {missing}; its files are as seen from its own folder")
-        return (x, np.array(found)), names
-    if known is not None:
-        raise InputError(f"--labels is for folders; put the labels of {path} into an .npz as an array called labels")
-    values, own = read_file(path)
-    x = np.asarray(values, dtype=np.float32)
-    if values.ndim > 2:
-        images = read_images(values, pixels=ends, name=path)
-        x = images.floats(0, images.n)
-    return (x if own is None else (x, own)), None
+    if not Path(path).is_dir():
+        if known is not None:
+            raise InputError(f"--labels is for folders; put labels of {path} into an .npz as an array called labels")
+        return samples(path, ends), None
+    files = image_files(path)
+    names = [file.relative_to(Path(path)).as_posix() for file in files]
+    if known is None:
+        return samples(path), names
+    found = [known.get(file.resolve()) for file in files]
+    if None in found:
+        missing = f"{found.count(None)} of {len(found)} images of {path}, such as {files[found.index(None)]}"
+        raise InputError(f"{labels} has no label for {missing}; its files are as seen from its own folder")
+    return (samples(path), np.array(found)), names
