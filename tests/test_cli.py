@@ -134,7 +134,7 @@ def example_files(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("line", sorted({*EXAMPLES} - {""}))
+@pytest.mark.parametrize("line", sorted(line for line in {*EXAMPLES} if line and not line.startswith("obrs tune")))
 def test_every_example_works(line, example_files, monkeypatch, capsys):
     monkeypatch.chdir(example_files)
     assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
@@ -274,6 +274,7 @@ FILES = {
     "signs.csv": "w\n2\n-2\n1\n",
     "minus.csv": "w\n2\n-inf\n",
     "sure.csv": "probability\n0.5\n1.0\n",
+    "same.csv": "logit\n0.5\n0.5\n0.5\n",
     "zero.csv": "log_ratio\n-inf\n-inf\n",
     "list.json": '[{"log_ratio": 1}]',
     "weight.csv": "log_ratio,log_weight\n1,2\n2,3\n",
@@ -296,6 +297,10 @@ MISTAKES = [
         ["plan", "comma.csv", "--delimiter", ";", "--column", "logit"],
         "comma.csv, row 1, column 'logit': '0,5' is not a",
     ),
+    *[
+        ([*command, "same.csv"], "same.csv, column 'logit': all scores are 0.5: there is nothing to choose by")
+        for command in (["plan"], ["select", "-n", "1", "-o", "k/"], ["report", "-o", "p.html"])
+    ],
     (["plan", "list.json"], "list.json"),
     (["plan", "wide.csv"], "wide.csv"),
     (["select", "scores.csv", "some.csv", "-n", "1", "-o", "out.csv"], "several files go to a folder, as in -o kept/"),
@@ -314,7 +319,7 @@ MISTAKES = [
     (["plan", "scores.csv", "--budget", "2,x"], "--budget must be numbers with commas between them, got 'x'"),
     (["plan", "scores.csv", "--budget", "0.25"], r"did you mean budget=4 \(keep 25 %\)"),
     (["plan", "scores.csv", "--budget", "1.01"], "^error: scores.csv: budget 1.01 cannot be met: only 97"),
-    (["plan", "scores.csv", "--for", "kl=x"], "--for kl must be a number, as in kl=0.5, got 'x'"),
+    (["plan", "scores.csv", "--for", "kl=x"], "--for must be as kl=0.5, got 'kl=x'"),
     (["plan", "scores.csv", "--for", "trunc=0.1"], "unknown goal 'trunc'; did you mean 'truncated'[?]"),
     (["plan", "signs.csv", "--kind", "weight", "--for", "ess=0.5"], "ess=0.5 is not reached at any budget"),
     (["plan", "scores.csv", *GROUP, "--for", "kl=0.1"], "by groups .* leave out .* --for"),
@@ -379,6 +384,7 @@ def test_an_error_names_arguments_in_python_and_options_on_the_command_line(fold
         ["select", "scores.csv", "-n", "1", "-o", "scores.csv/k.csv"],
         ["select", "scores.csv", "-n", "1", "-o", "no/kept/"],
         ["plan", "scores.csv", "--plot", "no/a.png"],
+        ["report", "scores.csv", "-o", "no/such/page.html"],
         ["doctor", "scores.csv", "scores.csv", "--budget", "2", "--plot", "no/a.png"],
         ["evaluate", "--real", "scores.csv", "--fake", "scores.csv", "-o", "scores.csv/x"],
     ],

@@ -109,8 +109,8 @@ FOLDERS = ["--real=HERE/pictures", "--fake=HERE/made", "--features=gradients", "
         (["--fake=HERE/real.npz"], "real and fake are the same, "),
         (["--real=HERE/made", *FOLDERS[1:3]], "real and fake are the same, "),
         ([*FOLDERS, "--scores=HERE/short.csv"], "has no score for 1 of 90 images"),
-        ([*FOLDERS, "--scores=HERE/made.csv", "--id=name"], "has no column 'name' with the names of the images"),
-        ([*FOLDERS, "--scores=HERE/scores.npy"], "has no column 'file' with the names of the images"),
+        ([*FOLDERS, "--scores=HERE/made.csv", "--id=name"], "has no column 'name'; it has file, logit, kind"),
+        ([*FOLDERS, "--scores=HERE/scores.npy"], "scores.npy has no column 'file'"),
     ],
 )
 def test_a_mistake_is_a_line(files, capsys, options, says):

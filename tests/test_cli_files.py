@@ -13,7 +13,7 @@ import obrs
 from obrs import files
 from obrs.cli import main
 from obrs.errors import InputError
-from obrs.html.report import make_page, of_log_ratio
+from obrs.html.report import of_log_ratio
 from obrs.scores import find_sources, read_columns
 
 LOGITS = np.random.default_rng(0).normal(size=200).round(4)
@@ -102,31 +102,6 @@ def test_groups_quotas_costs_and_short_groups(folder, capsys):
     code, _, err = run(capsys, "select", "g.csv", "--cost", "tokens", "-n", 500, "-o", "k.csv")
     spent = int(read_columns(find_sources("k.csv"), ["tokens"]).numbers("tokens").sum())
     assert (code, f" that cost {spent}: k.csv" in err, 493 < spent <= 500) == (0, True, True)
-
-
-def test_events_of_both_signs_are_kept_with_their_signs(folder, capsys):
-    Path("e.csv").write_text("w,id\n" + "".join(f"{(-1) ** (i % 3) * np.exp(x)},{i}\n" for i, x in enumerate(LOGITS)))
-    assert (
-        run(
-            capsys,
-            "select",
-            "e.csv",
-            "--kind",
-            "weight",
-            "--column",
-            "w",
-            "--id",
-            "id",
-            "-n",
-            100,
-            "--weights",
-            "-o",
-            "k.csv",
-        )[0]
-        == 0
-    )
-    np.testing.assert_array_equal(kept_ids("k.csv"), obrs.select(LOGITS, 100, design="priority"))
-    assert set(read_columns(find_sources("k.csv"), ["sign"]).numbers("sign")) == {-1, 1}
 
 
 def test_a_result_can_be_selected_from_again(folder, capsys):
@@ -299,10 +274,9 @@ def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys
     assert "is not below 'given'" in err
     assert "--images-from" in err
     assert not Path("page.html").exists()
+    source = of_log_ratio(np.array([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"], folder="given")
     with pytest.raises(InputError, match="give the folder of the images"):
-        make_page(
-            of_log_ratio(np.asarray([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"]), folder="given"
-        )
+        obrs.report(source, out="page.html")
 
 
 def test_pictures_below_the_folder_or_the_one_that_is_named_are_shown(pictures, capsys):
@@ -342,15 +316,3 @@ def test_the_wrong_kind_of_score_is_one_line_of_warning(folder, capsys, wrong):
         assert (code, len(said)) == (0, bool(why))
         assert not why or ("a.csv, column 'logit' read as logit: " in said[0] and why in said[0])
     assert why in Path("page.html").read_text()
-
-
-@pytest.mark.parametrize("name", ["logit", "probability", "reward"])
-def test_scores_that_are_all_the_same_are_refused(folder, capsys, name):
-    Path("w.csv").write_text(f"{name}\n" + "0.5\n" * 40)
-    before = contents()
-    beta = ["--beta", 1] if name == "reward" else []
-    for arguments in (["plan", "w.csv"], ["select", "w.csv", "-n", 5, "-o", "k/"], ["report", "w.csv", "-o", "p.html"]):
-        code, out, err = run(capsys, *arguments, *beta)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert f"w.csv, column {name!r}: all scores are 0.5: there is nothing to choose by" in err
-    assert contents() == before

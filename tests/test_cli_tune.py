@@ -67,7 +67,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "other.csv").write_text("file,label\nb.png,1\n")
     for arguments, message in (
         ("--real real.npy --fake real.npy", "give 1167 or more"),
-        ("--real fake/ --fake fake/ --labels labels.csv", "must have the columns file and label, got name, label"),
+        ("--real fake/ --fake fake/ --labels labels.csv", "labels.csv has no column 'file'"),
         ("--real fake/ --fake fake/ --labels other.csv", "has no label for 1 of 1 images"),
         ("--real real.npy --fake fake/ --labels other.csv", "--labels is for folders"),
         ("--real real.npy --fake real.npy --pixels 1", "--pixels must be two numbers"),

@@ -1,9 +1,8 @@
 """The app that commands register with, and `main`, which turns every error into one line.
 
-A command is a function under `@app.command(cls=Command, epilog="…")` in its own module, which `cli/__init__.py`
-imports. The first line of its docstring is its line in `obrs --help`, at its place in `CONTENTS`. The lines of its
-epilog are examples, and a test runs them. It imports what it needs itself, so that help stays fast, and raises
-`ObrsError` or `OSError`.
+A command is a function under `@command("examples", …)` in its own module, which `cli/__init__.py` imports. The first
+line of its docstring is its line in `obrs --help`, at its place in `CONTENTS`. A test runs its examples. It imports
+what it needs itself, so that help stays fast, and raises `ObrsError` or `OSError`.
 """
 
 import os
@@ -103,9 +102,7 @@ _ClickError: Any = import_module(typer.BadParameter.__module__).ClickException
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error comes from; before or after the command.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from, anywhere.")] = False,
 ) -> None:
     """Keep the samples that bring you closest to the target, on a budget."""
     if version:
@@ -117,7 +114,8 @@ def _root(
 
 def complain(text: str) -> None:
     """Write a line to standard error; with many processes, all but the first add their number."""
-    typer.echo(f"process {rank()}: {text}" if rank() else text, err=True)
+    line = " ".join(text.split())
+    typer.echo(f"process {rank()}: {line}" if rank() else line, err=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,7 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = lambda message, *where, **more: _warn(message)
+            # where in the source it was raised does not help who typed a command
+            warnings.showwarning = lambda message, *where, **more: complain(f"warning: {message}")
             code = app([text for text in arguments if text != "--debug"], prog_name="obrs", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
@@ -146,13 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         else:
-            complain(f"error: {' '.join(_message(error).split())}")
+            complain(f"error: {_message(error)}")
         return exit_code(error)
-
-
-def _warn(message: Warning | str) -> None:
-    """Show a warning as one line: where in the source it was raised does not help who typed a command."""
-    complain(f"warning: {' '.join(str(message).split())}")
 
 
 def _message(error: Any) -> str:

@@ -1,13 +1,52 @@
-"""The options that commands share, and how their texts are parsed and numbers shown; light, as help needs it."""
+"""How commands and the options that they share are declared, and how texts are parsed and numbers shown.
 
-from typing import Annotated, Any, NamedTuple
+It is light, as help needs it.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from ..errors import InputError
+from .app import Command, app
 
-__all__ = ["ID", "KL", "Amount", "N", "advanced", "one_in", "option", "parse_amount", "parse_numbers", "parse_pairs"]
-__all__ += ["short"]
+__all__ = ["SCORES", "Amount", "Files", "advanced", "command", "option", "parse_amount", "parse_ends"]
+__all__ += ["parse_numbers", "parse_pairs", "short"]
+
+F = TypeVar("F", bound=Callable[..., None])
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+_KIND = """What the scores are: log_ratio, log p - log q; logit or probability of a critic, data against model;
+reward, for the target q exp(reward / beta); weight of events, of either sign."""
+_FILE = "A csv, tsv, jsonl, parquet, npy or npz, a folder or a glob; - is standard input."
+_SHARED: dict[str, tuple[Any, ...]] = {  # type, default, metavar, help and names of each option
+    "n": (
+        str,
+        None,
+        "N",
+        "Rows to keep: 250, 10%, or by label a=50,b=20; of each group, or in all with --shares.",
+        "-n",
+    ),
+    "column": (str, None, "NAME", "The column of scores, if there are several."),
+    "kind": (str, None, "KIND", _KIND),
+    "beta": (float, None, "B", "The temperature of a reward."),
+    "kl": (float, None, "NATS", "A budget of KL for a reward, instead of its temperature; with -n.", "--kl"),
+    "id": (str, None, "NAME", "The column of ids: they decide, wherever a row stands.", "--id"),
+    "group": (str, None, "NAME", "The column of classes or prompts."),
+    "shares": (str, None, "SHARES", "Of the groups among the kept: equal, a=0.7,b=0.3, or a file of real labels."),
+    "cost": (str, None, "NAME", "The column of what rows cost, such as tokens; -n and the budget are in them."),
+    "seed": (int, 0, "S", "The same seed gives the same result; default 0."),
+    "skip_bad": (bool, False, None, "Leave out rows without a score, and say how many.", "--skip-bad"),
+    "delimiter": (str, None, "CHAR", "Between the cells of a csv; default a comma."),
+    "header": (bool, None, None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header"),
+    "format": (str, None, "EXT", "The format where no extension says it.", "--format"),
+}
+SCORES = "skip_bad delimiter header format"
+"""The options of every command that reads scores."""
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE", help=_FILE)]
 
 
 def option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
@@ -20,36 +59,21 @@ def advanced(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
     return option(metavar, help, *names, rich_help_panel="Advanced", **more)
 
 
-_KIND = """What the scores are: log_ratio, log p - log q; logit or probability of a critic, data against model;
-reward, for the target q exp(reward / beta); weight of events, of either sign."""
-_FILE = "A csv, tsv, jsonl, parquet, npy or npz, a folder or a glob; - is standard input."
-_SHARES = "Of the groups among the kept: equal, a=0.7,b=0.3, or a file of real labels."
-_COST = "The column of what rows cost, such as tokens; -n and the budget are in them."
-N = ("N", "Rows to keep: 250, 10%, or by label a=50,b=20; of each group, or in all with --shares.", "-n")
-KL = ("NATS", "A budget of KL for a reward, instead of its temperature; with -n.", "--kl")
-ID = ("NAME", "The column of ids: they decide, wherever a row stands.", "--id")
+def command(examples: str, shared: str = "", advanced_shared: str = "") -> Callable[[F], F]:
+    """Register a command with examples; shared options, by name, take the place of its `**given`."""
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE", help=_FILE)]
-Column = Annotated[str | None, option("NAME", "The column of scores, if there are several.")]
-Kind = Annotated[str | None, option("KIND", _KIND, callback=lambda text: text and text.replace("-", "_"))]
-Beta = Annotated[float | None, option("B", "The temperature of a reward.")]
-Group = Annotated[str | None, option("NAME", "The column of classes or prompts.")]
-Shares = Annotated[str | None, option("SHARES", _SHARES)]
-Budgets = Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")]
-Cost = Annotated[str | None, advanced("NAME", _COST)]
-Seed = Annotated[int, advanced("S", "The same seed gives the same result; default 0.")]
-SkipBad = Annotated[bool, advanced(None, "Leave out rows without a score, and say how many.", "--skip-bad")]
-# A shell keeps '\t' as two characters.
-Delimiter = Annotated[
-    str | None,
-    advanced(
-        "CHAR", "Between the cells of a csv; default a comma.", callback=lambda text: "\t" if text == r"\t" else text
-    ),
-]
-Header = Annotated[
-    bool | None, advanced(None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header")
-]
-Format = Annotated[str | None, advanced("EXT", "The format where no extension says it.", "--format")]
+    def register(function: F) -> F:
+        own = inspect.signature(function)
+        parameters = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
+        for declare, names in ((option, shared), (advanced, advanced_shared)):
+            for name in names.split():
+                kind, default, *how = _SHARED[name]
+                kind = Annotated[kind if default is not None else kind | None, declare(*how)]
+                parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=kind))
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return app.command(cls=Command, epilog=examples)(function)
+
+    return register
 
 
 class Amount(NamedTuple):
@@ -105,6 +129,14 @@ def parse_numbers(texts: list[str] | str, option: str) -> list[float]:
         raise InputError(f"{option} must be numbers with commas between them, got {wrong}") from error
 
 
+def parse_ends(pixels: str | None) -> tuple[float, float] | None:
+    """Parse what --pixels says, black and white."""
+    ends = [] if pixels is None else parse_numbers(pixels, "--pixels")
+    if len(ends) not in (0, 2):
+        raise InputError(f"--pixels must be two numbers with a comma between them, got {pixels!r}")
+    return (ends[0], ends[1]) if ends else None
+
+
 def parse_pairs(text: str, message: str) -> dict[str, float]:
     """Parse numbers by label, such as `a=0.7,b=0.3`; the message says what was expected."""
     pairs = {}
@@ -115,17 +147,6 @@ def parse_pairs(text: str, message: str) -> dict[str, float]:
         except ValueError as error:
             raise InputError(f"{message}, got {part.strip()!r}") from error
     return pairs
-
-
-def one_in(rows: int, kept: int) -> str:
-    """Return a share as 1 in so many.
-
-    Example:
-        >>> one_in(25, 10), one_in(12_345_678, 1000)
-        ('1 in 2.5', '1 in 12 346')
-    """
-    times = rows / max(kept, 1)
-    return f"1 in {times:.4g}" if times < 9999.5 else f"1 in {times:,.0f}".replace(",", " ")
 
 
 def short(x: float) -> str:

@@ -1,14 +1,20 @@
 """Files of scores as commands read them: which columns decide, their log-ratios in memory, groups and shares."""
 
 import os
+import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._checks import LIMIT
+from .._files import check_folder, check_not_input
 from ..critics import check_scores
 from ..errors import InputError, ObrsError
 from ..files import Reading
@@ -17,10 +23,10 @@ from ..scores import Batch, Source, find_sources, format_of, read_columns
 from .app import complain
 from .options import Amount, parse_pairs
 
-__all__ = ["Rows", "Scores", "group_labels", "header_of", "name_in_errors", "open_scores", "read_shares", "report_bad"]
+__all__ = ["Rows", "Scores", "check_results", "group_labels", "header_of", "name_in_errors", "open_scores"]
+__all__ += ["read_shares", "report_bad", "save_figure"]
 
 Numbers = np.ndarray[Any, Any]
-T = TypeVar("T")
 
 
 class Rows(NamedTuple):
@@ -32,7 +38,8 @@ class Rows(NamedTuple):
     log_ratio: Numbers
 
 
-class Scores(NamedTuple):
+@dataclass(frozen=True)
+class Scores:
     """Files of scores, and what the options say about them.
 
     Attributes:
@@ -57,20 +64,24 @@ class Scores(NamedTuple):
         name = self.where if isinstance(self.where, str) else f"{self.where[0]} and {len(self.where) - 1} more"
         return f"{name}, {len(self.sources)} files"
 
-    def find_reading(self) -> Reading:
-        """Return which columns decide, found where there is one choice."""
+    @cached_property
+    def reading(self) -> Reading:
+        """Which columns decide, found where there is one choice."""
         return Reading.find(self.sources, **self.columns)
 
-    def load(self, reading: Reading, *more: str | None) -> Rows:
+    def load(self, *more: str | None) -> Rows:
         """Read the columns that decide, and `more`, into memory, and report what is doubtful about them.
 
         Scores that are all the same are an error, and scores that hardly are of their kind a warning.
         """
+        reading = self.reading
         batch = read_columns(self.sources, [*dict.fromkeys([*reading.names, *filter(None, more)])])
         score = batch.numbers(reading.column, skip_bad=reading.skip_bad)
         good = ~np.isnan(score)
         where = f"{self.sources[0].shown}, column {reading.column!r}"
-        if doubt := name_in_errors(where, lambda: check_scores(score[good], reading.kind)):
+        with name_in_errors(where):
+            doubt = check_scores(score[good], reading.kind)
+        if doubt:
             complain(f"warning: {where} read as {reading.kind}: {doubt}")
         report_bad(int(np.sum(~good)), len(good))
         return Rows(batch, good, score[good], reading.log_ratio(batch, score[good]))
@@ -78,9 +89,9 @@ class Scores(NamedTuple):
 
 def open_scores(
     files: Sequence[str],
+    amount: Amount | None = None,
     *,
     kl: float | None = None,
-    amount: Amount | None = None,
     format: str | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
@@ -90,38 +101,39 @@ def open_scores(
 
     Args:
         files: What the command line names.
-        kl: A budget in nats, for `amount` rewards of every group.
         amount: How much to keep.
+        kl: A budget in nats, for `amount` rewards of every group.
         format, delimiter, header: As for `obrs.files.select`.
         columns: Column, kind, beta, group and the like, as for `obrs.files.select`.
     """
     where: Any = files[0] if len(files) == 1 else list(files)
+    delimiter = "\t" if delimiter == r"\t" else delimiter  # a shell keeps it as two characters
     options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
+    kind, beta = columns.get("kind"), columns.get("beta")
+    columns["kind"] = kind = kind and kind.replace("-", "_")
     scores = Scores(where, find_sources(where, **options), columns, options)
     if kl is None:
-        if columns["kind"] == "reward" and columns["beta"] is None:
-            raise InputError("say how far to tilt a reward, by nats or by its temperature: give", give=_TILT)
+        if kind == "reward" and beta is None:
+            tilt = {"kl": None, "beta": None}
+            raise InputError("say how far to tilt a reward, by nats or by its temperature: give", give=tilt)
         return scores
     n = None if amount is None else amount.n
-    if not isinstance(n, int) or columns["beta"] is not None or columns["kind"] not in (None, "reward"):
+    if not isinstance(n, int) or beta is not None or kind not in (None, "reward"):
         raise InputError("a budget of KL is for a number -n of rewards; leave out --beta, --budget and other kinds")
     columns |= {"kind": "reward", "beta": 1.0}
     beta, note = _find_beta(scores, n, kl)
-    return scores._replace(columns=columns | {"beta": beta}, note=note)
-
-
-_TILT = {"kl": None, "beta": None}
+    return replace(scores, columns=columns | {"beta": beta}, note=note)
 
 
 def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
     """Return the temperature at which the n best of each group spend a budget of KL, and a note about it."""
-    reading = scores.find_reading()
+    reading = scores.reading
     batch = read_columns(scores.sources, reading.names)
     reward = batch.numbers(reading.column, skip_bad=reading.skip_bad)
     codes, names = (np.zeros(len(batch), np.int64), []) if reading.group is None else batch.labels(reading.group)
     good = ~np.isnan(reward)
-    where = scores.sources[0].shown
-    _, beta, spent = name_in_errors(where, lambda: tilted_log_ratio(reward[good], codes[good], n, kl, names))
+    with name_in_errors(scores.sources[0].shown):
+        _, beta, spent = tilted_log_ratio(reward[good], codes[good], n, kl, names)
     beta = min(max(beta, np.abs(reward[reward > -inf]).max() / LIMIT), 1e300)  # R / beta must be a log-ratio
     more = "" if spent >= kl - 1e-9 * max(kl, 1.0) else f" (of {kl:g}, more cannot be spent)"
     return float(beta), f", beta {beta:.4g}, KL {spent:.4g}{more}"
@@ -137,25 +149,21 @@ def header_of(file: str, header: bool | None, format: str | None = None) -> bool
     return header if format_of(file, format) in ("csv", "tsv", None) else None
 
 
-def read_shares(text: str | None, group: str | None, options: dict[str, Any]) -> Any:
+def read_shares(text: str | None, group: str | None, header: bool | None) -> Any:
     """Return shares by label as an option says them, `a=0.7,b=0.3`, or `equal`.
 
     A file with the column `group`, or with one column only, is counted: its labels are those of real samples, and what
     it does not have is not kept.
     """
-    if text is None:
-        return None
-    if group is None:
+    if text is not None and group is None:
         raise InputError("shares need the column of classes: give", give={"group": None})
-    if text == "equal":
+    if text in (None, "equal"):
         return text
     if "=" in text and not os.path.exists(text):
-        return parse_pairs(
-            text, "--shares must be equal, label=share with commas between them, or a file of real labels"
-        )
-    real = find_sources(text, header=header_of(text, options["header"]))
-    names = real[0].columns
-    column = names[0] if len(names) == 1 else group
+        expected = "--shares must be equal, label=share with commas between them, or a file of real labels"
+        return parse_pairs(text, expected)
+    real = find_sources(text, header=header_of(text, header))
+    column = real[0].columns[0] if len(real[0].columns) == 1 else str(group)
     codes, labels = read_columns(real, [column]).labels(column)
     return Counter(labels[code] for code in codes.tolist())
 
@@ -173,10 +181,11 @@ def group_labels(batch: Batch, group: str, shares: Any = None) -> tuple[Numbers,
     return labels, shares and {known.get(name, name): share for name, share in shares.items()}
 
 
-def name_in_errors(name: str, compute: Callable[[], T]) -> T:
-    """Compute, and name the file in any error."""
+@contextmanager
+def name_in_errors(name: str) -> Iterator[None]:
+    """Name the file in any error."""
     try:
-        return compute()
+        yield
     except ObrsError as error:
         raise error.prefixed(name) from error
 
@@ -185,3 +194,24 @@ def report_bad(bad: int, rows: int) -> None:
     """Say how many rows were left out."""
     if bad:
         complain(f"left out {bad} of {rows} rows without a score")
+
+
+def check_results(out: Path, names: Sequence[str], *inputs: str | None) -> None:
+    """Raise if files of these names cannot be written into a folder, or would overwrite an input."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"results go into a folder, {out} is a file; choose another --out")
+    check_folder(out)
+    for name in names:
+        check_not_input(out / name, *inputs)
+
+
+def save_figure(draw: Callable[[], Any], path: str | None) -> None:
+    """Draw a figure and write it, if there is a path."""
+    if path is None:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # matplotlib warns if the machine is slow at the moment
+            draw().savefig(path, dpi=150)
+    except ValueError as error:  # matplotlib does not know the extension
+        raise InputError(f"--plot {path}: {error}") from error

@@ -1,5 +1,6 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from shlex import quote
@@ -9,143 +10,105 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from . import options
-from .app import Command, app
-from .options import advanced, option, parse_amount, short
+from .options import SCORES, advanced, command, option, parse_amount, short
 
 __all__ = ["report"]
 
 _SHOW = "The column to show of each sample: texts, or paths of images below the folder of FILE."
 
 
-@app.command(
-    cls=Command,
-    epilog="""
+@command(
+    """
         obrs report scores.csv --kind logit -o report.html
         obrs report scores.csv --kind logit --show text --compare other --group class -o report.html
         obrs report completions.jsonl --kind reward --beta 0.5 --show text -o report.html
     """,
+    "column kind beta group",
+    f"kl id cost seed {SCORES}",
 )
 def report(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is stdin.")],
     out: Annotated[str, option("FILE.html", "The page.", "--out", "-o")],
     budget: Annotated[float | None, option("K", "Where the slider starts; default 4.")] = None,
-    column: options.Column = None,
-    kind: options.Kind = None,
-    beta: options.Beta = None,
-    group: options.Group = None,
     show: Annotated[str | None, option("NAME", _SHOW)] = None,
-    compare: Annotated[
-        str | None, option("NAME", "Another column of scores of this kind: shows what both keep.")
-    ] = None,
+    compare: Annotated[str | None, option("NAME", "Other scores of this kind: shows what both keep.")] = None,
     real: Annotated[str | None, option("FILE", "Scores of real samples: shows what the doctor finds.")] = None,
-    n: Annotated[
-        str | None, advanced("N", "Rows wanted, 250 or 10%: where the slider starts, and what they cost.", "-n")
-    ] = None,
-    kl: Annotated[float | None, advanced(*options.KL)] = None,
-    id: Annotated[str | None, advanced(*options.ID)] = None,
-    cost: options.Cost = None,
-    images_from: Annotated[
-        str | None, advanced("FOLDER", "Where paths of images begin; default the folder of FILE.")
-    ] = None,
+    n: Annotated[str | None, advanced("N", "Rows wanted, 250 or 10%: the slider starts there.", "-n")] = None,
+    images_from: Annotated[str | None, advanced("FOLDER", "Where images lie; default the folder of FILE.")] = None,
     seconds_per_proposal: Annotated[float | None, advanced("S", "Shows the time that samples take.")] = None,
     title: Annotated[str | None, advanced("TEXT", "The title; default the name of FILE.")] = None,
-    seed: options.Seed = 0,
-    skip_bad: options.SkipBad = False,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
-    format: options.Format = None,
+    **given: Any,
 ) -> None:
     """Write one page that shows what each budget buys."""
+    import numpy as np
+
     from .._checks import check_budget
     from ..critics import check_scores
-    from ..html.report import make_page, of_log_ratio
-    from ..html.template import page_path, write_page
+    from ..html import report as html
+    from ..html.template import page_path
     from .reading import group_labels, name_in_errors, open_scores
 
     target = page_path(out)
     if budget is not None:
         check_budget(budget)
     amount = parse_amount(n, None)
-    reads: dict[str, Any] = {"skip_bad": skip_bad, "format": format, "delimiter": delimiter, "header": header}
-    columns: dict[str, Any] = {
-        "column": column,
-        "kind": kind,
-        "beta": beta,
-        "id": id,
-        "cost": cost,
-        "group": group,
-        "seed": seed,
-    }
-    scores = open_scores([file], kl=kl, amount=amount, **columns, **reads)
+    scores = open_scores([file], amount, **given)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
         raise InputError(f"{file} has {len(scores.sources)} files of scores, such as {first}; name the one to show")
     check_not_input(target, scores.sources[0].path, real)
-    reading, name = scores.find_reading(), scores.title
-    rows = scores.load(reading, show, compare)
-    batch, good = rows.batch, rows.good
-    labels = None if group is None else group_labels(batch, group)[0].astype(str)[good]
-    keys, prices = batch.ids(id)[good], None if cost is None else batch.numbers(cost)[good]
-    more: dict[str, Any] = {"cost": prices, "reward": reading.kind == "reward"}
-    if compare is not None:
-        values = reading.log_ratio(batch, batch.numbers(compare)[good])
-        more["other"] = (compare, of_log_ratio(values, seed, keys, cost=prices))
-    if show is not None:
-        more["samples"] = _cells(batch, show, good)
-    if id is not None:
-        more |= {"names": _cells(batch, id, good), "name": id}
-    source = name_in_errors(name, lambda: of_log_ratio(rows.log_ratio, seed, keys, **more))
+    reading, name, rows = scores.reading, scores.title, scores.load(show, compare)
+    batch, good = rows.batch, np.flatnonzero(rows.good)
+    labels = None if reading.group is None else group_labels(batch, reading.group)[0].astype(str)[good]
+    keys, cost = batch.ids(reading.id)[good], None if reading.cost is None else batch.numbers(reading.cost)[good]
+    cells = {key: batch.columns[key].take(good).to_pylist() for key in (show, reading.id) if key is not None}
+    with name_in_errors(name):
+        source = html.of_log_ratio(rows.log_ratio, reading.seed, keys, cost=cost, reward=reading.kind == "reward")
     facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if doubt := check_scores(rows.score, reading.kind):
         facts.append(f"warning: {doubt}")
     if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
+    folder = images_from or (Path(scores.sources[0].path).parent if file != "-" else Path())
+    source = replace(source, facts=facts, code=_code(file, scores), folder=folder, samples=show and cells[show])
+    if reading.id is not None:
+        source = replace(source, names=cells[reading.id], name=reading.id)
+    if compare is not None:
+        other = reading.log_ratio(batch, batch.numbers(compare)[good])
+        source = replace(source, other=(compare, html.of_log_ratio(other, reading.seed, keys, cost=cost)))
     wanted = amount.n if isinstance(amount.n, int) else None
-    if budget is None and wanted is not None and wanted < len(rows.score):
-        budget = len(rows.score) / wanted
-    page = name_in_errors(
-        name,
-        lambda: make_page(
+    if budget is None and wanted is not None and wanted < len(good):
+        budget = len(good) / wanted
+    with name_in_errors(name):
+        page = html.report(
             source,
+            out=target,
             groups=labels,
-            real=None if real is None else _read_real(real, reading, scores.options),
+            real=None if real is None else _read_real(real, reading, given["header"]),
             budget=budget or amount.budget,
             n=wanted,
             seconds_per_proposal=seconds_per_proposal,
             title=title or f"{Path(name).name}: what each budget buys",
-            facts=facts,
-            code=_code(file, scores),
-            folder=images_from or (Path(scores.sources[0].path).parent if file != "-" else Path()),
-        ),
-    )
-    write_page(target, page)
-    typer.echo(f"{target}: {len(rows.score):,} scores, {len(page.encode()) / 1000:.0f} KB, opens in any browser")
+        )
+    typer.echo(f"{target}: {len(good):,} scores, {page.stat().st_size / 1000:.0f} KB, opens in any browser")
 
 
-def _cells(batch: Any, column: str, good: Any) -> list[Any]:
-    """Return the cells of a column in rows with a score."""
-    return [cell.as_py() for cell, fine in zip(batch.columns[column], good, strict=True) if fine]
-
-
-def _read_real(file: str, reading: Any, options: dict[str, Any]) -> Any:
+def _read_real(file: str, reading: Any, header: bool | None) -> Any:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
     from ..scores import find_sources
     from .reading import header_of, open_scores
 
     if reading.kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
-    header = header_of(file, options["header"])
+    header = header_of(file, header)
     column = reading.column if reading.column in find_sources(file, header=header)[0].columns else None
-    scores = open_scores([file], header=header, column=column, kind=reading.kind, beta=None)
-    return scores.load(scores.find_reading()).log_ratio
+    return open_scores([file], header=header, column=column, kind=reading.kind).load().log_ratio
 
 
 def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands."""
     given = {**scores.columns, **scores.options}
-    reading = scores.find_reading()
-    given |= {"column": reading.column, "kind": reading.kind}
+    given |= {"column": scores.reading.column, "kind": scores.reading.kind}
     group, seed = given.pop("group"), given.pop("seed")
     words = [f"obrs select {quote(file)}"]
     for name, value in given.items():

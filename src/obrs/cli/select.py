@@ -10,18 +10,16 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from . import options
-from .app import Command, app, complain
-from .options import advanced, one_in, option, parse_amount
+from .app import complain
+from .options import SCORES, Files, advanced, command, option, parse_amount
 
 __all__ = ["select"]
 
 _FEW = 100  # rows below which other designs in Python are clearly more even
 
 
-@app.command(
-    cls=Command,
-    epilog="""
+@command(
+    """
         obrs select scores.csv --kind logit -n 250 -o kept.csv
         obrs select scores.csv --kind logit -n 10% -o kept.csv
         obrs select scores.csv --kind logit --group class -n cat=100,dog=50 -o kept.csv
@@ -30,33 +28,18 @@ _FEW = 100  # rows below which other designs in Python are clearly more even
         obrs select events.csv --kind weight --column w -n 250 -o kept.csv
         obrs select scores/ --kind logit --id id -n 250 --sql duckdb
     """,
+    "n column kind beta kl id group shares",
+    f"cost seed {SCORES}",
 )
 def select(
-    files: options.Files,
-    out: Annotated[
-        str | None, option("FILE", "Where to write; - is standard output, kept/ a folder.", "--out", "-o")
-    ] = None,
-    n: Annotated[str | None, option(*options.N)] = None,
+    files: Files,
+    out: Annotated[str | None, option("FILE", "Where to write; - is stdout, kept/ a folder.", "--out", "-o")] = None,
     budget: Annotated[float | None, option("K", "Keep 1 row in K instead.")] = None,
-    column: options.Column = None,
-    kind: options.Kind = None,
-    beta: options.Beta = None,
-    kl: Annotated[float | None, option(*options.KL)] = None,
-    id: Annotated[str | None, option(*options.ID)] = None,
-    group: options.Group = None,
-    shares: options.Shares = None,
-    weights: Annotated[
-        bool, option(None, "Add the columns inclusion_probability and log_weight.", "--weights")
-    ] = False,
-    cost: options.Cost = None,
+    weights: Annotated[bool, option(None, "Add columns inclusion_probability and log_weight.", "--weights")] = False,
     at_most: Annotated[bool, advanced(None, "Keep all rows of a group that has too few.", "--at-most")] = False,
     repeats: Annotated[bool, advanced(None, "Allow ids that are repeated.", "--repeats")] = False,
     sql: Annotated[str | None, advanced("duckdb", "Print the condition by which DuckDB keeps these rows.")] = None,
-    seed: options.Seed = 0,
-    skip_bad: options.SkipBad = False,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
-    format: options.Format = None,
+    **given: Any,
 ) -> None:
     """Keep exactly n rows of a file or a folder, or 1 in K.
 
@@ -64,28 +47,21 @@ def select(
     to a folder, and a run that was stopped goes on if it is started again.
     """
     from ..files import select as select_rows
+    from ..scores import format_of
     from .reading import open_scores, read_shares, report_bad
 
+    n, shares, group = given.pop("n"), given.pop("shares"), given["group"]
     if (n is None) == (budget is None):
         raise InputError("say how much to keep: either -n rows, or 1 in --budget")
     amount = parse_amount(n, group)
     if (out is None) == (sql is None) or sql not in (None, "duckdb"):
         raise InputError("say where to write, -o FILE, or print a condition, --sql duckdb, which needs --id")
-    if kl is not None and shares is not None:
+    if given["kl"] is not None and shares is not None:
         raise InputError("a budget of KL is for n rewards of every group; leave out --shares")
-    reads: dict[str, Any] = {"skip_bad": skip_bad, "format": format, "delimiter": delimiter, "header": header}
-    columns: dict[str, Any] = {
-        "column": column,
-        "kind": kind,
-        "beta": beta,
-        "id": id,
-        "cost": cost,
-        "group": group,
-        "seed": seed,
-    }
-    scores = open_scores(files, kl=kl, amount=amount, **columns, **reads)
+    scores = open_scores(files, amount, **given)
     if out is not None:
-        if len(scores.sources) > 1 and (out == "-" or _is_file_name(out)):
+        is_file = format_of(out) is not None and not out.endswith(("/", os.sep)) and not os.path.isdir(out)
+        if len(scores.sources) > 1 and (out == "-" or is_file):
             raise InputError(f"the rows of several files go to a folder, as in -o kept/, got {out}")
         check_not_input(out, shares if shares and os.path.isfile(shares) else None)
     with TemporaryDirectory() as folder:
@@ -95,7 +71,7 @@ def select(
             amount.n,
             out=target,
             budget=amount.budget or budget,
-            shares=read_shares(shares, group, scores.options),
+            shares=read_shares(shares, group, given["header"]),
             at_most=at_most,
             weights=weights,
             repeats=repeats,
@@ -111,14 +87,10 @@ def select(
 
         typer.echo(condition(done))
         return
+    times = done.rows / len(done)
+    share = f"1 in {times:,.0f}" if times >= 1000 else f"1 in {times:.4g}"
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
-    complain(f"kept {len(done)} of {done.rows} rows ({one_in(done.rows, len(done))}){price}{scores.note}: {place}")
+    complain(f"kept {len(done)} of {done.rows} rows ({share}){price}{scores.note}: {place}")
     if min(amount.n if isinstance(amount.n, int) else len(done), len(done)) < _FEW:
         complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')
-
-
-def _is_file_name(out: str) -> bool:
-    from ..scores import format_of
-
-    return format_of(out) is not None and not out.endswith(("/", os.sep)) and not os.path.isdir(out)

@@ -17,19 +17,18 @@ from ..groups import groups_of
 from ..profile import Profile
 from ..ratios.doctor import Diagnosis, diagnose
 from ..sampling.samples import Samples
-from .budgets import columns, curve, group_rates, histogram, slider, start_of
-from .findings import Finding, of_diagnosis, of_profile, recall_of
+from .data import Finding, columns, curve, group_rates, histogram, of_diagnosis, of_profile, recall_of, slider, start_of
 from .shown import choose, show
-from .template import as_data, fill, page_path, rounded, write_page
+from .template import as_data, cut, fill, page_path, rounded, write_page
 
-__all__ = ["Source", "make_page", "report"]
+__all__ = ["Source", "of_log_ratio", "report"]
 
 Floats = np.ndarray[Any, Any]
 
 _GROUPS = 16  # that are shown, the largest first
 _PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
-_LABEL = 48  # characters of a label
-_FINDINGS, _SAYS = 6000, 300  # bytes of all findings, characters of each part of one
+_TITLE, _LABEL, _SAYS = 120, 48, 300  # bytes of the title, of a label, of each part of a finding
+_FINDINGS = 20
 _ROWS, _IDS = 20_000, 24_000  # rows whose list can be downloaded, and bytes of all their ids
 
 
@@ -49,6 +48,9 @@ class Source:
         ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
         reward: Whether the target is the model tilted by a reward: then r is known up to a constant only.
         other: The same samples by another score, to compare, and its name.
+        facts: What to say below the title, before the size and M.
+        code: What to copy: titles, and the parts of texts between which the budget stands.
+        folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
     """
 
     profile: Profile
@@ -62,6 +64,9 @@ class Source:
     ran_at: float = 0.0
     reward: bool = False
     other: tuple[str, "Source"] | None = None
+    facts: Sequence[str] = ()
+    code: Sequence[tuple[str, Sequence[str]]] = ()
+    folder: str | os.PathLike[str] | None = None
 
     def last_kept(self, budgets: list[float]) -> Floats:
         """Return the number of the last budget, of some that ascend from 1, at which each sample is kept."""
@@ -98,7 +103,7 @@ def report(
 
     Args:
         source: Log-ratios of proposals from the model; or a `Profile` of them; or `Samples` that were kept, which show
-            the profile of the model by the weights 1/a.
+            the profile of the model by the weights 1/a; or a `Source`.
         out: The page, a file that ends in .html.
         samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. With a
             `Profile`, `Samples`. By default, of `Samples` their x. At most 96 are shown, images as thumbnails.
@@ -123,110 +128,75 @@ def report(
         ('report.html', True)
     """
     target = page_path(out)
-    about = _source(source, samples, seed)
+    about = source if isinstance(source, Source) else _source(source, samples, seed)
     if compare is not None:
-        if about.log_ratio is None or about.ran_at:
-            raise InputError("compare needs the log-ratios of all proposals beside it: pass log_ratio as the source")
-        about = replace(about, other=("the other score", _source(compare, None, seed)))
-    code = [("Python: what this page shows", _code_of(source, seed))]
-    page = make_page(
-        about,
-        groups=groups,
-        real=real,
-        findings=findings,
-        budget=budget,
-        n=n,
-        seconds_per_proposal=seconds_per_proposal,
-        title=title,
-        code=code,
-    )
-    return write_page(target, page)
-
-
-def make_page(
-    source: Source,
-    *,
-    groups: Any = None,
-    real: Any = None,
-    findings: Diagnosis | Iterable[str] | None = None,
-    budget: float | None = None,
-    n: int | None = None,
-    seconds_per_proposal: float | None = None,
-    title: str = "",
-    facts: Sequence[str] = (),
-    code: Sequence[tuple[str, Sequence[str]]] = (),
-    folder: str | os.PathLike[str] | None = None,
-) -> str:
-    """Return the page.
-
-    Args:
-        source: What it is about.
-        groups, real, findings, budget, n, seconds_per_proposal, title: As for `report`.
-        facts: What to say below the title, before the size and M.
-        code: What to copy: a title, and the parts of a text between which the budget stands.
-        folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
-    """
-    profile = source.profile
+        about = replace(about, other=("the other score", of_log_ratio(_flat(compare), seed)))
+    for name, given in (("groups", groups), ("compare", about.other), ("real", real)):
+        if given is not None and (about.log_ratio is None or about.ran_at):
+            raise InputError(f"{name} needs the log-ratios of all proposals beside it: pass log_ratio as the source")
+    if seconds_per_proposal is not None and not (is_number(seconds_per_proposal) and 0 < seconds_per_proposal < np.inf):
+        raise InputError(f"seconds_per_proposal must be a number above 0, got {seconds_per_proposal!r:.60}")
+    number, profile = None if n is None else check_count(n, "n"), about.profile
     if budget is not None:
         profile.cut(check_budget(budget))  # it must be one that can be met
-    number = None if n is None else check_count(n, "n")
-    seconds = _seconds(seconds_per_proposal)
-    asked = source.ran_at or None if budget is None else float(budget)
-    budgets = slider(profile, asked)
+    asked = about.ran_at or None if budget is None else float(budget)
+    budgets, recall = slider(profile, asked), recall_of(profile)
     start = start_of(budgets, asked, profile.max_budget)
-    recall = recall_of(profile)
-    # what can be refused comes first, before what takes time
-    last = None if source.key is None else source.last_kept(budgets)
-    chosen = {
-        **_shown(source, groups, last, folder),
-        "groups": _groups(source, groups, [profile.log_c(k) for k in budgets]),
-        "rows": _rows(source, last),
-        "compare": _comparison(source, last, budgets),
-        "findings": _clipped(_findings(source, real, findings, budgets[start])),
-    }
+    planned = [i for i, k in enumerate(budgets) if k in _PLANNED]
     content = {
+        # what can be refused comes first, before what takes time
+        "groups": None if groups is None else _groups(about, groups, [profile.log_c(k) for k in budgets]),
+        **_samples(about, groups, budgets),
+        "findings": _findings(about, real, findings, budgets[start]),
         "budgets": budgets,
         **columns(profile, budgets, recall),
-        **chosen,
         "start": start,
         "recall": recall,
         "max_budget": profile.max_budget if profile.calibrated else np.inf,
         "rates_only": not profile.calibrated,
         "size": profile.size,
         "n": number,
-        "seconds": seconds,
+        "seconds": None if seconds_per_proposal is None else float(seconds_per_proposal),
         "histogram": histogram(profile),
         "curve": curve(profile, budgets[-1]) if profile.calibrated else None,
-        "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
-        "code": [{"title": name, "parts": list(parts)} for name, parts in code],
-        "ran_at": source.ran_at,
-        "reward": source.reward,
+        "planned": planned,
+        "code": [{"title": name, "parts": list(parts)} for name, parts in about.code],
+        "ran_at": about.ran_at,
+        "reward": about.reward,
     }
-    plan = profile.plan([k for k in budgets if k in _PLANNED][:6], recall=recall)
     size = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
-    about = [*facts, *(size if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
-    return fill(
+    facts = [*about.facts, *(size if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
+    plan = profile.plan([budgets[i] for i in planned[:6]], recall=recall)
+    page = fill(
         Path(__file__).with_name("report.html"),
-        text={"title": _short(title, 120), "about": " · ".join(about)},
+        text={"title": cut(title, _TITLE), "about": " · ".join(facts)},
         html={"data": as_data(content), "plan": plan._repr_html_()},
     )
+    return write_page(target, page)
 
 
 def _source(source: Any, samples: Any, seed: int) -> Source:
-    """Return what a page is about, from what `report` takes."""
-    if isinstance(source, Samples):
-        return _of_samples(source, source.x if samples is None else samples, seed)
-    if isinstance(source, Profile):
-        if samples is None:
-            return Source(source)
-        if not isinstance(samples, Samples):
+    """Return what a page is about, from what `report` takes, with Python that does what the page shows."""
+    title = "Python: what this page shows"
+    if isinstance(source, Profile) and not isinstance(samples, Samples):
+        if samples is not None:
             got = type(samples).__name__
             raise InputTypeError(f"a Profile does not know which sample has which ratio: pass log_ratio, got {got}")
-        return _of_samples(samples, samples.x, seed, source)
+        parts = ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
+        return Source(source, code=[(title, parts)])
+    if isinstance(source, Profile):
+        return _of_samples(samples, samples.x, seed, title, source)
+    if isinstance(source, Samples):
+        return _of_samples(source, source.x if samples is None else samples, seed, title)
     if isinstance(source, str | os.PathLike):
         raise InputTypeError(f"report takes log-ratios, a Profile or Samples, got a path; try `obrs report {source}`")
-    values = known_values(as_log_ratio(source), "log_ratio").reshape(-1).astype(np.float64)
-    return of_log_ratio(values, seed, samples=samples)
+    kept = f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"
+    code = [(title, ["rule = obrs.Budgeted.fit(log_ratio, budget=", kept])]
+    return of_log_ratio(_flat(source), seed, samples=samples, code=code)
+
+
+def _flat(log_ratio: Any) -> Floats:
+    return known_values(as_log_ratio(log_ratio), "log_ratio").reshape(-1).astype(np.float64)
 
 
 def of_log_ratio(values: Floats, seed: int = 0, ids: Floats | None = None, **more: Any) -> Source:
@@ -243,7 +213,7 @@ def of_log_ratio(values: Floats, seed: int = 0, ids: Floats | None = None, **mor
     return Source(Profile(values, more.get("cost")), values, key, ranked=ids is not None, **more)
 
 
-def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = None) -> Source:
+def _of_samples(kept: Samples, shown: Any, seed: int, title: str, profile: Profile | None = None) -> Source:
     """Return the source of kept samples: of weight 1/a they stand for the proposals, with a = r over the weight left.
 
     They are decided on by the uniforms that kept them. Samples that were chosen in another way, or with another seed,
@@ -258,114 +228,72 @@ def _of_samples(kept: Samples, shown: Any, seed: int, profile: Profile | None = 
         key = key + log_a
     profile = Profile(kept.log_ratio, np.exp(np.min(log_a) - log_a)) if profile is None else profile
     ran_at = max(float(f"{1 / kept.rate:.3g}"), 1.0)
-    return Source(profile, kept.log_ratio, key, kept.ids.tolist(), "id", samples=shown, ran_at=ran_at)
+    code = [(title, [f"kept = obrs.sample(propose, log_ratio, {len(kept)}, budget=", f", seed={seed})"])]
+    return Source(profile, kept.log_ratio, key, kept.ids.tolist(), "id", samples=shown, ran_at=ran_at, code=code)
 
 
-def _shown(source: Source, groups: Any, last: Floats | None, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return the samples in the page, with the last budget that keeps each."""
-    if source.samples is None or source.log_ratio is None or last is None:
-        return {"samples": None, "kind": ""}
-    rows = choose(len(source.log_ratio))
-    kind, items = show(source.samples, rows, len(source.log_ratio), folder)
-    ids = rows.tolist() if source.names is None else [source.names[row] for row in rows]
-    shown = {"id": ids, "x": rounded(source.log_ratio[rows]), "last": last[rows].tolist(), "item": items}
-    if groups is not None:
-        labels = np.asarray(groups).reshape(-1)
-        shown["group"] = [_short(labels[row], _LABEL // 2) for row in rows]
-    return {"kind": kind, "samples": shown}
+def _samples(source: Source, groups: Any, budgets: list[float]) -> dict[str, Any]:
+    """Return the samples that are shown, the list of all that can be downloaded, and what another score keeps.
+
+    Each comes with the last budget that keeps it.
+    """
+    found: dict[str, Any] = dict.fromkeys(("samples", "rows", "compare"), None) | {"kind": ""}
+    if source.key is None or source.log_ratio is None:
+        return found
+    last, rows = source.last_kept(budgets), choose(len(source.key))
+    names = None if source.names is None else [str(name) for name in source.names]
+    if source.samples is not None:
+        found["kind"], items = show(source.samples, rows, len(last), source.folder)
+        ids = rows.tolist() if source.names is None else [source.names[row] for row in rows]
+        shown = {"id": ids, "x": rounded(source.log_ratio[rows]), "last": last[rows].tolist(), "item": items}
+        if groups is not None:
+            labels = np.asarray(groups).reshape(-1)
+            shown["group"] = [cut(labels[row], _LABEL) for row in rows]
+        found["samples"] = shown
+    if len(last) <= _ROWS and sum(len(name.encode("utf-8", "replace")) + 3 for name in names or ()) <= _IDS:
+        code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()  # a byte for each row
+        found["rows"] = {"last": code, "name": source.name, "ids": names}
+    if source.other is not None:
+        name, other = source.other
+        assert other.log_ratio is not None
+        if len(other.log_ratio) != len(last):
+            raise InputError(f"compare must be one log-ratio for each of {len(last)}, got {len(other.log_ratio)}")
+        also, number = other.last_kept(budgets), np.arange(len(budgets))[:, None]
+        both, kept = ((last >= number) & (also >= number)).sum(1), (last >= number).sum(1)
+        same = rounded(both / np.maximum(kept, 1), 3)
+        x = rounded(other.log_ratio[rows])
+        found["compare"] = {"name": cut(name, _LABEL), "same": same, "last": also[rows].tolist(), "x": x}
+    return found
 
 
-def _rows(source: Source, last: Floats | None) -> dict[str, Any] | None:
-    """Return the last budget that keeps each row, a byte each, and the ids of rows; None if these are too many."""
-    if last is None or len(last) > _ROWS:
-        return None
-    ids = None if source.names is None else [str(id) for id in source.names]
-    if ids is not None and sum(len(id.encode("utf-8", "replace")) + 3 for id in ids) > _IDS:
-        return None
-    code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()
-    return {"last": code, "name": source.name, "ids": ids}
-
-
-def _comparison(source: Source, last: Floats | None, budgets: list[float]) -> dict[str, Any] | None:
-    """Return the share of the kept that another score keeps as well, by budget, and for the samples that are shown."""
-    if source.other is None or last is None or source.log_ratio is None:
-        return None
-    name, other = source.other
-    if other.log_ratio is None or len(other.log_ratio) != len(last):
-        got = 0 if other.log_ratio is None else len(other.log_ratio)
-        raise InputError(f"compare must be one log-ratio for each of {len(last)}, got {got}")
-    also, number = other.last_kept(budgets), np.arange(len(budgets))[:, None]
-    both, kept = ((last >= number) & (also >= number)).sum(1), (last >= number).sum(1)
-    rows = choose(len(last))
-    return {
-        "name": _short(name, _LABEL),
-        "same": rounded(both / np.maximum(kept, 1), 3),
-        "last": also[rows].tolist(),
-        "x": rounded(other.log_ratio[rows]),
-    }
-
-
-def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any] | None:
+def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any]:
     """Return the share that each constant keeps of the largest groups, and the share that each has of the proposals."""
-    if groups is None:
-        return None
-    if source.log_ratio is None or source.ran_at:
-        raise InputError("groups need the log-ratios of all proposals: pass log_ratio as the source")
+    assert source.log_ratio is not None
     found = groups_of(groups, source.log_ratio.shape)
     order = np.argsort(-found.size, kind="stable")
     largest = order[:_GROUPS] if len(order) > _GROUPS else np.arange(len(order))
     by_group = np.split(np.argsort(found.code, kind="stable"), np.cumsum(found.size)[:-1])
     return {
-        "labels": [_short(found.labels[g], _LABEL) for g in largest],
-        "share": [float(f"{found.size[g] / len(source.log_ratio):.4g}") for g in largest],
+        "labels": [cut(found.labels[g], _LABEL) for g in largest],
+        "share": rounded(found.size[largest] / len(source.log_ratio), 4),
         "rates": [group_rates(source.log_ratio[by_group[g]], log_c) for g in largest],
         "more": len(order) - len(largest),
     }
 
 
 def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Finding]:
+    """Return the first findings, cut to what has room."""
     if isinstance(given, Diagnosis):
         found = of_diagnosis(given)
     elif isinstance(given, str) or not (given is None or isinstance(given, Iterable)):
         raise InputTypeError(f"findings must be a Diagnosis or a list of texts, got {given!r:.60}")
     else:
-        found = [Finding("", str(text), "") for text in given or ()]
+        found = [Finding("", str(text)) for text in given or ()]
     if real is not None:
-        if source.log_ratio is None or source.ran_at:
-            raise InputError("real needs the log-ratios of all proposals beside it: pass log_ratio as the source")
         found = of_diagnosis(diagnose(real, source.log_ratio, budget)) + found
     if source.ran_at:
         what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
-        found.append(Finding("", f"{what}. Below its own budget there is nothing more to show", ""))
+        found.append(Finding("", f"{what}. Below its own budget there is nothing more to show"))
     known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
-    return found + of_profile(source.profile, budget, reward=source.reward, diagnosed=known)
-
-
-def _clipped(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the first findings, as many as have room."""
-    short = [Finding(mark, _short(says, _SAYS), _short(todo, _SAYS)) for mark, says, todo in findings]
-    sizes = np.cumsum([len("".join(finding).encode("utf-8", "replace")) + 10 for finding in short])
-    return short[: int(np.searchsorted(sizes, _FINDINGS, side="right"))]
-
-
-def _seconds(given: Any) -> float | None:
-    if given is None:
-        return None
-    if not is_number(given) or not 0 < float(given) < np.inf:
-        raise InputError(f"seconds_per_proposal must be a number above 0, got {given!r:.60}")
-    return float(given)
-
-
-def _code_of(source: Any, seed: int) -> list[str]:
-    """Return Python that does what the page shows, in parts between which the budget stands."""
-    if isinstance(source, Samples):
-        return [f"kept = obrs.sample(propose, log_ratio, {len(source)}, budget=", f", seed={seed})"]
-    if isinstance(source, Profile):
-        return ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
-    rule = "rule = obrs.Budgeted.fit(log_ratio, budget="
-    return [rule, f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"]
-
-
-def _short(text: Any, length: int) -> str:
-    words = " ".join(str(text).split())
-    return words if len(words) <= length else words[: length - 1] + "…"
+    found += of_profile(source.profile, budget, reward=source.reward, diagnosed=known)
+    return [Finding(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in found[:_FINDINGS]]

@@ -3,7 +3,7 @@
 import base64
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from .._pictures import SUFFIXES, read_picture
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..metrics.images import read_images
 from ..sampling.proposals import leaves
+from .template import cut
 
 __all__ = ["SHOWN", "choose", "is_image_path", "show"]
 
 SHOWN = 96  # samples in a page, at most
 _TEXT = 18_000  # bytes of all texts together
 _IMAGES = 2_000_000  # bytes of all thumbnails together, as they are in the page
-_SIDES = (128, 96, 64, 48, 32, 16)  # of thumbnails, in pixels; the first that fits is taken
+_LENGTHS = (18_000, 9000, 4500, 2200, 1100, 550, 350, 250, 180)  # of texts, in bytes
+_SIDES = (128, 96, 64, 48, 32, 16)  # of thumbnails, in pixels
 _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
 _NUMBERS = 6  # of a vector, that are shown
 
@@ -58,25 +60,28 @@ def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] | No
     values: Any = host_view(items) if is_array_api_obj(items) else None
     if values is not None and values.dtype.kind not in "OUS":
         if values.ndim >= 3:
-            return "image", _thumbnails(_of_array(values[rows]))
+            return "image", _fitting(_encoded, _of_array(values[rows]), _SIDES, _IMAGES)
         return "text", [_vector(value) for value in values[rows]]
-    chosen = [_cell(items[int(row)]) for row in rows]
+    chosen = [items[int(row)] for row in rows]
+    chosen = [item.as_py() if hasattr(item, "as_py") else item for item in chosen]  # of a column of pyarrow
     if chosen and all(is_image_path(item) for item in chosen):
-        return "image", _thumbnails([_read(_below(folder, item)) for item in chosen])
-    return "text", _clipped(["" if item is None else str(item) for item in chosen])
+        return "image", _fitting(
+            _encoded, [read_picture(_below(folder, item), _small) for item in chosen], _SIDES, _IMAGES
+        )
+    return "text", _fitting(cut, ["" if item is None else item for item in chosen], _LENGTHS, _TEXT)
 
 
 def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) -> Path:
     """Return the path of an image; refuse one outside the folder: whoever wrote the file may want to see it."""
-    if folder is None:
-        return Path(item)
-    path = Path(folder, item)
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+    path = Path(folder or "", item)
+    if folder is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
             f"the image {os.fspath(item)!r:.200} is not below {os.fspath(folder)!r}, and a page shows no other; "
             "give the folder of the images:",
             give={"images_from": None},
         )
+    if not os.path.exists(path):
+        raise InputError(f"there is no image {path}; paths begin at the folder of the scores")
     return path
 
 
@@ -86,70 +91,44 @@ def is_image_path(item: Any) -> bool:
     return named and os.path.splitext(os.fspath(item))[1].lower() in _SUFFIXES
 
 
-def _cell(item: Any) -> Any:
-    """Return an item as Python has it; those of a column of pyarrow say it themselves."""
-    return item.as_py() if hasattr(item, "as_py") else item
-
-
 def _vector(value: Any) -> str:
     numbers = [f"{x:.4g}" for x in np.atleast_1d(value)[:_NUMBERS].tolist()]
     return ", ".join([*numbers, *(["…"] if np.size(value) > _NUMBERS else [])])
 
 
-def _clipped(texts: Sequence[str]) -> list[str]:
-    """Return texts that fit into the page together: the longest ones are cut, to one length."""
-    sizes = np.sort([len(text.encode("utf-8", "replace")) for text in texts])
-    length, room = int(sizes[-1]) if len(sizes) else 0, _TEXT
-    for done, size in enumerate(sizes):
-        each = room // (len(sizes) - done)  # for each of those that are left
-        if size > each:
-            length = each
+def _fitting(draw: Callable[[Any, int], str], items: Sequence[Any], sizes: Sequence[int], limit: int) -> list[str]:
+    """Return items drawn at the first size at which all of them together stay within a limit, or at the last size."""
+    drawn: list[str] = []
+    for size in sizes:
+        drawn = [draw(item, size) for item in items]
+        if sum(len(text.encode()) for text in drawn) <= limit:
             break
-        room -= size
-    return [_cut(text, length) for text in texts]
-
-
-def _cut(text: str, length: int) -> str:
-    raw = text.encode("utf-8", "replace")
-    return text if len(raw) <= length else raw[: max(length - 3, 0)].decode("utf-8", "ignore") + "…"
+    return drawn
 
 
 def _of_array(values: Any) -> list[Any]:
     """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
-    image, is_light = _pillow(), values.dtype.kind == "f" and values.min(initial=0.0) >= 0
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[cli]'") from error
+    is_light = values.dtype.kind == "f" and values.min(initial=0.0) >= 0
     found = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
     bright = ((found.floats(0, found.n) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
-    return [image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
+    return [Image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
 
 
-def _read(path: Path) -> Any:
+def _small(found: Any) -> Any:
     """Return an image in grey or RGB, at most as large as the largest thumbnail, on white where it is transparent."""
-    library = _pillow()
-    if not os.path.exists(path):
-        raise InputError(f"there is no image {path}; paths begin at the folder of the scores")
-
-    def small(found: Any) -> Any:
-        found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
-        if found.mode in ("L", "1", "I;16"):
-            image = found.convert("L")
-        else:
-            clear = found.convert("RGBA")
-            image = library.new("RGB", clear.size, "white")
-            image.paste(clear, mask=clear.getchannel("A"))
-        image.thumbnail((_SIDES[0], _SIDES[0]))
-        return image
-
-    return read_picture(path, small)
-
-
-def _thumbnails(images: Sequence[Any]) -> list[str]:
-    """Return data URIs of the largest size that keeps the page within its limit."""
-    uris: list[str] = []
-    for side in _SIDES:
-        uris = [_encoded(image, side) for image in images]
-        if sum(map(len, uris)) <= _IMAGES:
-            break
-    return uris
+    found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
+    if found.mode in ("L", "1", "I;16"):
+        image = found.convert("L")
+    else:
+        clear = found.convert("RGBA")
+        image = clear.convert("RGB")
+        image.paste("white", mask=clear.getchannel("A").point(lambda alpha: 255 - alpha))
+    image.thumbnail((_SIDES[0], _SIDES[0]))
+    return image
 
 
 def _encoded(image: Any, side: int) -> str:
@@ -164,11 +143,3 @@ def _encoded(image: Any, side: int) -> str:
         choices["jpeg"] = lossy.getvalue()
     kind = min(choices, key=lambda name: len(choices[name]))
     return f"data:image/{kind};base64,{base64.b64encode(choices[kind]).decode()}"
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[cli]'") from error
-    return Image

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .._files import replacing
+from .._files import check_out, replacing
 from .._text import each_float
 from ..errors import InputError, InputTypeError
 
-__all__ = ["as_data", "fill", "page_path", "rounded", "write_page"]
+__all__ = ["as_data", "cut", "fill", "page_path", "rounded", "write_page"]
 
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
 _INDENT = re.compile(r"^ +", re.MULTILINE)  # of a template, which nobody reads in a page
@@ -31,13 +31,10 @@ def fill(template: Path, *, text: Mapping[str, Any], html: Mapping[str, str]) ->
         text: Texts by key, which are escaped.
         html: Pieces by key, which are taken as they are.
     """
-    source, colours = _read(template), _read(Path(__file__).with_name("colours.css"))
+    files = (template, Path(__file__).with_name("colours.css"))
+    source, colours = (_INDENT.sub("", path.read_text(encoding="utf-8")) for path in files)
     parts = {"colours": colours} | {key: escape(str(value)) for key, value in text.items()} | dict(html)
     return _PLACE.sub(lambda place: parts[place[1]], source)
-
-
-def _read(path: Path) -> str:
-    return _INDENT.sub("", path.read_text(encoding="utf-8"))
 
 
 def as_data(content: Any) -> str:
@@ -63,6 +60,17 @@ def _short(x: float) -> float | None:
     return int(x) if x.is_integer() and abs(x) < 1e15 else x
 
 
+def cut(text: Any, size: int) -> str:
+    """Return a text of at most so many bytes.
+
+    Example:
+        >>> cut("a long label", 9)
+        'a long…'
+    """
+    raw = str(text).encode("utf-8", "replace")
+    return raw.decode() if len(raw) <= size else raw[: size - 3].decode("utf-8", "ignore") + "…"
+
+
 def page_path(path: str | os.PathLike[str]) -> Path:
     """Return where a page goes; refuse at once, before any work, what is no place for a page."""
     if not isinstance(path, str | os.PathLike):
@@ -70,10 +78,7 @@ def page_path(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"a page is written as .html, got {target}")
-    if not target.parent.is_dir():
-        raise InputError(f"{target} cannot be written: there is no folder {target.parent}")
-    if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
-        raise InputError(f"{target} cannot be written; choose another file")
+    check_out(target)
     return target
 
 
