@@ -25,13 +25,14 @@ def rows_of(path):
 
 
 def headline():
-    """Return why to care, in one number: the Fréchet distance of a GAN that nothing was chosen on."""
-    row = rows_of("paper/results/figure-pretrained.json")["fashion_mnist-1"]
-    cells = row["ratios"]["outputs"]["cells"]["class"]["classifier"]
-    before, after = cells["model 1"][0], cells["obrs 4"][0]
+    """Return why to care, in one line: the mean change of GANs that nothing was chosen on, by two judges."""
+    rows = rows_of("paper/results/tune.json")
+    cells = [rows[f"fashion_mnist-{seed}"]["cells"]["4"] for seed in (3, 4, 5)]
+    own = -100 * sum(cell["change"][0] for cell in cells) / 3
+    other = -100 * sum(cell["others"]["EfficientNet-Lite0"]["changes"]["tune"][0] for cell in cells) / 3
     return (
-        f"**Keep 1 in 4 samples of a finished GAN of Fashion-MNIST: {100 * (1 - after / before):.0f} % closer to real "
-        f"images, without training it again.**"
+        f"**Keep 1 in 4 samples of a finished GAN by `obrs.tune`: {own:.0f} % closer to Fashion-MNIST by a classifier "
+        f"that no ratio saw, {other:.0f} % by EfficientNet-Lite0.**"
     )
 
 
