@@ -105,9 +105,8 @@ def example_files(tmp_path_factory):
 
     def write(name, **columns):
         (folder / name).parent.mkdir(exist_ok=True)
-        rows = [
-            dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
-        ]
+        cells = zip(*(column.tolist() for column in columns.values()), strict=True)
+        rows = [dict(zip(columns, row, strict=True)) for row in cells]
         lines = [json.dumps(row) for row in rows]
         if name.endswith("csv"):
             lines = [",".join(columns), *(",".join(map(str, row.values())) for row in rows)]
@@ -182,10 +181,8 @@ def test_plan_previews_what_select_would_keep(folder, capsys):
 
 
 def test_plan_by_groups(folder, capsys):
-    log_ratio, classes = (
-        log_ratios(),
-        np.array([x.split(",")[2] for x in (folder / "scores.csv").read_text().split()[1:]]),
-    )
+    classes = np.array([line.split(",")[2] for line in (folder / "scores.csv").read_text().split()[1:]])
+    log_ratio = log_ratios()
     code, out, _ = run(capsys, "plan", "scores.csv", "--group", "class", "--budget", "2,100")
     rows = Profile(log_ratio).plan([2, 100], groups=classes)
     assert code == 0
@@ -293,10 +290,7 @@ MISTAKES = [
     (["plan", "gaps.csv"], "gaps.csv, row 2, column 'log_ratio': .* 3 of 4 rows here; .* --skip-bad"),
     (["report", "gaps.csv", "-o", "page.html"], "gaps.csv, row 2, column 'log_ratio'"),
     (["plan", "semicolon.csv", "--column", "logit"], "is it divided by ';'[?] then give --delimiter ';'"),
-    (
-        ["plan", "comma.csv", "--delimiter", ";", "--column", "logit"],
-        "comma.csv, row 1, column 'logit': '0,5' is not a",
-    ),
+    (["plan", "comma.csv", "--delimiter", ";", "--column", "logit"], "row 1, column 'logit': '0,5' is not a"),
     *[
         ([*command, "same.csv"], "same.csv, column 'logit': all scores are 0.5: there is nothing to choose by")
         for command in (["plan"], ["select", "-n", "1", "-o", "k/"], ["report", "-o", "p.html"])

@@ -49,10 +49,8 @@ def test_folders_of_pictures_with_labels_are_kept_by_name(tmp_path, monkeypatch,
             Image.fromarray(image).save(tmp_path / kind / f"{i:04}.png")
             labels.append(f"{kind}/{i:04}.png,{'light' if y else 'dark'}")
     (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
-    assert (
-        main(["tune", "--real", "real/", "--fake", "fake/", "--labels", "labels.csv", "--budget", "2", "-o", "tuned/"])
-        == 0
-    )
+    options = "--real real/ --fake fake/ --labels labels.csv --budget 2 -o tuned/"
+    assert main(["tune", *options.split()]) == 0
     assert "confirmed by a second classifier" in capsys.readouterr().out
     kept = [int(row["file"][:4]) for row in read_scores(tmp_path / "tuned") if row["kept"] == "1"]
     assert np.mean(np.array(kept) % 4 < 2) > 0.95

@@ -201,9 +201,8 @@ def test_profile_and_samples_make_pages(tmp_path):
     assert last_kept(run).min() >= np.searchsorted(run["budgets"], run["ran_at"], side="right") - 1
     # weights 1/a turn what was kept into a sample of the model, whose KL is 1/2
     assert run["kl"][0] == pytest.approx(0.5, abs=0.06)
-    assert (
-        data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path, samples=kept))["samples"]["id"] == run["samples"]["id"]
-    )
+    both = data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path, samples=kept))
+    assert both["samples"]["id"] == run["samples"]["id"]
 
 
 def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(tmp_path):

@@ -67,7 +67,7 @@ def plan(
     if found.rows == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
-    asks = amount.budget if number is None else size / number if number < size else None
+    asks = amount.budget if number is None else size / number if 0 < number < size else None
     with name_in_errors(scores.title):
         reached = [profile.budget_for(**{name: goal}, recall=recall) for name, goal in asked]
         wanted = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})

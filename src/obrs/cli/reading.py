@@ -30,12 +30,13 @@ Numbers = np.ndarray[Any, Any]
 
 
 class Rows(NamedTuple):
-    """Columns in memory: a batch, which of its rows have a score, and the scores and log-ratios of these."""
+    """Columns in memory: a batch, which rows have a score, their scores and log-ratios, and a doubt about these."""
 
     batch: Batch
     good: Numbers
     score: Numbers
     log_ratio: Numbers
+    doubt: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Scores:
         if doubt:
             complain(f"warning: {where} read as {reading.kind}: {doubt}")
         report_bad(int(np.sum(~good)), len(good))
-        return Rows(batch, good, score[good], reading.log_ratio(batch, score[good]))
+        return Rows(batch, good, score[good], reading.log_ratio(batch, score[good]), doubt)
 
 
 def open_scores(

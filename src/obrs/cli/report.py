@@ -43,7 +43,6 @@ def report(
     import numpy as np
 
     from .._checks import check_budget
-    from ..critics import check_scores
     from ..html import report as html
     from ..html.template import page_path
     from .reading import group_labels, name_in_errors, open_scores
@@ -65,8 +64,7 @@ def report(
     with name_in_errors(name):
         source = html.of_log_ratio(rows.log_ratio, reading.seed, keys, cost=cost, reward=reading.kind == "reward")
     facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
-    if doubt := check_scores(rows.score, reading.kind):
-        facts.append(f"warning: {doubt}")
+    facts += [f"warning: {rows.doubt}"] if rows.doubt else []
     if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
     folder = images_from or (Path(scores.sources[0].path).parent if file != "-" else Path())

@@ -13,7 +13,7 @@ from ..ratios.doctor import SEEN, Diagnosis
 from .template import rounded
 
 __all__ = ["COLUMNS", "ROUND", "Finding", "columns", "curve", "group_rates", "histogram", "of_diagnosis", "of_profile"]
-__all__ += ["recall_of", "slider", "start_of"]
+__all__ += ["recall_of", "slider"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -61,12 +61,6 @@ def slider(profile: Profile, asked: float | None = None) -> list[float]:
         grid[np.argmin(np.abs(np.log(grid / k)))] = k
     budgets = {1.0, *fixed, *rounded(grid, 3)}
     return [k for k in sorted(budgets) if k == 1 or k >= first]
-
-
-def start_of(budgets: list[float], asked: float | None, max_budget: float) -> int:
-    """Return the number of the budget that a page opens with: the one asked for, else 4, or less if that is exact."""
-    wanted = asked or max([k for k in (1.5, 2, 4) if k < max_budget], default=budgets[-1])
-    return int(np.argmin(np.abs(np.log(np.asarray(budgets, dtype=np.float64) / wanted))))
 
 
 def columns(profile: Profile, budgets: list[float], recall: float) -> dict[str, Any]:

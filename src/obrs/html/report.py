@@ -17,7 +17,7 @@ from ..groups import groups_of
 from ..profile import Profile
 from ..ratios.doctor import Diagnosis, diagnose
 from ..sampling.samples import Samples
-from .data import Finding, columns, curve, group_rates, histogram, of_diagnosis, of_profile, recall_of, slider, start_of
+from .data import Finding, columns, curve, group_rates, histogram, of_diagnosis, of_profile, recall_of, slider
 from .shown import choose, show
 from .template import as_data, cut, fill, page_path, rounded, write_page
 
@@ -141,7 +141,8 @@ def report(
         profile.cut(check_budget(budget))  # it must be one that can be met
     asked = about.ran_at or None if budget is None else float(budget)
     budgets, recall = slider(profile, asked), recall_of(profile)
-    start = start_of(budgets, asked, profile.max_budget)
+    first = asked or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
+    start = int(np.argmin(np.abs(np.log(np.array(budgets) / first))))
     planned = [i for i, k in enumerate(budgets) if k in _PLANNED]
     content = {
         # what can be refused comes first, before what takes time
