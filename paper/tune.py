@@ -195,7 +195,7 @@ def _cell(tuned: Any, fresh: _Fresh) -> dict[str, Any]:
         lines[key] = recipe.weights(recipe.rule(search.pool, budget), fresh.pool)
 
     per_class = "one constant" if fresh.pool.label is None else "one constant per class"
-    names = [candidate.name for candidate in search.candidates]
+    names = list(search.candidates)
     if not tuned.plain:
         add("tune", tuned.recipe)
     if "critic trained further" in names:

@@ -116,8 +116,7 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
             assert not any(row.tobytes() in known for row in np.asarray(x))
             return torch.as_tensor(np.asarray(x)).sum(1) * 0.7
 
-        ratio.report = type("Report", (), {"stopped": ""})
-        return ratio
+        return as_fitted(ratio)
 
     monkeypatch.setattr(tuning, "refit", refit_by_heart)
     fake = draw(4000, 0.0, seed=3)
@@ -157,9 +156,10 @@ def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
 
 
 def no_fit(*_, **__):
-    def ratio(x):
-        return torch.as_tensor(x).sum(1)
+    return as_fitted(lambda x: torch.as_tensor(x).sum(1))
 
+
+def as_fitted(ratio):
     ratio.report = type("Report", (), {"stopped": ""})
     return ratio
 
@@ -208,7 +208,7 @@ def search(rng, n, gain, sign=False):
     for each in scores:
         each["two"][:9] = -np.inf  # a candidate may say r = 0
     pools = [Pool(s, p, None, real) for s, p, real in zip(scores, x, reals, strict=True)]
-    candidates = [tuning._Candidate(name, lambda x: x) for name in ("one", "two")]
+    candidates = dict.fromkeys(("one", "two"), lambda x: x)
     setup = tuning._Setup("a judge", None, (), False, {}, {}, None, {}, None, 0, False)
     return Search(setup, candidates, None, *pools, propose)
 

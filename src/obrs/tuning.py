@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -192,14 +192,6 @@ def tune_pool(
     return TunedPool(**vars(found), score=score, kept=kept)
 
 
-class _Candidate(NamedTuple):
-    """A log-ratio, and the coefficients that it is tried with."""
-
-    name: str
-    log_ratio: Callable[[Any], Any]
-    coefficients: tuple[float, ...] = _MILD
-
-
 @dataclass(frozen=True, eq=False)
 class _Setup:
     """What a search starts from: who judges, the parts of the real samples, and what the user gave."""
@@ -211,7 +203,7 @@ class _Setup:
     parts: Mapping[str, Batch]
     shares: dict[int, float]  # of each label
     critic: Any
-    extra: Ratios
+    extra: dict[str, Callable[[Any], Any]]
     columns: Columns
     seed: int
     progress: bool | None
@@ -243,7 +235,7 @@ class _Setup:
         parts = {name: data[order[a:b]] for name, a, b in zip(sizes, ends, ends[1:], strict=False)}
         labels, counts = data.y.unique(return_counts=True) if labelled else ((), ())
         shares = {int(label): int(count) / len(data) for label, count in zip(labels, counts, strict=True)}
-        return cls(name, features, probes, image, parts, shares, critic, extra, columns, seed, progress)
+        return cls(name, features, probes, image, parts, shares, critic, dict(extra), columns, seed, progress)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -284,30 +276,34 @@ class _Setup:
             classifier = {"classifier's outputs": classifier_features(x, y, seed=self.seed)}
             return classifier | {f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes}
 
-    def fit_candidates(self, fake: Batch) -> list[_Candidate]:
+    def fit_candidates(self, fake: Batch) -> Ratios:
         """Fit every candidate on the real samples of its part, and on one set of fakes."""
         real, given = self.form(self.parts["fit"]), self.form(fake)
-        candidates: list[_Candidate] = []
+        candidates: dict[str, Callable[[Any], Any]] = {}
 
-        def add(name: str, method: Any = None, coefficients: tuple[float, ...] = _MILD, **options: Any) -> None:
+        def add(name: str, method: Any = None, **options: Any) -> None:
             options |= {"columns": self.columns, "seed": self.seed, "progress": self.progress}
             with warnings.catch_warnings(), self.timed(name):
                 warnings.simplefilter("ignore", UserWarning)  # of ratios that may do harm: here a judge decides
-                fitted = refit(real, given, method, **options)
+                candidates[name] = fitted = refit(real, given, method, **options)
             if fitted.report.stopped.startswith("interrupted"):
                 raise KeyboardInterrupt("interrupted before all candidates were fitted")
-            candidates.append(_Candidate(name, fitted, coefficients))
 
         if self.critic is not None:
-            candidates.append(_Candidate("critic as it is", critic_ratio(self.critic, self.columns)))
+            candidates["critic as it is"] = critic_ratio(self.critic, self.columns)
             add("critic trained further", FineTune(self.critic))
         for name, features in self.label_features.items():
             add(name, features=features, fits=2)
         if self.image and self.judge_features is not FEATURES["gradients"]:
-            add("oriented gradients", features="gradients", coefficients=_SHARP)
+            add("oriented gradients", features="gradients")
         if not self.image or not self.shares:
-            add("samples", coefficients=_SHARP if self.image else _MILD)
-        return [*candidates, *(_Candidate(name, log_ratio) for name, log_ratio in self.extra.items())]
+            add("samples")
+        return candidates | self.extra
+
+    def coefficients(self, name: str) -> tuple[float, ...]:
+        """Return the coefficients that a candidate is tried with."""
+        sharp = self.image and name in ("oriented gradients", "samples")
+        return _SHARP if sharp else _MILD
 
     def fit_judge(self) -> Callable[[Batch], Any]:
         """Return the features that decide, as a function of samples."""
@@ -355,14 +351,14 @@ class _Setup:
         with self.timed("proposals and scores"), no_grad():
             for ids, candidates in scored:
                 for given, batch in self.blocks(propose, ids, "scores"):
-                    scores.append([score_batch(candidate.log_ratio, given, len(batch)) for candidate in candidates])
+                    scores.append([score_batch(log_ratio, given, len(batch)) for log_ratio in candidates.values()])
                     kept.append(features(batch))
                     labels.append(batch.y)
                     for name in seen if len(kept) <= _SEEN // _BLOCK else ():
                         seen[name].append(as_features(name)(batch.x))
             real: Any = None if against is None else self.parts[against]
             return Pool(
-                {one.name: np.concatenate(column) for one, *column in zip(candidates, *scores, strict=True)},
+                {name: np.concatenate(column) for name, *column in zip(candidates, *scores, strict=True)},
                 host_view(torch.cat(kept)),
                 None if labels[0] is None else host_view(torch.cat(labels)),
                 None if real is None else host_view(features(real)),
@@ -399,7 +395,7 @@ class Search:
     """Candidates with their scores on two pools, one to choose by and one to confirm by; made by `tune`."""
 
     setup: _Setup
-    candidates: list[_Candidate]
+    candidates: Ratios
     features: Callable[[Batch], Any]
     pool: Pool
     other_pool: Pool
@@ -410,8 +406,7 @@ class Search:
         """Choose and confirm a recipe at a budget."""
         found = self.find(check_budget(budget), keep_recall)
         given = {"propose": self.propose, "start": self.start, "seed": self.setup.seed, "columns": self.setup.columns}
-        tuned = Tuned(**vars(found), **given, search=self)
-        return tuned.use({candidate.name: candidate.log_ratio for candidate in self.candidates})
+        return Tuned(**vars(found), **given, search=self).use(self.candidates)
 
     def score(self, ids: range, propose: Any = None) -> Pool:
         """Return the scores of other proposals."""
@@ -430,17 +425,17 @@ class Search:
 
     def _choose(self, found: Outcome, distance: Any, keep_recall: bool) -> Outcome:
         """Take the best recipe; of those no worse by a standard error the simplest, unless it loses recall."""
-        pool, change, notes = self.pool, dict[Recipe, float](), list[str]()
+        pool, change, interrupted = self.pool, dict[Recipe, float](), False
         try:
             self._compare(change, distance, found.budget)
         except KeyboardInterrupt:
             if not change:
                 raise
-            notes = [INTERRUPTED]
+            interrupted = True
         order = sorted(change, key=change.__getitem__)
-        found = replace(found, rows=tuple((str(recipe), change[recipe]) for recipe in order), notes=tuple(notes))
-        if notes:
-            return replace(found, recipe=order[0], rule=order[0].rule(pool, found.budget))
+        found = replace(found, rows=tuple((str(recipe), change[recipe]) for recipe in order))
+        if interrupted:
+            return replace(found, recipe=order[0], rule=order[0].rule(pool, found.budget), notes=(INTERRUPTED,))
         rules = {recipe: recipe.rule(pool, found.budget) for recipe in order[:_CLOSE]}
         curve = distance(pool.real, pool.features, np.stack([recipe.weights(rules[recipe], pool) for recipe in rules]))
         gaps = [curve.difference(i, 0) for i in range(len(rules))]
@@ -472,10 +467,11 @@ class Search:
             change.update(zip(new, ((values[1:] - values[0]) / abs(values[0])).tolist(), strict=True))
             return min(change, key=change.__getitem__)
 
-        best = measure(Recipe(((c.name, b),), way) for c in self.candidates for b in c.coefficients for way in ways)
-        for _ in self.candidates[1:]:
+        pairs = [(name, b) for name in self.candidates for b in self.setup.coefficients(name)]
+        best = measure(Recipe((pair,), way) for pair in pairs for way in ways)
+        for _ in range(len(self.candidates) - 1):
             before, used = best, dict(best.coefficients)
-            more = [(c.name, b) for c in self.candidates if c.name not in used for b in c.coefficients]
+            more = [pair for pair in pairs if pair[0] not in used]
             if more:
                 best = measure(replace(best, coefficients=(*best.coefficients, pair)) for pair in more)
             if best is before:
@@ -499,11 +495,12 @@ class Search:
         lines = np.stack([np.ones(len(pool)), *(recipe.weights(rule, pool) for rule in rules.values())])
         curve = distance(pool.real, pool.features, lines)
         change, recall = curve.difference(1, 0), _recall(recipe, found.rule, pool)
-        found = replace(found, change=_relative(curve, 1), recall=recall)
-        if change.value + 2 * change.standard_error >= 0:
+        confirmed = change.value + 2 * change.standard_error < 0
+        found = replace(found, change=_relative(curve, 1), recall=recall, confirmed=confirmed)
+        if not confirmed:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
-            return replace(found, rule=Budgeted(np.inf), notes=(*found.notes, note))
-        notes = list(found.notes)
+            return replace(found, rule=Budgeted(np.inf), notes=(note,))
+        notes = []
         for line, budget in enumerate([*rules][1:], 2):
             more = curve.difference(1, line)
             if more.value + more.standard_error >= 0:
@@ -512,7 +509,7 @@ class Search:
         for name, (real, fake) in pool.seen.items():
             seen = _relative(self.setup.distance(real)(real, fake, lines[:2, : len(fake)]), 1)
             notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {percent(seen)}")
-        return replace(found, confirmed=True, notes=tuple(notes))
+        return replace(found, notes=tuple(notes))
 
 
 def _relative(curve: Curve, line: int) -> Estimate:
