@@ -190,13 +190,13 @@ def _cell(tuned: Any, fresh: _Fresh) -> dict[str, Any]:
     search, budget = tuned.search, tuned.budget
     lines: dict[str, Floats] = {}
 
-    def add(key: str, recipe: Any, rule: Any = None) -> None:
-        lines[key] = recipe.weights(recipe.rule(search.pool, budget) if rule is None else rule, fresh.pool)
+    def add(key: str, recipe: Any) -> None:
+        lines[key] = recipe.weights(recipe.rule(search.pool, budget), fresh.pool)
 
     per_class = "one constant" if fresh.pool.label is None else "one constant per class"
-    names = [candidate.name for candidate in search.candidates]
+    names = list(search.candidates)
     if not tuned.plain:
-        add("tune", tuned.recipe, tuned.rule)
+        add("tune", tuned.recipe)
     if "critic trained further" in names:
         add("paper", Recipe((("critic trained further", 1.0),)))
     for name in names:

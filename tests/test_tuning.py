@@ -10,10 +10,9 @@ from obrs.errors import InputError, InputTypeError, UnknownNameError
 from obrs.metrics.curve import Curve
 
 torch = pytest.importorskip("torch")
-from obrs import judge, tuning  # noqa: E402
-from obrs import tuned as results  # noqa: E402
+from obrs import tuning  # noqa: E402
 from obrs.metrics.cells import Cells  # noqa: E402
-from obrs.tuned import Pool, Recipe, load  # noqa: E402
+from obrs.tuned import Pool, Recipe, Tuned, critic_ratio, load  # noqa: E402
 from obrs.tuning import Search, tune, tune_pool  # noqa: E402
 
 
@@ -58,17 +57,14 @@ def labelled(ids):
 def test_a_critic_and_a_ratio_of_ones_own_are_given_again_to_load(constants, tmp_path):
     critic = torch.nn.Linear(2, 1)
     with_label = lambda batch: batch[0][:, 0] + 0.1 * batch[1]  # noqa: E731
-    parts = {"critic as it is": results.critic_ratio(as_module(critic), None), "mine": with_label}
+    parts = {"critic as it is": critic_ratio(as_module(critic), None), "mine": with_label}
     x, y = labelled(np.arange(3000))
     pool = Pool({name: np.asarray(f((x, y)).detach()) for name, f in parts.items()}, x.numpy(), y.numpy())
     recipe = Recipe((("critic as it is", 1.0), ("mine", 2.0)), constants)
     if "calibrated" in constants:
-        recipe = recipe.calibrate(pool, {0: 1, 1: 1, 2: 1})
-    rule = recipe.rule(pool, 2.0, lambda given: results.labels_of(given, None))
-    one = results.Tuned(
-        2.0, "a judge", recipe=recipe, rule=rule, confirmed=True, start=0, propose=labelled,
-        log_ratio=recipe.as_log_ratio(parts, None),
-    )  # fmt: skip
+        recipe = recipe.calibrate(pool, dict.fromkeys(range(3), 1 / 3))
+    found = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(pool, 2), confirmed=True, propose=labelled, start=0)
+    one = found.use(parts)
     one.save(tmp_path)
     again = load(tmp_path, labelled, critic=as_module(critic), extra={"mine": with_label})
     np.testing.assert_array_equal(again.sample(300).ids, one.sample(300).ids)
@@ -120,8 +116,7 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
             assert not any(row.tobytes() in known for row in np.asarray(x))
             return torch.as_tensor(np.asarray(x)).sum(1) * 0.7
 
-        ratio.report = type("Report", (), {"stopped": ""})
-        return ratio
+        return as_fitted(ratio)
 
     monkeypatch.setattr(tuning, "refit", refit_by_heart)
     fake = draw(4000, 0.0, seed=3)
@@ -155,15 +150,16 @@ def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
     np.testing.assert_array_equal(seen[0].pool.features, propose(np.arange(500)))
     np.testing.assert_array_equal(seen[0].other_pool.features, propose(np.arange(500, 1000)))
     real = {row.tobytes() for row in draw(1200).astype("float64")}
-    one, two = ({row.tobytes() for row in x} for x in (seen[0].real, seen[0].other_real))
+    one, two = ({row.tobytes() for row in pool.real} for pool in (seen[0].pool, seen[0].other_pool))
     assert one | two < real
     assert not one & two
 
 
 def no_fit(*_, **__):
-    def ratio(x):
-        return torch.as_tensor(x).sum(1)
+    return as_fitted(lambda x: torch.as_tensor(x).sum(1))
 
+
+def as_fitted(ratio):
     ratio.report = type("Report", (), {"stopped": ""})
     return ratio
 
@@ -211,10 +207,10 @@ def search(rng, n, gain, sign=False):
     ]
     for each in scores:
         each["two"][:9] = -np.inf  # a candidate may say r = 0
-    pools = [Pool(s, p, None) for s, p in zip(scores, x, strict=True)]
-    candidates = [tuning._Candidate(name, lambda x: x) for name in ("one", "two")]
-    setup = tuning._Setup(judge.Judge("a judge", None, (), False, False), {}, None, None, {}, None, 0, False)
-    return Search(setup, candidates, None, *pools, *reals, {}, propose, 0)
+    pools = [Pool(s, p, None, real) for s, p, real in zip(scores, x, reals, strict=True)]
+    candidates = dict.fromkeys(("one", "two"), lambda x: x)
+    setup = tuning._Setup("a judge", None, (), False, {}, {}, None, {}, None, 0, False)
+    return Search(setup, candidates, None, *pools, propose)
 
 
 def test_false_alarms_are_few_and_gains_are_found(monkeypatch):
@@ -255,7 +251,7 @@ def test_calibration_by_class_gives_each_class_its_mean_ratio():
     rng = np.random.default_rng(0)
     label, score = rng.integers(0, 3, 3000), rng.normal(size=3000)
     pool = Pool({"a": score}, np.zeros((3000, 1)), label)
-    recipe = Recipe((("a", 2.0),), "one constant, calibrated by class").calibrate(pool, {0: 1, 1: 1, 2: 2})
+    recipe = Recipe((("a", 2.0),), "one constant, calibrated by class").calibrate(pool, {0: 0.25, 1: 0.25, 2: 0.5})
     r = np.exp(recipe.score(pool))
     for y, share in enumerate((0.25, 0.25, 0.5)):
         assert r[label == y].sum() / 3000 == pytest.approx(share)
@@ -278,7 +274,7 @@ def test_images_with_labels_are_judged_by_a_second_classifier():
     found = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
     assert found.judge == "a second classifier"
     assert any("one constant per class" in name for name, _ in found.rows)
-    if found.confirmed and judge.find_spec("efficientnet_lite_pytorch"):
+    if found.confirmed and tuning.find_spec("efficientnet_lite_pytorch"):
         assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in found.notes)
 
 
@@ -290,7 +286,7 @@ def upright(batch):
 
 def test_mistakes_are_one_line(monkeypatch):
     images = np.zeros((100, 1, 8, 8), "float32")
-    monkeypatch.setattr(judge, "find_spec", lambda name: None)
+    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
     for error, message, ask in (
         (InputError, "images without labels need a judge", lambda: tune(images, lambda i: images[i], budget=2)),
         (InputError, "give 1167 or more", lambda: tune(draw(500), propose, budget=2)),

@@ -168,7 +168,7 @@ MUTANTS = [Mutant(*row) for row in (
      "np.argsort(-gain, axis=None", "np.argsort(gain, axis=None",
      "test_split.py::test_slsqp_finds_no_better_division"),
     ("a gain is confirmed by what it was chosen on", "tuning.py",
-     "probes=at > 0) for at in (0, half)]", "probes=at > 0) for at in (0, 0)]",
+     '("confirm", half))', '("confirm", 0))',
      "test_tuning.py::test_the_half_that_confirms_is_not_the_one_that_chose"),
     ("a fake is scored by the ratio that was fitted on it", "tuning.py",
      "data[np.flatnonzero(fold % 2 != even)]", "data[np.flatnonzero(fold % 2 == even)]",

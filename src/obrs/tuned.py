@@ -1,4 +1,4 @@
-"""What `tune` found: recipes, which are weighted sums of ratios, the table of them, and a sampler that can be saved."""
+"""What `tune` found: recipes, which are weighted sums of log-ratios, and a sampler that can be saved."""
 
 import csv
 import io
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ from .sampling.rejection import sample
 from .sampling.samples import Samples
 from .types import LogRatio, Proposal
 
-__all__ = ["CALIBRATED", "INTERRUPTED", "ONE", "PER_CLASS", "Outcome", "Pool", "Recipe", "Tuned", "TunedPool"]
-__all__ += ["critic_ratio", "labels_of", "load", "plain_ratio"]
+__all__ = ["CALIBRATED", "INTERRUPTED", "ONE", "PER_CLASS", "Outcome", "Pool", "Recipe", "RecipeRatio", "Tuned"]
+__all__ += ["TunedPool", "closer", "critic_ratio", "load", "percent"]
 
 Floats = np.ndarray[Any, Any]
-Extra = Mapping[str, Callable[[Any], Any]]
+Ratios = Mapping[str, Callable[[Any], Any]]  # log-ratios of batches, by name
 
 ONE, PER_CLASS, CALIBRATED = "one constant", "one constant per class", "one constant, calibrated by class"
 INTERRUPTED = "interrupted: what was chosen is not confirmed"
@@ -40,25 +41,16 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """What is kept of proposals: their scores by candidate, the features that decide, labels, and features of probes.
+    """Proposals with their scores, and the real samples that they are compared with."""
 
-    Features that a probe has seen are in `seen` by name, for the first rows only.
-    """
-
-    scores: dict[str, Floats]
-    features: Floats
-    label: Floats | None
-    seen: dict[str, Floats] = field(default_factory=dict)
+    scores: dict[str, Floats]  # by candidate
+    features: Any  # those that decide
+    label: Any = None
+    real: Any = None  # the features that decide, of real samples
+    seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by probes: real samples, and the first proposals
 
     def __len__(self) -> int:
         return len(self.features)
-
-    @classmethod
-    def join(cls, one: "Pool", two: "Pool") -> "Pool":
-        """Return two pools as one; features of probes are left out, as their rows are not the first ones any more."""
-        scores = {name: np.append(score, two.scores[name]) for name, score in one.scores.items()}
-        label = None if one.label is None or two.label is None else np.append(one.label, two.label)
-        return cls(scores, np.concatenate([one.features, two.features]), label)
 
 
 @dataclass(frozen=True)
@@ -78,55 +70,49 @@ class Recipe:
     def __str__(self) -> str:
         return " + ".join(f"{b:.3g} × {name}" for name, b in self.coefficients) + f", {self.constants}"
 
-    @property
-    def is_ratio(self) -> bool:
-        """Whether the score is the log-ratio of one candidate, and not a sum or a power."""
-        return len(self.coefficients) == 1 and self.coefficients[0][1] == 1
-
-    def score(self, pool: Pool) -> Floats:
+    def score(self, pool: Pool) -> Any:
         """Return the scores of proposals."""
         total = sum(b * pool.scores[name] for name, b in self.coefficients)
-        return total + self.offset(pool.label)  # type: ignore[no-any-return]
-
-    def offset(self, label: Any) -> Any:
-        """Return what calibration adds to the scores of samples with these labels."""
         if not self.offsets:
-            return 0.0
+            return total
         known, added = (np.array(column) for column in zip(*self.offsets, strict=True))
-        return added[np.searchsorted(known, label)]
+        return total + added[np.searchsorted(known, pool.label)]
 
-    def calibrate(self, pool: Pool, shares: Mapping[int, float]) -> "Recipe":
-        """Return the recipe with E_Q[r | y] = p(y) / q(y) on a pool."""
-        score, total = replace(self, offsets=()).score(pool), sum(shares.values())
-        means = class_means(score, pool.label, {label: count / total for label, count in sorted(shares.items())})
+    def calibrate(self, pool: Pool, shares: dict[Any, float]) -> "Recipe":
+        """Return the recipe with E_Q[r | y] = p(y) / q(y) on a pool; p(y) are the shares of the labels."""
+        means = class_means(replace(self, offsets=()).score(pool), pool.label, shares)
         return replace(self, offsets=tuple((int(mean.label), -mean.log_excess) for mean in means))
 
-    def rule(self, pool: Pool, budget: float, of: Any = None) -> Any:
+    def rule(self, pool: Pool, budget: float) -> Any:
         """Fit the rule on a pool."""
-        score = self.score(pool)
         if self.constants == PER_CLASS:
-            return Grouped.fit(score, budget, pool.label, of=of)
-        return Budgeted.fit(score, budget)
+            return Grouped.fit(self.score(pool), budget, pool.label)
+        return Budgeted.fit(self.score(pool), budget)
 
     def weights(self, rule: Any, pool: Pool) -> Floats:
         """Return the probability of each proposal of a pool to be kept."""
-        rule = replace(rule, of=None) if isinstance(rule, Grouped) else rule  # the pool has labels alone
         return np.exp(np.asarray(rule(self.score(pool), pool.label), np.float64))
 
-    def as_log_ratio(self, candidates: Mapping[str, Callable[[Any], Any]], columns: Columns) -> LogRatio:
-        """Return the score as a function of a batch."""
 
-        def score(x: Any) -> Any:
-            total = sum(b * np.asarray(host_view(candidates[name](x)), np.float64) for name, b in self.coefficients)
-            return total + self.offset(labels_of(x, columns) if self.offsets else None)
+@dataclass(frozen=True, eq=False)
+class RecipeRatio:
+    """The score of a recipe as a function of batches; `parts` are the log-ratios of its candidates, in its order."""
 
-        score.parts = {name: candidates[name] for name, _ in self.coefficients}  # type: ignore[attr-defined]
-        score.calibrated = self.is_ratio  # type: ignore[attr-defined]
-        return score
+    recipe: Recipe
+    parts: Ratios
+    columns: Columns = None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the score is the log-ratio of one candidate, and not a sum or a power."""
+        return [b for _, b in self.recipe.coefficients] == [1]
+
+    def __call__(self, x: Any) -> Any:
+        scores = {name: np.asarray(host_view(part(x)), np.float64) for name, part in self.parts.items()}
+        return self.recipe.score(Pool(scores, None, _labels(x, self.columns) if self.recipe.offsets else None))
 
 
-def labels_of(given: Any, columns: Columns) -> Any:
-    """Return the labels of a batch."""
+def _labels(given: Any, columns: Columns) -> Any:
     return host_view(Batch.read(given, columns).y)
 
 
@@ -141,25 +127,27 @@ def critic_ratio(critic: Any, columns: Columns) -> Callable[[Any], Any]:
     return log_ratio
 
 
-def plain_ratio(x: Any) -> Floats:
-    """Return the log-ratio of the plain model: 0."""
-    return np.zeros(length(x))
+def percent(change: Estimate) -> str:
+    """Return a relative change with its error."""
+    return f"{100 * change.value:+.1f} ± {100 * change.standard_error:.1f} %"
+
+
+def closer(change: Estimate) -> str:
+    """Return a relative change of a distance as a gain."""
+    return f"{-100 * change.value:.1f} ± {100 * change.standard_error:.1f} % closer"
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a search found: the table of recipes, what was chosen, and what was confirmed.
+    """What a search found.
 
     Args:
-        budget: Proposals per kept sample.
-        judge: Who judged.
+        budget, judge: Proposals per kept sample, and who judged.
         rows: Recipes with their relative change of the distance, best first, on the half that was chosen by.
-        recipe: What was chosen; None if nothing was.
-        rule: The rule fitted on its scores.
+        recipe, rule: What was chosen, None if nothing was, and the rule fitted on its scores.
         change, recall: The relative change of the distance and the change of recall, on the half that confirms.
         confirmed: Whether the gain is above two standard errors there. If not, the plain model is the answer.
-        notes: What a reader should know.
-        seconds: How long each part took.
+        notes, seconds: What a reader should know, and how long each part took.
     """
 
     budget: float
@@ -182,19 +170,14 @@ class Outcome:
     def lines(self) -> list[str]:
         """What was found, in a few lines."""
         at = f"by {self.judge} at K = {self.budget:g}"
-        if self.confirmed and self.change is not None and self.recall is not None:
-            gain, error = -100 * self.change.value, 100 * self.change.standard_error
-            recall = f"recall {self.recall.value:+.3f} ± {self.recall.standard_error:.3f}"
-            head = f"confirmed {at}: {gain:.1f} ± {error:.1f} % closer, {recall}"
-        elif self.plain:
-            head = f"nothing was confirmed {at}: this is the plain model"
-        else:
-            head = f"the best so far {at}, not confirmed"
         chosen = [] if self.recipe is None else [f"chosen: {self.recipe}"]
-        if self.change is not None and not self.confirmed:
-            change, error = 100 * self.change.value, 100 * self.change.standard_error
-            chosen += [f"which changes the distance by {change:+.1f} ± {error:.1f} % on the half that confirms"]
-        return [head, *chosen, *self.notes]
+        if self.confirmed and self.change is not None and self.recall is not None:
+            recall = f"recall {self.recall.value:+.3f} ± {self.recall.standard_error:.3f}"
+            return [f"confirmed {at}: {closer(self.change)}, {recall}", *chosen, *self.notes]
+        if self.change is not None:
+            chosen += [f"which changes the distance by {percent(self.change)} on the half that confirms"]
+        plain = f"nothing was confirmed {at}: this is the plain model"
+        return [plain if self.plain else f"the best so far {at}, not confirmed", *chosen, *self.notes]
 
     @property
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -212,11 +195,14 @@ class Outcome:
     def _repr_html_(self) -> str:
         return html_table(*self.table, notes=self.lines)
 
-    def facts(self) -> dict[str, Any]:
-        """Return what JSON can hold of it."""
+    def _write(self, folder: Path, **more: Any) -> None:
+        """Write tuned.json, which `load` reads."""
         facts: dict[str, Any] = {key: getattr(self, key) for key in ("budget", "judge", "confirmed", "notes", "rows")}
         facts |= {key: vars(value) if (value := getattr(self, key)) else None for key in ("change", "recall", "recipe")}
-        return facts | {"rule": to_json(self.rule), "seconds": self.seconds}
+        facts |= {"rule": to_json(self.rule), "seconds": self.seconds, **more}
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / "tuned.json") as file:
+            file.write((json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -228,15 +214,19 @@ class TunedPool(Outcome):
 
     def save(self, folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> None:
         """Write tuned.json, and scores.csv with the columns file (its name, or else its number), score and kept."""
-        _write_json(Path(folder) / "tuned.json", self.facts())
-        kept = np.isin(np.arange(len(self.score)), self.kept)
+        self._write(Path(folder))
+        kept = np.isin(np.arange(len(self.score)), self.kept).astype(int).tolist()
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["file" if names else "id", "score", "kept"])
-        each = zip(names or range(len(kept)), self.score.tolist(), kept.astype(int).tolist(), strict=True)
-        rows.writerows([name, f"{score:.7g}", flag] for name, score, flag in each)
+        scores = (f"{score:.7g}" for score in self.score.tolist())
+        rows.writerows(zip(names or range(len(kept)), scores, kept, strict=True))
         with replacing(Path(folder) / "scores.csv") as file:
             file.write(text.getvalue().encode())
+
+
+def _plain_ratio(x: Any) -> Floats:
+    return np.zeros(length(x))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -244,20 +234,28 @@ class Tuned(Outcome):
     """What `tune` found, as a sampler.
 
     Args:
-        log_ratio: The score.
-        propose: Makes the proposals.
-        start: The first id that nothing has seen, from which `sample` draws.
-        seed: Decides acceptance.
-        columns: Keys of samples and labels, if batches are mappings.
+        propose, columns: Makes the proposals, and the keys of samples and labels, if batches are mappings.
+        start, seed: The first id that nothing has seen, from which `sample` draws, and what decides acceptance.
+        log_ratio: The score; 0 for the plain model.
         search: The candidates with their scores; `search.tune(budget)` takes seconds. None after `load`.
     """
 
-    log_ratio: LogRatio
     propose: Proposal
     start: int
     seed: int = 0
     columns: Columns = None
+    log_ratio: LogRatio = _plain_ratio
     search: Any = None
+
+    def use(self, ratios: Ratios) -> "Tuned":
+        """Return it with the log-ratio of its recipe, and a rule that finds the labels of a batch."""
+        if self.recipe is None or self.plain:
+            return self
+        parts = {name: ratios[name] for name, _ in self.recipe.coefficients}
+        rule = self.rule
+        if isinstance(rule, Grouped):
+            rule = replace(rule, of=partial(_labels, columns=self.columns))
+        return replace(self, rule=rule, log_ratio=RecipeRatio(self.recipe, parts, self.columns))
 
     def sample(self, n: int, **options: Any) -> Samples:
         """Keep n samples, as `obrs.sample` does; those of a sum of ratios have no weights, which only a ratio has."""
@@ -269,54 +267,38 @@ class Tuned(Outcome):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write tuned.json, and the ratios that were fitted beside it; `load` reads them."""
-        facts = self.facts() | {"start": self.start, "seed": self.seed, "columns": self.columns}
-        _write_json(Path(folder) / "tuned.json", facts)
-        for number, ratio in enumerate(getattr(self.log_ratio, "parts", {}).values()):
+        self._write(Path(folder), start=self.start, seed=self.seed, columns=self.columns)
+        parts = self.log_ratio.parts if isinstance(self.log_ratio, RecipeRatio) else {}
+        for number, ratio in enumerate(parts.values()):
             if isinstance(ratio, FittedRatio):
                 ratio.save(Path(folder) / f"ratio-{number}.safetensors")
 
 
-def load(folder: str | os.PathLike[str], propose: Proposal, *, critic: Any = None, extra: Extra | None = None) -> Tuned:
-    """Read what `Tuned.save` wrote; the same ids are kept as before.
-
-    Args:
-        folder: Where it is.
-        propose: As `tune` got it.
-        critic, extra: As `tune` got them, if what was chosen uses them.
-    """
+def load(
+    folder: str | os.PathLike[str], propose: Proposal, *, critic: Any = None, extra: Ratios | None = None
+) -> Tuned:
+    """Read what `Tuned.save` wrote; give critic and extra again if what was chosen uses them."""
     path = Path(folder) / "tuned.json"
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        rest = {key: facts[key] for key in ("budget", "judge", "confirmed", "start", "seed", "columns")}
-        rest |= {key: tuple(map(_tuples, facts[key])) for key in ("rows", "notes", "seconds")}
-        rest |= {key: None if facts[key] is None else Estimate(**facts[key]) for key in ("change", "recall")}
-        recipe = None if facts["recipe"] is None else Recipe(**{k: _tuples(v) for k, v in facts["recipe"].items()})
-        rule = from_json(facts["rule"])
+        facts = _with_tuples(json.loads(path.read_text(encoding="utf-8")))
+        for key, kind in (("change", Estimate), ("recall", Estimate), ("recipe", Recipe)):
+            facts[key] = kind(**facts[key]) if facts[key] else None
+        tuned = Tuned(**facts | {"rule": from_json(facts["rule"])}, propose=propose)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} was not written by Tuned.save") from error
-    columns = rest["columns"]
-    rule = replace(rule, of=lambda given: labels_of(given, columns)) if isinstance(rule, Grouped) else rule
-    tuned = Tuned(**rest, recipe=recipe, rule=rule, log_ratio=plain_ratio, propose=propose)
-    if recipe is None or tuned.plain:
-        return tuned
-    known: dict[str, Callable[[Any], Any]] = dict(extra or {})
-    for number, (name, _) in enumerate(recipe.coefficients):
+    ratios = dict(extra or {}) | ({} if critic is None else {"critic as it is": critic_ratio(critic, tuned.columns)})
+    for number, (name, _) in enumerate(() if tuned.recipe is None or tuned.plain else tuned.recipe.coefficients):
         file = Path(folder) / f"ratio-{number}.safetensors"
         if file.exists():
-            known[name] = load_ratio(file, network=critic)
-        elif name == "critic as it is" and critic is not None:
-            known[name] = critic_ratio(critic, columns)
-        elif name not in known:
+            ratios[name] = load_ratio(file, network=critic)
+        elif name not in ratios:
             what = "critic=critic" if name.startswith("critic") else f"extra={{{name!r}: log_ratio}}"
             raise InputError(f"{folder} has no ratio {name!r}, which is yours; give {what}")
-    return replace(tuned, log_ratio=recipe.as_log_ratio(known, columns))
+    return tuned.use(ratios)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _write_json(path: Path, facts: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write((json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+def _with_tuples(facts: Any) -> Any:
+    """Return what JSON holds, its lists as tuples."""
+    if isinstance(facts, dict):
+        return {key: _with_tuples(value) for key, value in facts.items()}
+    return tuple(map(_with_tuples, facts)) if isinstance(facts, list) else facts

