@@ -167,7 +167,9 @@ def test_committed_figure_time_is_capped_where_rejection_is_exact_and_steps_are_
     of = figure_time.curves(record)
     kl = [point["kl"][0] for point in of["obrs"]]
     assert kl == sorted(kl, reverse=True)
-    assert kl[-1] == pytest.approx(of["exact"][0]["kl"][0], abs=0.03)
+    assert 0 < kl[-1] - of["exact"][0]["kl"][0] < 0.05, (
+        "K = 16 comes close to exact rejection, at 50 calls, and stays above"
+    )
     assert all(row["generations"] >= 20 for row in record.rows)
     for ours, theirs in zip(of["obrs"], of["drs"], strict=True):
         assert ours["budget"] == theirs["budget"]
