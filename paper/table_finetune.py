@@ -121,7 +121,7 @@ def settings(config: Config, kind: str, seed: int, *, classes: int | None = 10) 
     """Return the configuration of a training run.
 
     Example:
-        >>> tuned = settings(Config(), "exact", 0)
+        >>> tuned = settings(Config(data="fashion_mnist"), "exact", 0)
         >>> tuned.generator_loss, tuned.warm_up, tuned.steps, tuned.spectral_norm
         ('exact', 200, 600, False)
     """
