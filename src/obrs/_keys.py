@@ -48,7 +48,7 @@ _ZERO = order_keys(np.array([inf]))[0]  # of rows with r = 0: more than any othe
 
 
 class Rows(NamedTuple):
-    """What decides on rows, one each per row.
+    """Arrays with one entry per row, by which rows are ordered and counted.
 
     Attributes:
         key, id: The key, +inf where r = 0, and the id.

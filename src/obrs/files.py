@@ -49,7 +49,7 @@ Inside the folder, Polars and `datasets` would take it for a file of rows.
 
 
 class Part(NamedTuple):
-    """A batch, which of its rows have a score, and of these the scores, log-ratios and what decides on them."""
+    """A batch, the mask of its rows that have a score, and the scores, log-ratios and keys of those rows."""
 
     batch: Batch
     good: Array
@@ -159,7 +159,7 @@ class Reading:
 
 
 class Survey:
-    """What a first pass learns of rows, added up over batches, files and workers.
+    """Counts and checks of a first pass over rows; surveys of batches, files and workers add up.
 
     Args:
         labels: The numbers of the groups that are known.
@@ -347,7 +347,7 @@ def kept_rows(
 
 @dataclass(frozen=True)
 class Selected:
-    """What `select` has written, or on Ray chosen.
+    """The result of `select`: the rows that were written or, on Ray, the dataset of kept rows.
 
     Args:
         out: The folder, or the file; on Ray the dataset; None if nothing was written.

@@ -1,6 +1,6 @@
-"""Groups: labels of any kind become numbers, what is said per group one number for each, and a rule has one c each.
+"""Groups of samples: labels, budgets and shares by label, and the rule `Grouped` with one constant per group.
 
-A label is whatever `np.unique` can sort: an integer, a text, a bool. What is said per group (budgets, shares, counts)
+A label is whatever `np.unique` can sort: an integer, a text, a bool. What is given per group (budgets, shares, counts)
 may be a dict by label, or an array in the order of the sorted labels.
 """
 
@@ -106,7 +106,7 @@ def groups_of(groups: Any, shape: tuple[int, ...]) -> Groups:
 
 
 def codes_of(found: Any, labels: tuple[Any, ...]) -> Ints:
-    """Return the number of each label among the sorted ones of a fit, or raise for a stranger."""
+    """Return the number of each label among the sorted ones of a fit, or raise for an unknown label."""
     known = np.empty(len(labels), object)
     known[:] = labels
     known = any_labels(known)

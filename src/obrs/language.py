@@ -51,7 +51,7 @@ _LARGEST = 1e290  # of a reward, so that differences and temperatures are floats
 
 @dataclass(frozen=True)
 class Pick:
-    """What is kept; `len()` is how many.
+    """Kept rollouts, tokens or completions, with their weights; `len()` is how many.
 
     Args:
         index: Positions of the kept, ascending: rows, or for tokens positions in the flattened batch.

@@ -1,4 +1,4 @@
-"""How pictures look: one look per rule, one colour per budget, one font.
+"""The style of all pictures: one colour, line and marker per rule, one colour per budget, one font.
 
 The colours are those of Okabe and Ito: colour-blind readers can tell them apart. Each rule also has its own line and
 marker. Matplotlib is imported when something is drawn.
@@ -30,7 +30,7 @@ _BLUES = ["#7cc0ee", "#2b8cc9", "#0b4f8a", "#06264a"]
 
 @dataclass(frozen=True)
 class Look:
-    """How a method looks in every figure, and what it is called there."""
+    """Label, colour, line and marker of a method in every figure."""
 
     label: str
     colour: str

@@ -1,4 +1,4 @@
-"""All that can be known about a sampler, read from the distribution of its log-ratio under the model.
+"""The profile of a sampler: what each budget buys, from the distribution of its log-ratio under the model.
 
 alpha(l) = E_Q[min(l r, 1)] is the precision of the model at slope l, beta(l) = alpha(l)/l its recall, and the budget
 solver is its inverse, alpha(c) = 1/K. What is left after rejection is summed in `_prefix`, how sure it is in
@@ -488,7 +488,7 @@ def _as_budgets(budgets: Any) -> list[Any]:
 
 
 def removable_kl(nats: float, budgets: Iterable[float]) -> str:
-    """Say in a line how much of an estimated KL(P||Q) budgets remove at most, log K; "" if there is nothing to say.
+    """Return a line on how much of an estimated KL(P||Q) budgets can remove, at most log K; "" if there is none.
 
     Example:
         >>> print(removable_kl(17.2, [2.6]))

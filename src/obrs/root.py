@@ -31,10 +31,10 @@ _ZERO = -1e30  # stands for log 0: far below every log-ratio, and differences st
 
 
 def slack_of(size: int, weighted: bool, eps: float = float(np.finfo(np.float64).eps)) -> float:
-    """Return the share of a target that is rounding: 8 ulp, and more with masses, whose running sum is off by √size/4.
+    """Return the relative tolerance of a target: 8 ulp, and more with masses, whose running sum is off by √size/4.
 
-    What lacks less than that lacks nothing. Otherwise, where the saturated ones meet the target up to an ulp, that ulp
-    would be made up by ratios e^1000 below.
+    A smaller gap counts as none. Otherwise, where saturated values meet the target up to one ulp, ratios e^1000 below
+    them would have to fill that ulp.
 
     Example:
         >>> slack_of(100, weighted=False)
@@ -109,7 +109,7 @@ def solve_rows(values: Array, masses: Array | None, target: Any) -> Array:
 
 
 def ascending(values: Array, masses: Array | None) -> tuple[Array, Array | None]:
-    """Sort rows, in float64 where there is such; r = 0, and what weighs nothing, becomes a number far below."""
+    """Sort rows in ascending order, in float64 where it exists; r = 0 and mass 0 become a number far below."""
     xp = namespace(values)
     if masses is None:
         values = xp.astype(xp.sort(values, axis=-1, stable=False), widest(xp), copy=False)

@@ -282,7 +282,7 @@ def _check_fields(rule: Any, *names: str) -> None:
 
 
 def never_nan(log_a: Array) -> Array:
-    """Say of what has no ratio that it is never accepted."""
+    """Replace NaN by -inf: a sample without a ratio is never accepted."""
     xp = namespace(log_a)
     return xp.where(xp.isnan(log_a), -inf, log_a)
 

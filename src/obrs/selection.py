@@ -359,7 +359,7 @@ DESIGNS = {"pivotal": _pivotal, "systematic": _systematic, "priority": _priority
 
 @dataclass(frozen=True)
 class Unweighted:
-    """What `unweight` kept; `len()` is how many. The weights have signs, so they come as they are, not as logs.
+    """Events that `unweight` kept; `len()` is how many. Weights have signs, so there are no logs of them.
 
     Args:
         index: Which events, ascending.

@@ -1,4 +1,4 @@
-"""One mean budget for many groups, where proposals are made group by group: spend it where it removes most.
+"""Split one mean budget among groups whose proposals are made separately, so that the least divergence is left.
 
 With the shares of the groups among the kept fixed, budgets K_g cost `sum shares K_g` proposals per sample and leave
 `sum shares D(K_g)`. D falls and is convex in K, so the best budgets have equal marginal gains.

@@ -1,4 +1,4 @@
-"""Where a selection was cut, as a condition of SQL: a database keeps the same rows without this library.
+"""The threshold of a selection as a condition of SQL, with which a database keeps the same rows.
 
 The uniform of an id, and the id of a text, are integer arithmetic, which DuckDB computes bit by bit.
 """

@@ -231,7 +231,7 @@ def _plain_ratio(x: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Tuned(Outcome):
-    """What `tune` found, as a sampler.
+    """The result of `tune`: the chosen ratio and rule, and a sampler.
 
     Args:
         propose, columns: Makes the proposals, and the keys of samples and labels, if batches are mappings.

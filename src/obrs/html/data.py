@@ -1,6 +1,6 @@
-"""What a page says of a profile: all numbers at each budget of the slider, and findings, each with what to do.
+"""Numbers and findings of a page: all columns at each budget of the slider, and findings with what to do.
 
-So the page computes nothing that the library has computed: it looks up. Round budgets are in the list exactly.
+The page looks numbers up and computes none. Round budgets are in the list exactly.
 """
 
 from math import exp, inf, isfinite, log, sqrt
@@ -12,7 +12,17 @@ from ..profile import Profile
 from ..ratios.doctor import SEEN, Diagnosis
 from .template import rounded
 
-__all__ = ["COLUMNS", "ROUND", "Finding", "columns", "curve", "group_rates", "histogram", "of_diagnosis", "of_profile"]
+__all__ = [
+    "COLUMNS",
+    "ROUND",
+    "Finding",
+    "columns",
+    "curve",
+    "diagnosis_findings",
+    "group_rates",
+    "histogram",
+    "profile_findings",
+]
 __all__ += ["recall_of", "slider"]
 
 Floats = np.ndarray[Any, Any]
@@ -136,7 +146,9 @@ class Finding(NamedTuple):
     todo: str = ""
 
 
-def of_profile(profile: Profile, budget: float, *, reward: bool = False, diagnosed: bool = False) -> list[Finding]:
+def profile_findings(
+    profile: Profile, budget: float, *, reward: bool = False, diagnosed: bool = False
+) -> list[Finding]:
     """Return what the log-ratios alone tell, for a page that opens at this budget.
 
     Args:
@@ -146,7 +158,7 @@ def of_profile(profile: Profile, budget: float, *, reward: bool = False, diagnos
         diagnosed: Whether a diagnosis has looked at the mean ratio.
 
     Example:
-        >>> first, *_ = of_profile(Profile(np.log([0.5, 1.0, 1.5, 1.0])), 2.0)
+        >>> first, *_ = profile_findings(Profile(np.log([0.5, 1.0, 1.5, 1.0])), 2.0)
         >>> first.mark, first.says
         ('~', '4 scores are too few to rely on KL, reverse KL, TV, JS, χ², ESS, precision at K = 2')
     """
@@ -189,14 +201,14 @@ def recall_of(profile: Profile) -> float:
     return 0.9 * min(float(profile.beta(0.0)), 1.0)
 
 
-def of_diagnosis(diagnosis: Diagnosis) -> list[Finding]:
+def diagnosis_findings(diagnosis: Diagnosis) -> list[Finding]:
     """Return what the doctor found: the verdict with its repair, the notes, and each row with a mark.
 
     Example:
         >>> from obrs import diagnose
         >>> rng = np.random.default_rng(0)
         >>> real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)
-        >>> of_diagnosis(diagnose(3 * real, 3 * fake, budget=2))[0].todo
+        >>> diagnosis_findings(diagnose(3 * real, 3 * fake, budget=2))[0].todo
         'obrs.ratios.calibration.Affine.fit(real, fake, intercept=False)'
     """
     mark = {"fit": "ok", SEEN: "~", "untestable": "~"}.get(diagnosis.verdict, "!")

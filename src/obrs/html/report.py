@@ -17,7 +17,17 @@ from ..groups import groups_of
 from ..profile import Profile
 from ..ratios.doctor import Diagnosis, diagnose
 from ..sampling.samples import Samples
-from .data import Finding, columns, curve, group_rates, histogram, of_diagnosis, of_profile, recall_of, slider
+from .data import (
+    Finding,
+    columns,
+    curve,
+    diagnosis_findings,
+    group_rates,
+    histogram,
+    profile_findings,
+    recall_of,
+    slider,
+)
 from .shown import choose, show
 from .template import as_data, cut, fill, page_path, rounded, write_page
 
@@ -285,16 +295,16 @@ def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any]:
 def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Finding]:
     """Return the first findings, cut to what has room."""
     if isinstance(given, Diagnosis):
-        found = of_diagnosis(given)
+        found = diagnosis_findings(given)
     elif isinstance(given, str) or not (given is None or isinstance(given, Iterable)):
         raise InputTypeError(f"findings must be a Diagnosis or a list of texts, got {given!r:.60}")
     else:
         found = [Finding("", str(text)) for text in given or ()]
     if real is not None:
-        found = of_diagnosis(diagnose(real, source.log_ratio, budget)) + found
+        found = diagnosis_findings(diagnose(real, source.log_ratio, budget)) + found
     if source.ran_at:
         what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
         found.append(Finding("", f"{what}. Below its own budget there is nothing more to show"))
     known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
-    found += of_profile(source.profile, budget, reward=source.reward, diagnosed=known)
+    found += profile_findings(source.profile, budget, reward=source.reward, diagnosed=known)
     return [Finding(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in found[:_FINDINGS]]
