@@ -331,7 +331,7 @@ def _join(batch_size: int, parts: int) -> tuple[Any, Callable[..., Tensor]]:
     gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
     place = PartialState(cpu=not gpu)  # without a GPU many processes must be told to share
     if place.num_processes > 1 and not theirs:
-        atexit.register(torch.distributed.destroy_process_group)  # while Python is whole: gloo's threads hold tensors
+        atexit.register(_leave_group)
     if batch_size % (least := place.num_processes * parts):
         raise InputError(f"batch_size must be a multiple of processes times parts, {least}, got {batch_size}")
     return place, reduce
@@ -339,3 +339,9 @@ def _join(batch_size: int, parts: int) -> tuple[Any, Callable[..., Tensor]]:
 
 def _at(rate: Rate, share: float) -> float:
     return rate(share) if callable(rate) else rate
+
+
+def _leave_group() -> None:
+    """Destroy the process group while Python is whole, since gloo's threads hold tensors; a script may have done so."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
