@@ -106,7 +106,9 @@ class Batch:
                 if None in values and not skip_bad:
                     wrong = values.index(None)
                     text = cells[wrong].as_py()
-                    comma = "; write decimals with a point" if _parse_number(text.replace(",", ".", 1)) else ""
+                    comma = (
+                        "; write decimals with a point" if _parse_number(text.replace(",", ".", 1)) is not None else ""
+                    )
                     raise self.error(wrong, name, f"{text!r:.60} is not a number{comma}") from None
                 return np.array(values, np.float64)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
