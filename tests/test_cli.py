@@ -4,10 +4,8 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +16,6 @@ from typer.main import get_command
 
 from obrs import Profile, __version__
 from obrs.cli import app, main
-from obrs.cli.app import CONTENTS
 from obrs.errors import InputError
 from obrs.files import read
 
@@ -53,8 +50,7 @@ def run(capsys, *arguments):
 
 def test_help_is_a_table_of_contents(capsys):
     code, out, _ = run(capsys, "--help")
-    assert code == 0
-    assert sorted(name for names in CONTENTS.values() for name in names) == sorted(set(COMMANDS) - {""})
+    assert (code, *list(COMMANDS)[1:]) == (0, "doctor", "plan", "report", "tune", "select", "evaluate")
     for name, command in get_command(app).commands.items():
         first = command.help.splitlines()[0]
         assert re.search(rf"^  {name} +{re.escape(first)}$", out, re.M), f"the line of {name} is cut"
@@ -66,9 +62,9 @@ def test_few_options_come_first_and_the_rest_is_advanced(capsys, name, most):
     out = run(capsys, name, "--help")[1]
     first, _, rest = out.partition("\nOptions:\n")[2].partition("\nAdvanced:\n")
     assert len(re.findall(r"^  -", first, re.M)) <= most
-    for option in ("--skip-bad", "--delimiter", "--header / --no-header", "--format"):
+    for option in ("--skip-bad", "--delimiter", "--header / --no-header"):
         assert option in rest
-    assert "<" not in first + rest, "no types"
+    assert not re.search("[<>]", first + rest), "no types"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -216,8 +212,7 @@ def test_plan_says_what_signs_cost_marks_what_is_doubtful_and_shows_the_mean_rat
     events = ["plan", "events.csv", "--kind", "weight", "--column", "w", "--budget", "2"]
     net = weight.sum() / np.abs(weight).sum()
     out = run(capsys, *events)[1]
-    assert f"{100 * np.mean(weight < 0):.3g} % of the events are negative" in out
-    assert f"net {net:.3f}, so ESS is at most {net**2:.3f}" in out
+    assert f"net {net:.3f}: the sum of w over that of |w|, so ESS is at most {net**2:.3f}" in out
     assert "E[r]" not in out
     assert json.loads(run(capsys, *events, "--json")[1])[0]["ess"] < net**2
     r = np.exp(log_ratios())
@@ -409,39 +404,11 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(folder):
     assert sorted(os.listdir()) == ["kept.csv", "scores.csv"]
 
 
-def test_of_many_processes_all_but_the_first_say_which_one_they_are(folder, capsys, monkeypatch):
-    for rank, size, who in (("0", "2", ""), ("1", "2", "process 1: "), ("1", "", ""), ("", "2", "")):
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setenv("WORLD_SIZE", size)
-        assert run(capsys, "plan", "no.csv") == (2, "", f"{who}error: no.csv is missing or not a file\n")
-
-
-def test_debug_shows_where_an_error_comes_from_and_keeps_the_exit_code(folder, capsys, monkeypatch):
+def test_debug_shows_where_an_error_comes_from_and_keeps_the_exit_code(folder, capsys):
     for arguments in (["--debug", "plan", "no.csv"], ["plan", "no.csv", "--debug"]):
         code, _, err = run(capsys, *arguments)
         assert (code, err.split()[0]) == (2, "Traceback")
         assert err.endswith("\nobrs.errors.InputError: no.csv is missing or not a file\n")
-    monkeypatch.setenv("OBRS_DEBUG", "1")
-    assert "Traceback" in run(capsys, "plan", "no.csv")[2]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel what is left in a pipe")
-def test_an_interrupt_exits_with_130_and_no_file(folder):
-    import fcntl
-    import termios
-
-    command = [*OBRS, "select", "-", "-n", "1", "-o", "kept.csv"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdin.write(b"log_ratio\n")
-        process.stdin.flush()
-        for _ in range(400):  # until the command has begun to read
-            time.sleep(0.05)
-            if not int.from_bytes(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder):
-                break
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-        assert process.stderr.read().strip() == b""
-    assert os.listdir() == ["scores.csv"]
 
 
 @pytest.mark.parametrize("out", ["kept.csv", "kept/"])

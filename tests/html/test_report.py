@@ -14,8 +14,8 @@ import pytest
 import obrs
 from obrs.cli.app import main
 from obrs.errors import InputError, InputTypeError, MissingLibraryError
-from obrs.html.data import ROUND, slider
-from obrs.html.shown import choose, show
+from obrs.html.report import ROUND, slider
+from obrs.html.samples import choose, show
 from obrs.html.template import as_data
 
 Image = pytest.importorskip("PIL.Image")
@@ -73,7 +73,7 @@ def plain(scores, tmp_path_factory):
 
 def test_page_is_one_well_formed_file_without_an_address_and_texts_are_escaped(scores, tmp_path, plain):
     labels = [str(i % 8) for i in range(2000)]
-    page = page_of(scores, tmp_path, samples=HARD * 250, groups=labels, findings=HARD, compare=scores[::-1])
+    page = page_of(scores, tmp_path, samples=HARD * 250, groups=labels, compare=scores[::-1])
     outline = Outline(page)
     assert outline.open == []
     assert outline.addresses == ["data:,"]
@@ -93,11 +93,17 @@ def test_worst_page_without_images_stays_below_150_kb(tmp_path):
     long = ["語" * 400 for _ in range(20_000)]
     labels = [f"{'長い' * 40}{i % 500}" for i in range(20_000)]
     values = rng.standard_t(3, size=20_000) * 2.5  # M is beyond the slider: as many budgets as there may be
-    options = {"real": values[:3000] + 1, "findings": long[:50], "n": 10**6, "seconds_per_proposal": 0.123456}
-    page = page_of(values, tmp_path, samples=long, groups=labels, title=long[0], compare=values[::-1], **options)
-    assert len(page.encode()) <= 150_000
-    assert len(last_kept(data_of(page))) == 20_000
-    assert data_of(page_of(np.tile(values, 2), tmp_path))["rows"] is None, "too many for a list"
+    options = {"groups": labels, "title": long[0], "compare": values[::-1], "real": values[:3000] + 1, "n": 10**6}
+    for texts in (long, ["<" * 5000] * 20_000, [f"<{i}>" for i in range(20_000)]):
+        page = page_of(values, tmp_path, samples=texts, **options)
+        found = data_of(page)
+        assert len(page.encode()) <= 150_000
+        assert len(last_kept(found)) == 20_000
+        is_cut = len(texts[0].encode()) > 1000
+        assert is_cut == any(text.endswith("…") for text in found["samples"]["item"])
+        assert ("and whole in what is kept below" in found["note"]) == is_cut
+        assert len(found["samples"]["item"]) >= 24
+    assert data_of(page_of(np.tile(values, 9), tmp_path))["rows"] is False, "too many for a list"
 
 
 def test_numbers_of_the_page_are_those_of_the_profile(plain, scores):
@@ -166,9 +172,6 @@ def test_every_marked_finding_says_what_to_do_and_the_diagnosis_comes_first(scor
     assert len(found) > 3
     assert all(todo for mark, _, todo in found if mark in ("!", "~"))
     assert not any("{}" in says for _, says, _ in found)
-    diagnosis = obrs.diagnose(scores + 0.5, scores - 0.5, 4)
-    assert "at K = 4" in data_of(page_of(scores - 0.5, tmp_path, findings=diagnosis))["findings"][0][1]
-    assert data_of(page_of(scores, tmp_path, findings=["mind the gap"]))["findings"][0][1] == "mind the gap"
 
 
 def test_findings_are_right_for_rewards_and_for_scores_without_a_scale(tmp_path):
@@ -185,37 +188,26 @@ def test_findings_are_right_for_rewards_and_for_scores_without_a_scale(tmp_path)
     assert "E[r]" not in says["reward"]
     assert "calibrated" not in says["reward"]
     rates = data_of(page_of(obrs.Profile(rewards, calibrated=False), tmp_path))
-    assert rates["rates_only"]
     assert "kl" not in rates
     assert "not how close to the target" in rates["findings"][0][1]
 
 
-def test_profile_and_samples_make_pages(tmp_path):
-    kept = obrs.sample(lambda ids: obrs.normals(ids, 2, seed=1), lambda x: x[:, 0] - 0.5, 3000, budget=3)
-    alone = data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path))
+def test_a_profile_alone_has_no_list(scores, tmp_path):
+    alone = data_of(page_of(obrs.Profile(scores), tmp_path))
     assert (alone["samples"], alone["rows"]) == (None, None)
-    run = data_of(page_of(kept, tmp_path))
-    assert run["kind"] == "text"
-    assert run["ran_at"] == pytest.approx(3, abs=0.1)
-    assert run["rows"]["ids"] == [str(i) for i in kept.ids]
-    assert last_kept(run).min() >= np.searchsorted(run["budgets"], run["ran_at"], side="right") - 1
-    # weights 1/a turn what was kept into a sample of the model, whose KL is 1/2
-    assert run["kl"][0] == pytest.approx(0.5, abs=0.06)
-    both = data_of(page_of(obrs.Profile(kept.log_ratio), tmp_path, samples=kept))
-    assert both["samples"]["id"] == run["samples"]["id"]
 
 
 def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(100):
         Image.fromarray(rng.integers(0, 256, (300, 200, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
-    kind, uris = show([f"{i}.png" for i in range(100)], choose(100), 100, tmp_path)
-    assert (kind, len(uris)) == ("image", 96)
+    kind, uris, limit = show([f"{i}.png" for i in range(100)], choose(100), 100, tmp_path)
+    assert (kind, len(uris), limit) == ("image", 96, "images are shown at 192 pixels")
     assert sum(map(len, uris)) <= 2_000_000
     for dtype in ("float32", "uint8"):
         for shape in ((2, 8, 8), (2, 1, 8, 8), (2, 3, 8, 8), (2, 8, 8, 3)):
             assert show(np.ones(shape, dtype=dtype), [0, 1], 2)[0] == "image"
-        assert show(np.ones((2, 9), dtype=dtype), [1], 2) == ("text", ["1, 1, 1, 1, 1, 1, …"])
+        assert show(np.ones((2, 9), dtype=dtype), [1], 2) == ("text", ["1, 1, 1, 1, 1, 1, …"], "")
 
 
 @pytest.mark.parametrize(
@@ -226,8 +218,6 @@ def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(
         ({"samples": ["missing.png"] * 2000}, InputError, "there is no image"),
         ({"groups": [1, 2]}, InputError, "groups must have the shape"),
         ({"compare": [1.0, 2.0]}, InputError, "compare must be one log-ratio for each of 2000, got 2"),
-        ({"findings": "text"}, InputTypeError, "a Diagnosis or a list of texts"),
-        ({"seconds_per_proposal": 0}, InputError, "a number above 0"),
         ({"budget": 0.5}, ValueError, "did you mean budget=2"),
         ({"n": 0}, ValueError, "n must be"),
     ],
@@ -277,18 +267,20 @@ def run(*arguments):
 
 
 def test_command_writes_the_page_with_all_its_parts(folder, capsys):
-    options = ["--show", "text", "--group", "label", "--real", "real.csv", "--seconds-per-proposal", "0.5", "-n", "100"]
+    options = ["--show", "text", "--group", "label", "--real", "real.csv", "--budget", "3"]
     assert run(folder, *options, "--compare", "other", "-o", "page.html") == 0
     assert capsys.readouterr().out.startswith("page.html: 300 scores, ")
     page = Path("page.html").read_text()
     found = data_of(page)
     assert "scores.csv, column &#x27;log_ratio&#x27; read as log_ratio" in page
-    assert found["budgets"][found["start"]] == 3, "100 of 300 rows"
-    assert (found["kind"], found["n"], found["seconds"]) == ("text", 100, 0.5)
+    assert found["budgets"][found["start"]] == 3
+    assert (found["kind"], found["apart"]) == ("text", True)
+    plan = obrs.Profile(obrs.files.read(folder)).plan(found["budgets"], groups=np.arange(300) % 2)
+    assert found["kl"] == pytest.approx([row["kl"] for row in plan], rel=1e-5), "one constant per group"
     assert found["groups"]["labels"] == ["a", "b"]
     assert found["compare"]["name"] == "other"
     assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
-    assert found["code"][0]["parts"][0] == "obrs select data/scores.csv --column log_ratio --kind log_ratio --budget "
+    assert found["code"][0]["parts"][0].startswith("obrs select data/scores.csv --column log_ratio --kind log_ratio ")
     assert run("data", "--column", "log_ratio", "--show", "path", "-o", "page.html") == 0
     assert data_of(Path("page.html").read_text())["kind"] == "image", "a folder may stand for its only file"
 
@@ -304,10 +296,10 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
         kept = [line.split(",")[2] for line in Path("kept.csv").read_text().splitlines()[1:]]
         listed = [id for id, end in zip(ids, last, strict=True) if end >= i]
         assert kept == (listed if "--id" in options else [f"r{i}" for i in listed])
-    namespace = {}
-    exec("2.5".join(data["code"][-1]["parts"]), namespace)
-    assert len(namespace["kept"]) == 120
-    assert ("--group label" in data["code"][1]["parts"][0]) == ("--group" in options)
+    for block in data["code"][1:]:  # none with groups
+        namespace = {}
+        exec("2.5".join(block["parts"]), namespace)
+        assert len(namespace["kept"]) == 120
 
 
 @pytest.mark.parametrize(
@@ -322,6 +314,8 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
         (["data/scores.csv", "--show", "path", "--seed", "1"], "data/7.png cannot be read as an image"),
         (["data/scores.csv", "--real", "data/nope.csv"], "data/nope.csv is missing or not a file"),
         (["data/scores.csv", "--budget", "0.25"], "did you mean budget=4"),
+        (["data/scores.csv", "--group", "tokens", "-n", "2"], "-n is another share of each group"),
+        (["data/scores.csv", "--group", "label", "--cost", "tokens"], "leave out --cost"),
     ],
 )
 def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said):

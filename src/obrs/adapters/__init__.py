@@ -1,4 +1,4 @@
-"""Adapters from pipelines and folders to `propose` and `log_ratio`, and from streams to torch datasets."""
+"""Adapters from pipelines and folders to `propose` and `log_ratio`."""
 
 from .folders import ScoredFolder, from_folder
 from .pipelines import from_pipeline

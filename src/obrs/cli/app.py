@@ -1,33 +1,30 @@
-"""The app that commands register with, and `main`, which turns every error into one line.
+"""The app that commands register with, the options that they share, and `main`, which turns errors into one line.
 
 A command is a function under `@command("examples", …)` in its own module, which `cli/__init__.py` imports. The first
-line of its docstring is its line in `obrs --help`, at its place in `CONTENTS`. A test runs its examples. It imports
-what it needs itself, so that help stays fast, and raises `ObrsError` or `OSError`.
+line of its docstring is its line in `obrs --help`. A test runs its examples. It imports what it needs itself, so that
+help stays fast, and raises `ObrsError` or `OSError`.
 """
 
+import inspect
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
-from .._progress import rank
 from .._text import exit_code, one_line
-from ..errors import ObrsError
+from ..errors import InputError, ObrsError
 
-__all__ = ["CONTENTS", "Command", "app", "complain", "main"]
+__all__ = ["SCORES", "Amount", "Files", "advanced", "app", "command", "complain", "main", "option"]
+__all__ += ["parse_amount", "parse_ends", "parse_numbers", "parse_pairs", "short"]
 
-CONTENTS = {
-    "Choose a budget": ("doctor", "plan", "report"),
-    "Spend it": ("tune", "select", "evaluate"),
-}
-"""The commands as `obrs --help` lists them."""
+F = TypeVar("F", bound=Callable[..., None])
 
 
 class _Help:
@@ -57,7 +54,7 @@ class _Help:
                 formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
 
 
-class Command(_Help, TyperCommand):
+class _Command(_Help, TyperCommand):
     """A command with examples."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -70,20 +67,12 @@ class Command(_Help, TyperCommand):
             raise
 
 
-class _Contents(_Help, TyperGroup):
-    """All commands, as a table of contents."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands under their headings, all lines aligned."""
-        width = max(len(name) for names in CONTENTS.values() for name in names)
-        for heading, names in CONTENTS.items():
-            with formatter.section(heading):
-                lines = [(f"{name:{width}}", self.commands[name].get_short_help_str(formatter.width)) for name in names]
-                formatter.write_dl(lines)
+class _Group(_Help, TyperGroup):
+    """All commands, in the order of their modules."""
 
 
 app = typer.Typer(
-    cls=_Contents,
+    cls=_Group,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -112,22 +101,70 @@ def _root(
         typer.echo(context.get_help())
 
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_KIND = """What the scores are: log_ratio, log p - log q; logit or probability of a critic, data against model;
+reward, for the target q exp(reward / beta); weight of events, of either sign."""
+_FILE = "A csv, tsv, jsonl, parquet, npy or npz, a folder or a glob."
+_SHARED: dict[str, tuple[Any, ...]] = {  # type, default, metavar, help and names of each option
+    "n": (str, None, "N", "Rows to keep: 250, 10%, or by label a=50,b=20; of each group, in all with --shares.", "-n"),
+    "column": (str, None, "NAME", "The column of scores, if there are several."),
+    "kind": (str, None, "KIND", _KIND),
+    "beta": (float, None, "B", "The temperature of a reward."),
+    "kl": (float, None, "NATS", "A budget of KL for a reward, instead of its temperature; with -n.", "--kl"),
+    "id": (str, None, "NAME", "The column of ids: they decide, wherever a row stands.", "--id"),
+    "group": (str, None, "NAME", "The column of classes or prompts."),
+    "shares": (str, None, "SHARES", "Of the groups among the kept: equal, a=0.7,b=0.3, or a file of real labels."),
+    "cost": (str, None, "NAME", "The column of what rows cost, such as tokens; -n and the budget are in them."),
+    "seed": (int, 0, "S", "The same seed gives the same result; default 0."),
+    "skip_bad": (bool, False, None, "Leave out rows without a score, and say how many.", "--skip-bad"),
+    "delimiter": (str, None, "CHAR", "Between the cells of a csv; default a comma."),
+    "header": (bool, None, None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header"),
+}
+SCORES = "skip_bad delimiter header"
+"""The options of every command that reads scores."""
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE", help=_FILE)]
+
+
+def option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
+    """Return an option; without a metavar it is a flag. Typer would show types and defaults in its own way."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
+
+
+def advanced(metavar: str | None, help: str, *names: str, **more: Any) -> Any:
+    """Return an option that help shows after the others."""
+    return option(metavar, help, *names, rich_help_panel="Advanced", **more)
+
+
+def command(examples: str, shared: str = "", advanced_shared: str = "") -> Callable[[F], F]:
+    """Register a command with examples; shared options, by name, take the place of its `**given`."""
+
+    def register(function: F) -> F:
+        own = inspect.signature(function)
+        parameters = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
+        for declare, names in ((option, shared), (advanced, advanced_shared)):
+            for name in names.split():
+                kind, default, *how = _SHARED[name]
+                kind = Annotated[kind if default is not None else kind | None, declare(*how)]
+                parameters.append(inspect.Parameter(name, _KEYWORD, default=default, annotation=kind))
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return app.command(cls=_Command, epilog=examples)(function)
+
+    return register
+
+
 def complain(text: str) -> None:
-    """Write a line to standard error; with many processes, all but the first add their number."""
-    line = " ".join(text.split())
-    typer.echo(f"process {rank()}: {line}" if rank() else line, err=True)
+    """Write a line to standard error."""
+    typer.echo(" ".join(text.split()), err=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C.
 
     A mistake is in the command or in what it reads, be it that a file is not there. A failure is of the machine: what
-    could not be written, or too little memory.
-
-    `--debug`, anywhere, or OBRS_DEBUG in the environment shows where an error comes from.
+    could not be written, or too little memory. `--debug`, anywhere, shows where an error comes from.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments or bool(os.environ.get("OBRS_DEBUG"))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
@@ -142,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except (ObrsError, OSError, MemoryError, ModuleNotFoundError, _ClickError) as error:
-        if debug:
+        if "--debug" in arguments:
             traceback.print_exc()
         else:
             complain(f"error: {_message(error)}")
@@ -165,3 +202,82 @@ def _option(name: str, value: object) -> str:
     if value is False:
         return f"--no-{name}"
     return flag if value in (None, True) else f"{flag} {value!r}"
+
+
+class Amount(NamedTuple):
+    """How much to keep: a number of rows, of each group by label, or 1 in `budget`."""
+
+    n: int | dict[str, int] | None = None
+    budget: float | None = None
+
+
+def parse_amount(text: str | None, group: str | None) -> Amount:
+    """Parse what -n says.
+
+    Example:
+        >>> parse_amount("250", None), parse_amount("10%", None)
+        (Amount(n=250, budget=None), Amount(n=None, budget=10.0))
+        >>> parse_amount("web=500, books=200", "source").n
+        {'web': 500, 'books': 200}
+    """
+    if text is None:
+        return Amount()
+    if "=" in text:
+        if group is None:
+            raise InputError("-n by label needs to know the label of each row: give", give={"group": None})
+        pairs = parse_pairs(text, "-n must be label=rows with commas between them")
+        for label, count in pairs.items():
+            if count != int(count) or count < 0:
+                raise InputError(f"-n must be whole numbers of rows, got {label}={count:g}")
+        return Amount({label: int(count) for label, count in pairs.items()})
+    share = text.strip().endswith("%")
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if share and 0 < value <= 100:
+        return Amount(budget=100 / value)
+    if share or value < 1 or value != int(value):
+        raise InputError(f"-n must be rows such as 250, a share such as 10%, or by label a=50,b=20, got {text!r}")
+    return Amount(int(value))
+
+
+def parse_numbers(texts: list[str] | str, option: str) -> list[float]:
+    """Parse numbers with commas between them, of an option that may be repeated.
+
+    Example:
+        >>> parse_numbers(["2,4", "8"], "--budget")
+        [2.0, 4.0, 8.0]
+    """
+    parts = ",".join([texts] if isinstance(texts, str) else texts).split(",")
+    try:
+        return [float(part) for part in parts]
+    except ValueError as error:
+        wrong = str(error).partition(": ")[2]
+        raise InputError(f"{option} must be numbers with commas between them, got {wrong}") from error
+
+
+def parse_ends(pixels: str | None) -> tuple[float, float] | None:
+    """Parse what --pixels says, black and white."""
+    if pixels is None:
+        return None
+    if len(ends := parse_numbers(pixels, "--pixels")) != 2:
+        raise InputError(f"--pixels must be two numbers with a comma between them, got {pixels!r}")
+    return ends[0], ends[1]
+
+
+def parse_pairs(text: str, message: str) -> dict[str, float]:
+    """Parse numbers by label, such as `a=0.7,b=0.3`; the message says what was expected."""
+    pairs = {}
+    for part in text.split(","):
+        label, _, value = part.rpartition("=")
+        try:
+            pairs[label.strip()] = float(value if label else "")
+        except ValueError as error:
+            raise InputError(f"{message}, got {part.strip()!r}") from error
+    return pairs
+
+
+def short(x: float) -> str:
+    """Return a number with three decimals, or three digits from 10 on."""
+    return f"{round(x, 3) + 0.0:.3f}" if abs(x) < 10 else f"{x:.3g}"  # never -0.000

@@ -7,13 +7,12 @@ import typer
 from .._files import check_not_input, check_out
 from .._text import unknown_name
 from ..errors import InputError
-from .options import SCORES, command, option
+from .app import SCORES, command, option
 
 __all__ = ["doctor"]
 
 _CRITICS = ("hinge", "wgan", "lsgan")  # whose outputs are no log-ratios
 _KINDS = ("log_ratio", "logit", "probability", *_CRITICS)
-_REWARD = "a reward has no real samples to check it with; the doctor needs log-ratios"
 
 
 @command(
@@ -37,52 +36,25 @@ def doctor(
     from .._checks import check_budget
     from ..ratios.doctor import diagnose
     from ..ratios.plot import plot_diagnosis
-    from .reading import header_of, name_in_errors, save_figure
+    from .reading import name_in_errors, open_scores, save_figure
 
-    if real == fake == "-":
-        raise InputError("only one of the two files can be standard input")
     check_budget(budget)
     kind = kind and kind.replace("-", "_")
-    if kind == "reward":
-        raise InputError(_REWARD)
-    if kind is not None and kind not in _KINDS:
+    if kind not in (*_KINDS, "reward", None):
         raise unknown_name(kind, _KINDS, "kind")
     if plot is not None:
         check_out(plot)
         check_not_input(plot, real, fake)
-    seed, header = given.pop("seed"), given.pop("header")
-    headers = [header_of(file, header, given["format"]) for file in (real, fake)]
-    if headers == [None, None]:
-        headers = [header, header]  # of neither: that is refused
-    known, meaning = ("log_ratio", kind) if kind in _CRITICS else (kind, kind and "log_ratio")
-    values = [_read(file, kind=known, header=own, **given) for file, own in zip((real, fake), headers, strict=True)]
+    seed, known, meaning = given.pop("seed"), kind, kind and "log_ratio"
+    if kind in _CRITICS:
+        known, meaning = "log_ratio", kind
+    try:
+        values = [open_scores([file], kind=known, **given).load().log_ratio for file in (real, fake)]
+    except InputError as error:
+        if "beta" in error.give:
+            raise InputError("a reward has no real samples to check it with; the doctor needs log-ratios") from error
+        raise
     with name_in_errors(f"{real}, {fake}"):
         diagnosis = diagnose(values[0], values[1], budget, kind=meaning, seed=seed)
     save_figure(lambda: plot_diagnosis(diagnosis), plot)
     typer.echo(diagnosis.to_json() if as_json else diagnosis.page(command=True))
-
-
-def _read(file: str, **given: Any) -> Any:
-    """Return log-ratios in which NaN and infinities stay, unless they are skipped: the doctor counts them."""
-    import numpy as np
-
-    from ..critics import to_log_ratio
-    from ..scores import read_columns
-    from .reading import name_in_errors, open_scores, report_bad
-
-    scores = open_scores([file], **given)
-    column, known = given["column"], scores.sources[0].columns
-    is_reward = column == "reward" or (column is None and "reward" in known and "log_ratio" not in known)
-    if given["kind"] is None and is_reward:
-        raise InputError(f"{file}: {_REWARD}")
-    reading = scores.reading
-    values = read_columns(scores.sources, [reading.column]).floats(reading.column, skip_bad=reading.skip_bad)
-    infinite = values == (1 if reading.kind == "probability" else np.inf)  # the logit of 1 is +inf
-    fine = ~(infinite | np.isnan(values) | (values == np.inf))
-    log_ratio = np.where(infinite, np.inf, np.nan)
-    if fine.any():
-        with name_in_errors(file):
-            log_ratio[fine] = to_log_ratio(values[fine], reading.kind)
-    if reading.skip_bad:
-        report_bad(int(np.sum(~fine)), len(fine))
-    return log_ratio[fine] if reading.skip_bad else log_ratio

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from .options import SCORES, advanced, command, option, parse_ends, parse_numbers
+from .app import SCORES, advanced, command, option, parse_ends, parse_numbers
 
 __all__ = ["evaluate"]
 
@@ -33,8 +33,8 @@ def evaluate(
     rules: Annotated[str, advanced("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
     fitted_on: Annotated[str | None, advanced("PATH", "Real samples of the fit: warns of overlap.")] = None,
     pixels: Annotated[str | None, advanced("B,W", "Black and white of float images; default -1,1.")] = None,
-    k: Annotated[int, advanced("K", "Neighbours of precision, recall, density and coverage; default 5.", min=1)] = 5,
-    size: Annotated[int | None, advanced("N", "Fakes that recall and coverage are for.", min=1)] = None,
+    k: Annotated[int, advanced("K", "Neighbours of precision, recall, density and coverage; default 5.")] = 5,
+    size: Annotated[int | None, advanced("N", "Fakes that recall and coverage are for.")] = None,
     **given: Any,
 ) -> None:
     """Measure what each budget bought, with intervals."""

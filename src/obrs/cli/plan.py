@@ -12,8 +12,7 @@ import typer
 from .._files import check_not_input, check_out
 from .._text import finite, text_table, unknown_name
 from ..errors import InputError
-from .app import complain
-from .options import SCORES, Amount, Files, advanced, command, option, parse_amount, parse_numbers, parse_pairs, short
+from .app import SCORES, Files, advanced, command, complain, option, parse_amount, parse_numbers, parse_pairs, short
 
 __all__ = ["plan"]
 
@@ -31,13 +30,12 @@ _MOST = 20  # groups that are shown
         obrs plan completions.jsonl --kind reward --beta 0.5 --group prompt_id
     """,
     "n column kind beta group shares",
-    f"kl cost {SCORES}",
+    f"kl id cost {SCORES}",
 )
 def plan(
     files: Files,
     budget: Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")] = None,
     goals: Annotated[list[str] | None, option("GOAL=X", "The least budget for kl=0.05, ess=0.5, …", "--for")] = None,
-    recall: Annotated[float, advanced("SHARE", "The recall at which precision is shown; default 0.9.")] = 0.9,
     plot: Annotated[str | None, advanced("FILE.png", "Draw the profile as well.")] = None,
     as_json: Annotated[bool, advanced(None, "Print JSON instead of a table.", "--json")] = False,
     **given: Any,
@@ -62,35 +60,33 @@ def plan(
         check_out(plot)
         check_not_input(plot, *files, *(path for pattern in files for path in glob(pattern)))
     scores = open_scores(files, amount, **given)
-    found, size, amount, by_group, signs = _load(scores, amount, shares)
-    profile, number = found.whole, amount.n
+    found, size, number, by_group = _load(scores, amount.n, shares)
+    profile, reading = found.whole, found.reading
     if found.rows == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
     asks = amount.budget if number is None else size / number if 0 < number < size else None
     with name_in_errors(scores.title):
-        reached = [profile.budget_for(**{name: goal}, recall=recall) for name, goal in asked]
+        reached = [profile.budget_for(**{name: goal}) for name, goal in asked]
         wanted = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})
-        rows = profile.plan(wanted, n=number, **by_group) if by_group else found.plan(wanted, n=number, recall=recall)
+        rows = profile.plan(wanted, n=number, **by_group) if by_group else found.plan(wanted, n=number)
     save_figure(lambda: profile.plot((budgets or wanted)[:6]), plot)
     if as_json:
         plain = [row | {"groups": [group._asdict() for group in row["groups"]]} if by_group else row for row in rows]
         typer.echo(json.dumps(finite(plain), indent=2))
         return
-    reading = found.reading
     head = [f"{scores.title}: {found.rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if not by_group:
         head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
-        if reading.kind != "reward":  # its ratio is known up to a constant only
-            head.append(signs or _mean_ratio(profile, None if reading.cost else found.rows))
+        head += _describe_mean(profile, reading, found.rows)
     for k, (name, goal) in zip(reached, asked, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
-    notes = _group_lines(rows) if by_group else _notes(found, rows, recall, f"-n {n} is K = {asks:.6g}" if asks else "")
+    notes = _group_lines(rows) if by_group else _notes(found, rows, f"-n {n} is K = {asks:.6g}" if asks else "")
     typer.echo("\n".join([*head, "", _table(rows), "", *notes]))
 
 
-def _load(scores: Any, amount: Amount, shares: str | None) -> tuple[Any, float, Any, dict[str, Any], str]:
-    """Return profiles, their size in rows or units of cost, how much to keep in all, groups, and a line on signs.
+def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | None, dict[str, Any]]:
+    """Return profiles, their size in rows or units of cost, how much to keep in all, and groups with their shares.
 
     Without groups, costs and signs all rows are counted, however many there are; else they are in memory. To keep n of
     each group is a plan with equal shares, n by label one with these shares.
@@ -101,37 +97,30 @@ def _load(scores: Any, amount: Amount, shares: str | None) -> tuple[Any, float, 
     from ..profile import Profile
     from .reading import group_labels, name_in_errors, read_shares, report_bad
 
-    reading, n = scores.reading, amount.n
+    reading = scores.reading
     parts = read_shares(shares, reading.group, scores.options["header"])
     if reading.group is None and reading.cost is None and reading.kind != "weight":
         found = load_profiles(scores.where, **scores.columns, **scores.options)
         report_bad(found.bad, found.rows + found.bad)
-        return found, found.rows, amount, {}, ""
-    rows, by_group, signs = scores.load(), {}, ""
+        return found, found.rows, n, {}
+    rows = scores.load()
     masses = None if reading.cost is None else rows.batch.numbers(reading.cost)[rows.good]
-    sign = np.sign(rows.score) if reading.kind == "weight" else None
     with name_in_errors(scores.title):
-        profile = Profile(rows.log_ratio, masses, sign=sign)
-    if sign is not None:
-        signs = f"{100 * float((sign < 0).mean()):.3g} % of the events are negative, "
-        signs += f"{50 * (1 - profile.net):.3g} % of the sum of |w|: "
-        signs += f"net {short(profile.net)}, so ESS is at most {short(profile.net**2)}"
-    if reading.group is not None:
-        if parts is None and n is not None:
-            parts = n if isinstance(n, dict) else "equal"
-        labels, parts = group_labels(rows.batch, reading.group, parts)
-        by_group = {"groups": labels[rows.good], "shares": parts}
-        total = sum(n.values()) if isinstance(n, dict) else n and n * (len(parts) if shares is None else 1)
-        amount = amount._replace(n=total)
-    size = float(len(rows.score) if masses is None else masses.sum())
-    return Profiles(reading, len(rows.score), 0, profile, profile), size, amount, by_group, signs
+        profile = Profile(rows.log_ratio, masses, sign=np.sign(rows.score) if reading.kind == "weight" else None)
+    found = Profiles(reading, len(rows.score), 0, profile, profile)
+    if reading.group is None:
+        return found, float(found.rows if masses is None else masses.sum()), n, {}
+    parts = parts or (n if isinstance(n, dict) else n and "equal")
+    labels, parts = group_labels(rows.batch, reading.group, parts)
+    total = sum(n.values()) if isinstance(n, dict) else n and n * (len(parts) if shares is None else 1)
+    return found, found.rows, total, {"groups": labels[rows.good], "shares": parts}
 
 
-def _notes(found: Any, rows: Any, recall: float, asked: str) -> list[str]:
+def _notes(found: Any, rows: Any, asked: str) -> list[str]:
     """Return what to know about a plan, in lines that fit the terminal."""
     from ..profile import removable_kl
 
-    notes = [f"low–high is a 95 % interval; precision is at recall {recall:g}", asked]
+    notes = ["low–high is a 95 % interval; precision is at recall 0.9", asked]
     if found.whole is not found.sample:
         notes.append(
             f"of all rows, counted in cells of 1/256 nat, which changes KL by less than 1e-5; the intervals are those "
@@ -163,13 +152,17 @@ def _group_lines(rows: Any) -> list[str]:
     return [*lines, *([""] if after else []), *after]
 
 
-def _mean_ratio(profile: Any, rows: int | None) -> str:
-    """Return a line with the mean ratio; far from 1, the ratio is not calibrated or the model misses a part."""
+def _describe_mean(profile: Any, reading: Any, rows: int) -> list[str]:
+    """Return a line with the mean ratio, which a reward does not have, or with the net sum of signed weights."""
+    if reading.kind == "reward":
+        return []
+    if reading.kind == "weight":
+        return [f"net {short(profile.net)}: the sum of w over that of |w|, so ESS is at most {short(profile.net**2)}"]
     log_mean = profile.log_mean_ratio
     mean = f"e^{log_mean:.4g}" if abs(log_mean) >= 20 else short(exp(log_mean))
-    if rows is not None and abs(log_mean) < 20:
+    if reading.cost is None and abs(log_mean) < 20:
         mean += f" ± {exp(log_mean) * sqrt((1 / profile.ess() - 1) / rows):.1g}"
-    return f"E[r] = {mean}: the mean ratio, 1 if it is calibrated"
+    return [f"E[r] = {mean}: the mean ratio, 1 if it is calibrated"]
 
 
 def _table(rows: Any) -> str:

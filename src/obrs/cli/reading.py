@@ -20,11 +20,10 @@ from ..errors import InputError, ObrsError
 from ..files import Reading
 from ..language import tilted_log_ratio
 from ..scores import Batch, Source, find_sources, format_of, read_columns
-from .app import complain
-from .options import Amount, parse_pairs
+from .app import Amount, complain, parse_pairs
 
-__all__ = ["Rows", "Scores", "check_results", "group_labels", "header_of", "name_in_errors", "open_scores"]
-__all__ += ["read_shares", "report_bad", "save_figure"]
+__all__ = ["Rows", "Scores", "check_results", "group_labels", "name_in_errors", "open_scores", "read_shares"]
+__all__ += ["report_bad", "save_figure"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -93,7 +92,6 @@ def open_scores(
     amount: Amount | None = None,
     *,
     kl: float | None = None,
-    format: str | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
     **columns: Any,
@@ -104,12 +102,12 @@ def open_scores(
         files: What the command line names.
         amount: How much to keep.
         kl: A budget in nats, for `amount` rewards of every group.
-        format, delimiter, header: As for `obrs.files.select`.
+        delimiter, header: As for `obrs.files.select`; npy and the like have no header.
         columns: Column, kind, beta, group and the like, as for `obrs.files.select`.
     """
     where: Any = files[0] if len(files) == 1 else list(files)
     delimiter = "\t" if delimiter == r"\t" else delimiter  # a shell keeps it as two characters
-    options: dict[str, Any] = {"format": format, "delimiter": delimiter, "header": header}
+    options: dict[str, Any] = {"delimiter": delimiter, "header": _find_header(files[0], header)}
     kind, beta = columns.get("kind"), columns.get("beta")
     columns["kind"] = kind = kind and kind.replace("-", "_")
     scores = Scores(where, find_sources(where, **options), columns, options)
@@ -140,14 +138,8 @@ def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
     return float(beta), f", beta {beta:.4g}, KL {spent:.4g}{more}"
 
 
-def header_of(file: str, header: bool | None, format: str | None = None) -> bool | None:
-    """Return what --header or --no-header says of one of two files: nothing, unless it is a csv or tsv.
-
-    Example:
-        >>> header_of("fake.csv", False), header_of("real.npy", False)
-        (False, None)
-    """
-    return header if format_of(file, format) in ("csv", "tsv", None) else None
+def _find_header(file: str, header: bool | None) -> bool | None:
+    return None if format_of(file) in ("jsonl", "parquet", "npy", "npz") else header
 
 
 def read_shares(text: str | None, group: str | None, header: bool | None) -> Any:
@@ -163,7 +155,7 @@ def read_shares(text: str | None, group: str | None, header: bool | None) -> Any
     if "=" in text and not os.path.exists(text):
         expected = "--shares must be equal, label=share with commas between them, or a file of real labels"
         return parse_pairs(text, expected)
-    real = find_sources(text, header=header_of(text, header))
+    real = find_sources(text, header=_find_header(text, header))
     column = real[0].columns[0] if len(real[0].columns) == 1 else str(group)
     codes, labels = read_columns(real, [column]).labels(column)
     return Counter(labels[code] for code in codes.tolist())

@@ -1,7 +1,8 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
+from collections import Counter
 from dataclasses import replace
-from math import exp
+from math import exp, nextafter
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from .options import SCORES, advanced, command, option, parse_amount, short
+from .app import SCORES, Amount, advanced, command, option, parse_amount, short
 
 __all__ = ["report"]
 
@@ -27,19 +28,21 @@ _SHOW = "The column to show of each sample: texts, or paths of images below the 
     f"kl id cost seed {SCORES}",
 )
 def report(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz.")],
     out: Annotated[str, option("FILE.html", "The page.", "--out", "-o")],
     budget: Annotated[float | None, option("K", "Where the slider starts; default 4.")] = None,
     show: Annotated[str | None, option("NAME", _SHOW)] = None,
     compare: Annotated[str | None, option("NAME", "Other scores of this kind: shows what both keep.")] = None,
     real: Annotated[str | None, option("FILE", "Scores of real samples: shows what the doctor finds.")] = None,
-    n: Annotated[str | None, advanced("N", "Rows wanted, 250 or 10%: the slider starts there.", "-n")] = None,
+    n: Annotated[str | None, advanced("N", "Rows to keep, 250 or 10%: the slider starts there.", "-n")] = None,
     images_from: Annotated[str | None, advanced("FOLDER", "Where images lie; default the folder of FILE.")] = None,
-    seconds_per_proposal: Annotated[float | None, advanced("S", "Shows the time that samples take.")] = None,
     title: Annotated[str | None, advanced("TEXT", "The title; default the name of FILE.")] = None,
     **given: Any,
 ) -> None:
-    """Write one page that shows what each budget buys."""
+    """Write one page that shows what each budget buys.
+
+    With --group, 1 in K of each group is kept, as by select.
+    """
     import numpy as np
 
     from .._checks import check_budget
@@ -50,7 +53,9 @@ def report(
     target = page_path(out)
     if budget is not None:
         check_budget(budget)
-    amount = parse_amount(n, None)
+    amount = parse_amount(n, given["group"])
+    if given["group"] and given["cost"]:
+        raise InputError("a page by groups is of rows of equal cost: leave out --cost, or --group")
     scores = open_scores([file], amount, **given)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
@@ -58,7 +63,7 @@ def report(
     check_not_input(target, scores.sources[0].path, real)
     reading, name, rows = scores.reading, scores.title, scores.load(show, compare)
     batch, good = rows.batch, np.flatnonzero(rows.good)
-    labels = None if reading.group is None else group_labels(batch, reading.group)[0].astype(str)[good]
+    labels = None if reading.group is None else group_labels(batch, reading.group)[0][good]
     keys, cost = batch.ids(reading.id)[good], None if reading.cost is None else batch.numbers(reading.cost)[good]
     cells = {key: batch.columns[key].take(good).to_pylist() for key in (show, reading.id) if key is not None}
     with name_in_errors(name):
@@ -67,63 +72,69 @@ def report(
     facts += [f"warning: {rows.doubt}"] if rows.doubt else []
     if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
-    folder = images_from or (Path(scores.sources[0].path).parent if file != "-" else Path())
+    folder = images_from or Path(scores.sources[0].path).parent
     source = replace(source, facts=facts, code=_code(file, scores), folder=folder, samples=show and cells[show])
     if reading.id is not None:
         source = replace(source, names=cells[reading.id], name=reading.id)
     if compare is not None:
         other = reading.log_ratio(batch, batch.numbers(compare)[good])
         source = replace(source, other=(compare, html.of_log_ratio(other, reading.seed, keys, cost=cost)))
-    wanted = amount.n if isinstance(amount.n, int) else None
-    if budget is None and wanted is not None and wanted < len(good):
-        budget = len(good) / wanted
+    sizes = {"": len(good) if cost is None else cost.sum()} if labels is None else Counter(labels.tolist())
+    asked, wanted = _find_budget(amount, sizes)
     with name_in_errors(name):
         page = html.report(
             source,
             out=target,
             groups=labels,
             real=None if real is None else _read_real(real, reading, given["header"]),
-            budget=budget or amount.budget,
+            budget=budget or asked,
             n=wanted,
-            seconds_per_proposal=seconds_per_proposal,
             title=title or f"{Path(name).name}: what each budget buys",
         )
     typer.echo(f"{target}: {len(good):,} scores, {page.stat().st_size / 1000:.0f} KB, opens in any browser")
 
 
+def _find_budget(amount: Amount, sizes: dict[Any, Any]) -> tuple[float | None, int | None]:
+    """Return the budget at which select keeps this amount of groups of these sizes, and how much that is in all."""
+    if amount.n is None:
+        return amount.budget, None
+    rows = amount.n if isinstance(amount.n, dict) else dict.fromkeys(map(str, sizes), amount.n)
+    budgets = {size / max(rows.get(str(label), 0), 1e-9) for label, size in sizes.items()}
+    if len(budgets) > 1:
+        why = "-n is another share of each group, and a page keeps 1 in K of all"
+        raise InputError(f"{why}: give --budget, or see what it keeps by obrs plan")
+    (budget,), total = budgets, sum(rows.values())
+    budget = budget if int(sum(sizes.values()) / budget) >= total else nextafter(budget, 0)  # so that n are kept
+    return (budget if budget > 1 else None), total
+
+
 def _read_real(file: str, reading: Any, header: bool | None) -> Any:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
-    from ..scores import find_sources
-    from .reading import header_of, open_scores
+    from .reading import open_scores
 
     if reading.kind == "reward":
         raise InputError("--real: a reward has no real samples to check it with; the doctor needs log-ratios")
-    header = header_of(file, header)
-    column = reading.column if reading.column in find_sources(file, header=header)[0].columns else None
-    return open_scores([file], header=header, column=column, kind=reading.kind).load().log_ratio
+    scores = open_scores([file], header=header, kind=reading.kind)
+    column = reading.column if reading.column in scores.sources[0].columns else None
+    return replace(scores, columns=scores.columns | {"column": column}).load().log_ratio
 
 
 def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands."""
     given = {**scores.columns, **scores.options}
     given |= {"column": scores.reading.column, "kind": scores.reading.kind}
-    group, seed = given.pop("group"), given.pop("seed")
-    words = [f"obrs select {quote(file)}"]
+    seed, words = given.pop("seed"), [f"obrs select {quote(file)}"]
     for name, value in given.items():
         if value is True or value is False:
             words += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"] * (name == "header" or value)
         elif value is not None:
             words.append(f"--{name} {quote(str(value))}")
-    command, rest = " ".join(words), f" --seed {seed} -o kept.{scores.sources[0].format}"
-    blocks = [("command line: the rows that this page keeps, exactly 1 in K", [f"{command} --budget ", rest])]
-    if group is not None:
-        each = f"{command} --group {quote(group)} --budget "
-        blocks.append(("command line, with one constant per group", [each, rest]))
-    known = {name: given[name] for name in ("column", "kind", "beta", "format", "delimiter", "header")}
+    parts = [f"{' '.join(words)} --budget ", f" --seed {seed} -o kept.{scores.sources[0].format}"]
+    command = [("command line: the rows that this page keeps, exactly 1 in K", parts)]
+    if given["group"] or given["skip_bad"]:
+        return command
+    known = {name: given[name] for name in ("column", "kind", "beta", "delimiter", "header")}
     python = ", ".join(f"{name}={value!r}" for name, value in known.items() if value is not None)
-    select = [
-        f"import obrs\nlog_ratio = obrs.files.read({file!r}, {python})\n"
-        "kept = obrs.select(log_ratio, int(len(log_ratio) / ",
-        f"), seed={seed})",
-    ]
-    return [*blocks, ("Python: as many rows, by the same probabilities", select)]
+    read = f"import obrs\nlog_ratio = obrs.files.read({file!r}, {python})\n"
+    parts = [f"{read}kept = obrs.select(log_ratio, int(len(log_ratio) / ", f"), seed={seed})"]
+    return [*command, ("Python: as many rows, by the same probabilities", parts)]

@@ -10,8 +10,7 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from .app import complain
-from .options import SCORES, Files, advanced, command, option, parse_amount
+from .app import SCORES, Files, advanced, command, complain, option, parse_amount
 
 __all__ = ["select"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from .options import command, option, parse_ends
+from .app import command, option, parse_ends
 
 __all__ = ["tune"]
 

@@ -1,45 +1,45 @@
-"""`obrs.report`: one page that shows what each budget buys, with the samples that it keeps."""
+"""`obrs.report`: one page that shows what each budget buys, with the samples that it keeps.
+
+The page looks numbers up and computes none: it has all columns at each budget of its slider.
+"""
 
 import base64
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._arrays import known_values
-from .._checks import as_log_ratio, check_budget, check_count, check_ratios, is_number
+from .._checks import as_log_ratio, check_budget, check_count, check_ratios
 from ..draws import priority_key
 from ..errors import InputError, InputTypeError
-from ..groups import groups_of
+from ..groups import Groups, Reach, groups_of
 from ..profile import Profile
-from ..ratios.doctor import Diagnosis, diagnose
-from ..sampling.samples import Samples
-from .data import (
-    Finding,
-    columns,
-    curve,
-    diagnosis_findings,
-    group_rates,
-    histogram,
-    profile_findings,
-    recall_of,
-    slider,
-)
-from .shown import choose, show
+from ..ratios.doctor import diagnose
+from .findings import NAMES, diagnosis_findings, profile_findings
+from .samples import choose, show
 from .template import as_data, cut, fill, page_path, rounded, write_page
 
-__all__ = ["Source", "of_log_ratio", "report"]
+__all__ = ["ROUND", "Source", "of_log_ratio", "report", "slider"]
 
 Floats = np.ndarray[Any, Any]
 
+ROUND = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256)
+"""Budgets that the slider has exactly; it ends at the last one if exact rejection costs more."""
+_POINTS = 108  # steps of the slider, at most
+_STEP = log(1.02)  # and at least this far apart
+_BINS = 64  # of the histogram
+_SLOPES = 301  # of the curve of precision and recall
 _GROUPS = 16  # that are shown, the largest first
 _PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
 _TITLE, _LABEL, _SAYS = 120, 48, 300  # bytes of the title, of a label, of each part of a finding
-_FINDINGS = 20
-_ROWS, _IDS = 20_000, 24_000  # rows whose list can be downloaded, and bytes of all their ids
+_PAGE = 148_000  # bytes of a page without images
+_TEXTS = 18_000  # bytes that a list of ids leaves to the texts of samples
+_TEMPLATE = Path(__file__).with_name("report.html")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +52,10 @@ class Source:
         key: Their keys, log u - log r: kept if `key < log c`.
         names: What the list of kept samples calls them; by default their numbers.
         name: The column of that list.
-        ranked: Whether exactly floor(N / K) are kept, those with the smallest keys, as `obrs select` does.
+        ranked: Whether exactly floor(N / K) are kept, of each group if there are groups: those with the smallest keys,
+            as `obrs select` does.
         cost: What each costs, for 1 in K of the whole cost; by default 1.
         samples: What they are, None if that is not known.
-        ran_at: The budget of the run that kept them, 0 if they are proposals as they came.
         reward: Whether the target is the model tilted by a reward: then r is known up to a constant only.
         other: The same samples by another score, to compare, and its name.
         facts: What to say below the title, before the size and M.
@@ -64,32 +64,36 @@ class Source:
     """
 
     profile: Profile
-    log_ratio: Floats | None = None
-    key: Floats | None = None
+    log_ratio: Any = None
+    key: Any = None
     names: Sequence[Any] | None = None
     name: str = "index"
     ranked: bool = False
     cost: Floats | None = None
     samples: Any = None
-    ran_at: float = 0.0
     reward: bool = False
     other: tuple[str, "Source"] | None = None
     facts: Sequence[str] = ()
     code: Sequence[tuple[str, Sequence[str]]] = ()
     folder: str | os.PathLike[str] | None = None
 
-    def last_kept(self, budgets: list[float]) -> Floats:
+    def last_kept(self, budgets: list[float], groups: Groups | None) -> Floats:
         """Return the number of the last budget, of some that ascend from 1, at which each sample is kept."""
-        assert self.key is not None
-        if self.ranked:
-            order = np.argsort(self.key)
-            spent = np.cumsum(np.ones(len(order)) if self.cost is None else self.cost[order])
-            taken = np.searchsorted(spent, np.floor(spent[-1] / np.array(budgets[1:])), side="right")
-            cuts = np.append(self.key[order], np.inf)[taken]  # of the first that is not kept
-        else:
-            cuts = np.array([self.profile.log_c(k) for k in budgets[1:]])
-        last = np.searchsorted(-cuts, -self.key, side="left")  # how many cuts are above the key; they descend
-        return np.maximum(last, np.searchsorted(budgets, self.ran_at, side="right") - 1)
+        last = np.zeros(len(self.key), np.int64)
+        for rows in [np.arange(len(last))] if groups is None else _split(groups):
+            key, cuts = self.key[rows], np.array([self.profile.log_c(k) for k in budgets[1:]])
+            if self.ranked:
+                order = np.argsort(key)
+                spent = np.cumsum(np.ones(len(order)) if self.cost is None else self.cost[rows][order])
+                taken = np.searchsorted(spent, np.floor(spent[-1] / np.array(budgets[1:])), side="right")
+                cuts = np.append(key[order], inf)[taken]  # of the first that is not kept
+            last[rows] = np.searchsorted(-cuts, -key, side="left")  # how many cuts are above the key; they descend
+        return last
+
+
+def _split(groups: Groups) -> list[Floats]:
+    """Return the rows of each group."""
+    return np.split(np.argsort(groups.code, kind="stable"), np.cumsum(groups.size)[:-1])
 
 
 def report(
@@ -100,30 +104,26 @@ def report(
     groups: Any = None,
     compare: Any = None,
     real: Any = None,
-    findings: Diagnosis | Iterable[str] | None = None,
     budget: float | None = None,
     n: int | None = None,
-    seconds_per_proposal: float | None = None,
     title: str = "What each budget buys",
     seed: int = 0,
 ) -> Path:
     """Write one self-contained page with a slider over the budget: what it keeps, what is left, and what it costs.
 
-    The page opens offline and makes no request. What is kept is decided in it as by `obrs.accept`.
+    The page opens offline, makes no request, and has at most 150 KB without images. What is kept is decided in it as by
+    `obrs.accept`.
 
     Args:
-        source: Log-ratios of proposals from the model; or a `Profile` of them; or `Samples` that were kept, which show
-            the profile of the model by the weights 1/a; or a `Source`.
+        source: Log-ratios of proposals from the model; or a `Profile` of them; or a `Source`.
         out: The page, a file that ends in .html.
-        samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. With a
-            `Profile`, `Samples`. By default, of `Samples` their x. At most 96 are shown, images as thumbnails.
+        samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. At most
+            96 are shown: fewer if texts are long, and images of at most 384 pixels.
         groups: A label for each log-ratio, of any kind: shows how much is kept of each.
         compare: Log-ratios of the same samples by another critic: shows how many both keep.
         real: Log-ratios of real samples: shows what `obrs.diagnose` finds at the budget that the page opens with.
-        findings: What it has found already, or remarks of your own.
         budget: Where the slider starts; 4 by default.
         n: Samples wanted; shows the proposals that they cost.
-        seconds_per_proposal: Shows the time that they take.
         title: The title.
         seed: As for `obrs.accept`.
 
@@ -138,69 +138,82 @@ def report(
         ('report.html', True)
     """
     target = page_path(out)
-    about = source if isinstance(source, Source) else _source(source, samples, seed)
+    about = source if isinstance(source, Source) else _find_source(source, samples, seed)
     if compare is not None:
-        about = replace(about, other=("the other score", of_log_ratio(_flat(compare), seed)))
+        other = of_log_ratio(_flat(compare), seed)
+        if (got := other.profile.size) != (size := about.profile.size) and about.log_ratio is not None:
+            raise InputError(f"compare must be one log-ratio for each of {size}, got {got}")
+        about = replace(about, other=("the other score", other))
     for name, given in (("groups", groups), ("compare", about.other), ("real", real)):
-        if given is not None and (about.log_ratio is None or about.ran_at):
+        if given is not None and about.log_ratio is None:
             raise InputError(f"{name} needs the log-ratios of all proposals beside it: pass log_ratio as the source")
-    if seconds_per_proposal is not None and not (is_number(seconds_per_proposal) and 0 < seconds_per_proposal < np.inf):
-        raise InputError(f"seconds_per_proposal must be a number above 0, got {seconds_per_proposal!r:.60}")
     number, profile = None if n is None else check_count(n, "n"), about.profile
-    if budget is not None:
-        profile.cut(check_budget(budget))  # it must be one that can be met
-    asked = about.ran_at or None if budget is None else float(budget)
-    budgets, recall = slider(profile, asked), recall_of(profile)
-    first = asked or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
+    labels = None if groups is None or about.log_ratio is None else groups_of(groups, about.log_ratio.shape)
+    apart = labels if about.ranked else None  # groups that have a constant each
+    least = _least_budget(about, apart, None if budget is None else check_budget(budget))
+    budgets, recall = slider(profile, budget, least), 0.9 * min(float(profile.beta(0.0)), 1.0)
+    if apart is not None:  # a plan by groups takes longer
+        budgets = [k for k in budgets if k in ROUND or k in (budget, budgets[-1])]
+    first = budget or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
     start = int(np.argmin(np.abs(np.log(np.array(budgets) / first))))
-    planned = [i for i, k in enumerate(budgets) if k in _PLANNED]
+    findings = [] if real is None else diagnosis_findings(diagnose(real, about.log_ratio, budgets[start]))
+    known = {"reward": about.reward, "diagnosed": real is not None, "by_group": apart is not None}
+    findings += profile_findings(profile, budgets[start], recall, **known)
+    how = {"recall": recall} if apart is None else {"groups": apart.code}
     content = {
         # what can be refused comes first, before what takes time
-        "groups": None if groups is None else _groups(about, groups, [profile.log_c(k) for k in budgets]),
-        **_samples(about, groups, budgets),
-        "findings": _findings(about, real, findings, budgets[start]),
+        "groups": None if labels is None else _group_shares(about, labels, budgets),
+        "apart": apart is not None,
+        "findings": [(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in findings],
         "budgets": budgets,
-        **columns(profile, budgets, recall),
+        **_columns(profile, budgets, how),
         "start": start,
         "recall": recall,
-        "max_budget": profile.max_budget if profile.calibrated else np.inf,
-        "rates_only": not profile.calibrated,
+        "max_budget": profile.max_budget if profile.calibrated and apart is None else inf,
         "size": profile.size,
         "n": number,
-        "seconds": None if seconds_per_proposal is None else float(seconds_per_proposal),
-        "histogram": histogram(profile),
-        "curve": curve(profile, budgets[-1]) if profile.calibrated else None,
-        "planned": planned,
+        "histogram": _histogram(profile),
+        "curve": _curve(profile, budgets[-1]) if profile.calibrated and apart is None else None,
+        "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
         "code": [{"title": name, "parts": list(parts)} for name, parts in about.code],
-        "ran_at": about.ran_at,
         "reward": about.reward,
+        **dict.fromkeys(("samples", "rows", "compare"), None),
     }
-    size = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
-    facts = [*about.facts, *(size if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
-    plan = profile.plan([budgets[i] for i in planned[:6]], recall=recall)
-    page = fill(
-        Path(__file__).with_name("report.html"),
-        text={"title": cut(title, _TITLE), "about": " · ".join(facts)},
-        html={"data": as_data(content), "plan": plan._repr_html_()},
-    )
-    return write_page(target, page)
+    calibrated = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
+    facts = [*about.facts, *(calibrated if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
+    plan = profile.plan([k for k in budgets if k in _PLANNED][:6], **how)
+
+    def build(data: dict[str, Any]) -> str:
+        text = {"title": cut(title, _TITLE), "about": " · ".join(facts)}
+        return fill(_TEMPLATE, text=text, html={"data": as_data(data), "plan": plan._repr_html_()})
+
+    if about.key is not None:
+        last = about.last_kept(budgets, apart)
+        if apart is not None:
+            content["histogram"] |= {"kept": _kept_bins(about, last, content["histogram"], len(budgets))}
+        also = None if about.other is None else about.other[1].last_kept(budgets, apart)
+        if about.other is not None:
+            content["compare"] = _compare(about.other[0], last, also, len(budgets))
+        rows = choose(len(last))
+        details = {} if about.samples is None else _details(about, rows, labels, last=last, other_last=also)
+        room = _PAGE - len(build(content | {"samples": details}).encode())
+        content["rows"] = _list_rows(about, last, room - (_TEXTS if details else 0))
+        if details:
+            content |= _samples(about, rows, details, room - len(as_data(content["rows"])))
+    return write_page(target, build(content))
 
 
-def _source(source: Any, samples: Any, seed: int) -> Source:
+def _find_source(source: Any, samples: Any, seed: int) -> Source:
     """Return what a page is about, from what `report` takes, with Python that does what the page shows."""
     title = "Python: what this page shows"
-    if isinstance(source, Profile) and not isinstance(samples, Samples):
+    if isinstance(source, Profile):
         if samples is not None:
             got = type(samples).__name__
             raise InputTypeError(f"a Profile does not know which sample has which ratio: pass log_ratio, got {got}")
         parts = ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
         return Source(source, code=[(title, parts)])
-    if isinstance(source, Profile):
-        return _of_samples(samples, samples.x, seed, title, source)
-    if isinstance(source, Samples):
-        return _of_samples(source, source.x if samples is None else samples, seed, title)
     if isinstance(source, str | os.PathLike):
-        raise InputTypeError(f"report takes log-ratios, a Profile or Samples, got a path; try `obrs report {source}`")
+        raise InputTypeError(f"report takes log-ratios or a Profile, got a path; try `obrs report {source}`")
     kept = f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"
     code = [(title, ["rule = obrs.Budgeted.fit(log_ratio, budget=", kept])]
     return of_log_ratio(_flat(source), seed, samples=samples, code=code)
@@ -224,87 +237,138 @@ def of_log_ratio(values: Floats, seed: int = 0, ids: Floats | None = None, **mor
     return Source(Profile(values, more.get("cost")), values, key, ranked=ids is not None, **more)
 
 
-def _of_samples(kept: Samples, shown: Any, seed: int, title: str, profile: Profile | None = None) -> Source:
-    """Return the source of kept samples: of weight 1/a they stand for the proposals, with a = r over the weight left.
+def slider(profile: Profile, asked: float | None = None, least: float = 1.0) -> list[float]:
+    """Return the budgets of the slider, ascending: 1, then log-spaced ones of three digits, with the round ones exact.
 
-    They are decided on by the uniforms that kept them. Samples that were chosen in another way, or with another seed,
-    have u = a v with a fresh uniform v: at a smaller rate Z' each stays with probability a'/a, as it should.
+    They end at the first round one beyond M, where rejection is exact, or at 256; at a budget that was asked for if it
+    is larger. Below `least`, or 1/possible, no budget can be met, and only 1 is left, the model itself.
+
+    Example:
+        >>> budgets = slider(Profile(np.random.default_rng(0).normal(size=1000)))
+        >>> len(budgets), budgets[:3], {1, 1.5, 2, 4, 8} <= set(budgets)
+        (117, [1.0, 1.03, 1.05], True)
     """
-    with np.errstate(invalid="ignore", over="ignore"):  # the values are looked at
-        log_a = kept.log_ratio - kept.log_weight
-    if not len(kept) or not np.all(np.isfinite(log_a)):
-        raise InputError(f"{len(kept)} samples without a log-ratio for each: nothing can be said of other budgets")
-    key = priority_key(kept.log_ratio, kept.ids, seed=seed)
-    if np.any(key >= log_a - kept.log_ratio):
-        key = key + log_a
-    profile = Profile(kept.log_ratio, np.exp(np.min(log_a) - log_a)) if profile is None else profile
-    ran_at = max(float(f"{1 / kept.rate:.3g}"), 1.0)
-    code = [(title, [f"kept = obrs.sample(propose, log_ratio, {len(kept)}, budget=", f", seed={seed})"])]
-    return Source(profile, kept.log_ratio, key, kept.ids.tolist(), "id", samples=shown, ran_at=ran_at, code=code)
+    least = max(least, 1 / profile.possible)
+    beyond = [k for k in ROUND if k > max(profile.max_budget, least) * (1 + 1e-9)]
+    top = max(float(beyond[0] if beyond else ROUND[-1]), *rounded([2 * least], 3), asked or 1.0)
+    steps = max(min(_POINTS, round(log(top / least) / _STEP)), 1)
+    budgets = {1.0, top, asked or 1.0, *map(float, ROUND), *rounded(np.geomspace(least, top, steps + 1), 3)}
+    return [k for k in sorted(budgets) if k == 1 or least <= k <= top]
 
 
-def _samples(source: Source, groups: Any, budgets: list[float]) -> dict[str, Any]:
-    """Return the samples that are shown, the list of all that can be downloaded, and what another score keeps.
+def _least_budget(source: Source, groups: Groups | None, asked: float | None) -> float:
+    """Return the smallest budget that all groups can meet; refuse a smaller one that is asked for."""
+    if asked is not None:
+        source.profile.cut(asked)
+    if groups is None:
+        return 1.0
+    reach = Reach.of(source.log_ratio, groups)
+    for label in np.array(groups.labels)[reach.possible == 0]:
+        raise InputError(f"no row of group {label!r} has r > 0, so nothing can be kept of it; take it out of the file")
+    if asked is not None:
+        reach.check(np.full(len(groups.size), asked), groups.labels)
+    return float(max(1 / reach.possible))
 
-    Each comes with the last budget that keeps it.
-    """
-    found: dict[str, Any] = dict.fromkeys(("samples", "rows", "compare"), None) | {"kind": ""}
-    if source.key is None or source.log_ratio is None:
-        return found
-    last, rows = source.last_kept(budgets), choose(len(source.key))
-    names = None if source.names is None else [str(name) for name in source.names]
-    if source.samples is not None:
-        found["kind"], items = show(source.samples, rows, len(last), source.folder)
-        ids = rows.tolist() if source.names is None else [source.names[row] for row in rows]
-        shown = {"id": ids, "x": rounded(source.log_ratio[rows]), "last": last[rows].tolist(), "item": items}
-        if groups is not None:
-            labels = np.asarray(groups).reshape(-1)
-            shown["group"] = [cut(labels[row], _LABEL) for row in rows]
-        found["samples"] = shown
-    if len(last) <= _ROWS and sum(len(name.encode("utf-8", "replace")) + 3 for name in names or ()) <= _IDS:
-        code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()  # a byte for each row
-        found["rows"] = {"last": code, "name": source.name, "ids": names}
-    if source.other is not None:
-        name, other = source.other
-        assert other.log_ratio is not None
-        if len(other.log_ratio) != len(last):
-            raise InputError(f"compare must be one log-ratio for each of {len(last)}, got {len(other.log_ratio)}")
-        also, number = other.last_kept(budgets), np.arange(len(budgets))[:, None]
-        both, kept = ((last >= number) & (also >= number)).sum(1), (last >= number).sum(1)
-        same = rounded(both / np.maximum(kept, 1), 3)
-        x = rounded(other.log_ratio[rows])
-        found["compare"] = {"name": cut(name, _LABEL), "same": same, "last": also[rows].tolist(), "x": x}
+
+def _columns(profile: Profile, budgets: list[float], how: dict[str, Any]) -> dict[str, Any]:
+    """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget."""
+    plan = profile.plan(budgets, **how)
+    found: dict[str, Any] = {"log_c": rounded([profile.log_c(k) for k in budgets])}
+    for key in [key for key in NAMES if key in plan[0]]:
+        found[key] = rounded([row[key] for row in plan])
+        for end in (f"{key}_low", f"{key}_high"):
+            found[end] = rounded([row.get(end, row[key]) for row in plan], 5)
+        found[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
     return found
 
 
-def _groups(source: Source, groups: Any, log_c: list[float]) -> dict[str, Any]:
-    """Return the share that each constant keeps of the largest groups, and the share that each has of the proposals."""
-    assert source.log_ratio is not None
-    found = groups_of(groups, source.log_ratio.shape)
-    order = np.argsort(-found.size, kind="stable")
+def _histogram(profile: Profile) -> dict[str, Any]:
+    """Return the shares of log r in bins, with the log of the mean of r in each: what is kept of a bin follows."""
+    value, mass = profile.sorted_log_ratio
+    order = np.cumsum(mass) / np.sum(mass)
+    low = float(value[np.searchsorted(order, 0.001)])  # a long lower tail would press all the rest together
+    high = float(value[-1])
+    if high - low < 1e-6 * max(abs(high), 1.0):
+        reach = max(1.0, 1e-6 * abs(high))  # of numbers so large that one more is none
+        low, high = low - reach, high + reach
+    place = _bins(value, low, high)
+    share = np.bincount(place, weights=mass, minlength=_BINS)
+    sums = np.bincount(place, weights=mass * np.exp(value - high), minlength=_BINS)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(sums > 0, np.log(sums / share) + high, low)
+    return {"low": low, "high": high, "share": rounded(share, 4), "mean": rounded(mean, 5)}
+
+
+def _bins(value: Floats, low: float, high: float) -> Floats:
+    """Return the bin of each log-ratio."""
+    return np.clip((np.maximum(value, low) - low) / (high - low) * _BINS, 0, _BINS - 1).astype(np.int64)
+
+
+def _curve(profile: Profile, most: float) -> dict[str, Any]:
+    """Return the precision of the model at slopes from 1/(30 K) to 100: those after rejection follow from it.
+
+    At slope `l Z` the model has precision alpha and recall alpha/(l Z). At slope l, what is kept has precision
+    min(alpha/Z, 1) and recall min(alpha/(l Z), 1/l).
+    """
+    low, high = -log(30 * most), log(100)
+    slopes = np.linspace(low, high, _SLOPES)
+    return {"low": low, "high": high, "alpha": rounded(profile.alpha(np.exp(slopes)), 5)}
+
+
+def _group_shares(source: Source, groups: Groups, budgets: list[float]) -> dict[str, Any]:
+    """Return the share that one constant keeps of the largest groups, and the share that each has of the proposals."""
+    log_ratio, log_c = source.log_ratio, [min(source.profile.log_c(k), 1e7) for k in budgets]  # |log r| is below 1e6
+    order, by_group = np.argsort(-groups.size, kind="stable"), _split(groups)
     largest = order[:_GROUPS] if len(order) > _GROUPS else np.arange(len(order))
-    by_group = np.split(np.argsort(found.code, kind="stable"), np.cumsum(found.size)[:-1])
+    kept = [[np.exp(np.minimum(log_ratio[by_group[g]] + c, 0)).mean() for c in log_c] for g in largest]
     return {
-        "labels": [cut(found.labels[g], _LABEL) for g in largest],
-        "share": rounded(found.size[largest] / len(source.log_ratio), 4),
-        "rates": [group_rates(source.log_ratio[by_group[g]], log_c) for g in largest],
+        "labels": [cut(groups.labels[g], _LABEL) for g in largest],
+        "share": rounded(groups.size[largest] / len(log_ratio), 4),
+        "rates": [rounded(rates, 3) for rates in kept],
         "more": len(order) - len(largest),
     }
 
 
-def _findings(source: Source, real: Any, given: Any, budget: float) -> list[Finding]:
-    """Return the first findings, cut to what has room."""
-    if isinstance(given, Diagnosis):
-        found = diagnosis_findings(given)
-    elif isinstance(given, str) or not (given is None or isinstance(given, Iterable)):
-        raise InputTypeError(f"findings must be a Diagnosis or a list of texts, got {given!r:.60}")
-    else:
-        found = [Finding("", str(text)) for text in given or ()]
-    if real is not None:
-        found = diagnosis_findings(diagnose(real, source.log_ratio, budget)) + found
-    if source.ran_at:
-        what = f"these are {source.profile.size:,} samples that a run kept; weights 1/a make up for what it rejected"
-        found.append(Finding("", f"{what}. Below its own budget there is nothing more to show"))
-    known = real is not None or isinstance(given, Diagnosis)  # then the doctor has looked at the mean ratio
-    found += profile_findings(source.profile, budget, reward=source.reward, diagnosed=known)
-    return [Finding(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in found[:_FINDINGS]]
+def _kept_bins(source: Source, last: Floats, bins: dict[str, Any], count: int) -> list[list[float]]:
+    """Return the share of all samples that each budget keeps, by bin of the histogram."""
+    place = _bins(source.log_ratio, bins["low"], bins["high"])
+    ends = np.bincount(place * count + last, minlength=_BINS * count).reshape(_BINS, count)
+    return [rounded(ends[:, i:].sum(1) / len(last), 3) for i in range(count)]
+
+
+def _compare(name: str, last: Floats, also: Any, count: int) -> dict[str, Any]:
+    """Return the share of the kept that another score keeps as well, by budget."""
+    both, kept = (np.bincount(ends, minlength=count)[::-1].cumsum()[::-1] for ends in (np.minimum(last, also), last))
+    return {"name": cut(name, _LABEL), "same": rounded(both / np.maximum(kept, 1), 3)}
+
+
+def _details(source: Source, rows: Any, labels: Groups | None, **last: Floats | None) -> dict[str, list[Any]]:
+    """Return id, log r, group and last budgets of samples."""
+    ids = rows.tolist() if source.names is None else [cut(source.names[row], _LABEL) for row in rows]
+    found = {"id": ids, "x": rounded(source.log_ratio[rows])}
+    if labels is not None:
+        found["group"] = [cut(labels.labels[labels.code[row]], _LABEL) for row in rows]
+    if source.other is not None:
+        found["other_x"] = rounded(source.other[1].log_ratio[rows])
+    return found | {name: ends[rows].tolist() for name, ends in last.items() if ends is not None}
+
+
+def _samples(source: Source, rows: Any, details: dict[str, list[Any]], room: int) -> dict[str, Any]:
+    """Return the samples that have room, in their order, with their details, and a note on what is missing."""
+    size = len(source.log_ratio)
+    kind, items, limit = show(source.samples, rows, size, source.folder, room)
+    order = np.argsort(rows[: len(items)])
+    shown = {key: [cells[i] for i in order] for key, cells in (details | {"item": items}).items()}
+    note = [f"{len(items)} of {size:,}, at random"] if len(items) < size else []
+    note += [f"{limit}, and whole in what is kept below"] if limit else []
+    return {"samples": shown, "kind": kind, "note": "; ".join(note)}
+
+
+def _list_rows(source: Source, last: Floats, room: int) -> dict[str, Any] | bool:
+    """Return the list of samples from which the kept can be downloaded, or False if it is too long for the page."""
+    if len(last) > room:
+        return False
+    code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()  # a byte for each row
+    names = None if source.names is None else [str(name) for name in source.names]
+    found = {"last": code, "name": source.name, "ids": names}
+    return found if len(as_data(found).encode()) <= room else False

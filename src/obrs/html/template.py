@@ -13,7 +13,7 @@ import numpy as np
 
 from .._files import check_out, replacing
 from .._text import each_float
-from ..errors import InputError, InputTypeError
+from ..errors import InputError
 
 __all__ = ["as_data", "cut", "fill", "page_path", "rounded", "write_page"]
 
@@ -73,8 +73,6 @@ def cut(text: Any, size: int) -> str:
 
 def page_path(path: str | os.PathLike[str]) -> Path:
     """Return where a page goes; refuse at once, before any work, what is no place for a page."""
-    if not isinstance(path, str | os.PathLike):
-        raise InputTypeError(f"a page is written to a file that ends in .html, got {type(path).__name__}")
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"a page is written as .html, got {target}")
@@ -84,7 +82,6 @@ def page_path(path: str | os.PathLike[str]) -> Path:
 
 def write_page(path: str | os.PathLike[str], page: str) -> Path:
     """Write a page whole or not at all, and return where it is."""
-    target = page_path(path)
-    with replacing(target) as file:
+    with replacing(target := page_path(path)) as file:
         file.write(page.encode())
     return target

@@ -1,4 +1,4 @@
-"""The page of a `Tuned`: what was confirmed, the table of recipes, samples kept and rejected side by side."""
+"""The page of `obrs tune`: what was confirmed, the table of recipes, samples kept and rejected side by side."""
 
 import os
 from html import escape
@@ -7,27 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import host_view
 from .._text import html_table, paragraph
-from ..draws import accept
-from ..sampling.proposals import propose_batch, score_batch
-from ..tuned import Outcome, Tuned
-from .shown import show
+from ..tuned import Outcome
+from .samples import show
 from .template import fill, write_page
 
-__all__ = ["report_pool", "report_tuned"]
+__all__ = ["report_pool"]
 
 _SHOWN = 48  # samples of each kind
-_DRAWN = 512  # proposals from which they are taken
-
-
-def report_tuned(tuned: Tuned, *, out: str | os.PathLike[str], title: str = "Tuned") -> Path:
-    """Write the page of a `Tuned`, with samples from its first proposals that nothing has seen."""
-    ids = np.arange(tuned.start, tuned.start + _DRAWN)
-    batch = propose_batch(tuned.propose, ids)
-    score = score_batch(tuned.log_ratio, batch, len(ids))
-    kept = np.asarray(accept(host_view(tuned.rule(score, batch)), ids, seed=tuned.seed))
-    return report_pool(tuned, batch, kept, out=out, title=title)
 
 
 def report_pool(
@@ -67,7 +54,7 @@ def _card(samples: Any, rows: Any, is_kept: bool) -> str:
     """Return some samples of one kind, spread evenly over all of that kind."""
     where = np.flatnonzero(rows)
     some = where[np.linspace(0, len(where) - 1, min(_SHOWN, len(where))).astype(int)]
-    kind, shown = show(samples, some, len(rows)) if len(some) else ("text", ["none"])
+    kind, shown, _ = show(samples, some, len(rows)) if len(some) else ("text", ["none"], "")
     form = '<img src="{}" alt="">' if kind == "image" else "<span>{}</span>"
     images = (form.format(escape(item)) for item in shown)
     name = "kept" if is_kept else "rejected"

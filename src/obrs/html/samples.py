@@ -1,9 +1,9 @@
-"""The samples that a report shows: a few of them, as texts or as thumbnails, small enough for one page."""
+"""The samples that a page shows: as many as it has room for, whole if they can be, as texts or as small images."""
 
 import base64
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,27 @@ from .._pictures import SUFFIXES, read_picture
 from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..metrics.images import read_images
 from ..sampling.proposals import leaves
-from .template import cut
+from .template import as_data, cut
 
-__all__ = ["SHOWN", "choose", "is_image_path", "show"]
+__all__ = ["Shown", "choose", "show"]
 
-SHOWN = 96  # samples in a page, at most
-_TEXT = 18_000  # bytes of all texts together
-_IMAGES = 2_000_000  # bytes of all thumbnails together, as they are in the page
-_LENGTHS = (18_000, 9000, 4500, 2200, 1100, 550, 350, 250, 180)  # of texts, in bytes
-_SIDES = (128, 96, 64, 48, 32, 16)  # of thumbnails, in pixels
+_SHOWN, _FEW = 96, 24  # samples in a page, at most; and how many of them are cut rather than left out
+_IMAGES = 2_000_000  # bytes of all images together, as they are in the page
+_SIDES = (384, 256, 192, 128, 96, 64, 48, 32, 16)  # of images, in pixels
 _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
 _NUMBERS = 6  # of a vector, that are shown
 
+Shown = tuple[str, list[str], str]
+"""The kind, "text" or "image"; what to show, texts or data URIs; and how they were cut, if they were."""
+
 
 def choose(n: int) -> Any:
-    """Return which of n samples are shown, ascending: all of them, or some at random, always the same."""
-    return np.arange(n) if n <= SHOWN else np.sort(np.random.default_rng(0).choice(n, SHOWN, replace=False))
+    """Return which of n samples are shown: all of them, or some at random, always the same."""
+    return np.arange(n) if n <= _SHOWN else np.random.default_rng(0).permutation(n)[:_SHOWN]
 
 
-def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] | None = None) -> tuple[str, list[str]]:
-    """Return "text" or "image", and what to show of these rows: texts, or thumbnails as data URIs.
+def show(samples: Any, rows: Any, size: int, folder: Any = None, room: int = 18_000) -> Shown:
+    """Return what a page shows of these rows, or of the first of them, as far as there is room.
 
     Args:
         samples: One item for each of `size` proposals: texts; paths of images; an array of images, shape
@@ -43,11 +44,12 @@ def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] | No
         rows: Which of them.
         size: How many there must be.
         folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
+        room: Bytes for all texts.
 
     Example:
         >>> show(["a cat", "a dog"], [1], 2)
-        ('text', ['a dog'])
-        >>> kind, shown = show(np.zeros((3, 8, 8), dtype=np.uint8), [0, 2], 3)
+        ('text', ['a dog'], '')
+        >>> kind, shown, _ = show(np.zeros((3, 8, 8), dtype=np.uint8), [0, 2], 3)
         >>> kind, shown[0][:22]
         ('image', 'data:image/png;base64,')
     """
@@ -60,18 +62,38 @@ def show(samples: Any, rows: Any, size: int, folder: str | os.PathLike[str] | No
     values: Any = host_view(items) if is_array_api_obj(items) else None
     if values is not None and values.dtype.kind not in "OUS":
         if values.ndim >= 3:
-            return "image", _fitting(_encoded, _of_array(values[rows]), _SIDES, _IMAGES)
-        return "text", [_vector(value) for value in values[rows]]
+            return _show_images(_array_images(values[rows]))
+        return _show_texts([_vector_text(value) for value in values[rows]], room)
     chosen = [items[int(row)] for row in rows]
     chosen = [item.as_py() if hasattr(item, "as_py") else item for item in chosen]  # of a column of pyarrow
-    if chosen and all(is_image_path(item) for item in chosen):
-        return "image", _fitting(
-            _encoded, [read_picture(_below(folder, item), _small) for item in chosen], _SIDES, _IMAGES
-        )
-    return "text", _fitting(cut, ["" if item is None else item for item in chosen], _LENGTHS, _TEXT)
+    if chosen and all(_is_image_path(item) for item in chosen):
+        return _show_images([read_picture(_path_below(folder, item), _shrink) for item in chosen])
+    return _show_texts(["" if item is None else str(item) for item in chosen], room)
 
 
-def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) -> Path:
+def _show_texts(texts: list[str], room: int) -> Shown:
+    """Return all texts, or the first that have room; or, if those were few, a few that are cut."""
+    sizes = np.cumsum([len(as_data(text).encode()) + 1 for text in texts])
+    many = int(np.searchsorted(sizes, room, side="right"))
+    if many >= min(len(texts), _FEW):
+        return "text", texts[:many], ""
+    length, few = room // _FEW, texts[:_FEW]
+    while len(as_data([cut(text, length) for text in few]).encode()) > room and length > 8:
+        length = 3 * length // 4
+    return "text", [cut(text, length) for text in few], f"texts are cut at {length:,} bytes"
+
+
+def _show_images(images: Sequence[Any]) -> Shown:
+    """Return images at the first size at which all of them have room, or at the last."""
+    for side in _SIDES:
+        drawn = [_encode(image, side) for image in images]
+        if sum(map(len, drawn)) <= _IMAGES:
+            break
+    largest = max((max(image.size) for image in images), default=0)
+    return "image", drawn, f"images are shown at {side} pixels" if largest > side or largest == _SIDES[0] else ""
+
+
+def _path_below(folder: Any, item: str | os.PathLike[str]) -> Path:
     """Return the path of an image; refuse one outside the folder: whoever wrote the file may want to see it."""
     path = Path(folder or "", item)
     if folder is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
@@ -85,28 +107,17 @@ def _below(folder: str | os.PathLike[str] | None, item: str | os.PathLike[str]) 
     return path
 
 
-def is_image_path(item: Any) -> bool:
-    """Tell whether this is the path of an image, by its extension."""
+def _is_image_path(item: Any) -> bool:
     named = isinstance(item, os.PathLike) or (isinstance(item, str) and len(item) < 4096 and "\n" not in item)
     return named and os.path.splitext(os.fspath(item))[1].lower() in _SUFFIXES
 
 
-def _vector(value: Any) -> str:
+def _vector_text(value: Any) -> str:
     numbers = [f"{x:.4g}" for x in np.atleast_1d(value)[:_NUMBERS].tolist()]
     return ", ".join([*numbers, *(["…"] if np.size(value) > _NUMBERS else [])])
 
 
-def _fitting(draw: Callable[[Any, int], str], items: Sequence[Any], sizes: Sequence[int], limit: int) -> list[str]:
-    """Return items drawn at the first size at which all of them together stay within a limit, or at the last size."""
-    drawn: list[str] = []
-    for size in sizes:
-        drawn = [draw(item, size) for item in items]
-        if sum(len(text.encode()) for text in drawn) <= limit:
-            break
-    return drawn
-
-
-def _of_array(values: Any) -> list[Any]:
+def _array_images(values: Any) -> list[Any]:
     """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
     try:
         from PIL import Image
@@ -118,8 +129,8 @@ def _of_array(values: Any) -> list[Any]:
     return [Image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
 
 
-def _small(found: Any) -> Any:
-    """Return an image in grey or RGB, at most as large as the largest thumbnail, on white where it is transparent."""
+def _shrink(found: Any) -> Any:
+    """Return an image in grey or RGB, at most as large as a page shows it, on white where it is transparent."""
     found.draft("RGB", (2 * _SIDES[0], 2 * _SIDES[0]))  # large JPEG files are then read at a smaller scale
     if found.mode in ("L", "1", "I;16"):
         image = found.convert("L")
@@ -131,15 +142,10 @@ def _small(found: Any) -> Any:
     return image
 
 
-def _encoded(image: Any, side: int) -> str:
-    small = image.copy()
+def _encode(image: Any, side: int) -> str:
+    """Return an image as a data URI; pixels of small ones are meant to be seen."""
+    small, file = image.copy(), io.BytesIO()
     small.thumbnail((side, side))
-    exact = io.BytesIO()
-    small.save(exact, format="PNG", optimize=True)
-    choices = {"png": exact.getvalue()}
-    if max(small.size) > 48:  # pixels of smaller ones are meant to be seen
-        lossy = io.BytesIO()
-        small.save(lossy, format="JPEG", quality=82, optimize=True)
-        choices["jpeg"] = lossy.getvalue()
-    kind = min(choices, key=lambda name: len(choices[name]))
-    return f"data:image/{kind};base64,{base64.b64encode(choices[kind]).decode()}"
+    kind = "png" if max(small.size) <= 48 else "jpeg"
+    small.save(file, format=kind, optimize=True, **({} if kind == "png" else {"quality": 82}))
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
