@@ -232,12 +232,13 @@ def test_the_list_of_the_page_is_what_its_command_keeps(show, tmp_path, monkeypa
     probability = 1 / (1 + np.exp(-scores[:900]))
     with open("d's scores.csv", "w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["D", "text"])
-        rows.writerows([f"{p:.9f}", f'te,x"t {i}'] for i, p in enumerate(probability))
-    for more, name in (["--show", "text"], "index"), (["--id", "text"], "text"):
+        rows.writerow(["D", "text", "class"])
+        rows.writerows([f"{p:.9f}", f'te,x"t {i}', i % 3] for i, p in enumerate(probability))
+    for more, name in (["--show", "text", "--group", "class"], "index"), (["--id", "text"], "text"):
         options = ["--column", "D", "--kind", "probability", "--seed", "3", *more]
         assert main(["report", "d's scores.csv", *options, "-o", "page.html"]) == 0
         page = show(tmp_path / "page.html", "#K=4")
+        assert page.locator(".three section:visible").count() == (2 if name == "index" else 3), "no curve by groups"
         command = page.locator("#code pre").first.inner_text()
         assert command.startswith("""obrs select 'd'"'"'s scores.csv' --column D --kind probability""")
         assert main(shlex.split(command)[1:]) == 0
@@ -261,7 +262,7 @@ HARD += ["a\u2028b", "\\u003c", "&amp;"]
 def test_texts_are_shown_as_they_are(show, tmp_path):
     labels = np.asarray(HARD)[np.arange(70) % 7]
     out = tmp_path / "hard.html"
-    obrs.report(np.linspace(-1, 1, 70), out=out, samples=labels, groups=labels, findings=HARD, title=HARD[0])
+    obrs.report(np.linspace(-1, 1, 70), out=out, samples=labels, groups=labels, title=HARD[0])
     page = show(out, "#K=1")
     assert page.eval_on_selector_all("#in .item", "x => x.map(e => e.textContent)") == labels.tolist()
     assert set(page.eval_on_selector_all("#groups tbody th", "x => x.map(e => e.textContent)")) >= {HARD[0], HARD[1]}
@@ -305,7 +306,8 @@ def test_a_million_rows_fit(show, tmp_path):
     assert out.stat().st_size <= 100_000
     page, profile = show(out, "#K=4"), obrs.Profile(values)
     assert agrees(page, "kl", profile.divergence("kl", 4))
-    assert not page.locator("#download").is_visible(), "the command keeps them"
+    assert not page.locator("#download").is_visible()
+    assert page.locator("#too-long").is_visible()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -328,19 +330,6 @@ def test_pages_fit_the_screen_by_day_and_by_night(show, tmp_path, page_file, wid
     assert not page.locator("#budget").is_visible()
     assert page.locator("#plan").is_visible()
     assert page.pdf()[:4] == b"%PDF"
-
-
-def test_samples_of_a_run_stay_as_the_rule_decides(show, tmp_path):
-    def propose(ids):
-        return obrs.normals(ids, 2, seed=7)
-
-    kept = obrs.sample(propose, lambda x: 1.2 * x[:, 0], 4000, budget=2)
-    page = show(obrs.report(kept, out=tmp_path / "run.html"))
-    assert float(page.inner_text("#K").removeprefix("K = ")) == pytest.approx(2, abs=0.1)
-    everything = ids_in(page, "in")
-    assert (len(everything), ids_in(page, "out")) == (96, set())
-    go_to(page, 8)
-    assert 0 < len(ids_in(page, "in")) < len(everything)
 
 
 def test_page_of_a_record_opens(show, tmp_path):

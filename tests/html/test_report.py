@@ -202,7 +202,7 @@ def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(
     for i in range(100):
         Image.fromarray(rng.integers(0, 256, (300, 200, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
     kind, uris, limit = show([f"{i}.png" for i in range(100)], choose(100), 100, tmp_path)
-    assert (kind, len(uris), limit) == ("image", 96, "images are shown at 192 pixels")
+    assert (kind, len(uris), limit) == ("image", 96, "images have at most 192 pixels a side")
     assert sum(map(len, uris)) <= 2_000_000
     for dtype in ("float32", "uint8"):
         for shape in ((2, 8, 8), (2, 1, 8, 8), (2, 3, 8, 8), (2, 8, 8, 3)):

@@ -271,14 +271,18 @@ def _least_budget(source: Source, groups: Groups | None, asked: float | None) ->
 
 
 def _columns(profile: Profile, budgets: list[float], how: dict[str, Any]) -> dict[str, Any]:
-    """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget."""
+    """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget.
+
+    A plan by groups has no intervals: it is as unreliable as that without groups.
+    """
     plan = profile.plan(budgets, **how)
+    doubts = [row.get("unreliable", "").split() for row in (profile.plan(budgets) if "groups" in how else plan)]
     found: dict[str, Any] = {"log_c": rounded([profile.log_c(k) for k in budgets])}
     for key in [key for key in NAMES if key in plan[0]]:
         found[key] = rounded([row[key] for row in plan])
         for end in (f"{key}_low", f"{key}_high"):
             found[end] = rounded([row.get(end, row[key]) for row in plan], 5)
-        found[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
+        found[f"{key}_marks"] = "".join("~" if key in doubt else "." for doubt in doubts)
     return found
 
 
@@ -359,9 +363,8 @@ def _samples(source: Source, rows: Any, details: dict[str, list[Any]], room: int
     kind, items, limit = show(source.samples, rows, size, source.folder, room)
     order = np.argsort(rows[: len(items)])
     shown = {key: [cells[i] for i in order] for key, cells in (details | {"item": items}).items()}
-    note = [f"{len(items)} of {size:,}, at random"] if len(items) < size else []
-    note += [f"{limit}, and whole in what is kept below"] if limit else []
-    return {"samples": shown, "kind": kind, "note": "; ".join(note)}
+    some = f"{len(items)} of {size:,}, at random" if len(items) < size else ""
+    return {"samples": shown, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
 
 
 def _list_rows(source: Source, last: Floats, room: int) -> dict[str, Any] | bool:

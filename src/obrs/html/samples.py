@@ -80,7 +80,8 @@ def _show_texts(texts: list[str], room: int) -> Shown:
     length, few = room // _FEW, texts[:_FEW]
     while len(as_data([cut(text, length) for text in few]).encode()) > room and length > 8:
         length = 3 * length // 4
-    return "text", [cut(text, length) for text in few], f"texts are cut at {length:,} bytes"
+    limit = f"texts are cut at {length:,} bytes, and whole in what is kept below"
+    return "text", [cut(text, length) for text in few], limit
 
 
 def _show_images(images: Sequence[Any]) -> Shown:
@@ -90,7 +91,7 @@ def _show_images(images: Sequence[Any]) -> Shown:
         if sum(map(len, drawn)) <= _IMAGES:
             break
     largest = max((max(image.size) for image in images), default=0)
-    return "image", drawn, f"images are shown at {side} pixels" if largest > side or largest == _SIDES[0] else ""
+    return "image", drawn, f"images have at most {side} pixels a side" if largest >= side else ""
 
 
 def _path_below(folder: Any, item: str | os.PathLike[str]) -> Path:
