@@ -45,7 +45,7 @@ API = {
     "metrics": ("obrs.metrics", ["obrs.metrics"]),
     "training": ("obrs.training", ["obrs.training"]),
     "rivals": ("obrs.rivals", ["obrs.rivals", "obrs.rivals.lars"]),
-    "adapters": ("obrs.adapters", ["obrs.adapters", "obrs.adapters.datasets"]),
+    "adapters": ("obrs.adapters", ["obrs.adapters"]),
     "models": ("obrs.models", ["obrs.models.classifier", "obrs.models.mlp", "obrs.models.fourier"]),
     "errors": ("obrs.errors", ["obrs.errors"]),
 }

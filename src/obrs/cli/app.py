@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,7 +21,7 @@ from .. import __version__
 from .._text import exit_code, one_line
 from ..errors import InputError, ObrsError
 
-__all__ = ["SCORES", "Amount", "Files", "advanced", "app", "command", "complain", "main", "option"]
+__all__ = ["SCORES", "Files", "advanced", "app", "command", "complain", "main", "option"]
 __all__ += ["parse_amount", "parse_ends", "parse_numbers", "parse_pairs", "short"]
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -204,24 +204,17 @@ def _option(name: str, value: object) -> str:
     return flag if value in (None, True) else f"{flag} {value!r}"
 
 
-class Amount(NamedTuple):
-    """How much to keep: a number of rows, of each group by label, or 1 in `budget`."""
-
-    n: int | dict[str, int] | None = None
-    budget: float | None = None
-
-
-def parse_amount(text: str | None, group: str | None) -> Amount:
-    """Parse what -n says.
+def parse_amount(text: str | None, group: str | None) -> tuple[Any, float | None]:
+    """Parse what -n says: a number of rows, or of rows by label, and the budget of a share.
 
     Example:
         >>> parse_amount("250", None), parse_amount("10%", None)
-        (Amount(n=250, budget=None), Amount(n=None, budget=10.0))
-        >>> parse_amount("web=500, books=200", "source").n
-        {'web': 500, 'books': 200}
+        ((250, None), (None, 10.0))
+        >>> parse_amount("web=500, books=200", "source")
+        ({'web': 500, 'books': 200}, None)
     """
     if text is None:
-        return Amount()
+        return None, None
     if "=" in text:
         if group is None:
             raise InputError("-n by label needs to know the label of each row: give", give={"group": None})
@@ -229,17 +222,17 @@ def parse_amount(text: str | None, group: str | None) -> Amount:
         for label, count in pairs.items():
             if count != int(count) or count < 0:
                 raise InputError(f"-n must be whole numbers of rows, got {label}={count:g}")
-        return Amount({label: int(count) for label, count in pairs.items()})
+        return {label: int(count) for label, count in pairs.items()}, None
     share = text.strip().endswith("%")
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
         value = -1.0
     if share and 0 < value <= 100:
-        return Amount(budget=100 / value)
+        return None, 100 / value
     if share or value < 1 or value != int(value):
         raise InputError(f"-n must be rows such as 250, a share such as 10%, or by label a=50,b=20, got {text!r}")
-    return Amount(int(value))
+    return int(value), None
 
 
 def parse_numbers(texts: list[str] | str, option: str) -> list[float]:

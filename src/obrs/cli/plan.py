@@ -48,24 +48,24 @@ def plan(
     from ..profile import GOALS
     from .reading import name_in_errors, open_scores, save_figure
 
-    n, shares = given.pop("n"), given.pop("shares")
+    text, shares = given.pop("n"), given.pop("shares")
     budgets = [] if budget is None else [check_budget(k) for k in parse_numbers(budget, "--budget")]
     asked = [goal for text in goals or [] for goal in parse_pairs(text, "--for must be as kl=0.5").items()]
     for name in [name for name, _ in asked if name not in GOALS]:
         raise unknown_name(name, GOALS, "goal")
-    amount = parse_amount(n, given["group"])
+    n, implied = parse_amount(text, given["group"])
     if (given["group"] or shares is not None) and (given["cost"] or asked or plot):
         raise InputError("a plan by groups is of rows of equal mass: leave out --cost, --for and --plot")
     if plot is not None:
         check_out(plot)
         check_not_input(plot, *files, *(path for pattern in files for path in glob(pattern)))
-    scores = open_scores(files, amount, **given)
-    found, size, number, by_group = _load(scores, amount.n, shares)
+    scores = open_scores(files, n, **given)
+    found, size, number, by_group = _load(scores, n, shares)
     profile, reading = found.whole, found.reading
     if found.rows == 1:
         complain("warning: one score says nothing about a budget; a plan needs the scores of a sample")
     # the budget at which `obrs select -n` keeps what was asked for, if there is as much
-    asks = amount.budget if number is None else size / number if 0 < number < size else None
+    asks = implied if number is None else size / number if 0 < number < size else None
     with name_in_errors(scores.title):
         reached = [profile.budget_for(**{name: goal}) for name, goal in asked]
         wanted = sorted({*budgets, *reached}) or sorted({*_USUAL, *([asks] if asks else [])})
@@ -81,7 +81,7 @@ def plan(
         head += _describe_mean(profile, reading, found.rows)
     for k, (name, goal) in zip(reached, asked, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
-    notes = _group_lines(rows) if by_group else _notes(found, rows, f"-n {n} is K = {asks:.6g}" if asks else "")
+    notes = _group_lines(rows) if by_group else _notes(found, rows, f"-n {text} is K = {asks:.6g}" if asks else "")
     typer.echo("\n".join([*head, "", _table(rows), "", *notes]))
 
 

@@ -20,7 +20,7 @@ from ..errors import InputError, ObrsError
 from ..files import Reading
 from ..language import tilted_log_ratio
 from ..scores import Batch, Source, find_sources, format_of, read_columns
-from .app import Amount, complain, parse_pairs
+from .app import complain, parse_pairs
 
 __all__ = ["Rows", "Scores", "check_results", "group_labels", "name_in_errors", "open_scores", "read_shares"]
 __all__ += ["report_bad", "save_figure"]
@@ -89,7 +89,7 @@ class Scores:
 
 def open_scores(
     files: Sequence[str],
-    amount: Amount | None = None,
+    n: Any = None,
     *,
     kl: float | None = None,
     delimiter: str | None = None,
@@ -100,8 +100,8 @@ def open_scores(
 
     Args:
         files: What the command line names.
-        amount: How much to keep.
-        kl: A budget in nats, for `amount` rewards of every group.
+        n: How many rows to keep.
+        kl: A budget in nats, for n rewards of every group.
         delimiter, header: As for `obrs.files.select`; npy and the like have no header.
         columns: Column, kind, beta, group and the like, as for `obrs.files.select`.
     """
@@ -116,7 +116,6 @@ def open_scores(
             tilt = {"kl": None, "beta": None}
             raise InputError("say how far to tilt a reward, by nats or by its temperature: give", give=tilt)
         return scores
-    n = None if amount is None else amount.n
     if not isinstance(n, int) or beta is not None or kind not in (None, "reward"):
         raise InputError("a budget of KL is for a number -n of rewards; leave out --beta, --budget and other kinds")
     columns |= {"kind": "reward", "beta": 1.0}

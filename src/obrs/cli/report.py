@@ -11,7 +11,7 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from .app import SCORES, Amount, advanced, command, option, parse_amount, short
+from .app import SCORES, advanced, command, option, parse_amount, short
 
 __all__ = ["report"]
 
@@ -53,10 +53,10 @@ def report(
     target = page_path(out)
     if budget is not None:
         check_budget(budget)
-    amount = parse_amount(n, given["group"])
+    number, share = parse_amount(n, given["group"])
     if given["group"] and given["cost"]:
         raise InputError("a page by groups is of rows of equal cost: leave out --cost, or --group")
-    scores = open_scores([file], amount, **given)
+    scores = open_scores([file], number, **given)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
         raise InputError(f"{file} has {len(scores.sources)} files of scores, such as {first}; name the one to show")
@@ -80,25 +80,23 @@ def report(
         other = reading.log_ratio(batch, batch.numbers(compare)[good])
         source = replace(source, other=(compare, html.of_log_ratio(other, reading.seed, keys, cost=cost)))
     sizes = {"": len(good) if cost is None else cost.sum()} if labels is None else Counter(labels.tolist())
-    asked, wanted = _find_budget(amount, sizes)
+    share, total = (share, None) if number is None else _find_budget(number, sizes)
     with name_in_errors(name):
         page = html.report(
             source,
             out=target,
             groups=labels,
             real=None if real is None else _read_real(real, reading, given["header"]),
-            budget=budget or asked,
-            n=wanted,
+            budget=budget or share,
+            n=total,
             title=title or f"{Path(name).name}: what each budget buys",
         )
     typer.echo(f"{target}: {len(good):,} scores, {page.stat().st_size / 1000:.0f} KB, opens in any browser")
 
 
-def _find_budget(amount: Amount, sizes: dict[Any, Any]) -> tuple[float | None, int | None]:
-    """Return the budget at which select keeps this amount of groups of these sizes, and how much that is in all."""
-    if amount.n is None:
-        return amount.budget, None
-    rows = amount.n if isinstance(amount.n, dict) else dict.fromkeys(map(str, sizes), amount.n)
+def _find_budget(n: Any, sizes: dict[Any, Any]) -> tuple[float | None, int]:
+    """Return the budget at which select keeps n rows of groups of these sizes, and how many that is in all."""
+    rows = n if isinstance(n, dict) else dict.fromkeys(map(str, sizes), n)
     budgets = {size / max(rows.get(str(label), 0), 1e-9) for label, size in sizes.items()}
     if len(budgets) > 1:
         why = "-n is another share of each group, and a page keeps 1 in K of all"

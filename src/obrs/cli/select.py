@@ -49,15 +49,15 @@ def select(
     from ..scores import format_of
     from .reading import open_scores, read_shares, report_bad
 
-    n, shares, group = given.pop("n"), given.pop("shares"), given["group"]
-    if (n is None) == (budget is None):
+    text, shares, group = given.pop("n"), given.pop("shares"), given["group"]
+    if (text is None) == (budget is None):
         raise InputError("say how much to keep: either -n rows, or 1 in --budget")
-    amount = parse_amount(n, group)
+    n, implied = parse_amount(text, group)
     if (out is None) == (sql is None) or sql not in (None, "duckdb"):
         raise InputError("say where to write, -o FILE, or print a condition, --sql duckdb, which needs --id")
     if given["kl"] is not None and shares is not None:
         raise InputError("a budget of KL is for n rewards of every group; leave out --shares")
-    scores = open_scores(files, amount, **given)
+    scores = open_scores(files, n, **given)
     if out is not None:
         is_file = format_of(out) is not None and not out.endswith(("/", os.sep)) and not os.path.isdir(out)
         if len(scores.sources) > 1 and (out == "-" or is_file):
@@ -67,9 +67,9 @@ def select(
         target = out if out != "-" else os.path.join(folder, f"kept.{scores.sources[0].format}")
         done = select_rows(
             scores.where,
-            amount.n,
+            n,
             out=target,
-            budget=amount.budget or budget,
+            budget=implied or budget,
             shares=read_shares(shares, group, given["header"]),
             at_most=at_most,
             weights=weights,
@@ -91,5 +91,5 @@ def select(
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
     complain(f"kept {len(done)} of {done.rows} rows ({share}){price}{scores.note}: {place}")
-    if min(amount.n if isinstance(amount.n, int) else len(done), len(done)) < _FEW:
+    if min(n if isinstance(n, int) else len(done), len(done)) < _FEW:
         complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')

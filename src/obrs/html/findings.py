@@ -52,15 +52,12 @@ def profile_findings(
     if profile.possible < 1:
         share = f"{100 * (1 - profile.possible):.3g} % of the samples have r = 0 and are never kept"
         found.append(("", f"{share}, so budgets below {1 / profile.possible:.4g} cannot be met", ""))
-    ess, off = profile.ess(), abs(profile.log_mean_ratio)
+    off = abs(profile.log_mean_ratio)
     # by 3 standard errors, and by more than 5 %
-    if not (reward or diagnosed) and off * sqrt(ess * profile.size) > 3 and off > log(1.05):
+    if not (reward or diagnosed) and off * sqrt(profile.ess() * profile.size) > 3 and off > log(1.05):
         mean = f"{exp(profile.log_mean_ratio):.3g}" if off < 20 else f"exp({profile.log_mean_ratio:.4g})"
         says = f"The mean ratio E[r] is {mean}, and 1 if it is calibrated; that changes weights, not budgets"
         found.append(("~", says, "give scores of real samples as real: the doctor says what is wrong"))
-    if ess < 0.5:
-        worth = f"{profile.size:,} samples would be worth {ess * profile.size:,.0f}"
-        found.append(("", f"If you kept all samples and weighted them instead, {worth}", ""))
     target = "the tilted target" if reward else "the target"
     if by_group:
         says = f"Each group keeps its share: what is left of the gap is also where {target} has other shares"

@@ -263,10 +263,7 @@ def _least_budget(source: Source, groups: Groups | None, asked: float | None) ->
     if groups is None:
         return 1.0
     reach = Reach.of(source.log_ratio, groups)
-    for label in np.array(groups.labels)[reach.possible == 0]:
-        raise InputError(f"no row of group {label!r} has r > 0, so nothing can be kept of it; take it out of the file")
-    if asked is not None:
-        reach.check(np.full(len(groups.size), asked), groups.labels)
+    reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
     return float(max(1 / reach.possible))
 
 

@@ -5,14 +5,13 @@ import os
 import re
 from collections.abc import Mapping
 from html import escape
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._files import check_out, replacing
-from .._text import each_float
+from .._text import finite
 from ..errors import InputError
 
 __all__ = ["as_data", "cut", "fill", "page_path", "rounded", "write_page"]
@@ -42,22 +41,15 @@ def as_data(content: Any) -> str:
 
     Example:
         >>> as_data({"text": "</script>", "K": [1.0, float("inf")]})
-        '{"text":"\\\\u003c/script\\\\u003e","K":[1,null]}'
+        '{"text":"\\\\u003c/script\\\\u003e","K":[1.0,null]}'
     """
-    text = json.dumps(each_float(content, _short), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_RISKY).encode("utf-8", "replace").decode()  # a lone surrogate becomes a question mark
 
 
 def rounded(values: Any, digits: int = 6) -> list[float]:
     """Return numbers with so many significant digits: short in a page, and exact enough to read."""
     return [float(f"{value:.{digits}g}") + 0.0 for value in np.asarray(values, dtype=np.float64).tolist()]
-
-
-def _short(x: float) -> float | None:
-    """Return a float as JSON needs it: whole numbers without a point, and null for what is not finite."""
-    if not isfinite(x):
-        return None
-    return int(x) if x.is_integer() and abs(x) < 1e15 else x
 
 
 def cut(text: Any, size: int) -> str:
