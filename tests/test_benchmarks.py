@@ -28,21 +28,6 @@ def test_a_record_has_what_was_asked_what_was_found_and_versions(tmp_path):
     bench.write(None, "x", {})
 
 
-def test_contestants_take_turns_after_a_warm_up():
-    called = []
-    rounds = bench.take_turns({"a": lambda: called.append("a"), "b": lambda: called.append("b")}, 3)
-    assert called == ["a", "b"] * 4
-    assert len(rounds) == 3
-    assert list(bench.medians(rounds)) == ["a", "b"]
-
-
-def test_a_missed_target_is_an_exit_code():
-    assert bench.missed([{"met": True}, {"met": None}, {}]) == 0
-    assert bench.missed([{"met": True}, {"met": False}]) == 1
-    assert bench.goal(0.5, False, " s") == "<= 0.5 s MISSED"
-    assert bench.goal(None, None) == ""
-
-
 @pytest.mark.parametrize("path", bench.BENCHMARKS.values(), ids=bench.BENCHMARKS)
 def test_every_benchmark_takes_its_options_and_writes_its_record_by_the_same_functions(path):
     code = path.read_text()
@@ -76,9 +61,3 @@ def test_the_largest_copy_of_a_choice_of_rollouts_is_below_the_input(tmp_path, m
     largest = runpy.run_path(script)["largest_tensor"]
     x = torch.ones(1000)
     assert largest(lambda: (x[None], x + 1, torch.cat([x, x]))) == 8000
-
-
-def test_an_unknown_benchmark_is_named(capsys):
-    with pytest.raises(SystemExit):
-        bench.main(["solvr"])
-    assert "unknown benchmark solvr" in capsys.readouterr().err

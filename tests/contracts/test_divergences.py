@@ -160,12 +160,3 @@ def test_the_slope_of_the_conjugate_is_the_ratio_and_never_nan(div):
         inside = torch.isfinite(conjugate)
         ratio = torch.exp(div.log_ratio(t.detach()))
         torch.testing.assert_close(t.grad[inside], ratio[inside], rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("div", [DIVERGENCES["js"], pr(4), DIVERGENCES["hellinger"]], ids=lambda record: record.name)
-def test_jax_may_compile_and_map_every_function(div):
-    jax = pytest.importorskip("jax")
-    jax.config.update("jax_enable_x64", True)
-    for key, fn in functions(div).items():
-        out = jax.jit(jax.vmap(fn))(jax.numpy.asarray(VALUES))
-        np.testing.assert_allclose(np.asarray(out), fn(VALUES), rtol=1e-12, atol=1e-12, err_msg=key)
