@@ -184,12 +184,6 @@ def test_every_script_has_an_expectation():
     assert set(SCRIPTS) == set(CHECKS)
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in LONG])
-def test_scripts_say_how_they_are_run(name):
-    text = (ROOT / "examples" / f"{name}.py").read_text()
-    assert f"python examples/{name}.py" in text.split('"""')[1]
-
-
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINED)) for name in CHECKS])
 def test_what_a_script_prints_is_right(name, run):
     needed = {"diffusers_scorer": "diffusers", "early_rejection": "diffusers", "jit_accept": "jax"}

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from obrs import Budgeted, Grouped, Profile
-from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError
+from obrs.errors import BudgetError, InputError
 from obrs.groups import any_labels, sizes_of
 from obrs.rules import from_json, to_json
 
@@ -205,28 +205,3 @@ def test_sizes_sum_to_n_and_are_the_nearest():
 
 
 # --- bad input -----------------------------------------------------------------------------------------------
-
-BAD = {
-    "a budget for a stranger": ({"budget": {"a": 2, "b": 2, "z": 2}}, InputError, "names group 'z', which has no prop"),
-    "a group out of reach": ({"log_ratio": [0.0, -np.inf, 0.0, 0.0]}, BudgetError, "in group 'a': only 50 %"),
-    "labels of two kinds": ({"groups": ["a", 1, "a", "b"]}, InputTypeError, "labels of one kind, .* got int and str"),
-    "labels that are NaN": ({"groups": [1.0, np.nan, 1.0, 2.0]}, InputError, "1 of 4 are NaN"),
-    "too few labels": ({"groups": ["a", "b"]}, InputError, r"shape of log_ratio \(4,\), got \(2,\)"),
-    "shares and budgets": ({"shares": [1, 1], "budget": {"a": 1, "b": 2}}, BudgetError, "one number for all groups"),
-    "shares and confidence": ({"shares": [1, 1], "confidence": 0.9}, InputError, "not for shares"),
-    "a share is missing": ({"shares": {"a": 1}}, InputError, "'b' is missing; give it 0 to keep none of it"),
-    "a share of what has no ratio": (
-        {"log_ratio": [0.0, 0.0, 0.0, -np.inf], "groups": ["a", "a", "a", "b"], "shares": [1, 1]},
-        BudgetError,
-        "no proposal has r > 0 in group 'b': its share cannot be kept",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD, ids=str)
-def test_bad_input_gets_one_clear_line(case):
-    arguments, error, message = BAD[case]
-    with pytest.raises(error, match=message) as caught:
-        Grouped.fit(**{"log_ratio": np.zeros(4), "budget": 1.5, "groups": ["a", "a", "b", "b"], **arguments})
-    assert "\n" not in str(caught.value)
-    assert isinstance(caught.value, ObrsError)

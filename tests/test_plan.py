@@ -6,7 +6,6 @@ from scipy import stats
 
 from obrs import Grouped, Profile
 from obrs.divergences import DIVERGENCES
-from obrs.errors import BudgetError, InputError, InputTypeError
 
 LOG_RATIO = np.random.default_rng(0).normal(size=3000)
 LABELS = np.repeat(["ant", "bee", "cat"], [500, 300, 100])
@@ -142,19 +141,3 @@ def test_one_group_is_the_profile_and_more_cost_divergence():
     labels = LABELS.reshape(30, 30)
     (rates,), (equal,) = (profile.plan([4], groups=labels, shares=shares) for shares in (None, [1, 1, 1]))
     assert row["kl"] < rates["kl"] < equal["kl"]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"budgets": 4}, InputTypeError, "budgets must be a list of budgets, got 4"),
-        ({"shares": [0, 0, 1]}, BudgetError, "the smallest feasible budget is 9"),
-        ({"groups": None, "shares": [1, 1, 1]}, InputError, "shares need groups"),
-        ({"weights": np.arange(900)}, InputError, "without weights"),
-    ],
-)
-def test_bad_input_gets_one_clear_line(options, error, message):
-    options = {"budgets": [2], "groups": LABELS} | options
-    with pytest.raises(error, match=message) as caught:
-        Profile(X, options.pop("weights", None)).plan(options.pop("budgets"), **options)
-    assert "\n" not in str(caught.value)

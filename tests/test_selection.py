@@ -1,6 +1,5 @@
 """Exactly n of a pool, every candidate with its probability, whatever the design."""
 
-import re
 from itertools import combinations, pairwise, permutations
 from math import comb, factorial
 from statistics import NormalDist
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from obrs.draws import accept, priority_key
-from obrs.errors import InputError
 from obrs.rules import Budgeted
 from obrs.selection import DESIGNS, inclusion_probability, lattice, select
 
@@ -281,23 +279,3 @@ class TestPriority:
             pi = inclusion_probability(self.POOL, **wanted, groups=groups, cost=cost)
             due = float(np.sum((pi * cost)[(sign < 0)]))
             assert due - 2 * 90 < cost[chosen][sign[chosen] < 0].sum() <= due  # the last choice was with signs
-
-
-AB = {"groups": ["a", "b"]}
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "pool", "n", "options"),
-    [
-        (InputError, "n must be a whole number of at least 1, got 1.5", [0.0, 1.0], 1.5, {}),
-        (InputError, "cannot select 2 of the 1 candidates of group 'b'", [0.0] * 2, {"a": 1, "b": 2}, AB),
-        (InputError, "need the label of each candidate; give groups", [0.0] * 2, {"a": 1}, {}),
-        (InputError, "only 1 have r > 0; with these shares n can be 2", [0.0] * 2, 4, AB | {"shares": [1, 1]}),
-        (InputError, "cost is for design='priority'", [0.0] * 2, 1, {"cost": [1, 1]}),
-        (InputError, "ids must have the shape of log_ratio (2,), got (3,)", [0.0] * 2, 1, {"ids": [1, 2, 3]}),
-    ],
-)
-def test_what_cannot_be_selected_is_refused_in_one_line(error, message, pool, n, options):
-    with pytest.raises(error, match=re.escape(message)) as caught:
-        select(pool, n, **options)
-    assert "\n" not in str(caught.value)

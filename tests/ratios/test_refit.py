@@ -130,19 +130,6 @@ class TestSamplesOfAFit:
         assert not np.isin(held_out, np.concatenate(training)).any()
         assert max(map(len, asked)) == 64
 
-    def test_with_features_a_pool_is_drawn_and_looked_at_once(self):
-        looked = []
-
-        def watched(x):
-            looked.append(len(x))
-            return squares(x)
-
-        asked = self.watched(method=Head(), features=watched, steps=200, batch_size=256)
-        drawn = np.concatenate([ids for ids in asked if len(ids) > 8])
-        assert len(drawn) == 10_000 + 300  # the pool and what is held out, though 200 steps use 51 200
-        assert len(np.unique(drawn)) == len(drawn)
-        assert sum(looked) == 3000 + 10_300
-
     def test_fakes_may_come_as_an_array_of_another_size(self):
         fitted = refit(real_samples(), propose(np.arange(9000)), Head(), features=squares, steps=300)
         ratio = np.exp(fitted(propose(np.arange(10**6, 10**6 + 20000))))
@@ -156,25 +143,6 @@ class TestSamplesOfAFit:
         said = [str(w.message) for w in recwarn]
         assert said == ([] if words is None else [report.trouble])
         assert words is None or words in said[0]
-
-    def test_early_stopping_keeps_the_best_weights(self):
-        fitted = refit(real_samples(200), propose(np.arange(200)), Network(width=64), steps=600, held_out=0.3)
-        losses = dict(fitted.report.history)
-        assert fitted.report.steps < 600
-        assert fitted.report.stopped.startswith("no better held-out loss")
-        assert fitted.report.log_loss == pytest.approx(min(losses.values()), abs=1e-6)
-        assert losses[fitted.report.steps] > min(losses.values())
-
-    def test_ctrl_c_returns_what_is_fitted_so_far(self):
-        def interrupted(ids):
-            if ids[0] >= 2**40 + 100 * 256:
-                raise KeyboardInterrupt
-            return propose(ids)
-
-        fitted = refit(real_samples(), interrupted, Network(width=32), steps=400, batch_size=256, fits=3)
-        assert fitted.report.stopped == "interrupted at step 100"
-        assert fitted.report.fits == 1
-        assert fitted.report.log_loss < 0.66
 
 
 class TestSeveralFits:
@@ -374,20 +342,6 @@ class TestLabels:
         np.testing.assert_array_equal(again(labelled_real(9)), with_labels[name](labelled_real(9)))
         kept = obrs.sample(labelled, with_labels[name], 500, budget=2)
         assert kept.x[1].tolist().count(40) / 500 > 0.3  # 0.2 of the proposals, 0.5 of the data
-
-    def test_a_mapping_gives_the_same_ratio(self, with_labels):
-        def mapping(batch):
-            return {
-                "digit": torch.as_tensor(batch[1]),
-                "image": torch.as_tensor(batch[0]),
-                "id": np.zeros(len(batch[0])),
-            }
-
-        options = {"columns": ("image", "digit"), "steps": 150, "batch_size": 256}
-        real = mapping(labelled_real())
-        fitted = refit(real, lambda ids: mapping(labelled(ids)), LABELLED["network"][0](), **options)
-        batch = labelled_real(50)
-        np.testing.assert_array_equal(fitted(mapping(batch)), with_labels["network"](batch))
 
 
 class TestCalibrationByClass:

@@ -1,6 +1,6 @@
 """DOT, DGflow and DDLS move samples as their equations say, and closer to the target where they can."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -180,29 +180,6 @@ class TestEverySampler:
         assert [p.requires_grad for p in critic.parameters()] == [False, True, True, True]
         assert not moved.x.requires_grad
 
-    def test_record_says_what_was_made_and_called(self, sampler):
-        model, generate, critic = networks()
-        seen = {"generator": 0, "critic": 0, "generator_gradient": 0, "critic_gradient": 0}
-
-        def count(name, x):
-            seen[name] += len(x)
-            if x.requires_grad and torch.is_grad_enabled():
-                seen[f"{name}_gradient"] += len(x)
-
-        counted = replace(
-            model,
-            generate=lambda z: (count("generator", z), generate(z))[1],
-            log_ratio=lambda x: (count("critic", x), critic(x)[:, 0])[1],
-        )
-        made = replace(sampler, batch_size=4)(counted, 10, progress=False)
-        assert made.calls == made.executed_calls == Calls(**seen)
-        assert (len(made), made.proposed, made.executed, made.next_id, made.rate) == (10, 10, 10, 10, 1.0)
-        np.testing.assert_array_equal(made.ids, np.arange(10))
-        np.testing.assert_array_equal(made.log_weight, np.zeros(10))
-        assert np.isnan(made.log_ratio).all()
-        assert made.x.shape == (10, 2)
-        assert made.seconds > 0
-
 
 def test_ddls_is_dgflow_with_the_prior():
     """DGflow for KL at gamma = 1 on d + log prior is DDLS with twice the step."""
@@ -211,15 +188,3 @@ def test_ddls_is_dgflow_with_the_prior():
     with_prior = replace(model, log_ratio=lambda x: model.log_ratio(x) - x.square().sum(1) / 2)
     flow = DGflow(step=0.05, noise=1.0, steps=8)(with_prior, 20).x
     torch.testing.assert_close(DDLS(step=0.1, steps=8)(model, 20).x, flow)
-
-
-@pytest.mark.parametrize("kind", [DOT, DGflow, DDLS])
-def test_budget_becomes_steps_and_published_constants_are_the_defaults(kind):
-    published = {
-        DOT: {"steps": 100, "lr": 0.01, "betas": (0.0, 0.9), "pairs": 100, "repeats": 10, "offset": 0.001},
-        DGflow: {"f": "kl", "step": 0.1, "noise": 0.01, "steps": 25},
-        DDLS: {"step": 0.01, "noise_std": None, "steps": 1000},
-    }[kind]
-    assert asdict(kind()) | published == asdict(kind())
-    assert [kind.at_budget(budget).steps for budget in (1, 2, 2.6, 25)] == [1, 2, 3, 25]
-    assert replace(kind.at_budget(2.6), steps=kind().steps) == kind()

@@ -87,22 +87,6 @@ def test_by_label_no_class_vanishes():
         assert set(best.x[0][best.x[1] == label]) == set(np.sort(x[y == label])[-np.sum(best.x[1] == label) :])
 
 
-def test_topk_loses_a_mode_that_is_a_little_less_likely():
-    """A target with two modes of weights 0.6 and 0.4; the share of the second among the top is computed on a grid."""
-
-    def log_ratio(x):
-        first, second = (stats.norm.logpdf(x, at, 0.2) for at in (-1, 1))
-        return np.logaddexp(np.log(0.6) + first, np.log(0.4) + second) - stats.norm.logpdf(x)
-
-    n, budget = 1000, 20
-    grid = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
-    top = grid[np.argsort(-log_ratio(grid))[: len(grid) // budget]]
-    expected = np.mean(top > 0)
-    assert expected < 0.05
-    assert abs(np.mean(TopK(budget)(line(log_ratio), n).x > 0) - expected) < 0.02
-    assert abs(np.mean(SIR(budget)(line(log_ratio), n).x > 0) - 0.4) < 5 * np.sqrt(0.24 / n)
-
-
 @pytest.mark.parametrize("spread", [0.3, 2.0])
 def test_sir_draws_proposals_in_proportion_to_their_ratios(spread):
     """Given the pool, the outputs are independent draws: their counts are multinomial."""

@@ -1,12 +1,5 @@
 """The trainer: what it computes, how it goes on after a stop, what it takes and what it refuses."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -242,37 +235,6 @@ def test_a_run_goes_on_to_the_same_bits_from_every_checkpoint(tmp_path):
         assert same(again, whole), stop
         assert without_time(again.log) == without_time(read_log(tmp_path / "whole"))
     assert [row["step"] for row in whole.log] == [4, 5, 6, 7, 8, 9, 10, 11]
-
-
-KILLED = """
-import sys
-sys.path.insert(0, {tests!r})
-from training.small_run import train
-train(steps=int(sys.argv[2]), out=sys.argv[1], save_every=7, log_every=5, constant_every=3, ema=0.9)
-"""
-
-
-def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
-    script = tmp_path / "run.py"
-    script.write_text(KILLED.format(tests=str(Path(__file__).parents[1])))
-    command = [sys.executable, str(script), str(tmp_path / "killed")]
-    options = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.PIPE, "text": True}
-    child = subprocess.Popen([*command, "100000"], **options)
-    deadline = time.monotonic() + 300
-    while not any(int(path.stem[5:]) > 0 for path in checkpoints(tmp_path / "killed")):
-        assert child.poll() is None, child.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
-    steps = int(checkpoints(tmp_path / "killed")[-1].stem[5:]) + 10
-    done = subprocess.run([*command, str(steps)], **options, check=False)
-    assert done.returncode == 0, done.stderr
-    torch.set_num_threads(1)
-    whole = train(steps=steps, out=tmp_path / "whole", save_every=7, log_every=5, constant_every=3, ema=0.9)
-    name = f"checkpoints/step-{steps:08d}.safetensors"
-    assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert without_time(read_log(tmp_path / "killed")) == without_time(whole.log)
 
 
 def test_ctrl_c_is_one_line_and_the_run_goes_on(tmp_path):
