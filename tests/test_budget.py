@@ -36,8 +36,8 @@ def test_rate_meets_the_budget_on_every_backend(xp, budget):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("sd", [0.01, 1.0, 10.0, 1000.0])
-@pytest.mark.parametrize("n", [1, 2, 3, 1000, 16385, 200_000])
+@pytest.mark.parametrize("sd", [0.01, 10.0])
+@pytest.mark.parametrize("n", [1, 3, 1000, 100_000])
 def test_rate_is_exact_for_every_size_spread_and_budget(n, sd, dtype):
     log_ratio = draw(n, sd, seed=n).astype(dtype)
     log_ratio += dtype(sd)
@@ -191,7 +191,7 @@ BACKENDS = ["torch", "jax", "jit"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("budget", [1.3, 2.6, 4.0])
+@pytest.mark.parametrize("budget", [1.3, 4.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradient_is_that_of_finite_differences(backend, budget, weighted):
     x = draw(30, 2.0)

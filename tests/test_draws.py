@@ -263,27 +263,3 @@ def test_the_first_columns_do_not_depend_on_dim():
     for dim in range(4):
         np.testing.assert_array_equal(uniforms(range(1000), dim, seed=20), three[:, :dim])
     np.testing.assert_array_equal(uniforms(range(1000), seed=20), three[:, 0])
-
-
-def test_ids_of_every_integer_dtype_agree():
-    expected = uniforms([0, 1, 100], seed=22)
-    for dtype in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8"):
-        np.testing.assert_array_equal(uniforms(np.array([0, 1, 100], dtype), seed=22), expected)
-    assert uniforms(-1, seed=22) == uniforms(2**64 - 1, seed=22)
-    assert uniforms(range(3, -3, -1), seed=22)[4] == uniforms(np.uint64(2**64 - 1), seed=np.int8(22))
-
-
-BAD_INPUTS = {
-    "float ids": (InputTypeError, "integers", {"ids": [0.0, 1.0]}),
-    "bool ids": (InputTypeError, "bool", {"ids": np.array([True])}),
-    "float seed": (InputError, "seed .* 1.5", {"seed": 1.5}),
-    "half dtype": (InputTypeError, "dtype .*float16", {"dtype": np.float16}),
-}
-
-
-@pytest.mark.parametrize(("error", "match", "arguments"), BAD_INPUTS.values(), ids=BAD_INPUTS)
-def test_bad_input_gets_one_clear_line(error, match, arguments):
-    arguments = {"ids": [0, 1], "seed": 0, "dim": 2, **arguments}
-    for draw in (normals, uniforms):
-        with pytest.raises(error, match=match):
-            draw(**arguments)

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from obrs import Budgeted, Grouped, Profile
-from obrs.errors import BudgetError, InputError
+from obrs.errors import BudgetError
 from obrs.groups import any_labels, sizes_of
 from obrs.rules import from_json, to_json
 
@@ -87,14 +87,6 @@ def test_labels_of_any_kind_come_back_from_json(labels):
     assert [type(a) for a in back.labels] == [type(a) for a in any_labels(labels).tolist()[: len(back.labels)]]
     np.testing.assert_array_equal(back(x, labels), rule(x, labels))
     np.testing.assert_allclose(np.exp(rule(x, labels))[2:], np.where(np.asarray(labels)[2:] == labels[0], 1.0, 1 / 1.5))
-
-
-def test_a_label_of_another_kind_or_length_is_a_stranger():
-    rule = Grouped.fit([0.0, 1.0], 1, groups=["a", "b"])
-    for batch, name in (([1], "1"), (["bb"], "'bb'"), ([True], "True"), (["a", "c"], "'c'")):
-        with pytest.raises(InputError, match=f"group {name} was not in the fit"):
-            rule(np.zeros(len(batch)), np.array(batch))
-    assert rule(np.zeros(0), np.array([], dtype=str)).shape == (0,)
 
 
 # --- shares --------------------------------------------------------------------------------------------------

@@ -264,18 +264,3 @@ class TestPriority:
             assert float(np.sum(cost * pi)) == pytest.approx(n, rel=1e-12)
             spent = [cost[select(self.POOL, n, seed=s, design="priority", cost=cost)].sum() for s in range(20)]
             assert all(n - 900 < each <= n * (1 + 1e-9) for each in spent)
-
-    def test_units_of_groups_shares_and_signs(self):
-        cost, groups = np.random.default_rng(24).integers(1, 90, 400), np.array(["a", "b"])[np.arange(400) % 2]
-        sign = np.where(np.arange(400) % 5 == 0, -1, 1)
-        for wanted, each in (
-            ({"n": {"a": 900, "b": 4000}}, [900, 4000]),
-            ({"n": 4000, "shares": [1, 3]}, [1000, 3000]),
-        ):
-            for more in ({}, {"sign": sign}):
-                chosen = select(self.POOL, design="priority", cost=cost, groups=groups, **wanted, **more)
-                for label, most in zip("ab", each, strict=True):
-                    assert most - 90 < cost[chosen][groups[chosen] == label].sum() <= most
-            pi = inclusion_probability(self.POOL, **wanted, groups=groups, cost=cost)
-            due = float(np.sum((pi * cost)[(sign < 0)]))
-            assert due - 2 * 90 < cost[chosen][sign[chosen] < 0].sum() <= due  # the last choice was with signs

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from obrs.errors import InputError, InputTypeError
 from obrs.ratios.batch import Batch
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
@@ -41,19 +40,3 @@ def test_features_have_a_gradient_only_where_samples_ask_for_one():
     x = torch.as_tensor(X)
     assert not Batch(x).features(lambda x: x * torch.ones(2, requires_grad=True)).x.requires_grad
     assert Batch(x.clone().requires_grad_()).features(lambda x: 2 * x).x.requires_grad
-
-
-@pytest.mark.parametrize(
-    ("given", "columns", "error", "message"),
-    [
-        ([[1.0, 2.0]], None, InputTypeError, r"real must be an array of samples, or a tuple \(x, label\).* got list"),
-        ({"a": X, "b": Y}, None, InputTypeError, "real is a mapping of 'a', 'b'; name its samples and labels: columns"),
-        (X[:, 0], None, InputError, r"samples of shape \(n, ...\) .* got \(6,\) on cpu; use x\[:, None\]"),
-        ((X, Y[1:]), None, InputError, r"real has 6 samples and labels of shape \(5,\); give one label per sample"),
-        ((X, Y / 2), None, InputTypeError, "labels that are integers, got torch.float64; .* join it to x"),
-    ],
-)
-def test_what_is_no_batch_is_one_line(given, columns, error, message):
-    with pytest.raises(error, match=message) as caught:
-        Batch.read(given, columns, "real")
-    assert "\n" not in str(caught.value)

@@ -185,12 +185,4 @@ def test_log_loss_is_that_of_scikit_learn_with_both_kinds_weighing_one_half():
     assert np.log(2) - found.value == pytest.approx(obrs.Profile(FAKE).divergence("js"), abs=4 * found.standard_error)
 
 
-@pytest.mark.parametrize("budget", [1.2, 2.6, 1e6])
-def test_a_shift_changes_no_rule(budget):
-    shift = Affine(1.0, 3.7)
-    rule, shifted = obrs.Budgeted.fit(FAKE, budget), obrs.Budgeted.fit(shift(FAKE), budget)
-    np.testing.assert_allclose(shifted(shift(FAKE)), rule(FAKE), atol=1e-12)
-    np.testing.assert_array_equal(obrs.select(shift(FAKE), 100), obrs.select(FAKE, 100))
-
-
 # Bad input

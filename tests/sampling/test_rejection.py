@@ -115,14 +115,6 @@ def test_a_larger_budget_keeps_a_subset():
     assert sets[2] < sets[1] < sets[0]
 
 
-def test_seeds_of_acceptance_and_latents_are_independent():
-    """The same seed for both: half of the proposals are kept, and they are as they were."""
-    half = Budgeted(np.log(0.5))
-    flat = join(list(stream(propose, lambda x: np.zeros(len(x)), half, batch_size=1000, seed=1, stop=20_000)))
-    assert abs(flat.x.mean()) < 4 / np.sqrt(len(flat))
-    assert abs(len(flat) - 10_000) < 4 * np.sqrt(5000)
-
-
 @pytest.mark.parametrize("backend", ["torch", "jax.numpy"])
 def test_backend_does_not_matter(backend):
     library = pytest.importorskip(backend)
@@ -267,15 +259,6 @@ def test_with_one_constant_a_class_vanishes_and_with_groups_it_does_not():
     assert len(kept) == 3000
     assert near(counts(kept), {"cat": 1200, "dog": 1200, "eel": 600})
     assert [group.label for group in kept.rule.groups] == ["cat", "dog", "eel"]
-
-
-@pytest.mark.parametrize("budget", [{"cat": 2, "dog": 4, "eel": 8}, [2, 4, 8]])
-@pytest.mark.parametrize("n", [400, 4000])
-def test_budgets_of_groups(budget, n):
-    kept = sample(animals, score, n, budget=budget, groups=kind)
-    rates = {"cat": 0.4 / 2, "dog": 0.4 / 4, "eel": 0.2 / 8}
-    assert len(kept) == n
-    assert near(counts(kept), {name: n * rate / sum(rates.values()) for name, rate in rates.items()})
 
 
 def test_shares_of_what_is_kept_and_exact_numbers_of_small_pools():

@@ -9,7 +9,6 @@ import pytest
 
 import obrs
 from obrs import Budgeted, Grouped, Samples, accept, collect, normals, sample, stream
-from obrs.errors import InputError
 from obrs.sampling.samples import join
 
 WIDTH = 2.0  # model N(0, WIDTH²), target N(1, 1): M is 2.36, so K = 1.5 is below it and K = 4 above
@@ -148,22 +147,6 @@ def run(n=None, start=0, stop=None):
 # --- runs that are joined ---------------------------------------------------------------------------------------------
 
 
-def test_runs_in_a_row_are_one():
-    for whole, head, tail in (
-        (run(300), run(120), lambda at: run(180, start=at)),
-        (run(stop=900), run(stop=400), lambda at: run(start=at, stop=900)),
-    ):
-        both = head + tail(head.next_id)
-        np.testing.assert_array_equal(both.ids, whole.ids)
-        assert (both.proposed, both.next_id, both.rule, both.fixed) == (
-            whole.proposed,
-            whole.next_id,
-            RULES[BELOW],
-            whole.fixed,
-        )
-        assert both.mean(moments, 0.9).high == pytest.approx(whole.mean(moments, 0.9).high)
-
-
 def test_what_was_fixed_is_kept_only_if_it_was_so_everywhere():
     collected, fixed = run(100), run(start=10_000, stop=10_400)
     pool = sample(propose, log_ratio, 30, pool=90, start=20_000)
@@ -175,17 +158,6 @@ def test_what_was_fixed_is_kept_only_if_it_was_so_everywhere():
     np.testing.assert_allclose(both.mean(moments, unbiased=True), (400 * each[0] + 90 * each[1]) / 490)
     assert (replace(fixed, rule=Budgeted(-1.0)) + replace(pool, rule=Budgeted(-1.0))).rule == Budgeted(-1.0)
     assert both.rule is None
-
-
-def test_what_cannot_be_joined_is_said_in_one_line():
-    one = run(50)
-    with pytest.raises(InputError, match=rf"50 ids are in both runs, \d+ first; start .* start={one.next_id}"):
-        one + run(50)
-    for x in (np.zeros((50, 3)), {"x": np.zeros(50)}, (np.zeros(50), np.zeros(50))):
-        with pytest.raises(InputError, match="another kind"):
-            one + replace(run(50, start=5000), x=x)
-    with pytest.raises(TypeError):
-        one + 3
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------
