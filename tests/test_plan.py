@@ -89,13 +89,13 @@ def test_small_pilots_promise_something_and_large_ones_everything():
 
 def test_rate_interval_covers_the_rate_of_fresh_proposals():
     rng, sd, hits = np.random.default_rng(12), 1.0, 0
-    for _ in range(300):
+    for _ in range(500):
         profile = Profile(rng.normal(-0.5, sd, size=1000))
         edge = (-profile.log_c(2.6) + sd**2 / 2) / sd
         fresh = stats.norm.sf(edge) + np.exp(profile.log_c(2.6)) * stats.norm.cdf(edge - sd)
         row = profile.plan([2.6])[0]
         hits += row["rate_low"] <= fresh <= row["rate_high"]
-    assert abs(hits / 300 - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 300)
+    assert abs(hits / 500 - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 500)
 
 
 def test_heavy_tails_are_marked():
