@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 zuko = pytest.importorskip("zuko")
 lars = pytest.importorskip("obrs.rivals.lars")
-BudgetedBase, ResampledBase, fit_flow, with_base = lars.BudgetedBase, lars.ResampledBase, lars.fit_flow, lars.with_base
+BudgetedBase, ResampledBase, with_base = lars.BudgetedBase, lars.ResampledBase, lars.with_base
 
 EDGES = np.linspace(-6, 6, 301)
 CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
@@ -181,24 +181,30 @@ def test_base_is_a_distribution_for_zuko():
 def rings(n, seed):
     rng = np.random.default_rng(seed)
     angle, radius = rng.uniform(0, 2 * np.pi, n), rng.choice([0.8, 2.0], n) + 0.08 * rng.normal(size=n)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return torch.tensor(np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), dtype=torch.float32)
 
 
 def trained(base=None):
+    """A flow after 150 steps of maximum likelihood, and its log-likelihood of fresh samples."""
     torch.manual_seed(0)
     flow = zuko.flows.NICE(2, transforms=4, hidden_features=(32, 32))
-    flow = flow if base is None else with_base(flow, base())
-    history = fit_flow(flow, rings(4000, 0), steps=150, lr=3e-3, batch=256, seed=0)
+    flow, real = flow if base is None else with_base(flow, base()), rings(4000, 0)
+    adam = torch.optim.Adam(flow.parameters(), lr=3e-3)
+    for _ in range(150):
+        adam.zero_grad()
+        (-flow().log_prob(real[torch.randint(len(real), (256,))]).mean()).backward()
+        adam.step()
+    flow.eval()
+    if base is not None:
+        flow.base.estimate_z()
     with torch.no_grad():
-        return flow, history, float(flow().log_prob(torch.tensor(rings(2000, 1), dtype=torch.float32)).mean())
+        return flow, float(flow().log_prob(rings(2000, 1)).mean())
 
 
 def test_filtered_base_explains_two_rings_better_than_a_gaussian():
-    *_, gaussian = trained()
-    _, history, resampled_ = trained(lambda: ResampledBase(2, width=64))
-    flow, _, budgeted_ = trained(lambda: BudgetedBase(2, 3, width=64, draws=1024))
-    assert history.shape == (150,)
+    _, gaussian = trained()
+    _, resampled_ = trained(lambda: ResampledBase(2, width=64))
+    flow, budgeted_ = trained(lambda: BudgetedBase(2, 3, width=64, draws=1024))
     assert resampled_ > gaussian + 0.15
     assert budgeted_ > gaussian + 0.15
-    assert not flow.training
     assert flow.base.draw(3000).proposed / 3000 == pytest.approx(3, rel=0.1)
