@@ -35,17 +35,6 @@ def test_a_notebook_shows_one_line_that_moves(published):
     assert len(set(kept)) > 5
 
 
-def test_the_last_line_stays_if_the_work_fails(published):
-    def fit():
-        with _progress.bar("fitting", 10) as tell:
-            tell(5, "loss 0.3")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fit()
-    assert published[-1][0] == "fitting ━━━━━━━━──────── 5/10  0 s left  loss 0.3"
-
-
 def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(_progress, "monotonic", lambda: clock[0])

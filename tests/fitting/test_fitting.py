@@ -8,7 +8,7 @@ from torch import nn
 from obrs.errors import InputError
 from obrs.fitting.loop import descend, fit, fit_best
 from obrs.fitting.penalty import gradient_penalty
-from obrs.fitting.seeds import Shuffled, derived, keyed, own_noise
+from obrs.fitting.seeds import Shuffled, derived, keyed
 from obrs.fitting.tensors import read_tensors, write_tensors
 
 X = torch.linspace(-1.0, 1.0, 9)[:, None]
@@ -110,16 +110,6 @@ def test_keys_that_differ_give_streams_that_differ():
     assert all(0 <= derived(*key) < 2**63 for key in keys)
     x = torch.stack([torch.rand(4000, generator=keyed(*key)) for key in keys])
     assert torch.corrcoef(x).fill_diagonal_(0.0).abs().max() < 5 / 4000**0.5
-
-
-def test_noise_of_ones_own_leaves_the_global_numbers_alone():
-    before = torch.get_rng_state()
-    with own_noise() as reseed:
-        reseed(3)
-        first = torch.rand(2)
-        reseed(3)
-        assert torch.equal(first, torch.rand(2))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # The penalty

@@ -49,9 +49,6 @@ def test_rows_are_the_model_and_each_rule_at_each_budget(found):
     for row in found.rows:
         for value in (*row.metrics.values(), *row.change.values()):
             assert value.low <= value.value <= value.high
-    lines = str(found).splitlines()
-    assert lines[0] == "1,600 fakes against 500 real samples, 6 features"
-    assert len(lines) == 2 + len(found.rows) + 2
 
 
 def test_a_budget_buys_what_it_should(found):

@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 
 from obrs._pictures import to_floats
-from obrs.errors import InputError
 from obrs.metrics.images import read_images
 from obrs.metrics.rows import row_hashes
 
@@ -54,23 +53,6 @@ def test_the_digest_is_of_the_content(folder):
     assert len({digest, read_images(other).digest, read_images(BYTES[::-1]).digest, read_images(folder).digest}) == 4
     unit = BYTES / 255
     assert read_images(unit, pixels=(0, 1)).digest != read_images(unit, pixels=(-1, 1)).digest
-
-
-@pytest.mark.parametrize(
-    ("source", "error", "says"),
-    [
-        (np.zeros((5, 4, 8, 8), dtype=np.uint8), InputError, r"with 1 or 3 channels, got \(5, 4, 8, 8\)"),
-        (np.full((5, 8, 8), 0.5), InputError, r"no value below 0; are they in \[0, 1\]\? then say pixels=\(0, 1\)"),
-        (np.full((5, 8, 8), 200.0), InputError, r"must be floats in \[-1, 1\], got 200 to 200"),
-        (np.full((5, 8, 8), np.nan), InputError, "must be finite, 5 of 5 are not"),
-    ],
-)
-def test_bad_images_are_one_line(source, error, says):
-    with pytest.raises(error, match=says) as caught:
-        read_images(source)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="pixels must be the values of black and white"):
-        read_images(np.zeros((5, 8, 8)), pixels=(1, 0))
 
 
 def test_bytes_are_the_numbers_of_the_data_to_the_last_bit():

@@ -26,11 +26,6 @@ def test_lines_are_the_rules_at_their_budgets():
     assert found.ess[6] == 0  # what top-k leaves out cannot be had back by weights
 
 
-def test_rows_that_tie_share_what_top_k_has_left():
-    found = weightings([2.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [4], ["topk"])
-    assert found.weights[1] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0, 0])
-
-
 @pytest.mark.parametrize("shares", [None, {0: 3, 1: 1}])
 @pytest.mark.parametrize("rule", POOL_RULES)
 def test_one_constant_per_group(rule, shares):

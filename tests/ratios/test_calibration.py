@@ -117,18 +117,6 @@ def test_isotonic_ends_are_finite_half_a_sample_and_never_pass_their_neighbours(
     assert Isotonic.fit(np.zeros(200), np.zeros(150)) == Isotonic((0.0,), (0.0,))
 
 
-def test_samples_with_no_chance_count_as_fakes_without_a_say():
-    fake = np.concatenate([FAKE - np.log(0.5), np.full(len(FAKE), -np.inf)])  # half of the model misses the target
-    real = REAL - np.log(0.5)
-    x = np.concatenate([real, FAKE - np.log(0.5)])
-    errors = standard_errors(np.stack([x, np.ones_like(x)]), x + np.log(len(real) / len(fake)))
-    platt = Affine.fit(real, fake)
-    assert platt.slope == pytest.approx(1, abs=4 * errors[0])
-    assert platt.intercept == pytest.approx(0, abs=4 * errors[1])
-    flat = Affine.fit(-REAL, np.append(-FAKE, np.full(len(FAKE), -np.inf)))
-    np.testing.assert_allclose(flat([-3.0, 3.0]), np.log(2), rtol=1e-12)
-
-
 def test_scores_that_separate_have_no_slope_and_scores_that_say_nothing_a_flat_one():
     up = np.linspace(0, 1, 50)
     for options in ({}, {"intercept": False}):

@@ -88,13 +88,6 @@ class TestEveryMethod:
         many = real_samples(9000)  # more than a block
         np.testing.assert_allclose(fits[name](many)[[0, 8999]], fits[name](many[[0, 8999]]), atol=1e-5)
 
-    def test_has_a_gradient_where_samples_ask_for_one(self, name, fits):
-        x = torch.from_numpy(real_samples(7)).requires_grad_()
-        (gradient,) = torch.autograd.grad(fits[name](x).sum(), x)
-        assert gradient.abs().min() > 0
-        with torch.no_grad():
-            assert not fits[name](x).requires_grad
-
     def test_the_seed_decides_everything(self, name, fits):
         x, state = real_samples(50), torch.random.get_rng_state()
         again, other = fit(name), fit(name, seed=1)
@@ -398,14 +391,11 @@ BAD = {
         InputError,
         r"real has samples of shape \(2,\) and propose of \(3,\)",
     ),
-    "too few": ({"real": real_samples(300)}, InputError, "real has 300 samples, .* give at least 500 samples"),
     "integers": (
         {"real": np.zeros((500, 2), np.uint8)},
         InputTypeError,
         "real has dtype torch.uint8 and propose torch.float64: this alone would tell them apart",
     ),
-    "no features": ({"method": Head()}, InputError, "a head needs features"),
-    "lr": ({"method": Network(lr=1e30)}, InputError, r"the loss is nan at step .* lower lr"),
     "labels on one side": (
         {"real": (X, Y), "propose": lambda ids: labelled(ids)[0]},
         InputTypeError,

@@ -261,18 +261,6 @@ def test_with_one_constant_a_class_vanishes_and_with_groups_it_does_not():
     assert [group.label for group in kept.rule.groups] == ["cat", "dog", "eel"]
 
 
-def test_shares_of_what_is_kept_and_exact_numbers_of_small_pools():
-    shares = {"cat": 1, "dog": 2, "eel": 1}
-    kept = sample(animals, score, 3000, budget=6, groups=kind, shares=shares)
-    assert near(counts(kept), {"cat": 750, "dog": 1500, "eel": 750})
-    assert abs(kept.proposed - 18_000) < 5 * np.sqrt(18_000 * 6)
-    few = sample(animals, score, 201, budget=20, groups=kind, shares=[0.25, 0.5, 0.25])
-    assert (counts(few), few.proposed) == ({"cat": 50, "dog": 101, "eel": 50}, 4020)
-    even = sample(animals, score, 300, budget=10, groups=kind)
-    assert (counts(even), even.proposed) == ({"cat": 120, "dog": 120, "eel": 60}, 3000)
-    assert counts(sample(animals, score, 100, pool=2000, groups=kind, shares=[1, 1, 2]))["eel"] == 50
-
-
 def test_weights_undo_the_groups():
     """The average of r-weighted groups is that of one constant: weights count what each group was given."""
     every = animals(np.arange(40_000))
