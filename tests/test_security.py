@@ -55,6 +55,15 @@ def test_a_pickle_in_arrays_is_not_run(folder, name):
     assert not os.path.exists("run")
 
 
+def test_headers_that_promise_terabytes_are_one_line():
+    with open("pool.npy", "wb") as file:
+        file.write(npy((10**12,)))
+    with zipfile.ZipFile("pool.npz", "w") as file:
+        file.writestr("log_ratio.npy", npy((10**12,)))
+    for name in ("pool.npy", "pool.npz"):
+        assert "Unable to allocate" in refuse(lambda name=name: obrs.files.read(name, kind="logit"))
+
+
 def test_names_in_an_archive_lead_nowhere(folder):
     with zipfile.ZipFile("pool.npz", "w") as file:
         for name in ("../../outside.npy", "/tmp/outside.npy", "log_ratio.npy"):
