@@ -1,7 +1,7 @@
 """What is pinned by `golden.json`: small deterministic runs, each a function that returns what it found, by field.
 
-A field is a pair of its kind, which says how near the recorded one it must be (`NEAR`), and its value. The cases reach
-the library through `golden_api` alone, and draw their inputs with NumPy.
+A field is a pair of its kind, which says how near the recorded one it must be (`NEAR`), and its value. The cases draw
+their inputs with NumPy.
 """
 
 import csv
@@ -12,9 +12,14 @@ from math import inf, log
 from operator import itemgetter
 from pathlib import Path
 
-import golden_api as api
 import numpy as np
 import planted
+
+import obrs
+from obrs import rivals
+from obrs.budget import solve_cut
+from obrs.divergences import DIVERGENCES
+from obrs.selection import DESIGNS, inclusion_probability
 
 CASES = {}
 NEEDS = {}  # the library that a case cannot do without
@@ -95,23 +100,25 @@ SEEDS = {"seed 0": 0, "seed 7": 7, "largest seed": 2**64 - 1}
 @each("accept", SEEDS)
 def accepted(seed):
     log_a, at = np.minimum(scores(3000), 0.0), np.arange(10**9, 10**9 + 3000)
-    far = api.accept(np.full(len(IDS), log(0.5)), IDS, seed=seed)
-    return {"ids": ids(at[api.accept(log_a, at, seed=seed)]), "far": ids(np.flatnonzero(far))}
+    far = obrs.accept(np.full(len(IDS), log(0.5)), IDS, seed=seed)
+    return {"ids": ids(at[obrs.accept(log_a, at, seed=seed)]), "far": ids(np.flatnonzero(far))}
 
 
 @each("uniforms", SEEDS)
 def uniform(seed):
-    one, three = api.uniforms(IDS, seed=seed), api.uniforms(IDS, 3, seed=seed)
+    one, three = obrs.uniforms(IDS, seed=seed), obrs.uniforms(IDS, 3, seed=seed)
     return {
         "one": value(one),
         "three": value(three),
-        "float32": value(api.uniforms(IDS, 2, seed=seed, dtype="float32")),
+        "float32": value(obrs.uniforms(IDS, 2, seed=seed, dtype="float32")),
     }
 
 
 @each("normals", SEEDS)
 def normal(seed):
-    one, five, single = (api.normals(IDS, dim, seed=seed, dtype=t) for dim, t in ((1, None), (5, None), (2, "float32")))
+    one, five, single = (
+        obrs.normals(IDS, dim, seed=seed, dtype=t) for dim, t in ((1, None), (5, None), (2, "float32"))
+    )
     return {"one": value(one), "five": value(five), "float32": numbers("single", single)}
 
 
@@ -152,7 +159,7 @@ def _hard():
 @each("solve_log_c", _hard())
 def solved(log_ratio, budget, options):
     kind = "single" if log_ratio.dtype == np.float32 else "value"
-    return {"log c": numbers(kind, api.log_c(log_ratio, budget, **options))}
+    return {"log c": numbers(kind, obrs.solve_log_c(log_ratio, budget, **options))}
 
 
 @each("solve_log_c, 1000 groups", {"one budget": False, "a budget for each": True})
@@ -164,7 +171,7 @@ def grouped(by_group):
     code = draw.permutation(np.repeat(np.arange(1000), size))
     log_ratio = level[code] + spread[code] * draw.normal(size=len(code))
     budget = 1 + 20 * draw.random(1000) if by_group else 2.6
-    return {"log c": group(api.log_c(log_ratio, budget, groups=code))}
+    return {"log c": group(obrs.solve_log_c(log_ratio, budget, groups=code))}
 
 
 # --- select, unweight, tilt -----------------------------------------------------------------------------------------
@@ -196,9 +203,9 @@ BY_PRIORITY = {
 
 
 @each("select, priority", {key: ("priority", *how) for key, how in BY_PRIORITY.items()})
-@each("select", {f"{design}, {key}": (design, *how) for design in api.DESIGNS for key, how in SELECTED.items()})
+@each("select", {f"{design}, {key}": (design, *how) for design in DESIGNS for key, how in SELECTED.items()})
 def selected(design, n, options):
-    return {"ids": ids(api.select(POOL, n, design=design, **options))}
+    return {"ids": ids(obrs.select(POOL, n, design=design, **options))}
 
 
 INCLUDED = {"few": ("value", 30, {}), "many": ("value", 450, {}), "cost": ("value", 2000, {"cost": COST})}
@@ -207,14 +214,15 @@ INCLUDED |= {"of each group": ("group", 9, OF_LABEL), "shares": ("group", 120, O
 
 @each("inclusion_probability", INCLUDED)
 def included(kind, n, options):
-    pi = np.asarray(api.inclusion_probability(POOL, n, **options))
+    pi = np.asarray(inclusion_probability(POOL, n, **options))
     return {"every fifth": numbers(kind, pi[::5]), "sure": ids(np.flatnonzero(pi == 1))}
 
 
-@each("unweight", {f"{design}, {n}": (design, n) for design in api.DESIGNS[:2] for n in (40, 200)})
+@each("unweight", {f"{design}, {n}": (design, n) for design in ("pivotal", "systematic") for n in (40, 200)})
 def unweighted(design, n):
-    found = api.unweight(SIGN * np.exp(POOL), n, seed=1, design=design)
-    return {"ids": ids(found.pop("index"))} | {name: value(x) for name, x in found.items()}
+    found = obrs.unweight(SIGN * np.exp(POOL), n, seed=1, design=design)
+    columns = ("weight", "probability", "max_weight", "truncated")
+    return {"ids": ids(found.index)} | {name: value(getattr(found, name)) for name in columns}
 
 
 PROMPTS = {"groups": np.arange(96) % 12, "keep": 2}
@@ -223,16 +231,16 @@ TILTED = {"by beta": ("group", PROMPTS | {"beta": 0.4}), "by KL": ("root", PROMP
 
 @each("tilt", TILTED | {"one prompt": ("root", {"keep": 8, "kl": 0.3})})
 def tilted(kind, options):
-    found = api.tilt(REWARD, **options)
-    metrics = {name: numbers(kind, x) for name, x in sorted(found["metrics"].items())}
-    return {"ids": ids(found["index"]), "weight": numbers(kind, found["weight"])} | metrics
+    found = obrs.tilt(REWARD, **options)
+    metrics = {name: numbers(kind, x) for name, x in sorted(found.metrics.items())}
+    return {"ids": ids(found.index), "weight": numbers(kind, found.weight)} | metrics
 
 
 @case("tilt, by more KL than there is")
 def tilted_to_the_end():
     """The best three of each prompt; the beta at which a search ends is not pinned."""
-    found = api.tilt(REWARD, keep=3, kl=9.0, groups=np.arange(96) % 12)
-    return {"ids": ids(found["index"])} | {name: root(found["metrics"][name]) for name in ("kl", "reward")}
+    found = obrs.tilt(REWARD, keep=3, kl=9.0, groups=np.arange(96) % 12)
+    return {"ids": ids(found.index)} | {name: root(found.metrics[name]) for name in ("kl", "reward")}
 
 
 # --- sample ---------------------------------------------------------------------------------------------------------
@@ -241,7 +249,7 @@ def tilted_to_the_end():
 def propose(ids):
     """Pairs of a number and a label, every twentieth with r = 0."""
     ids = np.asarray(ids)
-    return {"x": api.normals(ids, 1, seed=11)[:, 0], "y": np.array(["a", "b", "c"])[ids * ids % 7 % 3], "id": ids}
+    return {"x": obrs.normals(ids, 1, seed=11)[:, 0], "y": np.array(["a", "b", "c"])[ids * ids % 7 % 3], "id": ids}
 
 
 def log_ratio(batch):
@@ -269,30 +277,29 @@ SAMPLED = {
 
 
 def _kept(samples, near):
-    found = api.kept(samples)
-    order = np.argsort(found["ids"], kind="stable")[:60]
-    left = {"log weight": near(np.asarray(found["log_weight"])[order]), "next id": ("exact", int(found["next_id"]))}
-    constants = {} if api.rule(samples) is None else {"log c": near(api.constants(api.rule(samples)))}
-    return {"ids": ids(found["ids"]), **left, **constants}
+    order = np.argsort(samples.ids, kind="stable")[:60]
+    left = {"log weight": near(np.asarray(samples.log_weight)[order]), "next id": ("exact", int(samples.next_id))}
+    constants = {} if samples.rule is None else {"log c": near(samples.rule.log_c)}
+    return {"ids": ids(samples.ids), **left, **constants}
 
 
 @each("sample", SAMPLED)
 def sampled(options):
-    return _kept(api.sample(propose, log_ratio, **options), group if "groups" in options else value)
+    return _kept(obrs.sample(propose, log_ratio, **options), group if "groups" in options else value)
 
 
 @each("sample, resumed", {key: SAMPLED[key] for key in ("stream, pilot", "stream, shares", "proposed")})
 def resumed(options):
     """A second run goes on with the rule of the first, at its next id."""
-    first, seed = api.sample(propose, log_ratio, **options), options.get("seed", 0)
-    start = api.kept(first)["next_id"]
-    again = api.sample(propose, log_ratio, 70, rule=api.rule(first), start=start, seed=seed)
+    first, seed = obrs.sample(propose, log_ratio, **options), options.get("seed", 0)
+    again = obrs.sample(propose, log_ratio, 70, rule=first.rule, start=first.next_id, seed=seed)
     return _kept(again, group if "groups" in options else value)
 
 
 @case("sample, stream of a given rule")
 def streamed():
-    return _kept(api.stream(propose, log_ratio, 150, log_c=-1.25, batch_size=64, seed=9), value)
+    batches = obrs.stream(propose, log_ratio, obrs.Budgeted(-1.25), batch_size=64, seed=9)
+    return _kept(obrs.collect(batches, 150), value)
 
 
 # --- files.select ---------------------------------------------------------------------------------------------------
@@ -323,7 +330,20 @@ def in_files(ending, n, options):
         (where := Path(folder, "in")).mkdir()
         for number, rows in enumerate(np.array_split(np.arange(3000), [700, 900])):
             _write(where / f"part-{number}.{ending}", rows)
-        return {"ids": ids(api.select_files(where, n, out=Path(folder, "out"), **{"id": "row"} | options))}
+        obrs.files.select(where, n, out=(out := Path(folder, "out")), **{"id": "row"} | options)
+        return {"ids": ids(row for path in sorted(out.iterdir()) for row in _read(path))}
+
+
+def _read(path):
+    """The column `row` of a file that was written."""
+    if path.suffix == ".csv":
+        with path.open(newline="") as opened:
+            return [int(row["row"]) for row in csv.DictReader(opened)]
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(path)["row"].to_pylist()
+    return []
 
 
 def _write(path, rows):
@@ -362,15 +382,31 @@ SLOPES = [0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 1e3, inf]
 
 @each("Profile", PROFILES)
 def profiled(log_ratio, weights):
-    p = api.profile(log_ratio, weights)
-    budgets = [k for k in BUDGETS if k == 1 or k > api.least_budget(p)]
-    return {name: value(x) for name, x in api.values(p, SLOPES, budgets).items()}
+    """At slopes, at budgets, and along a curve of 9 points at K = 2."""
+    p = obrs.Profile(log_ratio, weights)
+    budgets = [k for k in BUDGETS if k == 1 or k > 1 / p.possible]
+    curve, frontier = p.curve(2.0, points=9), p.frontier(2.0, points=9)
+    found = {
+        "alpha": p.alpha(SLOPES),
+        "beta": p.beta(SLOPES),
+        "M": p.max_budget,
+        "log c": [p.log_c(k) for k in budgets],
+        "rate": [p.rate(k) for k in budgets],
+        "ess": [p.ess(k) for k in budgets],
+        "precision": curve.precision,
+        "recall": curve.recall,
+        "from model": frontier.from_model,
+        "from target": frontier.from_target,
+        **{f"{name} left": [p.divergence(name, k) for k in budgets] for name in DIVERGENCES},
+        **{f"{name} bound": [p.bound(name, k) for k in budgets] for name in ("kl", "tv", "js")},
+    }
+    return {name: value(x) for name, x in found.items()}
 
 
 @each("Profile, plan", PROFILES)
 def planned(log_ratio, weights):
     """The intervals, which a change of their method may move, apart from the rest."""
-    rows = api.plan(api.profile(log_ratio, weights), [1.2, 2.0, 4.0], 2500)
+    rows = obrs.Profile(log_ratio, weights).plan([1.2, 2.0, 4.0], n=2500)
     columns = ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")
     found = {f"{c}{end}": root([row[c + end] for row in rows]) for c in columns for end in ("", "_low", "_high")}
     return found | {"proposals": value([row["proposals"] for row in rows])}
@@ -378,32 +414,32 @@ def planned(log_ratio, weights):
 
 @each("Profile, budget for", {key: PROFILES[key] for key in ("normal", "weighted", "ties")})
 def goals(log_ratio, weights):
-    p = api.profile(log_ratio, weights)
+    p = obrs.Profile(log_ratio, weights)
     asked = {"kl": 0.02, "tv": 0.1, "chi2": 0.05, "ess": 0.9}
-    return {name: root(api.budget_for(p, **{name: goal})) for name, goal in asked.items()}
+    return {name: root(p.budget_for(**{name: goal})) for name, goal in asked.items()}
 
 
 # --- Rivals ---------------------------------------------------------------------------------------------------------
 
 
 RIVALS = {
-    "exact": ("exact", {"burn_in": 300}),
-    "DRS": ("DRS", {"budget": 3.0, "burn_in": 400}),
-    "top-k": ("top-k", {"budget": 4.0}),
-    "SIR": ("SIR", {"budget": 6.0}),
-    "SIR without replacement": ("SIR", {"budget": 6.0, "replace": False}),
-    "MH-GAN": ("MH-GAN", {"steps": 20}),
-    "MH-GAN from proposals": ("MH-GAN", {"steps": 12, "start": "fake"}),
-    "MH-GAN without the unmoved": ("MH-GAN", {"steps": 5, "discard_unmoved": True}),
+    "exact": (rivals.ExactRejection, {"burn_in": 300}),
+    "DRS": (rivals.DiscriminatorRejection, {"budget": 3.0, "burn_in": 400}),
+    "top-k": (rivals.TopK, {"budget": 4.0}),
+    "SIR": (rivals.SIR, {"budget": 6.0}),
+    "SIR without replacement": (rivals.SIR, {"budget": 6.0, "replace": False}),
+    "MH-GAN": (rivals.MHGAN, {"steps": 20}),
+    "MH-GAN from proposals": (rivals.MHGAN, {"steps": 12, "start": "fake"}),
+    "MH-GAN without the unmoved": (rivals.MHGAN, {"steps": 5, "discard_unmoved": True}),
 }
 
 
 @each("rival", RIVALS)
-def rival(name, constants):
+def rival(sampler, constants):
     """From N(0, 1) to N(1, 1), in NumPy."""
-    model = api.model(lambda z: z[:, 0], lambda x: x - 0.5, 1, real=rng(50).normal(1, 1, 300))
-    found = api.run(name, model, 80, seed=6, **constants)
-    return {"ids": ids(found["ids"]), "log weight": value(np.sort(found["log_weight"])[::4])}
+    model = rivals.Model(lambda z: z[:, 0], lambda x: x - 0.5, 1, real=rng(50).normal(1, 1, 300))
+    found = sampler(**constants)(model, 80, seed=6)
+    return {"ids": ids(found.ids), "log weight": value(np.sort(found.log_weight)[::4])}
 
 
 def _plane():
@@ -417,43 +453,44 @@ def _plane():
         return 0.7 * x[:, 0] - 0.4 * (x[:, 1] - 0.5) ** 2
 
     real = torch.as_tensor(rng(51).normal(0.5, 1, (400, 2)))
-    return api.model(generate, log_ratio, 2, real=real, like=torch.empty(0, dtype=torch.float64))
+    return rivals.Model(generate, log_ratio, 2, real=real, like=torch.empty(0, dtype=torch.float64))
 
 
 IN_LATENTS = {"space": "latent", "k_eff": 1.3, "project": "tangent", "clip": (-3.0, 3.0)}
 MOVED = {
-    "DOT": ("DOT", {"steps": 10, "pairs": 20, "repeats": 3}),
-    "DOT in latent space": ("DOT", {"steps": 10, **IN_LATENTS}),
-    "DOT by SGD": ("DOT", {"steps": 10, "k_eff": 1.3, "optimiser": "sgd", "lr": 0.05}),
-    "DGflow": ("DGflow", {"steps": 8}),
-    "DGflow, logd": ("DGflow", {"steps": 8, "f": "logd", "noise": 0.0}),
-    "DGflow, js": ("DGflow", {"steps": 8, "f": "js", "step": 0.3}),
-    "DDLS": ("DDLS", {"steps": 12, "step": 0.05}),
-    "DDLS with decay": ("DDLS", {"steps": 12, "step": 0.05, "noise_std": 0.1, "decay": 0.5, "decay_every": 5}),
+    "DOT": (rivals.DOT, {"steps": 10, "pairs": 20, "repeats": 3}),
+    "DOT in latent space": (rivals.DOT, {"steps": 10, **IN_LATENTS}),
+    "DOT by SGD": (rivals.DOT, {"steps": 10, "k_eff": 1.3, "optimiser": "sgd", "lr": 0.05}),
+    "DGflow": (rivals.DGflow, {"steps": 8}),
+    "DGflow, logd": (rivals.DGflow, {"steps": 8, "f": "logd", "noise": 0.0}),
+    "DGflow, js": (rivals.DGflow, {"steps": 8, "f": "js", "step": 0.3}),
+    "DDLS": (rivals.DDLS, {"steps": 12, "step": 0.05}),
+    "DDLS with decay": (rivals.DDLS, {"steps": 12, "step": 0.05, "noise_std": 0.1, "decay": 0.5, "decay_every": 5}),
 }
 
 
 @each("rival", MOVED, needs="torch")
-def refined(name, constants):
-    return {"x": moved(api.run(name, _plane(), 12, seed=6, **constants)["x"])}
+def refined(sampler, constants):
+    return {"x": moved(sampler(**constants)(_plane(), 12, seed=6).x)}
 
 
 @case("rival, LatentRS, given weights", needs="torch")
 def latent_given():
     import torch
 
-    weights = api.latent_weights(lambda z: torch.exp(-((z[:, 0] - 0.5) ** 2) - 0.1 * z[:, 1] ** 2), largest=1.0)
-    found = api.run("LatentRS", _plane(), 60, seed=6, weights=weights)
-    return {"ids": ids(found["ids"]), "x": moved(found["x"]), "next id": ("exact", int(found["next_id"]))}
+    weights = rivals.LatentWeights(lambda z: torch.exp(-((z[:, 0] - 0.5) ** 2) - 0.1 * z[:, 1] ** 2), largest=1.0)
+    found = rivals.LatentRS(weights)(_plane(), 60, seed=6)
+    return {"ids": ids(found.ids), "x": moved(found.x), "next id": ("exact", int(found.next_id))}
 
 
 @each("rival, LatentRS", {"fitted to the ratio": True, "fitted against a critic": False}, needs="torch")
 def latent_fitted(to_ratio):
     how = {"steps": 60, "pool": 1024, "lr": 3e-2} if to_ratio else {"steps": 25, "lr_w": 2e-2, "lr_d": 2e-2}
-    options = {"to_ratio": to_ratio, "batch": 32, "width": 8, "layers": 1, "seed": 2}
-    weights, largest, mean = api.fit_latent_weights(_plane(), **options, **how)
-    found = api.run("LatentRS", _plane(), 30, seed=6, weights=weights)
-    return {"ids": ids(found["ids"]), "x": moved(found["x"]), "largest": moved(largest), "mean": moved(mean)}
+    fit = rivals.fit_latent_weights_to_ratio if to_ratio else rivals.fit_latent_weights
+    weights = fit(_plane(), batch=32, width=8, layers=1, seed=2, progress=False, **how)
+    found = rivals.LatentRS(weights)(_plane(), 30, seed=6)
+    sizes = {"largest": moved(weights.largest), "mean": moved(weights.mean)}
+    return {"ids": ids(found.ids), "x": moved(found.x)} | sizes
 
 
 def _set_weights(network, scale=0.6):
@@ -467,36 +504,50 @@ def _set_weights(network, scale=0.6):
     return network
 
 
-LARS = {"resampled": {"T": 6, "momentum": 0.2}, "budgeted": {"budget": 2.0}}
+LARS = {"resampled": ("ResampledBase", {"T": 6, "momentum": 0.2}), "budgeted": ("BudgetedBase", {"budget": 2.0})}
 
 
-@each("rival, LARS", {kind: (kind, how) for kind, how in LARS.items()}, needs="torch")
+@each("rival, LARS", LARS, needs="torch")
 def lars(kind, options):
     """Ten steps of maximum likelihood on points of a ring, then draws."""
     import torch
 
-    base = _set_weights(api.lars(kind, 2, width=8, layers=1, draws=64, **options), 2.0)
+    from obrs.rivals import lars
+
+    base = _set_weights(getattr(lars, kind)(2, width=8, layers=1, draws=64, **options), 2.0)
     angle = torch.linspace(0, 6, 40, dtype=torch.float64)
     ring = torch.stack([angle.cos(), angle.sin()], 1)
     optimiser = torch.optim.SGD(base.parameters(), lr=0.05)
-    api.estimate_z(base, 64)  # the first estimate was of other weights
+    base.estimate_z(64)  # the first estimate was of other weights
     for _ in range(10):
         optimiser.zero_grad()
-        (-api.log_density(base, ring).mean()).backward()
+        (-base.log_prob(ring).mean()).backward()
         optimiser.step()
-    rate, (x, proposed) = api.estimate_z(base.eval(), 500), api.draw(base, 30, seed=4)
-    density = moved(api.log_density(base, ring[::4]))
+    rate, (x, proposed) = base.eval().estimate_z(500), base.draw(30, seed=4)
+    density = moved(base.log_prob(ring[::4]))
     return {"x": moved(x), "proposed": ("exact", proposed), "Z": moved(rate), "log density": density}
 
 
 # --- The doctor -----------------------------------------------------------------------------------------------------
 
 
+REPAIRS = {
+    "": "none",
+    "obrs.ratios.calibration": "calibrate",
+    "obrs.refit(real, propose, obrs.ratios.refit.FineTune": "fine-tune",
+    "obrs.refit(real, propose, obrs.ratios.refit.Network": "refit",
+    "obrs.diagnose(-": "turn round",
+}
+
+
 @each("diagnose", {name: name for name in planted.FAULTS}, needs="sklearn")
 def diagnosed(name):
     """KL removed on fresh samples at K = 2.6, by the scores after the repair or, if it is another one, as they are."""
     fault = planted.FAULTS[name]
-    verdict, kind, repair = api.diagnose(*fault(2000, rng(1))[:2], 2.6)
+    found = obrs.diagnose(*fault(2000, rng(1))[:2], 2.6)
+    kind = next(REPAIRS[start] for start in sorted(REPAIRS, reverse=True) if found.repair.startswith(start))
+    verdict = "fit" if found.verdict == "calibrated for what it sees" else found.verdict  # what 0.2 said of both
+    repair = found.calibration or (lambda log_ratio: log_ratio)
     real, fake = fault(20_000, rng(2))[:2]
     recovered = planted.kl_removed(repair(fake), 2.6, repair(real))
     return {"verdict": ("exact", verdict), "repair": ("exact", kind), "KL": ("nats", recovered)}
@@ -504,6 +555,7 @@ def diagnosed(name):
 
 # --- Training -------------------------------------------------------------------------------------------------------
 
+OF_RATIO = [name for name in DIVERGENCES if name != "tv"]  # the critic of tv says no ratio
 REAL, FAKE = rng(60).normal(0.6, 1.2, 12), np.append(rng(61).normal(-0.6, 1.2, 14), [-26.0, 24.0])
 
 
@@ -517,23 +569,33 @@ def _with_gradient(loss, *outputs):
     return {"value": value(found)} | {f"gradient {i}": value(x.grad) for i, x in enumerate(leaves)}
 
 
-@each("critic loss", {name: name for name in (*api.OF_RATIO, "hinge", "wgan")}, needs="torch")
+@each("critic loss", {name: name for name in (*OF_RATIO, "hinge", "wgan")}, needs="torch")
 def critic_descends(name):
     import torch
 
-    loss, log_weight = api.critic_loss(name), torch.as_tensor(rng(62).normal(0, 1, 16))
+    from obrs.training import critic_loss
+
+    loss, log_weight = critic_loss(name), torch.as_tensor(rng(62).normal(0, 1, 16))
     weighted = _with_gradient(lambda real, fake: loss(real, fake, log_weight), REAL, FAKE[:16])
     return _with_gradient(loss, REAL, FAKE) | {f"weighted {key}": x for key, x in weighted.items()}
 
 
-OF_DIVERGENCE = [(mode, name) for mode in ("dual", "non_saturating", "paper", "exact") for name in api.OF_RATIO]
+OF_DIVERGENCE = [(mode, name) for mode in ("dual", "non_saturating", "paper", "exact") for name in OF_RATIO]
 LOSSES = [*OF_DIVERGENCE, ("paper_raw", "gan"), ("hinge", "gan"), ("wgan", "gan")]
+
+
+def _generator_loss(mode, name):
+    """The loss of the critic's outputs on fakes and, if it rejects, a budget; c has no gradient."""
+    from obrs.training import generator_loss
+
+    loss = generator_loss(mode, name)
+    return lambda fake, budget: loss(fake, solve_cut(fake.detach(), budget) if loss.rejects else None)
 
 
 @each("generator loss", {f"{mode}, {name}": (mode, name) for mode, name in LOSSES}, needs="torch")
 def generator_descends(mode, name):
     """With two outputs beyond the clamp at 20, and at K = 50, above M without them."""
-    loss, found = api.generator_loss(mode, name), {}
+    loss, found = _generator_loss(mode, name), {}
     for what, fake, budget in (("clamped", FAKE, 2.0), ("K = 2", FAKE[:14], 2.0), ("K = 50", FAKE[:14], 50.0)):
         each = _with_gradient(partial(loss, budget=budget), fake)
         found |= {f"{what}, {key}": x for key, x in each.items()}
@@ -565,8 +627,10 @@ def _trained(generator, critic):
 @each("20 steps by hand", {loss: loss for loss in ("exact", "paper_raw", "paper", "non_saturating")}, needs="torch")
 def by_hand(loss):
     """Algorithm 2 at K = 1.3 on given batches, from the losses and the constant."""
+    from obrs.training import critic_loss
+
     generator, critic, (of_generator, of_critic) = _players()
-    of_critics, descends = api.critic_loss("gan"), api.generator_loss(loss, "gan")
+    of_critics, descends = critic_loss("gan"), _generator_loss(loss, "gan")
     for step in range(20):
         real, latent = _batch(step, 0, 0)
         of_critic.zero_grad()
@@ -588,6 +652,24 @@ TRAINED = {
 
 @each("20 steps of the trainer", TRAINED, needs="torch")
 def by_trainer(options):
+    import torch
+
+    from obrs.training import critic_loss, critic_step, generator_loss, generator_step
+
+    options = {"critic_steps": 1, "parts": 1, "every": 1, "r1": 0.0} | options
     generator, critic, optimisers = _players()
-    log_c = api.train(generator, critic, optimisers, _batch, budget=1.3, steps=20, **options)
-    return _trained(generator, critic) | {"log c": moved(log_c)}
+    cut, parts = None, options["parts"]
+
+    def whole(step, turn):
+        return [torch.cat(column) for column in zip(*(_batch(step, turn, part) for part in range(parts)), strict=True)]
+
+    for step in range(20):
+        for turn in range(options["critic_steps"]):
+            real, z = whole(step, turn)
+            with torch.no_grad():
+                fake = generator(z)
+            critic_step(critic, optimisers[1], real, fake, loss=critic_loss("gan"), r1=options["r1"], parts=parts)
+        goal = {"loss": generator_loss(options["loss"], "gan"), "budget": 1.3, "parts": parts}
+        cut = cut if step % options["every"] else None
+        cut = generator_step(generator, critic, optimisers[0], whole(step, -1)[1], cut=cut, **goal).cut
+    return _trained(generator, critic) | {"log c": moved(float(cut.log_c))}

@@ -92,8 +92,21 @@ def test_no_two_modules_of_a_room_import_each_other(room):
     TopologicalSorter(graph).prepare()  # raises a CycleError that names the circle
 
 
-def test_importing_obrs_loads_no_heavy_library():
+NUMPY_ALONE = """
+import numpy as np
+from obrs import metrics, rivals
+x, (real, fake) = np.zeros((4, 2)), np.random.default_rng(0).normal([[0.5], [-0.5]], 1, (2, 2000))
+obrs.rollout(x, x, x + 1, keep=1)
+obrs.tilt(np.arange(4.0), keep=1, kl=0.1)
+obrs.diagnose(3 * real, 3 * fake, 2)
+for metric in (metrics.frechet_curve, metrics.kernel, metrics.neighbours):
+    metric(real=real.reshape(-1, 2), fake=fake.reshape(-1, 2))
+"""
+
+
+@pytest.mark.parametrize("work", ["", NUMPY_ALONE], ids=["import", "arrays of NumPy"])
+def test_users_of_numpy_load_no_heavy_library(work):
     heavy = {"jax"}.union(*HEAVY.values())
-    code = f"import sys, obrs; print([name for name in {sorted(heavy)} if name in sys.modules])"
+    code = f"import sys, obrs\n{work}\nprint([name for name in {sorted(heavy)} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,7 +1,5 @@
 """The solver: exact, on every backend, at every edge."""
 
-from functools import partial
-
 import exact
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 import obrs.budget as budget_module
 from obrs import root, solve_log_c
-from obrs.budget import solve_cut
-from obrs.errors import BudgetError, InputError, InputTypeError, ObrsError, RatioError
+from obrs.errors import BudgetError, InputTypeError
 
 EPS = np.finfo(np.float64).eps
 
@@ -39,8 +36,8 @@ def test_rate_meets_the_budget_on_every_backend(xp, budget):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("sd", [0.01, 1.0, 10.0, 1000.0])
-@pytest.mark.parametrize("n", [1, 2, 3, 1000, 16385, 200_000])
+@pytest.mark.parametrize("sd", [0.01, 10.0])
+@pytest.mark.parametrize("n", [1, 3, 1000, 100_000])
 def test_rate_is_exact_for_every_size_spread_and_budget(n, sd, dtype):
     log_ratio = draw(n, sd, seed=n).astype(dtype)
     log_ratio += dtype(sd)
@@ -60,22 +57,6 @@ def test_weights_are_repetitions(xp):
     weighted = solve_log_c(xp.asarray(log_ratio), 2.6, weights=xp.asarray(counts.astype(float)))
     repeated = solve_log_c(np.repeat(log_ratio, counts), 2.6)
     assert float(weighted) == pytest.approx(float(repeated), abs=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e300])
-def test_scale_of_the_weights_does_not_matter(scale):
-    log_ratio, weights = draw(1000), np.ones(1000)
-    assert float(solve_log_c(log_ratio, 2.6, weights=weights * scale)) == pytest.approx(
-        float(solve_log_c(log_ratio, 2.6)), abs=1e-12
-    )
-
-
-def test_ratios_of_zero_weight_are_ignored_even_if_they_are_no_numbers(xp):
-    log_ratio = xp.asarray(np.array([0.0, 1.0, np.nan, np.inf, 2.0]))
-    weights = xp.asarray(np.array([1.0, 1.0, 0.0, 0.0, 1.0]))
-    assert float(solve_log_c(log_ratio, 1.5, weights=weights)) == pytest.approx(
-        float(solve_log_c(np.array([0.0, 1.0, 2.0]), 1.5))
-    )
 
 
 # --- many problems at once ---------------------------------------------------------------------------------
@@ -116,15 +97,6 @@ def test_each_problem_may_have_its_own_budget(xp, layout):
     assert np.isinf(expected[0])
 
 
-def test_the_error_names_the_row_or_group_out_of_reach():
-    log_ratio = np.zeros((3, 4))
-    log_ratio[1, 1:] = -np.inf
-    with pytest.raises(BudgetError, match=r"in row 1: only 25 % .* smallest feasible budget is 4"):
-        solve_log_c(log_ratio, 2, axis=1)
-    with pytest.raises(BudgetError, match="in group 1"):
-        solve_log_c(log_ratio.ravel(), 2, groups=np.repeat([0, 1, 2], 4))
-
-
 # --- edges -------------------------------------------------------------------------------------------------
 
 
@@ -134,131 +106,11 @@ def test_budget_above_the_largest_ratio_gives_exact_rejection(xp):
     assert float(log_c) == -float(xp.max(log_ratio))
 
 
-def test_budget_of_one_accepts_all_that_is_possible(xp):
-    assert float(solve_log_c(xp.asarray(draw(10)), 1)) == np.inf
-    with pytest.raises(BudgetError, match="smallest feasible budget is 2"):
-        solve_log_c(xp.asarray(np.array([0.0, -np.inf])), 1)
-
-
-def test_just_enough_positive_ratios_meet_the_budget(xp):
-    log_ratio = xp.asarray(np.array([1.0, 2.0, -np.inf, -np.inf, -np.inf, -np.inf]))
-    log_c = solve_log_c(log_ratio, 3)
-    assert exact.rate(np.asarray(log_ratio), log_c) == pytest.approx(1 / 3, rel=1e-15)
-    with pytest.raises(BudgetError, match=r"only 33.3 % of the proposals have r > 0; the smallest .* is 3"):
-        solve_log_c(log_ratio, 2.99)
-
-
-def test_the_smallest_feasible_budget_that_is_named_works():
-    log_ratio = np.where(np.arange(7777) % 7 < 3, 0.0, -np.inf)
-    with pytest.raises(BudgetError) as caught:
-        solve_log_c(log_ratio, 1.5)
-    assert np.isfinite(solve_log_c(log_ratio, float(str(caught.value).split()[-1])))
-
-
-@pytest.mark.parametrize("value", [0.5, 0, -1, float("nan"), float("inf"), "4", None, True, [2, 3]])
-def test_budget_must_be_a_number_from_one_up(value):
-    with pytest.raises(BudgetError, match=r"budget must be .* got"):
-        solve_log_c(np.zeros(3), value)
-    assert issubclass(BudgetError, ObrsError)
-    assert issubclass(BudgetError, ValueError)
-
-
-def test_a_share_given_as_budget_is_guessed():
-    with pytest.raises(BudgetError, match=r"did you mean budget=4 \(keep 25 %\)\?"):
-        solve_log_c(np.zeros(3), 0.25)
-
-
-def test_ratios_that_are_no_numbers_are_counted(xp):
-    log_ratio = xp.asarray(np.array([0.0, np.nan, np.inf, 1.0]))
-    with pytest.raises(RatioError, match=r"log_ratio has 2 NaN or \+inf among 4 values"):
-        solve_log_c(log_ratio, 2)
-    for far in (1.1e6, -1.1e6):
-        with pytest.raises(RatioError, match=r"log_ratio has 1 beyond 1e\+06 among 2 values"):
-            solve_log_c(xp.asarray(np.array([0.0, far])), 2)
-    assert float(solve_log_c(xp.asarray(np.array([-1e6, 1e6])), 4)) == -1e6
-
-
-def test_unchecked_nan_accepts_nothing_and_infinity_everything(xp):
-    log_ratio = xp.asarray(np.array([0.0, np.nan, np.inf, 1.0]))
-    log_c = solve_log_c(log_ratio, 2, check=False)
-    assert exact.rate(np.array([0.0, -np.inf, 1e6, 1.0]), log_c) == pytest.approx(0.5)
-    assert float(solve_log_c(xp.asarray(np.array([0.0, -np.inf])), 1.5, check=False)) >= 0
-
-
-def test_a_cut_that_is_not_checked_has_the_rate_of_what_it_keeps():
-    unchecked = partial(solve_cut, check=False)
-    assert float(unchecked([0.0, 1.0, np.nan], 100).log_rate) == pytest.approx(np.log((1 + np.exp(-1)) / 3))
-    assert float(unchecked([0.0, 1.0, np.inf], 100).log_rate) == pytest.approx(np.log(1 / 3))
-    for log_ratio in (np.r_[np.zeros(30), np.full(90, -np.inf)], np.r_[np.zeros(10_000), np.full(30_000, -np.inf)]):
-        cut = unchecked(log_ratio, 2)
-        assert (float(cut.log_c), float(cut.log_rate)) == (np.inf, pytest.approx(np.log(1 / 4)))
-    assert float(unchecked(np.full(4, -np.inf), 3).log_rate) == -np.inf
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e300])
-def test_a_cut_does_not_depend_on_the_scale_of_the_weights(scale):
-    cut = solve_cut(np.log([4.0, 1.0, 0.5, 0.5]), 100, weights=np.full(4, scale))
-    assert np.exp([float(cut.log_c), float(cut.log_rate)]) == pytest.approx([0.25, 0.375])
-
-
 def test_half_precision_and_integers_are_widened(xp):
     assert str(solve_log_c(np.zeros(3, np.float16), 2).dtype) == "float32"
     assert float(solve_log_c(np.array([0, 1, 2]), 2)) == float(solve_log_c([0.0, 1.0, 2.0], 2))
     torch = pytest.importorskip("torch")
     assert solve_log_c(torch.zeros(3, dtype=torch.bfloat16), 2).dtype == torch.float32
-
-
-def test_strided_read_only_and_scalar_arrays_are_fine():
-    base = draw(2000)
-    view = base[::-2]
-    view.flags.writeable = False
-    assert float(solve_log_c(view, 2)) == float(solve_log_c(view.copy(), 2))
-    assert float(solve_log_c(np.float64(0.3), 2)) == -0.3
-    fortran = np.asfortranarray(draw((30, 40)))
-    np.testing.assert_array_equal(solve_log_c(fortran, 2, axis=0), solve_log_c(fortran.copy("C"), 2, axis=0))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"log_ratio": []}, InputError, "at least one value"),
-        ({"log_ratio": np.zeros((0, 3)), "axis": 1}, InputError, "at least one value"),
-        ({"log_ratio": "abc"}, InputTypeError, "real numbers"),
-        ({"log_ratio": [[1], [1, 2]]}, InputTypeError, "array of numbers"),
-        ({"log_ratio": np.zeros(3, complex)}, InputTypeError, "real numbers"),
-        ({"log_ratio": np.zeros(3, bool)}, InputTypeError, "real numbers"),
-        ({"log_ratio": np.ma.masked_array([1.0, 2.0], [True, False])}, InputTypeError, "masked"),
-        ({"axis": 2}, InputError, "axis 2 does not exist"),
-        ({"axis": (0, 1)}, InputTypeError, "axis must be one integer"),
-        ({"axis": 0, "groups": [0, 1]}, InputError, "not both"),
-        ({"weights": [1.0, 2.0, 3.0]}, InputError, "broadcast"),
-        ({"weights": [1.0, -2.0]}, InputError, "1 of 2"),
-        ({"weights": [1.0, np.nan]}, InputError, "1 of 2"),
-        ({"weights": [0.0, 0.0]}, InputError, "all be 0"),
-        ({"groups": [0, 2]}, InputError, "0 to G-1"),
-        ({"groups": [-1, 0]}, InputError, "0 to G-1"),
-        ({"groups": [0.0, 1.0]}, InputTypeError, "integer labels"),
-        ({"groups": [0]}, InputError, "shape"),
-        ({"groups": [1, 1]}, InputError, "0 is missing"),
-        ({"budget": [2, 2]}, BudgetError, "budget must be one number"),
-        ({"budget": [2, 2, 2], "groups": [0, 1]}, InputError, r"a number or an array of shape \(2,\)"),
-        ({"budget": [2, 0.5], "groups": [0, 1]}, BudgetError, "did you mean budget=2"),
-        ({"budget": [2, np.nan], "groups": [0, 1]}, BudgetError, "finite"),
-        ({"budget": ["a", "b"], "groups": [0, 1]}, InputTypeError, "budget must be real numbers"),
-    ],
-)
-def test_bad_input_gets_one_clear_line(arguments, error, message):
-    with pytest.raises(error, match=message) as caught:
-        solve_log_c(**{"log_ratio": [0.0, 1.0], "budget": 2, **arguments})
-    assert "\n" not in str(caught.value)
-    assert isinstance(caught.value, ObrsError)
-
-
-def test_two_libraries_are_not_mixed():
-    torch = pytest.importorskip("torch")
-    with pytest.raises(InputTypeError, match="arrays of one library"):
-        solve_log_c(np.zeros(3), 2, weights=torch.ones(3))
-    assert float(solve_log_c(torch.zeros(3), 2, weights=np.ones(3))) == 0.0
 
 
 # --- the solver for accelerators and jit -------------------------------------------------------------------
@@ -302,16 +154,6 @@ def test_accelerators_are_asked_once_per_solve(accelerator):
             assert 2.6 * exact.rate(x[i], log_c[i], None if weights is None else w[i]) == pytest.approx(1, rel=1e-12)
 
 
-def test_accelerators_refuse_what_the_host_refuses(accelerator):
-    torch = pytest.importorskip("torch")
-    with pytest.raises(RatioError, match="log_ratio has 2 "):
-        solve_log_c(torch.tensor([0.0, float("nan"), float("inf")]), 2)
-    with pytest.raises(BudgetError, match="smallest feasible budget is 2"):
-        solve_log_c(torch.tensor([0.0, -float("inf")]), 1)
-    with pytest.raises(InputError, match="1 of 2 are not"):
-        solve_log_c(torch.tensor([0.0, 1.0]), 2, weights=torch.tensor([1.0, -1.0]))
-
-
 def test_jit_and_vmap_meet_the_budget_in_single_precision(single_precision_jax):
     import jax
 
@@ -324,13 +166,6 @@ def test_jit_and_vmap_meet_the_budget_in_single_precision(single_precision_jax):
     np.testing.assert_allclose(mapped, solve_log_c(rows, 2.6, axis=1), rtol=1e-6)
     with pytest.raises(InputTypeError, match=r"groups cannot be solved inside jax.jit"):
         jax.jit(lambda x: solve_log_c(x, 2, groups=np.zeros(5, int)))(single_precision_jax.zeros(5))
-
-
-def test_eager_jax_without_x64_is_as_exact_as_float32_allows(single_precision_jax):
-    log_ratio = draw(1_000_000, 3.0).astype(np.float32)
-    log_c = solve_log_c(single_precision_jax.asarray(log_ratio), 2.6)
-    assert log_c.dtype == single_precision_jax.float32
-    assert float(log_c) == float(solve_log_c(log_ratio, 2.6))
 
 
 # --- gradients ---------------------------------------------------------------------------------------------
@@ -356,7 +191,7 @@ BACKENDS = ["torch", "jax", "jit"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("budget", [1.3, 2.6, 4.0])
+@pytest.mark.parametrize("budget", [1.3, 4.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradient_is_that_of_finite_differences(backend, budget, weighted):
     x = draw(30, 2.0)
@@ -381,11 +216,6 @@ def test_gradient_of_exact_rejection_is_minus_one_at_the_largest(backend):
     np.testing.assert_allclose(
         gradient(backend, lambda v: solve_log_c(v, 1e5), x), -np.eye(50)[np.argmax(x)], atol=1e-15
     )
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_gradient_at_a_budget_of_one_is_zero(backend):
-    np.testing.assert_array_equal(gradient(backend, lambda v: solve_log_c(v, 1), draw(50)), np.zeros(50))
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
@@ -425,12 +255,6 @@ def test_torch_transforms_work_without_checks():
     np.testing.assert_allclose(rows.numpy(), solve_log_c(x.numpy(), 2.6, axis=1), atol=1e-12)
     got = torch.func.grad(lambda row: solve_log_c(row, 2.6))(x[0])
     np.testing.assert_allclose(got.numpy(), gradient("torch", lambda v: solve_log_c(v, 2.6), x[0].numpy()), atol=1e-12)
-
-
-def test_asking_for_a_gradient_does_not_change_the_value():
-    torch = pytest.importorskip("torch")
-    x = torch.randn(5000, generator=torch.Generator().manual_seed(0))
-    assert float(solve_log_c(x.requires_grad_(), 2.6).detach()) == float(solve_log_c(x.detach(), 2.6))
 
 
 # --- properties --------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from obrs.critics import (
     KINDS,
     WITHOUT_RATIO,
     at_time,
-    check_scores,
     from_class_logits,
     from_critic,
     from_log_likelihoods,
@@ -79,24 +78,6 @@ def test_classifiers_with_classes_give_the_ratio_of_each_class():
     np.testing.assert_allclose(from_class_logits((log_p - log_q)[x], y), truth, atol=1e-12)
 
 
-def test_classes_that_do_not_fit_are_refused():
-    logits = np.zeros((4, 3))
-    for call, message in [
-        (lambda: from_class_logits(np.zeros(4), LABELS), r"logits must have shape \(n, classes\), got \(4,\)"),
-        (lambda: from_class_logits(logits, [0, 1, 2]), r"labels must have shape \(4,\), one per row of logits"),
-        (lambda: from_class_logits(logits, [0, 1, 2, 3]), "labels must be from 0 to 2, got 0 to 3"),
-        (lambda: from_class_logits(logits, [0.0, 1.0, 2.0, 0.0]), "labels must be integer labels"),
-    ]:
-        with pytest.raises(ObrsError, match=message):
-            call()
-
-
-@pytest.mark.parametrize("p", [[-0.1, 0.5], [0.5, 1.1], [0.5, np.nan]])
-def test_what_is_no_probability_is_refused(p):
-    with pytest.raises(InputError, match="p must be between 0 and 1, 1 of 2 are not"):
-        from_probability(p)
-
-
 def test_a_probability_of_one_has_lost_its_ratio_and_one_of_zero_is_r_zero():
     with pytest.raises(RatioError, match="1 of 2 probabilities are 1: the sigmoid has saturated"):
         from_probability([0.5, 1.0])
@@ -160,11 +141,6 @@ REFIT = r"is no log-ratio: .*; make it one with obrs\.refit\(.*FineTune\(critic\
     ("kind", "options", "message"),
     [
         *((kind, {}, REFIT) for kind in WITHOUT_RATIO),
-        ("logits", {}, "unknown kind of scores 'logits'; did you mean 'logit'?"),
-        ([], {}, r"unknown kind of scores \[\]; there are: log_ratio, .*, lsgan$"),
-        ("reward", {}, "beta must be a finite number above 0, got None"),
-        ("f_critic", {}, "a divergence must be a name in DIVERGENCES"),
-        ("logit", {"beta": 1}, "beta is for a reward and divergence for an f_critic; these scores are a logit"),
         ("f_critic", {"divergence": "tv"}, "tv has no log_ratio"),
     ],
 )
@@ -172,22 +148,6 @@ def test_a_wrong_kind_is_refused_before_sampling(kind, options, message):
     for call in (lambda: to_log_ratio([0.5], kind, **options), lambda: wrap_critic(abs, kind, **options)):
         with pytest.raises(ObrsError, match=message):
             call()
-
-
-def test_what_a_critic_returns_is_checked():
-    with pytest.raises(InputError, match=r"shape \(n,\) or \(n, 1\), got \(4, 10\); if it has one per class, see"):
-        wrap_critic(lambda x: np.zeros((4, 10)))(None)
-    with pytest.raises(InputTypeError, match="must return an array, got list"):
-        wrap_critic(lambda x: [1.0])(None)
-    with pytest.raises(InputTypeError, match="critic must be a callable on batches, got ndarray; see to_log_ratio"):
-        wrap_critic(np.zeros(3))
-
-
-def test_a_wrapped_torch_critic_samples():
-    torch = pytest.importorskip("torch")
-    critic = torch.nn.Linear(2, 1)
-    kept = obrs.sample(lambda ids: obrs.normals(ids, 2, seed=0, like=torch.zeros(1)), wrap_critic(critic), 10, budget=2)
-    assert len(kept) == 10
 
 
 def test_a_discriminator_with_time_is_asked_at_one_time(xp):
@@ -204,35 +164,3 @@ def test_a_discriminator_with_time_is_asked_at_one_time(xp):
     np.testing.assert_allclose(np.asarray(result), [-700, 700], rtol=1e-6, err_msg="nothing is clipped")
     with pytest.raises(InputTypeError, match="and one time, got"):
         at_time(discriminator, "now")
-
-
-# Are the scores of the kind that was said?
-
-RNG = np.random.default_rng(0)
-LOG_RATIO = RNG.normal(-0.5, 1, 1000)
-
-
-@pytest.mark.parametrize(
-    ("scores", "doubt"),
-    [
-        (LOG_RATIO, ""),
-        (LOG_RATIO - 3, ""),
-        (1 / (1 + np.exp(-LOG_RATIO)), "if they are probabilities"),
-        (np.exp(LOG_RATIO), "if they are ratios"),
-        (100 / (1 + np.exp(-LOG_RATIO)), "if they are percentages"),
-        (LOG_RATIO - 500, "if they are log-densities"),
-        (np.append(LOG_RATIO, -np.inf), ""),
-    ],
-)
-def test_scores_of_another_kind_are_named(scores, doubt):
-    for kind in ("log_ratio", "logit"):
-        found = check_scores(scores, kind)
-        assert doubt in found if doubt else found == ""
-    assert check_scores(scores, "reward") == ""
-    assert check_scores(scores[:10], "logit") == "", "ten scores say little"
-
-
-def test_scores_that_are_all_the_same_are_an_error():
-    with pytest.raises(InputError, match=r"all scores are 0\.5: there is nothing to choose by"):
-        check_scores([0.5, 0.5, 0.5], "probability")
-    assert check_scores([0.5], "logit") == check_scores([-np.inf, -np.inf], "logit") == ""

@@ -175,20 +175,3 @@ def test_site_has_copied_files_tables_of_experiments_and_generated_pages(site):
 def test_site_needs_nothing_from_the_network(site):
     external = re.compile(r"<(?:script|img|iframe)[^>]+src=\"?https?://[^\s>]*|<link[^>]+href=\"?https?://[^\s>]*")
     assert not {match for page in site.rglob("*.html") for match in external.findall(page.read_text())}
-
-
-def test_no_star_of_a_formula_became_emphasis(site):
-    for page in site.rglob("*.html"):
-        emphasised = re.findall(r"<em>([^<]*)", page.read_text())
-        assert not [text for text in emphasised if "=" in text and "(" in text], page.name
-
-
-def test_blocks_are_found_with_their_output():
-    text = "```python\nprint(1)\n```\n\n```\n1\n```\ntext\n```\nplain\n```\n    ```python\n    x\n    ```\n"
-    blocks, prose = blocks_of(text)
-    assert [(b.info, b.text, b.output) for b in blocks] == [
-        ("python", "print(1)", "1"),
-        ("", "plain", None),
-        ("python", "x", None),
-    ]
-    assert prose == "\ntext"

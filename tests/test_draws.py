@@ -4,10 +4,6 @@ Thresholds come from the null distribution. Each statistical check has a fixed s
 would fail it for one seed in ten thousand (`ALPHA`), shared out over the parts where a check has many.
 """
 
-import os
-import subprocess
-import sys
-
 import array_api_strict
 import jax
 import jax.numpy as jnp
@@ -82,13 +78,6 @@ def test_pairs_fill_the_square(other):
     assert ALPHA / 2 < stats.chisquare(grid.ravel()).pvalue < 1 - ALPHA / 2
 
 
-def test_sparse_seeds_give_unrelated_streams():
-    seeds = [0, 1, *(2**k for k in (16, 32, 48, 62, 63)), 2**64 - 1]
-    streams = [uniform(seed=s, purpose=p, column=c) for s in seeds for p in (1, 2) for c in (0, 1, 2)]
-    correlation = np.corrcoef(streams) - np.eye(len(streams))
-    assert np.abs(correlation).max() * N**0.5 < z_limit(len(streams) * (len(streams) - 1) / 2)
-
-
 def test_streams_are_no_shifted_copies_of_each_other():
     streams = [words(range(2000), range(3), seed=s, purpose=p) for s in (0, 1, 2**32) for p in Purpose]
     every = np.concatenate([stream.ravel() for stream in streams])
@@ -150,23 +139,6 @@ def test_words_follow_their_definition():
         assert int(words(i, range(column, column + 1), seed=seed, purpose=Purpose(purpose))[0]) == expected
 
 
-GOLDEN = "def2636073275184 06cd58b9ab09bfef b16532bdae039fb7 00ada9321d184cd2 446b24c884651fd9 47180361f67804fb"
-GOLDEN_PURPOSES = (
-    "7c1e3ec91edf1490 d337506e7761d3c1 11b857e701b8339d bf9df75f5cc5a5b2 "
-    "6d0f91a79055fbe6 4a75d8d3ca0c074b cbf8c5bff36be505 29bfadabcda7584b d7491624c5384170"
-)
-GOLDEN_UNIFORMS = ["0x1.4d681c9845de8p-1", "0x1.634fd58a80923p-1"]
-GOLDEN_NORMALS = [0.3201917639147963, -0.05287227289332966, 1.1654093674765564]
-
-
-def test_streams_never_change():
-    got = words([0, 1, -1], range(2), seed=0, purpose=Purpose.ACCEPT)
-    assert [f"{int(word):016x}" for word in got.ravel()] == GOLDEN.split()
-    assert [f"{int(words(7, range(1), seed=42, purpose=p)[0]):016x}" for p in Purpose] == GOLDEN_PURPOSES.split()
-    assert [u.hex() for u in uniforms([0, 1], seed=2026).tolist()] == GOLDEN_UNIFORMS
-    np.testing.assert_allclose(normals(3, 3, seed=2026), GOLDEN_NORMALS, rtol=4e-16 * 4)
-
-
 def test_batches_and_order_do_not_matter():
     ids = np.random.default_rng(11).permutation(100_000)
     whole, latents = uniforms(ids, seed=12), normals(ids, 3, seed=12)
@@ -208,28 +180,6 @@ def test_bits_are_the_same_in_every_library(source, target, dtype):
         assert got.dtype == latents.dtype == like.dtype
         np.testing.assert_array_equal(np.from_dlpack(got), uniforms(ids, seed=14, dtype=dtype))
         np.testing.assert_array_equal(np.from_dlpack(latents), normals(ids, 5, seed=14, dtype=dtype))
-
-
-def test_bits_are_the_same_in_jax_without_x64():
-    code = """if True:
-        import jax.numpy as jnp, numpy as np
-        from obrs.draws import normals, uniforms
-        from obrs.errors import InputTypeError
-        for like in (jnp.zeros(1), jnp.zeros(1, int), jnp.zeros(1, jnp.bfloat16)):
-            got, latents = uniforms(jnp.arange(1000), seed=15, like=like), normals(range(1000), 3, seed=15, like=like)
-            assert got.dtype == latents.dtype == np.float32
-            assert (np.asarray(got) == uniforms(range(1000), seed=15, dtype="float32")).all()
-            assert (np.asarray(latents) == normals(range(1000), 3, seed=15, dtype="float32")).all()
-        try:
-            uniforms(0, seed=15, like=like, dtype="float64")
-        except InputTypeError as error:
-            assert "jax_enable_x64" in str(error)
-        else:
-            raise AssertionError("a float64 was rounded to float32")
-        """
-    env = {**os.environ, "JAX_ENABLE_X64": "0", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("block", [1 << 22, 100])
@@ -302,13 +252,6 @@ def test_inside_jit_and_vmap_draws_are_refused(transform):
         torch.vmap(lambda x: accept(x, [0, 1]))(torch.zeros(3, 2))
 
 
-def test_gradients_do_not_stop_a_decision():
-    """`jax.grad` alone shows values."""
-    x = jnp.asarray([0.1, 0.2, 5.0])
-    found = jax.grad(lambda x: jnp.sum(jnp.where(accept(-x, jnp.arange(3)), x, 0.0)))(x)
-    np.testing.assert_array_equal(found, accept(-np.asarray(x), range(3)))
-
-
 def test_the_first_columns_do_not_depend_on_dim():
     five = normals(range(1000), 5, seed=20)
     for dim in range(5):
@@ -320,53 +263,3 @@ def test_the_first_columns_do_not_depend_on_dim():
     for dim in range(4):
         np.testing.assert_array_equal(uniforms(range(1000), dim, seed=20), three[:, :dim])
     np.testing.assert_array_equal(uniforms(range(1000), seed=20), three[:, 0])
-
-
-def test_ids_of_every_integer_dtype_agree():
-    expected = uniforms([0, 1, 100], seed=22)
-    for dtype in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8"):
-        np.testing.assert_array_equal(uniforms(np.array([0, 1, 100], dtype), seed=22), expected)
-    assert uniforms(-1, seed=22) == uniforms(2**64 - 1, seed=22)
-    assert uniforms(range(3, -3, -1), seed=22)[4] == uniforms(np.uint64(2**64 - 1), seed=np.int8(22))
-
-
-def test_like_decides_library_and_dtype():
-    def kind(like=None, dtype=None):
-        got = uniforms([1, 2], seed=0, like=like, dtype=dtype)
-        return type(got), got.dtype
-
-    assert kind() == (np.ndarray, np.float64)
-    assert kind(np.zeros(1, np.float16)) == kind(np.float32(1)) == (np.ndarray, np.float32)
-    assert kind(np.zeros(1, np.longdouble)) == kind(np.zeros(1, int)) == (np.ndarray, np.float64)
-    assert kind(dtype=np.dtype("float32")) == kind(dtype=np.float32) == (np.ndarray, np.float32)
-    assert kind(torch.zeros(1, dtype=torch.bfloat16)) == kind("cpu") == (torch.Tensor, torch.float32)
-    assert kind(torch.device("cpu"), torch.float64) == (torch.Tensor, torch.float64)
-    assert kind(torch.zeros(1, dtype=int)) == kind("cpu", "float64") == (torch.Tensor, torch.float64)
-    strict = array_api_strict.zeros(1, dtype=array_api_strict.float32)
-    assert kind(strict)[1] == kind(strict, array_api_strict.float32)[1] == array_api_strict.float32
-    got = jax.jit(lambda x: x + uniforms([1, 2], seed=0, like=x))(jnp.zeros(2, "float32"))
-    np.testing.assert_array_equal(np.asarray(got), uniforms([1, 2], seed=0, dtype="float32"))
-
-
-BAD_INPUTS = {
-    "float ids": (InputTypeError, "integers", {"ids": [0.0, 1.0]}),
-    "bool ids": (InputTypeError, "bool", {"ids": np.array([True])}),
-    "ragged ids": (InputTypeError, "list", {"ids": [[1], [1, 2]]}),
-    "huge ids": (InputTypeError, "object", {"ids": [2**64]}),
-    "float tensor ids": (InputTypeError, "float32", {"ids": torch.zeros(2)}),
-    "float seed": (InputError, "seed .* 1.5", {"seed": 1.5}),
-    "negative seed": (InputError, "seed .* -1", {"seed": -1}),
-    "large seed": (InputError, "seed .* 18446744073709551616", {"seed": 2**64}),
-    "list like": (InputTypeError, r"like .* \[1.0\]", {"like": [1.0]}),
-    "unknown device": (InputError, "like .* 'nowhere'", {"like": "nowhere"}),
-    "half dtype": (InputTypeError, "dtype .*float16", {"dtype": np.float16}),
-    "negative dim": (InputError, "dim .* -1", {"dim": -1}),
-}
-
-
-@pytest.mark.parametrize(("error", "match", "arguments"), BAD_INPUTS.values(), ids=BAD_INPUTS)
-def test_bad_input_gets_one_clear_line(error, match, arguments):
-    arguments = {"ids": [0, 1], "seed": 0, "dim": 2, **arguments}
-    for draw in (normals, uniforms):
-        with pytest.raises(error, match=match):
-            draw(**arguments)

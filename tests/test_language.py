@@ -2,15 +2,12 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import obrs
 from obrs.cli import main
-from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
 
 torch = pytest.importorskip("torch")
 
@@ -72,8 +69,8 @@ class TestRollout:
         options |= {"cost": batch[2].sum(axis=1)} if "cost" in choice else {}
         options |= options_of("group") if "group" in choice else {}
         keep = 40 if "cost" in choice else 2 if "group" in choice else 6
-        picks = [obrs.rollout(*batch, keep=keep, seed=seed, **options) for seed in range(3000)]
-        assert z_score([pick.weight @ f[pick.index] for pick in picks], r @ f / r.sum()) <= 3
+        picks = [obrs.rollout(*batch, keep=keep, seed=seed, **options) for seed in range(1500)]
+        assert z_score([pick.weight @ f[pick.index] for pick in picks], r @ f / r.sum()) <= 4  # the largest of 12
         for pick in picks[:50]:
             assert np.all(advantage[pick.index] != 0) or "size" not in options
             assert batch[2].sum(axis=1)[pick.index].sum() <= 40 or "cost" not in options
@@ -89,17 +86,6 @@ class TestRollout:
             error[name] = np.mean([np.sum((p.weight @ f[p.index] - r @ f / r.sum()) ** 2) for p in picks])
         assert error["r size"] < 0.75 * error["r"]
 
-    def test_parts_of_a_batch_with_the_total_of_all_have_the_weights_of_the_batch(self, batch, log_ratio):
-        halves = [tuple(x[half] for x in batch) for half in (slice(0, B // 2), slice(B // 2, B))]
-        total = np.logaddexp(*(obrs.rollout(*half, keep=1.0).metrics["log_total"] for half in halves))
-        weight = np.concatenate([obrs.rollout(*half, keep=1.0, total=total).weight for half in halves])
-        np.testing.assert_allclose(weight, np.exp(log_ratio) / np.exp(log_ratio).sum())
-
-    def test_at_most_those_of_a_size_are_kept(self, batch):
-        pick = obrs.rollout(*batch, keep=B, size=np.arange(B) % 2)
-        assert len(pick) == B // 2
-        assert pick.metrics["rate"] == 0.5
-
     @pytest.mark.parametrize("level", LEVELS)
     def test_inclusion_probabilities_are_met_and_the_sure_are_always_kept(self, batch, log_ratio, level):
         x, keep, options = log_ratio, 12, options_of(level)
@@ -109,13 +95,13 @@ class TestRollout:
             keep = 3
         pi = obrs.selection.inclusion_probability(x, keep, groups=options.get("groups"))
         counts = np.zeros(len(x))
-        for seed in range(2000):
+        for seed in range(1000):
             counts[obrs.rollout(*batch, keep=keep, seed=seed, **options).index] += 1
         assert (pi == 1).any()
-        assert np.all(counts[pi == 1] == 2000)
+        assert np.all(counts[pi == 1] == 1000)
         assert np.all(counts[pi == 0] == 0)
         free = (pi > 0) & (pi < 1)
-        assert np.max(np.abs(counts / 2000 - pi)[free] / np.sqrt(pi * (1 - pi) / 2000)[free]) < 4
+        assert np.max(np.abs(counts / 1000 - pi)[free] / np.sqrt(pi * (1 - pi) / 1000)[free]) < 4
 
     def test_sequences_are_those_of_a_systematic_selection(self, batch, log_ratio):
         ids, groups = np.arange(B)[::-1] * 17, np.array(["long", "short", "b"])[np.arange(B) % 3]
@@ -124,19 +110,11 @@ class TestRollout:
         pick = obrs.rollout(*batch, keep=2, level="group", groups=groups)
         assert pick.index.tolist() == obrs.select(log_ratio, 2, design="systematic", groups=groups).tolist()
 
-    def test_weights_are_ratios_over_probabilities(self, batch, log_ratio):
-        pick = obrs.rollout(*batch, keep=12)
-        pi, r = obrs.selection.inclusion_probability(log_ratio, 12), np.exp(log_ratio)
-        np.testing.assert_allclose(pick.weight, (r / pi / r.sum())[pick.index], rtol=1e-12)
-        np.testing.assert_allclose(obrs.rollout(*batch, keep=1.0).weight, r / r.sum(), rtol=1e-12)
-        root = np.exp(log_ratio / batch[2].sum(axis=1))
-        np.testing.assert_allclose(obrs.rollout(*batch, keep=1.0, ratio="geometric").weight, root / root.sum())
-
-    @pytest.mark.parametrize("shape", [(3, 200_000), (600, 700), (300_000, 2)])
+    @pytest.mark.parametrize("shape", [(3, 20_000), (30_000, 2)])
     def test_many_tokens_are_kept_in_exact_number(self, shape):
         """In several blocks, of rows that are short or long."""
         x = 0.3 * np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        for keep in (7, 100_001):
+        for keep in (7, 10_001):
             pick = obrs.rollout(x, np.zeros(shape), np.ones(shape), keep=keep, level="token")
             assert len(pick) == int(pick.mask.sum()) == keep
             pi = obrs.selection.inclusion_probability(x.reshape(-1).astype(np.float64), keep)
@@ -204,52 +182,6 @@ class TestRollout:
             assert all(math.isfinite(value) for value in pick.metrics.values())
         assert [len(obrs.rollout(*batch, keep=keep)) for keep in (1.0, 0.5, 0.01, np.float64(0.25))] == [8, 6, 1, 3]
 
-    def test_log_ratios_may_span_thousands(self):
-        train = np.array([[-3000.0], [0.0], [-1.0], [-5000.0]])
-        pick = obrs.rollout(train, np.zeros((4, 1)) - 700.0, np.ones((4, 1)), keep=2)
-        assert pick.index.tolist() == [1, 2]
-        np.testing.assert_allclose(pick.weight, [1 / (1 + math.exp(-1)), 1 / (1 + math.e)], rtol=1e-5)
-        assert all(math.isfinite(pick.metrics[name]) for name in ("ess", "tv", "kl"))
-
-    def test_a_pick_prints_in_two_lines(self, batch):
-        first, second = str(obrs.rollout(*batch, keep=6)).splitlines()
-        assert first == "Pick(6 kept, mask of shape (24, 7)"
-        assert second.startswith("     rate 0.25, C ")
-
-    @pytest.mark.parametrize(
-        ("change", "error", "message"),
-        [
-            ({"keep": 0}, InputError, "a number"),
-            ({"keep": 25}, InputError, "cannot keep 25 of 24 sequences: only 24"),
-            ({"keep": 1.5}, InputError, "share .* at most 1"),
-            ({"keep": True}, InputError, "a share"),
-            ({"level": "word"}, UnknownNameError, "unknown level 'word'"),
-            ({"normalise": "mean"}, UnknownNameError, "unknown normalise"),
-            ({"level": "group"}, InputError, "give both, or neither"),
-            ({"level": "group", "groups": np.arange(B) % 12, "keep": 3}, InputError, "3 of 2 sequences of group 0"),
-            ({"level": "token", "ratio": "geometric"}, InputError, "for sequences"),
-            ({"level": "token", "size": np.ones(B)}, InputError, "size and cost are for sequences"),
-            ({"size": -np.ones(B)}, InputError, "size must be a number of at least 0"),
-            ({"cost": np.ones(3)}, InputError, "cost must be a number of at least 0 for each of 24"),
-            ({"cost": np.full(B, 9)}, InputError, "the first sequence costs more than 4"),
-            ({"level": "token", "keep": 10**6}, InputError, "cannot keep 1000000 of"),
-            ({"seed": -1}, InputError, "seed must be"),
-            ({"ids": np.arange(3)}, InputError, "ids must"),
-            ({"ids": np.arange(3), "level": "token"}, InputError, "ids must"),
-            ({"mask": np.zeros((B, T))}, InputError, "only 0 have a token"),
-            ({"mask": np.zeros((B, T)), "level": "token", "keep": 0.5}, InputError, "only 0 have a token"),
-            ({"mask": np.ones((B, T))}, RatioError, r"NaN, \+inf or beyond .* sequences"),
-            ({"mask": np.ones((B, T)), "level": "token"}, RatioError, r"NaN, \+inf or beyond .* tokens"),
-            ({"mask": np.ones((B, T + 1))}, InputError, r"one shape \(sequences, tokens\)"),
-            ({"mask": torch.ones(B, T)}, InputTypeError, "arrays of one library"),
-        ],
-    )
-    def test_what_makes_no_sense_is_refused_in_one_line(self, batch, change, error, message):
-        options = {"mask": batch[2], "keep": 4} | change
-        with pytest.raises(error, match=message) as caught:
-            obrs.rollout(*batch[:2], **options)
-        assert "\n" not in str(caught.value)
-
 
 @pytest.fixture
 def rewards():
@@ -312,40 +244,6 @@ class TestTilt:
         for seed in range(20):
             assert not {0, 3} & set(obrs.tilt(reward, keep=2, kl=0.3, seed=seed).index.tolist())
 
-    def test_every_library_gets_its_own_arrays_back(self, xp, rewards):
-        reward, groups = rewards
-        pick, plain = (obrs.tilt(x, groups=groups, keep=2, kl=0.4) for x in (xp.asarray(reward), reward))
-        assert type(pick.index) is type(pick.weight) is type(xp.asarray(reward))
-        assert [int(i) for i in pick.index] == plain.index.tolist()
-        assert pick.metrics["beta"] == pytest.approx(plain.metrics["beta"])
-
-    def test_the_best_of_n_has_the_kl_of_the_paper(self):
-        """log n - (n - 1)/n, on a large pool without ties: at this KL `tilt` has a larger reward."""
-        pool, n = 4000, 4
-        rank = np.arange(1, pool + 1)
-        law = (rank / pool) ** n - ((rank - 1) / pool) ** n
-        kl = np.sum(law * np.log(law * pool))
-        assert kl == pytest.approx(math.log(n) - (n - 1) / n, abs=1e-3)
-        assert obrs.tilt(rank / pool, keep=pool // 16, kl=float(kl)).metrics["reward"] > law @ (rank / pool)
-
-    @pytest.mark.parametrize(
-        ("change", "error", "message"),
-        [
-            ({}, InputError, "either kl"),
-            ({"kl": 0.5, "beta": 1.0}, InputError, "either kl"),
-            ({"kl": -1.0}, BudgetError, "at least 0 nats"),
-            ({"beta": 0.0}, InputError, "beta must be"),
-            ({"kl": 0.5, "keep": 13}, InputError, "cannot keep 13 of 12 completions of prompt 0"),
-            ({"beta": 0.5, "keep": 13}, InputError, "cannot select 13 of the 12"),
-            ({"kl": 0.5, "reward": np.full(60, np.nan)}, RatioError, "60 NaN"),
-            ({"kl": 0.5, "reward": np.zeros((60, 1))}, InputError, "one number per completion"),
-        ],
-    )
-    def test_what_makes_no_sense_is_refused(self, rewards, change, error, message):
-        options = {"keep": 3, "reward": rewards[0]} | change
-        with pytest.raises(error, match=message):
-            obrs.tilt(groups=rewards[1], **options)
-
 
 class TestSelectByReward:
     @pytest.fixture
@@ -367,29 +265,3 @@ class TestSelectByReward:
         left = [row["log_weight"] + np.log(row["inclusion_probability"]) for row in kept]
         np.testing.assert_allclose(left, [row["reward"] / beta for row in kept], rtol=1e-9)
         assert f"(1 in 4), beta {beta:.4g}, KL 0.5: " in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("options", "code", "message"),
-        [
-            (["--kind", "reward", "--kl", "5", "-n", "4"], 0, ", KL 1.386 (of 5, more cannot be spent): "),  # log 4
-            (["--kind", "reward", "--kl", "0.5", "--beta", "1", "-n", "4"], 2, "leave out --beta"),
-            (["--kind", "reward", "-n", "4"], 2, "give --kl or --beta"),
-            (["--kind", "log_ratio", "--kl", "0.5", "-n", "4"], 2, "rewards"),
-            (["--kind", "reward", "--kl", "0.5", "--budget", "4"], 2, "-n"),
-            (["--kind", "reward", "--kl", "0.5", "-n", "17"], 2, "cannot keep 17"),
-        ],
-    )
-    def test_options_are_answered_in_one_line(self, file, tmp_path, capsys, options, code, message):
-        options = ["--column", "reward", "--group", "prompt_id", *options]
-        assert main(["select", str(file[0]), *options, "-o", str(tmp_path / "kept.jsonl")]) == code
-        lines = capsys.readouterr().err.strip().splitlines()
-        assert len(lines) == (1 if code else 2)  # the second names a design for few rows
-        assert message in lines[0]
-
-
-def test_arrays_need_no_torch():
-    code = (
-        "import sys, numpy, obrs; x = numpy.zeros((4, 2)); obrs.rollout(x, x, x + 1, keep=1); "
-        "obrs.tilt(numpy.arange(4.0), keep=1, kl=.1); sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -23,11 +23,6 @@ def citations():
 CITED = sorted(set(citations()))
 
 
-def test_citations_are_found():
-    assert len(CITED) > 80
-    assert ("Verine", "2024", "rules.py") in CITED
-
-
 @pytest.mark.parametrize(("who", "year", "where"), CITED, ids=lambda value: value)
 def test_every_paper_that_is_cited_has_a_row(who, year, where):
     assert any(re.search(rf"{who}\b[^;|]*\b{year}\b", row) for row in ROWS), f"{where} cites {who} {year}"

@@ -1,11 +1,8 @@
 """Progress of long work: a bar on a terminal and in a notebook, lines in a pipe."""
 
-import io
-import re
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import obrs
@@ -38,58 +35,6 @@ def test_a_notebook_shows_one_line_that_moves(published):
     assert len(set(kept)) > 5
 
 
-def test_the_last_line_stays_if_the_work_fails(published):
-    def fit():
-        with _progress.bar("fitting", 10) as tell:
-            tell(5, "loss 0.3")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fit()
-    assert published[-1][0] == "fitting ━━━━━━━━──────── 5/10  0 s left  loss 0.3"
-
-
-def test_a_notebook_shows_no_bar_that_is_not_wanted_and_none_of_short_work(published, monkeypatch):
-    with _progress.bar("fitting", 10, wanted=False) as tell:
-        tell(5)
-    monkeypatch.setattr(_progress, "_PAUSE", 60.0, raising=False)
-    with _progress.bar("fitting", 10) as tell:
-        tell(10)
-    assert not published
-
-
-def test_a_shell_on_a_terminal_is_no_notebook(published, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace()))
-    obrs.sample(lambda ids: obrs.normals(ids, 1, seed=0), lambda x: np.zeros(len(x)), 10, budget=2)
-    assert not published
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("title", "total", "note"),
-    [
-        ("training", 6000, "critic -0.00234  generator -1.37  rate 0.883  c 0.892  M 1.13"),
-        ("training", 1_000_000, "critic -0.00234  generator -1.37  rate 0.883  c 0.892  M 1.13"),
-        ("fitting", 2000, "loss 0.693"),
-        ("figure-optimal-g", 400, ""),
-    ],
-)
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_bar_shows_step_and_time_and_cuts_the_note(title, total, note, width):
-    from rich.console import Console
-
-    shown = _progress._rich_bar()
-    shown.update(shown.add_task(title, total=total, note=""), completed=total // 2, note=note)
-    console = Console(width=width, file=io.StringIO())
-    console.print(shown.make_tasks_table(shown.tasks))
-    (line,) = console.file.getvalue().splitlines()
-    assert len(line) <= width
-    found = re.fullmatch(rf"{title} ━+[ ━╸╺]* +{total // 2}/{total} -:--:-- (.*?)(…?) *", line)
-    assert found, line
-    assert note.startswith(found[1])
-    assert found[1] == note or (found[2] and len(line) == width), "cut only where it must be"
-
-
 def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(_progress, "monotonic", lambda: clock[0])
@@ -100,13 +45,3 @@ def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
     with _progress.bar("looking", 100, wanted=False) as tell:
         tell(99)
     assert capsys.readouterr().err == ""
-
-
-def test_a_note_is_not_read_as_markup():
-    from rich.console import Console
-
-    shown = _progress._rich_bar()
-    shown.add_task("sampling", total=2, note="[red] 1 of 2")
-    console = Console(width=80, file=io.StringIO())
-    console.print(shown.make_tasks_table(shown.tasks))
-    assert "[red] 1 of 2" in console.file.getvalue()

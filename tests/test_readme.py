@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 import obrs
 from obrs import __version__
 from paper import harness
-from paper.__main__ import main
 from paper.record import load
 from paper.registry import EXPERIMENTS
 
@@ -107,14 +105,6 @@ def test_tables_that_pages_include_come_from_the_records(name):
     assert "](" not in text, "pages of several folders include it, so it has no links"
 
 
-def test_table_and_picture_are_drawn_again_from_a_record(tmp_path, capsys):
-    shutil.copy(RESULTS / "figure-pr.json", tmp_path)
-    assert main(["redraw", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "figure-pr.md, figure-pr.png\n"
-    assert (tmp_path / "figure-pr.md").read_text() == (RESULTS / "figure-pr.md").read_text()
-    assert (tmp_path / "figure-pr.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_its_row_in_the_readme_of_paper(name):
     entry, text = EXPERIMENTS[name], (ROOT / "paper" / "README.md").read_text()
@@ -130,12 +120,6 @@ def test_what_is_said_of_table_2_is_in_the_record():
     assert "OBRS leaves the least KL on two of three GANs" in (ROOT / "docs" / "reproduce.md").read_text()
     for gan in range(3):
         assert max(("obrs", "drs", "topk"), key=lambda name, gan=gan: rows[gan, name]["precision"][0]) == "topk"
-
-
-def test_no_page_fits_images_on_gradients():
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    advised = [page.name for page in pages if re.search("refit.*features=.?gradients", page.read_text())]
-    assert not advised, "a judge that never saw them found the distance larger"
 
 
 def test_python_version_and_extras_are_those_of_the_metadata():

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obrs import root, solve_log_c
+from obrs import root
 
 EPS = np.finfo(np.float64).eps
-VALUES = st.lists(st.floats(-1000, 1000) | st.sampled_from([-1000.0, 0.0, 3.0]), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.floats(-1000, 1000), st.floats(1e-6, 1)), min_size=1, max_size=30)
 BUDGETS = st.floats(1, 64).filter(lambda k: k > 1)
 
@@ -36,15 +35,10 @@ def routes(x, w, share):
         yield found
 
 
-@given(VALUES, BUDGETS)
-def test_every_route_leads_to_the_root(values, budget):
-    for log_c in routes(np.array(values), None, 1 / budget):
-        assert_is_the_root(values, log_c, 1 / budget)
-
-
-@given(PAIRS, BUDGETS)
-def test_every_route_leads_to_the_root_with_masses(pairs, budget):
+@given(PAIRS, BUDGETS, st.booleans())
+def test_every_route_leads_to_the_root(pairs, budget, weighted):
     x, w = map(np.array, zip(*pairs, strict=True))
+    w = w if weighted else None
     for log_c in routes(x, w, 1 / budget):
         assert_is_the_root(x, log_c, 1 / budget, w)
 
@@ -54,24 +48,6 @@ def test_ratios_far_above_the_threshold_overflow_without_harm():
     assert root.solve_rows(x[None], None, 6 / 1.5)[0] == pytest.approx(1000 + np.log(0.5), rel=1e-15)
     x = 100 * np.random.default_rng(0).standard_cauchy(1000)
     assert_is_the_root(x, root.solve_rows(x[None], None, 1000 / 64)[0], 1 / 64)
-
-
-def test_an_ulp_of_the_target_is_not_made_up_by_ratios_far_below():
-    x, weights = np.r_[np.full(8, 1000.0), 0.0], np.full(9, 0.7)
-    for log_c in routes(x, weights, 1 / np.nextafter(9 / 8, 1)):
-        assert exact.rate(x, log_c, weights) == pytest.approx(8 / 9, rel=1e-12)
-
-
-def test_random_masses_at_the_top_of_a_wide_gap_are_met():
-    rng = np.random.default_rng(2)
-    for _ in range(300):
-        n = int(rng.integers(2, 40))
-        top = int(rng.integers(1, n))
-        x = np.where(np.arange(n) < top, rng.normal(size=n) + 800, rng.normal(size=n))
-        weights = rng.random(n)
-        share = weights[:top].sum() / weights.sum()
-        for log_c in routes(x, weights, share):
-            assert exact.rate(x, log_c, weights) == pytest.approx(share, rel=1e-11)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -100,24 +76,6 @@ def test_luck_with_the_subsample_changes_nothing(monkeypatch, weighted):
         assert root.solve_pool(x, w, target) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("x", [np.zeros, lambda n: np.where(np.arange(n) * 0.618034 % 1 < 0.57, 0.0, -1000.0)])
-def test_a_long_pool_of_one_or_two_values_is_solved(x, weighted):
-    x = x(70_000)
-    w = np.random.default_rng(3).random(70_000) if weighted else None
-    log_c = float(solve_log_c(x, 1 / 0.6, weights=w))
-    assert log_c == 0.0 if not x.any() else exact.rate(x, log_c, w) == pytest.approx(0.6, rel=1e-12)
-
-
-def test_ratios_of_zero_weight_are_ignored_in_a_long_pool():
-    x, w = np.random.default_rng(0).normal(size=20_000), np.ones(20_000)
-    w[0], x[0] = 0.0, 1000.0
-    assert float(solve_log_c(x, 100, weights=w)) == pytest.approx(float(solve_log_c(x[1:], 100)), abs=1e-12)
-    x, w = 100 * np.random.default_rng(1).standard_cauchy(50_000), np.arange(50_000) % 2.0
-    x = np.clip(x, -1e6, 1e6)
-    assert exact.rate(x, solve_log_c(x, 100, weights=w), w) == pytest.approx(0.01, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("f", "low", "high"),
     [
@@ -132,12 +90,3 @@ def test_brent_finds_what_scipy_finds(f, low, high):
     found = root.brent(lambda x: calls.append(x) or f(x), low, high)
     assert found == pytest.approx(optimize.brentq(f, low, high, xtol=1e-300), abs=1e-12, rel=1e-12)
     assert len(calls) < 60
-
-
-def test_brent_ends_at_a_root_of_0_and_refuses_what_it_does_not_bracket():
-    calls = []
-    assert abs(root.brent(lambda x: calls.append(x) or x**3, -1.0, 2.0)) < 1e-6
-    assert len(calls) < 300
-    assert root.brent(lambda x: x, 0.0, 1.0) == 0.0
-    with pytest.raises(AssertionError, match="no root is bracketed"):
-        root.brent(lambda x: x, 1.0, 2.0)

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 import obrs
 from obrs import Grouped, Profile, normals
 from obrs.divergences import DIVERGENCES
-from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError, ObrsError
+from obrs.errors import BudgetError, ExhaustedError, ObrsError
 from obrs.rules import from_json, to_json
 from obrs.split import left_after, split_budget
 
@@ -140,14 +140,3 @@ def test_what_is_kept_group_by_group_depends_on_ids_alone_and_goes_on():
     part = caught.value.partial
     np.testing.assert_array_equal(part.ids, whole.ids[: len(part)])
     assert part.rule == rule
-
-
-def test_a_mixed_stream_is_refused_for_a_split_budget():
-    rule = fit(0)
-    for options in ({"n": 10, "groups": lambda batch: batch["label"]}, {"proposed": 10}):
-        with pytest.raises(InputError, match=r"made one group at a time, propose\(ids, group\); leave out"):
-            obrs.sample(propose, log_ratio, rule=rule, **options)
-    with pytest.raises(InputError, match="not for a stream"):
-        obrs.stream(propose, log_ratio, rule, batch_size=10)
-    with pytest.raises(InputTypeError, match="propose does not take two arguments"):
-        obrs.sample(lambda ids: ids, log_ratio, 10, rule=rule)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Protocol
 from uuid import uuid4
 
-__all__ = ["Report", "Tell", "bar", "rank", "reporting", "world_size"]
+__all__ = ["Tell", "bar", "rank", "world_size"]
 
 _PAUSE = 0.3  # seconds between two lines in a notebook; what takes less has none
 _PIPED = 10.0  # and between two lines that go to a file or a pipe
@@ -18,12 +18,6 @@ class Tell(Protocol):
     """Say how much is done, with a few words beside the bar."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
-
-
-class Report(Protocol):
-    """Say how many samples have been kept of how many proposals."""
-
-    def __call__(self, kept: int, proposed: int) -> None: ...
 
 
 @contextmanager
@@ -73,18 +67,6 @@ def _lines(title: str, total: float) -> Tell:
             print(f"{title} {done:.0f}/{total:.0f}  {note}".rstrip(), file=sys.stderr, flush=True)
 
     return tell
-
-
-@contextmanager
-def reporting(total: int, wanted: bool | None) -> Iterator[Report]:
-    """Show a bar of the samples kept, and their share of the proposals, while the block runs.
-
-    Args:
-        total: Samples wanted.
-        wanted: As for `bar`.
-    """
-    with bar("sampling", total, wanted) as tell:
-        yield lambda kept, proposed: tell(kept, f"{kept / proposed:.3f} kept" if proposed else "")
 
 
 def _notebook() -> Any:

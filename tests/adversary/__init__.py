@@ -1,9 +1,9 @@
-"""Random input at every public door, by number: the right answer or an ObrsError, never a crash, hang or silent NaN.
+"""Random arguments for every public verb, by number: the right answer or an ObrsError, never a crash, hang or NaN.
 
-A room is a list of doors. A door is a function of a `Maker`: it makes arguments by chance, calls a public function and
-compares the answer with another way to get it. The number of a case decides everything, so that a fault can be seen
-again; only without JAX its few arrays are of NumPy:
+A case is a function of a `Maker`: it makes arguments by chance, calls a public function and checks what must hold of
+any answer. The verb and the number decide everything, so that a fault can be seen again; only without JAX its few
+arrays are of NumPy:
 
     cd tests && python -m adversary --cases 100000
-    cd tests && python -m adversary --room rollout --case 1234
+    cd tests && python -m adversary --verb rollout --case 1234
 """

@@ -98,12 +98,10 @@ def test_log_ratio_inverts_the_critic_or_says_that_it_cannot(div):
     np.testing.assert_allclose(div.log_ratio(div.critic(LOG_U)), LOG_U, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_only_nan_makes_a_nan(div, xp, dtype):
-    with np.errstate(all="ignore"):
-        x = np.append(EXTREME, np.nan).astype(dtype)
+def test_only_nan_makes_a_nan(div):
+    x = np.append(EXTREME, np.nan)
     for key, fn in functions(div).items():
-        np.testing.assert_array_equal(np.isnan(to_numpy(fn(xp.asarray(x)))), np.isnan(x), err_msg=key)
+        np.testing.assert_array_equal(np.isnan(fn(x)), np.isnan(x), err_msg=key)
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-12), ("float32", 2e-5)])
@@ -160,12 +158,3 @@ def test_the_slope_of_the_conjugate_is_the_ratio_and_never_nan(div):
         inside = torch.isfinite(conjugate)
         ratio = torch.exp(div.log_ratio(t.detach()))
         torch.testing.assert_close(t.grad[inside], ratio[inside], rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("div", [DIVERGENCES["js"], pr(4), DIVERGENCES["hellinger"]], ids=lambda record: record.name)
-def test_jax_may_compile_and_map_every_function(div):
-    jax = pytest.importorskip("jax")
-    jax.config.update("jax_enable_x64", True)
-    for key, fn in functions(div).items():
-        out = jax.jit(jax.vmap(fn))(jax.numpy.asarray(VALUES))
-        np.testing.assert_allclose(np.asarray(out), fn(VALUES), rtol=1e-12, atol=1e-12, err_msg=key)

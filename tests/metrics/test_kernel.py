@@ -8,7 +8,6 @@ import torch
 from sklearn.datasets import load_digits
 from torchmetrics.image.kid import KernelInceptionDistance
 
-from obrs.errors import InputError
 from obrs.metrics import kernel, kernel_curve, weightings
 
 
@@ -100,10 +99,3 @@ def test_errors_are_on_the_safe_side_where_nothing_differs():
     assert np.all(ratio > 1)  # by about the root of 2: the influence is nothing but noise then
     assert np.all(ratio < 1.9)
     assert np.all(np.abs(value.mean(0)) < 4 * value.std(0) / np.sqrt(len(value)))
-
-
-@pytest.mark.parametrize("change", [{"real": np.ones((1, 2))}, {"weights": [0, 0, 1, 0]}])
-def test_two_rows_are_needed(change):
-    good = {"real": np.eye(2).repeat(2, axis=0), "fake": np.arange(8.0).reshape(4, 2)}
-    with pytest.raises(InputError, match="at least 2 rows of some weight"):
-        kernel(**{**good, **change})

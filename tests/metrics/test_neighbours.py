@@ -9,7 +9,6 @@ import torch
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
-from obrs.errors import InputError, InputTypeError
 from obrs.metrics import Neighbours, neighbour_curves, neighbours
 from obrs.metrics.curve import group_labels
 from obrs.selection import select
@@ -154,32 +153,3 @@ def test_intervals_cover_at_other_sizes(n, dim):
     value, error = errors(200, n, dim)
     assert np.all(coverage_of(value, error) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / 200))
     assert np.all(np.sqrt(np.mean(error**2, axis=0)) < 2 * value.std(axis=0))
-
-
-REAL, FAKE = normals(50, 60, 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "line"),
-    [
-        ({"real": REAL[:5]}, InputError, r"real must have at least k \+ 1 = 6 points, got 5; lower k"),
-        ({"fake": FAKE[:5]}, InputError, r"fake must have at least k \+ 1 = 6 points, got 5; lower k"),
-        ({"fake": [["a"]]}, InputTypeError, "fake must be real numbers"),
-        ({"k": 0}, InputError, "k must be a whole number of at least 1, got 0"),
-        ({"weights": np.eye(60)[0]}, InputError, r"weights keep 1 fakes, and k \+ 1 = 6 are needed; lower k or say"),
-        ({"weights": 1.0 * (np.arange(60) < 9), "size": 10}, InputError, "size must be at most 9, the number of fakes"),
-        ({"size": 5}, InputError, "size must be a whole number of at least 6, got 5"),
-        ({"size": 10, "draws": 0}, InputError, "draws must be a whole number of at least 1"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(change, error, line):
-    with pytest.raises(error, match=line) as caught:
-        neighbours(**({"real": REAL, "fake": FAKE} | change))
-    assert "\n" not in str(caught.value)
-
-
-def test_too_few_points_to_leave_out_a_group_are_refused():
-    with pytest.raises(InputError, match="size must leave more than k = 5 fakes"):
-        neighbour_curves(real=REAL, fake=FAKE, size=6)
-    with pytest.raises(InputError, match="real must leave more than k = 5 points"):
-        neighbour_curves(real=REAL[:6], fake=FAKE)

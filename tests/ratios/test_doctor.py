@@ -1,19 +1,15 @@
 """The doctor: what it says about ratios whose faults are known, and what it rests on."""
 
-import copy
-import json
-import subprocess
-import sys
 from math import erf, log, sqrt
 
 import numpy as np
 import pytest
-from planted import FAULTS, kl_removed
+from planted import FAULTS
 
 import obrs
 import obrs.ratios.calibration
 from obrs import Profile
-from obrs.errors import BudgetError, InputError, InputTypeError, RatioError, UnknownNameError
+from obrs.errors import InputError
 from obrs.ratios.doctor import SEEN, diagnose
 from obrs.ratios.evidence import area_under_curve, class_means, mean_of_exp, reliability
 
@@ -27,267 +23,65 @@ def normals(n=N, m=N, d=1.0, seed=0):
     return rng.normal(d**2 / 2, d, n), rng.normal(-(d**2) / 2, d, m)
 
 
-def half_missing(n=N, m=N, seed=0):
-    """Exact log-ratios where the target has a mode, 30 % of it, that the model never makes."""
-    rng = np.random.default_rng(seed)
-    real = rng.normal(0, 1, n) + 8 * (rng.random(n) < 0.3)
-    fake = rng.normal(0.7, 1, m)
-
-    def log_ratio(x):
-        return np.logaddexp(log(0.7) - x**2 / 2, log(0.3) - (x - 8) ** 2 / 2) + (x - 0.7) ** 2 / 2
-
-    return log_ratio(real), log_ratio(fake)
-
-
-def of_other_data(n=N, seed=0):
-    """A discriminator that looks where real and fake do not differ."""
-    return tuple(np.random.default_rng(seed).normal(size=(2, n)))
-
-
 def mapped(f, scores):
     return tuple(f(x) for x in scores)
 
 
-CASES = {
-    "exact": (normals(), "fit", "no fault was found"),
-    "nothing to gain": ((np.zeros(N), np.zeros(N)), "fit", "nothing to gain"),
-    "exact of four values": (
-        mapped(
-            lambda x: np.log([0.25, 2 / 3, 1.5, 4.0])[x],
-            (
-                np.random.default_rng(0).choice(4, N, p=[0.1, 0.2, 0.3, 0.4]),
-                np.random.default_rng(1).choice(4, N, p=[0.4, 0.3, 0.2, 0.1]),
-            ),
-        ),
-        "fit",
-        "no fault was found",
-    ),
-    "exact, of sets of unlike sizes": (normals(1000, 8000), "fit", "no fault was found"),
-    "exact, far apart": (normals(d=4.0), SEEN, "only a judge tells"),
-    "times 3": (mapped(lambda x: x + log(3), normals()), "repairable", "slope=False"),
-    "a third": (mapped(lambda x: x - log(3), normals()), "repairable", "slope=False"),
-    "over-confident by temperature 3": (mapped(lambda x: 3 * x, normals()), "repairable", "intercept=False"),
-    "under-confident": (mapped(lambda x: x / 3, normals()), "repairable", "intercept=False"),
-    "both": (mapped(lambda x: 3 * x - 1, normals()), "repairable", "Affine.fit(real, fake)"),
-    "bent": (mapped(lambda x: np.exp(x / 2), normals()), "repairable", "calibrated by"),
-    "probabilities": (mapped(lambda x: 1 / (1 + np.exp(-x)), normals()), "repairable", "calibrated by"),
-    "of other data": (of_other_data(), "unfit", "cannot tell real from fake"),
-    "the wrong way round": (mapped(np.negative, normals()), "unfit", "wrong way round"),
-    "of no monotone use": (
-        (np.repeat([2.0, -2.5], [7 * N // 10, 3 * N // 10]) + normals(d=0.3)[0], normals()[1]),
-        "unfit",
-        "no monotone map",
-    ),
-    "the sign alone": (mapped(np.sign, normals()), "unfit", "hinge"),
-    "a dropped mode": (half_missing(), "fit", "missing support: 3"),
-    "a dropped mode, over-confident": (mapped(lambda x: 3 * x, half_missing()), "repairable", "missing support: 3"),
+# What a doctor may say of each planted fault, with 200 and with 2000 scores of each kind; `fit`, if it is not here.
+ALLOWED = {
+    "exact, 4 apart": ("untestable", SEEN),
+    **dict.fromkeys(("three times too steep", "three times too flat"), ("repairable", "repairable")),
+    **dict.fromkeys(("off by 2", "priors of 1 to 4", "base 10"), ("repairable", "repairable")),
+    **dict.fromkeys(("cubed", "probabilities", "noise of 1", "noise of 2"), ("repairable", "repairable")),
+    **dict.fromkeys(("sign", "tanh", "clipped", "wrong way round", "unrelated"), ("unfit", "unfit")),
+    "noise of 0.5": (None, "repairable"),  # 200 scores do not show it, and the page says so
+    "no overlap": ("untestable", "untestable"),
 }
 
 
-@pytest.fixture(scope="module")
-def found():
-    """Each case, diagnosed once."""
-    return {name: diagnose(*scores, K) for name, (scores, _, _) in CASES.items()}
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "each row ten times"])
+@pytest.mark.parametrize("n", [200, 2000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_planted_faults_are_not_flattered(name, n):
+    allowed = ALLOWED.get(name, ("fit", "fit"))[n >= 2000]
+    runs = [diagnose(*FAULTS[name](n, np.random.default_rng(seed))[:2], K, seed=seed) for seed in range(6)]
+    verdicts = [found.verdict for found in runs]
+    assert allowed is None or verdicts.count(allowed) >= 5, verdicts
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_verdict_and_reason_are_those_of_the_fault(found, name):
-    _, verdict, words = CASES[name]
-    assert found[name].verdict == verdict, found[name].reason
-    assert words in found[name].reason + found[name].repair
-
-
-def faults_marked(diagnosis):
-    return {row["name"] for row in diagnosis.rows() if row["mark"] == "!"}
-
-
-def test_what_is_tolerated_or_chance_is_not_marked_as_a_fault(found):
-    assert "E_Q[r]" in faults_marked(found["times 3"])
-    tolerated = diagnose(*mapped(lambda x: x + 0.04, normals(30_000, 30_000)), K)
-    assert tolerated.evidence.mean_ratio.z > 3
-    assert tolerated.verdict == "fit"
-    assert not faults_marked(tolerated)
-    for seed in (43, 98, 125, 223):
-        chance = diagnose(*normals(150, 150, d=0.05, seed=seed), K)
-        assert chance.verdict == "fit"
-        assert not faults_marked(chance), chance.reason
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[1] == "repairable"])
-def test_repair_is_a_call_that_makes_the_scores_fit(found, name):
-    real, fake = CASES[name][0]
-    calibration = eval(found[name].repair, {"obrs": obrs, "real": real, "fake": fake})
+@pytest.mark.parametrize("name", [name for name, (_, verdict) in ALLOWED.items() if verdict == "repairable"])
+def test_repair_is_a_call_that_makes_the_scores_fit(name):
+    real, fake, *_ = FAULTS[name](5000, np.random.default_rng(0))
+    found = diagnose(real, fake, K)
+    calibration = eval(found.repair, {"obrs": obrs, "real": real, "fake": fake})
     x = np.linspace(-3, 3, 50)
-    np.testing.assert_allclose(calibration(x), found[name].calibration(x), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(calibration(x), found.calibration(x), rtol=1e-9, atol=1e-9)
     assert diagnose(calibration(real), calibration(fake), K).verdict == "fit"
 
 
-def test_every_repair_runs_as_printed(found, monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(obrs, "refit", lambda *arguments: arguments)  # minutes of training
-    scores = normals(300, 300)
-    scores[1][5:8] = np.inf
-    names = dict(zip(("real", "fake"), normals(), strict=True), budget=K, logit=scores[0])
-    names |= {"obrs": obrs, "propose": None, "critic": torch.nn.Linear(2, 1)}
-    kinds = set()
-    for diagnosis in (*found.values(), diagnose(*scores, K), diagnose(*normals(), K, kind="wgan")):
-        if diagnosis.repair:
-            result = eval(diagnosis.repair, dict(names))
-            kinds.add(type(result[2] if isinstance(result, tuple) else result).__name__)
-        else:
-            assert diagnosis.verdict in ("fit", SEEN)
-    assert kinds >= {"Affine", "FineTune", "Network", "Diagnosis", "ndarray"}
-
-
-def test_fit_is_not_said_where_the_sets_hardly_overlap():
+@pytest.mark.parametrize(
+    ("d", "budget", "verdict"),
+    [(1.0, 2.6, "fit"), (2.0, 2.6, "fit"), (3.0, 20.0, SEEN), (2.2, 2.0, SEEN), (2.2, 4.0, "fit")],
+)
+def test_fit_is_not_said_where_the_sets_hardly_overlap(d, budget, verdict):
     """Exact log-ratios of normals d apart: log-loss .16 at 3, a gap of d²/2 against 3 log K."""
-    for d, budget, verdict in (
-        (1.0, 2.6, "fit"),
-        (2.0, 2.6, "fit"),
-        (3.0, 20.0, SEEN),
-        (2.2, 2.0, SEEN),
-        (2.2, 4.0, "fit"),
-    ):
-        diagnosis = diagnose(*normals(d=d), budget)
-        assert diagnosis.verdict == verdict, (d, diagnosis.evidence.log_loss)
-        if verdict == SEEN:
-            lines = str(diagnosis).splitlines()
-            assert lines[0] == f"CALIBRATED FOR WHAT IT SEES at a budget of {budget:g}"
-            assert lines[1].startswith("because  only a judge tells whether that is what you care about")
-            assert diagnosis.advice.python.startswith("obrs.tune(")
-            assert diagnosis.repair == ""
+    diagnosis = diagnose(*normals(d=d), budget)
+    assert diagnosis.verdict == verdict, diagnosis.evidence.log_loss
+    assert verdict == "fit" or diagnosis.advice.python.startswith("obrs.tune(")
 
 
-def test_missing_support_is_measured_and_not_called_miscalibration(found):
-    for name in ("a dropped mode", "a dropped mode, over-confident"):
-        share = found[name].missing_support
-        assert share.low < 0.3 < share.high
-        assert share.high - share.low < 0.05
-        assert any("train it" in note.text for note in found[name].notes)
-    assert all(d.missing_support is None for name, d in found.items() if "dropped" not in name)
-    rng, n = np.random.default_rng(0), 20_000
-    real = np.where(rng.random(n) > 0.04, log(0.96), 30.0) + 1e-3 * rng.normal(size=n)
-    one_of_25 = diagnose(real, np.full(n, log(0.96)) + 1e-3 * rng.normal(size=n), K)
-    assert one_of_25.verdict == "fit"
-    assert one_of_25.missing_support.value == pytest.approx(0.04, abs=0.005)
-
-
-def test_infinite_scores_where_the_other_distribution_never_goes_are_fit():
-    rng = np.random.default_rng(0)
-    real = np.where(rng.random(N) < 0.3, np.inf, log(0.7) - log(0.8))
-    fake = np.where(rng.random(N) < 0.2, -np.inf, log(0.7) - log(0.8))
-    diagnosis = diagnose(real, fake, K)
-    assert diagnosis.verdict == "fit", diagnosis.reason
-    assert diagnosis.missing_support.low < 0.3 < diagnosis.missing_support.high
-
-
-def test_a_tail_too_heavy_for_a_mean_is_no_missing_support():
-    diagnosis = diagnose(*normals(d=3.0), K)
-    assert diagnosis.evidence.mean_ratio.estimate.value < 0.8, "as happens to means of heavy tails"
-    assert diagnosis.missing_support is None
-    assert any("score above every fake" in note.text for note in diagnosis.notes)
+@pytest.mark.parametrize("times", [1, 3])
+def test_missing_support_is_measured_and_not_called_miscalibration(times):
+    real, fake, *_ = FAULTS["30 % missing"](N, np.random.default_rng(0))
+    found = diagnose(times * real, times * fake, K)
+    assert found.verdict == ("fit" if times == 1 else "repairable")
+    assert found.missing_support.low < 0.3 < found.missing_support.high < found.missing_support.low + 0.05
+    assert diagnose(*mapped(lambda x: times * x, normals()), K).missing_support is None
 
 
 def test_what_calibration_leaves_must_be_worth_rejecting_with():
     diagnosis = diagnose(*mapped(lambda x: 20 * x, normals(20_000, 20_000, d=0.05)), K)
     assert diagnosis.evidence.auc.low > 0.5, "it tells real from fake"
     assert diagnosis.verdict == "unfit"
-    assert "next to nothing" in diagnosis.reason
-
-
-def test_repair_is_judged_on_scores_that_it_was_not_fitted_on(found):
-    diagnosis = found["times 3"]
-    offsets = np.unique((np.concatenate(diagnosis.repaired) - np.concatenate(diagnosis.raw)).round(9))
-    assert len(offsets) == 5, "one of each fold"
-    assert diagnosis.calibration.intercept.__round__(9) not in offsets
-
-
-# A hinge critic, trained
-
-
-@pytest.fixture(scope="module")
-def hinge():
-    """Critic, real and fake samples, two normals 2 apart, and the critic before it came to its optimum."""
-    torch = pytest.importorskip("torch")
-    generator = torch.Generator().manual_seed(0)
-
-    def batch(n):
-        real, fake = torch.randn(2, n, 2, generator=generator)
-        return real, fake + torch.tensor([2.0, 0.0])
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        layers = [torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
-        critic = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1), torch.nn.Flatten(0))
-    optimiser = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.9))
-    early = None
-    for step in range(400):
-        if step == 30:
-            early = copy.deepcopy(critic)
-        real, fake = batch(256)
-        loss = torch.relu(1 - critic(real)).mean() + torch.relu(1 + critic(fake)).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return critic, *batch(N), early
-
-
-def test_hinge_output_is_unfit_until_refit(hinge):
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("safetensors")
-    from obrs import normals as normal_draws
-    from obrs.ratios.refit import FineTune, refit
-
-    critic, real, fake, _ = hinge
-    with torch.no_grad():
-        diagnosis = diagnose(critic(real), critic(fake), K)
-    assert diagnosis.verdict == "unfit"
-    assert "hinge" in diagnosis.reason
-    assert diagnosis.repair == "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
-
-    def propose(ids):
-        return normal_draws(ids, 2, seed=3, like=real) + torch.tensor([2.0, 0.0])
-
-    train = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(1))
-    fitted = refit(train, propose, FineTune(critic), steps=400, progress=False)
-    assert diagnose(fitted(real), fitted(fake), K).verdict in ("fit", "repairable")
-
-
-def test_a_hinge_critic_short_of_its_optimum_is_unfit_if_one_says_what_it_is(hinge):
-    torch = pytest.importorskip("torch")
-    _, real, fake, early = hinge
-    with torch.no_grad():
-        scores = early(real), early(fake)
-    assert diagnose(*scores, K).verdict == "repairable", "it does not look like one"
-    for kind in ("hinge", "wgan", "lsgan"):
-        diagnosis = diagnose(*scores, K, kind=kind)
-        assert diagnosis.verdict == "unfit"
-        assert "is no log-ratio" in diagnosis.reason
-        assert diagnosis.repair == "obrs.refit(real, propose, obrs.ratios.refit.FineTune(critic))"
-        assert any(note.advice and "Network()" in note.advice.python for note in diagnosis.notes), "if not enough"
-
-
-def test_a_log_ratio_of_two_values_is_no_hinge_critic_if_one_says_what_it_is():
-    rng = np.random.default_rng(0)
-    share = 1 / (1 + np.exp(-1 / 3))  # the exact log-ratio is 1/3 or -1/3
-    scores = tuple(np.where(rng.random(N) < p, 1.0, -1.0) for p in (share, 1 - share))
-    assert "hinge" in diagnose(*scores, K).reason, "as it looks"
-    for kind in ("log_ratio", "logit"):
-        diagnosis = diagnose(*scores, K, kind=kind)
-        assert diagnosis.verdict == "repairable"
-        assert diagnosis.calibration.slope == pytest.approx(1 / 3, abs=4 * 0.02)
-
-
-@pytest.mark.parametrize(
-    ("kind", "error", "words"),
-    [
-        ("hing", UnknownNameError, "did you mean 'hinge'"),
-        ("probability", InputError, "needs log-ratios, got kind='probability'; convert the scores with"),
-    ],
-)
-def test_a_kind_that_does_not_exist_is_one_line(kind, error, words):
-    with pytest.raises(error, match=words):
-        diagnose(*normals(200, 200), K, kind=kind)
 
 
 # Labels, and what the critic was trained on
@@ -367,9 +161,9 @@ def test_errors_of_r_beyond_one_over_c_change_nothing():
     assert diagnose(wrong_above(real), wrong_above(fake), 4 * K).verdict == "repairable", "there it counts"
 
 
-def test_a_constant_changes_no_decision_and_a_temperature_does(found):
-    assert found["times 3"].at_budget.misjudged == pytest.approx(0, abs=1e-12)
-    thrice = found["over-confident by temperature 3"].at_budget
+def test_a_constant_changes_no_decision_and_a_temperature_does():
+    shifted, thrice = (diagnose(*mapped(f, normals()), K).at_budget for f in (lambda x: x + log(3), lambda x: 3 * x))
+    assert shifted.misjudged == pytest.approx(0, abs=1e-12)
     assert thrice.misjudged > 0.1
     assert thrice.off
     assert thrice.repaired.low > thrice.removed.high
@@ -399,13 +193,6 @@ def test_the_error_of_what_is_removed_is_as_large_as_it_varies():
     assert np.mean([x.standard_error for x in found]) == pytest.approx(deviation, rel=4 / sqrt(2 * 120))
 
 
-def test_a_budget_of_one_keeps_everything():
-    diagnosis = diagnose(*normals(), 1)
-    assert diagnosis.verdict == "fit"
-    assert diagnosis.at_budget.log_c == np.inf
-    assert diagnosis.at_budget.rate.value == 1
-
-
 # What it rests on
 
 
@@ -428,11 +215,6 @@ def test_the_score_test_is_normal_and_counts_what_it_says():
     assert curve.observed[0] == pytest.approx(log(observed * 400 / 900))
 
 
-def test_the_error_of_log_r_is_that_of_the_fault():
-    real, fake = normals(40_000, 40_000)
-    assert reliability(real + 0.5, fake + 0.5).rms == pytest.approx(0.5, rel=0.05)
-
-
 def test_area_under_the_curve_is_that_of_all_pairs():
     rng = np.random.default_rng(0)
     real, fake = rng.integers(0, 9, 70) + 1.0, rng.integers(0, 9, 50) + 0.0
@@ -453,43 +235,7 @@ def test_mean_ratio_has_an_honest_interval_and_z():
     assert np.std(z) == pytest.approx(1, abs=4 / sqrt(800) + 0.1)
 
 
-@pytest.mark.parametrize(
-    ("position", "value", "words"),
-    [
-        (0, np.nan, "3 NaN among the real scores"),
-        (1, np.nan, "3 NaN among the fake scores"),
-        (0, -np.inf, "3 -inf among the real scores"),
-        (1, np.inf, "3 +inf among the fake scores"),
-    ],
-)
-def test_what_no_ratio_has_is_counted(position, value, words):
-    scores = normals(300, 300)
-    scores[position][5:8] = value
-    diagnosis = diagnose(*scores, K)
-    assert diagnosis.verdict == "unfit"
-    assert words in diagnosis.reason
-    assert diagnosis.evidence.auc.value > 0.5, "the rest is examined"
-    assert bool(diagnosis.repair) != np.isnan(value), "no call repairs a NaN"
-
-
 # The page
-
-
-def test_page_fits_80_columns_and_json_has_no_nan(found):
-    for diagnosis in found.values():
-        for page in (diagnosis.page(), diagnosis.page(command=True)):
-            assert page.startswith(diagnosis.verdict.upper())
-            assert max(map(len, page.splitlines())) <= 80
-        data = json.loads(diagnosis.to_json(), parse_constant=pytest.fail)
-        assert data["verdict"] == diagnosis.verdict
-        assert [row["name"] for row in data["rows"]] == [row["name"] for row in diagnosis.rows()]
-        assert all(type(cell) in (str, float) for row in diagnosis.rows() for cell in row.values())
-
-
-def test_advice_is_worded_for_python_or_for_the_command_line():
-    diagnosis = diagnose(*mapped(np.negative, normals()), K)
-    assert "do       obrs.diagnose(-real, -fake, budget)" in str(diagnosis)
-    assert "do       turn the sign of the scores in both files" in diagnosis.page(command=True)
 
 
 def test_every_library_gives_the_same_page(xp):
@@ -497,66 +243,7 @@ def test_every_library_gives_the_same_page(xp):
     assert str(diagnose(xp.asarray(real), xp.asarray(fake)[:, None], K)) == str(diagnose(real, fake, K))
 
 
-@pytest.mark.parametrize("name", ["exact", "bent", "a dropped mode", "nothing to gain"])
-def test_picture_shows_the_scores_before_and_after(found, name, tmp_path):
-    pytest.importorskip("matplotlib")
-    from obrs.ratios.plot import plot_diagnosis
-
-    diagnosis = found[name]
-    figure = plot_diagnosis(diagnosis)
-    curve, _, removed = figure.axes
-    repaired = diagnosis.verdict == "repairable"
-    assert len(curve.containers) == 1 + repaired
-    assert len(removed.lines) == 3 + repaired
-    assert diagnosis.verdict.upper() in figure.get_suptitle()
-    figure.savefig(tmp_path / "page.png")
-    with pytest.raises(InputTypeError, match="what diagnose returns, got list"):
-        plot_diagnosis([0.0])
-
-
 # Bad input
-
-
-@pytest.mark.parametrize(
-    ("real", "fake", "budget", "error", "words"),
-    [
-        ([], np.zeros(200), 2, InputError, "real is empty"),
-        (np.zeros(200), np.zeros((20, 10)), 2, InputError, "must have one axis"),
-        (np.zeros(200), np.zeros(40), 2, InputError, "at least 100 held-out scores of each kind, got 200 real and 40"),
-        (
-            np.repeat([0, np.nan], [60, 90]),
-            np.zeros(200),
-            2,
-            InputError,
-            r"got 60 real and 200 fake \(90 NaN among the real",
-        ),
-        (np.full(200, np.nan), np.full(200, np.nan), 2, RatioError, "none of 200 real and 200 fake"),
-        (np.zeros(200), np.full(200, -np.inf), 2, RatioError, "no fake has r > 0"),
-        (np.zeros(200), np.repeat([0, -np.inf], [20, 180]), 2, BudgetError, "smallest feasible budget is 10"),
-        (np.zeros(200), np.zeros(200), 0.5, BudgetError, "did you mean budget=2"),
-        (["a"], np.zeros(200), 2, InputTypeError, "real"),
-    ],
-)
-def test_bad_input_gets_one_clear_line(real, fake, budget, error, words):
-    with pytest.raises(error, match=words) as caught:
-        diagnose(real, fake, budget)
-    assert "\n" not in str(caught.value)
-
-
-def test_neither_torch_nor_matplotlib_nor_scikit_learn_is_needed():
-    code = """
-import sys
-sys.modules["sklearn"] = None
-import numpy as np
-from obrs.ratios.doctor import diagnose
-rng = np.random.default_rng(0)
-real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)
-assert diagnose(real, fake, 2).verdict == "fit"
-assert diagnose(3 * real, 3 * fake, 2).verdict == "repairable"
-print([m for m in ("torch", "matplotlib", "scipy", "jax", "obrs.models.conv") if m in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.slow
@@ -569,51 +256,6 @@ def test_false_alarms_are_below_one_in_a_hundred():
     assert np.mean([diagnosis.missing_support is not None for diagnosis in found]) < most
 
 
-# Planted faults
-
-# What a doctor may say of each fault, with 200 and with 2000 scores of each kind.
-ALLOWED = {
-    "exact, 4 apart": ("untestable", SEEN),
-    "three times too steep": ("repairable", "repairable"),
-    "three times too flat": ("repairable", "repairable"),
-    "off by 2": ("repairable", "repairable"),
-    "priors of 1 to 4": ("repairable", "repairable"),
-    "base 10": ("repairable", "repairable"),
-    "sign": ("unfit", "unfit"),
-    "tanh": ("unfit", "unfit"),
-    "clipped": ("unfit", "unfit"),
-    "cubed": ("repairable", "repairable"),
-    "probabilities": ("repairable", "repairable"),
-    "wrong way round": ("unfit", "unfit"),
-    "unrelated": ("unfit", "unfit"),
-    "noise of 0.5": (None, "repairable"),  # 200 scores do not show it, and the page says so
-    "noise of 1": ("repairable", "repairable"),
-    "noise of 2": ("repairable", "repairable"),
-    "no overlap": ("untestable", "untestable"),
-}
-
-
-@pytest.mark.parametrize("name", [name for name in FAULTS if name != "each row ten times"])
-@pytest.mark.parametrize("n", [200, 2000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_planted_faults_are_not_flattered(name, n):
-    allowed = ALLOWED.get(name, ("fit", "fit"))[n >= 2000]
-    runs = [diagnose(*FAULTS[name](n, np.random.default_rng(seed))[:2], K, seed=seed) for seed in range(6)]
-    verdicts = [found.verdict for found in runs]
-    assert allowed is None or verdicts.count(allowed) >= 5, verdicts
-
-
-def test_following_the_advice_removes_more():
-    """With fresh samples, whose true ratios are known: what a repair is worth, and that none does harm."""
-    for name in ALLOWED:
-        real, fake, *_ = FAULTS[name](2000, np.random.default_rng(1))
-        repair = diagnose(real, fake, K).calibration
-        if repair is not None:
-            fresh = FAULTS[name](40_000, np.random.default_rng(2))
-            before, after = kl_removed(fresh[1], K, fresh[0]), kl_removed(repair(fresh[1]), K, repair(fresh[0]))
-            assert after > before - 0.005, name
-            assert after > before + 0.05 or name in ("off by 2", "priors of 1 to 4", "noise of 0.5"), name
-
-
 def test_repeated_rows_count_once_and_rounded_scores_are_none():
     real, fake, *_ = FAULTS["each row ten times"](20_000, np.random.default_rng(0))
     found = diagnose(real, fake, K)
@@ -622,12 +264,3 @@ def test_repeated_rows_count_once_and_rounded_scores_are_none():
     with pytest.raises(InputError, match=r"got 29 real and 2\d fake .*repeated ones left out"):
         diagnose(real[:200], fake[:200], K)
     assert diagnose(*mapped(lambda x: x.round(1), normals()), K).n_real == N
-
-
-def test_the_page_says_how_much_of_the_divergence_a_budget_can_remove():
-    """Log-ratios of unit normals that are 2 apart: 2 nats, of which K = 2.6 removes less than 1 and K = 20 may all."""
-    real, fake = normals(d=2.0)
-    line = "K = 2.6 removes at most 0.96 of an estimated 2 nats: choose what it is spent on"
-    assert line in [note.text for note in diagnose(real, fake, 2.6).notes]
-    for budget, scores in ((20, (real, fake)), (2.6, (-real, -fake))):
-        assert not any("removes at most" in note.text for note in diagnose(*scores, budget).notes)

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 import obrs
-from obrs.errors import InputError, InputTypeError, UnknownNameError
+from obrs.errors import InputError
 from obrs.metrics.features import FEATURES
 from obrs.models.classifier import Classifier
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_critic
-from obrs.ratios.features import as_features, classifier_features, critic_features, probe_features
+from obrs.ratios.features import classifier_features, critic_features, probe_features
 from obrs.ratios.refit import METHODS, FineTune, Head, Network, load_ratio, refit
 from paper.data.images import load
 
@@ -114,11 +114,6 @@ class TestKinds:
         with pytest.raises(InputError, match=r"take uint8, or floats in \[-1, 1\], got floats from -255 to 255"):
             refit(digits[0] * 255, digits[0], Head(), features=FEATURES["gradients"], steps=2)
 
-    def test_many_features_of_images_are_warned_about(self, digits):
-        images = digits[0]
-        with pytest.warns(UserWarning, match="a ratio on 144 features of images spends a budget on details"):
-            refit(images[700:], images[:700] * 0.9, Head(), features="gradients", steps=2)
-
     @pytest.mark.filterwarnings("ignore:a ratio on 128 features")
     def test_a_classifier_is_saved_and_the_seed_decides_it(self, digits, tmp_path):
         images, labels = digits
@@ -177,78 +172,3 @@ class TestKinds:
         with torch.no_grad():
             net[1].weight.zero_()
         assert torch.equal(look(x), before)
-
-    def test_a_part_called_features_is_not_a_method(self):
-        class Vgg(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.features, self.classifier = nn.Linear(2, 7), nn.Linear(7, 1)
-
-            def forward(self, x):
-                return self.classifier(torch.relu(self.features(x)))
-
-        found = critic_features(Vgg())(torch.linspace(-9, 9, 40).reshape(20, 2))
-        assert (found.shape, float(found.min())) == ((20, 7), 0.0)  # after relu
-
-    def test_features_may_take_the_label_and_may_be_of_numpy(self):
-        label = np.arange(1500) % 2
-        fitted = refit(
-            (real_samples(), label),
-            lambda ids: (propose(ids), np.asarray(ids) % 2),
-            Head(),
-            features=lambda x, y: (x[:, :2] * (1 + y[:, None])).numpy(),
-            steps=20,
-        )
-        assert fitted((np.ones((2, 4)), np.array([0, 1]))).shape == (2,)
-
-
-BAD = {
-    "wrong length": ({"features": lambda x: x[1:]}, InputError, r"features must have shape \(512, k\), got \(511, 4\)"),
-    "flat": ({"features": lambda x: x[:, 0]}, InputError, r"got \(512,\); for those of a critic use critic_features"),
-    "NaN": (
-        {"features": lambda x: torch.where(x[:, :2] > 3, torch.nan, x[:, :2])},
-        InputError,
-        r"features of real has \d+ NaN or infinite among 3000 values",
-    ),
-    "constant": ({"method": Head(), "features": lambda x: x[:, :1] * 0}, InputError, "features are constant"),
-    "no array": ({"features": lambda x: [1.0]}, InputError, r"must have shape \(512, k\), got list"),
-    "a number": ({"features": 3}, InputTypeError, "a callable, a torch module or a name of gradients, .* got int"),
-    "a class": ({"features": nn.Linear}, InputTypeError, "got the class Linear"),
-    "no such name": ({"features": "gradient"}, UnknownNameError, "did you mean 'gradients'"),
-    "another shape": ({"features": nn.Linear(3, 2)}, InputError, r"features cannot take samples of shape \(4,\): mat1"),
-    "elsewhere": ({"features": nn.Linear(4, 2).to("meta")}, InputError, "features are not on cpu, .* move one"),
-    "a critic of samples": (
-        {"method": FineTune(mlp_critic(4)), "features": first_two},
-        InputError,
-        r"critic cannot take features of shape \(2,\) on cpu: mat1",
-    ),
-    "labels for features": ({"features": lambda x, y: x}, InputError, "features cannot take samples .* missing 1"),
-}
-
-
-@pytest.mark.parametrize("case", list(BAD))
-def test_bad_features_get_one_clear_line(case):
-    change, error, message = BAD[case]
-    arguments = {"real": real_samples(), "propose": propose, "method": Network(width=8), "steps": 3} | change
-    with pytest.raises(error, match=message) as caught:
-        refit(**arguments)
-    assert "\n" not in str(caught.value)
-
-
-def test_what_cannot_be_features_of_images_or_critics_is_one_line(digits):
-    images = digits[0]
-    for call, message in [
-        (lambda: classifier_features(3, 4), "images must be float images of shape .* got int"),
-        (lambda: classifier_features(images, np.zeros(7, int)), r"labels must be 1500 integers, .* got shape \(7,\)"),
-        (lambda: probe_features(images, np.full(1500, -1), "gradients"), "from 0 on; got -1"),
-        (lambda: critic_features(first_two), "critic must be a torch module, got function"),
-        (lambda: critic_features(mlp_critic(2), "33"), "did you mean '3'"),
-        (lambda: critic_features(nn.Sequential(nn.Flatten())), "critic has no linear layer"),
-    ]:
-        with pytest.raises((InputError, InputTypeError, UnknownNameError), match=message):
-            call()
-
-
-def test_features_move_with_the_ratio():
-    look = as_features(Classifier(8)).to("meta")
-    assert next(look.parameters()).device.type == "meta"

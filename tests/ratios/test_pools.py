@@ -1,13 +1,9 @@
 """Pools of ratios: sums that are scores until their scale is fitted."""
 
-import json
-import re
-
 import numpy as np
 import pytest
 
 import obrs
-from obrs.errors import InputError, InputTypeError
 from obrs.ratios import combine
 
 
@@ -57,21 +53,3 @@ def test_plans_of_scores_show_rates_only():
     page = str(obrs.Profile(scores, calibrated=False).plan([2, 4], groups=np.arange(2000) % 2))
     assert "kl" not in page
     assert "scores, not ratios" in page
-
-
-def test_reports_of_scores_show_rates_only(tmp_path):
-    profile = obrs.Profile(combine([(first, 2.0)])(samples(2000, seed=3)[1]), calibrated=False)
-    text = obrs.report(profile, out=tmp_path / "page.html").read_text()
-    data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', text, re.DOTALL)[1])
-    assert data["rates_only"]
-    assert data["rate"][0] == 1
-    assert not {"kl", "ess", "precision"} & set(data)
-    assert any("scores, not ratios" in finding[1] for finding in data["findings"])
-
-
-def test_what_is_no_pair_is_refused():
-    with pytest.raises(InputError, match="at least one pair"):
-        combine([])
-    for wrong in ([first], [(first,)], [(first, np.nan)], [(3, 1.0)], [(first, "a")]):
-        with pytest.raises(InputTypeError, match="pairs of a log-ratio and a finite coefficient"):
-            combine(wrong)

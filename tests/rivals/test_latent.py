@@ -1,12 +1,8 @@
 """LatentRS: learned weights, the law of what is kept, and one call of the generator per sample."""
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 import pytest
 
-from obrs.errors import BudgetError, ExhaustedError, InputError, InputTypeError
 from obrs.rivals import (
     BudgetedLatentRS,
     LatentRS,
@@ -108,17 +104,6 @@ def test_each_sample_costs_one_call_and_the_last_latent_tried_is_kept(model, exa
     assert np.allclose(kept.log_weight, np.log(LARGEST), atol=1e-6)
 
 
-def test_sampling_and_training_repeat_by_seed(model, exact):
-    assert torch.equal(LatentRS(exact)(model, 50, seed=5).x, LatentRS(exact)(model, 50, seed=5).x)
-    assert not torch.equal(LatentRS(exact)(model, 50, seed=5).x, LatentRS(exact)(model, 50, seed=6).x)
-    state = torch.get_rng_state()
-    sampler = LatentRS(fit=partial(fit_latent_weights, steps=5, **QUICK))
-    assert torch.equal(sampler(model, 50, seed=5).x, sampler(model, 50, seed=5).x)
-    assert torch.equal(torch.get_rng_state(), state)
-    ratio = [fit_latent_weights_to_ratio(model, steps=5, pool=512, seed=1, **QUICK) for _ in range(2)]
-    assert ratio[0].largest == ratio[1].largest
-
-
 @pytest.mark.parametrize("budget", [1.0, 1.2, 1.5])
 def test_budgeted_rate_meets_the_budget(model, exact, budget):
     kept = BudgetedLatentRS(budget, exact, pilot=65536)(model, 20_000, seed=4)
@@ -133,44 +118,3 @@ def test_weights_left_after_the_budget_remove_the_rest(model, exact):
     kept = BudgetedLatentRS(1.3, exact)(model, 20_000)
     assert abs(float(kept.x[:, 0].mean()) - MEAN) > 0.05
     assert float(kept.mean(lambda x: x[:, 0])) == pytest.approx(MEAN, abs=0.03)
-
-
-def test_running_out_of_latents_keeps_what_was_generated(model, exact):
-    with pytest.raises(ExhaustedError) as caught:
-        LatentRS(replace(exact, largest=1e6), batch_size=512, max_proposed=100_000)(model, 1000)
-    partial_ = caught.value.partial
-    assert partial_.executed > 99_000
-    assert torch.equal(partial_.x, model.propose(partial_.ids))
-
-
-def test_images_and_tuples(model):
-    images = Model(lambda z: z.reshape(-1, 1, 2, 1), log_ratio, dim=2, real=np.zeros((9, 1, 2, 1)), like=torch.empty(0))
-    assert fit_latent_weights(images, steps=1, **QUICK).dim == 2
-    labelled = Model(lambda z: (z, z[:, 0]), lambda x: log_ratio(x[0]), dim=2, like=torch.empty(0))
-    weights = fit_latent_weights_to_ratio(labelled, steps=1, pool=64, **QUICK)
-    assert [len(part) for part in LatentRS(weights)(labelled, 5).x] == [5, 5]
-    with pytest.raises(InputError, match=r"real must look like generated samples, .* got \(9, 2\)"):
-        fit_latent_weights(replace(labelled, real=np.zeros((9, 2))), steps=1, **QUICK)
-
-
-def test_bad_input_is_one_clear_line(model, exact):
-    with pytest.raises(InputError, match="fit_latent_weights needs real samples"):
-        LatentRS()(replace(model, real=None), 5)
-    with pytest.raises(InputError, match=r"real must look like generated samples, \(1, 2\) for one, got \(9, 3\)"):
-        fit_latent_weights(replace(model, real=np.zeros((9, 3))), steps=1)
-    for sampler in (LatentRS(), BudgetedLatentRS(2, exact)):
-        with pytest.raises(InputTypeError, match=f"{type(sampler).__name__} needs a model of torch"):
-            sampler(replace(model, like=None), 5)
-    with pytest.raises(InputError, match="for latents of length 3, the model's have 2"):
-        LatentRS(replace(exact, dim=3))(model, 5)
-    with pytest.raises(InputTypeError, match="weights must be LatentWeights, got Linear"):
-        LatentRS(torch.nn.Linear(2, 1))(model, 5)
-    for largest in (0.0, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="largest must be finite and above 0"):
-            replace(exact, largest=largest)
-    for bad in (LatentRS.at_budget, BudgetedLatentRS):
-        with pytest.raises(BudgetError, match="at least 1 proposal per sample, got"):
-            bad(0.5)
-    dead = replace(model, log_ratio=lambda x: 0 * x[:, 0] - float("inf"))
-    with pytest.raises(InputError, match="none of 64 samples has r > 0"):
-        fit_latent_weights_to_ratio(dead, steps=1, pool=64)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from obrs.errors import ExhaustedError, InputError, UnknownNameError
 from obrs.rivals import MHGAN, Model
-from obrs.sampling.samples import Calls
 
 # --- a model with few states, whose chains can be computed -------------------------------------------------------
 
@@ -97,12 +95,6 @@ def test_states_of_ratio_zero_are_left_at_once_and_never_entered(start):
     assert set(samples.x) <= {1, 3}
 
 
-def test_exact_law_of_this_file_tends_to_the_target():
-    target = Q * RATIO / (Q @ RATIO)
-    for start in ("real", "fake"):
-        np.testing.assert_allclose(exact_law(RATIO, 200, start), target, atol=1e-9)
-
-
 # --- a model in two dimensions with a known ratio ------------------------------------------------------------------
 
 WIDTH, SPREAD = 1.5, 0.5
@@ -125,36 +117,7 @@ def plane(xp=np, dtype=None, **more):
     return replace(Model(lambda z: WIDTH * z, log_ratio, dim=2, real=real, like=like), **more)
 
 
-def target_cdf(x):
-    return (stats.norm.cdf(x, -1, SPREAD) + stats.norm.cdf(x, 1, SPREAD)) / 2
-
-
-@pytest.mark.parametrize("start", ["real", "fake"])
-def test_long_chains_sample_the_target(start):
-    samples = MHGAN(steps=50, start=start)(plane(), 3000)
-    assert stats.kstest(samples.x[:, 0], target_cdf).pvalue > 1e-3
-    assert stats.kstest(samples.x[:, 1], stats.norm(0, SPREAD).cdf).pvalue > 1e-3
-
-
 # --- outputs ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("discard", [False, True])
-def test_no_output_is_a_real_sample(discard):
-    """The real samples have the largest ratio there is, so most short chains never leave them."""
-    model = plane(real=np.tile([1.0, 0.0], (20, 1)))
-    samples = MHGAN(steps=2, discard_unmoved=discard)(model, 300)
-    assert not np.any(np.all(samples.x == [1.0, 0.0], axis=1))
-    assert np.all(samples.ids >= 0)
-
-
-def test_outputs_come_with_the_id_score_and_chain_they_come_from():
-    model = plane()
-    samples = MHGAN(steps=7)(model, 100, seed=3)
-    np.testing.assert_array_equal(samples.ids // 7, np.arange(100))
-    np.testing.assert_array_equal(samples.x, model.propose(samples.ids, seed=3))
-    np.testing.assert_allclose(samples.log_ratio, model.log_ratio(samples.x))
-    np.testing.assert_array_equal(samples.log_weight, np.zeros(100))
 
 
 # --- reproducible ----------------------------------------------------------------------------------------------------
@@ -178,61 +141,4 @@ def test_result_does_not_depend_on_the_batch_size(sampler, batch_size):
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 
-def counting(model):
-    """The model, and a record of how many items its callables saw at a time."""
-    seen = {"generator": [], "critic": []}
-
-    def generate(z):
-        seen["generator"].append(len(z))
-        return model.generate(z)
-
-    def log_ratio(x):
-        seen["critic"].append(len(x))
-        return model.log_ratio(x)
-
-    return replace(model, generate=generate, log_ratio=log_ratio), seen
-
-
-@pytest.mark.parametrize(("start", "critic"), [("real", 11), ("fake", 10)])
-def test_each_proposal_is_made_and_scored_once(start, critic):
-    model, seen = counting(plane())
-    samples = MHGAN(steps=10, start=start, batch_size=64)(model, 90)
-    assert samples.calls == samples.executed_calls == Calls(generator=900, critic=90 * critic)
-    assert (sum(seen["generator"]), sum(seen["critic"])) == (900, 90 * critic)
-    assert (samples.proposed, samples.executed, samples.next_id) == (900, 900, 900)
-    assert samples.seconds > 0
-
-
-def test_discarded_chains_are_counted():
-    model, seen = counting(plane(real=np.tile([1.0, 0.0], (20, 1))))
-    samples = MHGAN(steps=2, discard_unmoved=True)(model, 300)
-    chains = samples.ids[-1] // 2 + 1
-    assert len(samples) == 300 < chains
-    assert samples.calls == Calls(generator=2 * chains, critic=3 * chains)
-    assert samples.executed_calls == Calls(generator=sum(seen["generator"]), critic=sum(seen["critic"]))
-    assert samples.executed >= samples.proposed == samples.next_id == 2 * chains
-
-
 # --- what goes wrong -------------------------------------------------------------------------------------------------
-
-
-def test_bad_input_is_one_line():
-    for make, error, message in [
-        (lambda: MHGAN(steps=2.5), InputError, "steps must be a whole number of at least 1, got 2.5"),
-        (lambda: MHGAN(2)(plane(), 0), InputError, "n must be a whole number"),
-        (lambda: MHGAN(start="reel"), UnknownNameError, "unknown start 'reel'; did you mean 'real'"),
-        (lambda: MHGAN(1, start="fake", discard_unmoved=True), InputError, "never moves; raise steps"),
-        (lambda: MHGAN(2)(plane(real=None), 5), InputError, "MHGAN with start='real' needs real samples"),
-        (lambda: MHGAN(2)(plane(real=np.zeros((0, 2))), 5), InputError, "needs real samples"),
-    ]:
-        with pytest.raises(error, match=message):
-            make()
-    assert len(MHGAN(2, start="fake")(plane(real=None), 5)) == 5
-
-
-def test_chains_that_never_move_end_with_one_line():
-    """The real samples have a ratio beyond that of any proposal."""
-    model = Model(lambda z: z[:, 0], lambda x: np.where(x == 9.0, 800.0, 0.0), dim=1, real=np.array([9.0]))
-    with pytest.raises(ExhaustedError, match=r"^only 0 of \d+ chains moved in 2 steps, 3 are wanted; raise steps"):
-        MHGAN(2, discard_unmoved=True)(model, 3)
-    assert len(MHGAN(2)(model, 3)) == 3

@@ -64,12 +64,6 @@ def test_the_bare_model_is_the_model():
     assert Bare.at_budget(8) == Bare()
 
 
-@pytest.mark.parametrize(("n", "budget", "pool"), [(10, 1.1, 11), (3, 1.1, 4), (7, 1, 7), (100, 2.57, 257)])
-def test_pool_is_n_times_the_budget_rounded_up(n, budget, pool):
-    for sampler in (TopK.at_budget(budget), SIR.at_budget(budget)):
-        assert sampler(plane(), n).calls == Calls(generator=pool, critic=pool)
-
-
 def test_topk_keeps_the_largest_ratios_and_ties_go_to_the_smaller_id():
     model = plane()
     samples = TopK(4, batch_size=33)(model, 50, seed=5)
@@ -93,22 +87,6 @@ def test_by_label_no_class_vanishes():
         assert set(best.x[0][best.x[1] == label]) == set(np.sort(x[y == label])[-np.sum(best.x[1] == label) :])
 
 
-def test_topk_loses_a_mode_that_is_a_little_less_likely():
-    """A target with two modes of weights 0.6 and 0.4; the share of the second among the top is computed on a grid."""
-
-    def log_ratio(x):
-        first, second = (stats.norm.logpdf(x, at, 0.2) for at in (-1, 1))
-        return np.logaddexp(np.log(0.6) + first, np.log(0.4) + second) - stats.norm.logpdf(x)
-
-    n, budget = 1000, 20
-    grid = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
-    top = grid[np.argsort(-log_ratio(grid))[: len(grid) // budget]]
-    expected = np.mean(top > 0)
-    assert expected < 0.05
-    assert abs(np.mean(TopK(budget)(line(log_ratio), n).x > 0) - expected) < 0.02
-    assert abs(np.mean(SIR(budget)(line(log_ratio), n).x > 0) - 0.4) < 5 * np.sqrt(0.24 / n)
-
-
 @pytest.mark.parametrize("spread", [0.3, 2.0])
 def test_sir_draws_proposals_in_proportion_to_their_ratios(spread):
     """Given the pool, the outputs are independent draws: their counts are multinomial."""
@@ -123,17 +101,6 @@ def test_sir_draws_proposals_in_proportion_to_their_ratios(spread):
     assert stats.chisquare(counts, expected, ddof=3).pvalue > 1e-3
 
 
-def test_sir_draws_are_independent():
-    """Two draws are the same proposal with probability sum w²; a dependence would make it more or less."""
-    n, excess, model = 40, [], line(lambda x: x)
-    for seed in range(60):
-        ids = SIR(2)(model, n, seed=seed).ids
-        weight = np.exp(model.propose(np.arange(2 * n), seed=seed))
-        same = np.mean(ids[:, None] == ids) * n / (n - 1) - 1 / (n - 1)
-        excess.append(same - np.sum((weight / weight.sum()) ** 2))
-    assert abs(z_score(excess, 0)) < 4
-
-
 def test_sir_without_replacement_starts_with_probabilities_in_proportion_to_the_ratios():
     model, seeds, number = line(lambda x: x), 1500, 3
     excess = np.zeros((seeds, number))
@@ -146,15 +113,6 @@ def test_sir_without_replacement_starts_with_probabilities_in_proportion_to_the_
     np.testing.assert_array_equal(SIR(1, replace=False)(plane(), 50).ids, np.arange(50))
 
 
-def test_sir_tends_to_the_target_with_the_budget():
-    model = line(lambda x: x - 0.5)  # from N(0, 1) to N(1, 1)
-    far = [np.abs(SIR(budget, replace=False)(model, 2000).x.mean() - 1) for budget in (1, 2, 20)]
-    assert far[0] > far[1] + 0.2 > far[2] + 0.3
-    assert abs(z_score(SIR(100)(model, 500).x, 1)) < 4
-    wide = line(lambda x: 2000 * x)
-    assert set(SIR(4)(wide, 50).ids) == {np.argmax(wide.propose(np.arange(200)))}
-
-
 @each
 def test_ratio_zero_is_never_kept(sampler):
     for sign in (-1, 1):  # for one of them the first proposal is of ratio zero
@@ -162,12 +120,3 @@ def test_ratio_zero_is_never_kept(sampler):
         assert np.all(sign * samples.x > 0)
     with pytest.raises(BudgetError, match=r"^no proposal has r > 0"):
         sampler(line(lambda x: x * 0 - np.inf), 10)
-
-
-def test_too_little_to_keep_names_the_smallest_budget():
-    for sampler in (TopK(1.5), SIR(1.5, replace=False)):
-        with pytest.raises(BudgetError, match=r"^budget 1\.5 cannot be met: only .* smallest feasible budget is 2\."):
-            sampler(line(lambda x: np.where(x > 0, 0.0, -np.inf)), 1000)
-    for make in (TopK, SIR, TopK.at_budget, Bare.at_budget):
-        with pytest.raises(BudgetError, match=r"^budget must be"):
-            make(0.5)

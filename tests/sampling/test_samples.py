@@ -1,7 +1,5 @@
 """Samples: averages under the target with intervals that cover, runs that are joined, and what comes back from disk."""
 
-import json
-from collections import namedtuple
 from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
@@ -11,8 +9,6 @@ import pytest
 
 import obrs
 from obrs import Budgeted, Grouped, Samples, accept, collect, normals, sample, stream
-from obrs.errors import ExhaustedError, InputError, InputTypeError
-from obrs.estimate import Estimate
 from obrs.sampling.samples import join
 
 WIDTH = 2.0  # model N(0, WIDTH²), target N(1, 1): M is 2.36, so K = 1.5 is below it and K = 4 above
@@ -127,13 +123,6 @@ def test_the_error_of_a_pool_counts_that_n_is_fixed():
     assert independent.standard_error > 2 * ones.standard_error
 
 
-def test_weights_matter_at_a_small_budget():
-    run = join(list(stream(propose, log_ratio, RULES[BELOW], batch_size=1000, stop=100_000)))
-    found = run.mean(lambda x: x, 0.95)
-    assert abs(found.value - 1) < 4 * found.standard_error
-    assert abs(run.x.mean() - 1) > 20 * found.standard_error
-
-
 def test_formulas_by_hand():
     x, w = np.array([1.0, 2.0, 6.0]), np.array([1.0, 2.0, 3.0])
     kept = record(x, np.log(w), np.log(w) - 1.0, 5, "proposals")
@@ -150,58 +139,12 @@ def test_formulas_by_hand():
         assert far.mean(lambda x: x, confidence=0.5).low == pytest.approx(ratio.low)
 
 
-def test_vectors_have_an_interval_for_each_entry():
-    kept = collect(stream(propose, log_ratio, RULES[BELOW], batch_size=100), 500)
-    both = kept.mean(moments, confidence=0.95)
-    assert isinstance(both, Estimate)
-    assert both.value.shape == both.low.shape == both.high.shape == both.standard_error.shape == (2,)
-    one = kept.mean(lambda x: x**2, confidence=0.95)
-    assert (one.value, one.low) == (pytest.approx(both.value[1]), pytest.approx(both.low[1]))
-    assert kept.mean(lambda x: moments(x)[:, None, :], confidence=0.95).high.shape == (1, 2)
-    weight = np.exp(kept.log_weight)
-    assert kept.ess == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
-
-
 def run(n=None, start=0, stop=None):
     batches = stream(propose, log_ratio, RULES[BELOW], batch_size=100, start=start, stop=stop)
     return join(list(batches)) if n is None else collect(batches, n)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: run(20).mean(moments, confidence=95), InputError, "between 0 and 1, got 95"),
-        (lambda: run(20).mean(moments, unbiased=True), InputError, "not fixed in advance: sample with proposed="),
-        (lambda: run(1).mean(moments, confidence=0.9), InputError, "at least 2 kept samples"),
-        (lambda: replace(run(4), ids=np.array([0, 1, 1, 2])).mean(moments, 0.9), InputError, "none of them twice"),
-        (lambda: run(4).mean(lambda x: x[:3]), InputError, r"one row per sample, 4, got shape \(3,\)"),
-        (lambda: run(4).mean(lambda x: 1j * x), InputTypeError, "real numbers, got dtype complex128"),
-        (lambda: record(*[np.empty(0)] * 3, 5, "proposals").mean(moments), InputError, "no sample was kept"),
-    ],
-)
-def test_means_that_cannot_be_are_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
 # --- runs that are joined ---------------------------------------------------------------------------------------------
-
-
-def test_runs_in_a_row_are_one():
-    for whole, head, tail in (
-        (run(300), run(120), lambda at: run(180, start=at)),
-        (run(stop=900), run(stop=400), lambda at: run(start=at, stop=900)),
-    ):
-        both = head + tail(head.next_id)
-        np.testing.assert_array_equal(both.ids, whole.ids)
-        assert (both.proposed, both.next_id, both.rule, both.fixed) == (
-            whole.proposed,
-            whole.next_id,
-            RULES[BELOW],
-            whole.fixed,
-        )
-        assert both.mean(moments, 0.9).high == pytest.approx(whole.mean(moments, 0.9).high)
 
 
 def test_what_was_fixed_is_kept_only_if_it_was_so_everywhere():
@@ -217,26 +160,9 @@ def test_what_was_fixed_is_kept_only_if_it_was_so_everywhere():
     assert both.rule is None
 
 
-def test_what_cannot_be_joined_is_said_in_one_line():
-    one = run(50)
-    with pytest.raises(InputError, match=rf"50 ids are in both runs, \d+ first; start .* start={one.next_id}"):
-        one + run(50)
-    for x in (np.zeros((50, 3)), {"x": np.zeros(50)}, (np.zeros(50), np.zeros(50))):
-        with pytest.raises(InputError, match="another kind"):
-            one + replace(run(50, start=5000), x=x)
-    with pytest.raises(TypeError):
-        one + 3
-
-
-def test_samples_print_in_one_line():
-    kept = sample(propose, log_ratio, 10, budget=2)
-    assert repr(kept) == "Samples(10 of 20 proposals, x of shape (10,), next_id=20)"
-
-
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 KEPT = sample(propose, log_ratio, 20, budget=2)
-Pair = namedtuple("Pair", "image label")
 
 
 def again(kept, folder, **options):
@@ -279,59 +205,9 @@ def test_tensors_come_back_as_tensors(tmp_path, dtype):
     assert again(replace(KEPT, x=x), tmp_path, to="meta").x["x"].device.type == "meta"
 
 
-def test_jax_arrays_and_named_tuples_come_back(tmp_path):
-    jax = pytest.importorskip("jax")
-    x = again(replace(KEPT, x=Pair(jax.numpy.arange(20), KEPT.x)), tmp_path).x
-    assert isinstance(x[0], jax.Array)
-    np.testing.assert_array_equal(x[1], KEPT.x)
-
-
 def test_the_rule_comes_back_unless_it_is_your_own(tmp_path):
     fitted = sample(propose, log_ratio, 3000, budget=2)
     assert again(fitted, tmp_path).rule == fitted.rule
     grouped = sample(lambda ids: (propose(ids), ids % 2), lambda b: b[0], 3000, budget=2, groups=lambda b: b[1])
     assert isinstance(again(grouped, tmp_path).rule, Grouped)
     assert again(replace(KEPT, rule=lambda log_ratio, batch=None: log_ratio), tmp_path).rule is None
-
-
-def test_what_cannot_be_saved_is_said_in_one_line(tmp_path):
-    with pytest.raises(InputError, match=r"writes \.npz files, got .*name it kept\.npz"):
-        KEPT.save(tmp_path / "kept.pt")
-    with pytest.raises(InputError, match=r"text or whole numbers to be saved, got \[\(1, 2\)\]"):
-        replace(KEPT, x={(1, 2): KEPT.x}).save(tmp_path / "a.npz")
-    with pytest.raises(InputError, match="Python objects cannot be saved"):
-        replace(KEPT, x=np.array([None] * 20)).save(tmp_path / "a.npz")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("change", ["not JSON", "[]", {"proposed": None}, {"calls": {"cooks": 3}}, "cut", "text"])
-def test_a_file_of_something_else_is_refused(tmp_path, change):
-    path = tmp_path / "kept.npz"
-    KEPT.save(path)
-    if change in ("cut", "text"):
-        path.write_bytes(path.read_bytes()[:-30] if change == "cut" else b"not a zip")
-    else:
-        with np.load(path) as found:
-            arrays = dict(found)
-        if isinstance(change, dict):
-            facts = json.loads(str(arrays["facts"])) | change
-            change = json.dumps({key: value for key, value in facts.items() if value is not None})
-        np.savez(path, **arrays | {"facts": np.array(change)})
-    with pytest.raises(InputError, match=r"kept.npz was not written by Samples.save"):
-        Samples.load(path)
-    with pytest.raises(FileNotFoundError):
-        Samples.load(tmp_path / "nowhere.npz")
-
-
-def test_a_partial_result_goes_on_after_it_was_saved(tmp_path):
-    torch = pytest.importorskip("torch")
-
-    def tensors(ids):
-        return torch.from_numpy(propose(ids))
-
-    whole = sample(tensors, log_ratio, 4000, budget=2)
-    with pytest.raises(ExhaustedError) as caught:
-        sample(tensors, log_ratio, 4000, budget=2, max_proposed=5000)
-    head = again(caught.value.partial, tmp_path)
-    tail = sample(tensors, log_ratio, 4000 - len(head), rule=head.rule, start=head.next_id)
-    assert torch.equal((head + tail).x, whole.x)

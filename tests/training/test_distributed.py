@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from training.small_run import points, train
 
 from obrs.models.mlp import mlp_critic, mlp_generator
@@ -91,17 +90,3 @@ def test_the_slices_of_the_processes_are_the_batch():
         assert torch.equal(got, whole.draw(kind, "latent", 4, 1))
     order = [next(draws.rows(100, 90)) for draws in shares]
     assert [*map(int, next(whole.rows(100, 90)))] == [int(row) for rows in order for row in rows]
-
-
-def test_a_network_without_use_for_all_its_weights_is_trained():
-    class Idle(nn.Module):
-        latent = 2
-
-        def __init__(self):
-            super().__init__()
-            self.line, self.idle = nn.Linear(2, 2), nn.Linear(2, 2)
-
-        def forward(self, z):
-            return self.line(z)
-
-    assert train(points(), (Idle(), networks("start")[1])).log[-1]["step"] == 3

@@ -29,6 +29,7 @@ def test_a_loop_of_ones_own_learns_the_spread_of_the_data(run, name):
     assert spread == pytest.approx([1.0, 0.98], abs=0.25)  # untrained it is 0.03
 
 
+@pytest.mark.slow
 def test_fine_tuning_says_what_is_left_before_and_after(run):
     lines = run("finetune", "3", "3", "3")
     assert len(lines) == 2

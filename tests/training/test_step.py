@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 import obrs
 from obrs.budget import solve_cut
-from obrs.errors import InputError
 from obrs.models.mlp import mlp_critic, mlp_generator
 from obrs.training import critic_loss, critic_step, generator_loss, generator_step
 from obrs.training import step as module
@@ -136,11 +135,3 @@ def test_a_layer_that_its_owner_froze_stays_frozen_also_when_a_step_fails(pair, 
     with pytest.raises(RuntimeError):
         generator_step(generator, critic, sgd, x[0, :, :1], loss=generator_loss("dual"))
     assert [p.requires_grad for p in critic.parameters()] == wanted
-
-
-def test_mistakes_are_one_line(pair, x):
-    (generator, sgd), (critic, critic_sgd) = pair
-    with pytest.raises(InputError, match="needs budget=, or the cut= of an earlier step"):
-        generator_step(generator, critic, sgd, x[0], loss=generator_loss("exact"))
-    with pytest.raises(InputError, match="a batch of 32 cannot be split into 5 equal parts"):
-        critic_step(critic, critic_sgd, x[0], x[1], loss=critic_loss("gan"), parts=5)

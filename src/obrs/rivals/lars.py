@@ -24,17 +24,15 @@ try:
 except ImportError as error:
     raise MissingLibraryError("obrs.rivals.lars needs torch: pip install 'obrs[torch]'") from error
 
-from .._arrays import host_view
 from .._checks import check_budget, check_count, is_number
 from ..budget import Cut, solve_log_c
 from ..draws import accept, normals
-from ..fitting.loop import fit
 from ..models.mlp import mlp_critic
 from ..rules import Budgeted
 from ..sampling.rejection import collect, stream
 from ..types import Array
 
-__all__ = ["BudgetedBase", "Draws", "ResampledBase", "fit_flow", "with_base"]
+__all__ = ["BudgetedBase", "Draws", "ResampledBase", "with_base"]
 
 _TRAINING = 2**62  # ids from here on are for estimates of Z; those below for samples
 _BLOCK = 16384  # candidates at a time
@@ -278,61 +276,6 @@ def with_base(flow: Any, base: Any) -> Any:
     if ours != theirs:
         raise InputError(f"the flow has dimension {theirs[-1]} and the base {ours[-1]}; they must be equal")
     return Flow(flow.transform, base)
-
-
-def fit_flow(
-    flow: Any,
-    real: Any,
-    *,
-    steps: int = 1000,
-    lr: float = 1e-3,
-    weight_decay: float = 1e-3,
-    batch: int = 1024,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> "np.ndarray[Any, Any]":
-    """Train a zuko flow by maximum likelihood, in place, whatever its base; afterwards estimate Z.
-
-    Args:
-        flow: A flow of zuko, or any module whose call returns a distribution.
-        real: Real samples, shape `(n, dim)`.
-        steps, batch: Updates, and samples in each.
-        lr, weight_decay: Of Adam.
-        seed: Decides the batches.
-        progress: Show a bar; None shows one on a terminal.
-
-    Returns:
-        The negative log-likelihood of every batch, shape `(steps,)`.
-
-    Example:
-        >>> import zuko
-        >>> _ = torch.manual_seed(0)
-        >>> loss = fit_flow(zuko.flows.MAF(1), 3 + torch.randn(500, 1), steps=50, lr=0.05, batch=64)
-        >>> bool(loss[-10:].mean() < loss[:10].mean())
-        True
-    """
-    like = next(iter(flow.parameters()))
-    x = torch.as_tensor(real).to(like.detach())
-    shape = tuple(flow().event_shape)
-    if not len(x) or tuple(x.shape[1:]) != shape:
-        raise InputError(f"real must have shape (n, {shape[-1]}) for this flow, got {tuple(x.shape)}")
-    optimiser = torch.optim.Adam(flow.parameters(), lr=lr, weight_decay=weight_decay)
-    generator = torch.Generator().manual_seed(seed)
-
-    def loss(step: int) -> Array:
-        index = torch.randint(len(x), (batch,), generator=generator).to(x.device)
-        return -flow().log_prob(x[index]).mean()
-
-    flow.train()
-    losses = fit(loss, optimiser, steps, progress=progress)
-    flow.eval()
-    history = np.asarray(host_view(losses), dtype=np.float64)
-    if not np.isfinite(history).all():
-        bad = int(np.argmin(np.isfinite(history)))
-        raise InputError(f"the likelihood is not finite from step {bad} of {steps} on; lower lr or standardise real")
-    if isinstance(getattr(flow, "base", None), ResampledBase | BudgetedBase):
-        flow.base.estimate_z()
-    return history
 
 
 def _log_normal(z: Array) -> Array:
