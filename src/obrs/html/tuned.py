@@ -11,7 +11,7 @@ from .._arrays import host_view
 from .._text import html_table, paragraph
 from ..draws import accept
 from ..sampling.proposals import propose_batch, score_batch
-from ..tuned import Outcome, Tuned
+from ..tuning import Tuned
 from .shown import show
 from .template import fill, write_page
 
@@ -30,9 +30,7 @@ def report_tuned(tuned: Tuned, *, out: str | os.PathLike[str], title: str = "Tun
     return report_pool(tuned, batch, kept, out=out, title=title)
 
 
-def report_pool(
-    outcome: Outcome, samples: Any, kept: Any, *, out: str | os.PathLike[str], title: str = "Tuned"
-) -> Path:
+def report_pool(outcome: Tuned, samples: Any, kept: Any, *, out: str | os.PathLike[str], title: str = "Tuned") -> Path:
     """Write the page of a search.
 
     Args:
