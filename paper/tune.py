@@ -198,7 +198,7 @@ def _cell(tuned: Any, fresh: _Fresh) -> dict[str, Any]:
     for name in names:
         add("outputs" if name == "classifier's outputs" else name, Recipe(((name, 1.0),), per_class))
     if tuned.recipe is not None:
-        score = tuned.recipe.score(fresh.pool)
+        score = tuned.recipe.score(fresh.pool.scores, fresh.pool.label)
         groups = fresh.pool.label if tuned.recipe.constants == "one constant per class" else None
         solved = weightings(score, (1, budget), ("drs", "topk"), groups)
         lines |= {rule: solved.weights[line] for line, (rule, _) in enumerate(solved.keys) if rule != "model"}

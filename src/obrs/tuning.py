@@ -104,9 +104,8 @@ def tune(
         progress: Show the cost and bars; None on a terminal.
 
     Returns:
-        A `Tuned`: print it, and draw with `tuned.sample(n)`, or take `fake[tuned.kept]`. `tuned.search.tune(budget)`
-        finds what is best at another budget, without new fits. Ctrl-C after the fits returns the best so far, which is
-        not confirmed.
+        A `Tuned`: print it, and draw with `tuned.sample(n)`, or take `fake[tuned.kept]`; `tuned.search.tune(budget)`
+        answers for another budget without new fits. Ctrl-C after the fits returns the best so far, not confirmed.
 
     Example:
         >>> import obrs
@@ -198,8 +197,9 @@ class Tuned:
     def log_ratio(self) -> LogRatio:
         """The score as a function of batches; 0 for the plain model."""
         if self.recipe is None or self.plain:
-            return PooledRatio((), offset=lambda batch: np.zeros(length(batch)))
-        return self.recipe.pool(self.ratios, self._labels)
+            return lambda x: np.zeros(length(x))
+        ratios = {name: lambda x, f=f: score_batch(f, x, length(x)) for name, f in self.ratios.items()}
+        return PooledRatio(self.recipe, ratios, self._labels)
 
     def sample(self, n: int, **options: Any) -> Samples:
         """Keep n samples, as `obrs.sample` does; those of a sum of ratios have no weights, which only a ratio has."""
@@ -213,7 +213,7 @@ class Tuned:
 
     @property
     def lines(self) -> list[str]:
-        """What was found, in a few lines."""
+        """The result in a few lines."""
         at, measured = f"by {self.judge} at K = {self.budget:g}", ""
         if self.change is not None and self.recall is not None:
             recall = f"recall {self.recall.value:+.3f} ± {self.recall.standard_error:.3f}"
@@ -344,14 +344,16 @@ class Search:
     def fit(self, propose: Any, folds: Sequence[Sequence[Any]], start: int = 0) -> None:
         """Fit judge and candidates, and score proposals; a fold has ids to fit on, to choose by, to confirm by."""
         self.announce(propose, np.concatenate([ids for fold in folds for ids in fold]))
-        learnt: dict[str, Any] = {}
+        label_features: dict[str, Any] = {}
         with self.timed("classifiers"):
             self.features = self.fit_judge()
             if "features" in self.parts:
                 x, y = self.part("features").x, host_view(self.part("features").y)
-                learnt["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
-                learnt |= {f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes}
-        ratios = [self.fit_candidates(propose, fold[0], learnt) for fold in folds]
+                label_features["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
+                label_features |= {
+                    f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes
+                }
+        ratios = [self.fit_candidates(propose, fold[0], label_features) for fold in folds]
         choose, confirm = ([(fold[at], each) for fold, each in zip(folds, ratios, strict=True)] for at in (1, 2))
         self.pool, self.other_pool = self.score(propose, choose, "choose"), self.score(propose, confirm, "confirm")
         self.candidates, self.propose, self.start = ratios[0], propose if start else None, start
@@ -359,16 +361,17 @@ class Search:
     def announce(self, propose: Any, ids: Any) -> None:
         """Print what the search will cost, by the time that a few proposals and their features take."""
         begun = perf_counter()
-        few = Batch.read(propose_batch(propose, ids[:50]), self.columns, "propose")
+        first = Batch.read(propose_batch(propose, ids[:50]), self.columns, "propose")
         if self.progress is False or (self.progress is None and not sys.stderr.isatty()):
             return
-        for name in self.probes:
-            FEATURES[name](few.x)
-        seconds = (perf_counter() - begun) / len(few) * len(ids)
-        seen = [f" and their {FEATURES[name].title}, which pretrained=() leaves out" for name in self.probes]
+        also = ""
+        for features in map(FEATURES.__getitem__, self.probes):
+            features(first.x)
+            also += f" with {features.title}, which pretrained=() leaves out"
+        seconds = (perf_counter() - begun) / len(first) * len(ids)
         sizes = ", ".join(f"{length(part):,} {name}" for name, part in self.parts.items())
-        cost = f"tune: {len(ids):,} proposals{''.join(seen)}, about {seconds:.0f} s"
-        print(f"{cost}\nreal samples: {sizes}\njudged by {self.judge}", file=sys.stderr, flush=True)
+        lines = [f"tune: {len(ids):,} proposals{also}, about {seconds:.0f} s", f"real samples: {sizes}"]
+        print(*lines, f"judged by {self.judge}", sep="\n", file=sys.stderr, flush=True)
 
     def blocks(self, propose: Any, ids: Any, title: str) -> Iterator[Any]:
         """Make proposals block by block."""
@@ -388,7 +391,7 @@ class Search:
         own = critic_features(classifier_features(real.x, host_view(real.y), seed=self.seed + 1).function)
         return lambda batch: Batch(batch.x).features(own).x
 
-    def fit_candidates(self, propose: Any, ids: Any, learnt: Mapping[str, Any]) -> Ratios:
+    def fit_candidates(self, propose: Any, ids: Any, label_features: Mapping[str, Any]) -> Ratios:
         """Fit every candidate on the real samples of its part, and on one set of proposals."""
         with self.timed("proposals to fit on"):
             fake = concatenate(list(self.blocks(propose, ids, "proposals")))
@@ -405,7 +408,7 @@ class Search:
         if self.critic is not None:
             candidates[_CRITIC] = _critic_ratio(self.critic, self.columns)
             add("critic trained further", FineTune(self.critic))
-        for name, features in learnt.items():
+        for name, features in label_features.items():
             add(name, features=features, fits=2)
         if self.image and self.judge_features is not FEATURES["gradients"]:
             add("oriented gradients", features="gradients")
@@ -417,21 +420,21 @@ class Search:
         """Make and score proposals, by pairs of ids and candidates, beside a part of the real samples."""
         import torch
 
-        scores, kept, labels = [], [], []
+        scores, features, labels = [], [], []
         seen: dict[str, list[Any]] = {name: [] for name in self.probes if part == "confirm"}
         with self.timed("proposals and scores"), no_grad():
             for ids, candidates in scored:
                 for given in self.blocks(propose, ids, "scores"):
                     batch = Batch.read(given, self.columns, "propose")
                     scores.append([score_batch(log_ratio, given, len(batch)) for log_ratio in candidates.values()])
-                    kept.append(self.features(batch))
+                    features.append(self.features(batch))
                     labels.append(batch.y)
-                    for name in seen if len(kept) <= _SEEN // _BLOCK else ():
+                    for name in seen if len(features) <= _SEEN // _BLOCK else ():
                         seen[name].append(as_features(name)(batch.x))
             real: Any = self.part(part) if part else None
             return Pool(
                 {name: np.concatenate(column) for name, *column in zip(candidates, *scores, strict=True)},
-                host_view(torch.cat(kept)),
+                host_view(torch.cat(features)),
                 None if labels[0] is None else host_view(torch.cat(labels)),
                 None if real is None else host_view(self.features(real)),
                 np.concatenate([ids for ids, _ in scored]),
@@ -445,25 +448,24 @@ class Search:
 
     def tune(self, budget: float, *, keep_recall: bool = True) -> Tuned:
         """Choose a recipe at a budget on the one pool, and confirm it on the other."""
-        given = {"propose": self.propose, "columns": self.columns, "start": self.start, "seed": self.seed}
-        found = Tuned(check_budget(budget), self.judge, **given, search=self)
-        change: dict[Recipe, float] = {}
+        tuned = Tuned(check_budget(budget), self.judge, propose=self.propose, columns=self.columns, start=self.start)
+        change, real = dict[Recipe, float](), self.pool.real
         with self.timed("search"):
-            real = self.pool.real
             distance = Cells.fit(real).distance if self.judge == _CELLS else principal_distance(real)
             try:
-                self._compare(change, distance, found.budget)
-                found = self._choose(found, change, distance, keep_recall)
-                found = found if found.recipe is None else self._confirm(found, found.recipe, distance)
+                self._compare(change, distance, tuned.budget)
+                tuned = self._choose(tuned, change, distance, keep_recall)
+                tuned = tuned if tuned.recipe is None else self._confirm(tuned, tuned.recipe, distance)
             except KeyboardInterrupt:
                 if not change:
                     raise
-                best = found.recipe or min(change, key=change.__getitem__)
-                found = replace(found, recipe=best, notes=(_INTERRUPTED,))
+                best = tuned.recipe or min(change, key=change.__getitem__)
+                tuned = replace(tuned, recipe=best, notes=(_INTERRUPTED,))
         rows = tuple((str(recipe), change[recipe]) for recipe in sorted(change, key=change.__getitem__))
-        rule = found.recipe and found.recipe.rule(self.pool.scores, self.pool.label, found.budget)
-        found = replace(found, rows=rows, rule=rule, seconds=tuple(self.seconds.items()))
-        return self._keep(found.use(self.candidates))
+        rule = tuned.recipe and tuned.recipe.rule(self.pool.scores, self.pool.label, tuned.budget)
+        tuned = replace(tuned, rows=rows, rule=rule, seconds=tuple(self.seconds.items()), seed=self.seed, search=self)
+        tuned = tuned.use(self.candidates)
+        return tuned if self.propose is not None else self._keep(tuned)
 
     def _compare(self, change: dict[Recipe, float], distance: Any, budget: float) -> None:
         """Search the recipes, greedily over coefficients, and fill in how each changes the distance, as a share."""
@@ -493,43 +495,45 @@ class Search:
             for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
         )
 
-    def _choose(self, found: Tuned, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> Tuned:
+    def _choose(self, tuned: Tuned, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> Tuned:
         """Take the simplest recipe of those no worse than the best by a standard error, unless it loses recall."""
         pool, best = self.pool, sorted(change, key=change.__getitem__)[:_CLOSE]
-        lines = np.stack([self.weights(recipe, found.budget, pool) for recipe in best])
+        lines = np.stack([self.weights(recipe, tuned.budget, pool) for recipe in best])
         curve, losses = distance(pool.real, pool.features, lines), []
         gaps = [curve.difference(i, 0) for i in range(len(best))]
         near = [recipe for recipe, gap in zip(best, gaps, strict=True) if gap.value <= gap.standard_error]
         near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
         for recipe in near[:3]:
-            lost = self._recall(recipe, found.budget, pool)
+            lost = self._recall(recipe, tuned.budget, pool)
             losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
             if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
-                return replace(found, recipe=recipe)
+                return replace(tuned, recipe=recipe)
         note = f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them"
-        return replace(found, notes=(note,))
+        return replace(tuned, notes=(note,))
 
-    def _confirm(self, found: Tuned, recipe: Recipe, distance: Any) -> Tuned:
+    def _confirm(self, tuned: Tuned, recipe: Recipe, distance: Any) -> Tuned:
         """Measure what was chosen once more, on other proposals and other real samples."""
         pool, budgets, lines = self.other_pool, [1.0], [np.ones(len(self.other_pool.features))]
-        for budget in (found.budget, *(smaller for smaller in _SMALLER if smaller < found.budget)):
+        for budget in (tuned.budget, *(smaller for smaller in _SMALLER if smaller < tuned.budget)):
             with suppress(BudgetError):  # too many have r = 0
                 lines.append(self.weights(recipe, budget, pool))
                 budgets.append(budget)
         curve = distance(pool.real, pool.features, np.stack(lines))
-        change, recall = curve.relative(1, 0), self._recall(recipe, found.budget, pool)
-        found = replace(found, change=change, recall=recall, confirmed=change.value + 2 * change.standard_error < 0)
-        if not found.confirmed:
+        change, recall = curve.relative(1, 0), self._recall(recipe, tuned.budget, pool)
+        tuned = replace(tuned, change=change, recall=recall, confirmed=change.value + 2 * change.standard_error < 0)
+        if not tuned.confirmed:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
-            return replace(found, notes=(note,))
-        gaps = [curve.difference(1, line) for line in range(len(lines))]
-        enough = [line for line, gap in enumerate(gaps) if line > 1 and gap.value + gap.standard_error >= 0]
-        said = "K = {:g} buys as much: distance {}"
-        notes = [said.format(budgets[line], _percent(curve.relative(line, 0))) for line in enough[:1]]
+            return replace(tuned, notes=(note,))
+        notes = []
+        for line, budget in enumerate(budgets[2:], 2):
+            more = curve.difference(1, line)
+            if more.value + more.standard_error >= 0:
+                notes.append(f"K = {budget:g} buys as much: distance {_percent(curve.relative(line, 0))}")
+                break
         for name, (real, fake) in pool.seen.items():
             seen = principal_distance(real)(real, fake, np.stack(lines[:2])[:, : len(fake)]).relative(1, 0)
             notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {_percent(seen)}")
-        return replace(found, notes=tuple(notes))
+        return replace(tuned, notes=tuple(notes))
 
     def _recall(self, recipe: Recipe, budget: float, pool: Pool) -> Estimate:
         """Return by how much recall changes, at equal numbers."""
@@ -540,8 +544,6 @@ class Search:
 
     def _keep(self, tuned: Tuned) -> Tuned:
         """Keep 1 in K of the samples that were given, of each class where each has a constant."""
-        if self.propose is not None:
-            return tuned
         recipe, pools, label = tuned.recipe, (self.pool, self.other_pool), None
         order = np.argsort(np.concatenate([pool.ids for pool in pools]))
         score, kept = np.zeros(len(order)), np.arange(len(order))
