@@ -36,7 +36,6 @@ API = {
             "obrs.ratios: combine",
             "obrs.ratios.refit",
             "obrs.tuning",
-            "obrs.tuned: Tuned TunedPool Recipe load",
             "obrs.ratios.doctor: Diagnosis",
             "obrs.ratios.calibration: fit_calibration Affine Isotonic",
             "obrs.ratios.plot",

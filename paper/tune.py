@@ -131,8 +131,8 @@ def _one_model(config: Config, name: str, pool: int) -> dict[str, Any]:
     fresh = _Fresh.make(model, search, config.fresh)
     found = [tuned, *map(search.tune, config.budgets[1:])]
     cells = {f"{each.budget:g}": _cell(each, fresh) for each in found}
-    facts |= {"fresh": len(fresh.pool), "test": min(_count(model.test), config.fresh)}
-    return facts | {"cells": cells, "parts": dict(search.setup.seconds), "cpu_seconds": process_time() - begun}
+    facts |= {"fresh": len(fresh.pool.features), "test": min(_count(model.test), config.fresh)}
+    return facts | {"cells": cells, "parts": dict(search.seconds), "cpu_seconds": process_time() - begun}
 
 
 def _count(given: Any) -> int:
@@ -155,43 +155,39 @@ class _Fresh:
             batches.append(model.propose(ids))
             return batches[-1]
 
-        pool = search.score(range(search.start, search.start + n), propose)
+        pool = search.score(propose, [(range(search.start, search.start + n), search.candidates)])
         x = np.concatenate([np.asarray(b[0] if isinstance(b, tuple) else b, dtype=np.float32) for b in batches])
         features = {name: (judge(model.test[:n]), judge(x)) for name, judge in model.judges.items()}
-        return cls(pool, features, model.distance or _frechet)
+        return cls(pool, features, model.distance or _distance)
 
     def changes(self, lines: Mapping[str, Floats]) -> dict[str, Any]:
         """Return, by judge, the distance of the plain model and the relative change by each line of weights."""
         found = {}
         for name, (real, fake) in self.features.items():
             curve = self.distance(real, fake, np.stack([np.ones(len(fake)), *lines.values()]))
-            base, changes = float(curve.value[0]), {}
-            for line, key in enumerate(lines, 1):
-                change = curve.difference(line, 0)
-                changes[key] = [change.value / abs(base), change.standard_error / abs(base)]
-            found[name] = {"plain": base, "changes": changes}
+            changes = {key: curve.relative(line, 0) for line, key in enumerate(lines, 1)}
+            shares = {key: [change.value, change.standard_error] for key, change in changes.items()}
+            found[name] = {"plain": float(curve.value[0]), "changes": shares}
         return found
 
 
-def _frechet(real: Floats, fake: Floats, lines: Floats) -> Any:
+def _distance(real: Floats, fake: Floats, lines: Floats) -> Any:
     """Return the Fréchet distance in the principal components of the real features."""
-    from obrs.metrics.frechet import frechet_curve
+    from obrs.metrics.cells import principal_distance
 
-    mean = real.mean(axis=0)
-    axes = np.linalg.svd(real - mean, full_matrices=False)[2][:_COMPONENTS].T
-    return frechet_curve(real=(real - mean) @ axes, fake=(fake - mean) @ axes, weights=lines)
+    return principal_distance(real, _COMPONENTS)(real, fake, lines)
 
 
 def _cell(tuned: Any, fresh: _Fresh) -> dict[str, Any]:
     """Measure what was chosen at a budget, and what it is compared with, on fresh proposals."""
     from obrs.metrics.weightings import weightings
-    from obrs.tuned import Recipe
+    from obrs.tuning import Recipe
 
     search, budget = tuned.search, tuned.budget
     lines: dict[str, Floats] = {}
 
     def add(key: str, recipe: Any) -> None:
-        lines[key] = recipe.weights(recipe.rule(search.pool, budget), fresh.pool)
+        lines[key] = search.weights(recipe, budget, fresh.pool)
 
     per_class = "one constant" if fresh.pool.label is None else "one constant per class"
     names = list(search.candidates)
@@ -202,7 +198,7 @@ def _cell(tuned: Any, fresh: _Fresh) -> dict[str, Any]:
     for name in names:
         add("outputs" if name == "classifier's outputs" else name, Recipe(((name, 1.0),), per_class))
     if tuned.recipe is not None:
-        score = tuned.recipe.score(fresh.pool)
+        score = tuned.recipe.score(fresh.pool.scores, fresh.pool.label)
         groups = fresh.pool.label if tuned.recipe.constants == "one constant per class" else None
         solved = weightings(score, (1, budget), ("drs", "topk"), groups)
         lines |= {rule: solved.weights[line] for line, (rule, _) in enumerate(solved.keys) if rule != "model"}

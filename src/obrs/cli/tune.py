@@ -34,19 +34,34 @@ def tune(
     """Find the ratio that a judge confirms, and keep 1 in K by it."""
     import numpy as np
 
-    from ..html.tuned import report_pool
-    from ..tuning import tune_pool
+    from .. import tune
+    from ..html.tuned import report_tuned
     from .reading import check_results
 
     check_results(out, ("tuned.json", "scores.csv", "tuned.html"), real, fake, labels)
     known, ends = None if labels is None else _read_labels(labels), parse_ends(pixels)
     (target, _), (pool, names) = (_read(path, known, labels, ends) for path in (real, fake))
-    found = tune_pool(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **given)
-    found.save(out, names)
+    found = tune(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **given)
+    found.save(out)
     kept = np.isin(np.arange(len(found.score)), found.kept)
-    page = report_pool(found, pool, kept, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
+    _write_scores(out / "scores.csv", names, found.score, kept)
+    page = report_tuned(found, pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
     typer.echo(str(found))
     typer.echo(f"kept {len(found.kept):,} of {len(kept):,}: {out / 'scores.csv'}, {page}")
+
+
+def _write_scores(path: Path, names: Any, scores: Any, kept: Any) -> None:
+    """Write the columns file (its name, or else its number as id), score and kept."""
+    import csv
+    import io
+
+    from .._files import replacing
+
+    text = io.StringIO()
+    rows = zip(names or range(len(kept)), (f"{score:.7g}" for score in scores), kept.astype(int), strict=True)
+    csv.writer(text, lineterminator="\n").writerows([("file" if names else "id", "score", "kept"), *rows])
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def _read_labels(path: str) -> dict[Path, int]:

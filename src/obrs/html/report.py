@@ -115,7 +115,8 @@ def report(
     `obrs.accept`.
 
     Args:
-        source: Log-ratios of proposals from the model; or a `Profile` of them; or a `Source`.
+        source: Log-ratios of proposals from the model; or a `Profile` of them; or a `Source`. Of the result of
+            `obrs.tune` the page shows the recipes, and samples that are kept and rejected.
         out: The page, a file that ends in .html.
         samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. At most
             96 are shown: fewer if texts are long, and images of at most 384 pixels.
@@ -137,6 +138,10 @@ def report(
         >>> page.name, page.stat().st_size < 100_000
         ('report.html', True)
     """
+    if hasattr(source, "recipe"):  # a Tuned, whose module needs torch
+        from .tuned import report_tuned
+
+        return report_tuned(source, samples, out=out, title=title)
     target = page_path(out)
     about = source if isinstance(source, Source) else _find_source(source, samples, seed)
     if compare is not None:

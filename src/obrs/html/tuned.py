@@ -7,43 +7,54 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import host_view
 from .._text import html_table, paragraph
-from ..tuned import Outcome
+from ..draws import accept
+from ..errors import InputError
+from ..sampling.proposals import propose_batch, score_batch
+from ..tuning import Tuned
 from .samples import show
 from .template import fill, write_page
 
-__all__ = ["report_pool"]
+__all__ = ["report_tuned"]
 
 _SHOWN = 48  # samples of each kind
+_DRAWN = 512  # proposals from which they are taken
 
 
-def report_pool(
-    outcome: Outcome, samples: Any, kept: Any, *, out: str | os.PathLike[str], title: str = "Tuned"
-) -> Path:
+def report_tuned(tuned: Tuned, samples: Any = None, *, out: str | os.PathLike[str], title: str = "Tuned") -> Path:
     """Write the page of a search.
 
     Args:
-        outcome: What was found.
-        samples: What is shown, as `obrs.report` takes it: images, paths of images, numbers.
-        kept: Whether each of them is kept, `(n,)`.
+        tuned: The result of `obrs.tune`.
+        samples: Those that `tune` was given, as `obrs.report` takes them. If it was given a model, the page shows the
+            first proposals that nothing has seen.
         out: The page, a file that ends in .html.
         title: The title.
     """
-    kept = np.asarray(kept, dtype=bool)
-    headline, *notes = outcome.lines
-    parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in outcome.seconds)
+    if tuned.kept is None:
+        ids = np.arange(tuned.start, tuned.start + _DRAWN)
+        samples = propose_batch(tuned.propose, ids)
+        log_a = tuned.rule(score_batch(tuned.log_ratio, samples, len(ids)), samples)
+        kept = np.asarray(accept(host_view(log_a), ids, seed=tuned.seed))
+    elif samples is None:
+        raise InputError("the page shows the samples that tune was given; give samples")
+    else:
+        kept = np.isin(np.arange(len(tuned.score)), tuned.kept)
+    headline, *notes = tuned.lines
+    parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in tuned.seconds)
     page = fill(
         Path(__file__).with_name("tuned.html"),
         text={
             "title": title,
             "headline": headline,
-            "count": len(outcome.rows),
-            "judge": outcome.judge,
+            "count": len(tuned.rows),
+            "judge": tuned.judge,
             "seconds": f"Seconds: {parts}." if parts else "",
         },
         html={
             "notes": "\n".join(map(paragraph, notes)),
-            "table": html_table(*outcome.table),
+            "table": html_table(*tuned.table),
             "samples": "\n".join(_card(samples, kept == is_kept, is_kept) for is_kept in (True, False)),
         },
     )

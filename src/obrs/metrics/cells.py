@@ -1,20 +1,24 @@
-"""KL on cells of the plane: a distance of points that sees every mode, with errors."""
+"""Distances of weighted fakes, with errors: KL on cells of the plane, and in principal components of features."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .curve import Curve
+from .frechet import frechet_curve
+from .kernel import kernel_curve
 
-__all__ = ["Cells"]
+__all__ = ["Cells", "principal_distance"]
 
 Floats = np.ndarray[Any, Any]
+_FEW = 2000  # real samples, below which the kernel distance is more certain than Fréchet's
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A grid of the plane whose rows and columns have equal shares of some real points."""
+    """A grid of the plane whose rows and columns have equal shares of some real points; its KL sees every mode."""
 
     edges: tuple[Floats, Floats]
 
@@ -41,3 +45,18 @@ class Cells:
             values.append(kl - (side**2 - 1) / 2 * (1 / size + 1 / len(real)))  # what finite samples add
             parts.append(np.append((log_ratio[one] - kl) / len(real), line * (1 - p[two] / k[two])))
         return Curve(np.array(values), np.array(parts))
+
+
+def principal_distance(real: Floats, components: int = 128) -> Callable[[Floats, Floats, Floats], Curve]:
+    """Return Fréchet's distance, of few samples the kernel distance, in the principal components of real features.
+
+    It is a function of real features, fake features, and lines of weights of the fakes.
+    """
+    centre = real.mean(0)
+    _, size, axes = np.linalg.svd(real[:20_000] - centre, full_matrices=False)
+    axes = axes[: min(components, len(real) // 4 or 1)].T
+    curve: Any = frechet_curve
+    if len(real) < _FEW:
+        curve = kernel_curve
+        axes = axes * np.sqrt(axes.shape[1] * len(real)) / max(float(np.linalg.norm(size)), 1e-300)
+    return lambda x, y, lines: curve(real=(x - centre) @ axes, fake=(y - centre) @ axes, weights=lines)

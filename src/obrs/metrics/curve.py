@@ -97,6 +97,11 @@ class Curve:
         parts = self.parts[budget] - self.parts[other]
         return self._around(self.value[budget] - self.value[other], parts, confidence)
 
+    def relative(self, budget: int, other: int) -> Estimate:
+        """Return the difference as a share of the value at the other budget."""
+        change, base = self.difference(budget, other), abs(float(self.value[other]))
+        return Estimate(*(x / base for x in (change.value, change.low, change.high, change.standard_error)))
+
     def _around(self, value: Any, parts: Floats, confidence: float) -> Estimate:
         error = float(np.sqrt(np.sum(parts**2)))
         reach = student(check_confidence(confidence), self.freedom) * error

