@@ -114,11 +114,6 @@ def test_a_plan_spends_what_it_may_and_leaves_no_more_than_the_end_alone():
         assert stages.cost([0.7]) == pytest.approx(cost)
         assert stages.budgets[0] > 1
         assert divergence_left(stages, LOOKS) < Profile(FINAL).divergence("kl", cost)
-    three = plan_stages([0.3 * Z[:, 0], *LOOKS], [0.4, 0.7], 2.0)
-    assert three.cost([0.4, 0.7]) == pytest.approx(2.0)
-    assert (
-        divergence_left(three, [0.3 * Z[:, 0], *LOOKS]) <= divergence_left(Stages.fit([FINAL], [2.0]), [FINAL]) + 1e-12
-    )
 
 
 def test_slack_rejects_less_early_and_gives_up_no_more_than_it_may():
@@ -162,9 +157,9 @@ def test_bad_input_is_one_line():
         Stages.fit(LOOKS, [0.5, 2.0])
     with pytest.raises(InputError, match="shares must be 1 ascending numbers"):
         Stages.fit(LOOKS, [1.3, 1.5]).cost([1.4])
-    with pytest.raises(BudgetError, match=r"at least 1, got 0\.5"):
+    with pytest.raises(BudgetError, match=r"at least 1 .*got 0\.5"):
         plan_stages(LOOKS, [0.7], 0.5)
-    with pytest.raises(InputError, match="2 or 3 stages"):
+    with pytest.raises(InputError, match="between 2 stages"):
         plan_stages([FINAL], [], 2.0)
     stages = Stages.fit(LOOKS, [1.3, 1.5])
     with pytest.raises(InputError, match="there are 2 stages, got log-ratios of 3"):
