@@ -103,8 +103,8 @@ _SMOKE = Config(
     early=(4,), costs=(2.0,), guided=20, shown=12, steps=30, epochs=1,
 )  # fmt: skip
 _CIFAR = Config(
-    data="cifar10", size=32, updates=(3836, 15278), pool=3_000, neighbours=3_000, judged=3_000, sampler=12, early=(8,),
-    costs=(1.5, 2.0, 4.0), guided=1_000, epochs=20,
+    data="cifar10", size=32, updates=(3836, 15278), pool=2_500, neighbours=2_500, judged=2_500, sampler=12, early=(8,),
+    costs=(1.5, 2.0, 4.0), guided=600, epochs=20,
 )  # fmt: skip
 PRESETS = {"smoke": _SMOKE, "default": Config(), "cifar": _CIFAR}
 
@@ -162,7 +162,7 @@ def _material(config: Config, shared: dict[str, Any], updates: int, guided: bool
     model = load_diffusion(config.data, config.size, config.seed, updates, steps=config.sampler)
     early = () if guided else config.early
     if guided:  # its discriminator sees other images of the model than those that are judged
-        pool = make_pool(model, config.pool // 2, start=config.pool, progress=progress)
+        pool = make_pool(model, config.pool // 4, start=config.pool, progress=progress)
         fake = Labelled(pool.images, pool.labels)
         model = fit_guide(model, split["ratio"], fake, steps=config.guided, seed=config.seed)
     pool = make_pool(model, config.pool, early, progress=progress)

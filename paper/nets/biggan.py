@@ -87,13 +87,9 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         self.spec |= {"classes": classes, "shared": shared, "hierarchical": hierarchical, "attention": attention}
         self.spec |= {"initial": initial}
         self.pieces = len(maps) if hierarchical else 1
-        if self.latent % self.pieces:
-            raise InputError(
-                f"a hierarchical latent of {size} pixels has {self.pieces} equal parts, got {latent}; "
-                f"take {max(latent // self.pieces, 1) * self.pieces}"
-            )
-        if hierarchical and not shared:
-            raise InputError("a hierarchical latent needs a shared embedding of labels; set shared, 128 is usual")
+        if self.latent % self.pieces or (hierarchical and not shared):
+            wanted = f"a multiple of {self.pieces} and a shared embedding of labels"
+            raise InputError(f"a hierarchical latent of {size} pixels needs {wanted}, got {latent} and {shared}")
         _check_attention(attention, sides, maps[1:])
         piece, labels = self.latent // self.pieces, self.classes or 1  # without classes all have the label 0
         self.embed = nn.Embedding(labels, check_count(shared, "shared", least=0)) if shared else None
@@ -289,17 +285,9 @@ def _maps(shares: Mapping[int, tuple[int, ...]], size: Any, width: Any) -> list[
 
 
 def _check_attention(attention: int, sides: list[int], channels: list[int]) -> None:
-    if not attention:
-        return
-    if attention not in sides:
-        raise InputError(
-            f"attention must be 0 or the side of a map, {', '.join(map(str, sorted(set(sides))))}, got {attention}"
-        )
-    if channels[sides.index(attention)] < 8:
-        raise InputError(
-            f"attention needs a map of 8 channels, that of side {attention} has {channels[sides.index(attention)]}; "
-            "take a larger width"
-        )
+    wide = sorted({side for side, width in zip(sides, channels, strict=True) if width >= 8})
+    if attention and attention not in wide:
+        raise InputError(f"attention must be 0 or the side of a map of 8 channels or more, {wide}, got {attention}")
 
 
 def _label(label: Any, classes: int | None, like: Array) -> Any:
