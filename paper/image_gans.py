@@ -2,6 +2,8 @@
 
 `python -m paper.image_gans fashion_mnist 0 FOLDER` trains a GAN of digits, MNIST or Fashion-MNIST again and writes two
 files, of the generator and of the critic. The GANs of CIFAR-10 are units of `runs/train_cifar.py`. All are committed.
+`celeba 0 FOLDER` trains the paper's BigGAN, on a machine with GPUs, of the faces in FOLDER/celeba.npz; the presets
+`paper` of `figure-pretrained` and `table-finetune` read it with `--home FOLDER`.
 """
 
 import sys
@@ -22,6 +24,7 @@ from obrs.models.registry import build
 
 from .data.images import load
 from .data.pixels import Pixels
+from .image_training import CELEBA, ImageTraining, training
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
 from .program import run_program
@@ -52,6 +55,9 @@ SETTINGS = {
     "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
     "mnist_plain": replace(_PLAIN, data="mnist"),
     "digits_plain": replace(_PLAIN, data="digits", latent=16, generator_width=64, critic_width=64, steps=8_000),
+    "celeba": TrainConfig(
+        data="celeba", generator_loss="hinge", **training(ImageTraining(**CELEBA), 0, labelled=False)
+    ),
 }
 """How each generator is trained, by name; the digits are also for the smoke presets."""
 
@@ -130,7 +136,8 @@ def _read_own(path: Path) -> dict[str, Any]:
 def train_gan(name: str, seed: int, out: Path) -> Path:
     """Train one generator, resumable in `out`, write its networks there, and return that folder."""
     config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
-    mine, run = parts(config.data)["generator"], out / f"{name}-{seed}"
+    mine = parts(config.data, "" if config.data in PARTS else str(out))["generator"]
+    run = out / f"{name}-{seed}"
     done = train(config, data=mine.x, labels=mine.label if config.classes else None, out=run)
     for part, network in (("generator", done.generator), ("critic", done.critic)):
         facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}

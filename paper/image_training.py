@@ -121,9 +121,9 @@ def training(config: ImageTraining, seed: int, *, labelled: bool | None = None) 
         >>> training(ImageTraining(), seed=1, labelled=True)["batch_size"]
         64
     """
-    from .image_gans import parts
-
     if labelled is None:
+        from .image_gans import parts
+
         labelled = parts(config.data, config.home)["generator"].label is not None
     same = ("latent", "budget", "critic_steps", "batch_size", "ema_start", "steps", "generator_lr", "critic_lr")
     found = {name: getattr(config, name) for name in (*same, "ema_decay")}

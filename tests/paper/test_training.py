@@ -12,7 +12,8 @@ from obrs import Profile
 from obrs.budget import solve_cut
 from paper import figure_frequency, figure_training, figure_when_training_pays, table_finetune, tw_obrs
 from paper.data.pixels import Pixels
-from paper.image_training import BIGGAN, CELEBA, compared, training
+from paper.image_gans import SETTINGS
+from paper.image_training import CELEBA, compared, training
 from paper.nets.biggan import BigGanCritic, BigGanGenerator
 from paper.record import Record, plain
 from paper.train import TrainConfig, losses, read_config, seen_before, train
@@ -204,7 +205,8 @@ def test_presets_are_the_papers_with_its_slips_mended():
     assert (faces.data, faces.width, faces.batch_size, faces.budget) == ("celeba", 32, 128, 2.0)
     assert (faces.generator_lr, faces.critic_lr) == (1e-6, 4e-6)
     assert [CELEBA[key] for key in ("generator_lr", "critic_lr", "critic_steps", "ema_start")] == [1e-4, 4e-4, 1, 2000]
-    assert (BIGGAN["celeba"]["attention"], BIGGAN["celeba"]["initial"]) == (32, "xavier")
+    celeba = SETTINGS["celeba"]
+    assert (celeba.network, celeba.attention, celeba.initial, celeba.steps) == ("biggan", 32, "xavier", 636_000)
     example = asdict(read_config(ROOT / "examples" / "biggan-cifar10.toml"))
     wanted = training(cifar, 0, labelled=True) | {"generator_loss": "paper_raw", "data": "cifar10"}
     assert {key: example[key] for key in wanted} == wanted
