@@ -281,16 +281,16 @@ def _curve(cells: Any, rule: str, rates: Any) -> tuple[Any, Any]:
 def _draw_distances(above: Any, below: Any, record: Record, row: dict[str, Any]) -> None:
     """Draw OBRS with every ratio and kind of constant; what goes far wrong is in the upper part of a broken axis."""
     rates, judge = record.config["rates"], next(iter(_any(row)))
-    base, top = _any(row)[judge]["model 1"][0], 0.0
+    base, top, low = _any(row)[judge]["model 1"][0], 0.0, np.inf
     for ratio, constant, cells in _lines(record, row, judge):
         (line, marker), label = _STYLES[constant], f"{RATIOS[ratio]}, {CONSTANTS[constant]}"
         value, reach = _curve(cells, "obrs", rates)
-        top = max(top, float(np.nanmax(value)))
+        top, low = max(top, float(np.nanmax(value))), min(low, float(np.nanmin(value)))
         style = {"color": PALETTE[_COLOURS[ratio]], "ls": line, "marker": marker, "ms": 4, "lw": 1.5}
         for axes in (above, below):
             axes.errorbar([1, *rates], value, reach, **style, label="tune" if ratio == "tune" else label)
     below.axhline(base, color="0.5", lw=1)
-    below.set(ylim=(0.6 * base, _CUT * base), xlabel="acceptance rate", ylabel="Fréchet distance")
+    below.set(ylim=(min(0.6 * base, 0.9 * low), _CUT * base), xlabel="acceptance rate", ylabel="Fréchet distance")
     above.set(ylim=(_CUT * base, max(1.1 * top, 1.01 * _CUT * base)), xticklabels=[])
     above.set_title(f"{title(row['row'])}: OBRS", fontsize=9)
     if top <= _CUT * base:

@@ -226,7 +226,7 @@ def fit_guide(
     channels, size, _ = model.shape
     with own_noise() as reseed:
         reseed(derived(seed, "guide"))
-        critic = ConvCritic(size=size, channels=channels + 1, width=32, classes=model.classes)
+        critic = ConvCritic(size=size, channels=channels + 1, width=32, classes=model.classes, spectral_norm=True)
     sets = [(torch.as_tensor(x), None if label is None else torch.as_tensor(label)) for x, label in (real, fake)]
 
     def loss(step: int) -> Tensor:

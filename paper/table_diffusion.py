@@ -104,7 +104,7 @@ _SMOKE = Config(
 )  # fmt: skip
 _CIFAR = Config(
     data="cifar10", size=32, updates=(3836, 15278), pool=2_500, neighbours=2_500, judged=2_500, sampler=12, early=(8,),
-    costs=(1.5, 2.0, 4.0), guided=600, epochs=20,
+    costs=(1.5, 2.0, 4.0), guided=300, epochs=20,
 )  # fmt: skip
 PRESETS = {"smoke": _SMOKE, "default": Config(), "cifar": _CIFAR}
 
@@ -118,9 +118,9 @@ class _Material(NamedTuple):
 
 
 def run(config: Config, rows: Record) -> None:
-    """Fit each ratio to each model, and measure what it keeps at the end, and early; then to the guided one."""
-    kinds = [(updates, False) for updates in config.updates]
-    kinds += [(config.updates[0], True)] if config.guided else []
+    """Fit each ratio to each model, guided or not, and measure what it keeps at the end, and early."""
+    first, *others = config.updates
+    kinds = [(first, False), *([(first, True)] if config.guided else []), *((each, False) for each in others)]
     todo = {
         f"{updates} updates, {'guided, ' if guided else ''}ratio {seed}": (updates, guided, seed)
         for updates, guided in kinds
@@ -130,7 +130,8 @@ def run(config: Config, rows: Record) -> None:
     for name, (updates, guided, seed) in rows.todo(todo):
         judges = judges or _prepare(config, rows.progress)
         if (updates, guided) not in made:
-            made = {(updates, guided): _material(config, judges, updates, guided, rows.progress)}
+            plain = made.get((updates, False)) if guided else None
+            made = {(updates, guided): _material(config, judges, updates, guided, plain, rows.progress)}
         found = _one_ratio(config, made[updates, guided], seed, guided, rows.progress)
         rows.add(name, {"updates": updates, "guided": guided} | found)
 
@@ -153,7 +154,10 @@ def _prepare(config: Config, progress: bool | None) -> dict[str, Any]:
     return {"split": split, "look": classifier, "seconds": seconds, "judges": judges, "truth": truth}
 
 
-def _material(config: Config, shared: dict[str, Any], updates: int, guided: bool, progress: bool | None) -> _Material:
+def _material(
+    config: Config, shared: dict[str, Any], updates: int, guided: bool, plain: _Material | None, progress: bool | None
+) -> _Material:
+    """Return the pool of a model; if guided, by a discriminator of the plain model's own pool, with other ids."""
     from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews
     from .image_gans import Labelled
     from .image_ratios import Subject, see, seen_by
@@ -161,11 +165,11 @@ def _material(config: Config, shared: dict[str, Any], updates: int, guided: bool
     split, features = shared["split"], shared["look"].features
     model = load_diffusion(config.data, config.size, config.seed, updates, steps=config.sampler)
     early = () if guided else config.early
-    if guided:  # its discriminator sees other images of the model than those that are judged
-        pool = make_pool(model, config.pool // 4, start=config.pool, progress=progress)
-        fake = Labelled(pool.images, pool.labels)
+    if guided:
+        unguided = plain or _material(config, shared, updates, False, None, progress)
+        fake = Labelled(unguided.subject.pool, unguided.subject.labels)
         model = fit_guide(model, split["ratio"], fake, steps=config.guided, seed=config.seed)
-    pool = make_pool(model, config.pool, early, progress=progress)
+    pool = make_pool(model, config.pool, early, start=config.pool if guided else 0, progress=progress)
     subject = Subject(
         name=f"{config.data}-{config.size}",
         seed=config.seed,
