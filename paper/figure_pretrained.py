@@ -23,9 +23,9 @@ from obrs.errors import InputError
 from .image_names import CONSTANTS, JUDGES, RATIOS, title
 from .image_sheet import draw_sheet
 from .record import Checked, Record, numbers
-from .style import PALETTE, canvas, caption, look, page_table, tidy
+from .style import PALETTE, canvas, caption, look, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "figure", "markdown", "run", "table"]
+__all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
 
 PAPER = {
     "figure": "5: DRS vs. OBRS on a pre-trained BigGAN on CelebA",
@@ -222,19 +222,6 @@ def table(record: Record) -> str:
 def _share(value: Any) -> str:
     """Return a share in percent, with the standard error of its change."""
     return f"{100 * value[0]:.1f}" + (f" ± {100 * value[2]:.1f}" if value[2] else "")
-
-
-def markdown(record: Record) -> str:
-    """Return the distances of some ways for a page: the paper's, those that mend it, ours, and those of `tune`."""
-    lines = [
-        [title(row["row"]), JUDGES[judge], f"{RATIOS[ratio]}, {CONSTANTS[constant]}", f"{cells['model 1'][0]:.4g}"]
-        + [_cell(cells[key]) for key in _keys(record)]
-        for row in record.rows
-        for judge in _any(row)
-        for ratio, constant, cells in _lines(record, row, judge)
-        if ratio != "own"
-    ]
-    return page_table(["generator", "judge", "ratio, constants", "as it is", *_heads(record)], lines)
 
 
 _ACROSS = 14  # images in a row of the sheet

@@ -16,9 +16,8 @@ hash of their tokens.
 import hashlib
 import json
 import textwrap
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache
 from time import process_time
 from typing import Any
 
@@ -222,27 +221,20 @@ def _pools(record: Record) -> str:
     return f"Standard deviation of log r, and effective sample size of the pool: {', '.join(said)}."
 
 
-_PARTS: dict[str, Callable[[Record], Any]] = {
-    "gradients": _gradients,
-    "pools": _pools,
-    "baselines": _baselines,
-}
-
-
-def _written(record: Record, form: Callable[..., str], wrap: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the parts of a page or a screen; a part is a table, head and lines, or a sentence."""
-    parts = {name: part(record) for name, part in _PARTS.items()}
-    return {name: wrap(part) if isinstance(part, str) else form(*part) for name, part in parts.items()}
+def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
+    return {"gradients": _gradients(record), "baselines": _baselines(record)}
 
 
 def table(record: Record) -> str:
-    """Return the tables as text."""
-    return "\n\n".join(_written(record, partial(text_table, left=2), lambda text: textwrap.fill(text, 110)).values())
+    """Return the tables as text, and how far the rollouts are from the policy."""
+    parts = [text_table(head, lines, left=2) for head, lines in _tables(record).values()]
+    return "\n\n".join([*parts, textwrap.fill(_pools(record), 110)])
 
 
 def markdown(record: Record) -> str:
-    """Return the parts for a page: errors of gradients, and baselines."""
-    return "\n\n".join(section(name, part) for name, part in _written(record, page_table).items())
+    """Return a part of a page for each table."""
+    parts = {name: page_table(head, lines) for name, (head, lines) in _tables(record).items()}
+    return "\n\n".join(section(name, part) for name, part in (parts | {"pools": _pools(record)}).items())
 
 
 def figure(record: Record) -> Any:
