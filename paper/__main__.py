@@ -121,11 +121,10 @@ def _redraw(words: list[str]) -> None:
 
 def _fetch(words: list[str]) -> None:
     from .data.fetch import DATASETS, fetch, is_here
-    from .data.images import IMAGES, PICTURES, load
+    from .data.images import IMAGES
 
     if not words[1:]:
         rows = [(name, entry.about, "here" if is_here(name) else "to fetch") for name, entry in DATASETS.items()]
-        rows += [(name, about, "a folder of yours, --folder DIR") for name, (about, _, _) in PICTURES.items()]
         print(text_table(["data set", "what it is", "where"], rows, left=3))
         print(f"they are kept in {cache_folder()}; OBRS_DATA names another folder")
         return
@@ -133,10 +132,7 @@ def _fetch(words: list[str]) -> None:
     parser.add_argument("name")
     parser.add_argument("--folder")
     known = parser.parse_args(words[1:])
-    if known.name in PICTURES:
-        load(known.name, folder=known.folder)
-        print(f"{known.name}: read, and kept in {cache_folder() / known.name}")
-    elif known.name in IMAGES and known.name not in DATASETS:
+    if known.name in IMAGES and known.name not in DATASETS:
         print(f"{known.name}: nothing to fetch")
     else:
         if known.folder is not None and is_here(known.name):

@@ -2,8 +2,8 @@
 
 `paper/results/check.json` has the rows of 0.2 (commit 01f09f9), run once in a worktree of it with the weights of
 `paper/weights`: the default presets of what takes seconds, the smoke presets of all. Columns of time are left out.
-The Fréchet distances of `figure-pretrained` and `table-diffusion` are of 0.3, which extrapolates by rows left out one
-by one instead of by random halves.
+Those of the five experiments on images are of 0.3, whose Fréchet distances extrapolate by rows left out one by one
+instead of by random halves.
 Numbers must agree to 1e-9 of the largest in their list, on one thread. What is trained or descends amplifies the last
 bit of a sum, and so has a tolerance of its own in `NOISE`; another processor may need `--tolerance 1e-6` for the rest.
 

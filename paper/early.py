@@ -1,21 +1,19 @@
-"""Split a budget among stages of rejection, by what the ratios alone say."""
+"""Split a budget between two stages of rejection, by what the ratios alone say."""
 
-from collections.abc import Iterator, Sequence
-from itertools import product
-from math import inf
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from obrs._checks import is_number
+from obrs._checks import check_budget
 from obrs.divergences import divergence as named
-from obrs.errors import BudgetError, InputError
+from obrs.errors import InputError
 from obrs.groups import groups_of
 from obrs.rules import Stages
 
 __all__ = ["divergence_left", "plan_stages"]
 
-_CHOICES = {2: 25, 3: 9}  # budgets of each early stage that are tried, by the number of stages
+_CHOICES = 25  # budgets of the early stage that are tried
 
 
 def divergence_left(stages: Stages, log_ratios: Sequence[Any], divergence: Any = "kl", groups: Any = None) -> float:
@@ -46,28 +44,21 @@ def divergence_left(stages: Stages, log_ratios: Sequence[Any], divergence: Any =
 
 
 def plan_stages(
-    log_ratios: Sequence[Any],
-    shares: Sequence[float],
-    cost: float,
-    *,
-    groups: Any = None,
-    divergence: Any = "kl",
-    slack: float = 0.0,
+    log_ratios: Sequence[Any], shares: Sequence[float], cost: float, *, groups: Any = None, slack: float = 0.0
 ) -> Stages:
-    """Split a budget among stages: of the ways to spend `cost` per kept sample, the one with least divergence left.
+    """Split a budget between two stages: of the ways to spend `cost` per kept sample, the one with least KL left.
 
-    No early rejection is one of these ways. So the result is never worse than OBRS at the end alone, in this divergence
-    and on these proposals. That takes the ratios at their word. An early one is often less sure than it says, and the
-    best split hardly better than some that reject less early: `slack` prefers those.
+    No early rejection is one of these ways. So the result is never worse than OBRS at the end alone, in KL and on these
+    proposals. That takes the ratios at their word. An early one is often less sure than it says, and the best split
+    hardly better than some that reject less early: `slack` prefers those.
 
     Args:
-        log_ratios: For each stage, up to three, the log-ratios of the same proposals.
-        shares: The part of a sample's cost that is spent when each early stage decides: one number less.
+        log_ratios: The log-ratios of the same proposals, early and at the end.
+        shares: The part of a sample's cost that is spent when the early stage decides: one number.
         cost: What a kept sample may cost, in whole samples, at least 1.
         groups: Labels, for one constant per label.
-        divergence: What shall be least, a key of `obrs.divergences.DIVERGENCES` or a record.
         slack: In [0, 1): of all splits that gain at least `1 - slack` of what the best one gains over the end alone,
-            the one whose early stages keep most.
+            the one whose early stage keeps most.
 
     Example:
         >>> from obrs import normals
@@ -77,28 +68,19 @@ def plan_stages(
         >>> stages.budgets[0] > 1, round(stages.cost([0.5]), 6)
         (True, 2.0)
     """
-    if not is_number(cost) or not 1 <= float(cost) < inf:
-        raise BudgetError(f"cost must be a number of whole samples per kept one, at least 1, got {cost!r}")
-    if len(log_ratios) not in _CHOICES or len(shares) != len(log_ratios) - 1 or not 0 <= slack < 1:
-        raise InputError(
-            "a budget is split among 2 or 3 stages, with a share for each early one, and a slack in [0, 1)"
-        )
-    parts = (*(float(share) for share in shares), 1.0)
-    tried = [Stages.fit(log_ratios, budgets, groups=groups) for budgets in _splits(parts, float(cost))]
-    left = [divergence_left(stages, log_ratios, divergence, groups) for stages in tried]
+    cost = check_budget(cost)
+    if len(log_ratios) != 2 or len(shares) != 1 or not 0 <= slack < 1:
+        raise InputError("a budget is split between 2 stages, with a share for the early one, and a slack in [0, 1)")
+    share = float(shares[0])
+    most = max((cost - (1 - share)) / share, 1.0)  # the last stage keeps all
+    budgets = []
+    for early in np.geomspace(1.0, most, _CHOICES).tolist() if most > 1 else [1.0]:
+        rate = 1 / early
+        last = rate * cost / (share + rate * (1 - share))  # spends what is left
+        if last >= 1 - 1e-12:
+            budgets.append((early, max(last, 1.0)))
+    tried = [Stages.fit(log_ratios, each, groups=groups) for each in budgets]
+    left = [divergence_left(stages, log_ratios, "kl", groups) for stages in tried]
     alone = left[0]  # nothing is rejected early
     enough = [i for i, value in enumerate(left) if alone - value >= (1 - slack) * (alone - min(left))]
     return tried[min(enough, key=lambda i: (-tried[i].rates[-2], left[i]))]
-
-
-def _splits(shares: tuple[float, ...], cost: float) -> Iterator[tuple[float, ...]]:
-    """Yield budgets of all stages that spend `cost`: early ones on a grid of equal ratios, the last what is left."""
-    stages = len(shares)
-    most = max((cost - (1 - shares[0])) / shares[0], 1.0)  # the last stage keeps all
-    grid = np.geomspace(1.0, most, _CHOICES[stages]) if most > 1 else np.ones(1)
-    for early in product(grid.tolist(), repeat=stages - 1):
-        rates = tuple((1 / np.cumprod(early)).tolist())
-        spent = shares[0] + sum(rate * (b - a) for rate, a, b in zip(rates, shares[:-1], shares[1:], strict=True))
-        last = rates[-1] * cost / spent
-        if last >= 1 - 1e-12:
-            yield (*early, max(last, 1.0))

@@ -13,10 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_count
-from obrs.errors import InputError
-
-from .image_training import CIFAR, SMALL, ImageTraining, compared, finals, jobs
+from .image_training import CIFAR, SMALL, ImageTraining, draw_courses, finals, judged_table, run_kinds
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
@@ -47,13 +44,6 @@ class Config(ImageTraining):
     points: int = 12
     solved: int = 10_000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for count in (*self.every, self.points):
-            check_count(count, "every")
-        if not self.every:
-            raise InputError("figure-frequency needs at least one number of steps")
-
 
 _SMOKE = Config(**SMALL, width=8, latent=8, steps=6, every=(1, 3), losses=(), points=1, solved=0)
 _FASHION = Config(losses=(), points=1, solved=0)
@@ -62,17 +52,12 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "paper": C
 
 def run(config: Config, rows: Record) -> None:
     """Train and judge, a row for each number of steps or loss and each seed; then time the solvers."""
-    from .image_training import Judges, follow, run_folder
+    from .image_training import follow
 
-    judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo(jobs(config, (*config.every, *config.losses))):
-        course, found = [], dict[str, Any]()
-        folder = run_folder(config, rows, name)
-        for step, gan, seconds in follow(settings(config, kind, seed), config, config.points, folder=folder):
-            found = judges.judge(gan, seed, near=False) | {"cpu_seconds": round(seconds, 2)}
-            course.append([step, found["before"], found["after"]])
-        more = {"course": course} if config.points > 1 else {}
-        rows.add(name, {"kind": kind, "seed": seed} | found | more)
+    def train(kind: int | str, seed: int) -> Any:
+        return follow(settings(config, kind, seed), config, config.points)
+
+    run_kinds(config, rows, (*config.every, *config.losses), train, points=config.points)
     if config.solved and "solvers" not in rows:
         rows.add("solvers", {"kind": "solvers", "seed": config.seed} | _time_solvers(config))
 
@@ -84,14 +69,13 @@ def settings(config: Config, kind: int | str, seed: int) -> Any:
         >>> settings(Config(data="digits"), 100, 0).constant_every
         100
     """
-    from .image_gans import parts
     from .image_training import training
     from .train import TrainConfig
 
-    shared = training(config, seed, labelled=parts(config.data, config.home)["generator"].label is not None)
-    if isinstance(kind, str):
-        return TrainConfig(**shared, generator_loss=kind)
-    return TrainConfig(**shared, generator_loss="paper_raw", constant_every=kind)
+    loss = (
+        {"generator_loss": kind} if isinstance(kind, str) else {"generator_loss": "paper_raw", "constant_every": kind}
+    )
+    return TrainConfig(**training(config, seed) | loss)
 
 
 def bisect_c(ratio: Any, budget: float, *, precision: float = 1e-3, low: float = 1e-10, high: float = 1e10) -> float:
@@ -127,32 +111,19 @@ def _time_solvers(config: Config) -> dict[str, Any]:
     return {"milliseconds": found, "samples": config.solved}
 
 
-def _kinds(record: Record) -> list[Any]:
-    return [*record.config["every"], *record.config.get("losses", ())]
-
-
-def _called(kind: int | str) -> str:
-    return f"c every {kind}" if isinstance(kind, int) else {"hinge": "hinge", "dual": "Algorithm 1"}.get(kind, kind)
+def _names(record: Record) -> dict[Any, str]:
+    every = {kind: f"c every {kind}" for kind in record.config["every"]}
+    return every | {kind: {"dual": "Algorithm 1"}.get(kind, kind) for kind in record.config["losses"]}
 
 
 def table(record: Record) -> str:
     """Return distance and time for each number of steps: means over the seeds and their standard errors."""
-    after, cost = (finals(record, _kinds(record), key) for key in ("after", "cpu_seconds"))
-    first, steps = next(iter(after)), record.config["steps"]
-    lines = [f"{record.config['data']}, Tw/OBRS, K = {record.config['budget']:g}, {record.config['seeds']} seeds"]
-    lines.append(f"  {'':>16}{'Fréchet distance':>20}{'gain':>18}{'CPU ms a step':>16}{'the paper: longer by':>24}")
-    for kind, values in after.items():
-        mean, error, gain, of_gain, seeds = compared(values, after[first])
-        text = f"  {_called(kind):>16}{f'{mean:.2f} ± {error:.2f}':>20}"
-        text += f"{f'{gain:+.2f} ± {of_gain:.2f}' if kind != first and seeds else '':>18}"
-        text += f"{1000 * sum(cost[kind].values()) / len(cost[kind]) / steps:>16.2f}"
-        longer = PAPER["longer"].get(kind)
-        lines.append(text + (f"{f'{100 * longer:+.2f} %':>24}" if longer is not None else ""))
-    lines.append("  gain: over the first line, seed by seed; ± is the standard error over seeds")
+    longer = ", ".join(f"{100 * more:g} % every {steps}" for steps, more in PAPER["longer"].items())
+    lines = [judged_table(record, _names(record), {}), f"the paper, longer than without OBRS: {longer} steps"]
     if "solvers" in record:
         row = record["solvers"]
         times = ", ".join(f"{name} {value:.2f} ms" for name, value in row["milliseconds"].items())
-        lines.append(f"  one solution for c on {row['samples']:,} samples: {times}")
+        lines.append(f"one solution for c on {row['samples']:,} samples: {times}")
     return "\n".join(lines)
 
 
@@ -160,30 +131,17 @@ def figure(record: Record) -> Any:
     """Draw the distance during training, and the time of a step against the number of steps between two solutions."""
     drawn = canvas(11, 4.2)
     left, right = drawn.subplots(1, 2)
-    after, cost = (finals(record, _kinds(record), key) for key in ("after", "cpu_seconds"))
-    steps = record.config["steps"]
-    for (kind, own), colour in zip(after.items(), _COLOURS, strict=False):
-        courses = [row["course"] for row in record.rows if row["kind"] == kind and "course" in row]
-        if courses:
-            mean = np.mean([[point[2] for point in course] for course in courses], axis=0)
-            left.plot([point[0] for point in courses[0]], mean, "o-", ms=3, color=PALETTE[colour], label=_called(kind))
-        elif isinstance(kind, int):
-            left.plot([kind] * len(own), list(own.values()), "o", color=PALETTE[colour], mew=0, label=_called(kind))
-    curves = any("course" in row for row in record.rows)
-    left.set(
-        xlabel="steps" if curves else "steps between two solutions for c", ylabel="Fréchet distance after rejection"
-    )
-    left.set_yscale("log" if curves else "linear")
-    left.set_xscale("linear" if curves else "log")
-    for (kind, own), colour in zip(cost.items(), _COLOURS, strict=False):
-        times = [1000 / steps * value for value in own.values()]
+    names = _names(record)
+    colours = dict(zip(names, _COLOURS, strict=False))
+    draw_courses(left, record, names, colours)
+    for kind, own in finals(record, names, "cpu_seconds").items():
+        times = [1000 / record.config["steps"] * value for value in own.values()]
         if isinstance(kind, int):
-            right.plot([kind] * len(own), times, "o", color=PALETTE[colour], mew=0, label=_called(kind))
+            right.plot([kind] * len(own), times, "o", color=PALETTE[colours[kind]], mew=0, label=names[kind])
         else:
-            right.axhline(sum(times) / len(times), color=PALETTE[colour], label=_called(kind))
+            right.axhline(sum(times) / len(times), color=PALETTE[colours[kind]], label=names[kind])
     right.set(xscale="log", xlabel="steps between two solutions for c", ylabel="CPU time of a step, ms")
     right.set_ylim(0, 1.1 * right.get_ylim()[1])
-    for axes in (left, right):
-        tidy(axes)
-    caption(drawn, record.experiment, "Each dot is a run, lines are means over seeds.")
+    tidy(right)
+    caption(drawn, record.experiment, "Dots and thin lines are runs, thick lines means over seeds.")
     return drawn

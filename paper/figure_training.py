@@ -11,17 +11,15 @@ judged.
 - `unrejected`: the same with K = 2, E[2 f(r/2)], which the authors' code runs as Tw/oOBRS.
 - `with`: Tw/OBRS, Algorithm 2 as printed.
 - `exact`: the gradient of what is left after rejection.
-- `staged`: three stages: a usual GAN with noise that fades, a new critic with the f-GAN's loss, such a critic anew with
-  the exact loss. Its critic also trains alone; the others end with steps in which it takes one more.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from obrs._checks import check_count
+from obrs._text import lookup
 from obrs.errors import InputError
 
-from .image_training import CALLED, CIFAR, SMALL, UNITS, ImageTraining, finals, jobs, judged_table
+from .image_training import CIFAR, SMALL, UNITS, ImageTraining, draw_courses, finals, judged_table, run_kinds
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
@@ -50,11 +48,10 @@ KINDS = {
     "unrejected": "E[2 f(r/2)], the authors' code",
     "with": "Tw/OBRS, Algorithm 2",
     "exact": "exact gradient",
-    "staged": "three stages",
 }
 """Ways to train, and what they are called."""
 _LOSSES = {"without": "paper_raw", "with": "paper_raw"}  # where the loss has another name than the kind
-_COLOURS = dict(zip(KINDS, ("dark", "orange", "pink", "olive", "red", "blue", "teal"), strict=True))
+_COLOURS = dict(zip(KINDS, ("dark", "orange", "pink", "olive", "red", "blue"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,120 +61,76 @@ class Config(ImageTraining):
     Args:
         kinds: Keys of `KINDS`.
         points: How often a GAN is judged on its way.
-        shares: Of the generator's steps, those in each of three stages.
-        alone: Steps of the critic alone before the second stage, and before the third.
+        alone: Half of the last steps, in which the critic takes one more.
     """
 
-    kinds: tuple[str, ...] = ("hinge", "dual", "without", "unrejected", "with", "exact")
+    kinds: tuple[str, ...] = tuple(KINDS)
     points: int = 12
-    shares: tuple[float, ...] = (0.5, 0.1, 0.4)
     alone: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.points, "points")
-        self.check_kinds(self.kinds, KINDS)
-        if len(self.shares) != 3 or abs(sum(self.shares) - 1) > 1e-9:
-            raise InputError(f"figure-training needs three shares that sum to 1, got {self.shares}")
+        for kind in self.kinds:
+            lookup(KINDS, kind, "kind of training")
         if 2 * self.alone >= self.steps:
             raise InputError(f"the critic can be alone for less than half of {self.steps} steps, got {self.alone}")
 
 
-_SMOKE = Config(**SMALL, width=8, latent=8, steps=20, kinds=("hinge", "staged"), points=2, alone=2)
+_SMOKE = Config(**SMALL, width=8, latent=8, steps=20, kinds=("hinge", "with"), points=2, alone=2)
 _UNITS = Config(**UNITS, kinds=("hinge", "dual", "with", "exact"))
 _PAPER = Config(**CIFAR, kinds=("hinge", "dual", "unrejected", "with"), points=20)
-_FASHION = Config(kinds=("hinge", "without", "with", "staged"), points=5, alone=200)
+_FASHION = Config(kinds=("hinge", "without", "with"), points=5, alone=200)
 PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "cifar": _UNITS, "paper": _PAPER}
 
 
 def run(config: Config, rows: Record) -> None:
     """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there."""
-    from .image_gans import load_gan
-    from .image_training import Judges, follow, run_folder
-    from .nets.cifar import has_unit, unit_facts
+    from .image_training import follow
 
-    judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo(jobs(config, config.kinds)):
-        course: list[list[float]] = []
-        found: dict[str, Any] = {}
-        if config.committed:
-            loss = _LOSSES.get(kind, kind)
-            if not has_unit(f"scratch-{loss}-{seed}"):
-                continue
-            facts = unit_facts(f"scratch-{loss}-{seed}")
-            course = facts["curve"]
-            found = judges.judge(load_gan(f"cifar10-scratch-{loss}", seed), seed)
-            found |= {"cpu_seconds": 60 * facts["cpu_minutes"]}
-        else:
-            folder = run_folder(config, rows, name)
-            for step, gan, seconds in follow(settings(config, kind, seed), config, config.points, folder=folder):
-                found = judges.judge(gan, seed, near=len(course) == config.points - 1)
-                found |= {"cpu_seconds": round(seconds, 1)}
-                course.append([step, found["before"], found["after"]])
-        rows.add(name, {"kind": kind, "seed": seed, "course": course} | found)
+    def train(kind: str, seed: int) -> Any:
+        return follow(settings(config, kind, seed), config, config.points)
+
+    run_kinds(
+        config, rows, config.kinds, train, lambda kind: f"scratch-{_LOSSES.get(kind, kind)}", points=config.points
+    )
 
 
 def settings(config: Config, kind: str, seed: int) -> Any:
     """Return the configuration of a training run.
 
     Example:
-        >>> staged = settings(Config(data="digits", alone=200), "staged", 0)
-        >>> [(stage.generator_loss, stage.steps) for stage in staged.stages]
-        [('non_saturating', 1500), ('dual', 300), ('exact', 1200)]
+        >>> run = settings(Config(data="digits", alone=200), "with", 0)
+        >>> [(stage.generator_loss, stage.steps, stage.critic_steps) for stage in run.stages]
+        [('paper_raw', 2600, 1), ('paper_raw', 400, 2)]
     """
-    from .image_gans import parts
     from .image_training import training
     from .train import TrainConfig
 
-    shared = training(config, seed, labelled=parts(config.data, config.home)["generator"].label is not None)
-    if kind != "staged":
-        more = 2 * config.alone
-        shared["generator_loss"] = _LOSSES.get(kind, kind)
-        shared["budget"] = 1.0 if kind == "without" else config.budget
-        last = {"steps": more, "critic_steps": config.critic_steps + 1}
-        return TrainConfig(**shared, stage=[{"steps": config.steps - more}, last] if more else ())
-    first, second = (round(share * config.steps) for share in config.shares[:2])
-    usual = {"generator_loss": "non_saturating", "steps": first, "noise": 0.3, "noise_until": 0.7}
-    usual |= {"generator_decay_from": 0.7, "critic_decay_from": 0.7}
-    dual = {"generator_loss": "dual", "steps": second, "new_critic": True, "warm_up": config.alone, "r1": 0.1}
-    dual |= {"spectral_norm": False, "noise": 0.0, "generator_lr": config.generator_lr / 2}
-    dual |= {"generator_decay_from": 0.3, "critic_decay_from": 0.3}
-    exact = {"generator_loss": "exact", "steps": config.steps - first - second, "critic_decay_from": 1.0}
-    exact |= {"generator_lr": config.generator_lr * 0.7, "generator_decay_from": 0.4}
-    return TrainConfig(**shared, stage=[usual, dual, exact])
+    shared, more = training(config, seed), 2 * config.alone
+    shared["generator_loss"] = _LOSSES.get(kind, kind)
+    shared["budget"] = 1.0 if kind == "without" else config.budget
+    last = {"steps": more, "critic_steps": config.critic_steps + 1}
+    return TrainConfig(**shared, stage=[{"steps": config.steps - more}, last] if more else ())
+
+
+def _names(record: Record) -> dict[str, str]:
+    return {kind: KINDS[kind] for kind in record.config["kinds"]}
 
 
 def table(record: Record) -> str:
     """Return the distances at the end, with precision and recall: means over the seeds and their standard errors."""
-    return judged_table(record, KINDS, PAPER["rows"])
+    return judged_table(record, _names(record), PAPER["rows"])
 
 
 def figure(record: Record) -> Any:
     """Draw the distance after rejection during training, and precision against recall at the end."""
     drawn = canvas(11, 4.6)
     during, end = drawn.subplots(1, 2, width_ratios=(1.6, 1))
-    for kind in finals(record, record.config["kinds"]):
-        rows, colour = [row for row in record.rows if row["kind"] == kind], PALETTE[_COLOURS[kind]]
-        for row in rows:
-            on_the_way, _, after = zip(*row["course"], strict=True)
-            during.plot(on_the_way, after, color=colour, lw=0.8, alpha=0.5)
-        shortest = min(len(row["course"]) for row in rows)
-        steps = [rows[0]["course"][at][0] for at in range(shortest)]
-        mean = [sum(row["course"][at][2] for row in rows) / len(rows) for at in range(shortest)]
-        during.plot(steps, mean, "o-", color=colour, label=KINDS[kind], ms=4)
-        points = [row["near_after"] for row in rows]
-        precision, recall = zip(*points, strict=True)
-        end.plot(recall, precision, "o", color=colour, ms=6, alpha=0.7, mew=0, label=KINDS[kind])
-    during.set(
-        xlabel="steps, those of the critic alone included",
-        ylabel=f"Fréchet distance after rejection, K = {record.config['budget']:g}",
-        yscale="log",
-    )
-    during.yaxis.set_major_formatter("{x:g}")
-    during.yaxis.set_minor_formatter("{x:g}")
+    draw_courses(during, record, _names(record), _COLOURS)
+    for kind, points in finals(record, _names(record), "near_after").items():
+        precision, recall = zip(*points.values(), strict=True)
+        end.plot(recall, precision, "o", color=PALETTE[_COLOURS[kind]], ms=6, alpha=0.7, mew=0, label=KINDS[kind])
     end.set(xlabel="recall", ylabel="precision", title="at the end, after rejection")
-    for axes in (during, end) if record.rows else ():
-        tidy(axes)
-    during.set_title(CALLED.get(record.config["data"], record.config["data"]))
+    tidy(end, "best" if record.rows else None)
     caption(drawn, record.experiment, "Thin lines and dots are runs, thick lines their means.")
     return drawn

@@ -1,68 +1,51 @@
 """The diffusion models of the image experiments: EDM, small, with classes.
 
-`python -m paper.image_diffusion fashion_mnist 14 0 8000 FOLDER` trains one again and writes the file that is committed.
-The arguments are a data set, pixels a side, a seed, updates and a folder. Those of CIFAR-10 are units of
-`runs/train_cifar.py`.
+Those of CIFAR-10 are units of `runs/train_cifar.py`; those of digits and Fashion-MNIST were trained by version 0.2, and
+their files name its command.
 
 A `Denoiser` is D(x; sigma), the mean of clean images given noisy ones. `previews` runs the sampler and yields what it
-already knows of the final image at every noise level; `heun` is its last word.
+already knows of the final image at every noise level; `heun` is its last word. A `Guided` denoiser follows the gradient
+of a discriminator of noisy images, too.
 
 References:
     | Elucidating the Design Space of Diffusion-Based Generative Models (Karras et al., 2022): equations 5, 7 and 8,
       algorithm 1 and table 1
+    | Refining Generative Process with Discriminator Guidance in Score-based Diffusion Models (Kim et al., 2023)
 """
 
-import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from obrs._checks import check_count
 from obrs._progress import bar
-from obrs._text import lookup
 from obrs.draws import normals, uniforms
 from obrs.errors import InputError
-from obrs.fitting.loop import Course, fit_best
+from obrs.fitting.loop import fit
 from obrs.fitting.seeds import derived, keyed, own_noise
 from obrs.fitting.tensors import fill_module, read_tensors
+from obrs.models.conv import ConvCritic
 from obrs.models.registry import build
 
-from .image_gans import Labelled, parts
-from .nets import WEIGHTS, write_weights
+from .image_gans import Labelled
+from .nets import WEIGHTS
 from .nets.cifar import CifarUNet, load_unit
-from .program import run_program
 
-__all__ = ["SETTINGS", "Denoiser", "Diffusion", "Kept", "Pool", "Preview", "Setting", "fit_denoiser", "heun"]
-__all__ += ["load_diffusion", "make_pool", "noise_levels", "noisy_previews", "previews", "sample_early", "shrunk"]
-__all__ += ["train_diffusion"]
+__all__ = ["Denoiser", "Diffusion", "Guided", "Pool", "Preview", "fit_guide", "heun", "load_diffusion", "make_pool"]
+__all__ += ["noise_levels", "noisy_previews", "previews", "shrunk"]
 
 SEED = 100  # of proposals: no seed that a model was trained with
 SIGMA_DATA = 0.5
 _BLOCK = 200  # images at a time
 _EDM = {3836: "edm-early-0", 15278: "edm-0"}  # units of CIFAR-10, by their updates
-Floats = np.ndarray[Any, Any]
 _LOG_SIGMA = (-1.2, 1.2)  # mean and standard deviation of the noise levels that are trained on
-_HELD_OUT = 512  # images, four noise levels each
-
+Floats = np.ndarray[Any, Any]
 Tensor = Any
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a model is trained: channels of its first map, images in an update, and learning rate."""
-
-    width: int
-    batch_size: int = 64
-    lr: float = 2e-3
-
-
-SETTINGS = {"digits": Setting(width=16), "fashion_mnist": Setting(width=32)}
-"""How the models are trained, by data set."""
 
 
 class Denoiser(nn.Module):  # type: ignore[misc]
@@ -123,10 +106,10 @@ class Preview(NamedTuple):
 
 def previews(
     denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tensor | None = None
-) -> Generator[Preview, Tensor | None, None]:
+) -> Iterator[Preview]:
     """Run Heun's method from noise to images; yield a preview at every noise level, and the images themselves.
 
-    Two evaluations per step, one in the last. A caller that rejects sends back which images go on, booleans `(n,)`.
+    Two evaluations per step, one in the last.
 
     Args:
         denoise: As a `Denoiser`.
@@ -140,9 +123,7 @@ def previews(
         now, then = sigmas[step], sigmas[step + 1]
         clean = denoise(x, now.expand(len(x)), label)
         count += 1
-        stay = yield Preview(step, clean, count)
-        if stay is not None:
-            x, clean, label = x[stay], clean[stay], None if label is None else label[stay]
+        yield Preview(step, clean, count)
         slope = (x - clean) / now
         ahead = x + (then - now) * slope
         if then > 0:
@@ -174,12 +155,14 @@ class Diffusion:
         shape: Of an image: channels, height, width.
         classes: Number of labels, each proposed equally often; None if there are none.
         levels: Noise levels of the sampler.
+        half: Compute in bfloat16, in which that of CIFAR-10 was trained; it takes half of the time.
     """
 
-    denoise: Denoiser
+    denoise: Any
     shape: tuple[int, int, int]
     classes: int | None
     levels: Tensor
+    half: bool = False
 
     @property
     def evaluations(self) -> int:
@@ -193,12 +176,74 @@ class Diffusion:
             return z, None
         return z, torch.from_numpy((uniforms(ids, seed=seed) * self.classes).astype(np.int64))
 
+    def __call__(self, x: Tensor, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        """Return the clean images that are expected behind noisy ones."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
+            return self.denoise(x.contiguous(memory_format=torch.channels_last), sigma, label)
+
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Tensor, Tensor | None]:
         """Return the images with these ids, in [-1, 1], and their labels."""
         z, label = self.noise(ids, seed=seed)
-        x = heun(self.denoise, z.contiguous(memory_format=torch.channels_last), self.levels, label)
-        return x.clamp(-1, 1), label
+        return heun(self, z, self.levels, label).clamp(-1, 1), label
+
+
+class Guided:
+    """A denoiser with discriminator guidance: D(x; sigma) + sigma² w grad log r(x; sigma).
+
+    Args:
+        denoise: The denoiser that is guided.
+        critic: From images with one more channel, `log(sigma)/4`, and labels to log r of noisy images.
+        weight: w, 1 for the score of the target as far as the critic knows it.
+
+    Example:
+        >>> still = Guided(lambda x, sigma, label: 0 * x, lambda x: x[:, 0].sum((1, 2)), weight=2.0)
+        >>> round(still(torch.zeros(1, 1, 1, 1), torch.full((1,), 0.5)).item(), 3)  # 2 sigma², times 2^½ by the scale
+        0.707
+    """
+
+    def __init__(self, denoise: Any, critic: Any, weight: float = 1.0) -> None:
+        self.denoise, self.critic, self.weight = denoise, critic, weight
+
+    def __call__(self, x: Tensor, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(_noisy_ratio(self.critic, x, sigma, label).sum(), x)
+        return self.denoise(x.detach(), sigma, label) + self.weight * sigma.reshape(-1, 1, 1, 1) ** 2 * slope
+
+
+def _noisy_ratio(critic: Any, x: Tensor, sigma: Tensor, label: Tensor | None) -> Tensor:
+    """Return log r of noisy images, scaled to unit variance."""
+    s = sigma.reshape(-1, 1, 1, 1)
+    known = torch.cat([x / (s**2 + SIGMA_DATA**2).sqrt(), (s.log() / 4).expand(-1, 1, *x.shape[2:])], dim=1)
+    return critic(known) if label is None else critic(known, label)
+
+
+def fit_guide(
+    model: Diffusion, real: Labelled, fake: Labelled, *, steps: int, seed: int, weight: float = 1.0, batch: int = 64
+) -> Diffusion:
+    """Return the model guided by a discriminator of noisy real and noisy proposed images, which is fitted here."""
+    channels, size, _ = model.shape
+    with own_noise() as reseed:
+        reseed(derived(seed, "guide"))
+        critic = ConvCritic(size=size, channels=channels + 1, width=32, classes=model.classes, spectral_norm=True)
+    sets = [(torch.as_tensor(x), None if label is None else torch.as_tensor(label)) for x, label in (real, fake)]
+
+    def loss(step: int) -> Tensor:
+        noise, (mean, deviation) = keyed(seed, "guide", step), _LOG_SIGMA
+        total = torch.zeros(())
+        for sign, (x, label) in zip((-1.0, 1.0), sets, strict=True):
+            which = torch.randint(len(x), (batch,), generator=noise)
+            sigma = (mean + deviation * torch.randn(batch, generator=noise)).exp()
+            noisy = x[which] + sigma.reshape(-1, 1, 1, 1) * torch.randn(x[which].shape, generator=noise)
+            own = None if model.classes is None or label is None else label[which]
+            total = total + functional.softplus(sign * _noisy_ratio(critic, noisy, sigma, own)).mean()
+        return total
+
+    optimiser = torch.optim.Adam(critic.parameters(), 1e-3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.01, steps)
+    fit(loss, optimiser, steps, schedule=schedule, progress=False)
+    return replace(model, denoise=Guided(model.denoise, critic.eval().requires_grad_(False), weight))
 
 
 def shrunk(images: Any, size: int) -> Any:
@@ -215,81 +260,27 @@ def shrunk(images: Any, size: int) -> Any:
     return images if side == 1 else images.reshape(n, channels, size, side, size, side).mean(axis=(3, 5))
 
 
-def fit_denoiser(
-    real: Labelled, setting: Setting, updates: int, seed: int, *, progress: bool | None = None
-) -> tuple[Denoiser, Course]:
-    """Train a denoiser of these images, of any size; return it with averaged weights, and how it went.
-
-    A tenth of the images, 512 at most, are held out: of all averages along the way the one that denoises them best is
-    kept.
-    """
-    classes = None if real.label is None else int(real.label.max()) + 1
-    with own_noise() as reseed:
-        reseed(derived(seed, "diffusion"))
-        network = build({"name": "unet", "channels": real.x.shape[1], "width": setting.width, "classes": classes})
-    denoise = Denoiser(network.to(memory_format=torch.channels_last))
-    x = torch.as_tensor(real.x).contiguous(memory_format=torch.channels_last)
-    label = None if real.label is None else torch.as_tensor(real.label)
-    rows = len(x) - min(_HELD_OUT, len(x) // 10)
-
-    def of(which: Tensor, key: int | str, module: Any) -> Tensor:
-        noise, (mean, deviation) = keyed(seed, "diffusion", key), _LOG_SIGMA
-        sigma = (mean + deviation * torch.randn(len(which), generator=noise)).exp()
-        normal = torch.randn((len(which), *x.shape[1:]), generator=noise).contiguous(memory_format=torch.channels_last)
-        return module.loss(x[which], sigma, normal, None if label is None else label[which])
-
-    def loss(module: Any, step: int) -> Tensor:
-        return of(torch.randint(rows, (setting.batch_size,), generator=keyed(seed, "rows", step)), step, module)
-
-    def held_out(module: Any) -> float:
-        return float(of(torch.arange(rows, len(x)).repeat(4), "held out", module))
-
-    return denoise, fit_best(denoise, loss, held_out, steps=updates, lr=setting.lr, average=0.999, progress=progress)
-
-
-def train_diffusion(name: str, size: int, seed: int, updates: int, out: Path) -> Path:
-    """Train one model on the generator's part of a data set; return its file in `out`."""
-    setting, mine = lookup(SETTINGS, name, "data set of the diffusion models"), parts(name)["generator"]
-    real = Labelled(shrunk(mine.x, check_count(size, "size")), mine.label)
-    out.mkdir(parents=True, exist_ok=True)
-    path = _path(name, size, check_count(seed, "seed", least=0), check_count(updates, "updates"), str(out))
-    denoise, course = fit_denoiser(real, setting, updates, seed)
-    facts = {"data": name, "size": size, "seed": seed, "steps": updates, "spec": denoise.network.spec}
-    facts |= {"seconds": round(course.seconds), "held_out_loss": min(loss for _, loss in course.history)}
-    command = f"python -m paper.image_diffusion {name} {size} {seed} {updates} FOLDER"
-    write_weights(path, denoise.network, facts, command)
-    return path
-
-
-def load_diffusion(name: str, size: int, seed: int, updates: int, *, home: str = "", steps: int = 18) -> Diffusion:
-    """Return a model that is committed, or is in the folder `home`, in evaluation mode.
+def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int = 18) -> Diffusion:
+    """Return a model that is committed, in evaluation mode.
 
     Args:
         name, size, seed, updates: Its data set, pixels a side, seed and how long it was trained.
-        home: A folder of your own.
         steps: Of the sampler.
     """
-    if name == "cifar10" and updates in _EDM:
+    half = name == "cifar10"
+    if half:
         network: Any = CifarUNet()
-        load_unit(_EDM[updates], {"denoiser": network})
+        load_unit(_EDM.get(updates, f"edm-{updates}"), {"denoiser": network})
     else:
-        path = _path(name, size, seed, updates, home)
+        path = WEIGHTS / f"{name}-{size}-{seed}-{updates}-diffusion.safetensors"
         if not path.exists():
-            known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors"))) or "none"
-            train = f"python -m paper.image_diffusion {name} {size} {seed} {updates} {home or 'FOLDER'}"
-            raise InputError(f"there is no {path.stem}; there are: {known}; `{train}` trains it")
+            known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors")))
+            raise InputError(f"there is no {path.stem}; there are: {known}")
         tensors, facts = read_tensors(path, "a diffusion model of the image experiments")
         network = build(facts["spec"])
         fill_module(network, tensors, "denoiser", path)
     network = network.to(memory_format=torch.channels_last).eval().requires_grad_(False)
-    return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps))
-
-
-def _path(name: str, size: int, seed: int, updates: int, home: str) -> Path:
-    return (Path(home) if home else WEIGHTS) / f"{name}-{size}-{seed}-{updates}-diffusion.safetensors"
-
-
-# Pools ---------------------------------------------------------------------------------------------------------------
+    return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps), half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,67 +298,22 @@ class Pool:
     early: Mapping[int, Floats]
 
 
-def make_pool(model: Diffusion, n: int, steps: Sequence[int], *, progress: bool | None = None) -> Pool:
-    """Return the images with ids 0 to n - 1, and their previews at these steps."""
+def make_pool(
+    model: Diffusion, n: int, steps: Sequence[int] = (), *, start: int = 0, progress: bool | None = None
+) -> Pool:
+    """Return n images with ids from `start` on, and their previews at these steps."""
     found: dict[int, list[Floats]] = {}
-    labels = []
+    labels, last = [], len(model.levels) - 1
     with torch.no_grad(), bar("sampling", n, progress) as tell:
-        for start in range(0, n, _BLOCK):
-            z, label = model.noise(np.arange(start, min(start + _BLOCK, n)), seed=SEED)
-            z = z.contiguous(memory_format=torch.channels_last)
-            for preview in previews(model.denoise, z, model.levels, label):
-                if preview.step in steps or preview.step == len(model.levels) - 1:
+        for at in range(0, n, _BLOCK):
+            z, label = model.noise(np.arange(start + at, start + min(at + _BLOCK, n)), seed=SEED)
+            for preview in previews(model, z, model.levels, label):
+                if preview.step in steps or preview.step == last:
                     found.setdefault(preview.step, []).append(preview.clean.clamp(-1, 1).contiguous().numpy())
             labels.append(label)
-            tell(start + len(z))
+            tell(at + len(z))
     whole = {step: np.concatenate(blocks) for step, blocks in found.items()}
-    images = whole.pop(len(model.levels) - 1)
-    return Pool(images, None if model.classes is None else torch.cat(labels).numpy(), whole)
-
-
-class Kept(NamedTuple):
-    """What early rejection leaves: images, their labels, their ids, and how often the network was evaluated in all."""
-
-    images: Floats
-    labels: Floats | None
-    ids: Any
-    evaluations: int
-
-
-def sample_early(
-    model: Diffusion, ids: Any, steps: Sequence[int], decide: Callable[[Sequence[Floats], Any, Any], Any]
-) -> Kept:
-    """Run the sampler for these ids, and stop for an image when it is rejected.
-
-    Args:
-        model: What proposes.
-        ids: Of the proposals; the noise is that of `make_pool`.
-        steps: Where it decides, ascending; it also does at the end.
-        decide: From what was seen so far (previews at these steps, at last the images), labels and ids to booleans: who
-            goes on.
-    """
-    ends, found, total = (*steps, len(model.levels) - 1), [], 0
-    with torch.no_grad():
-        for start in range(0, len(ids), _BLOCK):
-            here, done = np.asarray(ids[start : start + _BLOCK]), 0
-            z, label = model.noise(here, seed=SEED)
-            labels, seen = None if label is None else label.numpy(), list[Floats]()
-            run = previews(model.denoise, z.contiguous(memory_format=torch.channels_last), model.levels, label)
-            preview: Preview | None = next(run)
-            while preview is not None:
-                total, done, stay = total + (preview.evaluations - done) * len(here), preview.evaluations, None
-                if preview.step in ends:
-                    seen.append(preview.clean.clamp(-1, 1).contiguous().numpy())
-                    stays = np.asarray(decide(seen, labels, here))
-                    here, seen = here[stays], [images[stays] for images in seen]
-                    labels, stay = None if labels is None else labels[stays], torch.from_numpy(stays)
-                preview = None if preview.step == ends[-1] or not len(here) else run.send(stay)
-            if len(seen) == len(ends):
-                found.append((seen[-1], labels, here))
-    images, named, kept = zip(*found, strict=True)
-    return Kept(
-        np.concatenate(images), None if named[0] is None else np.concatenate(named), np.concatenate(kept), total
-    )
+    return Pool(whole.pop(last), None if model.classes is None else torch.cat(labels).numpy(), whole)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -378,11 +324,6 @@ def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Floats:
     for start in range(0, len(real.x), _BLOCK):
         x = torch.as_tensor(real.x[start : start + _BLOCK])
         label = None if model.classes is None else torch.as_tensor(real.label[start : start + _BLOCK])
-        noisy = (x + sigma * torch.randn(x.shape, generator=normal)).contiguous(memory_format=torch.channels_last)
-        made.append(model.denoise(noisy, sigma.expand(len(x)), label).clamp(-1, 1).contiguous().numpy())
+        noisy = x + sigma * torch.randn(x.shape, generator=normal)
+        made.append(model(noisy, sigma.expand(len(x)), label).clamp(-1, 1).contiguous().numpy())
     return np.concatenate(made)
-
-
-if __name__ == "__main__":
-    usage = "python -m paper.image_diffusion NAME SIZE SEED UPDATES FOLDER"
-    sys.exit(run_program(train_diffusion, (str, int, int, int, Path), usage))

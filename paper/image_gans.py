@@ -2,10 +2,11 @@
 
 `python -m paper.image_gans fashion_mnist 0 FOLDER` trains a GAN of digits, MNIST or Fashion-MNIST again and writes two
 files, of the generator and of the critic. The GANs of CIFAR-10 are units of `runs/train_cifar.py`. All are committed.
+`celeba 0 FOLDER` trains the paper's BigGAN, on a machine with GPUs, of the faces in FOLDER/celeba.npz; the presets
+`paper` of `figure-pretrained` and `table-finetune` read it with `--home FOLDER`.
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,9 @@ from obrs.errors import InputError
 from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
-from .data.images import PICTURES, load
+from .data.images import load
+from .data.pixels import Pixels
+from .image_training import CELEBA, ImageTraining, training
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
 from .program import run_program
@@ -35,8 +38,6 @@ PARTS = {
     "fashion_mnist": {"generator": 30_000, "ratio": 14_000, "features": 8_000, "judge": 8_000},
     "mnist": {"generator": 40_000, "ratio": 12_000, "features": 8_000},
     "cifar10": {"generator": 40_000, "ratio": 4_000, "features": 4_000, "judge": 2_000},
-    "celeba": {"generator": 150_000, "ratio": 20_000, "features": 6_000, "judge": 6_000},
-    "imagenet": {"generator": 1_230_000, "ratio": 30_000, "features": 10_000, "judge": 10_000},
 }
 _HINGE = TrainConfig(
     network="conv", classes=True, latent=64, generator_width=32, critic_width=32, spectral_norm=True,
@@ -54,6 +55,9 @@ SETTINGS = {
     "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
     "mnist_plain": replace(_PLAIN, data="mnist"),
     "digits_plain": replace(_PLAIN, data="digits", latent=16, generator_width=64, critic_width=64, steps=8_000),
+    "celeba": TrainConfig(
+        data="celeba", generator_loss="hinge", **training(ImageTraining(**CELEBA), 0, labelled=False)
+    ),
 }
 """How each generator is trained, by name; the digits are also for the smoke presets."""
 
@@ -97,32 +101,14 @@ def parts(name: str, home: str = "") -> dict[str, Labelled]:
 
     Args:
         name: A key of `PARTS`; with a `home` the name of a file there.
-        home: A folder with NAME.npz, which holds `train` and `test`, images in [-1, 1], and maybe `train_labels` and
-            `test_labels`. They are cut as Fashion-MNIST is. For `celeba` and `imagenet` also one with their pictures.
+        home: A folder with NAME.npz, which holds `train` and `test`, images of shape `(n, channels, h, w)` in [-1, 1]
+            or as bytes, and maybe `train_labels` and `test_labels`. They are cut as Fashion-MNIST is.
     """
-    path = Path(home) / f"{name}.npz"
-    if home and (path.is_file() or name not in PICTURES):
-        return _cut(_read_own(path), PARTS["fashion_mnist"])
-    sizes = lookup(PARTS, name, "data set of the image experiments")
-    images = load(name, folder=home or None)
-    wanted = ("train", "train_labels", "test", "test_labels") if images.classes > 1 else ("train", "test")
-    return _cut({key: getattr(images, key) for key in wanted}, sizes)
-
-
-def _read_own(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise InputError(f"there is no {path}; it must hold train and test, images in [-1, 1] as (n, channels, h, w)")
-    with np.load(path) as file:
-        found = {key: file[key] for key in file.files}
-    for key in ("train", "test"):
-        shape = np.shape(found.get(key, ()))
-        if len(shape) != 4:
-            raise InputError(f"{path} must hold {key}, images of shape (n, channels, height, width), got shape {shape}")
-    return found
-
-
-def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Labelled]:
-    """Cut the training images into parts, in proportion to `sizes`."""
+    if home:
+        images, sizes = _read_own(Path(home) / f"{name}.npz"), PARTS["fashion_mnist"]
+    else:
+        sizes = lookup(PARTS, name, "data set of the image experiments")
+        images = vars(load(name))
     count, labels = len(images["train"]), images.get("train_labels")
     ends = (np.cumsum([0, *sizes.values()]) * count) // sum(sizes.values())
     cut = {
@@ -134,10 +120,24 @@ def _cut(images: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Label
     return {part: one if part == "generator" else Labelled(np.asarray(one.x), one.label) for part, one in cut.items()}
 
 
+def _read_own(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"there is no {path}; it must hold train and test, images of shape (n, channels, h, w)")
+    with np.load(path) as file:
+        found = {key: file[key] for key in file.files}
+    for key in ("train", "test"):
+        shape = np.shape(found.get(key, ()))
+        if len(shape) != 4:
+            raise InputError(f"{path} must hold {key}, images of shape (n, channels, h, w), got shape {shape}")
+        found[key] = Pixels(found[key]) if found[key].dtype == np.uint8 else found[key]
+    return found
+
+
 def train_gan(name: str, seed: int, out: Path) -> Path:
     """Train one generator, resumable in `out`, write its networks there, and return that folder."""
     config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
-    mine, run = parts(config.data)["generator"], out / f"{name}-{seed}"
+    mine = parts(config.data, "" if config.data in PARTS else str(out))["generator"]
+    run = out / f"{name}-{seed}"
     done = train(config, data=mine.x, labels=mine.label if config.classes else None, out=run)
     for part, network in (("generator", done.generator), ("critic", done.critic)):
         facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}
@@ -176,8 +176,7 @@ def _load(part: str, name: str, seed: int, home: str) -> Any:
     path = folder / f"{name}-{seed}-{part}.safetensors"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in folder.glob(f"*-{part}.safetensors"))) or "none"
-        where = f" in {folder}; examples/biggan-pretrained.py makes them from checkpoints" if home else ""
-        raise InputError(f"there is no {name}-{seed}-{part}; there are: {known}{where}")
+        raise InputError(f"there is no {name}-{seed}-{part} in {folder}; there are: {known}")
     tensors, facts = read_tensors(path, f"a {part} of the image experiments")
     network = build(facts["spec"]).eval().requires_grad_(False)
     fill_module(network, tensors, part, path)

@@ -1,18 +1,16 @@
 """What the image experiments compare, by name, and what it is called in their tables; needs no torch."""
 
-__all__ = ["CONSTANTS", "JUDGES", "RATIOS", "title"]
+__all__ = ["CONSTANTS", "DATA", "JUDGES", "RATIOS", "title"]
 
 RATIOS = {
-    "none": "none, all the same",
-    "own": "the GAN's own critic",
-    "tuned": "the critic, trained further",
-    "pixels": "a network on pixels",
-    "features": "last layer of a classifier",
+    "own": "critic as it is",
+    "tuned": "critic trained further",
     "outputs": "outputs of a classifier",
     "gradients": "features without labels",
+    "tune": "tune",
 }
-"""The ratios that are compared, and what they are called."""
-CONSTANTS = {"global": "one constant", "class": "one per class", "shares": "shares of the data"}
+"""The ratios that are compared, and what they are called; that of `obrs.tune` has constants of its own choice."""
+CONSTANTS = {"global": "one constant", "class": "one per class", "calibrated": "calibrated by class"}
 """How many constants there are, and what that is called."""
 JUDGES = {
     "classifier": "another classifier",
@@ -20,17 +18,16 @@ JUDGES = {
     "inception_v3": "Inception-v3, so that it is the FID",
 }
 """Whose features the distances are of; of EfficientNet-Lite0 the 64 principal components of real images."""
+DATA = {"cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "celeba": "CelebA"}
 _MODELS = {
     "digits": "conditional GAN, digits",
     "fashion_mnist": "conditional GAN, Fashion-MNIST",
-    "fashion_vae": "VAE, Fashion-MNIST",
     "mnist_plain": "GAN, MNIST",
     "digits_plain": "GAN, digits",
     "cifar10-gan": "conditional GAN, CIFAR-10",
     "cifar10-plain": "unconditional GAN, CIFAR-10",
     "cifar10-biggan": "BigGAN, CIFAR-10",
     "celeba": "BigGAN, CelebA",
-    "imagenet": "BigGAN, ImageNet",
 }
 
 

@@ -11,7 +11,7 @@ same for all that is compared.
 import tempfile
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
@@ -20,15 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
-from obrs._text import lookup, text_table
-from obrs.errors import InputError
+from obrs._text import text_table
 
-from .image_names import JUDGES
-from .record import Record
+from .image_names import DATA, JUDGES
+from .record import Checked, Record
+from .style import PALETTE, tidy
 
-__all__ = ["BIGGAN", "CELEBA", "CIFAR", "IMAGENET", "SMALL", "UNITS", "ImageTraining", "Judges", "compared", "finals"]
-__all__ += ["follow", "jobs", "judged_table", "missing", "run_folder", "training"]
+__all__ = ["BIGGAN", "CELEBA", "CIFAR", "SMALL", "UNITS", "ImageTraining", "Judges", "compared", "draw_courses"]
+__all__ += ["finals", "follow", "jobs", "judged_table", "run_kinds", "training"]
 
 SMALL: dict[str, Any] = {
     "data": "digits", "seeds": 1, "batch_size": 16, "ema_start": 0, "pool": 300, "neighbours": 200, "judged": 0,
@@ -54,16 +53,10 @@ CELEBA: dict[str, Any] = _LARGE | {
 
 They have 500 to 1500 epochs; these are 500, of the 162 770 faces of the training set.
 """
-IMAGENET: dict[str, Any] = _LARGE | {
-    "data": "imagenet", "home": "imagenet", "width": 96, "latent": 120, "steps": 10_000, "critic_steps": 2,
-    "batch_size": 2048, "generator_lr": 1e-5, "critic_lr": 1e-5,
-}  # fmt: skip
-"""The paper's fine-tuning on ImageNet."""
 _BIGGAN: dict[str, Any] = {"network": "biggan", "two_heads": True, "betas": (0.0, 0.999)}
 BIGGAN: dict[str, dict[str, Any]] = {
     "cifar10": _BIGGAN | {"initial": "normal"},
     "celeba": _BIGGAN | {"attention": 32, "initial": "xavier"},
-    "imagenet": _BIGGAN | {"attention": 64, "shared": 128, "hierarchical": True, "parts": 16, "precision": "bf16"},
 }
 """What else a BigGAN is trained with, by the data that the paper has one of, from the authors' public scripts
 (github.com/AlexVerine/RejectBigGan); other data get small networks. The critic has two heads, so that every loss leaves
@@ -72,7 +65,7 @@ a log-ratio.
 
 
 @dataclass(frozen=True)
-class ImageTraining:
+class ImageTraining(Checked):
     """The part that the configurations of these experiments share.
 
     Args:
@@ -91,6 +84,7 @@ class ImageTraining:
         seed: First of the seeds.
     """
 
+    unchecked = ("trained", "ema_start", "judged", "seed", "alone", "losses", "solved")
     data: str = "fashion_mnist"
     trained: bool = True
     home: str = ""
@@ -114,31 +108,23 @@ class ImageTraining:
     epochs: int = 8
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        check_budget(self.budget)
-        for name in ("seeds", "width", "latent", "steps", "critic_steps", "batch_size", "pool", "neighbours", "fakes"):
-            check_count(getattr(self, name), name)
-
-    def check_kinds(self, kinds: Sequence[str], known: Mapping[str, str]) -> None:
-        """Raise if a kind of training is not known, or if there is none."""
-        for kind in kinds:
-            lookup(known, kind, "kind of training")
-        if not kinds:
-            raise InputError("at least one kind of training is needed")
-
     @property
     def committed(self) -> bool:
         """Whether the GANs are read from files."""
         return self.data == "cifar10" and self.trained
 
 
-def training(config: ImageTraining, seed: int, *, labelled: bool = True) -> dict[str, Any]:
+def training(config: ImageTraining, seed: int, *, labelled: bool | None = None) -> dict[str, Any]:
     """Return the fields of a training run that all have in common.
 
     Example:
-        >>> training(ImageTraining(), seed=1)["batch_size"]
+        >>> training(ImageTraining(), seed=1, labelled=True)["batch_size"]
         64
     """
+    if labelled is None:
+        from .image_gans import parts
+
+        labelled = parts(config.data, config.home)["generator"].label is not None
     same = ("latent", "budget", "critic_steps", "batch_size", "ema_start", "steps", "generator_lr", "critic_lr")
     found = {name: getattr(config, name) for name in (*same, "ema_decay")}
     found |= {"network": "conv", "classes": labelled, "spectral_norm": True, "seed": seed}
@@ -146,57 +132,35 @@ def training(config: ImageTraining, seed: int, *, labelled: bool = True) -> dict
     return found | BIGGAN.get(config.data, {})
 
 
-def run_folder(config: ImageTraining, rows: Record, name: str) -> Path | None:
-    """Return the folder from which the training for a row goes on if it was stopped: that of a BigGAN takes days."""
-    if config.data not in BIGGAN or rows.path is None:
-        return None
-    return rows.path.with_suffix("").with_suffix(f".{name.replace(', ', '-').replace(' ', '-')}")
-
-
 def follow(
-    settings: Any,
-    config: ImageTraining,
-    points: int = 1,
-    *,
-    generator: Any = None,
-    critic: Any = None,
-    folder: Path | None = None,
+    settings: Any, config: ImageTraining, points: int = 1, *, generator: Any = None, critic: Any = None
 ) -> Iterator[tuple[int, Any, float]]:
-    """Train a GAN; give it as it was at so many steps on the way, with the CPU seconds of all of its training.
+    """Train a GAN; yield it as it was at so many steps on the way, with the CPU seconds of all of its training.
 
     Args:
         settings: Of the training.
         config: Says which data.
         points: How many times; the last one is the end.
         generator, critic: Networks to go on with, of the kind that the settings say; trained in place.
-        folder: Where the run is kept, and goes on if it is there already; then the seconds are those of the clock, of
-            all its parts. It may be deleted when all is done. None keeps nothing.
     """
-    import torch
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
-
     from .image_gans import ImageGan, parts
     from .train import load_run, seen_before, train
 
     mine = parts(config.data, config.home)["generator"]
     total, _ = seen_before(settings, len(settings.stages) + 1)
-    often = points if folder is None else 4 * points  # what may be stopped is saved in between, too
-    settings = replace(settings, save_every=max(total // often, 1), keep=10 * points + 10, log_every=total)
-    given = {"data": mine.x, "labels": mine.label if settings.classes else None}
-    place = PartialState(cpu=not torch.cuda.is_available())  # loads what a first run would be charged for
+    settings = replace(settings, save_every=max(total // points, 1), keep=10 * points + 10, log_every=total)
+    given: Any = {"data": mine.x, "labels": mine.label if settings.classes else None}
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(broadcast_object_list([scratch])[0]) if folder is None else folder
         begun = process_time()
-        done = train(settings, **given, generator=generator, critic=critic, out=home, progress=False)
-        seconds = process_time() - begun if folder is None else done.log[-1]["seconds"]
-        found = {int(path.stem.removeprefix("step-")): path for path in home.glob("stage-*/checkpoints/*.safetensors")}
+        done = train(settings, **given, generator=generator, critic=critic, out=Path(scratch), progress=False)
+        seconds = process_time() - begun
+        saved = Path(scratch).glob("stage-*/checkpoints/*.safetensors")
+        found = {int(path.stem.removeprefix("step-")): path for path in saved}
         for at in range(points):
             step = round(total * (at + 1) / points)
             near = min(sorted(found), key=lambda known, step=step: abs(known - step))  # type: ignore[misc]
-            run = done if step == total else load_run(home, found[near])
+            run = done if step == total else load_run(Path(scratch), found[near])
             yield near, ImageGan(run.generator, run.critic, run.generator.classes), seconds
-        place.wait_for_everyone()  # until all have read, before the first one clears up
 
 
 class Judges:
@@ -248,10 +212,48 @@ class Judges:
         if self._latest is None or self._latest[0] != seed:
             config = self.config
             options: Any = {"pool": config.pool, "judged": config.judged, "second": config.second, "home": config.home}
-            made = prepare(f"{config.data}-{seed}", self.effort, **options, gan=gan, progress=self.progress)
+            made = prepare(f"{config.data}-{seed}", self.effort, gan, **options, progress=self.progress)
             self._latest = (seed, made)
             return made
         return with_gan(self._latest[1], gan)
+
+
+def run_kinds(
+    config: ImageTraining,
+    rows: Record,
+    kinds: Sequence[Any],
+    train: Callable[[Any, int], Iterator[tuple[int, Any, float]]],
+    unit: Callable[[Any], str] = str,
+    *,
+    points: int = 1,
+) -> None:
+    """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there.
+
+    Args:
+        config, rows: Of the experiment.
+        kinds: What is compared.
+        train: From a kind and a seed to the GANs on the way, as `follow`.
+        unit: From a kind to the unit of CIFAR-10 that was trained ahead, without its seed.
+        points: How many GANs `train` yields.
+    """
+    from .image_gans import load_gan
+    from .nets.cifar import has_unit, unit_facts
+
+    judges = Judges(config, rows.progress)
+    for name, (kind, seed) in rows.todo(jobs(config, kinds)):
+        course, found, seconds = list[list[float]](), dict[str, Any](), 0.0
+        if config.committed:
+            if not has_unit(f"{unit(kind)}-{seed}"):
+                continue
+            facts = unit_facts(f"{unit(kind)}-{seed}")
+            course, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
+            found = judges.judge(load_gan(f"cifar10-{unit(kind)}", seed), seed)
+        else:
+            for step, gan, seconds in train(kind, seed):  # noqa: B007  # those of the last one count
+                found = judges.judge(gan, seed, near=len(course) == points - 1)
+                course.append([step, found["before"], found["after"]])
+        facts = {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)}
+        rows.add(name, facts | found)
 
 
 def jobs(config: ImageTraining, kinds: Sequence[Any]) -> dict[str, tuple[Any, int]]:
@@ -265,32 +267,18 @@ def jobs(config: ImageTraining, kinds: Sequence[Any]) -> dict[str, tuple[Any, in
     return {f"{kind}, seed {seed}": (kind, seed) for seed in seeds for kind in kinds}
 
 
-def missing(record: Record, kinds: Sequence[Any]) -> list[str]:
-    """Return a line with the rows that are not there yet; none if all are."""
-    first = record.config["seed"]
-    wanted = [f"{kind}, seed {seed}" for seed in range(first, first + record.config["seeds"]) for kind in kinds]
-    names = [name for name in wanted if name not in record]
-    return [textwrap.fill(f"not trained yet: {'; '.join(names)}", 118)] if names else []
-
-
-CALLED = {"cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "celeba": "CelebA", "imagenet": "ImageNet"}
-
-
-def judged_table(record: Record, names: Mapping[str, str], paper: Mapping[str, Any]) -> str:
+def judged_table(record: Record, names: Mapping[Any, str], paper: Mapping[str, Any]) -> str:
     """Return a line for each kind of run, distance before and after rejection, gain and more; then the paper's lines.
 
     Args:
-        record: With rows of `Judges.judge`, and `kind`, `seed` and `cpu_seconds`.
+        record: With rows of `run_kinds`.
         names: What each kind is called.
         paper: By data set and kind of run, the FID, precision and recall of the paper.
     """
-    kinds = record.config["kinds"]
-    after, before, near, cost = (finals(record, kinds, key) for key in ("after", "before", "near_after", "cpu_seconds"))
-    second = [{k: {s: pair[at] for s, pair in v.items()} for k, v in finals(record, kinds, "second").items()}
-              for at in (0, 1)]  # fmt: skip
+    after, before, near, cost = (finals(record, names, key) for key in ("after", "before", "near_after", "cpu_seconds"))
     first = next((kind for kind in after if kind == "hinge"), next(iter(after), ""))
 
-    def line(kind: str, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
+    def line(kind: Any, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
         plain, plain_error, *_ = compared(before[kind], before[kind])
         mean, error, gain, of_gain, shared = compared(after[kind], after[first])
         cells = [names[kind], str(len(after[kind])), _with_error(plain, plain_error), _with_error(mean, error)]
@@ -298,34 +286,41 @@ def judged_table(record: Record, names: Mapping[str, str], paper: Mapping[str, A
 
     rows = []
     for kind in after:
-        pair, seconds = np.mean(list(near[kind].values()), axis=0), np.mean(list(cost[kind].values()))
-        rows.append([*line(kind, before, after), f"{100 * pair[0]:.1f}", f"{100 * pair[1]:.1f}", f"{seconds:.0f}"])
+        pair = np.mean(list(near[kind].values()), axis=0) if kind in near else ()
+        shares = [f"{100 * share:.1f}" for share in pair] or ["", ""]
+        rows.append([*line(kind, before, after), *shares, f"{np.mean(list(cost[kind].values())):.0f}"])
     head = ["training", "seeds", "before", "after rejection", "gain", "precision, %", "recall, %", "CPU s"]
-    data = CALLED.get(record.config["data"], record.config["data"])
+    data = DATA.get(record.config["data"], record.config["data"])
     about = f"{data}, K = {record.config['budget']:g}; Fréchet distance at the end by a classifier that no ratio saw"
     lines = [about, text_table(head, rows)]
+    second = [finals(record, names, "second", at) for at in (0, 1)]
     if second[1]:
         lines += ["", f"by {JUDGES.get(record.config['second'].partition('=')[0], 'a second judge')}"]
         lines.append(text_table(head[:5], [line(kind, *second) for kind in second[1]]))
     if first:
         lines.append(f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds")
+    seeds = range(record.config["seed"], record.config["seed"] + record.config["seeds"])
+    missing = [name for seed in seeds for kind in names if (name := f"{kind}, seed {seed}") not in record]
+    lines += [textwrap.fill(f"not trained yet: {'; '.join(missing)}", 118)] if missing else []
     beside = [
         [f"{where}, {called}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
         for where, by_kind in paper.items()
         for called, cells in by_kind.items()
     ]
-    papers = text_table(["the paper, BigGANs", "FID", "precision, %", "recall, %"], beside)
-    return "\n".join([*lines, *missing(record, kinds), "", papers])
+    papers = ["", text_table(["the paper, BigGANs", "FID", "precision, %", "recall, %"], beside)] if beside else []
+    return "\n".join([*lines, *papers])
 
 
 def _with_error(value: float, error: float, sign: str = "") -> str:
     return f"{value:{sign}.2f} ± {error:.2f}" if error else f"{value:{sign}.2f}"
 
 
-def finals(record: Record, kinds: Sequence[Any], key: str = "after") -> dict[Any, dict[int, Any]]:
-    """Return what each kind of run has at its end, by seed; no kind without a run."""
-    found = {kind: {r["seed"]: r[key] for r in record.rows if r["kind"] == kind and key in r} for kind in kinds}
-    return {kind: by_seed for kind, by_seed in found.items() if by_seed}
+def finals(record: Record, kinds: Any, key: str = "after", at: int | None = None) -> dict[Any, dict[int, Any]]:
+    """Return what each kind of run has at its end, or a part of it, by seed; no kind without a run."""
+    found = {kind: [r for r in record.rows if r["kind"] == kind and key in r] for kind in kinds}
+    return {
+        kind: {r["seed"]: r[key] if at is None else r[key][at] for r in rows} for kind, rows in found.items() if rows
+    }
 
 
 def compared(values: Mapping[int, float], first: Mapping[int, float]) -> tuple[float, float, float, float, int]:
@@ -342,3 +337,22 @@ def compared(values: Mapping[int, float], first: Mapping[int, float]) -> tuple[f
 
 def _error(values: Any) -> float:
     return float(np.std(values, ddof=1) / sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def draw_courses(axes: Any, record: Record, names: Mapping[Any, str], colours: Mapping[Any, str]) -> None:
+    """Draw the distance after rejection during training: thin lines are runs, thick ones their means."""
+    for kind in finals(record, names):
+        rows, colour = [row for row in record.rows if row["kind"] == kind], PALETTE[colours[kind]]
+        for row in rows:
+            on_the_way, _, after = zip(*row["course"], strict=True)
+            axes.plot(on_the_way, after, color=colour, lw=0.8, alpha=0.5)
+        shortest = min(len(row["course"]) for row in rows)
+        steps = [rows[0]["course"][at][0] for at in range(shortest)]
+        mean = [sum(row["course"][at][2] for row in rows) / len(rows) for at in range(shortest)]
+        axes.plot(steps, mean, "o-", color=colour, label=names[kind], ms=4)
+    label = f"Fréchet distance after rejection, K = {record.config['budget']:g}"
+    axes.set(xlabel="steps, those of the critic alone included", ylabel=label, yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.set_title(DATA.get(record.config["data"], record.config["data"]))
+    tidy(axes, "best" if record.rows else None)

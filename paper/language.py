@@ -1,39 +1,36 @@
-"""Language models: what a budget of backward passes is worth, and what a budget of KL is worth.
+"""Language models: what a budget of backward passes is worth.
 
 A real model of 135 million parameters completes 24 prompts, 64 times each, with up to 32 tokens. Rollouts come from two
 laws that are not the policy that is trained: one is sampled at temperature 1.2, the other has weights that are rounded
-to 8 bits. Three questions are asked of them:
+to 8 bits. Two questions are asked of them:
 
 - How far is the gradient of a batch of 64 from that of the pool, with all 64 trained, 16 or 32 of them kept by OBRS, by
   OBRS with the size |advantage| √length, as many at random or from the top, or what the thresholds of frameworks leave?
   The gradient is that of the gain of the last norm, 576 numbers, known in closed form.
 - Are advantages computed from all rollouts of a prompt, or from those that are kept?
-- Which reward does a budget of KL buy, by OBRS, best-of-n, top-k and multinomial resampling?
 
-The paper has none of this. Rewards are the sentiment of VADER, and for the last question also how clean a text is, by
-the classifier of alt-profanity-check. Rollouts are kept in the cache, and the record has the hash of their tokens.
+The paper has none of this. Rewards are the sentiment of VADER. Rollouts are kept in the cache, and the record has the
+hash of their tokens.
 """
 
 import hashlib
 import json
 import textwrap
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache
 from time import process_time
 from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_count, check_positive
 from obrs._files import cache_folder
 from obrs._progress import bar
 from obrs._text import text_table
 from obrs.errors import InputError, MissingLibraryError
+from obrs.fitting.tensors import read_tensors, write_tensors
 
-from .language_tables import Pool, baseline_table, gradient_table, tilt_table
-from .record import Record
-from .resumable import Checkpoint
+from .language_tables import Pool, baseline_table, gradient_table
+from .record import Checked, Record
 from .style import LOOKS, canvas, caption, page_table, section, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "markdown", "run", "table"]
@@ -52,7 +49,7 @@ _DECIDES = ("model", "completions", "length", "temperature", "seed")  # what dec
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to measure.
 
     Args:
@@ -62,8 +59,6 @@ class Config:
         batch, keep: Rollouts of a batch, and how many of them are kept.
         batches: Batches that errors are averaged over.
         asked: Prompts of a batch whose advantages come from siblings, with an equal share of it each.
-        draws: Groups of 16 completions, of each prompt, for the table of rewards; 4 of each are kept.
-        kls: Budgets of KL for its curve, beside that of best-of-4.
         seed: Decides all randomness.
     """
 
@@ -76,26 +71,20 @@ class Config:
     keep: tuple[int, ...] = (16, 32)
     batches: int = 2000
     asked: int = 4
-    draws: int = 1000
-    kls: tuple[float, ...] = (0.1, 0.3, 1.0)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("completions", "length", "batches", "asked", "draws"):
-            check_count(getattr(self, name), name)
-        check_positive(self.temperature, "temperature")
-        if not 2 <= check_count(self.prompts, "prompts") <= len(TOPICS):
+        super().__post_init__()
+        if not 2 <= self.prompts <= len(TOPICS):
             raise InputError(f"prompts must be 2 to {len(TOPICS)}, got {self.prompts}")
         if self.batch > self.prompts * self.completions:
             raise InputError(f"a batch of {self.batch} needs as many rollouts, got {self.prompts * self.completions}")
 
 
 PRESETS = {
-    "smoke": Config(
-        prompts=2, completions=16, length=4, batch=16, keep=(4,), batches=20, asked=2, draws=20, kls=(0.3,)
-    ),
+    "smoke": Config(prompts=2, completions=16, length=4, batch=16, keep=(4,), batches=20, asked=2),
     "default": Config(),
-}  # fmt: skip
+}
 
 
 def question(topic: str) -> str:
@@ -126,10 +115,6 @@ def run(config: Config, rows: Record) -> None:
             else:
                 shape = {"prompts": config.asked, "copies": config.batch // config.asked, "keep": config.keep[0]}
                 rows.add(row, baseline_table(pool, _sentiment(text), **shape, **by_batch))
-    for row, scorer in rows.todo({"tilt sentiment": _sentiment, "tilt clean": _clean}):
-        pool, text, _ = made("int8")
-        shape = {"group": min(16, config.completions), "keep": 4, "draws": config.draws}
-        rows.add(row, tilt_table(scorer(text), pool.prompt, **shape, seed=config.seed, kls=config.kls))
 
 
 def _pool(config: Config, kind: str, progress: bool | None) -> tuple[Pool, list[str], list[Any]]:
@@ -141,11 +126,11 @@ def _pool(config: Config, kind: str, progress: bool | None) -> tuple[Pool, list[
     parts, policies = list[Any](), None
     with bar(f"rollouts {kind}", config.prompts, progress) as tell:
         for number, topic in enumerate(TOPICS[: config.prompts]):
-            kept = Checkpoint(home / f"{kind}-{key}-{number:02}.safetensors", decided | {"topic": topic})
-            if kept.read() is None:
+            path = home / f"{kind}-{key}-{number:02}.safetensors"
+            if not path.exists():
                 policies = policies or _policies(config, kind)
-                kept.write(*_complete(config, *policies, number, question(topic)))
-            parts.append(kept.read())
+                write_tensors(path, *_complete(config, *policies, number, question(topic)))
+            parts.append(read_tensors(path, "rollouts"))
             tell(number + 1, topic)
     train, sampled, mask, slope = (_joined(parts, name) for name in ("logp_train", "logp_rollout", "mask", "slope"))
     pool = Pool(train, sampled, mask, slope, np.repeat(np.arange(len(parts)), config.completions))
@@ -203,14 +188,6 @@ def _sentiment(texts: list[str]) -> Any:
     return np.array([analyser.polarity_scores(text)["compound"] for text in texts])
 
 
-def _clean(texts: list[str]) -> Any:
-    try:
-        from profanity_check import predict_prob
-    except ImportError as error:
-        raise MissingLibraryError("the reward needs alt-profanity-check: pip install --group language") from error
-    return 1.0 - np.asarray(predict_prob(texts))
-
-
 def _methods(row: dict[str, Any]) -> dict[str, Any]:
     """Return what a row says of each method."""
     return {name: found for name, found in row.items() if name != "row"}
@@ -236,17 +213,6 @@ def _baselines(record: Record) -> tuple[list[str], list[list[str]]]:
     return ["rollouts", "advantages from", *keys.values()], lines
 
 
-def _rewards(record: Record) -> tuple[list[str], list[list[str]]]:
-    lines = []
-    for scorer in ("sentiment", "clean"):
-        for method, row in _methods(record[f"tilt {scorer}"]).items():
-            mean, low, high = row.get("smaller", (None,) * 3)
-            paired = "" if mean is None else f"{mean:.4f} ({low:.4f} to {high:.4f})"
-            cells = [f"{row['reward']:.3f}", f"{row['kl']:.3f}", f"{row['gap']:.4f}", f"{row['copies']:.0%}"]
-            lines.append([scorer, method, *cells, paired])
-    return ["scorer", "method", "reward", "KL", "gap", "copies", "gap of best-of-n minus this one's"], lines
-
-
 def _pools(record: Record) -> str:
     said = [
         f"{made['log_ratio_sd']:.2f} and {made['ess']:.1%} with {name}"
@@ -255,47 +221,26 @@ def _pools(record: Record) -> str:
     return f"Standard deviation of log r, and effective sample size of the pool: {', '.join(said)}."
 
 
-_PARTS: dict[str, Callable[[Record], Any]] = {
-    "gradients": _gradients,
-    "pools": _pools,
-    "baselines": _baselines,
-    "rewards": _rewards,
-}
-
-
-def _written(record: Record, form: Callable[..., str], wrap: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the parts of a page or a screen; a part is a table, head and lines, or a sentence."""
-    parts = {name: part(record) for name, part in _PARTS.items()}
-    return {name: wrap(part) if isinstance(part, str) else form(*part) for name, part in parts.items()}
+def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
+    return {"gradients": _gradients(record), "baselines": _baselines(record)}
 
 
 def table(record: Record) -> str:
-    """Return the tables as text."""
-    return "\n\n".join(_written(record, partial(text_table, left=2), lambda text: textwrap.fill(text, 110)).values())
+    """Return the tables as text, and how far the rollouts are from the policy."""
+    parts = [text_table(head, lines, left=2) for head, lines in _tables(record).values()]
+    return "\n\n".join([*parts, textwrap.fill(_pools(record), 110)])
 
 
 def markdown(record: Record) -> str:
-    """Return the parts for a page: errors of gradients, baselines and rewards."""
-    return "\n\n".join(section(name, part) for name, part in _written(record, page_table).items())
+    """Return a part of a page for each table."""
+    parts = {name: page_table(head, lines) for name, (head, lines) in _tables(record).items()}
+    return "\n\n".join(section(name, part) for name, part in (parts | {"pools": _pools(record)}).items())
 
 
 def figure(record: Record) -> Any:
-    """Draw errors of the gradient, and reward against KL."""
+    """Draw errors of the gradient."""
     drawn = canvas(9, 4.6)
-    left, right = drawn.subplots(1, 2)
-    _draw_errors(left, record)
-    _draw_rewards(right, record)
-    caption(
-        drawn,
-        record.experiment,
-        f"SmolLM2-135M, {record.config['prompts']} prompts. Left: error of the gradient of a batch of "
-        f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches. Right: sentiment "
-        "against KL, of 4 kept of 16.",
-    )
-    return drawn
-
-
-def _draw_errors(axes: Any, record: Record) -> None:
+    axes = drawn.subplots()
     names = [name for name in _methods(record["gradient hot"]) if "unbiased" not in name and "band" not in name]
     for kind, offset, colour in (("hot", 0.17, LOOKS["model"].colour), ("int8", -0.17, LOOKS["obrs"].colour)):
         rows = [record[f"gradient {kind}"][name] for name in names]
@@ -307,17 +252,7 @@ def _draw_errors(axes: Any, record: Record) -> None:
     axes.set_xlabel("relative rms error of the gradient")
     axes.set_xlim(left=0)
     tidy(axes, "lower right")
-
-
-def _draw_rewards(axes: Any, record: Record) -> None:
-    found = _methods(record["tilt sentiment"])
-    for prefix, look in (("OBRS", LOOKS["obrs"]), ("multinomial", LOOKS["sir"])):
-        points = sorted((row["kl"], row["reward"]) for name, row in found.items() if name.startswith(prefix))
-        label = prefix if prefix == "OBRS" else "multinomial, with copies"
-        axes.plot(*np.transpose(points), color=look.colour, ls=look.line, marker=look.marker, label=label)
-    for prefix, look in (("best of", LOOKS["dot"]), ("top", LOOKS["drs"])):
-        name = next(name for name in found if name.startswith(prefix))
-        axes.plot(found[name]["kl"], found[name]["reward"], look.marker, color=look.colour, ms=9, ls="", label=name)
-    axes.set_xlabel("KL of the kept to the pool, nats")
-    axes.set_ylabel("sentiment")
-    tidy(axes, "lower right")
+    said = f"SmolLM2-135M, {record.config['prompts']} prompts: error of the gradient of a batch of "
+    said += f"{record.config['batch']}, relative to its length, with intervals of 95 % over batches."
+    caption(drawn, record.experiment, said)
+    return drawn

@@ -4,16 +4,14 @@ A pool of rollouts is taken for the truth: its self-normalised average is what a
 with fewer. Errors are those of the gradient, relative to its length, over many batches of the pool.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from obrs import rollout, select
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
-from obrs.selection import inclusion_probability
 
-__all__ = ["Pool", "advantages", "baseline_table", "gradient_table", "tilt_table"]
+__all__ = ["Pool", "advantages", "baseline_table", "gradient_table"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -187,121 +185,3 @@ def _interval(values: Floats) -> list[float]:
     """Return mean, low and high of an interval of 95 %."""
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
     return [mean, mean - _Z * error, mean + _Z * error]
-
-
-def tilt_table(
-    reward: Floats, prompt: Ints, *, group: int, keep: int, draws: int, seed: int, kls: tuple[float, ...]
-) -> dict[str, dict[str, Any]]:
-    """Return by method the reward and the KL of what it keeps, and the gap to the best reward at that KL.
-
-    A group of completions of a prompt is drawn from its pool many times, and `keep` of it are kept. The law of the
-    kept is averaged over the groups, exactly but for the choice of the groups: KL and reward are those of this law
-    against the pool. One temperature serves all prompts; OBRS and multinomial resampling have the one at which
-    their mean KL is that of best-of-n, and for the curve those of `kls`.
-
-    Returns:
-        For each method: `reward`, `kl`, `best` (the largest mean reward at the KL of each prompt), `gap`, `copies`
-        (share of the kept that are kept already). For OBRS and multinomial resampling at the KL of best-of-n also
-        `smaller`: the gap of best-of-n minus theirs, with its interval over prompts.
-    """
-    pools = [reward[prompt == number] for number in range(prompt.max() + 1)]
-    rows = [_groups_of(len(r), group, draws, seed + number) for number, r in enumerate(pools)]
-    of_n = group // keep
-
-    def laws(method: Any) -> list[Floats]:
-        """Return the law of the kept in every pool."""
-        return [
-            np.bincount(at.reshape(-1), method(r[at]).reshape(-1), len(r)) / len(at)
-            for r, at in zip(pools, rows, strict=True)
-        ]
-
-    def tilted(method: Any, kl: float) -> tuple[list[Floats], float]:
-        """Return the laws of a method at the temperature that gives this KL, and the temperature."""
-        low, high = -6.0, 6.0  # of log beta; KL falls with it
-        for _ in range(40):
-            middle = 0.5 * (low + high)
-            now = laws(partial(method, beta=float(np.exp(middle))))
-            low, high = (middle, high) if np.mean([_kl(law) for law in now]) > kl else (low, middle)
-        return now, float(np.exp(middle))
-
-    table = {
-        "random": _of_laws(laws(lambda x: np.full(x.shape, 1 / group)), pools),
-        f"top {keep} of {group}": _of_laws(laws(lambda x: _top(x, keep)), pools),
-        f"best of {of_n}": _of_laws(laws(lambda x: _best_of(x, of_n)), pools),
-    }
-    best_of = table[f"best of {of_n}"]
-    methods = {"OBRS": lambda x, beta: _kept(x, keep, beta), "multinomial": _resampled}
-    for name, method in methods.items():
-        for kl in (best_of["kl"], *kls):
-            now, beta = tilted(method, kl)
-            row = _of_laws(now, pools) | {"beta": beta}
-            if name == "multinomial":
-                row["copies"] = float(np.mean([_copies(r[at], beta, keep) for r, at in zip(pools, rows, strict=True)]))
-            if kl == best_of["kl"]:
-                gaps = np.subtract(best_of["gaps"], row["gaps"])
-                mean, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-                row["smaller"] = [mean, mean - 2.07 * error, mean + 2.07 * error]  # t of 23 degrees of freedom
-            table[f"{name}, KL {kl:.2f}"] = row
-    return table
-
-
-def _groups_of(size: int, group: int, draws: int, seed: int) -> Ints:
-    """Return `draws` sets of `group` different numbers below `size`."""
-    return np.argsort(np.random.default_rng(seed).random((draws, size)), axis=1)[:, :group]
-
-
-def _kept(x: Floats, keep: int, beta: float) -> Floats:
-    """Return pi / n of every row, as `obrs.tilt` has it."""
-    groups = np.repeat(np.arange(len(x)), x.shape[1])
-    pi = inclusion_probability(((x - x.max(axis=1, keepdims=True)) / beta).reshape(-1), keep, groups=groups)
-    return np.asarray(pi).reshape(x.shape) / keep
-
-
-def _resampled(x: Floats, beta: float) -> Floats:
-    r = np.exp((x - x.max(axis=1, keepdims=True)) / beta)
-    return np.asarray(r / r.sum(axis=1, keepdims=True))
-
-
-def _copies(x: Floats, beta: float, keep: int) -> float:
-    """Return the expected share of independent draws that were drawn already."""
-    p = _resampled(x, beta)
-    return float(1 - np.mean(np.sum(1 - (1 - p) ** keep, axis=1)) / keep)
-
-
-def _top(x: Floats, keep: int) -> Floats:
-    """Return the law of the best `keep` of each row; what ties at the border shares what is left."""
-    border = -np.sort(-x, axis=1)[:, keep - 1 : keep]
-    above, at = x > border, x == border
-    left = (keep - above.sum(axis=1, keepdims=True)) / at.sum(axis=1, keepdims=True)
-    return np.asarray((above + at * left) / keep)
-
-
-def _best_of(x: Floats, n: int) -> Floats:
-    """Return the law of the best of every n neighbours; those that tie share."""
-    parts = x.reshape(len(x), -1, n)
-    best = parts == parts.max(axis=2, keepdims=True)
-    return np.asarray((best / best.sum(axis=2, keepdims=True)).reshape(x.shape) / parts.shape[1])
-
-
-def _kl(law: Floats) -> float:
-    """Return KL(law ‖ equal shares)."""
-    some = law > 0
-    return float(np.sum(law[some] * np.log(law[some] * len(law))))
-
-
-def _frontier(r: Floats, kl: float) -> float:
-    """Return the largest mean reward of a law with this KL to equal shares: that of exp(R / beta)."""
-    low, high = -12.0, 12.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        law = _resampled(r[None], float(np.exp(middle)))[0]
-        low, high = (middle, high) if _kl(law) > kl else (low, middle)
-    return float(law @ r)
-
-
-def _of_laws(laws: list[Floats], pools: list[Floats]) -> dict[str, Any]:
-    rewards, kls = [float(law @ r) for law, r in zip(laws, pools, strict=True)], [_kl(law) for law in laws]
-    best = [_frontier(r, kl) for r, kl in zip(pools, kls, strict=True)]
-    gaps = [b - now for b, now in zip(best, rewards, strict=True)]
-    means = {"reward": rewards, "kl": kls, "best": best, "gap": gaps}
-    return {name: float(np.mean(values)) for name, values in means.items()} | {"copies": 0.0, "gaps": gaps}

@@ -11,16 +11,17 @@ further for as many steps with each loss, `image_training` says how it is judged
 
 The preset `paper` trains a BigGAN of CelebA further, with its own critic, whose second head has the logistic loss: at
 the rates of the paper a new one would learn next to nothing. The paper's table has 1e-6 for both networks, its scripts
-have 4e-6 for the critic, and so has the preset. The preset `imagenet` does the same on ImageNet, with 1e-5 for both.
-`examples/biggan-pretrained.py` makes the files from a checkpoint.
+have 4e-6 for the critic, and so has the preset.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from obrs._checks import check_count
+from obrs._text import lookup
 
-from .image_training import BIGGAN, CALLED, CELEBA, IMAGENET, SMALL, UNITS, ImageTraining, finals, jobs, judged_table
+from .image_names import DATA
+from .image_training import BIGGAN, CELEBA, SMALL, UNITS, ImageTraining, finals, judged_table, run_kinds
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
@@ -73,48 +74,34 @@ class Config(ImageTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.alone, "alone", least=0)
-        self.check_kinds(self.kinds, KINDS)
+        for kind in self.kinds:
+            lookup(KINDS, kind, "kind of training")
 
 
 _SMOKE = Config(**SMALL, steps=3, kinds=("none", "exact"), alone=3)
-_LONG: dict[str, Any] = {"kinds": ("none", "hinge", "paper_raw", "exact"), "alone": 1000}
-_PAPER = Config(**CELEBA | {"steps": 10_000, "generator_lr": 1e-6, "critic_lr": 4e-6, "ema_start": 0}, **_LONG)
-PRESETS = {
-    "smoke": _SMOKE,
-    "default": Config(),
-    "fashion": Config(data="fashion_mnist", judged=0, fakes=5000, neighbours=5000, epochs=8),
-    "paper": _PAPER,
-    "imagenet": Config(**IMAGENET, **_LONG),
-}
+_FASHION = Config(data="fashion_mnist", judged=0, fakes=5000, neighbours=5000, epochs=8)
+_PAPER = Config(
+    **CELEBA | {"steps": 10_000, "generator_lr": 1e-6, "critic_lr": 4e-6, "ema_start": 0},
+    kinds=("none", "hinge", "paper_raw", "exact"), alone=1000,
+)  # fmt: skip
+PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "paper": _PAPER}
 
 
 def run(config: Config, rows: Record) -> None:
     """Train each generator further and judge it, a row for each kind and seed; of units, those that are there."""
     from .image_gans import load_gan
-    from .image_training import Judges, follow, run_folder
-    from .nets.cifar import has_unit, unit_facts
+    from .image_training import follow
 
-    judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo(jobs(config, config.kinds)):
-        seconds = 0.0
-        if config.committed:
-            unit = "gan" if kind == "none" else f"finetune-{kind}"
-            if not has_unit(f"{unit}-{seed}"):
-                continue
-            gan, seconds = load_gan(f"cifar10-{unit}", seed), 60 * unit_facts(f"{unit}-{seed}")["cpu_minutes"]
-        else:
-            gan = load_gan(config.data, seed, config.home)
-            if kind != "none":
-                own = kind == "hinge" or config.data in BIGGAN
-                ((_, gan, seconds),) = follow(
-                    settings(config, kind, seed, classes=gan.classes),
-                    config,
-                    generator=gan.generator.requires_grad_(True),
-                    critic=gan.critic.requires_grad_(True) if own else None,
-                    folder=run_folder(config, rows, name),
-                )
-        rows.add(name, {"kind": kind, "seed": seed, "cpu_seconds": round(seconds, 1)} | judges.judge(gan, seed))
+    def train(kind: str, seed: int) -> Iterator[tuple[int, Any, float]]:
+        gan = load_gan(config.data, seed, config.home)
+        if kind == "none":
+            yield 0, gan, 0.0
+            return
+        own = gan.critic.requires_grad_(True) if kind == "hinge" or config.data in BIGGAN else None
+        options = settings(config, kind, seed, classes=gan.classes)
+        yield from follow(options, config, generator=gan.generator.requires_grad_(True), critic=own)
+
+    run_kinds(config, rows, config.kinds, train, lambda kind: "gan" if kind == "none" else f"finetune-{kind}")
 
 
 def settings(config: Config, kind: str, seed: int, *, classes: int | None = 10) -> Any:
@@ -136,18 +123,18 @@ def settings(config: Config, kind: str, seed: int, *, classes: int | None = 10) 
 
 def table(record: Record) -> str:
     """Return the distances before and after rejection: means over the seeds, and gains seed by seed."""
-    return judged_table(record, KINDS, PAPER["rows"])
+    return judged_table(record, {kind: KINDS[kind] for kind in record.config["kinds"]}, PAPER["rows"])
 
 
 def figure(record: Record) -> Any:
     """Draw the distance of every run before and after rejection, by each judge."""
     kinds = record.config["kinds"]
-    second = finals(record, kinds, "second")
+    sides = {"a classifier": [finals(record, kinds, key) for key in ("before", "after")]}
+    second = [finals(record, kinds, "second", at) for at in (0, 1)]
+    sides |= {"EfficientNet-Lite0": second} if second[0] else {}
     drawn = canvas(11, 2.0 + 0.5 * len(kinds))
-    panels = drawn.subplots(1, 2 if second else 1, squeeze=False, sharey=True)[0]
-    sides = [[finals(record, kinds, key) for key in ("before", "after")]]
-    sides += [[{k: {s: pair[at] for s, pair in v.items()} for k, v in second.items()} for at in (0, 1)]]
-    for axes, (before, after), judge in zip(panels, sides, ("a classifier", "EfficientNet-Lite0"), strict=False):
+    panels = drawn.subplots(1, len(sides), squeeze=False, sharey=True)[0]
+    for axes, (judge, (before, after)) in zip(panels, sides.items(), strict=True):
         for height, kind in enumerate(after):
             for values, colour, label in ((before, "grey", "before"), (after, "blue", "after rejection")):
                 own, up = list(values[kind].values()), height + (0.12 if label == "before" else -0.12)
@@ -157,6 +144,6 @@ def figure(record: Record) -> Any:
         axes.set(yticks=range(len(after)), yticklabels=[KINDS[kind] for kind in after], ylim=(len(after) - 0.4, -0.6))
         axes.set_xlabel(f"Fréchet distance by {judge}, K = {record.config['budget']:g}")
         tidy(axes, "best" if after else None)
-    panels[0].set_title(CALLED.get(record.config["data"], record.config["data"]))
+    panels[0].set_title(DATA.get(record.config["data"], record.config["data"]))
     caption(drawn, record.experiment, "Each dot is a generator, bars are means over seeds.")
     return drawn

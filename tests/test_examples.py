@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # What other tests run: those of BigGANs, of training, and of language models.
-ELSEWHERE = {"biggan-pretrained", "finetune", "train_lightning", "train_loop", "trl_rollout", "verl_rollout", "minimal"}
+ELSEWHERE = {"finetune", "train_lightning", "train_loop", "trl_rollout", "verl_rollout", "minimal"}
 SCRIPTS = sorted({path.stem for path in (ROOT / "examples").glob("*.py")} - ELSEWHERE)
 TRAINED = {"conditional_shares", "diffusers_scorer", "early_rejection", "torch_gan"}  # five to ten seconds each
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

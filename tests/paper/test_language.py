@@ -1,6 +1,5 @@
 """The evidence on language models: its tables by other routes, and with the real model in the slow tests."""
 
-import itertools
 import math
 from pathlib import Path
 
@@ -57,28 +56,6 @@ def test_a_baseline_of_kept_siblings_makes_the_gradient_shorter(pool):
     assert table["all siblings"]["length"] == pytest.approx(table["all, no rejection"]["length"], abs=0.05)
     assert table["kept siblings"]["length"] < 0.8 * table["all siblings"]["length"]
     assert table["kept siblings"]["scaled"] > table["all siblings"]["scaled"] > table["all, no rejection"]["scaled"]
-
-
-def test_tilts_meet_their_kl_and_none_beats_the_best_law():
-    reward = np.random.default_rng(2).normal(size=6 * 24)
-    table = tables.tilt_table(reward, np.repeat(np.arange(6), 24), group=8, keep=2, draws=300, seed=0, kls=(0.3,))
-    kl = table["best of 4"]["kl"]
-    for name in ("OBRS", "multinomial"):
-        assert table[f"{name}, KL {kl:.2f}"]["kl"] == pytest.approx(kl, abs=1e-6)
-        assert table[f"{name}, KL 0.30"]["kl"] == pytest.approx(0.3, abs=1e-6)
-    assert all(row["gap"] > -1e-9 for row in table.values())
-    assert table["top 2 of 8"]["reward"] > table["best of 4"]["reward"] > table["random"]["reward"]
-    assert all((row["copies"] > 0) == name.startswith("multinomial") for name, row in table.items())
-
-
-def test_laws_are_those_of_brute_force():
-    x = np.array([[0.3, 0.9, 0.9, -1.0]])
-    assert tables._top(x, 2).tolist() == [[0, 0.5, 0.5, 0]]
-    assert tables._top(np.array([[1.0, 1.0, 1.0, 0.0]]), 2)[0] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
-    assert tables._best_of(x, 2).tolist() == [[0, 0.5, 0.5, 0]]
-    p = tables._resampled(x, 0.7)[0]
-    copies = [p[a] * p[b] * p[c] * (3 - len({a, b, c})) / 3 for a, b, c in itertools.product(range(4), repeat=3)]
-    assert tables._copies(x, 0.7, 3) == pytest.approx(sum(copies))
 
 
 @pytest.mark.slow
