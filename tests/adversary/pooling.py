@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 
 import obrs
 from obrs import files
-from obrs._keys import KeyCounts, Rows
+from obrs._keys import KeyCounts, Rows, find_threshold
 from obrs.draws import priority_key
 
 from .making import NO_COUNTS, host
@@ -29,19 +29,21 @@ def looks(make):
     n, seed = make.size(200), make.seed()
     x, ids = np.clip(make.log_ratio(n).astype(np.float64), -1e6, 1e6), make.rng.permutation(n)
     cost, key = make.one(None, make.rng.integers(0, 5, n)), priority_key(x, ids, seed=seed)
-    rows = Rows(key, ids, np.arange(n), np.zeros(n, int), np.ones(n, int) if cost is None else cost)
-    whole, parts = KeyCounts(), parts_of(make, n)
-    for i in make.rng.permutation(len(parts)):
-        look = KeyCounts()
-        look.add(rows.take(parts[i]))
-        whole.merge(pickle.loads(pickle.dumps(look)), np.zeros(1, int))
+    rows = Rows(key, ids, np.zeros(n, int), np.ones(n, int) if cost is None else cost)
+    whole, parts = KeyCounts(1), parts_of(make, n)
+
+    def scan(function):
+        return (pickle.loads(pickle.dumps(function(rows.take(parts[i])))) for i in make.rng.permutation(len(parts)))
+
+    for counted in scan(KeyCounts(1).count):
+        whole.merge(counted)
     most = int(np.sum(key < np.inf) if cost is None else cost[key < np.inf].sum())
     if most == 0:
         return
     wanted = make.count(1, most)
-    _, _, places = whole.find_threshold(np.array([wanted]))
+    threshold, _ = find_threshold(whole, np.array([wanted]), scan)
     chosen = make.answer(obrs.select, x, wanted, design="priority", ids=ids, seed=seed, cost=cost)
-    assert chosen is None or np.array_equal(places, host(chosen))
+    assert chosen is None or np.array_equal(np.flatnonzero(threshold.keeps(rows)), host(chosen))
 
 
 def cells(make, x):

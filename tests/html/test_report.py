@@ -314,8 +314,8 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
     ("arguments", "said"),
     [
         (["data/scores.csv", "--column", "nope"], "data/scores.csv has no column 'nope'"),
-        (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; did you mean 'text'?"),
-        (["data/scores.csv", "--compare", "othr"], "did you mean 'other'?"),
+        (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; it has log_ratio"),
+        (["data/scores.csv", "--compare", "othr"], "data/scores.csv has no column 'othr'"),
         (["images"], "images has no files of scores"),
         (["two"], "two has 2 files of scores"),
         (["data/scores.csv", "-o", "page.pdf"], "a page is written as .html, got page.pdf"),

@@ -39,8 +39,6 @@ def doctor(
     from ..ratios.plot import plot_diagnosis
     from .reading import header_of, name_in_errors, save_figure
 
-    if real == fake == "-":
-        raise InputError("only one of the two files can be standard input")
     check_budget(budget)
     kind = kind and kind.replace("-", "_")
     if kind == "reward":
@@ -51,8 +49,8 @@ def doctor(
         check_out(plot)
         check_not_input(plot, real, fake)
     seed, header = given.pop("seed"), given.pop("header")
-    headers = [header_of(file, header, given["format"]) for file in (real, fake)]
-    if headers == [None, None]:
+    headers = [header_of(file, header) for file in (real, fake)]
+    if all(headers):
         headers = [header, header]  # of neither: that is refused
     known, meaning = ("log_ratio", kind) if kind in _CRITICS else (kind, kind and "log_ratio")
     values = [_read(file, kind=known, header=own, **given) for file, own in zip((real, fake), headers, strict=True)]
@@ -76,7 +74,7 @@ def _read(file: str, **given: Any) -> Any:
     if given["kind"] is None and is_reward:
         raise InputError(f"{file}: {_REWARD}")
     reading = scores.reading
-    values = read_columns(scores.sources, [reading.column]).floats(reading.column, skip_bad=reading.skip_bad)
+    values = read_columns(scores.sources, [reading.column]).floats(reading.column)
     infinite = values == (1 if reading.kind == "probability" else np.inf)  # the logit of 1 is +inf
     fine = ~(infinite | np.isnan(values) | (values == np.inf))
     log_ratio = np.where(infinite, np.inf, np.nan)

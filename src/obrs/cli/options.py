@@ -20,7 +20,7 @@ KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 _KIND = """What the scores are: log_ratio, log p - log q; logit or probability of a critic, data against model;
 reward, for the target q exp(reward / beta); weight of events, of either sign."""
-_FILE = "A csv, tsv, jsonl, parquet, npy or npz, a folder or a glob; - is standard input."
+_FILE = "A csv, tsv, jsonl, parquet, npy or npz, a folder or a glob."
 _SHARED: dict[str, tuple[Any, ...]] = {  # type, default, metavar, help and names of each option
     "n": (
         str,
@@ -40,10 +40,9 @@ _SHARED: dict[str, tuple[Any, ...]] = {  # type, default, metavar, help and name
     "seed": (int, 0, "S", "The same seed gives the same result; default 0."),
     "skip_bad": (bool, False, None, "Leave out rows without a score, and say how many.", "--skip-bad"),
     "delimiter": (str, None, "CHAR", "Between the cells of a csv; default a comma."),
-    "header": (bool, None, None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header"),
-    "format": (str, None, "EXT", "The format where no extension says it.", "--format"),
+    "header": (bool, True, None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header"),
 }
-SCORES = "skip_bad delimiter header format"
+SCORES = "skip_bad delimiter header"
 """The options of every command that reads scores."""
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help=_FILE)]

@@ -27,7 +27,7 @@ _SHOW = "The column to show of each sample: texts, or paths of images below the 
     f"kl id cost seed {SCORES}",
 )
 def report(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz; - is stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A csv, tsv, jsonl, parquet, npy or npz.")],
     out: Annotated[str, option("FILE.html", "The page.", "--out", "-o")],
     budget: Annotated[float | None, option("K", "Where the slider starts; default 4.")] = None,
     show: Annotated[str | None, option("NAME", _SHOW)] = None,
@@ -67,7 +67,7 @@ def report(
     facts += [f"warning: {rows.doubt}"] if rows.doubt else []
     if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
         facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
-    folder = images_from or (Path(scores.sources[0].path).parent if file != "-" else Path())
+    folder = images_from or Path(scores.sources[0].path).parent
     source = replace(source, facts=facts, code=_code(file, scores), folder=folder, samples=show and cells[show])
     if reading.id is not None:
         source = replace(source, names=cells[reading.id], name=reading.id)
@@ -91,7 +91,7 @@ def report(
     typer.echo(f"{target}: {len(good):,} scores, {page.stat().st_size / 1000:.0f} KB, opens in any browser")
 
 
-def _read_real(file: str, reading: Any, header: bool | None) -> Any:
+def _read_real(file: str, reading: Any, header: bool) -> Any:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
     from ..scores import find_sources
     from .reading import header_of, open_scores
@@ -109,6 +109,7 @@ def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     given |= {"column": scores.reading.column, "kind": scores.reading.kind}
     group, seed = given.pop("group"), given.pop("seed")
     words = [f"obrs select {quote(file)}"]
+    given["header"] = given["header"] and None
     for name, value in given.items():
         if value is True or value is False:
             words += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"] * (name == "header" or value)
@@ -119,7 +120,7 @@ def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     if group is not None:
         each = f"{command} --group {quote(group)} --budget "
         blocks.append(("command line, with one constant per group", [each, rest]))
-    known = {name: given[name] for name in ("column", "kind", "beta", "format", "delimiter", "header")}
+    known = {name: given[name] for name in ("column", "kind", "beta", "delimiter", "header")}
     python = ", ".join(f"{name}={value!r}" for name, value in known.items() if value is not None)
     select = [
         f"import obrs\nlog_ratio = obrs.files.read({file!r}, {python})\n"
