@@ -60,6 +60,8 @@ class Part(NamedTuple):
 
     def number(self, labels: Mapping[str, int]) -> "Part":
         """Return the part with other numbers of its groups."""
+        if len(labels) == 1 and "" in labels:
+            return self
         if not labels.keys() >= {*self.labels}:
             raise InputError(f"{self.batch.source.path} has a group that it had not before; start again")
         groups = np.array([labels[label] for label in self.labels], np.int64)
@@ -128,8 +130,12 @@ class Reading:
         for batch in source.batches(self.names, rows=rows):
             score = batch.numbers(self.column, skip_bad=self.skip_bad)
             good, id = ~np.isnan(score), batch.ids(self.id)
-            log_ratio, cost = np.full(len(batch), -inf), good.astype(np.int64)
-            log_ratio[good] = self.log_ratio(batch, score[good])
+            cost = good.astype(np.int64)
+            if good.all():
+                log_ratio = self.log_ratio(batch, score)
+            else:
+                log_ratio = np.full(len(batch), -inf)
+                log_ratio[good] = self.log_ratio(batch, score[good])
             group, labels = (0 * cost, [""]) if self.group is None else batch.labels(self.group)
             if self.cost is not None:
                 given = batch.numbers(self.cost)
@@ -315,8 +321,8 @@ def kept_rows(manifest: Mapping[str, Any], parts: Iterable[Part]) -> Iterator[tu
         rows = part.number(labels).rows
         keep = threshold.keeps(rows)
         log_ratio, end = part.log_ratio[keep], threshold.key[rows.group[keep]]
-        columns = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(part.score[keep])
-        yield part.batch, keep, dict(zip(manifest["weights"], columns, strict=False))
+        weights = np.exp(np.minimum(log_ratio + end, 0.0)), np.maximum(log_ratio, -end), np.sign(part.score[keep])
+        yield part.batch, keep, dict(zip(manifest["weights"], weights, strict=False))
 
 
 @dataclass(frozen=True)
