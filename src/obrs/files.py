@@ -362,16 +362,21 @@ def select(
     *,
     out: str | os.PathLike[str] | None,
     budget: float | None = None,
+    column: str | None = None,
+    kind: str | None = None,
+    beta: float | None = None,
+    id: str | None = None,
+    cost: str | None = None,
     group: str | None = None,
     shares: Mapping[str, float] | str | None = None,
     at_most: bool = False,
     weights: bool = False,
     seed: int = 0,
+    skip_bad: bool = False,
     repeats: bool = False,
     delimiter: str | None = None,
     header: bool = True,
     progress: bool | None = None,
-    **columns: Any,
 ) -> Selected:
     """Keep exactly n rows of files that may be larger than memory, or 1 in K, with all their columns.
 
@@ -385,6 +390,13 @@ def select(
         out: The folder to make, or for a single file a file. It must not lie inside the folder that is read. None finds
             where to cut and writes nothing, as for `obrs.sql.condition`.
         budget: Keep 1 row in K instead: of N rows floor(N / K), of N units as many.
+        column: The scores; by default the only column that can be meant.
+        kind: What they are, one of `KINDS`; by default what the column is called.
+        beta: The temperature of a reward.
+        id: The column of ids, integers or text: the same ids and seed keep the same rows, however they are spread over
+            files. By default the name of a file, below the folder that is given, and the number of a row in it.
+        cost: The column of what rows cost, whole numbers such as tokens: n is then in units, and taking stops at the
+            first row that does not fit.
         group: The column of labels; each group has its own threshold.
         shares: The shares of the groups among the kept rows, by label, or "equal". Of a `Counter` of real labels, a
             label that it does not have has share 0.
@@ -392,16 +404,11 @@ def select(
         weights: Add the columns `inclusion_probability` and `log_weight`: with these weights, sums over the kept rows
             are without bias sums over all rows with weights r. For a kind of weight also `sign`.
         seed: Integer with `0 <= seed < 2**64`. Rows that were selected before, by another score, need another seed.
+        skip_bad: Leave out rows whose score is empty, NaN or +inf, and count them, instead of stopping.
         repeats: Allow ids that are repeated. Rows of one id share their uniform.
         delimiter, header: Between the cells of a csv; whether its first line names the columns, which are called 0, 1,
             … otherwise.
         progress: True or False; None shows a bar on a terminal.
-        columns: `column`, the scores, by default the only column that can be meant. `kind`, what they are, one of
-            `KINDS`, by default what the column is called. `beta`, the temperature of a reward. `id`, the column of ids,
-            integers or text: the same ids and seed keep the same rows, however they are spread over files; by default
-            the name of the file and the number of the row. `cost`, the column of what rows cost, whole numbers such as
-            tokens: n is then in units, and taking stops at the first row that does not fit. `skip_bad`, to leave out
-            rows whose score is empty, NaN or +inf, and count them.
 
     Example:
         >>> import tempfile
@@ -413,7 +420,8 @@ def select(
     """
     sizes = check_sizes(n, budget, shares, at_most, group)
     sources = find_sources(where, delimiter=delimiter, header=header)
-    reading = Reading.find(sources, group=group, seed=check_seed(seed), **columns)
+    columns = {"beta": beta, "id": id, "cost": cost, "group": group}
+    reading = Reading.find(sources, column, kind, **columns, skip_bad=skip_bad, seed=check_seed(seed))
     files = _Files(sources, reading, progress)
     target = Path(out or "")
     work = target.with_name(f".{target.name}.obrs") if out is not None else target
