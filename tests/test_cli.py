@@ -279,8 +279,8 @@ MISTAKES = [
     (["evaluate", "--real", "no.npy", "--fake", "no.npy", "-o", "x"], "no.npy"),
     (["plan", "header.csv"], "header.csv, column 'log_ratio': no row has a score"),
     (["plan", "text.csv"], "text.csv, row 3, column 'log_ratio': 'oops' is not a number"),
-    (["plan", "gaps.csv"], "gaps.csv, row 2, column 'log_ratio': .* 3 of 4 rows here; .* --skip-bad"),
-    (["plan", "semicolon.csv", "--column", "logit"], "is it divided by ';'[?] then give --delimiter ';'"),
+    (["plan", "gaps.csv"], "gaps.csv, row 2, column 'log_ratio': .* 3 of 4 cells here; .* --skip-bad"),
+    (["plan", "semicolon.csv", "--column", "logit"], "no column 'logit'; it has id;logit"),
     (["plan", "comma.csv", "--delimiter", ";", "--column", "logit"], "row 1, column 'logit': '0,5' is not a"),
     *[
         ([*command, "same.csv"], "same.csv, column 'logit': all scores are 0.5: there is nothing to choose by")
@@ -290,7 +290,7 @@ MISTAKES = [
     (["plan", "wide.csv"], "wide.csv"),
     (["select", "scores.csv", "some.csv", "-n", "1", "-o", "out.csv"], "several files go to a folder, as in -o kept/"),
     (["plan", "list.parquet", "--column", "x", "--kind", "logit"], "column 'x': numbers are expected, got list"),
-    (["plan", "scores.csv", "--column", "log_ration"], "no column 'log_ration'; did you mean 'log_ratio'[?]"),
+    (["plan", "scores.csv", "--column", "log_ration"], "no column 'log_ration'; it has id, log_ratio"),
     (["plan", "two.csv"], "two.csv: which column has the scores.* --column"),
     (["plan", "some.csv"], "what are the numbers in column 'some'[?]"),
     (["plan", "some.csv", "--kind", "logits"], "logits"),
@@ -412,7 +412,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file_and_says_how_to_go_on(fo
     (folder / "kept.csv").write_text("old")
     monkeypatch.setattr(os, "fsync", interrupt)
     code, _, err = run(capsys, "select", "scores.csv", "-n", 5, "-o", out)
-    said = "stopped; 0 files are whole, and the same command goes on with the rest"
+    said = "stopped; the same command goes on with the files that are not done"
     assert (code, err.strip()) == (130, "" if out == "kept.csv" else said)
     assert (folder / "kept.csv").read_text() == "old"
     assert sorted(os.listdir()) == ["kept.csv", "scores.csv"]

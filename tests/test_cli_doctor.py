@@ -62,7 +62,7 @@ def test_scores_that_are_missing_are_refused_or_left_out(scores, capsys):
     write("real.csv", real)
     write("fake.csv", fake)
     code, _, err = run(capsys, "real.csv", "fake.csv", "--budget", 2.6)
-    assert (code, "3 of 600 rows here" in err, "--skip-bad" in err) == (2, True, True)
+    assert (code, "3 of 600 cells here" in err, "--skip-bad" in err) == (2, True, True)
     code, out, err = run(capsys, "real.csv", "fake.csv", "--budget", 2.6, "--skip-bad")
     assert (code, out.split()[0]) == (0, "FIT")
     assert err == "left out 3 of 600 rows without a score\nleft out 1 of 600 rows without a score\n"

@@ -214,8 +214,6 @@ def test_without_a_header_columns_are_numbers_and_no_row_is_lost(folder, capsys)
     assert run(capsys, "report", "h.csv", *options, "--show", 2, "-o", "page.html")[0] == 0
     assert "--no-header" in (page := Path("page.html").read_text())
     assert "header=False" in page
-    Path("wide.csv").write_text("logit,0,1\n0.5,0.25,0.75\n")
-    assert files.read("wide.csv", column="1", kind="logit", header=True).tolist() == [0.75]
 
 
 def test_no_header_is_about_those_of_two_files_that_are_csv(folder, capsys):

@@ -60,13 +60,6 @@ def test_the_same_rows_of_a_million(pool, tmp_path, asked):
         assert obrs.sql.condition(same) == condition
 
 
-def test_columns_may_have_other_names(pool, tmp_path):
-    done = obrs.files.select(pool, 10, id="i d", column="weight", kind="reward", beta=1, out=tmp_path / "kept")
-    condition = obrs.sql.condition(done, id='a"b', log_ratio="x; drop")
-    assert '"a""b"' in condition
-    assert '"x; drop"' in condition
-
-
 def test_the_command_prints_the_condition_and_writes_nothing(pool, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ["select", str(pool), "--kind", "logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]

@@ -50,7 +50,7 @@ def check_not_input(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]
 
     Args:
         out: The file that will be written, or the folder.
-        inputs: Files and folders that are read; `-` is standard input, and None is left out.
+        inputs: Files and folders that are read; None is left out.
 
     Example:
         >>> check_not_input("kept.csv", "scores.csv", None)
@@ -62,7 +62,7 @@ def check_not_input(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]
     for path in inputs:
         if path is None:
             continue
-        source = "/dev/stdin" if path == "-" else os.path.expanduser(path)
+        source = os.path.expanduser(path)
         if os.path.isdir(source):
             if target.is_relative_to(os.path.realpath(source)):
                 raise InputError(f"{out} would overwrite the input {path} or lie in it; choose another output")

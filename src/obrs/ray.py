@@ -1,28 +1,27 @@
 """Plan and select on Ray Data, and sample with a model in each of many actors.
 
-Rows stay where they are. Each block is counted where it lies (`files.Survey`), the counts are added up, and the last
-pass is one filter. The rows that are kept do not depend on blocks, their order, or workers that die on the way: they
-are those of `obrs.files.select` and of `obrs.select(..., design="priority", ids=...)`.
+Rows stay where they are. Each block is counted where it lies, the counts are added up, and the last pass is one filter.
+The rows that are kept do not depend on blocks, their order, or workers that die on the way: they are those of
+`obrs.files.select` and of `obrs.select(..., design="priority", ids=...)`.
 """
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from ._checks import check_count, check_seed
-from ._keys import Counts, KeyCounts, Sample
+from ._keys import Counts
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Profiles, Reading, Selected, Survey, check_sizes, choose, kept_rows
+from .files import Part, Profiles, Reading, Scan, Selected, Survey, check_sizes, decide, kept_rows
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
 from .sampling.proposals import concatenate, move
 from .sampling.samples import Samples
-from .scores import Source
+from .scores import Source, to_arrow
 
 try:
     import pyarrow as pa
@@ -32,49 +31,33 @@ except ImportError as error:
 
 __all__ = ["plan", "sample", "select"]
 
-_SAMPLED = 1 << 14  # rows of a block that checks look at
 
-
-def _find_columns(dataset: Any, column: str | None = None, kind: str | None = None, **more: Any) -> Reading:
+def _open(dataset: Any, **columns: Any) -> tuple[Reading, Scan]:
+    """Return which columns of a dataset decide, and what makes passes over its blocks."""
     schema = dataset.schema() if isinstance(dataset, ray.data.Dataset) else None
     if schema is None:
         raise InputTypeError(f"dataset must be a ray.data.Dataset with rows, got {type(dataset).__name__}")
-    return Reading.find(
-        [Source("the dataset", "dataset", "parquet", table=pa.table({name: [] for name in schema.names}))],
-        column,
-        kind,
-        **more,
-    )
+    empty = pa.table({name: [] for name in schema.names})
+    reading = Reading.find([Source("the dataset", "dataset", table=empty)], **columns)
+    few = dataset.select_columns([*dict.fromkeys(reading.names)])
 
+    def scan(function: Callable[[Part], Any]) -> Iterator[Any]:
+        def work(table: Any) -> Any:
+            found: Any
+            try:
+                found = [*map(function, reading.read(Source("a block of the dataset", "block", table=table)))]
+            except ObrsError as error:  # one line, which Ray would bury
+                found = error
+            return pa.table({"found": [pickle.dumps(found)]})
 
-def _block(table: Any) -> Source:
-    return Source("a block of the dataset", "block", "parquet", table=table)
+        blocks = few.map_batches(work, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
+        for row in blocks.iter_rows():
+            found = pickle.loads(row["found"])
+            if isinstance(found, ObrsError):
+                raise found
+            yield from found
 
-
-def _count(dataset: Any, reading: Reading, total: Survey, new: bool = True) -> Survey:
-    """Count every block where it lies, and add up what was counted."""
-    start = deepcopy(total)
-    start.sample = Sample(min(_SAMPLED, total.sample.most))
-
-    def count(table: Any) -> Any:
-        survey: Any = deepcopy(start)
-        try:
-            for part in reading.read(_block(table), survey.labels, new=new) if table.num_rows else []:
-                survey.add(part._replace(rows=part.rows._replace(place=np.zeros_like(part.rows.place))))
-        except ObrsError as error:  # one line, which Ray would bury
-            survey = error
-        return pa.table({"survey": [pickle.dumps(survey)]})
-
-    columns = dataset.select_columns([*dict.fromkeys(reading.names)])
-    blocks = columns.map_batches(count, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
-    for row in blocks.iter_rows():
-        survey = pickle.loads(row["survey"])
-        if isinstance(survey, ObrsError):
-            raise survey
-        total.merge(survey)
-    if new:
-        total.check("the dataset", reading)
-    return total
+    return reading, scan
 
 
 def plan(
@@ -84,8 +67,8 @@ def plan(
 
     Arguments are those of `obrs.files.plan`, and `options` column, kind, beta and skip_bad.
     """
-    reading = _find_columns(dataset, **options)
-    return Profiles.build("the dataset", reading, _count(dataset, reading, Survey({}, Counts()))).plan(budgets, n=n)
+    reading, scan = _open(dataset, **options)
+    return Profiles.build("the dataset", reading, Survey(scan, "the dataset", reading, Counts())).plan(budgets, n=n)
 
 
 def select(
@@ -100,7 +83,7 @@ def select(
     weights: bool = False,
     seed: int = 0,
     repeats: bool = False,
-    **options: Any,
+    **columns: Any,
 ) -> Selected:
     """Keep exactly n rows of a dataset, or 1 in K: those that `obrs.files.select` would keep.
 
@@ -109,34 +92,21 @@ def select(
             that is expensive to compute first.
         n, id, budget, group, shares, at_most, weights, seed, repeats: As for `obrs.files.select`, but that ids are
             needed, as rows of a dataset have no place.
-        options: As for `obrs.files.select`: column, kind, beta, cost, skip_bad.
+        columns: As for `obrs.files.select`: column, kind, beta, cost, skip_bad.
 
     Returns:
         A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used.
     """
-    asked = check_sizes(n, budget, shares, at_most, group)
-    reading = _find_columns(dataset, id=id, group=group, seed=check_seed(seed), **options)
-    first = KeyCounts()
-    first.held = None  # rows stay where they are; the next pass holds those that matter
-    survey = _count(dataset, reading, Survey({} if group else {"": 0}, first))
-    if not repeats:
-        survey.check_repeats()
-
-    def count(counts: KeyCounts) -> Any:
-        again = Survey(dict(survey.labels), counts)
-        again.sample = Sample(1)  # there is nothing more to check
-        return _count(dataset, reading, again, new=False).counts
-
-    manifest, _ = choose(survey, reading, asked, weights, count)
+    sizes = check_sizes(n, budget, shares, at_most, group)
+    reading, scan = _open(dataset, id=id, group=group, seed=check_seed(seed), **columns)
+    manifest = decide(scan, "the dataset", reading, sizes, weights=weights, repeats=repeats)
 
     def keep(table: Any) -> Any:
-        if not table.num_rows:
-            return table
-        _, masks, columns = zip(*kept_rows(manifest, _block(table)), strict=True)
-        rows = table.filter(pa.array(np.concatenate(masks)))
-        for name in columns[0]:
-            rows = rows.append_column(name, pa.array(np.concatenate([part[name] for part in columns])))
-        return rows
+        for _, mask, added in kept_rows(manifest, reading.read(Source("a block of the dataset", "block", table=table))):
+            table = table.filter(to_arrow(mask))
+            for name, values in added.items():
+                table = table.append_column(name, to_arrow(values))
+        return table
 
     out = dataset.map_batches(keep, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
     return Selected(out, manifest)

@@ -24,39 +24,31 @@ _RATIOS = {  # of scores, by their kind; NULL where r = 0
 }
 
 
-def condition(
-    cut: Selected | Mapping[str, Any] | str | os.PathLike[str],
-    *,
-    id: str | None = None,
-    log_ratio: str | None = None,
-    group: str | None = None,
-) -> str:
+def condition(cut: Selected | Mapping[str, Any] | str | os.PathLike[str]) -> str:
     """Return the condition that keeps the rows of a selection, for a WHERE clause of DuckDB 1.3 or later.
 
     Args:
         cut: What `obrs.files.select` or `obrs.ray.select` returned; or its manifest, as a mapping, a file or the folder
             that has it.
-        id, log_ratio, group: The columns of ids, integers or text, of scores of the kind that was selected by, and of
-            labels; by default those that were selected by.
 
     Returns:
         A condition, which rows without a score, and those of other groups, do not satisfy. Ids must be unique.
         Logarithms of two libraries may differ in the last bit, which could matter for one row in 10**12 or so.
 
     Example:
-        >>> cut = {"kind": "logit", "column": "x", "id": "i", "group": None, "seed": 0, "cut": {"": [-1.0, 7, 0]}}
+        >>> cut = {"kind": "logit", "column": "x", "id": "i", "group": None, "seed": 0, "cut": {"": [-1.0, 7]}}
         >>> condition(cut)[-83:]
         'exp(least("x"::DOUBLE + CASE k WHEN 7 THEN -1.000000001e0 ELSE -1.0e0 END, 0)))[1])'
     """
     if isinstance(cut, str | os.PathLike):
         cut = read_manifest(cut)
     manifest = cut.manifest if isinstance(cut, Selected) else cut
-    id, label = id or manifest["id"], group or manifest["group"]
+    id, label = manifest["id"], manifest["group"]
     if id is None:
         raise InputError("these rows were selected without a column of ids; select them with id, or write them")
-    score = f"{_quote(log_ratio or manifest['column'])}::DOUBLE"
+    score = f"{_quote(manifest['column'])}::DOUBLE"
     ratio = _RATIOS[manifest["kind"]].format(x=score, beta=_double(manifest.get("beta") or 1.0))
-    ends = {name: _end(*end[:2]) for name, end in manifest["cut"].items()}
+    ends = {name: _end(*end) for name, end in manifest["cut"].items()}
     # NaN counts as larger than infinity, and least() passes over NULL: neither may get there.
     known = f"{ratio} > {_double(-inf)} AND {ratio} < {_double(inf)}"
     end = ends.get("", "")

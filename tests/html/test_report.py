@@ -305,7 +305,7 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; did you mean 'text'?"),
+        (["data/scores.csv", "--show", "txt"], "data/scores.csv has no column 'txt'; it has log_ratio"),
         (["images"], "images has no files of scores"),
         (["two"], "two has 2 files of scores"),
         (["data/scores.csv", "-o", "page.pdf"], "a page is written as .html, got page.pdf"),

@@ -118,7 +118,7 @@ _SHARED: dict[str, tuple[Any, ...]] = {  # type, default, metavar, help and name
     "seed": (int, 0, "S", "The same seed gives the same result; default 0."),
     "skip_bad": (bool, False, None, "Leave out rows without a score, and say how many.", "--skip-bad"),
     "delimiter": (str, None, "CHAR", "Between the cells of a csv; default a comma."),
-    "header": (bool, None, None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header"),
+    "header": (bool, True, None, "Whether a csv begins with names; else columns are 0, 1, …", "--header/--no-header"),
 }
 SCORES = "skip_bad delimiter header"
 """The options of every command that reads scores."""

@@ -60,7 +60,7 @@ class Scores:
     def title(self) -> str:
         """What a page calls the files."""
         if len(self.sources) == 1:
-            return self.sources[0].shown
+            return self.sources[0].path
         name = self.where if isinstance(self.where, str) else f"{self.where[0]} and {len(self.where) - 1} more"
         return f"{name}, {len(self.sources)} files"
 
@@ -78,7 +78,7 @@ class Scores:
         batch = read_columns(self.sources, [*dict.fromkeys([*reading.names, *filter(None, more)])])
         score = batch.numbers(reading.column, skip_bad=reading.skip_bad)
         good = ~np.isnan(score)
-        where = f"{self.sources[0].shown}, column {reading.column!r}"
+        where = f"{self.sources[0].path}, column {reading.column!r}"
         with name_in_errors(where):
             doubt = check_scores(score[good], reading.kind)
         if doubt:
@@ -93,7 +93,7 @@ def open_scores(
     *,
     kl: float | None = None,
     delimiter: str | None = None,
-    header: bool | None = None,
+    header: bool = True,
     **columns: Any,
 ) -> Scores:
     """Find files of scores; a budget of KL becomes the temperature of their rewards.
@@ -130,18 +130,18 @@ def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
     reward = batch.numbers(reading.column, skip_bad=reading.skip_bad)
     codes, names = (np.zeros(len(batch), np.int64), []) if reading.group is None else batch.labels(reading.group)
     good = ~np.isnan(reward)
-    with name_in_errors(scores.sources[0].shown):
+    with name_in_errors(scores.sources[0].path):
         _, beta, spent = tilted_log_ratio(reward[good], codes[good], n, kl, names)
     beta = min(max(beta, np.abs(reward[reward > -inf]).max() / LIMIT), 1e300)  # R / beta must be a log-ratio
     more = "" if spent >= kl - 1e-9 * max(kl, 1.0) else f" (of {kl:g}, more cannot be spent)"
     return float(beta), f", beta {beta:.4g}, KL {spent:.4g}{more}"
 
 
-def _find_header(file: str, header: bool | None) -> bool | None:
-    return None if format_of(file) in ("jsonl", "parquet", "npy", "npz") else header
+def _find_header(file: str, header: bool) -> bool:
+    return header or format_of(file) in ("jsonl", "parquet", "npy", "npz")
 
 
-def read_shares(text: str | None, group: str | None, header: bool | None) -> Any:
+def read_shares(text: str | None, group: str | None, header: bool) -> Any:
     """Return shares by label as an option says them, `a=0.7,b=0.3`, or `equal`.
 
     A file with the column `group`, or with one column only, is counted: its labels are those of real samples, and what

@@ -106,7 +106,7 @@ def _find_budget(n: Any, sizes: dict[Any, Any]) -> tuple[float | None, int]:
     return (budget if budget > 1 else None), total
 
 
-def _read_real(file: str, reading: Any, header: bool | None) -> Any:
+def _read_real(file: str, reading: Any, header: bool) -> Any:
     """Return the log-ratios of real samples: of a column of the same name, or the only one, and of the same kind."""
     from .reading import open_scores
 
@@ -122,6 +122,7 @@ def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     given = {**scores.columns, **scores.options}
     given |= {"column": scores.reading.column, "kind": scores.reading.kind}
     seed, words = given.pop("seed"), [f"obrs select {quote(file)}"]
+    given["header"] = given["header"] and None
     for name, value in given.items():
         if value is True or value is False:
             words += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"] * (name == "header" or value)
