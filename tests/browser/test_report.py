@@ -341,13 +341,3 @@ def test_samples_of_a_run_stay_as_the_rule_decides(show, tmp_path):
     assert (len(everything), ids_in(page, "out")) == (96, set())
     go_to(page, 8)
     assert 0 < len(ids_in(page, "in")) < len(everything)
-
-
-def test_page_of_a_record_opens(show, tmp_path):
-    from paper.harness import page as page_of
-    from paper.harness import reproduce
-
-    (tmp_path / "record.html").write_text(page_of(reproduce("figure-pr", "smoke")))
-    page = show(tmp_path / "record.html")
-    assert page.evaluate("document.images[0].naturalWidth") > 500
-    assert page.get_attribute("a[download]", "download") == "figure-pr.json"
