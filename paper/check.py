@@ -56,7 +56,7 @@ def difference(expected: Any, found: Any, scale: float = 0.0) -> float:
         9.99...e-07
     """
     if _is_number(expected) and _is_number(found):
-        return abs(expected - found) / max(scale, abs(expected), abs(found), _LEAST)
+        return float(abs(expected - found) / max(scale, abs(expected), abs(found), _LEAST))
     if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
         return max((difference(expected[key], found[key]) for key in expected), default=0.0)
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):

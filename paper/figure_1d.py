@@ -12,9 +12,11 @@ import numpy as np
 from obrs import Budgeted
 from obrs._text import text_table
 from obrs.errors import InputError
-from obrs.rules import Unbudgeted
+from obrs.root import brent
+from obrs.rules import DRS, Unbudgeted
+from obrs.types import Rule
 
-from .line import Numbers, Pair, drs_rule, mixture, thin
+from .line import Numbers, Pair, mixture, thin
 from .record import Checked, Record, numbers
 from .style import canvas, caption, draw_densities, look, tidy
 
@@ -53,16 +55,24 @@ def run(config: Config, rows: Record) -> None:
     pair = Pair.of(mixture(TARGET), mixture(MODEL), np.linspace(-8.0, 8.0, config.points))
     mass = pair.q * pair.step
     obrs = Budgeted.fit(pair.log_ratio, config.budget, weights=mass)
-    drs = drs_rule(pair.log_ratio, mass, config.budget)
+    drs = _drs_rule(pair.log_ratio, mass, config.budget)
     if "model" not in rows:
         slope = config.budget * float(np.exp(obrs.log_c) / np.sum(mass * np.exp(pair.log_ratio)))
         rows.add("model", {"slope": slope} | _numbers(pair) | _shown({"x": pair.x, "p": pair.p, "q": pair.q}))
-    for name, rule in rows.todo({"exact": Unbudgeted.fit(pair.log_ratio), "drs": drs, "obrs": obrs}):
+    rules: dict[str, Rule] = {"exact": Unbudgeted.fit(pair.log_ratio), "drs": drs, "obrs": obrs}
+    for name, rule in rows.todo(rules):
         accept, kept = np.exp(rule(pair.log_ratio)), pair.kept(rule)
         with np.errstate(divide="ignore"):
             after = Pair(pair.x, pair.log_p, np.log(kept))
         row = {"rate": float(np.sum(pair.q * accept) * pair.step)} | _numbers(after)
         rows.add(name, row | _shown({"acceptance": accept, "density": kept}))
+
+
+def _drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
+    """Return the rule of DRS whose shift keeps 1 in `budget` of known masses."""
+    log_m = float(log_ratio.max())
+    gamma = brent(lambda g: 1 / budget - float(masses @ np.exp(DRS(log_m, g)(log_ratio))), -50.0, 0.0)
+    return DRS(log_m, gamma)
 
 
 def _numbers(pair: Pair) -> dict[str, Any]:

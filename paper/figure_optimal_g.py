@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from obrs._progress import bar
 from obrs._text import text_table
 
 from .line import Numbers, Pair, mixture, thin
@@ -74,7 +73,7 @@ def run(config: Config, rows: Record) -> None:
     """Compute the landscapes, find their minima, and descend."""
     x = np.linspace(-24.0, 24.0, config.points)
     if "landscape" not in rows:
-        rows.add("landscape", _landscape(config, x, rows.progress))
+        rows.add("landscape", _landscape(config, x))
     for name, budget in rows.todo({"minima before": 1.0, "minima after": config.budget}):
         rows.add(name, {"minima": _minima(budget, config.budget, x)})
     for name in ("before", "after"):
@@ -96,15 +95,12 @@ def _loss(mean: float, sd: float, budget: float, x: Numbers) -> float:
     return _pair(mean, sd, x).profile().divergence("gan", budget)
 
 
-def _landscape(config: Config, x: Numbers, progress: bool | None) -> dict[str, Any]:
+def _landscape(config: Config, x: Numbers) -> dict[str, Any]:
     means, sds = np.linspace(*_MEANS, config.cells), np.linspace(*_SDS, config.cells)
     loss = np.empty((2, config.cells, config.cells))
-    with bar("landscape", config.cells, progress) as tell:
-        for i, sd in enumerate(sds):
-            for j, mean in enumerate(means):
-                profile = _pair(mean, sd, x).profile()
-                loss[:, i, j] = profile.divergence("gan"), profile.divergence("gan", config.budget)
-            tell(i + 1)
+    for (i, sd), (j, mean) in product(enumerate(sds), enumerate(means)):
+        profile = _pair(mean, sd, x).profile()
+        loss[:, i, j] = profile.divergence("gan"), profile.divergence("gan", config.budget)
     return {"mean": means, "sd": sds, "before": loss[0], "after": loss[1]}
 
 
@@ -114,12 +110,8 @@ def _minima(budget: float, later: float, x: Numbers) -> list[dict[str, float]]:
 
     found: list[dict[str, float]] = []
     for mean, sd in product((-2.0, 0.0, 2.0), (0.5, 2.0)):
-        best = minimize(
-            lambda v: _loss(float(v[0]), float(np.exp(v[1])), budget, x),
-            [mean, np.log(sd)],
-            method="Nelder-Mead",
-            options={"xatol": 1e-5, "fatol": 1e-10},
-        )
+        options = {"method": "Nelder-Mead", "options": {"xatol": 1e-5, "fatol": 1e-10}}
+        best = minimize(lambda v: _loss(v[0], np.exp(v[1]), budget, x), [mean, np.log(sd)], **options)
         place = {"mean": float(best.x[0]), "sd": float(np.exp(best.x[1])), "loss": float(best.fun)}
         if all(abs(place["mean"] - other["mean"]) + abs(place["sd"] - other["sd"]) > 0.05 for other in found):
             found.append(place | {"left": _loss(place["mean"], place["sd"], later, x)})

@@ -85,7 +85,8 @@ def run(config: Config, rows: Record) -> None:
         lam, precision = curve(ratio(truth), ratio(seen[half:]))
         probability = np.exp(_see(judge, x, outputs=True))
         probability /= probability.sum(1, keepdims=True)
-        found = {"frechet": frechet(real=truth, fake=seen[half:]), "score": classifier_score(probability)}
+        found: dict[str, Any] = {"frechet": frechet(real=truth, fake=seen[half:])}
+        found["score"] = classifier_score(probability)
         found |= {"shares": probability.mean(0), "precision": precision, "recall": precision / lam}
         rows.add(model, found | {"sheet": as_text(x[: config.shown]), "shape": list(x.shape[1:])})
 
@@ -127,7 +128,8 @@ def table(record: Record) -> str:
     """Return distance, score, and the ends of the curves, with the paper's numbers beside ours."""
     lines = []
     for name, row in ((name, record[name]) for name in MODELS):
-        cells = [f"{row['frechet']:.1f}", PAPER[name]["frechet"], f"{row['score']:.2f}", PAPER[name]["score"]]
+        cells = [f"{row['frechet']:.1f}", f"{PAPER[name]['frechet']:.2f}"]
+        cells += [f"{row['score']:.2f}", f"{PAPER[name]['score']:.2f}"]
         ends = [f"{row['recall'][20]:.2f}", f"{row['precision'][60]:.2f}"]
         lines.append([name, *cells, *ends, f"{np.sum(numbers(row['shares']) > 0.02):d}"])
     head = [

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from obrs.profile import Profile
-from obrs.rules import DRS, Budgeted
+from obrs.rules import Budgeted
 from obrs.types import Rule
 
 from .toys import Mixture
 
-__all__ = ["Pair", "drs_rule", "mixture", "thin"]
+__all__ = ["Pair", "mixture", "thin"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -30,24 +30,6 @@ def thin(values: Numbers, most: int) -> Numbers:
         array([0, 3, 6, 9])
     """
     return values[:: max(1, -(-len(values) // most))]
-
-
-def drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
-    """Return the rule of DRS whose shift keeps 1 in `budget` of known masses; beyond M, exact rejection.
-
-    Example:
-        >>> masses, log_ratio = np.full(4, 0.25), np.log([0.4, 0.8, 1.2, 1.6])
-        >>> round(float(masses @ np.exp(drs_rule(log_ratio, masses, 1.25)(log_ratio))), 6)
-        0.8
-    """
-    from scipy.optimize import brentq
-
-    log_m = float(log_ratio.max())
-
-    def surplus(gamma: float) -> float:
-        return float(masses @ np.exp(DRS(log_m, gamma)(log_ratio))) - 1 / budget
-
-    return DRS(log_m, 0.0 if surplus(0.0) >= 0 else brentq(surplus, -900.0, 0.0, xtol=1e-9))
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
     ratio = refit(
         gan.real, gan.propose(seed + _FRESH), Network(), steps=settings.refit_steps, seed=seed, progress=progress
     )
-    steps = {"steps": settings.weight_steps, "width": 128, "seed": seed, "progress": progress}
+    steps: dict[str, Any] = {"steps": settings.weight_steps, "width": 128, "seed": seed, "progress": progress}
     weights = latent.fit_latent_weights_to_ratio(gan.model(), **steps)
     with torch.no_grad():
         fake = gan.propose(seed + 2 * _FRESH)(np.arange(len(gan.held_out)))

@@ -245,7 +245,7 @@ def _generator(config: TrainConfig, shape: tuple[int, ...], classes: int) -> nn.
         return mlp_generator(config.latent, shape, **sizes, output="tanh" if len(shape) == 3 else "linear")
     if config.network == "biggan":
         sizes |= {key: getattr(config, key) for key in ("shared", "hierarchical", "attention", "initial")}
-    make = lookup({"mlp": None, "conv": ConvGenerator, "biggan": BigGanGenerator}, config.network, "network")
+    make: Any = lookup({"mlp": None, "conv": ConvGenerator, "biggan": BigGanGenerator}, config.network, "network")
     return make(config.latent, **sizes, **_image(config, shape, classes))
 
 
@@ -259,7 +259,7 @@ def _critic(config: TrainConfig, shape: tuple[int, ...], classes: int) -> nn.Mod
         return FourierCritic(shape, **_points(config, classes), **sizes)
     if name == "biggan":
         sizes |= {"attention": config.attention, "initial": config.initial}
-    known = {"mlp": None, "fourier": None, "conv": ConvCritic, "biggan": BigGanCritic}
+    known: dict[str, Any] = {"mlp": None, "fourier": None, "conv": ConvCritic, "biggan": BigGanCritic}
     return lookup(known, name, "critic_network")(**_image(config, shape, classes), **sizes)
 
 

@@ -169,7 +169,7 @@ def test_committed_figure_time_is_capped_where_rejection_is_exact_and_steps_are_
 def test_a_judge_knows_the_divergence_and_the_precision_of_a_wider_normal():
     target, wide = Mixture([[0.0, 0.0]], 0.5), Mixture([[0.0, 0.0]], 0.6)
     x = wide.sample(40_000, seed=2)
-    judge = figure_obrs_vs_drs.Judge.of(target, x)
+    judge = figure_obrs_vs_drs.judge_of(target, x)
     line = np.linspace(-4, 4, 801)
     at = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     p, q = (np.exp(one.log_prob(at)) * 1e-4 for one in (target, wide))
