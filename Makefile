@@ -7,7 +7,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 .PHONY: demo test lint types pytest docs notebooks test-notebooks bench paper-check wheel install-check test-slow test-browser mutants format clean
 
 demo: $(VENV)/paper.stamp
-	$(PY) -m paper table-2 --preset demo --report
+	$(PY) -m paper table-2 --preset demo
 
 test: lint types pytest
 

@@ -20,8 +20,7 @@ from bench import goal, missed, options, write
 
 import obrs
 from obrs.training import critic_loss, generator_loss
-from paper.named import build_networks
-from paper.train import TrainConfig
+from paper.train import TrainConfig, build_networks
 
 PLAIN, MODES = "dual", ("paper_raw", "exact")
 

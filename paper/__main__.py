@@ -8,10 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from obrs._files import cache_folder, replacing
+from obrs._files import cache_folder
 from obrs._progress import rank
 from obrs._text import exit_code, one_line, text_table
-from obrs.errors import InputError, Interrupted, ObrsError
+from obrs.errors import InputError, ObrsError
 
 from . import harness
 from .record import load
@@ -19,7 +19,7 @@ from .registry import EXPERIMENTS, experiment, first_line
 
 USAGE = """\
 python -m paper list                                   # the experiments, and how long they take
-python -m paper table-2 --preset demo --report         # run one: NAME.json, NAME.md, NAME.png, NAME.html in out/
+python -m paper table-2 --preset demo                  # run one: NAME.json, NAME.md and NAME.png in out/
 python -m paper figure-1d --budget 3 --out here        # --FIELD VALUE changes a field of its configuration
 python -m paper redraw                                 # NAME.md and NAME.png again, from paper/results/NAME.json
 python -m paper fetch cifar10                          # get a data set, or take it from --folder DIR
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *where, **more: _complain(f"warning: {message}")
             command(words)
     except KeyboardInterrupt as error:
-        _complain(str(error) if isinstance(error, Interrupted) else str(error) or "interrupted")
+        _complain(str(error) or "interrupted")
         return 130
     except (ObrsError, OSError, MemoryError) as error:
         _complain(f"error: {one_line(error)}")
@@ -62,7 +62,6 @@ def _run(words: list[str]) -> None:
     parser.add_argument("name")
     parser.add_argument("--preset", default="default")
     parser.add_argument("--out", default="out")
-    parser.add_argument("--report", action="store_true")
     if "--help" in words or "-h" in words:
         print(_about(words[0]))
         return
@@ -75,12 +74,7 @@ def _run(words: list[str]) -> None:
     if rank():
         return
     home = Path(known.out) / known.name
-    print(f"{experiment(known.name).table(record)}\n\nresult: {home}.json\npicture: {home}.png")
-    if known.report:
-        with replacing(f"{home}.html") as file:
-            file.write(harness.page(record).encode())
-        print(f"page: {home}.html")
-    print(_NEXT)
+    print(f"{experiment(known.name).table(record)}\n\nresult: {home}.json\npicture: {home}.png\n{_NEXT}")
 
 
 def _about(name: str) -> str:
@@ -89,18 +83,15 @@ def _about(name: str) -> str:
     values = ((field.name.replace("_", "-"), getattr(module.Config(), field.name)) for field in fields(module.Config))
     said = " ".join(f"--{key} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in values)
     text = f"{EXPERIMENTS[name].source}\n{module.__doc__}\npresets: {', '.join(module.PRESETS)}\nfields: {said}"
-    return f"{text}\nalso: --preset NAME, --out FOLDER, --report for a page"
+    return f"{text}\nalso: --preset NAME, --out FOLDER"
 
 
 def _list(words: list[str]) -> None:
-    if words[1:]:
-        raise InputError("`python -m paper list` takes nothing else")
     head = ["experiment", "in the paper", "default takes"]
     rows = [[name, entry.source, entry.time] for name, entry in EXPERIMENTS.items()]
     first, *lines = text_table(head, rows, left=3).splitlines()
-    print(
-        "\n".join([first, *(f"{line}\n    {first_line(name)}" for line, name in zip(lines, EXPERIMENTS, strict=True))])
-    )
+    shown = (f"{line}\n    {first_line(name)}" for line, name in zip(lines, EXPERIMENTS, strict=True))
+    print("\n".join([first, *shown]))
 
 
 def _redraw(words: list[str]) -> None:

@@ -1,8 +1,7 @@
 """Figure 2: target, model and what three rules keep of it, in one dimension with known densities.
 
 The paper gives no constants. Here the target has two narrow bumps and the model two wide ones, so that r = p/q is
-bounded, as in `examples/minimal.py`. Densities, acceptance functions and curves are computed on a grid; over them lies
-the histogram of samples that `obrs.sample` drew with the exact ratio.
+bounded, as in `examples/minimal.py`. Densities, acceptance functions and curves are computed on a grid.
 """
 
 from dataclasses import dataclass
@@ -10,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from obrs import Budgeted, sample
+from obrs import Budgeted
 from obrs._text import text_table
 from obrs.errors import InputError
-from obrs.rules import Unbudgeted
+from obrs.root import brent
+from obrs.rules import DRS, Unbudgeted
 from obrs.types import Rule
 
-from .line import Numbers, Pair, drs_rule, grid, mixture, proposal, thin
+from .line import Numbers, Pair, mixture, thin
 from .record import Checked, Record, numbers
 from .style import canvas, caption, draw_densities, look, tidy
 
@@ -35,15 +35,11 @@ class Config(Checked):
 
     Args:
         budget: Proposals per kept sample, of DRS and OBRS; below M = 3.87, where rejection is exact.
-        samples: Samples in the histogram.
         points: Points of the grid.
-        seed: Seed of the samples.
     """
 
     budget: float = 2.0
-    samples: int = 100_000
     points: int = 8001
-    seed: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,93 +47,60 @@ class Config(Checked):
             raise InputError(f"at a budget of {self.budget:g} rejection is exact here; choose one below 3.8")
 
 
-PRESETS = {"smoke": Config(samples=5000, points=2001), "default": Config()}
+PRESETS = {"smoke": Config(points=2001), "default": Config()}
 
 
 def run(config: Config, rows: Record) -> None:
-    """Compute the pair, the three rules, and draw the samples."""
-    target, model = mixture(TARGET), mixture(MODEL)
-    pair = Pair.of(target, model, grid(-8.0, 8.0, config.points))
-    if "model" not in rows:
-        rows.add("model", _numbers(pair) | _shown({"x": pair.x, "p": pair.p, "q": pair.q}))
-    for name, rule in rows.todo(_rules(pair, config.budget)):
-        accept, kept = np.exp(rule(pair.log_ratio)), pair.kept(rule)
-        row = {"rate": float(np.sum(pair.q * accept) * pair.step)} | _numbers(pair.after(kept))
-        rows.add(name, row | _shown({"acceptance": accept, "density": kept}))
-    if "samples" not in rows:
-        rows.add("samples", _samples(config, pair, rows))
-
-
-def _rules(pair: Pair, budget: float) -> dict[str, Rule]:
+    """Compute the pair and what the three rules make of it."""
+    pair = Pair.of(mixture(TARGET), mixture(MODEL), np.linspace(-8.0, 8.0, config.points))
     mass = pair.q * pair.step
-    return {
-        "exact": Unbudgeted.fit(pair.log_ratio),
-        "drs": drs_rule(pair.log_ratio, mass, budget),
-        "obrs": Budgeted.fit(pair.log_ratio, budget, weights=mass),
-    }
+    obrs = Budgeted.fit(pair.log_ratio, config.budget, weights=mass)
+    drs = _drs_rule(pair.log_ratio, mass, config.budget)
+    if "model" not in rows:
+        slope = config.budget * float(np.exp(obrs.log_c) / np.sum(mass * np.exp(pair.log_ratio)))
+        rows.add("model", {"slope": slope} | _numbers(pair) | _shown({"x": pair.x, "p": pair.p, "q": pair.q}))
+    rules: dict[str, Rule] = {"exact": Unbudgeted.fit(pair.log_ratio), "drs": drs, "obrs": obrs}
+    for name, rule in rows.todo(rules):
+        accept, kept = np.exp(rule(pair.log_ratio)), pair.kept(rule)
+        with np.errstate(divide="ignore"):
+            after = Pair(pair.x, pair.log_p, np.log(kept))
+        row = {"rate": float(np.sum(pair.q * accept) * pair.step)} | _numbers(after)
+        rows.add(name, row | _shown({"acceptance": accept, "density": kept}))
+
+
+def _drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
+    """Return the rule of DRS whose shift keeps 1 in `budget` of known masses."""
+    log_m = float(log_ratio.max())
+    gamma = brent(lambda g: 1 / budget - float(masses @ np.exp(DRS(log_m, g)(log_ratio))), -50.0, 0.0)
+    return DRS(log_m, gamma)
 
 
 def _numbers(pair: Pair) -> dict[str, Any]:
     """Return the divergences of the target to a model, and its precision-recall curve."""
     profile = pair.profile()
     curve = profile.curve(points=257)
-    return {name: profile.divergence(name) for name in DIVERGENCES} | {
-        "recall": curve.recall,
-        "precision": curve.precision,
-    }
+    found = {name: profile.divergence(name) for name in DIVERGENCES}
+    return found | {"recall": curve.recall, "precision": curve.precision}
 
 
 def _shown(values: dict[str, Numbers]) -> dict[str, Numbers]:
     return {name: thin(value, 801) for name, value in values.items()}
 
 
-def _samples(config: Config, pair: Pair, rows: Record) -> dict[str, Any]:
-    """Draw with the exact ratio; compare the samples with the density they should have."""
-    target, model = mixture(TARGET), mixture(MODEL)
-    kept = sample(
-        proposal(model, config.seed),
-        lambda x: target.log_prob(x[:, None]) - model.log_prob(x[:, None]),
-        config.samples,
-        budget=config.budget,
-        seed=config.seed,
-        progress=rows.progress,
-    )
-    rule = Budgeted.fit(pair.log_ratio, config.budget, weights=pair.q * pair.step)
-    below = np.cumsum(pair.kept(rule)) * pair.step
-    x = np.sort(np.asarray(kept.x))
-    expected = np.interp(x, pair.x + pair.step / 2, below)
-    ranks = np.arange(len(x) + 1) / len(x)
-    distance = max(np.max(ranks[1:] - expected), np.max(expected - ranks[:-1]))
-    height, edges = np.histogram(x, bins=80, range=(-4.0, 5.0))
-    return {
-        "n": len(x),
-        "proposed": kept.proposed,
-        "rate": kept.rate,
-        "kolmogorov_smirnov": float(distance),
-        "edges": edges,
-        "height": height / (len(x) * np.diff(edges)),
-        "log_c": rule.log_c,
-        "slope": config.budget * float(np.exp(rule.log_c)) / float(np.sum(pair.q * np.exp(pair.log_ratio)) * pair.step),
-    }
-
-
 def table(record: Record) -> str:
     """Return the rate and the divergences left of each rule."""
     found = ((look(name).label, record[name]) for name in ("model", *RULES))
     rows = [[label, f"{row.get('rate', 1.0):.3f}", *(f"{row[key]:.4f}" for key in DIVERGENCES)] for label, row in found]
-    drawn = record["samples"]
-    words = f"{drawn['n']} samples of OBRS cost {drawn['proposed']} proposals"
-    return f"{text_table(['', 'rate', 'KL', 'GAN', 'TV'], rows)}\n{words}"
+    return text_table(["", "rate", "KL", "GAN", "TV"], rows)
 
 
 def figure(record: Record) -> Any:
     """Draw densities, acceptance functions, curves, and how OBRS moves the curve."""
-    budget, bars, obrs = record.config["budget"], record["samples"], look("obrs")
+    budget = record.config["budget"]
     drawn = canvas(9, 7.6)
     densities, acceptance, curves, scaling = drawn.subplots(2, 2).flat
     kept = {name: record[name]["density"] for name in ("drs", "obrs")}
     draw_densities(densities, record["model"] | kept, {name: f"kept by {look(name).label}" for name in kept})
-    densities.stairs(bars["height"], bars["edges"], fill=True, color=obrs.colour, alpha=0.3, label="OBRS, samples")
     for name in ("model", *RULES):
         row, style = record[name], look(name)
         line = {"color": style.colour, "ls": style.line}
@@ -151,37 +114,24 @@ def figure(record: Record) -> Any:
     acceptance.set(title="Acceptance functions", xlabel="x", ylabel="probability to be kept", xlim=(-4, 5))
     acceptance.set(ylim=(0, 1.42), yticks=np.linspace(0, 1, 6))
     tidy(acceptance, "upper right")
-    curves.set(title="Precision and recall")
-    scaling.set(title=f"OBRS: {budget:g} times the precision, capped at 1")
-    for axes in (curves, scaling):
-        axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.05))
-    tidy(curves, "lower left")
-    tidy(scaling, None)
-    scaling.legend(loc=(0.42, 0.02))
-    caption(
-        drawn,
-        record.experiment,
-        f"DRS and OBRS keep 1 proposal in {budget:g}. Lines are exact; bars are {bars['n']:,} samples of "
-        f"OBRS. KL to the target: {record['model']['kl']:.3f} before, {record['drs']['kl']:.3f} after DRS, "
-        f"{record['obrs']['kl']:.3f} after OBRS.",
-    )
+    for axes, title in ((curves, "Precision and recall"), (scaling, f"OBRS: {budget:g} times the precision")):
+        axes.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.05))
+        tidy(axes, "lower left" if axes is curves else "lower right")
+    left = {name: f"{record[name]['kl']:.3f}" for name in ("model", "drs", "obrs")}
+    words = f"KL to the target: {left['model']} before, {left['drs']} after DRS, {left['obrs']} after OBRS."
+    caption(drawn, record.experiment, f"DRS and OBRS keep 1 proposal in {budget:g}. {words}")
     return drawn
 
 
 def _scaling(axes: Any, record: Record) -> None:
     """Draw both curves, arrows of the K-fold scaling between them, and the line of slope K c."""
-    model, obrs = record["model"], record["obrs"]
-    recall, precision = numbers(model["recall"]), numbers(model["precision"])
-    axes.plot(recall, precision, color=look("model").colour, label=look("model").label)
-    axes.plot(obrs["recall"], obrs["precision"], color=look("obrs").colour, label=look("obrs").label)
-    slope = record["samples"]["slope"]
+    for name in ("model", "obrs"):
+        axes.plot(record[name]["recall"], record[name]["precision"], color=look(name).colour, label=look(name).label)
+    slope = record["model"]["slope"]
     reach = min(1.0, 1 / slope)
     axes.plot([0, reach], [0, slope * reach], color="0.35", ls=":", label=f"λ = K c = {slope:.2f}")
+    recall, precision = (numbers(record["model"][key])[::-1] for key in ("recall", "precision"))
     for at in np.linspace(0.08, 0.97, 9):
-        start = float(np.interp(at, recall[::-1], precision[::-1]))
-        axes.annotate(
-            "",
-            (at, min(record.config["budget"] * start, 1.0)),
-            (at, start),
-            arrowprops={"arrowstyle": "->", "color": "0.45", "shrinkA": 0, "shrinkB": 0},
-        )
+        start = float(np.interp(at, recall, precision))
+        arrow = {"arrowstyle": "->", "color": "0.45", "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", (at, min(record.config["budget"] * start, 1.0)), (at, start), arrowprops=arrow)

@@ -2,14 +2,12 @@
 
 The generator has three linear layers. Its weights are moved along two directions, which are filter-normalised, and at
 each point of a grid a critic is fitted. With it the GAN divergence between real digits and what OBRS keeps is measured
-for every budget, on samples that it has not seen. 2 log 2 is the ceiling: there the two never meet. A landscape at the
-ceiling says nothing, so a run stops if its middle is close to it.
+for every budget, on samples that it has not seen. 2 log 2 is the ceiling: there the two never meet.
 
 The paper's critic sees pixels, and the paper fits a second discriminator on real and kept samples at each K. Here the
 critic sees principal components of real images, and there is no second one: with u = r Z/a of the one ratio, the
 inequality of Fenchel and Young says that E_P[f'(u)] - E_kept[f*(f'(u))] is at most D_f(P||kept), and equal to it if r
-is the true ratio. So one fit serves all budgets, and what is measured is a lower bound. At two points of each generator
-it is measured again with many times the effort, which shows how loose it is.
+is the true ratio. So one fit serves all budgets, and what is measured is a lower bound.
 
 `paper` has one generator, pixels, and the critic of the paper: three linear layers. The paper says neither how fine its
 grid is nor how far it reaches.
@@ -19,20 +17,20 @@ References:
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import log, sqrt
+from functools import lru_cache
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from obrs._checks import check_budget, check_count
-from obrs.errors import InputError, ObrsError
+from obrs._text import text_table
+from obrs.errors import InputError
 
 from .image_names import title
 from .image_sheet import as_text, draw_sheet
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import budget_colours, canvas, caption, tidy
 
 __all__ = ["CEILING", "PAPER", "PRESETS", "Config", "Flatness", "direction", "divergence_left", "figure", "flatness"]
@@ -45,7 +43,6 @@ PAPER = {
 }
 CEILING = 2 * log(2)
 """The GAN divergence of two distributions that never meet."""
-_NEAR = 0.05  # a middle this close to the ceiling says that the generator, or the features, will not do
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that ratios are fitted on
 _SHOWN = 2.0  # the budget of the sheet
@@ -54,7 +51,7 @@ Tensor = Any
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to measure.
 
     Args:
@@ -66,10 +63,10 @@ class Config:
         components: How many principal components a critic sees, one landscape for each number; 0 for the pixels.
         samples: Fakes that a critic is fitted on, and as many again to measure with; real images at most as many.
         steps: Updates of a critic.
-        thorough: At two points of each generator, fit again with so many times the fakes and steps; 1 for none.
         shown: Images of each sheet.
     """
 
+    unchecked = ("components",)
     generators: tuple[str, ...] = ("mnist_plain-0", "mnist_plain-1")
     budgets: tuple[float, ...] = (1.0, 2.0, 5.0)
     pairs: int = 2
@@ -78,33 +75,20 @@ class Config:
     components: tuple[int, ...] = (4, 16)
     samples: int = 12_000
     steps: int = 500
-    thorough: int = 6
     shown: int = 24
 
     def __post_init__(self) -> None:
-        for k in self.budgets:
-            check_budget(k)
-        if not self.generators or not self.components or list(self.budgets[:1]) != [1]:
-            raise InputError("figure-landscape needs a generator, a number of components, and budgets from 1 on")
-        for name in ("pairs", "samples", "steps", "thorough", "shown"):
-            check_count(getattr(self, name), name)
-        for number in self.components:
-            check_count(number, "components", least=0)
-        if check_count(self.cells, "cells", least=3) % 2 == 0:
-            raise InputError(f"cells must be odd, so that one of them is the generator itself, got {self.cells}")
-        if not 0 < self.reach < np.inf:
-            raise InputError(f"reach must be above 0, got {self.reach}")
-        for generator in self.generators:
-            if not generator.rpartition("-")[2].isdecimal() or "-" not in generator:
-                raise InputError(f"a generator is called name-seed, such as mnist_plain-0, got {generator!r}")
+        super().__post_init__()
+        if self.budgets[0] != 1 or self.cells % 2 == 0:
+            raise InputError(f"budgets start at 1 and cells are odd, got {self.budgets} and {self.cells}")
 
 
-_SMOKE = Config(
-    generators=("digits_plain-0",), pairs=1, cells=3, components=(4,), samples=400, steps=60, thorough=2, shown=12
-)
-# at a reach of 0.5 a critic of pixels is at the ceiling
-_PAPER = Config(generators=("mnist_plain-0",), pairs=1, cells=51, reach=0.25, components=(0,), steps=2_000)
-PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": _PAPER}
+PRESETS = {
+    "smoke": Config(("digits_plain-0",), pairs=1, cells=3, components=(4,), samples=400, steps=60, shown=12),
+    "default": Config(),
+    # at a reach of 0.5 a critic of pixels is at the ceiling
+    "paper": Config(("mnist_plain-0",), pairs=1, cells=51, reach=0.25, components=(0,), steps=2_000),
+}
 
 
 # A point of a landscape -----------------------------------------------------------------------------------------------
@@ -138,7 +122,7 @@ def moved(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor
         return functional_call(generator, weights, (z,))
 
 
-def _fit_ratio(real: Tensor, fake: Tensor, *, steps: int, seed: int) -> Any:
+def _fit_ratio(real: Tensor, fake: Tensor, steps: int) -> Any:
     """Fit the critic of a point: a small network of a few numbers, or the critic of the paper for images."""
     from obrs.models.mlp import mlp_critic
     from obrs.ratios.refit import FineTune, Network, refit
@@ -151,46 +135,27 @@ def _fit_ratio(real: Tensor, fake: Tensor, *, steps: int, seed: int) -> Any:
         warnings.filterwarnings("ignore", "the two sets hardly overlap|the classifier separates|.* worse than chance")
         # far from the middle that is so; it makes the bound low, which is then what is measured
         batch = min(256, len(fake) // 2)
-        return refit(real, fake, method, steps=steps, batch_size=batch, held_out=0.2, seed=seed, progress=False)
+        return refit(real, fake, method, steps=steps, batch_size=batch, held_out=0.2, seed=0, progress=False)
 
 
 def divergence_left(
-    fit: tuple[Tensor, Tensor], real: Tensor, fake: Tensor, budgets: Sequence[float], *, steps: int, seed: int
-) -> list[tuple[float, float, float]]:
-    """Fit a ratio once; return for each budget the bound, its standard error, and what the profile of fakes promises.
-
-    Args:
-        fit: Real and fake samples that the ratio is fitted on.
-        real, fake: Others that it is measured on.
-        budgets, steps, seed: See `Config`.
-    """
+    fit: tuple[Tensor, Tensor], real: Tensor, fake: Tensor, budgets: Sequence[float], *, steps: int
+) -> list[float]:
+    """Fit a ratio once on real and fake samples; return the lower bound for each budget on others, at least 0."""
+    from obrs.divergences import divergence
     from obrs.profile import Profile
 
-    fitted = _fit_ratio(*fit, steps=steps, seed=seed)
+    fitted, gan, found = _fit_ratio(*fit, steps), divergence("gan"), []
     scores = fitted(real).double().numpy(), fitted(fake).double().numpy()
-    profile = Profile(scores[1])
-    return [(*_lower_bound(*scores, profile.log_c(budget)), profile.divergence("gan", budget)) for budget in budgets]
-
-
-def _lower_bound(real: Floats, fake: Floats, log_c: float) -> tuple[float, float]:
-    """Return E_P[f'(u)] - E_kept[f*(f'(u))] of the GAN divergence, at least 0, and its standard error.
-
-    The kept samples are the fakes with weights a. c depends on all fakes: the first-order effect of a fake on c is part
-    of its term, so the variance of the terms is that of the result. The effect on u has order two.
-    """
-    from obrs.divergences import divergence
-
-    gan = divergence("gan")
-    log_a = [np.zeros_like(x) if log_c == np.inf else np.minimum(x + log_c, 0.0) for x in (real, fake)]
-    kept = np.exp(log_a[1])
-    rate = float(np.mean(kept))
-    gain = gan.critic(real + log(rate) - log_a[0])
-    cost = kept / rate * gan.f_star_of_f_prime(fake + log(rate) - log_a[1])
-    moves = kept < 1  # a step d of log c adds a d to a there; d = -(a - rate) / E[a; a < 1] keeps the budget
-    if mass := float(np.sum(kept[moves])):
-        cost = cost - (kept - rate) * (float(np.sum(cost[moves])) / mass)
-    error = sqrt(sum(float(np.var(x)) / len(x) for x in (gain, cost)))
-    return max(float(np.mean(gain)) - float(np.mean(cost)), 0.0), error
+    for budget in budgets:
+        log_c = Profile(scores[1]).log_c(budget)
+        of_real, of_fake = (np.zeros_like(x) if log_c == np.inf else np.minimum(x + log_c, 0.0) for x in scores)
+        kept = np.exp(of_fake)
+        rate = float(np.mean(kept))
+        gain = gan.critic(scores[0] + log(rate) - of_real)
+        cost = kept / rate * gan.f_star_of_f_prime(scores[1] + log(rate) - of_fake)
+        found.append(max(float(np.mean(gain)) - float(np.mean(cost)), 0.0))
+    return found
 
 
 class _Subject(NamedTuple):
@@ -201,7 +166,7 @@ class _Subject(NamedTuple):
     views: list[Callable[[Tensor], Tensor]]
     real: list[tuple[Tensor, Tensor]]
 
-    def fakes(self, config: Config, pair: int, x: float, y: float, again: int = 0, times: int = 1) -> tuple[Any, Any]:
+    def fakes(self, config: Config, pair: int, x: float, y: float) -> tuple[Any, Any]:
         """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
         import torch
 
@@ -209,19 +174,17 @@ class _Subject(NamedTuple):
 
         weights = dict(self.generator.named_parameters())
         axes = [direction(weights, self.seed, "landscape", pair, axis) for axis in ("x", "y")]
-        latent, made = self.generator.spec["latent"], []
-        for start, count in ((_FRESH, times * config.samples), (0, config.samples)):
-            z = normals(np.arange(start, start + count), latent, seed=_SEED + again, like=torch.empty(0))
-            made.append(moved(self.generator, x, y, axes, z))
-        return made[0], made[1]
+        latent, like = self.generator.spec["latent"], torch.empty(0)
+        ids = (np.arange(start, start + config.samples) for start in (_FRESH, 0))
+        fit, test = (moved(self.generator, x, y, axes, normals(i, latent, seed=_SEED, like=like)) for i in ids)
+        return fit, test
 
-    def measure(self, config: Config, images: tuple[Any, Any], *, again: int = 0, times: int = 1) -> Floats:
-        """Return what is left for each view and budget: value, standard error, what the ratio promises."""
-        found = []
-        for see, (fit, test) in zip(self.views, self.real, strict=True):
-            sets = (fit, see(images[0])), test, see(images[1])
-            found.append(divergence_left(*sets, config.budgets, steps=times * config.steps, seed=again))
-        return np.asarray(found)
+    def measure(self, config: Config, pair: int, x: float, y: float) -> Floats:
+        """Return what is left at a point, shape (views, budgets)."""
+        fit, test = self.fakes(config, pair, x, y)
+        pairs = zip(self.views, self.real, strict=True)
+        sets = [((real[0], see(fit)), real[1], see(test)) for see, real in pairs]
+        return np.asarray([divergence_left(*one, config.budgets, steps=config.steps) for one in sets])
 
 
 @lru_cache(maxsize=1)
@@ -248,72 +211,33 @@ def _subject(config: Config, generator: str) -> _Subject:
 
 
 def run(config: Config, rows: Record) -> None:
-    """Measure the middle of each landscape, then its lines one by one, and then look at images."""
-    for name, job in rows.todo(dict(_jobs(config))):
-        rows.add(name, job())
-    generator = config.generators[0]
-    if (name := f"{generator}, sheet") not in rows:
-        surface = _surfaces(rows, config.cells, generator, 0)[len(config.components) - 1, 0]
-        rows.add(name, _sheets(config, generator, surface))
+    """Measure the landscapes line by line, and then show images of the middle and of the worst point of the first."""
+    axis = np.linspace(-config.reach, config.reach, config.cells).round(6).tolist()
+    keys = [(generator, pair) for generator in config.generators for pair in range(config.pairs)]
+    jobs = {_line_name(*key, at): (*key, y) for key in keys for at, y in enumerate(axis)}
+    for name, (generator, pair, y) in rows.todo(jobs):
+        points = [_subject(config, generator).measure(config, pair, x, y) for x in axis]
+        rows.add(name, {"y": y, "left": np.stack(points, axis=-1)})  # shape (views, budgets, cells)
+    if (name := f"{config.generators[0]}, sheet") not in rows:
+        surface = _surfaces(rows, config.cells, config.generators[0], 0)[-1, 0]
+        line, cell = np.unravel_index(int(surface.argmax()), surface.shape)
+        rows.add(name, _sheets(config, {"middle": (0.0, 0.0), "worst": (axis[cell], axis[line])}))
 
 
-def _jobs(config: Config) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Go through all rows but the last: their names, and what makes them."""
-    for generator in config.generators:
-        yield f"{generator}, middle", partial(_middle, config, generator)
-        for pair in range(config.pairs):
-            for at, y in enumerate(_axis(config)):
-                yield _line_name(generator, pair, at), partial(_line, config, generator, pair, y)
-            yield _line_name(generator, pair, "again"), partial(_line, config, generator, pair, 0.0, again=1)
-
-
-def _line_name(generator: str, pair: int, line: int | str) -> str:
+def _line_name(generator: str, pair: int, line: int) -> str:
     return f"{generator}, directions {pair}, line {line}"
 
 
-def _axis(config: Config) -> list[float]:
-    steps: list[float] = np.linspace(-config.reach, config.reach, config.cells).round(6).tolist()
-    return steps
-
-
-def _middle(config: Config, generator: str) -> dict[str, Any]:
-    """Measure the generator itself, and one at the edge, with the usual effort and with more."""
-    subject, found = _subject(config, generator), {}
-    for name, x in (("middle", 0.0), ("edge", config.reach)):
-        usual = subject.measure(config, subject.fakes(config, 0, x, 0.0))
-        for number, at in zip(config.components, usual[:, 0, 0], strict=True):
-            if name == "middle" and at > CEILING - _NEAR:
-                raise ObrsError(
-                    f"{generator} itself has a divergence of {at:.3f} on {_seen(number)}, at the ceiling {CEILING:.3f}:"
-                    " its landscape would say nothing; train it for longer, or take fewer components"
-                )
-        found[name] = {"usual": usual}
-        if (times := config.thorough) > 1:
-            images = subject.fakes(config, 0, x, 0.0, times=times)
-            found[name]["thorough"] = subject.measure(config, images, times=times)
-    return found
-
-
-def _line(config: Config, generator: str, pair: int, y: float, *, again: int = 0) -> dict[str, Any]:
-    """Measure one line of the grid: shape (views, budgets, cells); `again` has other latents and another fit."""
-    subject = _subject(config, generator)
-    points = [
-        subject.measure(config, subject.fakes(config, pair, x, y, again), again=again)[:, :, 0] for x in _axis(config)
-    ]
-    return {"y": y, "left": np.stack(points, axis=-1)}
-
-
-def _sheets(config: Config, generator: str, surface: Floats) -> dict[str, Any]:
-    """Return images of the generator and of the worst point of its first landscape, and which are kept."""
+def _sheets(config: Config, places: dict[str, tuple[float, float]]) -> dict[str, Any]:
+    """Return images of the first generator at some points, and which are kept."""
     from obrs.draws import accept
     from obrs.rules import Budgeted
 
-    subject, axis = _subject(config, generator), _axis(config)
-    line, cell = np.unravel_index(int(surface.argmax()), surface.shape)
+    subject = _subject(config, config.generators[0])
     see, real, found = subject.views[-1], subject.real[-1][0], {}
-    for name, x, y in (("middle", 0.0, 0.0), ("worst", axis[cell], axis[line])):
-        fit_fake, fake = subject.fakes(config, 0, x, y)
-        scores = _fit_ratio(real, see(fit_fake), steps=config.steps, seed=0)(see(fake)).double().numpy()
+    for name, (x, y) in places.items():
+        fit, fake = subject.fakes(config, 0, x, y)
+        scores = _fit_ratio(real, see(fit), config.steps)(see(fake)).double().numpy()
         kept = accept(Budgeted.fit(scores, _SHOWN)(scores[: config.shown]), np.arange(config.shown), seed=1)
         found[name] = {"x": x, "y": y, "sheet": as_text(fake[: config.shown]), "kept": kept.tolist()}
     return found | {"shape": list(fake.shape[1:])}
@@ -323,37 +247,25 @@ def _sheets(config: Config, generator: str, surface: Floats) -> dict[str, Any]:
 
 
 class Flatness(NamedTuple):
-    """How flat a surface is, in nats.
+    """Of a surface: its mean, the mean norm of its gradient, and how many points are below all their neighbours."""
 
-    Attributes:
-        middle: Its value in the middle.
-        mean: Its mean over the grid.
-        slope: The mean norm of its gradient over the grid, by central differences.
-        rise: How far it is above its middle, on average.
-        minima: How many points are below all their neighbours, up to eight of them.
-    """
-
-    middle: float
     mean: float
     slope: float
-    rise: float
     minima: int
 
 
 def flatness(surface: Floats, step: float) -> Flatness:
-    """Measure a surface of shape `(n, n)`, n odd, on a square grid with so large a step.
+    """Measure a surface of shape `(n, n)` on a square grid with so large a step.
 
     Example:
         >>> x, y = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 5))
         >>> flatness(3 * x + 4 * y, 0.5).slope
         5.0
     """
-    down, right = np.gradient(surface, step)
-    middle, mean = float(surface[len(surface) // 2, len(surface) // 2]), float(surface.mean())
     around = np.lib.stride_tricks.sliding_window_view(np.pad(surface, 1, constant_values=np.inf), (3, 3))
     others = np.delete(around.reshape(*surface.shape, 9), 4, axis=2)
-    minima = int(np.sum(surface < others.min(axis=2)))
-    return Flatness(middle, mean, float(np.hypot(down, right).mean()), mean - middle, minima)
+    slope = float(np.hypot(*np.gradient(surface, step)).mean())
+    return Flatness(float(surface.mean()), slope, int(np.sum(surface < others.min(axis=2))))
 
 
 def _surfaces(rows: Record, cells: int, generator: str, pair: int) -> Floats:
@@ -361,27 +273,17 @@ def _surfaces(rows: Record, cells: int, generator: str, pair: int) -> Floats:
     return np.stack([numbers(rows[_line_name(generator, pair, at)]["left"]) for at in range(cells)], axis=2)
 
 
-def _landscapes(record: Record) -> dict[tuple[str, int], Floats]:
-    """Return all landscapes, by generator and pair of directions."""
+def _landscapes(record: Record) -> list[Floats]:
     config = record.config
     keys = [(generator, pair) for generator in config["generators"] for pair in range(config["pairs"])]
-    return {key: _surfaces(record, config["cells"], *key) for key in keys}
+    return [_surfaces(record, config["cells"], *key) for key in keys]
 
 
 def _all_flatness(record: Record) -> Floats:
-    """Return the flatness of every landscape: shape (landscapes, views, budgets, fields)."""
+    """Return the flatness of every landscape: shape (views, fields, budgets, landscapes)."""
     step = 2 * record.config["reach"] / (record.config["cells"] - 1)
-    found = [[[flatness(one, step) for one in view] for view in each] for each in _landscapes(record).values()]
-    return np.asarray(found)
-
-
-def _noise(record: Record) -> Floats:
-    """Return the standard deviation of a point, from the lines that were measured twice: shape (views, budgets)."""
-    gaps = [
-        surface[:, :, record.config["cells"] // 2] - numbers(record[_line_name(*key, "again")]["left"])
-        for key, surface in _landscapes(record).items()
-    ]
-    return np.asarray(np.sqrt(np.mean(np.square(gaps), axis=(0, 3)) / 2))
+    found = [[[flatness(one, step) for one in view] for view in each] for each in _landscapes(record)]
+    return np.asarray(found).transpose(1, 3, 2, 0)
 
 
 def _seen(number: int) -> str:
@@ -389,45 +291,22 @@ def _seen(number: int) -> str:
 
 
 def table(record: Record) -> str:
-    """Return how high and how flat the landscapes are for each budget, and how far the bound may be off."""
-    config, found, noise = record.config, _all_flatness(record), _noise(record)
-
-    def cell(values: Floats) -> str:
-        error = f" ± {values.std(ddof=1) / len(values) ** 0.5:.3f}" if len(values) > 1 else ""
-        return f"{values.mean():.3f}{error}"
-
-    def line(label: str, cells: Sequence[str]) -> str:
-        return f"  {label:34}" + "".join(f"{text:>16}" for text in cells)
-
-    lines = [
-        f"GAN divergence left, a lower bound on held-out samples; the ceiling is 2 log 2 = {CEILING:.3f}",
-        f"mean ± standard error over {len(found)} landscapes: generators {len(config['generators'])}, directions "
-        f"{config['pairs']} each",
-    ]
-    columns = {"in the middle": 0, "mean over the grid": 1, "mean rise above the middle": 3, "mean slope": 2}
-    for view, number in enumerate(config["components"]):
-        lines += ["", f"{_seen(number):36}" + "".join(f"{f'K = {k:g}':>16}" for k in config["budgets"])]
-        cells = {label: found[:, view, :, at] for label, at in columns.items()}
-        cells["slope, over that at K = 1"] = cells["mean slope"] / cells["mean slope"][:, :1]
-        cells["mean, over that at K = 1"] = cells["mean over the grid"] / cells["mean over the grid"][:, :1]
-        lines += [line(label, [cell(column) for column in values.T]) for label, values in cells.items()]
-        low, high = (getattr(found[:, view, :, 4], end)(axis=0) for end in ("min", "max"))
-        counts = [f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in zip(low, high, strict=True)]
-        lines += [line("local minima", counts), line("noise of a point", [f"{value:.3f}" for value in noise[view]])]
-        for generator in config["generators"] if config["thorough"] > 1 else ():
-            row = record[f"{generator}, middle"]
-            for place in ("middle", "edge"):
-                usual, more = (numbers(row[place][effort])[view, :, 0] for effort in ("usual", "thorough"))
-                pairs = [f"{a:.3f} → {b:.3f}" for a, b in zip(usual, more, strict=True)]
-                lines.append(line(f"{generator}, {place}, effort x{config['thorough']}", pairs))
-    lines += ["", "the paper: lower and flatter with K, without numbers"]
-    return "\n".join(lines)
+    """Return how high and how flat the landscapes are for each budget: means over all, and their standard error."""
+    lines = []
+    for number, (mean, slope, minima) in zip(record.config["components"], _all_flatness(record), strict=True):
+        measures = {"mean": mean, "slope": slope, "slope, over that at K = 1": slope / slope[0], "local minima": minima}
+        for label, values in measures.items():
+            error = values.std(axis=1, ddof=1) / values.shape[1] ** 0.5 if values.shape[1] > 1 else 0 * values[:, 0]
+            cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(values.mean(axis=1), error, strict=True)]
+            lines.append([f"{_seen(number)}: {label}", *cells])
+    head = ["GAN divergence left", *(f"K = {k:g}" for k in record.config["budgets"])]
+    return f"{text_table(head, lines)}\nthe paper: lower and flatter with K, without numbers"
 
 
 def figure(record: Record) -> Any:
     """Draw the first landscape as surfaces over their contours, images, and the slope of all landscapes."""
     config, first = record.config, record.config["generators"][0]
-    surfaces, views = _landscapes(record)[first, 0], len(config["components"])
+    surfaces, views = _landscapes(record)[0], len(config["components"])
     drawn = canvas(11, 3.6 * views + 3.2)
     upper, lower = drawn.subfigures(2, 1, height_ratios=[3.6 * views, 3.2])
     grid, axis = upper.add_gridspec(views, len(config["budgets"])), np.linspace(-1, 1, config["cells"])
@@ -439,13 +318,12 @@ def figure(record: Record) -> Any:
             axes.set_title(f"K = {budget:g}, {_seen(number)}", fontsize=10)
     panels = lower.subplots(1, 2 + views, width_ratios=[1.1, 1.1, *[1] * views])
     row = record[f"{first}, sheet"]
-    places = (("middle", "the GAN"), ("worst", "the worst point"))
-    for axes, (name, called) in zip(panels, places, strict=False):
-        here = row[name]
-        draw_sheet(axes, here["sheet"], row["shape"], here["kept"], across=6)
-        axes.set_title(f"{called}: x = {here['x']:g}, y = {here['y']:g}", fontsize=10)
-    for view, axes in enumerate(panels[2:]):
-        _draw_slopes(axes, record, view)
+    for axes, (name, called) in zip(panels, {"middle": "the GAN", "worst": "the worst point"}.items(), strict=False):
+        draw_sheet(axes, row[name]["sheet"], row["shape"], row[name]["kept"], across=6)
+        axes.set_title(f"{called}: x = {row[name]['x']:g}, y = {row[name]['y']:g}", fontsize=10)
+    for axes, number, (mean, slope, _) in zip(panels[2:], config["components"], _all_flatness(record), strict=True):
+        _draw_slopes(axes, config["budgets"], slope / slope[0], mean / mean[0])
+        axes.set_title(f"slope, {_seen(number)}", fontsize=10)
     caption(
         drawn,
         record.experiment,
@@ -469,16 +347,12 @@ def _draw_surface(axes: Any, axis: Floats, surface: Floats, top: float) -> None:
     axes.xaxis.labelpad = axes.yaxis.labelpad = axes.zaxis.labelpad = -4
 
 
-def _draw_slopes(axes: Any, record: Record, view: int) -> None:
-    budgets, found = record.config["budgets"], _all_flatness(record)[:, view]
-    slope, mean = (found[:, :, at] / found[:, :1, at] for at in (2, 1))
-    at = np.arange(len(budgets))
-    for each in slope:
-        axes.plot(at, each, color="0.75", lw=1, zorder=1)
-    for k, colour, values in zip(at, budget_colours(budgets), slope.T, strict=True):
-        error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        axes.errorbar(k, values.mean(), 1.96 * error, color=colour, marker="o", ms=6, lw=2, zorder=3)
-    axes.plot(at, mean.mean(axis=0), color="black", ls=":", lw=1.5)
+def _draw_slopes(axes: Any, budgets: list[float], slope: Floats, mean: Floats) -> None:
+    at, many = np.arange(len(budgets)), slope.shape[1]
+    axes.plot(at, slope, color="0.75", lw=1, zorder=1)
+    for k, colour, values in zip(at, budget_colours(budgets), slope, strict=True):
+        error = 1.96 * values.std(ddof=1) / many**0.5 if many > 1 else 0.0
+        axes.errorbar(k, values.mean(), error, color=colour, marker="o", ms=6, lw=2, zorder=3)
+    axes.plot(at, mean.mean(axis=1), color="black", ls=":", lw=1.5)
     axes.set(xticks=at, xticklabels=[f"{k:g}" for k in budgets], xlabel="K", ylim=(0, None))
-    axes.set_title(f"slope, {_seen(record.config['components'][view])}", fontsize=10)
     tidy(axes, None)

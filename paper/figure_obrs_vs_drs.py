@@ -6,6 +6,7 @@ generator of two inputs can be counted: the exact ratio. Both rules keep exactly
 they keep is measured with their probabilities as weights, so no noise of a second draw is added.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, sqrt
 from textwrap import fill
@@ -15,19 +16,19 @@ import numpy as np
 
 from obrs import Budgeted
 from obrs._text import lookup, text_table
-from obrs.types import Rule
+from obrs.rules import DRS
 
-from .line import Numbers, drs_rule
 from .record import Checked, Record, numbers
-from .scores import ESTIMATORS, grid_cells, mode_cells
+from .scores import grid_cells, histogram_divergence, mode_cells
 from .style import TARGETS, canvas, caption, look, tidy
 from .toys import TOYS, Density, Mixture
 
-__all__ = ["PAPER", "PRESETS", "Config", "Judge", "figure", "run", "table", "wins"]
+__all__ = ["PAPER", "PRESETS", "Config", "figure", "judge_of", "run", "table"]
 
 PAPER = {"figure": "in Appendix D.2, the third", "claim": "the precision of OBRS is systematically better than of DRS"}
 MEASURES = {"precision": "precision, %", "js": "Jensen-Shannon, nats"}
-RULES = ("drs", "obrs")
+RULES: dict[str, Any] = {"drs": DRS, "obrs": Budgeted}
+Numbers = np.ndarray[Any, Any]
 RATIOS = {"learned": "-", "exact": "--"}
 _OUTSIDE = exp(-8.0)  # of the target's mass: what lies beyond four standard deviations of a Gaussian in the plane
 _EDGE = 2.5  # half the side of the square that holds every target, standardised
@@ -64,9 +65,8 @@ class Config(Checked):
             lookup(TOYS, name, "target")
 
 
-_SMOKE = {"real": 3000, "steps": 150, "critic_steps": 100, "exact_samples": 50_000, "proposals": 5000}
 PRESETS = {
-    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), **_SMOKE),
+    "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), 1, 3000, 150, 100, 50_000, 5000),
     "default": Config(),
 }
 
@@ -91,65 +91,37 @@ def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dic
     with torch.no_grad():
         x = gan.propose(seed + 1)(np.arange(config.proposals))
         ratios = {"learned": gan.log_ratio(x).double().numpy(), "exact": exact(x).numpy()}
-    judge = Judge.of(target, x.double().numpy())
+    judge = judge_of(target, x.double().numpy())
     found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(np.ones(len(x)))
     for ratio, log_ratio in ratios.items():
         found[ratio] = {}
         least = len(x) / np.count_nonzero(log_ratio > -np.inf)  # below it, points off the target would be kept
-        for rule in RULES:
-            left = [judge(_acceptance(rule, log_ratio, k)) if k >= least else {} for k in config.budgets]
-            found[ratio][rule] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
+        for name, rule in RULES.items():
+            left = [judge(np.exp(rule.fit(log_ratio, k)(log_ratio))) if k >= least else {} for k in config.budgets]
+            found[ratio][name] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
     return found
 
 
-def _acceptance(name: str, log_ratio: Numbers, budget: float) -> Numbers:
-    mass = np.full(len(log_ratio), 1 / len(log_ratio))
-    rule: Rule = Budgeted.fit(log_ratio, budget) if name == "obrs" else drs_rule(log_ratio, mass, budget)
-    return np.asarray(np.exp(rule(log_ratio)))
+def judge_of(target: Density, pool: Numbers) -> Callable[[Numbers], dict[str, float]]:
+    """Return a function from the probabilities with which a pool is kept to its precision and JS divergence.
 
-
-@dataclass(frozen=True, eq=False)
-class Judge:
-    """Scores of what is kept of a pool, against a density.
-
-    Args:
-        masses: Mass of the target in each cell.
-        cell: The cell of each point of the pool.
-        inside: Whether a point is in the smallest region with 99.97 % of the target's mass.
-
-    Example:
-        >>> pool = Mixture([[0.0, 0.0]], 0.8).sample(20_000, seed=1)
-        >>> judge = Judge.of(Mixture([[0.0, 0.0]], 0.5), pool)
-        >>> round(judge(np.ones(20_000))["precision"], 2)  # 1 - exp(-(4 · 0.5 / 0.8)² / 2)
-        0.96
+    Precision is the share in the smallest region with 99.97 % of the target's mass. Cells are rings and sectors of
+    modes that are apart, and squares for other targets. They must be finer than the target: with one cell a mode, all
+    that is seen is which mode a sample is at.
     """
+    if isinstance(target, Mixture) and 1 < len(target.means) <= 25:
+        cells = mode_cells(target.means, sigma=float(target.sigma[0]))
+    else:
+        side, square = int(sqrt(len(pool) / 10)), {"low": -_EDGE, "high": _EDGE}
+        cells = grid_cells(target.log_prob, **square, cells=side, fine=-(-800 // side), min_mass=5 / len(pool))
+    least = np.quantile(target.log_prob(target.sample(100_000, seed=1)), _OUTSIDE)
+    inside = target.log_prob(pool) >= least - 1e-9
 
-    masses: Numbers
-    cell: Numbers
-    inside: Numbers
+    def judge(weights: Numbers) -> dict[str, float]:
+        precision = float(weights[inside].sum() / weights.sum())
+        return {"precision": precision, "js": histogram_divergence(pool, cells, "js", weights)}
 
-    @classmethod
-    def of(cls, target: Density, pool: Numbers) -> "Judge":
-        """Cut modes that are apart into rings and sectors, and the square into a grid for other targets.
-
-        Cells must be finer than the target: with one cell a mode, all that is seen is which mode a sample is at.
-        """
-        if isinstance(target, Mixture) and 1 < len(target.means) <= 25:
-            cells = mode_cells(target.means, sigma=float(target.sigma[0]))
-        else:
-            side = int(sqrt(len(pool) / 10))
-            cells = grid_cells(
-                target.log_prob, low=-_EDGE, high=_EDGE, cells=side, fine=-(-800 // side), min_mass=5 / len(pool)
-            )
-        least = np.quantile(target.log_prob(target.sample(100_000, seed=1)), _OUTSIDE)
-        return cls(cells.masses, cells.of(pool), target.log_prob(pool) >= least - 1e-9)
-
-    def __call__(self, weights: Numbers) -> dict[str, float]:
-        """Return precision and Jensen-Shannon divergence of the pool, kept with these probabilities."""
-        precision = float(weights[self.inside].sum() / weights.sum())
-        scaled = weights * (weights.sum() / np.square(weights).sum())  # of sum Kish's effective number
-        counts = np.bincount(self.cell, weights=scaled, minlength=len(self.masses))
-        return {"precision": precision, "js": ESTIMATORS["js"](self.masses, counts)}
+    return judge
 
 
 def _mean(record: Record, target: str, ratio: str, rule: str, key: str) -> Numbers:
@@ -158,19 +130,16 @@ def _mean(record: Record, target: str, ratio: str, rule: str, key: str) -> Numbe
     return np.asarray(np.mean(found, axis=0))
 
 
-def wins(record: Record, ratio: str, key: str) -> tuple[int, int]:
-    """Return at how many budgets of all GANs OBRS is at least as good as DRS, and how many there are."""
-    sign = {"precision": 1.0, "js": -1.0}[key]
-    pairs = [[numbers(row[ratio][rule][key]) for rule in ("obrs", "drs")] for row in record.rows]
-    gain = sign * np.concatenate([ours - theirs for ours, theirs in pairs])
-    gain = gain[np.isfinite(gain)]
-    return int(np.sum(gain > -1e-9)), len(gain)
-
-
 def _words(record: Record) -> str:
+    """Say at how many budgets of all GANs OBRS is at least as good as DRS."""
     parts = []
     for ratio in RATIOS:
-        (sharper, tried), (closer, _) = (wins(record, ratio, key) for key in MEASURES)
+        gain = {}
+        for key, sign in (("precision", 1.0), ("js", -1.0)):
+            pairs = [[numbers(row[ratio][rule][key]) for rule in ("obrs", "drs")] for row in record.rows]
+            gain[key] = sign * np.concatenate([ours - theirs for ours, theirs in pairs])
+        sharper, closer = (int(np.sum(values > -1e-9)) for values in gain.values())
+        tried = int(np.sum(np.isfinite(gain["js"])))
         parts.append(f"with {ratio} ratios in precision at {sharper} and in divergence at {closer} of {tried}")
     return f"OBRS is at least as good as DRS {', '.join(parts)} budgets of all GANs."
 

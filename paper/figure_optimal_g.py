@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from obrs._progress import bar
 from obrs._text import text_table
-from obrs.errors import InputError
 
-from .line import Numbers, Pair, grid, mixture, thin
+from .line import Numbers, Pair, mixture, thin
 from .record import Checked, Record, numbers
 from .style import canvas, caption, draw_densities, look
 
@@ -64,11 +62,6 @@ class Config(Checked):
     samples: int = 2000
     rate: float = 0.03
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.rate > 0:
-            raise InputError(f"rate must be above 0, got {self.rate}")
-
 
 PRESETS = {
     "smoke": Config(cells=9, points=1001, starts=2, steps=150, samples=500, rate=0.06),
@@ -78,15 +71,17 @@ PRESETS = {
 
 def run(config: Config, rows: Record) -> None:
     """Compute the landscapes, find their minima, and descend."""
-    x = grid(-24.0, 24.0, config.points)
+    x = np.linspace(-24.0, 24.0, config.points)
     if "landscape" not in rows:
-        rows.add("landscape", _landscape(config, x, rows.progress))
+        rows.add("landscape", _landscape(config, x))
     for name, budget in rows.todo({"minima before": 1.0, "minima after": config.budget}):
         rows.add(name, {"minima": _minima(budget, config.budget, x)})
     for name in ("before", "after"):
         if f"densities {name}" not in rows:
             best = rows[f"minima {name}"]["minima"][0]
-            rows.add(f"densities {name}", _densities(best, config.budget, x))
+            pair = _pair(best["mean"], best["sd"], x)
+            left = {key: pair.profile().divergence("gan", k) for key, k in (("before", 1.0), ("after", config.budget))}
+            rows.add(f"densities {name}", left | pair.shown(config.budget, within=6))
     descents = product(MODES, STARTS[: config.starts])
     for name, (mode, start) in rows.todo({f"{mode} from {s[0]:g}, {s[1]:g}": (mode, s) for mode, s in descents}):
         rows.add(name, _descent(config, mode, start, x))
@@ -100,15 +95,12 @@ def _loss(mean: float, sd: float, budget: float, x: Numbers) -> float:
     return _pair(mean, sd, x).profile().divergence("gan", budget)
 
 
-def _landscape(config: Config, x: Numbers, progress: bool | None) -> dict[str, Any]:
+def _landscape(config: Config, x: Numbers) -> dict[str, Any]:
     means, sds = np.linspace(*_MEANS, config.cells), np.linspace(*_SDS, config.cells)
     loss = np.empty((2, config.cells, config.cells))
-    with bar("landscape", config.cells, progress) as tell:
-        for i, sd in enumerate(sds):
-            for j, mean in enumerate(means):
-                profile = _pair(mean, sd, x).profile()
-                loss[:, i, j] = profile.divergence("gan"), profile.divergence("gan", config.budget)
-            tell(i + 1)
+    for (i, sd), (j, mean) in product(enumerate(sds), enumerate(means)):
+        profile = _pair(mean, sd, x).profile()
+        loss[:, i, j] = profile.divergence("gan"), profile.divergence("gan", config.budget)
     return {"mean": means, "sd": sds, "before": loss[0], "after": loss[1]}
 
 
@@ -118,23 +110,12 @@ def _minima(budget: float, later: float, x: Numbers) -> list[dict[str, float]]:
 
     found: list[dict[str, float]] = []
     for mean, sd in product((-2.0, 0.0, 2.0), (0.5, 2.0)):
-        best = minimize(
-            lambda v: _loss(float(v[0]), float(np.exp(v[1])), budget, x),
-            [mean, np.log(sd)],
-            method="Nelder-Mead",
-            options={"xatol": 1e-5, "fatol": 1e-10},
-        )
+        options = {"method": "Nelder-Mead", "options": {"xatol": 1e-5, "fatol": 1e-10}}
+        best = minimize(lambda v: _loss(v[0], np.exp(v[1]), budget, x), [mean, np.log(sd)], **options)
         place = {"mean": float(best.x[0]), "sd": float(np.exp(best.x[1])), "loss": float(best.fun)}
         if all(abs(place["mean"] - other["mean"]) + abs(place["sd"] - other["sd"]) > 0.05 for other in found):
             found.append(place | {"left": _loss(place["mean"], place["sd"], later, x)})
     return sorted(found, key=lambda place: place["loss"])
-
-
-def _densities(place: dict[str, float], budget: float, x: Numbers) -> dict[str, Any]:
-    pair = _pair(place["mean"], place["sd"], x)
-    profile = pair.profile()
-    left = {"before": profile.divergence("gan"), "after": profile.divergence("gan", budget)}
-    return left | pair.shown(budget, within=6)
 
 
 def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) -> dict[str, Any]:
@@ -163,15 +144,8 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
         if path[-1][1] > 2 * _SDS[1]:
             break  # on its way to infinity
     mean, sd = path[-1]
-    return {
-        "mode": mode,
-        "start": start,
-        "end": path[-1],
-        "steps": len(path) - 1,
-        "escaped": sd > 2 * _SDS[1],
-        "left": _loss(mean, sd, config.budget, x),
-        "path": thin(np.asarray(path), 150),
-    }
+    found = {"mode": mode, "start": start, "end": path[-1], "steps": len(path) - 1, "escaped": sd > 2 * _SDS[1]}
+    return found | {"left": _loss(mean, sd, config.budget, x), "path": thin(np.asarray(path), 150)}
 
 
 def _reached(record: Record, row: dict[str, Any]) -> bool:
@@ -204,13 +178,16 @@ def figure(record: Record) -> Any:
         shade = _draw_landscape(axes, record["landscape"], name, filled=True)
         best, *others = record[f"minima {name}"]["minima"]
         axes.plot(best["mean"], best["sd"], "*", ms=18, mfc="white", mec="black")
-        for place in others:
-            axes.plot(place["mean"], place["sd"], "*", ms=11, mfc="white", mec="black")
+        axes.plot([p["mean"] for p in others], [p["sd"] for p in others], "*", ms=11, mfc="white", mec="black")
         axes.set_title(title)
     panels[1].set_ylabel("")
     upper.colorbar(shade, ax=panels, label="GAN divergence", ticks=np.arange(0, 0.9, 0.2))
     for axes, name in zip(middle.subplots(1, 2), titles, strict=True):
-        _draw_densities(axes, record[f"densities {name}"], f"At the best model {name} rejection")
+        row = record[f"densities {name}"]
+        draw_densities(axes, row, {"kept": f"kept, {row['after']:.3f} left"}, width=4)
+        top = 1.5 * max(max(row[key]) for key in ("p", "q", "kept"))
+        axes.set(title=f"At the best model {name} rejection", xlabel="x", ylabel="density", xlim=(-6, 6), ylim=(0, top))
+        axes.legend(loc="upper left", ncols=2)
     panels = lower.subplots(1, 3, sharey=True)
     for axes, (mode, title) in zip(panels, MODES.items(), strict=True):
         _draw_landscape(axes, record["landscape"], "after", filled=False)
@@ -238,13 +215,6 @@ def _draw_landscape(axes: Any, row: dict[str, Any], name: str, *, filled: bool) 
     return axes.contour(row["mean"], row["sd"], values, levels=np.linspace(0.1, 1.3, 13), colors="0.8", linewidths=0.8)
 
 
-def _draw_densities(axes: Any, row: dict[str, Any], title: str) -> None:
-    draw_densities(axes, row, {"kept": f"kept, {row['after']:.3f} left"}, width=4)
-    top = 1.5 * max(max(row[key]) for key in ("p", "q", "kept"))
-    axes.set(title=title, xlabel="x", ylabel="density", xlim=(-6, 6), ylim=(0, top))
-    axes.legend(loc="upper left", ncols=2)
-
-
 def _draw_descents(axes: Any, record: Record, mode: str) -> None:
     colour = {"exact": look("obrs").colour, "paper_raw": look("model").colour, "paper": look("mhgan").colour}[mode]
     for row in (row for row in record.rows if row.get("mode") == mode):
@@ -252,10 +222,8 @@ def _draw_descents(axes: Any, record: Record, mode: str) -> None:
         axes.plot(path[:, 0], path[:, 1], color=colour, lw=1.6)
         axes.plot(*row["start"], "o", color=colour, ms=5)
         if row["escaped"]:
-            inside = path[path[:, 1] < 0.97 * _SDS[1]]
-            axes.annotate(
-                "", (inside[-1, 0], _SDS[1]), inside[-1], arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.6}
-            )
+            inside, arrow = path[path[:, 1] < 0.97 * _SDS[1]], {"arrowstyle": "-|>", "color": colour, "lw": 1.6}
+            axes.annotate("", (inside[-1, 0], _SDS[1]), inside[-1], arrowprops=arrow)
         else:
             axes.plot(*row["end"], "X", color="black", ms=8, mec="white", zorder=6)
     best = record["minima after"]["minima"][0]

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from obrs._text import text_table
-from obrs.errors import InputError
 
-from .line import Numbers, Pair, grid, mixture
+from .line import Numbers, Pair, mixture
 from .record import Checked, Record, numbers
 from .style import budget_colours, canvas, caption, draw_densities, tidy
 from .toys import Mixture
@@ -56,13 +55,6 @@ class Config(Checked):
     points: int = 4001
     shown: float = 2.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if list(self.budgets) != sorted(self.budgets):
-            raise InputError(f"budgets must be in rising order, got {self.budgets}")
-        if not all(s > 0 for s in (self.separation, *self.others)):
-            raise InputError(f"separations must be above 0, got {self.separation} and {self.others}")
-
 
 PRESETS = {"smoke": Config(others=(), thetas=121, points=1501), "default": Config()}
 
@@ -74,7 +66,7 @@ def run(config: Config, rows: Record) -> None:
         rows.add(name, _landscape(config, separation))
     loss = rows[f"separation {config.separation:g}"]
     for name, theta in rows.todo({f"densities {letter}": at for letter, at in _shown(config, loss).items()}):
-        pair = _pair(config.separation, theta, grid(-30.0, 30.0, 2 * config.points - 1))
+        pair = _pair(config.separation, theta, np.linspace(-30.0, 30.0, 2 * config.points - 1))
         rows.add(name, {"theta": theta} | pair.shown(config.shown, within=7))
 
 
@@ -91,29 +83,15 @@ def _pair(separation: float, theta: float, x: Numbers) -> Pair:
 def _landscape(config: Config, separation: float) -> dict[str, Any]:
     theta = np.linspace(0, 3 * separation, config.thetas)
     reach = 4.5 * theta[-1] + 6
-    x = grid(-reach, reach, config.points)
-    profiles = [_pair(separation, at, x).profile() for at in theta]
+    profiles = [_pair(separation, at, np.linspace(-reach, reach, config.points)).profile() for at in theta]
     loss = np.asarray([[profile.divergence("gan", k) for profile in profiles] for k in config.budgets])
     found = [minima(theta, row) for row in loss]
-    return {
-        "separation": separation,
-        "theta": theta,
-        "loss": loss,
-        "count": [len(per_budget) for per_budget in found],
-        "minima": found,
-    }
+    counts = [len(per_budget) for per_budget in found]
+    return {"separation": separation, "theta": theta, "loss": loss, "count": counts, "minima": found}
 
 
 def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str, float]]:
-    """Find the local minima inside a range; neighbours that are equal make one together.
-
-    Args:
-        theta: Where the loss is known, ascending.
-        loss: The loss there.
-        flat: Differences up to this count as 0.
-
-    Returns:
-        For each minimum where it begins and ends, and its loss.
+    """Find the local minima inside a range, each with its ends; neighbours closer than `flat` make one together.
 
     Example:
         >>> found = minima(np.arange(7.0), np.asarray([3.0, 1.0, 2.0, 0.0, 0.0, 5.0, 4.0]))
@@ -156,21 +134,15 @@ def figure(record: Record) -> Any:
     for at, found in enumerate(panels):
         letter = found["row"][-1]
         top.axvline(found["theta"], color="0.8", lw=1, zorder=0)
-        top.annotate(
-            letter, (found["theta"], 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", weight="bold"
-        )
+        top.text(found["theta"], 1.125, letter, ha="center", va="bottom", weight="bold")
         axes = drawn.add_subplot(cells[1, at])
         draw_densities(axes, found, {"kept": "kept"}, width=1.4)
         axes.set(yticks=[], xlim=(-7, 7), xlabel="x", title=f"{letter}: θ = {found['theta']:.2f}")
         axes.set_ylim(0, 1.15 * max(max(found[key]) for key in ("p", "q", "kept")))
-    handles, labels = drawn.axes[1].get_legend_handles_labels()
-    top.add_artist(
-        top.legend(
-            handles, labels, loc="upper right", ncols=3, title=f"densities below, K = {record.config['shown']:g}"
-        )
-    )
-    lines = [line for line in top.lines if line.get_label().startswith("K")]
-    top.legend(handles=lines, loc="lower right", title="loss")
+    below = f"densities below, K = {record.config['shown']:g}"
+    handles = drawn.axes[1].get_legend_handles_labels()
+    top.add_artist(top.legend(loc="lower right", title="loss"))
+    top.legend(*handles, loc="upper right", ncols=3, title=below)
     caption(
         drawn,
         record.experiment,
@@ -188,10 +160,6 @@ def _losses(axes: Any, record: Record, row: dict[str, Any]) -> None:
         for place in found:
             ends = [place["low"], place["high"]]
             axes.plot(ends, [place["loss"]] * 2, color=colour, lw=5, marker="o", ms=6, solid_capstyle="butt")
-    axes.set(
-        xlabel="θ, distance between neighbours in the model",
-        ylabel="GAN divergence after OBRS",
-        xlim=(theta[0], theta[-1]),
-        ylim=(-0.03, 1.12),
-    )
+    axes.set(xlabel="θ, distance between neighbours in the model", ylabel="GAN divergence after OBRS")
+    axes.set(xlim=(theta[0], theta[-1]), ylim=(-0.03, 1.12))
     tidy(axes, None)

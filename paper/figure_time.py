@@ -17,7 +17,7 @@ from .record import Record
 from .rivals import METHODS, TUNABLE, generations, prepared, tuned
 from .style import LOOKS, canvas, caption, look, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "curves", "figure", "overtaken", "run", "slower", "table"]
+__all__ = ["PAPER", "PRESETS", "Config", "curves", "figure", "run", "slower", "table"]
 
 PAPER = {
     "figure": "in Appendix D.2, the second",
@@ -50,10 +50,7 @@ class Config(Settings):
     tuning_draws: int = 1
 
 
-PRESETS = {
-    "smoke": Config(n=200, generations=1, budgets=(1.5, 4.0), steps=(1, 4), **SMOKE),
-    "default": Config(),
-}
+PRESETS = {"smoke": Config(n=200, generations=1, budgets=(1.5, 4.0), steps=(1, 4), **SMOKE), "default": Config()}
 
 
 def run(config: Config, rows: Record) -> None:
@@ -82,20 +79,6 @@ def curves(record: Record) -> dict[str, list[dict[str, Any]]]:
     return {name: sorted(points, key=lambda row: float(row["budget"])) for name, points in found.items()}
 
 
-def overtaken(record: Record, key: str) -> dict[str, float]:
-    """Return the methods that become better than the best of OBRS, and the time that each needs for it.
-
-    Args:
-        record: The record.
-        key: "precision" or "kl".
-    """
-    sign = {"precision": 1.0, "kl": -1.0}[key]
-    of = curves(record)
-    best = max(sign * point[key][0] for point in of["obrs"])
-    beyond = {name: [p["time"][0] for p in points if sign * p[key][0] > best] for name, points in of.items()}
-    return {name: min(times) for name, times in beyond.items() if times}
-
-
 def slower(record: Record, name: str) -> tuple[float, float]:
     """Return the best precision of a method, and how many times longer it takes than OBRS of at least that precision.
 
@@ -112,15 +95,12 @@ def table(record: Record) -> str:
     lines = []
     for name, points in curves(record).items():
         for point in points:
-            cells = [
-                _label(name) + ("" if name in FIXED else f" {point['budget']:g}"),
-                f"{point.get('step', ''):g}" if "step" in point else "",
-                f"{point['time'][0]:.1f} ×",
-            ]
+            cells = [_label(name) + ("" if name in FIXED else f" {point['budget']:g}")]
+            cells += [f"{point['step']:g}" if "step" in point else "", f"{point['time'][0]:.1f} ×"]
             cells += [f"{point['g'][0] / record.config['n']:.2f}", f"{100 * point['precision'][0]:.2f}"]
             lines.append([*cells, f"{point['kl'][0]:.3f} ± {point['kl'][1]:.3f}"])
     head = ["", "step tuned to", "time", "calls of G", "precision %", "KL"]
-    return "\n".join([text_table(head, lines), "", *(fill(words, 110) for words in _words(record))])
+    return "\n".join([text_table(head, lines), "", fill(_words(record), 110)])
 
 
 def _label(name: str) -> str:
@@ -128,21 +108,14 @@ def _label(name: str) -> str:
     return f"{look(method).label}{', published' if name != method else ', tuned' if name in TUNABLE else ''}"
 
 
-def _words(record: Record) -> list[str]:
-    of, lines = curves(record), []
-    for key, phrase, scale, digits in (("precision", "a precision of {} %", 100, 1), ("kl", "a KL of {}", 1, 3)):
-        pick = max if key == "precision" else min
-        best = pick(of["obrs"], key=lambda point: float(point[key][0]))
-        value = phrase.format(f"{scale * best[key][0]:.{digits}f}")
-        names = overtaken(record, key).items()
-        beyond = ", ".join(f"{_label(name)} from {time:.0f} × on" for name, time in names) or "no method"
-        lines.append(f"OBRS ends at {value} at {best['time'][0]:.0f} × the model's time; beyond that: {beyond}.")
-    said = []
+def _words(record: Record) -> str:
+    best = max(curves(record)["obrs"], key=lambda point: float(point["precision"][0]))
+    parts = [f"OBRS ends at a precision of {100 * best['precision'][0]:.1f} %"]
     for name in STEPPED:
         precision, times = slower(record, name)
         than = "more than OBRS ever has" if times == float("inf") else f"{times:.0f} times the time of OBRS"
-        said.append(f"{_label(name)} {100 * precision:.1f} %, {than}")
-    return [*lines, f"The best precision of those that take steps: {'; '.join(said)}."]
+        parts.append(f"{_label(name)} at {100 * precision:.1f} %, {than}")
+    return f"{'; '.join(parts)}."
 
 
 def figure(record: Record) -> Any:
@@ -152,16 +125,12 @@ def figure(record: Record) -> Any:
     order = list(LOOKS)
     for name, points in sorted(curves(record).items(), key=lambda item: order.index(item[0].removesuffix(_PUBLISHED))):
         style, faint = look(name.removesuffix(_PUBLISHED)), name.endswith(_PUBLISHED)
-        marks = {"lw": 1.0, "alpha": 0.45} if faint else {"marker": style.marker, "ms": 6, "mec": "0.25", "mew": 0.4}
+        marks: dict[str, Any] = (
+            {"lw": 1.0, "alpha": 0.45} if faint else {"marker": style.marker, "ms": 6, "mec": "0.25", "mew": 0.4}
+        )
+        marks |= {"color": style.colour, "ls": style.line, "label": None if faint else style.label}
         for axes, key, scale in ((panels[0], "precision", 100), (panels[1], "kl", 1)):
-            axes.plot(
-                [point["time"][0] for point in points],
-                [scale * point[key][0] for point in points],
-                color=style.colour,
-                ls=style.line,
-                label=None if faint else style.label,
-                **marks,
-            )
+            axes.plot([p["time"][0] for p in points], [scale * p[key][0] for p in points], **marks)
     panels[0].set(title="Precision", ylabel="high-quality samples, %")
     panels[1].set(title="Distance", ylabel="KL to the target, nats", yscale="log")
     for axes in panels:
@@ -172,5 +141,5 @@ def figure(record: Record) -> Any:
     panels[1].minorticks_off()
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
     said = f"{record.config['n']} samples, {record.config['generations']} times at each point. Faint: published steps."
-    caption(drawn, record.experiment, " ".join([said, *_words(record)]))
+    caption(drawn, record.experiment, f"{said} {_words(record)}")
     return drawn

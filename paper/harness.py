@@ -1,6 +1,5 @@
-"""Run an experiment by name: rows into one JSON as they come, then its table, its picture and its page beside it."""
+"""Run an experiment by name: rows into one JSON as they come, then its table and its picture beside it."""
 
-import base64
 import hashlib
 import io
 import json
@@ -13,14 +12,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from obrs import __version__
 from obrs._progress import rank
-from obrs._text import html_table, lookup
+from obrs._text import lookup
 from obrs.errors import InputError, Interrupted, UnknownNameError
-from obrs.html.template import fill
 
 from .record import Record, load, plain, versions
-from .registry import EXPERIMENTS, experiment, first_line
+from .registry import experiment
 
-__all__ = ["configure", "draw", "markdown", "page", "reproduce", "run_files"]
+__all__ = ["configure", "draw", "markdown", "reproduce", "run_files"]
 
 
 def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | None = None) -> Any:
@@ -141,38 +139,3 @@ def markdown(record: Record) -> str:
     if hasattr(module, "markdown"):
         return f"{module.markdown(record)}\n"
     return f"```text\n{module.table(record)}\n```\n"
-
-
-def page(record: Record) -> str:
-    """Return a record, its picture and its table as one page of HTML, which opens offline."""
-    name, entry = record.experiment, EXPERIMENTS[record.experiment]
-    standard = plain(asdict(configure(name, record.preset)))
-    changed = {key: value for key, value in record.config.items() if standard.get(key) != value}
-    said = "".join(f" --{key.replace('_', '-')} {_written(value)}" for key, value in changed.items())
-    facts = {"configuration": {"preset": record.preset} | record.config}
-    facts |= {"run": {"seconds": record.seconds} | record.versions}
-    tables = (html_table([title, ""], [(k, _written(v)) for k, v in table.items()]) for title, table in facts.items())
-    return fill(
-        Path(__file__).with_name("page.html"),
-        text={
-            "title": f"{name}: {entry.source}",
-            "name": name,
-            "shows": first_line(name),
-            "command": f"python -m paper {name} --preset {record.preset}{said} --report",
-            "text": experiment(name).table(record),
-        },
-        html={
-            "picture": _uri(draw(record), "image/png"),
-            "record": _uri(record.to_json().encode(), "application/json"),
-            "facts": "\n".join(f"<div>{drawn}</div>" for drawn in tables),
-        },
-    )
-
-
-def _written(value: Any) -> str:
-    """Return a value as the command line takes it."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _uri(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,59 +1,25 @@
 """Pairs of densities on a line: what rejection does to them is computed on a grid, to many digits."""
 
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from obrs._checks import check_count
-from obrs.draws import normals
-from obrs.errors import InputError
 from obrs.profile import Profile
-from obrs.rules import DRS, Budgeted
-from obrs.types import Array, Proposal, Rule
+from obrs.rules import Budgeted
+from obrs.types import Rule
 
 from .toys import Mixture
 
-__all__ = ["Pair", "drs_rule", "grid", "mixture", "proposal", "thin"]
+__all__ = ["Pair", "mixture", "thin"]
 
 Numbers = np.ndarray[Any, Any]
 
 
 def mixture(parts: tuple[tuple[float, float, float], ...]) -> Mixture:
-    """Return a mixture on the line from triples of weight, mean and standard deviation.
-
-    Example:
-        >>> mixture(((0.5, -1.0, 0.4), (0.5, 1.0, 0.4))).dim
-        1
-    """
+    """Return a mixture on the line from triples of weight, mean and standard deviation."""
     weights, means, sigma = np.asarray(parts, dtype=np.float64).T
     return Mixture(means[:, None], sigma, weights)
-
-
-def proposal(model: Mixture, seed: int) -> Proposal:
-    """Return a proposal that draws from a mixture on the line: which part, then where in it.
-
-    Example:
-        >>> propose = proposal(mixture(((0.5, -1.0, 0.4), (0.5, 1.0, 0.4))), seed=0)
-        >>> bool(propose(np.arange(3))[2] == propose(np.asarray([2]))[0])
-        True
-    """
-    steps = [NormalDist().inv_cdf(share) for share in np.cumsum(model.weights)[:-1]]
-
-    def propose(ids: Array) -> Array:
-        z = normals(ids, 2, seed=seed)
-        part = np.searchsorted(steps, z[:, 1])
-        return model.means[part, 0] + model.sigma[part] * z[:, 0]
-
-    return propose
-
-
-def grid(low: float, high: float, points: int) -> Numbers:
-    """Return evenly spaced points."""
-    if not low < high:
-        raise InputError(f"a grid goes upwards, got {low} to {high}")
-    return np.linspace(low, high, check_count(points, "points"))
 
 
 def thin(values: Numbers, most: int) -> Numbers:
@@ -66,38 +32,19 @@ def thin(values: Numbers, most: int) -> Numbers:
     return values[:: max(1, -(-len(values) // most))]
 
 
-def drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
-    """Return the rule of DRS whose shift keeps 1 in `budget` of known masses; beyond M, exact rejection.
-
-    Example:
-        >>> masses, log_ratio = np.full(4, 0.25), np.log([0.4, 0.8, 1.2, 1.6])
-        >>> round(float(masses @ np.exp(drs_rule(log_ratio, masses, 1.25)(log_ratio))), 6)
-        0.8
-    """
-    from scipy.optimize import brentq
-
-    log_m = float(log_ratio.max())
-
-    def surplus(gamma: float) -> float:
-        return float(masses @ np.exp(DRS(log_m, gamma)(log_ratio))) - 1 / budget
-
-    return DRS(log_m, 0.0 if surplus(0.0) >= 0 else brentq(surplus, -900.0, 0.0, xtol=1e-9))
-
-
 @dataclass(frozen=True)
 class Pair:
-    """A target and a model as masses on an even grid.
+    """A target and a model as densities of mass 1 on an even grid.
 
     The grid must reach to where both are negligible; smooth densities are then summed to machine precision, and the
     kink of min(c r, 1) costs an error of the order of the squared step.
 
     Args:
         x: The grid.
-        log_p: Log-density of the target there.
-        log_q: Log-density of the model there.
+        log_p, log_q: Log-densities of target and model there.
 
     Example:
-        >>> x = grid(-9, 9, 2001)
+        >>> x = np.linspace(-9, 9, 2001)
         >>> pair = Pair(x, -(x**2) / 2, -((x - 1) ** 2) / 2)  # KL of N(0, 1) to N(1, 1) is 1/2
         >>> round(pair.profile().divergence("kl"), 6)
         0.5
@@ -119,12 +66,12 @@ class Pair:
 
     @property
     def p(self) -> Numbers:
-        """Density of the target, of mass 1 on the grid."""
+        """Density of the target."""
         return self._density(self.log_p)
 
     @property
     def q(self) -> Numbers:
-        """Density of the model, of mass 1 on the grid."""
+        """Density of the model."""
         return self._density(self.log_q)
 
     @property
@@ -146,11 +93,6 @@ class Pair:
         near = np.abs(self.x) <= within
         values = {"x": self.x, "p": self.p, "q": self.q, "kept": kept}
         return {name: thin(value[near], 401) for name, value in values.items()}
-
-    def after(self, density: Numbers) -> "Pair":
-        """Return the pair of the same target with another model, given by its density."""
-        with np.errstate(divide="ignore"):
-            return Pair(self.x, self.log_p, np.log(density))
 
     def _density(self, log_density: Numbers) -> Numbers:
         values = np.exp(log_density - log_density.max())

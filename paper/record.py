@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import version
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, TypeVar
@@ -23,14 +23,14 @@ __all__ = ["Checked", "Record", "load", "numbers", "plain"]
 
 Item = TypeVar("Item")
 Numbers = np.ndarray[Any, Any]
-_LIBRARIES = ("numpy", "scipy", "torch", "sklearn", "zuko", "transformers", "matplotlib")
-_PACKAGES = {"sklearn": "scikit-learn"}
+_LIBRARIES = {name: name for name in ("numpy", "scipy", "torch", "transformers", "matplotlib")}
+_LIBRARIES |= {"sklearn": "scikit-learn"}
 _KEPT = ("experiment", "preset", "config", "rows", "versions", "seconds")
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A configuration whose whole numbers are at least 1, whose budgets are budgets, and whose tuples are not empty.
+    """A configuration whose numbers are above 0, whose budgets are budgets, and whose tuples are not empty.
 
     Attributes:
         unchecked: Fields that may be anything.
@@ -48,28 +48,27 @@ class Checked:
     unchecked: ClassVar[tuple[str, ...]] = ("seed",)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name in self.unchecked:
-                continue
-            value = getattr(self, field.name)
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in self.unchecked):
             if value == ():
-                raise InputError(f"{field.name} must name at least one")
+                raise InputError(f"{name} must name at least one")
             for one in value if isinstance(value, tuple) else (value,):
-                if "budget" in field.name:
+                if "budget" in name:
                     check_budget(one)
                 elif isinstance(one, int):
-                    check_count(one, field.name)
+                    check_count(one, name)
+                elif isinstance(one, float) and not 0 < one < inf:
+                    raise InputError(f"{name} must be above 0, got {one}")
 
 
 class Record:
-    """One run: what was asked for, and the rows found so far, each on disk before the next one starts.
+    """One run: what was asked for, and the rows so far, each on disk before the next one starts.
 
-    A run that was stopped finds the rows it had and makes only the missing ones. So a row must depend on the
-    configuration and its own name alone. Of many processes each makes all rows, and the first one writes.
+    A run that was stopped makes only the missing rows, so a row must depend on the configuration and its own name
+    alone. Of many processes each makes all rows, and the first one writes.
 
     Args:
         experiment: The name in `EXPERIMENTS`.
-        preset: The preset that the run started from; `config` says what was changed in it.
+        preset: The preset that the run started from.
         config: Every field of the experiment's `Config`, as JSON has it.
         rows: Dicts of plain numbers, strings and lists, each with its `"row"`, a unique name.
         versions: Versions of Python and of the libraries that were in use.
@@ -165,8 +164,10 @@ def plain(value: Any) -> Any:
         >>> plain({"x": np.asarray([1 / 3, np.nan]), "n": np.int64(3)})
         {'x': [0.3333333, None], 'n': 3}
     """
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return plain([float(f"{x:.7g}") for x in value] if value.ndim == 1 else list(value))
     if isinstance(value, np.ndarray):
-        return _rounded(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, Mapping):
@@ -176,13 +177,7 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_rounded(inner) for inner in value]
-    return plain(float(f"{value:.7g}") if isinstance(value, float) else value)
-
-
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that are loaded."""
     found = {"python": ".".join(map(str, sys.version_info[:3])), "obrs": __version__}
-    return found | {_PACKAGES.get(m, m): version(_PACKAGES.get(m, m)) for m in _LIBRARIES if m in sys.modules}
+    return found | {package: version(package) for module, package in _LIBRARIES.items() if module in sys.modules}

@@ -43,14 +43,12 @@ EXPERIMENTS = {
     "table-diffusion": Entry("Table 3", "small EDMs of Fashion-MNIST", "15 min"),
     "figure-training": Entry("Figure 6", "small GANs of Fashion-MNIST", "50 min"),
     "table-finetune": Entry("Table 4", "GANs of Fashion-MNIST", "25 min"),
-    "tw-obrs": Entry("Section 5.3", "25 Gaussians", "150 min"),
     "figure-pr": Entry("Appendix A", "", "1 s"),
-    "theory": Entry("Theorems 3.1 to 3.3, Appendices B and C", "", "10 s"),
+    "figure-pr-digits": Entry("Appendix A", "one GAN of MNIST, as it is and truncated", "2 min"),
     "figure-25-samples": Entry("Appendix D.2", "the first GAN of our Table 2", "60 s"),
     "figure-time": Entry("Appendix D.2", "the first GAN of our Table 2", "5 min"),
     "figure-obrs-vs-drs": Entry("Appendix D.2", "small GANs of five known densities", "2 min"),
     "figure-frequency": Entry("Appendix D.3", "small GANs of Fashion-MNIST", "25 min"),
-    "figure-when-training-pays": Entry("", "known densities", "2 min"),
     "budgets": Entry("", "the GAN of our Table 2, a GAN of CIFAR-10, normal log-ratios", "8 min"),
     "tune": Entry("", "GANs and a VAE of images, 25 Gaussians", "40 min"),
     "language": Entry("", "SmolLM2-135M", "80 min"),
@@ -59,15 +57,7 @@ EXPERIMENTS = {
 
 
 def experiment(name: str) -> Any:
-    """Import the module of an experiment: `Config`, `PRESETS`, `PAPER`, `run`, `figure`, `table`.
-
-    Example:
-        >>> experiment("figure-pr").PAPER["figures"]
-        'A.1 to A.5'
-        >>> experiment("figure-rp")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        obrs.errors.UnknownNameError: unknown experiment 'figure-rp'; did you mean 'figure-pr'? there are: ...
-    """
+    """Import the module of an experiment: `Config`, `PRESETS`, `PAPER`, `run`, `figure`, `table`."""
     lookup(EXPERIMENTS, name, "experiment")
     try:
         return import_module(f"{__package__}.{name.replace('-', '_')}")

@@ -28,13 +28,10 @@ PALETTE = looks.PALETTE | {
     "olive": "#999933",
     "purple": "#AA4499",
     "teal": "#44AA99",
-    "brown": "#A6761D",
-    "navy": "#0B4F8A",
     "night": "#1B3A57",
     "rust": "#B24A00",
     "ash": "#6E6E6E",
     "grey": "#999999",
-    "light": "#BBBBBB",
 }
 """Colours by name: those of the library, the rest of Okabe and Ito, some of Tol, shades of these, and greys."""
 
@@ -69,12 +66,7 @@ TARGETS = {
 
 
 def look(method: str) -> Look:
-    """Return the look of a method.
-
-    Example:
-        >>> look("dot")
-        Look(label='DOT', colour='#E69F00', line='-', marker='P')
-    """
+    """Return the look of a method."""
     return lookup(LOOKS, method, "method")
 
 

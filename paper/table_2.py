@@ -11,6 +11,7 @@ size gave.
 
 from dataclasses import dataclass
 from math import ceil, sqrt
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,8 @@ from .record import Record
 from .rivals import METHODS, generations, prepared, tuned
 from .style import LOOKS, canvas, caption, page_table, tidy
 
-__all__ = [
-    "PAPER",
-    "PRESETS",
-    "Config",
-    "best_rules",
-    "figure",
-    "labels",
-    "markdown",
-    "measured",
-    "row_name",
-    "run",
-    "table",
-]
-__all__ += ["verdict"]
+__all__ = ["PAPER", "PRESETS", "Config", "best_rules", "figure", "labels", "markdown", "measured", "row_name", "run"]
+__all__ += ["table", "verdict"]
 
 _COLUMNS = ("recall", "precision", "g", "d", "seconds")
 _ROWS = {
@@ -59,34 +48,16 @@ OTHERS = (
 )
 LABELS = {name: style.label for name, style in LOOKS.items()} | {
     "model": "the model itself",
-    "obrs_refit": "OBRS, ratio refitted",
     "obrs_exact": "OBRS, exact ratio",
     "mhgan": "MH-GAN, {steps} steps",
     "mhgan_own": "MH-GAN, {steps}, own start",
     "mhgan_calibrated": "MH-GAN, {steps}, calibrated",
     "mhgan_discarding": "MH-GAN, {whole}, discarding",
-    "mhgan_5": "MH-GAN, 5 steps",
-    "mhgan_10": "MH-GAN, 10 steps",
-    "mhgan_50": "MH-GAN, 50 steps",
-    "dot_tuned": "DOT, step tuned",
-    "dgflow_tuned": "DGflow, step tuned",
-    "ddls_tuned": "DDLS, step tuned",
-}
-WHY = {
-    "obrs_pool": "the same probabilities, and the number of proposals does not vary",
-    "obrs_refit": "the same rule with a better ratio",
-    "obrs_exact": "the same rule with the exact ratio, the ceiling at this budget",
-    "sir": "it resamples and does not reject: {repeated:.0f} % of its samples are copies of others",
-    "exact": "no budget holds it: {g:.1f} generator calls per sample",
-    "mhgan_discarding": "it throws chains away: {g:.1f} generator calls per sample",
-    "mhgan_5": "at {g:.0f} generator calls per sample",
-    "mhgan_10": "at {g:.0f} generator calls per sample",
-    "mhgan_50": "at {g:.0f} generator calls per sample",
-    "latent_rs": "it tries {tried:.0f} latents per sample, scored by a network that was trained for it",
+    **{f"mhgan_{steps}": f"MH-GAN, {steps} steps" for steps in (5, 10, 50)},
+    **{method: f"{LOOKS[name].label}, step tuned" for method, name in TUNED.items()},
 }
 _NO_COLUMNS = ("row", "method", "gan", "generations", "step", "grid")
 _PAPER_N = 2500
-_ALONE = "at this budget, with this ratio"
 _MATCHED = ("drs", "mhgan", "mhgan_calibrated", "topk")  # rules at the same budget
 
 
@@ -141,35 +112,18 @@ def run(config: Config, rows: Record) -> None:
 
 
 def row_name(method: str, number: int) -> str:
-    """Return the name of the row of a method on a GAN: the first GAN's is the method's.
-
-    Example:
-        >>> row_name("obrs", 0), row_name("obrs", 1)
-        ('obrs', 'obrs, GAN 2')
-    """
+    """Return the name of the row of a method on a GAN: the first GAN's is the method's."""
     return method if number == 0 else f"{method}, GAN {number + 1}"
 
 
 def labels(record: Record) -> dict[str, str]:
-    """Return what the rows are called; those of MH-GAN say how many steps it takes.
-
-    Example:
-        >>> labels(Record("table-2", "smoke", {"budget": 2.6}, []))["mhgan"]
-        'MH-GAN, 3 steps'
-    """
+    """Return what the rows are called; those of MH-GAN say how many steps it takes."""
     k = record.config["budget"]
     return {name: label.format(steps=ceil(k), whole=max(2, int(k))) for name, label in LABELS.items()}
 
 
 def measured(record: Record) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return mean and standard deviation of every column, by method, over the generations of all GANs.
-
-    Example:
-        >>> rows = [{"row": "obrs", "method": "obrs", "generations": 9, "kl": [1.0, 0.3]}]
-        >>> rows += [{"row": "obrs, GAN 2", "method": "obrs", "generations": 9, "kl": [1.8, 0.3]}]
-        >>> print(measured(Record("table-2", "paper", {}, rows)))
-        {'obrs': {'kl': (1.4, 0.5)}}
-    """
+    """Return mean and standard deviation of every column, by method, over the generations of all GANs."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for method in (*PAPER, *OTHERS):
         same = [row for row in record.rows if row.get("method") == method]
@@ -184,36 +138,13 @@ def _pooled(pairs: list[Any]) -> tuple[float, float]:
     return float(means.mean()), round(sqrt(float(np.mean(sds**2) + np.var(means))), 12)
 
 
-def verdict(record: Record) -> list[str]:
-    """Say what came closer to the target than OBRS, and why; or that no method did."""
-    found, k, called = measured(record), record.config["budget"], labels(record)
-    n, ours = record.config["n"], found["obrs"]["kl"][0]
-    better = [name for name in found if name != "obrs" and found[name]["kl"][0] < ours]
-    next_best = min(_MATCHED, key=lambda name: found[name]["kl"][0])
-    if next_best not in better:
-        lines = [
-            f"At K = {k:g} OBRS leaves the least KL of all rejection methods, {ours:.3f}; "
-            f"the next is {called[next_best]}, {found[next_best]['kl'][0]:.3f}."
-        ]
-    else:
-        lines = [f"At K = {k:g} OBRS leaves a KL of {ours:.3f} and is not the best of the rejection methods."]
-    if record.config["gans"] > 1:
-        rivals = [called[name] for name in best_rules(record) if name != "obrs"]
-        beaten = f"; on the others {', '.join(rivals)} is" if rivals else ""
-        won = record.config["gans"] - len(rivals)
-        lines.append(f"It is the best of them on {won} of {record.config['gans']} GANs{beaten}.")
-    for name in better:
-        row = found[name]
-        facts = {"g": row["g"][0] / n, "repeated": 100 * row["repeated"][0], "tried": row["tried"][0]}
-        lines.append(f"{called[name]} leaves {row['kl'][0]:.3f}: {WHY.get(name, _ALONE).format(**facts)}.")
-    sharp = max(found, key=lambda name: found[name]["precision"][0])
-    if sharp not in ("obrs", *better):
-        row = found[sharp]
-        lines.append(
-            f"{called[sharp]} has the highest precision, {100 * row['precision'][0]:.1f} %, "
-            f"and pays with a KL of {row['kl'][0]:.3f}."
-        )
-    return lines
+def verdict(record: Record) -> str:
+    """Say how much the best rules at the budget leave, and which leaves least on each GAN."""
+    found, called = measured(record), labels(record)
+    order = sorted(("obrs", *_MATCHED), key=lambda name: found[name]["kl"][0])
+    left = ", ".join(f"{called[name]} {found[name]['kl'][0]:.3f}" for name in order[:3])
+    best = ", ".join(called[name] for name in best_rules(record))
+    return f"KL left by rules at K = {record.config['budget']:g}: {left}; least on each GAN: {best}."
 
 
 def best_rules(record: Record) -> list[str]:
@@ -253,7 +184,7 @@ def table(record: Record) -> str:
     (_, *head), rows = _cells(record)
     quality = text_table(["", *head[:6]], [row[:7] for row in rows])
     cost = text_table(["", *head[6:]], [[row[0], *row[7:]] for row in rows])
-    return "\n".join([quality, "", cost, "", *verdict(record), *_fine_print(record)])
+    return "\n".join([quality, "", cost, "", fill(verdict(record), 110), *_fine_print(record)])
 
 
 def markdown(record: Record) -> str:
@@ -262,20 +193,16 @@ def markdown(record: Record) -> str:
 
 
 def _fine_print(record: Record) -> list[str]:
-    config, called = record.config, labels(record)
+    config = record.config
     gans = [record[row_name("gan", number)] for number in range(config["gans"])]
     stopped = ", ".join(f"{gan['steps']} steps at {100 * gan['precision']:.1f} %" for gan in gans)
-    lines = [
-        f"{'One GAN' if len(gans) == 1 else f'{len(gans)} GANs'}, stopped after {stopped} of high-quality samples.",
-        f"Mean ± sd of {config['generations']} generations of {config['n']} samples"
-        f"{' on each GAN' if len(gans) > 1 else ''}, of the last {len(OTHERS)} rows {config['generations_of_others']}.",
+    return [
+        f"GANs: {len(gans)}, stopped after {stopped} of high-quality samples.",
+        f"Mean ± sd of {config['generations']} generations of {config['n']} samples on each GAN, of the last "
+        f"{len(OTHERS)} rows {config['generations_of_others']}.",
         "KL and JS on cells depend on the number of samples: compare them at equal n.",
+        "Time is of the processor, a multiple of the model's own in the same run, without training.",
     ]
-    for method, name in TUNED.items():
-        steps = ", ".join(f"{record[row_name(method, number)]['step']:g}" for number in range(len(gans)))
-        draws = f"{config['tuning_draws']} × {config['n']}"
-        lines.append(f"Step of {called[name]} tuned by the KL of {draws} samples of other latents: {steps}.")
-    return [*lines, "Time is of the processor, a multiple of the model's own in the same run, without training."]
 
 
 def figure(record: Record) -> Any:
@@ -284,43 +211,43 @@ def figure(record: Record) -> Any:
     drawn = canvas(11, 2.2 + 0.24 * len(found))
     panels = drawn.subplots(1, 5, sharey=True)
     places = {name: at + (0.5 if name in PAPER else 0) for at, name in enumerate(list(found)[::-1])}
-    columns = {"recall": 100.0, "precision": 100.0, "kl": 1.0, "g": 1 / n, "time": 1.0}
-    for name, row in found.items():
-        style, paper = _look(name), {}
-        if name in PAPER:
-            theirs = {key: mean for key, (mean, _) in PAPER[name].items()}
-            paper = theirs | {"g": theirs["g"] / _PAPER_N, "time": _times(PAPER[name])}
-        for panel, (key, scale) in zip(panels, columns.items(), strict=True):
-            mean, sd = (scale * value for value in row[key])
-            panel.errorbar(
-                mean, places[name], xerr=sd, color=style.colour, marker=style.marker, ms=7, mec="0.2", mew=0.5
-            )
-            if key in paper:
-                panel.plot(
-                    paper[key], places[name], "D", ms=10, mfc="none", mec="0.3", clip_on=False, label="the paper"
-                )
-    panels[0].set_yticks(list(places.values()), [called[name] for name in places])
-    panels[0].set(title="Recall", xlabel="modes, %")
-    panels[1].set(title="Precision", xlabel="samples, %")
-    panels[2].set(title="Distance", xlabel="KL, nats")
-    panels[3].set(title="Calls", xlabel="of G per sample", xscale="log")
-    panels[4].set(title="Time", xlabel="× the model's", xscale="log")
-    panels[2].locator_params(axis="x", nbins=4)
-    for panel, key in ((panels[3], "g"), (panels[4], "time")):
-        most = 1.6 * max(columns[key] * sum(row[key]) for row in found.values())
-        ticks = [10**power for power in range(7)]
-        panel.set_xlim(0.6, max(most, 300 if key == "time" else 0))
-        panel.set_xticks([tick for tick in ticks if tick <= panel.get_xlim()[1]])
+    columns = {
+        "recall": ("Recall", "modes, %", 100.0),
+        "precision": ("Precision", "samples, %", 100.0),
+        "kl": ("Distance", "KL, nats", 1.0),
+        "g": ("Calls", "of G per sample", 1 / n),
+        "time": ("Time", "× the model's", 1.0),
+    }
+    for panel, (key, (title, unit, scale)) in zip(panels, columns.items(), strict=True):
+        for name, row in found.items():
+            style, (mean, sd) = _look(name), (scale * value for value in row[key])
+            marks = {"color": style.colour, "marker": style.marker, "ms": 7, "mec": "0.2", "mew": 0.5}
+            panel.errorbar(mean, places[name], xerr=sd, **marks)
+            paper = _paper_value(name, key)
+            if paper is not None:
+                panel.plot(paper, places[name], "D", ms=10, mfc="none", mec="0.3", clip_on=False, label="the paper")
+        panel.set(title=title, xlabel=unit, xscale="log" if key in ("g", "time") else "linear")
+        tidy(panel, None)
+    for panel in panels[3:]:
+        panel.set_xlim(left=0.6)
         panel.xaxis.set_major_formatter("{x:g}")
         panel.minorticks_off()
-    for panel in panels:
-        tidy(panel, None)
+    panels[2].locator_params(axis="x", nbins=4)
+    panels[0].set_yticks(list(places.values()), [called[name] for name in places])
     handles, names = panels[0].get_legend_handles_labels()
     drawn.legend(handles[:1], names[:1], loc="outside upper right")
-    many = "one GAN" if record.config["gans"] == 1 else f"{record.config['gans']} GANs"
-    words = f"25 Gaussians, {many}, {n} samples. {verdict(record)[0]} Above the gap: the rows of the paper. Bars: one "
-    caption(drawn, record.experiment, f"{words}standard deviation of a generation, GANs included.")
+    words = (
+        f"25 Gaussians, {record.config['gans']} GANs, {n} samples. {verdict(record)} Above the gap: the rows of the "
+    )
+    caption(drawn, record.experiment, f"{words}paper. Bars: one standard deviation of a generation, GANs included.")
     return drawn
+
+
+def _paper_value(name: str, key: str) -> float | None:
+    """Return what the paper's picture would have, in the units of ours."""
+    if name not in PAPER or key == "kl":
+        return None
+    return _times(PAPER[name]) if key == "time" else PAPER[name][key][0] / (_PAPER_N if key == "g" else 1)
 
 
 def _look(name: str) -> Any:

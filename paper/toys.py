@@ -22,14 +22,7 @@ _BLOCK = 2**21  # (point, component) pairs at a time: 16 MB of float64
 
 
 class Density(Protocol):
-    """A distribution that can be sampled and whose density is known.
-
-    Attributes:
-        dim: Dimension.
-    """
-
-    @property
-    def dim(self) -> int: ...
+    """A distribution that can be sampled and whose density is known."""
 
     def sample(self, n: int, *, seed: int = 0) -> Array: ...
 
@@ -66,20 +59,16 @@ class Mixture:
                 raise InputError(f"{name} must be finite, and sigma and weights not negative, got {values}")
             object.__setattr__(self, name, values)
 
-    @property
-    def dim(self) -> int:
-        """Dimension of the points."""
-        return int(self.means.shape[1])
-
     def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
         """Draw n points, shape `(n, dim)`, float64."""
         generator = np.random.default_rng(seed)
         which = generator.choice(len(self.means), size=check_count(n, "n"), p=self.weights)
-        return np.asarray(self.means[which] + self.sigma[which, None] * generator.standard_normal((n, self.dim)))
+        z = generator.standard_normal((n, self.means.shape[1]))
+        return np.asarray(self.means[which] + self.sigma[which, None] * z)
 
     def log_prob(self, x: Array) -> Array:
         """Return the log-density at points of shape `(..., dim)`, shape `(...)`, in the library and dtype of x."""
-        x, shape = _points(x, self.dim)
+        x, shape = _points(x, self.means.shape[1])
         xp = array_namespace(x)
         rows = max(1, _BLOCK // len(self.means))
         blocks = [self._log_prob(x[at : at + rows, :]) for at in range(0, max(1, x.shape[0]), rows)]
@@ -91,9 +80,10 @@ class Mixture:
             xp.asarray(values.copy(), dtype=x.dtype, device=device(x)) for values in (self.means, self.sigma)
         )
         # one axis after the other: a difference of squares would lose digits, a third axis memory
-        square = sum(((x[:, k, None] - means[None, :, k]) / sigma) ** 2 for k in range(self.dim))
+        dim = x.shape[1]
+        square = sum(((x[:, k, None] - means[None, :, k]) / sigma) ** 2 for k in range(dim))
         with np.errstate(divide="ignore"):
-            constant = np.log(self.weights) - self.dim * (np.log(self.sigma) + 0.5 * log(2 * pi))
+            constant = np.log(self.weights) - dim * (np.log(self.sigma) + 0.5 * log(2 * pi))
         terms = xp.asarray(constant, dtype=x.dtype, device=device(x)) - 0.5 * square
         top = xp.max(terms, axis=1, keepdims=True)
         return top[:, 0] + xp.log(xp.sum(xp.exp(terms - top), axis=1))
@@ -117,10 +107,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Checkerboard:
-    """Uniform on every other square of a board of `cells` by `cells` squares of side 1, centred at 0.
-
-    Args:
-        cells: Squares per side, an even number.
+    """Uniform on every other square of a board of 4 by 4 squares of side 1, centred at 0.
 
     Example:
         >>> board = Checkerboard()
@@ -128,40 +115,24 @@ class Checkerboard:
         array([-2.07944154,        -inf,        -inf])
     """
 
-    cells: int = 4
-
-    def __post_init__(self) -> None:
-        if check_count(self.cells, "cells") % 2:
-            raise InputError(f"cells must be even, got {self.cells}")
-
-    @property
-    def dim(self) -> int:
-        """Dimension of the points: 2."""
-        return 2
-
     def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
         """Draw n points, shape `(n, 2)`, float64."""
         generator = np.random.default_rng(seed)
-        row = generator.integers(self.cells, size=check_count(n, "n"))
-        column = 2 * generator.integers(self.cells // 2, size=n) + row % 2
-        return np.stack([row, column], axis=1) + generator.uniform(size=(n, 2)) - self.cells / 2
+        row = generator.integers(4, size=check_count(n, "n"))
+        column = 2 * generator.integers(2, size=n) + row % 2
+        return np.stack([row, column], axis=1) + generator.uniform(size=(n, 2)) - 2
 
     def log_prob(self, x: Array) -> Array:
         """Return the log-density at points of shape `(..., 2)`, shape `(...)`; -inf off the squares."""
         x, shape = _points(x, 2)
         xp = array_namespace(x)
-        row, column = (xp.floor(x[:, k] + self.cells / 2) for k in range(2))
-        inside = (row >= 0) & (row < self.cells) & (column >= 0) & (column < self.cells) & ((row + column) % 2 == 0)
-        level = -log(self.cells**2 / 2)
-        return xp.reshape(xp.where(inside, xp.full_like(row, level), xp.full_like(row, -xp.inf)), shape)
+        row, column = (xp.floor(x[:, k] + 2) for k in range(2))
+        inside = (row >= 0) & (row < 4) & (column >= 0) & (column < 4) & ((row + column) % 2 == 0)
+        return xp.reshape(xp.where(inside, xp.full_like(row, -log(8)), xp.full_like(row, -xp.inf)), shape)
 
 
 def grid25() -> Mixture:
     """Return 25 Gaussians on the grid {-2, ..., 2}², with standard deviation 0.05.
-
-    Example:
-        >>> grid25().means.shape
-        (25, 2)
 
     References:
         | Discriminator Rejection Sampling (Azadi et al., 2019)
@@ -171,41 +142,23 @@ def grid25() -> Mixture:
     return Mixture(np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2), 0.05)
 
 
-def ring(modes: int = 8, *, radius: float = 2.0, sigma: float = 0.02) -> Mixture:
-    """Return Gaussians at equal distances on a circle.
-
-    Example:
-        >>> ring(4).means.round(1) + 0.0
-        array([[ 2.,  0.],
-               [ 0.,  2.],
-               [-2.,  0.],
-               [ 0., -2.]])
-    """
-    angle = 2 * pi * np.arange(check_count(modes, "modes")) / modes
-    return Mixture(radius * np.stack([np.cos(angle), np.sin(angle)], axis=1), sigma)
+def ring() -> Mixture:
+    """Return eight Gaussians at equal distances on a circle of radius 2, with standard deviation 0.02."""
+    angle = 2 * pi * np.arange(8) / 8
+    return Mixture(2 * np.stack([np.cos(angle), np.sin(angle)], axis=1), 0.02)
 
 
-def two_moons(*, sigma: float = 0.1) -> Mixture:
-    """Return two interleaved half circles of radius 1, as 200 Gaussians along them.
-
-    Example:
-        >>> len(two_moons().means)
-        200
-    """
+def two_moons() -> Mixture:
+    """Return two interleaved half circles of radius 1, as 200 Gaussians along them, with standard deviation 0.1."""
     angle = pi * (np.arange(100) + 0.5) / 100
     moon = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return Mixture(np.concatenate([moon, [1.0, 0.5] - moon]), sigma)
+    return Mixture(np.concatenate([moon, [1.0, 0.5] - moon]), 0.1)
 
 
-def swiss_roll(*, sigma: float = 0.05) -> Mixture:
-    """Return a spiral of one and a half turns, as 400 Gaussians along it, inside the square [-2, 2]².
-
-    Example:
-        >>> len(swiss_roll().means)
-        400
-    """
+def swiss_roll() -> Mixture:
+    """Return a spiral of one and a half turns, as 400 Gaussians along it, inside the square [-2, 2]²."""
     angle = 1.5 * pi * (1 + 2 * (np.arange(400) + 0.5) / 400)
-    return Mixture((angle * np.stack([np.cos(angle), np.sin(angle)])).T / 7.5, sigma)
+    return Mixture((angle * np.stack([np.cos(angle), np.sin(angle)])).T / 7.5, 0.05)
 
 
 TOYS: dict[str, Callable[[], Density]] = {

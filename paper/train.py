@@ -1,6 +1,7 @@
-"""Training runs from settings: data and networks by name, stages, and the recipe.
+"""Training runs from settings: data and networks by name, and stages.
 
 The experiments and `python -m paper train FILE.toml` train through `train`, which calls `obrs.train` for each stage.
+Importing this module adds the paper's networks to `obrs.models.registry.NETWORKS`.
 """
 
 import json
@@ -13,25 +14,43 @@ from math import inf, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 import obrs
 from obrs._checks import check_budget
-from obrs._files import replacing
+from obrs._files import cache_folder, replacing
 from obrs._progress import rank, world_size
 from obrs._text import lookup, unknown_name
 from obrs.budget import Cut, solve_cut
 from obrs.errors import InputError
+from obrs.fitting.seeds import derived, own_noise
+from obrs.models.conv import ConvCritic
+from obrs.models.fourier import FourierCritic
+from obrs.models.mlp import mlp_critic, mlp_generator
+from obrs.models.registry import NETWORKS
 from obrs.training.data import as_data
 from obrs.training.losses import GENERATOR_LOSSES, GeneratorLoss, critic_loss, generator_loss
 from obrs.training.trained import Trained, checkpoints, load_trained, read_state
 
-from .data.images import IMAGES
-from .named import build_networks, load_data
+from .data.fetch import DATASETS, is_here
+from .data.images import IMAGES, load
+from .data.pixels import Pixels
+from .nets.biggan import BigGanCritic, BigGanGenerator
+from .nets.conv import ConvGenerator
+from .toys import TOYS
 
-__all__ = ["TrainConfig", "load_run", "losses", "options", "read_config", "recipe", "run_file", "seen_before"]
+__all__ = ["TrainConfig", "build_networks", "load_run", "losses", "options", "read_config", "run_file", "seen_before"]
 __all__ += ["train", "two_critics"]
+
+NETWORKS |= {
+    "conv_generator": "paper.nets.conv:ConvGenerator",
+    "biggan_generator": "paper.nets.biggan:BigGanGenerator",
+    "biggan_critic": "paper.nets.biggan:BigGanCritic",
+    "unet": "paper.nets.unet:UNet",
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +59,8 @@ class TrainConfig:
 
     `data` names a density of `TOYS` or images; `data_size` points are drawn of a density. `network` and
     `critic_network` are mlp, fourier (critics of points), conv or biggan; `attention` to `initial` are of a BigGAN.
-    `generator_loss` is a key of `GENERATOR_LOSSES`, two_critics or unrejected; "" trains by the `recipe`. `two_heads`
-    gives the critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until`
+    `generator_loss` is a key of `GENERATOR_LOSSES` or unrejected; it has no default. `two_heads` gives the
+    critic a second output with the logistic loss. `noise` falls to 0 linearly until the share `noise_until`
     of the steps, the learning rates from the shares `..._decay_from` on to a fiftieth. The generator is averaged from
     the step `ema_start` on. The other fields are arguments of `obrs.train`. Each table of `stage` says what differs
     from the stage before, the first one from the fields above.
@@ -102,7 +121,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_budget(self.budget)
         if self.generator_loss:
-            lookup(dict.fromkeys([*GENERATOR_LOSSES, *_OTHERS]), self.generator_loss, "generator_loss")
+            lookup(dict.fromkeys([*GENERATOR_LOSSES, "unrejected"]), self.generator_loss, "generator_loss")
         for number, key in ((n, key) for n, table in enumerate(self.stage, 1) for key in table):
             if key in _OF_RUN:
                 raise InputError(f"{key} is the same in all stages; set it before them, not in stage {number}")
@@ -113,14 +132,12 @@ class TrainConfig:
     @property
     def stages(self) -> tuple["TrainConfig", ...]:
         """The settings of each stage, without stages."""
-        tables = self.stage or ((), recipe(self))[not self.generator_loss] or ({},)
         made = [replace(self, stage=())]
-        for table in tables:
+        for table in self.stage or ({},):
             made.append(replace(made[-1], **table))
         return tuple(made[1:])
 
 
-_OTHERS = ("two_critics", "unrejected")  # losses that only the experiments have
 _OF_RUN = {"data", "data_size", "classes", "network", "latent", "generator_width", "layers", "activation", "seed"}
 _OF_RUN |= {"attention", "shared", "hierarchical", "initial", "ema_decay", "ema_start", "precision", "start_from"}
 _FREE = {"log_every", "save_every", "keep"}  # may change when a run goes on
@@ -147,30 +164,103 @@ def read_config(path: str | Path) -> TrainConfig:
     return TrainConfig(**values)
 
 
-def recipe(asked: TrainConfig) -> tuple[dict[str, Any], ...]:
-    """Return the stages of a run that names no loss: what won in our evidence.
+# Data and networks ----------------------------------------------------------------------------------------------------
 
-    Points have three, which share `asked.steps`: a usual GAN with noise that fades finds all modes; a critic of waves
-    takes over with the f-GAN's loss; such a critic anew, and the generator is trained for what rejection keeps. With
-    `start_from` there is the last one alone. Images have one stage, with Algorithm 2 of the paper.
+
+class _Mapped(Dataset):  # type: ignore[misc]
+    """Pixels, which need not fit in memory, as a Dataset that fetches a batch at once."""
+
+    def __init__(self, x: Pixels, labels: Any) -> None:
+        self.x, self.targets = x, labels
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        x = self.x[np.array(rows)]
+        return x if self.targets is None else (x, np.asarray(self.targets)[rows])
+
+
+def _load_data(config: TrainConfig, x: Any = None, labels: Any = None) -> Any:
+    """Return data for `obrs.train`: those that are given, or those that the settings name."""
+    if x is None and config.data in TOYS:
+        density: Any = TOYS[config.data]()
+        density = density.standardised() if hasattr(density, "standardised") else density
+        x = density.sample(config.data_size, seed=config.seed)
+    elif x is None:
+        lookup(dict.fromkeys([*TOYS, *IMAGES]), config.data, "data")
+        if config.data in DATASETS and not is_here(config.data):
+            fetch = f"python -m paper fetch {config.data}"
+            raise InputError(f"{config.data} is not in {cache_folder()}: run `{fetch}`, or `{fetch} --folder DIR`")
+        images = load(config.data)
+        x, labels = images.train, images.train_labels
+    if config.classes and labels is None:
+        raise InputError("classes=true needs labels")
+    labels = labels if config.classes else None
+    if isinstance(x, Pixels):
+        return DataLoader(_Mapped(x, labels), collate_fn=lambda batch: batch)
+    return x if labels is None else (x, labels)
+
+
+def build_networks(config: TrainConfig, shape: Sequence[int], classes: int) -> tuple[nn.Module, list[nn.Module]]:
+    """Return the generator, and the critic of each stage; one that is kept is in the list again.
+
+    Example:
+        >>> tables = [{}, {}, {"new_critic": True, "critic_network": "fourier"}]
+        >>> _, critics = build_networks(TrainConfig(generator_loss="dual", stage=tables), (2,), 0)
+        >>> critics[0] is critics[1], critics[2].spec["name"]
+        (True, 'fourier_critic')
     """
-    if asked.network != "mlp" or asked.data in IMAGES:
-        loss = {"generator_loss": "paper_raw" if asked.divergence == "gan" else "exact"}
-        tuned = {"new_critic": True, "spectral_norm": False, "r1": 0.1, "generator_decay_from": 0.4}
-        return (loss | (tuned | {"warm_up": asked.steps // 3} if asked.network == "conv" and asked.start_from else {}),)
-    critic = {"new_critic": True, "critic_network": "fourier", "critic_width": 64, "critic_layers": 2}
-    last = {"generator_loss": "exact", "generator_lr": 0.7 * asked.generator_lr}
-    last |= {"generator_decay_from": 0.4, "critic_decay_from": 1.0}
-    if asked.start_from:
-        return (critic | {"warm_up": round(asked.steps * 300 / 2500)} | last,)
-    one, two, *alone = (round(asked.steps * part / 6100) for part in (3000, 600, 400, 300))
-    half = asked.batch_size // 2 if asked.batch_size % (2 * asked.parts) == 0 else asked.batch_size
-    first = {"generator_loss": "non_saturating", "steps": max(one, 1), "batch_size": half, "noise": 0.3}
-    first |= {"noise_until": 0.7, "generator_decay_from": 0.7, "critic_decay_from": 0.7}
-    second = critic | {"warm_up": alone[0], "generator_loss": "dual", "generator_lr": 0.5 * asked.generator_lr}
-    second |= {"steps": max(two, 1), "batch_size": asked.batch_size, "noise": 0.0}
-    second |= {"generator_decay_from": 0.3, "critic_decay_from": 0.3}
-    return first, second, {"warm_up": alone[1]} | last | {"steps": max(asked.steps - max(one, 1) - max(two, 1), 1)}
+    critics: list[nn.Module] = []
+    with own_noise() as reseed:
+        reseed(derived(config.seed, "weights"))
+        generator = _generator(config, tuple(shape), classes)
+        for number, stage in enumerate(config.stages, 1):
+            if number > 1 and not stage.new_critic:
+                critics.append(critics[-1])
+                continue
+            if number > 1:
+                reseed(derived(config.seed, "weights", number))
+            critics.append(_critic(stage, tuple(shape), classes))
+    return generator, critics
+
+
+def _image(config: TrainConfig, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise InputError(f"network {config.network!r} needs square images, (channels, size, size), got {shape}")
+    return {"size": shape[1], "channels": shape[0], "classes": classes or None}
+
+
+def _points(config: TrainConfig, classes: int) -> dict[str, Any]:
+    if classes:
+        raise InputError(f"network {config.network!r} takes no classes; use conv, or give networks of your own")
+    return {"layers": config.critic_layers or config.layers}
+
+
+def _generator(config: TrainConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    sizes: dict[str, Any] = {"width": config.generator_width}
+    if config.network == "mlp":
+        _points(config, classes)
+        sizes |= {"layers": config.layers, "activation": config.activation}
+        return mlp_generator(config.latent, shape, **sizes, output="tanh" if len(shape) == 3 else "linear")
+    if config.network == "biggan":
+        sizes |= {key: getattr(config, key) for key in ("shared", "hierarchical", "attention", "initial")}
+    make: Any = lookup({"mlp": None, "conv": ConvGenerator, "biggan": BigGanGenerator}, config.network, "network")
+    return make(config.latent, **sizes, **_image(config, shape, classes))
+
+
+def _critic(config: TrainConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    name = config.critic_network or config.network
+    sizes: dict[str, Any] = {"width": config.critic_width, "spectral_norm": config.spectral_norm}
+    sizes["heads"] = 1 + config.two_heads
+    if name == "mlp":
+        return mlp_critic(shape, activation=config.activation, **_points(config, classes), **sizes)
+    if name == "fourier":
+        return FourierCritic(shape, **_points(config, classes), **sizes)
+    if name == "biggan":
+        sizes |= {"attention": config.attention, "initial": config.initial}
+    known: dict[str, Any] = {"mlp": None, "fourier": None, "conv": ConvCritic, "biggan": BigGanCritic}
+    return lookup(known, name, "critic_network")(**_image(config, shape, classes), **sizes)
 
 
 # Losses and schedules ------------------------------------------------------------------------------------------------
@@ -190,10 +280,11 @@ class _Loss:
 
 
 def two_critics(of: str, budget: float) -> tuple[_Loss, _Loss]:
-    """Return the losses of Section 4.2: a second critic compares P with what is kept, and the kept samples follow it.
+    """Return the losses of Section 4.2, for `obrs.train` with a critic of two outputs, shape `(n, 2)`.
 
-    The first output is that critic's, the second the log-ratio that rejects. No gradient goes through a: what is kept
-    is a sample of Q~, and moves as such. With one, the loss would also descend the rate, which the budget holds fixed.
+    The first output compares P with what is kept, and the kept samples follow it; the second is the log-ratio that
+    rejects. No gradient goes through a: what is kept is a sample of Q~, and moves as such. With one, the loss would
+    also descend the rate, which the budget holds fixed.
     """
     of_critic, dual = critic_loss(of), generator_loss("dual", of)
 
@@ -216,10 +307,8 @@ def two_critics(of: str, budget: float) -> tuple[_Loss, _Loss]:
 def losses(stage: TrainConfig) -> tuple[Any, Any]:
     """Return the losses of critic and generator of a stage."""
     name, of = stage.generator_loss, stage.divergence
-    if name == "two_critics":
-        if stage.two_heads or stage.parts > 1:
-            raise InputError("two_critics has two outputs already and one part; set two_heads=false, parts=1")
-        return two_critics(of, stage.budget)
+    if not name:
+        raise InputError("name a generator_loss, such as dual, or paper_raw, which knows the budget")
     if name == "wgan" and not (stage.gradient_penalty or stage.spectral_norm):
         raise InputError("wgan needs a critic of bounded slope: set gradient_penalty (10 is usual) or spectral_norm")
     if name == "unrejected":  # what the authors' code descends without rejection: E_Q[K f(r/K)], K stays
@@ -283,13 +372,13 @@ def train(
         out: The folder of the run: `config.json`, and a folder for each stage.
         progress: As everywhere.
     """
-    samples = load_data(config, data, labels)
+    samples = _load_data(config, data, labels)
     about = as_data(samples)
     count = 0 if about.labels is None else int(about.labels.max()) + 1
     stages = config.stages
     goals = [options(stage) for stage in stages]
     if critic is not None and any(stage.new_critic for stage in stages[1:]):
-        raise InputError("a stage asks for a new critic; leave out critic=, or name a generator_loss")
+        raise InputError("a stage asks for a new critic; leave out critic=")
     if generator is None or critic is None:
         made, critics = build_networks(config, about.shape[1:], count)
         generator = generator or made

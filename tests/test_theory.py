@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 
 from obrs import Profile, solve_log_c
 from obrs.divergences import DIVERGENCES
@@ -147,3 +147,40 @@ def test_calibration_by_class_repairs_a_factor_and_is_an_information_projection(
     rivals = np.random.default_rng(1).dirichlet(np.ones(STATES), 200)
     rivals *= (pushed(p, label) / np.stack([pushed(x, label) for x in rivals]))[:, label]
     assert np.all(np.sum(rivals * np.log(rivals / bent), axis=1) >= np.sum(fixed * np.log(fixed / bent)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_frontier_moves_by_the_logarithm_of_the_budget(seed):
+    """Appendix B, by filling up to both ceilings: π' = max(0, π - log K) at the same ρ."""
+    p, q, _ = problem(seed)
+    budget = Profile(np.log(p / q), q).max_budget ** 0.6
+    kept = keep(q, np.minimum(np.exp(np.log(p / q) + solve_log_c(np.log(p / q), budget, weights=q)), 1))
+
+    def least(model, rho):
+        """Return the least π = log max R/q of a distribution R with max R/p = e^ρ."""
+        return brentq(lambda pi: np.minimum(np.exp(rho) * p, np.exp(pi) * model).sum() - 1 + 1e-15, -60, 60)
+
+    for rho in np.linspace(0.1, 3.0, 8):
+        assert least(kept, rho) == pytest.approx(max(least(q, rho) - np.log(budget), 0), abs=1e-7)
+
+
+def test_rejection_reaches_the_densities_whose_largest_ratio_to_the_model_is_the_budget():
+    """The lemma of Section 4.1, in both directions."""
+    rng, (_, q, _) = np.random.default_rng(4), problem(0)
+    accept = rng.random((200, STATES)) ** rng.exponential(1.0, (200, 1)) * rng.random((200, 1))
+    rate = accept @ q
+    assert np.all((accept / rate[:, None]).max(1) <= 1 / rate)
+    density = rng.dirichlet(np.ones(STATES), 200)
+    budget = (density / q).max(1)
+    back = density / q / budget[:, None]  # a probability to accept, at a rate of 1/K
+    assert back.max() <= 1 + 1e-12
+    np.testing.assert_allclose(back @ q, 1 / budget, rtol=1e-12)
+
+
+def test_junk_uses_up_the_budget_before_training_for_it_can_pay():
+    """While a share j of the model is where the target is not, K ≤ 1/(1 - j) takes log K off the KL of any model."""
+    p = np.array([0.2, 0.3, 0.5, 1e-300])
+    for rest in ([0.2, 0.2, 0.1], [0.05, 0.25, 0.2]):
+        profile = Profile(np.log(p / np.array([*rest, 0.5])), np.array([*rest, 0.5]))
+        for budget in (1.1, 1.3):
+            assert profile.divergence("kl", budget) == pytest.approx(profile.divergence("kl") - np.log(budget))

@@ -330,13 +330,3 @@ def test_pages_fit_the_screen_by_day_and_by_night(show, tmp_path, page_file, wid
     assert not page.locator("#budget").is_visible()
     assert page.locator("#plan").is_visible()
     assert page.pdf()[:4] == b"%PDF"
-
-
-def test_page_of_a_record_opens(show, tmp_path):
-    from paper.harness import page as page_of
-    from paper.harness import reproduce
-
-    (tmp_path / "record.html").write_text(page_of(reproduce("figure-pr", "smoke")))
-    page = show(tmp_path / "record.html")
-    assert page.evaluate("document.images[0].naturalWidth") > 500
-    assert page.get_attribute("a[download]", "download") == "figure-pr.json"

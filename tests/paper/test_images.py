@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 import paper
-from obrs.errors import InputError, ObrsError, UnknownNameError
+from obrs.errors import InputError, UnknownNameError
 from obrs.fitting.tensors import read_tensors, write_tensors
 from obrs.models.conv import ConvCritic
 from obrs.models.mlp import mlp_generator
@@ -260,44 +260,36 @@ def test_the_divergence_at_a_point_is_a_lower_bound_of_the_closed_form_and_not_a
         real[:, 0] += 2.0
     budgets = (1.0, 2.0, 5.0)
     given = tuple(sets[:2]), *sets[2:]
-    for budget, (value, error, _) in zip(budgets, divergence_left(*given, budgets, steps=100, seed=0), strict=True):
+    for budget, value in zip(budgets, divergence_left(*given, budgets, steps=100), strict=True):
         truth = gan_left(2.0, budget)
-        assert 0.93 * truth - 0.01 - 3 * error < value < truth + 3 * error
-        assert 0 < error < 0.02
-    ((blind, *_),) = divergence_left(*given, (1.0,), steps=1, seed=0)
+        assert 0.93 * truth - 0.04 < value < truth + 0.03  # the standard error is below 0.01
+    (blind,) = divergence_left(*given, (1.0,), steps=1)
     assert blind < 0.5 * gan_left(2.0, 1.0), "of a critic that has learned nothing it is low, not wrong"
 
 
 def test_flatness_of_a_plane_and_of_a_bowl():
     x, y = np.meshgrid(*[np.linspace(-0.5, 0.5, 101)] * 2)
     flatness = figure_landscape.flatness
-    assert flatness(0.2 + 3 * x - 4 * y, 0.01) == pytest.approx((0.2, 0.2, 5.0, 0.0, 1), abs=1e-9)  # its lowest corner
+    assert flatness(0.2 + 3 * x - 4 * y, 0.01) == pytest.approx((0.2, 5.0, 1), abs=1e-9)  # its lowest corner
     bowl = flatness(x**2 + y**2, 0.01)
     assert (bowl.minima, flatness(np.cos(4 * np.pi * x) + y**2, 0.01).minima) == (1, 2)
-    assert bowl.rise == pytest.approx(1 / 6, rel=0.03)
     assert bowl.slope == pytest.approx(2 * 0.3826, rel=0.03)  # the mean distance from the middle of a unit square
 
 
 def test_the_committed_landscapes_are_below_the_ceiling_and_flatter_the_larger_the_budget(committed):
     record = committed("figure-landscape")
-    for surfaces in figure_landscape._landscapes(record).values():
+    for surfaces in figure_landscape._landscapes(record):
         assert np.all((surfaces >= 0) & (surfaces <= figure_landscape.CEILING))
         means = surfaces.mean(axis=(2, 3))
         assert np.all(np.diff(means, axis=1) < 0)
 
 
-def test_pixels_are_seen_by_the_papers_critic_and_a_ceiling_is_a_loud_failure(monkeypatch):
-    config = replace(figure_landscape.PRESETS["smoke"], components=(0,), samples=260, steps=1, thorough=1, shown=4)
-    record = run(figure_landscape, config)
-    lines = [f"digits_plain-0, directions 0, line {line}" for line in (0, 1, 2, "again")]
-    assert [row["row"] for row in record.rows] == ["digits_plain-0, middle", *lines, "digits_plain-0, sheet"]
+def test_pixels_are_seen_by_the_papers_critic():
+    record = run(figure_landscape, replace(figure_landscape.PRESETS["smoke"], components=(0,), samples=260, steps=1))
+    lines = [f"digits_plain-0, directions 0, line {line}" for line in range(3)]
+    assert [row["row"] for row in record.rows] == [*lines, "digits_plain-0, sheet"]
     assert np.shape(record[lines[0]]["left"]) == (1, 3, 3)
     assert "pixels" in figure_landscape.table(record)
-    monkeypatch.setattr(figure_landscape, "_NEAR", 2.0)
-    with pytest.raises(
-        ObrsError, match=r"^digits_plain-0 itself has a divergence of .* on pixels, at the ceiling 1\.386"
-    ):
-        run(figure_landscape, config)
 
 
 # --- GANs of the user -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import paper.named  # noqa: F401  # the networks by name
+import paper.train  # noqa: F401  # the networks by name
 from obrs.errors import InputError, InputTypeError
 from obrs.models.registry import build
 from paper.nets import biggan

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from obrs.errors import InputError
-from paper.toys import TOYS, Checkerboard, Mixture, grid25, ring, swiss_roll, two_moons
+from paper.toys import TOYS, Mixture, grid25, ring, swiss_roll, two_moons
 
 # a target, the half width of a square that holds all of it, and a grid that sums it without error: a sum over a grid
 # as fine as the standard deviation integrates Gaussians to 1e-8, squares it integrates exactly
@@ -103,5 +103,3 @@ def test_standardised_has_mean_0_and_variance_1(make):
 def test_what_is_no_mixture_is_refused(arguments):
     with pytest.raises(InputError, match="must be finite, and sigma and weights not negative"):
         Mixture(*arguments)
-    with pytest.raises(InputError, match="cells must be even, got 3"):
-        Checkerboard(3)

@@ -1,4 +1,4 @@
-"""Settings of training in files, stages, the recipe, two critics, and `python -m paper train`."""
+"""Settings of training in files, stages, two critics, and `python -m paper train`."""
 
 import os
 import subprocess
@@ -11,12 +11,14 @@ import pytest
 import torch
 from training.tw_gradients import MIDDLE, MIXED, loss_gradient, true_gradient
 
+import obrs
 import paper
 from obrs.errors import BudgetError, InputError, UnknownNameError
+from obrs.models.mlp import mlp_critic, mlp_generator
 from obrs.training.losses import generator_loss
 from obrs.training.trained import checkpoints
 from paper.__main__ import main
-from paper.train import TrainConfig, load_run, read_config, recipe, train, two_critics
+from paper.train import TrainConfig, load_run, read_config, train, two_critics
 
 ROOT = Path(paper.__file__).parents[1]
 SMALL = TrainConfig(data="grid25", generator_loss="dual", steps=4, batch_size=16, data_size=64, critic_width=8)
@@ -69,17 +71,6 @@ def test_a_wrong_value_is_one_line(values, error, line):
     assert line in str(caught.value)
 
 
-def test_a_run_without_a_loss_is_the_recipe():
-    asked = TrainConfig(data="grid25", budget=2, steps=6100)
-    assert asked.stages == read_config(ROOT / "examples" / "train-in-stages.toml").stages
-    assert [sum(stage.steps for stage in replace(asked, steps=n).stages) for n in (1, 3, 10, 999)] == [3, 3, 10, 999]
-    (tuned,) = replace(asked, steps=2500, start_from="runs/first").stages
-    assert (tuned.generator_loss, tuned.warm_up, tuned.new_critic) == ("exact", 300, True)
-    for images, loss in (({"data": "digits"}, "paper_raw"), ({"network": "conv", "divergence": "kl"}, "exact")):
-        assert [stage.generator_loss for stage in replace(asked, **images).stages] == [loss]
-    assert recipe(replace(asked, network="conv", start_from="x", steps=600))[0]["warm_up"] == 200
-
-
 # Runs
 
 
@@ -122,8 +113,8 @@ def test_what_no_network_or_loss_fits_is_one_line():
     for changes, line in (
         ({"network": "conv"}, "needs square images"),
         ({"generator_loss": "wgan"}, "wgan needs a critic of bounded slope"),
-        ({"generator_loss": "two_critics", "two_heads": True}, "two_critics has two outputs already"),
         ({"classes": True}, "classes=true needs labels"),
+        ({"generator_loss": ""}, "name a generator_loss"),
         ({"data": "gird25"}, "did you mean 'grid25'"),
     ):
         with pytest.raises((InputError, UnknownNameError), match=line):
@@ -181,7 +172,7 @@ def test_the_first_of_two_critics_learns_what_is_kept():
     real, fake = torch.randn(64, 2), torch.randn(64, 2, requires_grad=True)
     of_critic, of_generator = two_critics("gan", 2.0)
     log_r = fake[:, 1].detach()
-    a = torch.clamp(log_r + paper.train.obrs.solve_log_c(log_r, 2.0), max=0).exp()
+    a = torch.clamp(log_r + obrs.solve_log_c(log_r, 2.0), max=0).exp()
     softplus, kept = torch.nn.functional.softplus, a / a.mean()
     by_hand = softplus(-real).mean() * 2 + (kept * softplus(fake[:, 0])).mean() + softplus(fake[:, 1]).mean()
     found = of_critic(real, fake)
@@ -189,7 +180,8 @@ def test_the_first_of_two_critics_learns_what_is_kept():
     (gradient,) = torch.autograd.grad(of_generator(fake, None), fake)
     torch.testing.assert_close(gradient[:, 0], -kept * torch.sigmoid(fake[:, 0].detach()) / 64)
     assert not gradient[:, 1].any()
-    run = train(replace(SMALL, generator_loss="two_critics", budget=1.01))
+    networks, settings = (mlp_generator(width=8), mlp_critic(width=8, heads=2)), {"steps": 2, "batch_size": 16}
+    run = obrs.train(*networks, torch.randn(64, 2), loss=two_critics("gan", 2.0), budget=2, latent=2, **settings)
     assert run.log_ratio(run.propose(range(3))).shape == (3,)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import obrs
-import paper.named  # noqa: F401  # the networks that configurations name
+import paper.train  # noqa: F401  # the networks that configurations name
 from obrs.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.errors import InputError
 from obrs.ratios.doctor import diagnose

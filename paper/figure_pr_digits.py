@@ -1,0 +1,165 @@
+"""Appendix A, last figure: precision-recall curves of two models of MNIST, one of high recall, one of high precision.
+
+The paper shows two GANs that it does not describe: one makes all digits, some of them incoherent, the other coherent
+ones of half of the classes. Here the first is the GAN of Figure 1. The second is the same GAN, truncated: of its images
+those that a classifier takes for one of five digits, and of these the ones whose ratio is above the median. Ratio and
+classifier of the truncation see none of the images that judge.
+
+The curve is that of a discriminator, as in the paper: at slope λ, with a ratio fitted to features of a classifier, the
+precision is at most λ P(λr < 1) + Q(λr ≥ 1), measured on other images. Fréchet distance and classifier score (of which
+the Inception score is one) are of the same classifier.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from obrs._text import text_table
+
+from .image_sheet import as_text, from_text
+from .record import Checked, Record, numbers
+from .style import canvas, caption, look, tidy
+
+__all__ = ["PAPER", "PRESETS", "Config", "classifier_score", "curve", "figure", "run", "table"]
+
+PAPER = {"high recall": {"frechet": 17.06, "score": 2.69}, "high precision": {"frechet": 8.80, "score": 2.57}}
+MODELS = {"high recall": "drs", "high precision": "obrs"}  # with the looks of these
+_SEED = 100  # of proposals: no seed that a generator was trained with
+Floats = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Config(Checked):
+    """What to measure.
+
+    Args:
+        generator: Name and seed of a committed generator, as `name-seed`.
+        digits: The digits that the truncated model makes.
+        images: Images of each model, half for the fit and half to measure with.
+        steps: Updates of a ratio.
+        epochs: Passes of the classifiers over their images.
+        shown: Images of each sheet, a square number.
+    """
+
+    unchecked = ("digits",)
+    generator: str = "mnist_plain-1"
+    digits: tuple[int, ...] = (1, 3, 4, 7, 9)
+    images: int = 16_000
+    steps: int = 500
+    epochs: int = 5
+    shown: int = 25
+
+
+PRESETS = {"smoke": Config("digits_plain-0", images=600, steps=40, epochs=3, shown=9), "default": Config()}
+
+
+def run(config: Config, rows: Record) -> None:
+    """Make the images of both models, and judge them."""
+    import torch
+
+    from obrs.draws import normals
+    from obrs.metrics import frechet
+    from obrs.models.classifier import fit_classifier
+
+    from .image_gans import SETTINGS, load_generator, parts
+
+    name, _, seed = config.generator.rpartition("-")
+    generator, split = load_generator(name, int(seed)), parts(SETTINGS[name].data)
+    other, labels = (part[: len(split["ratio"].x)] for part in split["generator"])
+    judge, chooser = (
+        fit_classifier(np.asarray(x), y, epochs=config.epochs, seed=seed, progress=False)
+        for seed, (x, y) in enumerate((split["features"], (other, labels)))
+    )
+    for model, _ in rows.todo(MODELS):
+        ids = np.arange(config.images * (1 if model == "high recall" else 4))
+        x = generator(normals(ids, generator.spec["latent"], seed=_SEED, like=torch.empty(0)))
+        if model == "high precision":
+            score = _fit(_see(chooser, np.asarray(other)), _see(chooser, x[: config.images]), config)(_see(chooser, x))
+            digit = _see(chooser, x, outputs=True).argmax(1)
+            score[~np.isin(digit, config.digits)] = -np.inf
+            x = x[torch.as_tensor(score > np.median(score[score > -np.inf]))][: config.images]
+        half, seen, truth = len(x) // 2, _see(judge, x), _see(judge, split["test"].x)
+        ratio = _fit(_see(judge, split["ratio"].x), seen[:half], config)
+        lam, precision = curve(ratio(truth), ratio(seen[half:]))
+        probability = np.exp(_see(judge, x, outputs=True))
+        probability /= probability.sum(1, keepdims=True)
+        found: dict[str, Any] = {"frechet": frechet(real=truth, fake=seen[half:])}
+        found["score"] = classifier_score(probability)
+        found |= {"shares": probability.mean(0), "precision": precision, "recall": precision / lam}
+        rows.add(model, found | {"sheet": as_text(x[: config.shown]), "shape": list(x.shape[1:])})
+
+
+def _see(classifier: Any, images: Any, *, outputs: bool = False) -> Floats:
+    """Return the features of images, or the outputs of the classifier."""
+    import torch
+
+    blocks = torch.as_tensor(images).float().split(2000)
+    with torch.no_grad():
+        return np.concatenate([(classifier(x) if outputs else classifier.features(x)).numpy() for x in blocks])
+
+
+def _fit(real: Floats, fake: Floats, config: Config) -> Any:
+    """Return a log-ratio that is fitted to features of real and fake images."""
+    from obrs.ratios.refit import Network, refit
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
+        network, batch = Network("mlp", width=128, layers=2, waves=0), min(256, len(fake) // 4)
+        fitted = refit(real, fake, network, steps=config.steps, batch_size=batch, held_out=0.2, progress=False)
+    return lambda x: np.asarray(fitted(x), dtype=np.float64)
+
+
+def curve(real: Floats, fake: Floats) -> tuple[Floats, Floats]:
+    """Return slopes λ and the precision at each, from log-ratios of real and fake samples; the recall is α / λ."""
+    lam = np.geomspace(1e-2, 1e2, 81)
+    found = [at * np.mean(real < -np.log(at)) + np.mean(fake >= -np.log(at)) for at in lam]
+    return lam, np.minimum(found, np.minimum(lam, 1))
+
+
+def classifier_score(probability: Floats) -> float:
+    """Return exp of the mean KL from the mean of some distributions, shape `(n, classes)`: at most the classes."""
+    terms = probability * np.log(np.maximum(probability, 1e-30) / probability.mean(0))
+    return float(np.exp(terms.sum(1).mean()))
+
+
+def table(record: Record) -> str:
+    """Return distance, score, and the ends of the curves, with the paper's numbers beside ours."""
+    lines = []
+    for name, row in ((name, record[name]) for name in MODELS):
+        cells = [f"{row['frechet']:.1f}", f"{PAPER[name]['frechet']:.2f}"]
+        cells += [f"{row['score']:.2f}", f"{PAPER[name]['score']:.2f}"]
+        ends = [f"{row['recall'][20]:.2f}", f"{row['precision'][60]:.2f}"]
+        lines.append([name, *cells, *ends, f"{np.sum(numbers(row['shares']) > 0.02):d}"])
+    head = [
+        "model",
+        "Fréchet",
+        "paper, FID",
+        "score",
+        "paper, IS",
+        "recall at λ = 0.1",
+        "precision at λ = 10",
+        "digits",
+    ]
+    return text_table(head, lines)
+
+
+def figure(record: Record) -> Any:
+    """Draw images of both models, and their curves."""
+    drawn = canvas(10, 4.6)
+    *sheets, axes = drawn.subplots(1, 3, width_ratios=[1, 1, 1.25])
+    for sheet, (name, style) in zip(sheets, MODELS.items(), strict=True):
+        row = record[name]
+        images = np.stack([from_text(text, row["shape"]) for text in row["sheet"]])
+        across = int(len(images) ** 0.5)
+        sheet.imshow(np.block([list(line) for line in images.reshape(across, across, *images.shape[1:])]), cmap="gray")
+        sheet.set_axis_off()
+        sheet.set_title(f"{name}\nFréchet {row['frechet']:.1f}, score {row['score']:.2f}", fontsize=10)
+        axes.plot(row["recall"], row["precision"], color=look(style).colour, ls=look(style).line, label=name)
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.03), title="Precision and recall")
+    tidy(axes, "lower left")
+    said = ", ".join(f"{PAPER[name]['frechet']:.2f} and {PAPER[name]['score']:.2f} of {name}" for name in MODELS)
+    words = "High precision: the surest images of five digits. Curves, Fréchet distance and score are of a small"
+    caption(drawn, record.experiment, f"{words} classifier; the paper's FID and IS of two other GANs: {said}.")
+    return drawn
