@@ -5,8 +5,9 @@ images without labels EfficientNet-Lite0, for points KL on cells. What it chose 
 proposals and on test images, by another judge. Where labels are there, that is EfficientNet-Lite0 at 64 pixels, which
 is kept away from `tune` by `pretrained=()`: with it, `tune` would fit a probe on it, and it could not judge any more.
 CIFAR-10 has a second one, the committed classifier, which is the only one where EfficientNet-Lite0 has judged before.
-Real samples for `tune` are images that no model was trained on. A VAE has no labels: both its images and the real ones
-get those of a classifier that was fitted on the model's own training images.
+Real samples for `tune` are images that no model was trained on. CIFAR-10 has 10 000 of those, of which the judge would
+get 1 818; there `tune` gets all 50 000 training images, as most users would give them. A VAE has no labels: both its
+images and the real ones get those of a classifier that was fitted on the model's own training images.
 
 Beside it, on the same fresh proposals: the paper's way (the critic trained further, one constant), the recipe of
 version 0.2 (a network on a classifier's outputs, one constant per class), every candidate alone, and with the score
@@ -239,13 +240,13 @@ def _lite0(images: Any) -> Floats:
 _LITE0 = {"EfficientNet-Lite0": _lite0}
 
 
-def _unseen(name: str) -> tuple[Any, Any, Any]:
-    """Return images that no model was trained on, their labels, and the test images."""
+def _images(name: str, *shown: str) -> tuple[Any, Any, Any]:
+    """Return images that no model was trained on and those of the parts `shown`, their labels, and the test images."""
     from .image_gans import parts
 
     split = parts(name)
-    some = [split[part] for part in ("ratio", "features", "judge")]
-    x, y = np.concatenate([part.x for part in some]), np.concatenate([part.label for part in some])
+    some = [split[part] for part in (*shown, "ratio", "features", "judge")]
+    x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])
     return np.ascontiguousarray(x, dtype=np.float32), y.astype(np.int64), split["test"].x
 
 
@@ -254,7 +255,7 @@ def _gan(kind: str, seed: int) -> Model:
     from .image_ratios import Logit
 
     gan = load_gan(kind, seed)
-    x, y, test = _unseen(kind)
+    x, y, test = _images(kind)
     return Model((x, y), lambda ids: gan.propose(ids, seed=_SEED), _LITE0, test, Logit(gan.critic))
 
 
@@ -288,7 +289,7 @@ def _vae(seed: int) -> Model:
         images = images.reshape(-1, 1, 28, 28)
         return images, torch.as_tensor(np.asarray(labeller.predict(images)))
 
-    x, _, test = _unseen("fashion_mnist")
+    x, _, test = _images("fashion_mnist")
     y = np.concatenate([np.asarray(labeller.predict(x[at : at + 1000])) for at in range(0, len(x), 1000)])
     return Model((x, y.astype(np.int64)), propose, _LITE0, test)
 
@@ -297,7 +298,7 @@ def _edm(updates: int) -> Model:
     from .image_diffusion import load_diffusion, shrunk
 
     model = load_diffusion("fashion_mnist", 14, 0, updates)
-    x, y, test = _unseen("fashion_mnist")
+    x, y, test = _images("fashion_mnist")
     real = np.ascontiguousarray(shrunk(x, 14)), y
     return Model(real, lambda ids: model.propose(ids, seed=_SEED), _LITE0, shrunk(test, 14))
 
@@ -306,6 +307,7 @@ def _cifar(kind: str, seed: int) -> Model:
     import torch
 
     from .image_gans import load_gan
+    from .image_ratios import Logit
     from .nets.cifar import CifarClassifier, load_unit
 
     gan, classifier = load_gan(kind, seed), CifarClassifier()
@@ -321,23 +323,11 @@ def _cifar(kind: str, seed: int) -> Model:
             seen = [classifier.features(part).float() for part in torch.as_tensor(np.asarray(images)).split(500)]
         return np.asarray(torch.cat(seen).double().numpy())
 
-    class Logit(torch.nn.Module):  # type: ignore[misc]
-        """The log-ratio of the critic, in the precision that it was trained in, which takes half of the time."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.critic = gan.critic.to(memory_format=torch.channels_last)
-
-        def forward(self, x: Any, label: Any = None) -> Any:
-            label = torch.zeros(len(x), dtype=torch.int64) if label is None else label
-            with torch.autocast("cpu", torch.bfloat16):
-                return self.critic(x.contiguous(memory_format=torch.channels_last), label)[:, -1].float()
-
-    x, y, test = _unseen("cifar10")
+    x, y, test = _images("cifar10", "generator")
     judges = {"committed classifier": committed}
     if gan.classes is None:
-        return Model(x, propose, judges, test, Logit())
-    return Model((x, y), propose, _LITE0 | judges, test, Logit())
+        return Model(x, propose, judges, test, Logit(gan.critic, half=True))
+    return Model((x, y), propose, _LITE0 | judges, test, Logit(gan.critic, half=True))
 
 
 def _gaussians() -> Model:

@@ -42,14 +42,14 @@ def run(files, *options):
 
 
 def test_a_table_and_two_files(files, capsys):
-    options = ("--budget=1,2", "--rules=obrs,drs", "--group=class", "--k=3")
+    options = ("--budget=1,2", "--rules=obrs,drs", "--group=class")
     assert run(files, "--scores=HERE/scores.parquet", *options) == 0
     out = capsys.readouterr().out
     assert out.startswith("300 fakes against 100 real samples, 3 features, one constant per group\n")
     assert f"wrote {files / 'out'}/evaluate.json and evaluate.png" in out
     table = load_table(files / "out")
     assert [(row.rule, row.budget) for row in table.rows] == [("model", 1), ("obrs", 2), ("drs", 2)]
-    assert (table.grouped, table.k) == (True, 3)
+    assert (table.grouped, table.k) == (True, 5)
     assert (files / "out" / "evaluate.png").exists()
 
 

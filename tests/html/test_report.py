@@ -311,7 +311,7 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
         (["data/scores.csv", "-o", "page.pdf"], "a page is written as .html, got page.pdf"),
         (["data/scores.csv", "--show", "path", "--seed", "1"], "data/7.png cannot be read as an image"),
         (["data/scores.csv", "--budget", "0.25"], "did you mean budget=4"),
-        (["data/scores.csv", "--group", "tokens", "-n", "2"], "-n is another share of each group"),
+        (["data/scores.csv", "--group", "tokens", "-n", "2"], "a page by groups keeps 1 in K of each"),
         (["data/scores.csv", "--group", "label", "--cost", "tokens"], "leave out --cost"),
     ],
 )

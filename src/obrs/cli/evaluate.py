@@ -33,8 +33,6 @@ def evaluate(
     rules: Annotated[str, advanced("NAME,…", "Rules to compare, of obrs, drs, topk; default obrs.")] = "obrs",
     fitted_on: Annotated[str | None, advanced("PATH", "Real samples of the fit: warns of overlap.")] = None,
     pixels: Annotated[str | None, advanced("B,W", "Black and white of float images; default -1,1.")] = None,
-    k: Annotated[int, advanced("K", "Neighbours of precision, recall, density and coverage; default 5.")] = 5,
-    size: Annotated[int | None, advanced("N", "Fakes that recall and coverage are for.")] = None,
     **given: Any,
 ) -> None:
     """Measure what each budget bought, with intervals."""
@@ -57,8 +55,6 @@ def evaluate(
         features=features,
         fitted_on=fitted[0] if isinstance(fitted, tuple) else fitted,
         pixels=ends,
-        k=k,
-        size=size,
         seed=seed,
     )
     typer.echo(str(table))

@@ -1,6 +1,5 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
-from collections import Counter
 from dataclasses import replace
 from math import exp, nextafter
 from pathlib import Path
@@ -56,6 +55,8 @@ def report(
     number, share = parse_amount(n, given["group"])
     if given["group"] and given["cost"]:
         raise InputError("a page by groups is of rows of equal cost: leave out --cost, or --group")
+    if given["group"] and number is not None:
+        raise InputError("a page by groups keeps 1 in K of each: give --budget, or see by obrs plan what -n keeps")
     scores = open_scores([file], number, **given)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
@@ -79,31 +80,21 @@ def report(
     if compare is not None:
         other = reading.log_ratio(batch, batch.numbers(compare)[good])
         source = replace(source, other=(compare, html.of_log_ratio(other, reading.seed, keys, cost=cost)))
-    sizes = {"": len(good) if cost is None else cost.sum()} if labels is None else Counter(labels.tolist())
-    share, total = (share, None) if number is None else _find_budget(number, sizes)
+    if number is not None:
+        total = len(good) if cost is None else int(cost.sum())
+        share = max(total / number, 1.0)
+        share = share if int(total / share) >= number else nextafter(share, 0)  # so that n are kept
     with name_in_errors(name):
         page = html.report(
             source,
             out=target,
             groups=labels,
             real=None if real is None else _read_real(real, reading, given["header"]),
-            budget=budget or share,
-            n=total,
+            budget=budget or (share if share and share > 1 else None),
+            n=number,
             title=title or f"{Path(name).name}: what each budget buys",
         )
     typer.echo(f"{target}: {len(good):,} scores, {page.stat().st_size / 1000:.0f} KB, opens in any browser")
-
-
-def _find_budget(n: Any, sizes: dict[Any, Any]) -> tuple[float | None, int]:
-    """Return the budget at which select keeps n rows of groups of these sizes, and how many that is in all."""
-    rows = n if isinstance(n, dict) else dict.fromkeys(map(str, sizes), n)
-    budgets = {size / max(rows.get(str(label), 0), 1e-9) for label, size in sizes.items()}
-    if len(budgets) > 1:
-        why = "-n is another share of each group, and a page keeps 1 in K of all"
-        raise InputError(f"{why}: give --budget, or see what it keeps by obrs plan")
-    (budget,), total = budgets, sum(rows.values())
-    budget = budget if int(sum(sizes.values()) / budget) >= total else nextafter(budget, 0)  # so that n are kept
-    return (budget if budget > 1 else None), total
 
 
 def _read_real(file: str, reading: Any, header: bool) -> Any:

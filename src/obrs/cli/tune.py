@@ -33,8 +33,11 @@ def tune(
 ) -> None:
     """Find the ratio that a judge confirms, and keep 1 in K by it."""
     import numpy as np
+    import pyarrow as pa
+    from pyarrow import csv
 
     from .. import tune
+    from .._files import replacing
     from ..html.tuned import report_tuned
     from .reading import check_results
 
@@ -43,25 +46,14 @@ def tune(
     (target, _), (pool, names) = (_read(path, known, labels, ends) for path in (real, fake))
     found = tune(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **given)
     found.save(out)
-    kept = np.isin(np.arange(len(found.score)), found.kept)
-    _write_scores(out / "scores.csv", names, found.score, kept)
+    position = np.arange(len(found.score))
+    columns = {"id": position} if names is None else {"file": names}
+    columns |= {"score": found.score, "kept": np.isin(position, found.kept).astype(np.int8)}
+    with replacing(out / "scores.csv") as file:
+        csv.write_csv(pa.table(columns), file)
     page = report_tuned(found, pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
     typer.echo(str(found))
-    typer.echo(f"kept {len(found.kept):,} of {len(kept):,}: {out / 'scores.csv'}, {page}")
-
-
-def _write_scores(path: Path, names: Any, scores: Any, kept: Any) -> None:
-    """Write the columns file (its name, or else its number as id), score and kept."""
-    import csv
-    import io
-
-    from .._files import replacing
-
-    text = io.StringIO()
-    rows = zip(names or range(len(kept)), (f"{score:.7g}" for score in scores), kept.astype(int), strict=True)
-    csv.writer(text, lineterminator="\n").writerows([("file" if names else "id", "score", "kept"), *rows])
-    with replacing(path) as file:
-        file.write(text.getvalue().encode())
+    typer.echo(f"kept {len(found.kept):,} of {len(position):,}: {out / 'scores.csv'}, {page}")
 
 
 def _read_labels(path: str) -> dict[Path, int]:
