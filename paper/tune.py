@@ -370,7 +370,8 @@ def headline(record: Record, data: str = "", second: bool = False) -> dict[str, 
     pooled z is their sum over the root of their number. Cells of one model share proposals and are not independent: the
     pooled z of models, with the mean z of each, is the more careful one.
     """
-    cells = [cell for cell in _cells(record, claimed=True) if cell[0].startswith(data)]
+    cells = [(name, k, cell) for name, k, cell in _cells(record, claimed=True) if name.startswith(data)]
+    cells = [each for each in cells if len(each[2]["others"]) > int(second)]
     acted = {(name, k): _other(cell, second)[1]["changes"]["tune"] for name, k, cell in cells if cell["confirmed"]}
     z = {key: -change / error for key, (change, error) in acted.items()}
     models = sorted({name for name, _ in z})
