@@ -40,7 +40,7 @@ HEAVY = {
     "tuning": {"torch"},
     "training": {"torch", "accelerate"},
     "ray": {"ray", "pyarrow"},
-    "cli": {"typer", "rich"},
+    "cli": {"typer", "rich", "pyarrow"},
 }
 LEVEL = {room: level for level, room in enumerate(" ".join(LAYERS).split())}
 

@@ -50,6 +50,12 @@ def test_what_is_saved_keeps_the_same_ids_when_it_is_loaded(tuned, tmp_path):
     again = load(tmp_path / "tuned", propose)
     np.testing.assert_array_equal(again.sample(500).ids, tuned.sample(500).ids)
     assert (again.lines, again.table) == (tuned.lines, tuned.table)
+    own = replace(tuned, recipe=Recipe((("mine", 1.0),)), ratios={"mine": lambda x: x[:, 0]})
+    replace(own, score=np.arange(3.0), kept=np.array([0, 2])).save(tmp_path / "tuned")
+    again = load(tmp_path / "tuned", np.zeros((3, 2)), extra=own.ratios)  # not by the ratio that was saved before
+    np.testing.assert_array_equal(again.log_ratio(np.ones((4, 2))), np.ones(4))
+    np.testing.assert_array_equal(np.arange(3)[again.kept], [0, 2])
+    assert (again.propose, again.score.tolist()) == (None, [0, 1, 2])
 
 
 def labelled(ids):

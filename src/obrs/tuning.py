@@ -25,7 +25,7 @@ from ._checks import check_budget, check_count, check_seed
 from ._files import replacing
 from ._progress import bar
 from ._text import html_table, lookup, text_table
-from .errors import BudgetError, InputError, InputTypeError
+from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .estimate import Estimate
 from .groups import Grouped
 from .metrics.cells import Cells, principal_distance
@@ -146,14 +146,14 @@ class Tuned:
 
     Args:
         budget, judge: Proposals per kept sample, and who judged.
-        rows: Recipes with their relative change of the distance, best first, on the half that was chosen by.
+        rows: Recipes with their relative change of the distance, best first, on the half that decides.
         recipe, rule: What was chosen, None if nothing was, and the rule fitted on its scores.
         change, recall: The relative change of the distance and the change of recall, on the half that confirms.
         confirmed: Whether the gain is above two standard errors there. If not, the plain model is the answer.
         notes, seconds: What a reader should know, and how long each part took.
         propose, columns: Makes the proposals, and the keys of samples and labels, if batches are mappings.
         start, seed: The first id that nothing has seen, from which `sample` draws, and what decides acceptance. The
-            first half of the ids below it were chosen by, the second confirmed by; ids from 2**40 on were fitted on.
+            first half of the ids below it decide, the second half confirm; candidates are fitted on ids from 2**40 on.
         ratios: The log-ratios of the recipe by name; where samples were given, those fitted on the first half of them.
         search: The candidates with their scores; `search.tune(budget)` takes seconds. None after `load`.
         score, kept: Where samples were given, the score of each, and the positions of those that are kept, ascending.
@@ -229,7 +229,8 @@ class Tuned:
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The head and the rows of a table: the best recipes, and the best of single candidates."""
         shown = [*self.rows[:_SHOWN], *(row for row in self.rows[_SHOWN:] if "+" not in row[0])][: 3 * _SHOWN]
-        return ["recipe", "change, %"], [[name, f"{100 * value:+.1f}"] for name, value in shown]
+        names = [f"{name} (chosen)" if name == str(self.recipe) else name for name, _ in shown]
+        return ["recipe", "change, %"], [[name, f"{100 * x:+.1f}"] for name, (_, x) in zip(names, shown, strict=True)]
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in self.seconds)
@@ -241,11 +242,14 @@ class Tuned:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write tuned.json, and the ratios that were fitted beside it; `load` reads them."""
-        folder, left_out = Path(folder), ("propose", "ratios", "search", "score", "kept", "log_ratio")
+        folder, left_out = Path(folder), ("propose", "ratios", "search", "log_ratio")
         facts = {key: value for key, value in vars(self).items() if key not in left_out} | {"rule": to_json(self.rule)}
+        facts |= {key: list(map(float, facts[key])) for key in ("score", "kept") if facts[key] is not None}
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "tuned.json") as file:
             file.write((json.dumps(facts, indent=2, ensure_ascii=False, default=vars) + "\n").encode())
+        for old in folder.glob("ratio-*.safetensors"):  # of another recipe
+            old.unlink()
         for number, ratio in enumerate(self.ratios.values()):
             if isinstance(ratio, FittedRatio):
                 ratio.save(folder / f"ratio-{number}.safetensors")
@@ -258,7 +262,8 @@ def load(folder: str | os.PathLike[str], propose: Any, *, critic: Any = None, ex
         facts = json.loads(path.read_text(encoding="utf-8"))
         for key, kind in (("change", Estimate), ("recall", Estimate), ("recipe", Recipe)):
             facts[key] = kind(**facts[key]) if facts[key] else None
-        tuned = Tuned(**facts | {"rule": from_json(facts["rule"])}, propose=propose)
+        facts |= {key: facts[key] and np.array(facts[key], type) for key, type in (("score", float), ("kept", int))}
+        tuned = Tuned(**facts | {"rule": from_json(facts["rule"])}, propose=propose if callable(propose) else None)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} was not written by Tuned.save") from error
     ratios = dict(extra or {}) | ({} if critic is None else {_CRITIC: _critic_ratio(critic, tuned.columns)})
@@ -350,9 +355,8 @@ class Search:
             if "features" in self.parts:
                 x, y = self.part("features").x, host_view(self.part("features").y)
                 label_features["classifier's outputs"] = classifier_features(x, y, seed=self.seed)
-                label_features |= {
-                    f"probe of {FEATURES[name].title}": probe_features(x, y, name) for name in self.probes
-                }
+                for name in self.probes:
+                    label_features[f"probe of {FEATURES[name].title}"] = probe_features(x, y, name)
         ratios = [self.fit_candidates(propose, fold[0], label_features) for fold in folds]
         choose, confirm = ([(fold[at], each) for fold, each in zip(folds, ratios, strict=True)] for at in (1, 2))
         self.pool, self.other_pool = self.score(propose, choose, "choose"), self.score(propose, confirm, "confirm")
@@ -418,8 +422,6 @@ class Search:
 
     def score(self, propose: Any, scored: Any, part: str = "") -> Pool:
         """Make and score proposals, by pairs of ids and candidates, beside a part of the real samples."""
-        import torch
-
         scores, features, labels = [], [], []
         seen: dict[str, list[Any]] = {name: [] for name in self.probes if part == "confirm"}
         with self.timed("proposals and scores"), no_grad():
@@ -434,11 +436,11 @@ class Search:
             real: Any = self.part(part) if part else None
             return Pool(
                 {name: np.concatenate(column) for name, *column in zip(candidates, *scores, strict=True)},
-                host_view(torch.cat(features)),
-                None if labels[0] is None else host_view(torch.cat(labels)),
+                host_view(concatenate(features)),
+                None if labels[0] is None else host_view(concatenate(labels)),
                 None if real is None else host_view(self.features(real)),
                 np.concatenate([ids for ids, _ in scored]),
-                {k: (host_view(as_features(k)(real.x[:_SEEN])), host_view(torch.cat(v))) for k, v in seen.items()},
+                {k: (host_view(as_features(k)(real.x[:_SEEN])), host_view(concatenate(v))) for k, v in seen.items()},
             )
 
     def weights(self, recipe: Recipe, budget: float, pool: Pool) -> Floats:
@@ -475,7 +477,7 @@ class Search:
         def measure(recipes: Iterable[Recipe]) -> Recipe:
             new, lines = [], [np.ones(len(pool.features))]
             for recipe in recipes:
-                with suppress(BudgetError):  # too many have r = 0
+                with suppress(BudgetError, RatioError):  # too many have r = 0, or a log-ratio is too large
                     calibrated = recipe.calibrate(pool.scores, pool.label, self.shares)
                     lines.append(self.weights(calibrated, budget, pool))
                     new.append(calibrated)
