@@ -22,6 +22,7 @@ DATA = {"cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "celeba": "Cele
 _MODELS = {
     "digits": "conditional GAN, digits",
     "fashion_mnist": "conditional GAN, Fashion-MNIST",
+    "fashion_vae": "VAE, Fashion-MNIST",
     "mnist_plain": "GAN, MNIST",
     "digits_plain": "GAN, digits",
     "cifar10-gan": "conditional GAN, CIFAR-10",

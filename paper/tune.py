@@ -11,8 +11,8 @@ images and the real ones get those of a classifier that was fitted on the model'
 
 Beside it, on the same fresh proposals: the paper's way (the critic trained further, one constant), the recipe of
 version 0.2 (a network on a classifier's outputs, one constant per class), every candidate alone, and with the score
-that was chosen, DRS and top-k. Models 0 to 2 of Fashion-MNIST and VAE 0 helped to find the recipes of `tune`; the claim
-rests on others, and the committed record has only those, 25 Gaussians, and the digits, of which there are too few.
+that was chosen, DRS and top-k. Models 0 to 2 of Fashion-MNIST and VAE 0 helped to find the recipes of `tune`: the claim
+rests on others.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,24 +26,17 @@ import numpy as np
 from obrs._text import text_table
 from obrs.errors import InputError
 
+from .image_names import title
 from .record import Record
 from .style import PALETTE, canvas, caption, page_table, section, tidy
 
-__all__ = ["MORE", "PAPER", "PRESETS", "Config", "figure", "headline", "markdown", "run", "table"]
+__all__ = ["PAPER", "PRESETS", "Config", "figure", "headline", "markdown", "run", "table"]
 
 PAPER = {"table": "none: the paper has one ratio, the critic's, and one constant"}
 _SEED = 100  # of proposals: no seed that a model was trained with
 _COMPONENTS = 64  # of the features of a judge
 _NAMES = {"tune": "tune", "paper": "critic trained further, one constant", "outputs": "0.2's recipe"}
 _NAMES |= {"drs": "DRS, score of tune", "topk": "top-k, score of tune"}
-MORE = (
-    *(f"fashion_mnist-{seed}" for seed in (0, 1, 2)),
-    "fashion_vae-0",
-    "fashion_edm-1000",
-    "fashion_edm-8000",
-    "cifar10-plain-0",
-)
-"""Models that can be named in `others` and are not in the committed record; each takes some CPU minutes."""
 Floats = np.ndarray[Any, Any]
 
 
@@ -53,10 +46,10 @@ class Config:
 
     Args:
         claimed: Models that had no part in any choice, by name.
-        others: Models that are measured beside them, with fewer proposals; see `MORE`.
+        others: Models beside them: those on which recipes were found, those of kinds that the claim is not about, and
+            the digits, of which there are too few.
         budgets: Proposals per kept sample.
-        pool: Proposals that `tune` compares for the claimed models; half as many are fitted on.
-        small: The same for the others.
+        pool: Proposals that `tune` compares; half as many are fitted on.
         fresh: Proposals that the other judge looks at, and at most as many test images.
         seed: Of `tune`.
     """
@@ -66,10 +59,17 @@ class Config:
         "fashion_vae-1",
         *(f"cifar10-gan-{seed}" for seed in (0, 1, 2)),
     )
-    others: tuple[str, ...] = ("gaussians", "digits-0")
+    others: tuple[str, ...] = (
+        *(f"fashion_mnist-{seed}" for seed in (0, 1, 2)),
+        "fashion_vae-0",
+        "fashion_edm-1000",
+        "fashion_edm-8000",
+        "cifar10-plain-0",
+        "gaussians",
+        "digits-0",
+    )
     budgets: tuple[float, ...] = (2.0, 4.0)
     pool: int = 20_000
-    small: int = 8_000
     fresh: int = 8_000
     seed: int = 0
 
@@ -78,7 +78,7 @@ class Config:
             raise InputError("tune needs at least one model, budgets above 1 and 1000 fresh proposals")
 
 
-_SMOKE = Config(claimed=(), others=("gaussians",), budgets=(2.0,), small=1000, fresh=1000)
+_SMOKE = Config(claimed=(), others=("gaussians",), budgets=(2.0,), pool=1000, fresh=1000)
 PRESETS = {"smoke": _SMOKE, "default": Config()}
 
 
@@ -105,16 +105,16 @@ class Model:
 
 def run(config: Config, rows: Record) -> None:
     """Tune every model, and measure what was chosen."""
-    sizes = dict.fromkeys(config.claimed, config.pool) | dict.fromkeys(config.others, config.small)
-    for name, pool in rows.todo(sizes):
-        rows.add(name, _one_model(config, name, pool))
+    claimed = dict.fromkeys(config.claimed, True) | dict.fromkeys(config.others, False)
+    for name, is_claimed in rows.todo(claimed):
+        rows.add(name, {"claimed": is_claimed} | _one_model(config, name))
 
 
-def _one_model(config: Config, name: str, pool: int) -> dict[str, Any]:
+def _one_model(config: Config, name: str) -> dict[str, Any]:
     from obrs.tuning import tune
 
     begun, model = process_time(), _load(name)
-    facts: dict[str, Any] = {"claimed": name in config.claimed, "pool": pool, "real": _count(model.real)}
+    facts: dict[str, Any] = {"pool": config.pool, "real": _count(model.real)}
     try:
         tuned = tune(
             model.real,
@@ -122,7 +122,7 @@ def _one_model(config: Config, name: str, pool: int) -> dict[str, Any]:
             budget=config.budgets[0],
             critic=model.critic,
             pretrained=(),
-            pool=pool,
+            pool=config.pool,
             seed=config.seed,
             progress=False,
         )
@@ -351,6 +351,14 @@ def _gaussians() -> Model:
 # The record as a table, a page and a picture
 
 
+def _title(name: str) -> str:
+    """Return what a reader calls a model."""
+    kind, _, number = name.rpartition("-")
+    if kind == "fashion_edm":
+        return f"diffusion model, Fashion-MNIST, {number} updates"
+    return "GAN, 25 Gaussians" if name == "gaussians" else title(name)
+
+
 def _cells(record: Record, *, claimed: bool | None = None) -> list[tuple[str, str, dict[str, Any]]]:
     """Return model, budget and cell of all that was measured."""
     rows = [row for row in record.rows if "cells" in row and (claimed is None or row["claimed"] == claimed)]
@@ -420,9 +428,9 @@ def table(record: Record) -> str:
         own = _share(cell["change"]) if cell["confirmed"] else f"({_share(cell['change'])})" if cell["change"] else ""
         tuned = _share(changes["tune"]) if "tune" in changes else "plain"
         beside = [_share(changes.get(key)) for key in ("paper", "outputs", "drs", "topk")]
-        lines.append([name, budget, own, tuned, *beside])
+        lines.append([_title(name), budget, own, tuned, *beside])
     head = ["model", "K", "own judge", "tune", "critic", "0.2", "DRS", "top-k"]
-    refused = [f"{row['row']}: {row['refused']}" for row in record.rows if "refused" in row]
+    refused = [f"{_title(row['row'])}: {row['refused']}" for row in record.rows if "refused" in row]
     said = "change of the distance in % of the plain model's; from the third number on by another judge"
     return "\n".join(
         [said, "", text_table(head, lines), "", *_wrapped(_verdict(record)), *_wrapped("\n".join(refused))]
@@ -446,18 +454,18 @@ def markdown(record: Record) -> str:
         tuned = _share(changes["tune"]) if "tune" in changes else "plain model"
         own = _share(cell["change"]) if cell["confirmed"] else f"not confirmed ({_share(cell['change'])})"
         beside = [_share(changes.get(key)) for key in ("paper", "outputs", "drs", "topk")]
-        rows.append([name, budget, own, judge, f"**{tuned}**", _share(second), *beside])
+        rows.append([_title(name), budget, own, judge, f"**{tuned}**", _share(second), *beside])
         recall = "" if cell["recall"] is None else f"{cell['recall'][0]:+.3f} ± {cell['recall'][1]:.3f}"
-        chosen.append([name, budget, cell["recipe"] or "nothing", recall, "; ".join(cell["notes"])])
+        chosen.append([_title(name), budget, cell["recipe"] or "nothing", recall, "; ".join(cell["notes"])])
         alone = [f"{key}: {_share(value)}" for key, value in changes.items() if key not in _NAMES]
-        single.append([name, budget, "; ".join(alone)])
+        single.append([_title(name), budget, "; ".join(alone)])
     for row in record.rows:
         if "refused" in row:
-            cost.append([row["row"], f"{row['real']:,}", "", "", "", f"refused: {row['refused']}"])
+            cost.append([_title(row["row"]), f"{row['real']:,}", "", "", "", f"refused: {row['refused']}"])
             continue
         parts = ", ".join(f"{part} {seconds:.0f}" for part, seconds in row["parts"].items())
         sizes = [f"{row[key]:,}" for key in ("real", "pool", "fresh")]
-        cost.append([row["row"], *sizes, f"{row['cpu_seconds']:.0f}", parts])
+        cost.append([_title(row["row"]), *sizes, f"{row['cpu_seconds']:.0f}", parts])
     head = ["model", "K", "own judge", "other judge", "tune", "committed classifier", "critic, one constant"]
     sections["cells"] = page_table([*head, "0.2's recipe", "DRS", "top-k"], rows)
     sections["chosen"] = page_table(["model", "K", "recipe", "recall", "notes"], chosen)
@@ -485,7 +493,7 @@ def figure(record: Record) -> Any:
             axes.errorbar(min(value, 40.0), at, xerr=reach, fmt="D" if key == "tune" else "o", label=label, **look)
     axes.axvline(0, color="0.5", lw=1)
     axes.set_xlim(-85, 42)
-    axes.set_yticks(range(len(cells)), [f"{name}, K = {budget}" for name, budget, _ in cells])
+    axes.set_yticks(range(len(cells)), [f"{_title(name)}, K = {budget}" for name, budget, _ in cells])
     axes.invert_yaxis()
     axes.set_xlabel("change of the distance by a judge that tune never saw, %")
     tidy(axes, None)
