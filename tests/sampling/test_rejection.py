@@ -367,11 +367,17 @@ def test_a_cap_that_meets_nothing_has_what_was_chosen_before():
             obrs.sample(propose, lambda x: x, 10, cap=True, **options)
 
 
-def test_a_score_that_is_no_ratio_leaves_no_weights():
+def test_a_score_that_is_no_ratio_leaves_no_weights(tmp_path):
     def score(x):
         return 2 * log_ratio(x)
 
     score.calibrated = False
     kept = obrs.sample(propose, score, proposed=5000, budget=2)
     assert "no weights" in kept.notes[0]
-    np.testing.assert_array_equal(kept.log_weight, 0)
+    both = kept + obrs.sample(propose, score, proposed=5000, budget=2, start=5000)
+    both.save(tmp_path / "kept.npz")
+    for each in (kept, both, obrs.Samples.load(tmp_path / "kept.npz")):
+        assert each.log_weight is None
+        assert np.isnan(each.ess)
+        with pytest.raises(InputError, match="take the plain mean"):
+            each.mean(log_ratio)

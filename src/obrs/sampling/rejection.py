@@ -513,7 +513,7 @@ def _noted(run: Run, kept: Samples) -> Samples:
     checked = hasattr(run.log_ratio, "report")  # a fitted ratio
     notes: tuple[str, ...] = () if checked else (_UNCHECKED,)
     if getattr(run.log_ratio, "calibrated", True) is False:
-        notes, kept = (_NO_RATIO,), replace(kept, log_weight=np.zeros(len(kept)))
+        notes, kept = (_NO_RATIO,), replace(kept, log_weight=None)
     rule = kept.rule
     if isinstance(rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
         notes += (f"exact rejection takes {1 / rule.rate:.3g} proposals per sample, less than the budget",)
