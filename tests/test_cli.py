@@ -296,8 +296,8 @@ MISTAKES = [
     (["plan", "some.csv", "--kind", "logits"], "logits"),
     (["plan", "some.csv", "--kind", "reward"], "say how far to tilt a reward.* give --kl or --beta$"),
     (["plan", "some.csv", "--kind", "reward", "--beta", "0"], "beta must be a finite number above 0, got 0.0"),
-    (["plan", "some.csv", "--kind", "logit", "--beta", "1"], "reward"),
-    (["plan", "scores.csv", "--kl", "1"], "a budget of KL is for a number -n of rewards"),
+    (["plan", "some.csv", "--kind", "logit", "--beta", "1"], "no other kind has: leave out --beta"),
+    (["plan", "scores.csv", "--kl", "1"], "a budget of KL is for a number -n of rows"),
     (["plan", "scores.csv", "--kind", "probability"], "p must be between 0 and 1"),
     (["plan", "sure.csv"], "1 of 2 probabilities are 1: the sigmoid has saturated"),
     (["plan", "scores.csv", "--budget", "2,x"], "--budget must be numbers with commas between them, got 'x'"),
@@ -329,6 +329,9 @@ MISTAKES = [
     (["select", "weight.csv", "-o", "k.csv", "-n", "1", "--weights"], "column 'log_weight'"),
     (["select", "scores.csv", "-o", "k.txt", "-n", "1"], r"rows keep their format: out is a \.csv file or a folder"),
     ([*SELECT, "-n", "1", "--seed", "-1"], "seed must be a whole number"),
+    *(([*SELECT, "-n", text], "-n must be rows such as 250") for text in ("inf", "nan", "1e400", "nan%", "inf%")),
+    ([*SELECT, "--group", "class", "-n", "a=inf"], "-n must be whole numbers of rows, got a=inf"),
+    (["plan", "scores.csv", "--kl", "1", "-n", "10%"], "a number -n of rows, such as -n 4"),
 ]
 
 

@@ -12,6 +12,7 @@ from pyarrow import parquet
 import obrs
 from obrs import files
 from obrs.cli import main
+from obrs.cli.app import parse_amount
 from obrs.errors import InputError
 from obrs.html.report import of_log_ratio
 from obrs.scores import find_sources, read_columns
@@ -115,7 +116,9 @@ def test_a_share_of_the_rows_is_exact(folder, capsys):
     for share in (1, 7, 29, 57, 58, 99):
         err = run(capsys, "select", "many", "-n", f"{share}%", "-o", f"kept-{share}/")[2]
         assert err.startswith(f"kept {200 * share // 100} of 200 rows")
-    assert 'obrs.select(design="pivotal") in Python' in run(capsys, "select", "f.csv", "-n", 99, "-o", "k.csv")[2]
+    for share in range(1, 101):
+        budget = parse_amount(f"{share}%", None)[1]
+        assert [int(n / budget) for n in range(0, 10**5, 97)] == [n * share // 100 for n in range(0, 10**5, 97)]
 
 
 # An output that is an input

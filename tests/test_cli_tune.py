@@ -58,17 +58,20 @@ def test_folders_of_pictures_with_labels_are_kept_by_name(tmp_path, monkeypatch,
 
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fake").mkdir()
-    Image.new("L", (8, 8)).save("fake/a.png")
-    np.save("real.npy", np.zeros((10, 2)))
+    for name in ("real", "fake"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (8, 8)).save(f"{name}/a.png")
+        np.save(f"{name}.npy", np.zeros((10, 2)))
     (tmp_path / "labels.csv").write_text("name,label\na.png,1\n")
     (tmp_path / "other.csv").write_text("file,label\nb.png,1\n")
     for arguments, message in (
-        ("--real real.npy --fake real.npy", "give 1167 or more"),
-        ("--real fake/ --fake fake/ --labels labels.csv", "labels.csv has no column 'file'"),
-        ("--real fake/ --fake fake/ --labels other.csv", "has no label for 1 of 1 images"),
+        ("--real real.npy --fake fake.npy", "give 1167 or more"),
+        ("--real real.npy --fake real.npy", "real and fake are the same, real.npy"),
+        ("--real labels.csv --fake fake.npy", "is no .npy or .npz file of numbers, nor a folder of images\n"),
+        ("--real real/ --fake fake/ --labels labels.csv", "labels.csv has no column 'file'"),
+        ("--real real/ --fake fake/ --labels other.csv", "has no label for 1 of 1 images"),
         ("--real real.npy --fake fake/ --labels other.csv", "--labels is for folders"),
-        ("--real real.npy --fake real.npy --pixels 1", "--pixels must be two numbers"),
+        ("--real real.npy --fake fake.npy --pixels 1", "--pixels must be two numbers"),
     ):
         assert main(["tune", *arguments.split(), "--budget", "2", "-o", "out/"]) == 2
         said = capsys.readouterr().err

@@ -307,7 +307,11 @@ def test_the_page_of_a_tuned_shows_what_is_kept_and_escapes_what_it_is_told(tune
     assert page.count('<img src="data:image/png;base64,') == 78
     page = obrs.report(replace(scored, kept=np.arange(90)), samples=pictures, out=tmp_path / "b.html").read_text()
     assert "Rejected, 0 of 0" in page
-    assert "Kept, 48 of" in obrs.report(tuned, out=tmp_path / "c.html").read_text()
+    page = obrs.report(tuned, out=tmp_path / "c.html").read_text()
+    assert "Kept, 48 of" in page
+    assert "<title>Tuned</title>" in page
+    with pytest.raises(InputError, match="leave them out"):
+        obrs.report(tuned, out=tmp_path / "d.html", budget=2)
 
 
 def test_the_cost_is_said_before_the_work_and_the_parts_after_it(monkeypatch, capsys):

@@ -9,13 +9,22 @@ import numpy as np
 
 from .errors import InputError, MissingLibraryError
 
-__all__ = ["SUFFIXES", "read_picture", "to_floats"]
+__all__ = ["SUFFIXES", "pillow", "read_picture", "to_floats"]
 
 Found = TypeVar("Found")
 Array = np.ndarray[Any, Any]
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 """How the names of pictures end, in lower case."""
+
+
+def pillow() -> Any:
+    """Return the module `PIL.Image`."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingLibraryError("images need Pillow: pip install 'obrs[cli]'") from error
+    return Image
 
 
 def read_picture(path: Path, use: Callable[[Any], Found]) -> Found:
@@ -33,12 +42,9 @@ def read_picture(path: Path, use: Callable[[Any], Found]) -> Found:
         >>> read_picture(path, lambda image: image.size)
         (3, 2)
     """
+    library = pillow()
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("to read images from files needs Pillow: pip install pillow") from error
-    try:
-        with Image.open(path) as image:
+        with library.open(path) as image:
             return use(image)
     except Exception as error:  # Pillow raises many kinds for a broken file, SyntaxError among them
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)):

@@ -105,7 +105,8 @@ class Reading:
             why = f"{where}: what are the numbers in column {column!r}? one of {', '.join(KINDS)}, got {kind}; give"
             raise InputError(why, give={"kind": None})
         if (kind == "reward") != (more.get("beta") is not None):
-            raise InputError("a reward has a temperature, no other kind has: give", give={"beta": None})
+            todo = "give" if kind == "reward" else "leave out"
+            raise InputError(f"a reward has a temperature, no other kind has: {todo}", give={"beta": None})
         reading = cls(column, kind, **more)
         for source in sources:
             source.check_columns(reading.names)

@@ -486,8 +486,6 @@ def report(make):
     options |= {"groups": make.arg(None, make.labels(n), make.labels(n + 1), p=0.4), "seed": make.seed()}
     options |= {"budget": make.arg(make.one(None, 4, 1, 2.5), *NO_BUDGETS), "n": make.arg(None, 10, *NO_COUNTS)}
     options |= {"real": make.arg(None, make.log_ratio(30), *NO_ARRAYS, p=0.3), "title": make.arg("</script>", None, 3)}
-    options |= {"findings": make.arg(None, ["<script>", "b"], "text", 3, [None])}
-    options["seconds_per_proposal"] = make.arg(make.one(None, 0.1), 0, -1, np.nan, "s", np.inf)
     with tempfile.TemporaryDirectory() as folder:
         out = make.arg(f"{folder}/page.html", f"{folder}/page.txt", folder, f"{folder}/no/page.html", 3, None)
         page = make.answer(obrs.report, source, out=out, **options)

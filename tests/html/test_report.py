@@ -277,7 +277,7 @@ def test_command_writes_the_page_with_all_its_parts(folder, capsys):
     assert (found["kind"], found["apart"]) == ("text", True)
     plan = obrs.Profile(obrs.files.read(folder)).plan(found["budgets"], groups=np.arange(300) % 2)
     assert found["kl"] == pytest.approx([row["kl"] for row in plan], rel=1e-5), "one constant per group"
-    assert found["groups"]["labels"] == ["a", "b"]
+    assert found["groups"] is None, "each group keeps 1 in K"
     assert found["compare"]["name"] == "other"
     assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
     assert found["code"][0]["parts"][0].startswith("obrs select data/scores.csv --column log_ratio --kind log_ratio ")
@@ -313,6 +313,9 @@ def test_the_command_of_a_page_keeps_the_rows_that_the_page_lists(folder, capsys
         (["data/scores.csv", "--budget", "0.25"], "did you mean budget=4"),
         (["data/scores.csv", "--group", "tokens", "-n", "2"], "a page by groups keeps 1 in K of each"),
         (["data/scores.csv", "--group", "label", "--cost", "tokens"], "leave out --cost"),
+        (["data/scores.csv", "--group", "label", "--kind", "reward", "--kl", "1"], "the --beta that --kl comes to"),
+        (["data/scores.csv", "--group", "tokens", "--budget", "64"], "it must be at most 43"),
+        (["data/scores.csv", "--budget", "301"], "it must be at most 300"),
     ],
 )
 def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said):
@@ -329,6 +332,28 @@ def test_command_says_in_one_line_what_is_wrong(folder, capsys, arguments, said)
     assert "\n" not in error
     assert re.sub(r"\d+\.png", "7.png", error).count(said) == 1
     assert not Path("page.html").exists()
+
+
+def test_a_page_by_groups_allows_ratios_of_0_and_ends_where_a_row_is_kept(folder):
+    rows = [f"{'-inf' if i % 8 == 0 else 9 * (i < 3)},{'ab'[i % 2]},{'' if i % 9 else i}" for i in range(32)]
+    folder.write_text("log_ratio,label,other\n" + "\n".join(rows))
+    assert run(folder, "--group", "label", "-o", "page.html") == 0
+    found = data_of(Path("page.html").read_text())
+    assert (found["budgets"][0], found["budgets"][-1]) == (1, 16)
+    assert max(last_kept(found)) == len(found["budgets"]) - 1, "the last budget keeps a row"
+    assert run(folder, "--compare", "other", "--skip-bad", "-o", "page.html") == 0
+
+
+def test_a_page_of_signed_weights_has_the_plan_of_the_command_and_an_npy_no_command(folder, capsys):
+    weights = np.where(np.arange(300) % 5, 1.0, -1.5)
+    Path("w.csv").write_text("weight\n" + "\n".join(map(str, weights)))
+    assert run("w.csv", "-o", "page.html") == 0
+    found = data_of(Path("page.html").read_text())
+    plan = obrs.Profile(np.log(np.abs(weights)), sign=np.sign(weights)).plan(found["budgets"])
+    assert found["ess"] == pytest.approx([row["ess"] for row in plan], rel=1e-5)
+    np.save("x.npy", np.arange(30.0))
+    assert run("x.npy", "--kind", "logit", "-o", "page.html") == 0
+    assert [block["title"][:6] for block in data_of(Path("page.html").read_text())["code"]] == ["Python"]
 
 
 def test_notebooks_show_small_tables_without_scripts(scores):

@@ -12,6 +12,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from math import inf
+from shlex import quote
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -21,7 +23,7 @@ from .. import __version__
 from .._text import exit_code, one_line
 from ..errors import InputError, ObrsError
 
-__all__ = ["SCORES", "Files", "advanced", "app", "command", "complain", "main", "option"]
+__all__ = ["SCORES", "SETS", "Files", "advanced", "app", "as_option", "command", "complain", "main", "option"]
 __all__ += ["parse_amount", "parse_ends", "parse_numbers", "parse_pairs", "short"]
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -62,8 +64,7 @@ class _Command(_Help, TyperCommand):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            if str(error):
-                complain(str(error))
+            complain(str(error))
             raise
 
 
@@ -122,6 +123,8 @@ _SHARED: dict[str, tuple[Any, ...]] = {  # type, default, metavar, help and name
 }
 SCORES = "skip_bad delimiter header"
 """The options of every command that reads scores."""
+SETS = "A folder of PNG and JPEG, a .npy, or a .npz, which may hold labels."
+"""What a command that reads samples says about them."""
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help=_FILE)]
 
@@ -161,8 +164,8 @@ def complain(text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C.
 
-    A mistake is in the command or in what it reads, be it that a file is not there. A failure is of the machine: what
-    could not be written, or too little memory. `--debug`, anywhere, shows where an error comes from.
+    A mistake is in the command or in what it reads, such as a file that does not exist. A failure is anything else: a
+    file that cannot be written, or too little memory. `--debug`, anywhere, shows where an error comes from.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -193,15 +196,15 @@ def _message(error: Any) -> str:
         return f"this needs {error.name}: pip install 'obrs[cli]'"
     if isinstance(error, MemoryError):
         return f"not enough memory{f' ({error})' if str(error) else ''}"
-    return error.render(_option) if isinstance(error, ObrsError) else one_line(error)
+    return error.render(as_option) if isinstance(error, ObrsError) else one_line(error)
 
 
-def _option(name: str, value: object) -> str:
+def as_option(name: str, value: object) -> str:
     """Return an argument of the library as an option: `--at-most`, `--no-header`, `--delimiter ';'`."""
     flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
     if value is False:
         return f"--no-{name}"
-    return flag if value in (None, True) else f"{flag} {value!r}"
+    return flag if value is None or value is True else f"{flag} {quote(str(value))}"
 
 
 def parse_amount(text: str | None, group: str | None) -> tuple[Any, float | None]:
@@ -220,7 +223,7 @@ def parse_amount(text: str | None, group: str | None) -> tuple[Any, float | None
             raise InputError("-n by label needs to know the label of each row: give", give={"group": None})
         pairs = parse_pairs(text, "-n must be label=rows with commas between them")
         for label, count in pairs.items():
-            if count != int(count) or count < 0:
+            if not 0 <= count < inf or count != int(count):
                 raise InputError(f"-n must be whole numbers of rows, got {label}={count:g}")
         return {label: int(count) for label, count in pairs.items()}, None
     share = text.strip().endswith("%")
@@ -229,8 +232,9 @@ def parse_amount(text: str | None, group: str | None) -> tuple[Any, float | None
     except ValueError:
         value = -1.0
     if share and 0 < value <= 100:
-        return None, 100 / value
-    if share or value < 1 or value != int(value):
+        budget = 100 / value  # if it is rounded, a little less: no row of the share is lost
+        return None, budget if budget == int(budget) else max(budget * (1 - 2**-50), 1.0)
+    if share or not 1 <= value < inf or value != int(value):
         raise InputError(f"-n must be rows such as 250, a share such as 10%, or by label a=50,b=20, got {text!r}")
     return int(value), None
 

@@ -45,9 +45,8 @@ def doctor(
     if plot is not None:
         check_out(plot)
         check_not_input(plot, real, fake)
-    seed, known, meaning = given.pop("seed"), kind, kind and "log_ratio"
-    if kind in _CRITICS:
-        known, meaning = "log_ratio", kind
+    seed = given.pop("seed")
+    known, meaning = ("log_ratio", kind) if kind in _CRITICS else (kind, kind and "log_ratio")
     try:
         values = [open_scores([file], kind=known, **given).load().log_ratio for file in (real, fake)]
     except InputError as error:

@@ -7,11 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from .app import SCORES, advanced, command, option, parse_ends, parse_numbers
+from .app import SCORES, SETS, advanced, command, option, parse_ends, parse_numbers
 
 __all__ = ["evaluate"]
-
-_SETS = "A .npy or .npz file, or a folder of PNG and JPEG."
 
 
 @command(
@@ -23,8 +21,8 @@ _SETS = "A .npy or .npz file, or a folder of PNG and JPEG."
     f"seed {SCORES}",
 )
 def evaluate(
-    real: Annotated[str, option("PATH", f"Samples of the target, held out. {_SETS}")],
-    fake: Annotated[str, option("PATH", f"Proposals of the model as they come. {_SETS}")],
+    real: Annotated[str, option("PATH", f"Samples of the target, held out. {SETS}")],
+    fake: Annotated[str, option("PATH", f"Proposals of the model as they come. {SETS}")],
     out: Annotated[Path, option("DIR", "Where evaluate.json and evaluate.png go.", "--out", "-o")],
     scores: Annotated[str | None, option("FILE", "Scores of the proposals: a csv, jsonl, parquet, npy or npz.")] = None,
     budget: Annotated[list[str] | None, option("K,K,…", "Proposals per kept sample.", "--budget")] = None,
@@ -78,7 +76,7 @@ def _read(file: str, fake: str, id: str, shares: str | None, **given: Any) -> di
     rows = scores.load()
     log_ratio = np.full(len(rows.good), -np.inf)
     log_ratio[rows.good] = rows.log_ratio
-    parts = read_shares(shares, group, given["header"])
+    parts = read_shares(shares, group, given["delimiter"], given["header"])
     labels, parts = (None, None) if group is None else group_labels(rows.batch, group, parts)
     if is_folder:
         codes, names = rows.batch.labels(id)

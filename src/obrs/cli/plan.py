@@ -1,7 +1,6 @@
 """`obrs plan`: what each budget buys, from a file of scores or a folder of them."""
 
 import json
-from glob import glob
 from math import exp, isfinite, sqrt
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -14,10 +13,8 @@ from .._text import finite, text_table, unknown_name
 from ..errors import InputError
 from .app import SCORES, Files, advanced, command, complain, option, parse_amount, parse_numbers, parse_pairs, short
 
-__all__ = ["plan"]
+__all__ = ["describe_mean", "plan"]
 
-_SHOWN = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
-_SHOWN |= {"precision": "precision"}
 _USUAL = (1.5, 2.0, 4.0, 8.0)
 _MOST = 20  # groups that are shown
 
@@ -56,10 +53,10 @@ def plan(
     n, implied = parse_amount(text, given["group"])
     if (given["group"] or shares is not None) and (given["cost"] or asked or plot):
         raise InputError("a plan by groups is of rows of equal mass: leave out --cost, --for and --plot")
+    scores = open_scores(files, n, **given)
     if plot is not None:
         check_out(plot)
-        check_not_input(plot, *files, *(path for pattern in files for path in glob(pattern)))
-    scores = open_scores(files, n, **given)
+        check_not_input(plot, *files, *(source.path for source in scores.sources))
     found, size, number, by_group = _load(scores, n, shares)
     profile, reading = found.whole, found.reading
     if found.rows == 1:
@@ -78,7 +75,7 @@ def plan(
     head = [f"{scores.title}: {found.rows:,} scores, column {reading.column!r} read as {reading.kind}{scores.note}"]
     if not by_group:
         head.append(f"M = {profile.max_budget:.4g}: largest ratio seen / mean ratio, of these scores")
-        head += _describe_mean(profile, reading, found.rows)
+        head += describe_mean(profile, reading, found.rows)
     for k, (name, goal) in zip(reached, asked, strict=True):
         head.append(f"K = {k:.6g} is the smallest budget for {name}={goal:g}")
     notes = _group_lines(rows) if by_group else _notes(found, rows, f"-n {text} is K = {asks:.6g}" if asks else "")
@@ -98,7 +95,7 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | No
     from .reading import group_labels, name_in_errors, read_shares, report_bad
 
     reading = scores.reading
-    parts = read_shares(shares, reading.group, scores.options["header"])
+    parts = read_shares(shares, reading.group, **scores.options)
     if reading.group is None and reading.cost is None and reading.kind != "weight":
         found = load_profiles(scores.where, **scores.columns, **scores.options)
         report_bad(found.bad, found.rows + found.bad)
@@ -144,15 +141,13 @@ def _group_lines(rows: Any) -> list[str]:
         table.append([str(line[0].label), f"{line[0].max_budget:.4g}", *cells])
     lines = ["below, for each group: M, from which on rejection is exact, and its budget", ""]
     lines.append(text_table(["group", "M", *(f"at {row['budget']:.4g}" for row in rows)], table))
-    after = []
-    if any(group.exact for line in groups for group in line):
-        after.append("* exact: a smaller budget would keep the same distribution within the group")
+    lines += ["", "* exact: a smaller budget would keep the same distribution within the group"]
     if len(groups) > _MOST:
-        after.append(f"{len(groups) - _MOST} more groups are in --json")
-    return [*lines, *([""] if after else []), *after]
+        lines.append(f"{len(groups) - _MOST} more groups are in --json")
+    return lines
 
 
-def _describe_mean(profile: Any, reading: Any, rows: int) -> list[str]:
+def describe_mean(profile: Any, reading: Any, rows: int) -> list[str]:
     """Return a line with the mean ratio, which a reward does not have, or with the net sum of signed weights."""
     if reading.kind == "reward":
         return []
@@ -167,9 +162,10 @@ def _describe_mean(profile: Any, reading: Any, rows: int) -> list[str]:
 
 def _table(rows: Any) -> str:
     """Draw the plan: intervals beside the values if the terminal is wide enough, else in one or two lines below."""
+    from ..html.findings import NAMES
 
     def table(between: str, to: str, gap: int) -> str:
-        return text_table(*rows.table(_SHOWN, lambda row, key: _cell(row, key, between, to)), left=0, gap=gap)
+        return text_table(*rows.table(NAMES, lambda row, key: _cell(row, key, between, to)), left=0, gap=gap)
 
     drawn = [table(*how) for how in ((" ", "–", 2), ("\n", "–", 2), ("\n", "–", 1), ("\n", "–\n", 2), ("\n", "–\n", 1))]
     room = get_terminal_size().columns

@@ -106,8 +106,7 @@ def open_scores(
         columns: Column, kind, beta, group and the like, as for `obrs.files.select`.
     """
     where: Any = files[0] if len(files) == 1 else list(files)
-    delimiter = "\t" if delimiter == r"\t" else delimiter  # a shell keeps it as two characters
-    options: dict[str, Any] = {"delimiter": delimiter, "header": _find_header(files[0], header)}
+    options = _file_options(files[0], delimiter, header)
     kind, beta = columns.get("kind"), columns.get("beta")
     columns["kind"] = kind = kind and kind.replace("-", "_")
     scores = Scores(where, find_sources(where, **options), columns, options)
@@ -116,8 +115,10 @@ def open_scores(
             tilt = {"kl": None, "beta": None}
             raise InputError("say how far to tilt a reward, by nats or by its temperature: give", give=tilt)
         return scores
-    if not isinstance(n, int) or beta is not None or kind not in (None, "reward"):
-        raise InputError("a budget of KL is for a number -n of rewards; leave out --beta, --budget and other kinds")
+    if beta is not None or kind not in (None, "reward"):
+        raise InputError("a budget of KL is for rewards, instead of --beta; leave out --beta and other kinds")
+    if not isinstance(n, int):
+        raise InputError("a budget of KL is for a number -n of rows, such as -n 4, no share, labels or --budget")
     columns |= {"kind": "reward", "beta": 1.0}
     beta, note = _find_beta(scores, n, kl)
     return replace(scores, columns=columns | {"beta": beta}, note=note)
@@ -137,11 +138,13 @@ def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
     return float(beta), f", beta {beta:.4g}, KL {spent:.4g}{more}"
 
 
-def _find_header(file: str, header: bool) -> bool:
-    return header or format_of(file) in ("jsonl", "parquet", "npy", "npz")
+def _file_options(file: str, delimiter: str | None, header: bool) -> dict[str, Any]:
+    if format_of(file) in ("jsonl", "parquet", "npy", "npz"):  # which have neither
+        return {"delimiter": None, "header": True}
+    return {"delimiter": "\t" if delimiter == r"\t" else delimiter, "header": header}  # a shell keeps two characters
 
 
-def read_shares(text: str | None, group: str | None, header: bool) -> Any:
+def read_shares(text: str | None, group: str | None, delimiter: str | None = None, header: bool = True) -> Any:
     """Return shares by label as an option says them, `a=0.7,b=0.3`, or `equal`.
 
     A file with the column `group`, or with one column only, is counted: its labels are those of real samples, and what
@@ -154,7 +157,7 @@ def read_shares(text: str | None, group: str | None, header: bool) -> Any:
     if "=" in text and not os.path.exists(text):
         expected = "--shares must be equal, label=share with commas between them, or a file of real labels"
         return parse_pairs(text, expected)
-    real = find_sources(text, header=_find_header(text, header))
+    real = find_sources(text, **_file_options(text, delimiter, header))
     column = real[0].columns[0] if len(real[0].columns) == 1 else str(group)
     codes, labels = read_columns(real, [column]).labels(column)
     return Counter(labels[code] for code in codes.tolist())

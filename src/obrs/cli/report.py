@@ -1,7 +1,6 @@
 """`obrs report`: one page with a slider over the budget, from a file of scores."""
 
 from dataclasses import replace
-from math import exp, nextafter
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -10,7 +9,8 @@ import typer
 
 from .._files import check_not_input
 from ..errors import InputError
-from .app import SCORES, advanced, command, option, parse_amount, short
+from .app import SCORES, advanced, as_option, command, option, parse_amount
+from .plan import describe_mean
 
 __all__ = ["report"]
 
@@ -53,10 +53,9 @@ def report(
     if budget is not None:
         check_budget(budget)
     number, share = parse_amount(n, given["group"])
-    if given["group"] and given["cost"]:
-        raise InputError("a page by groups is of rows of equal cost: leave out --cost, or --group")
-    if given["group"] and number is not None:
-        raise InputError("a page by groups keeps 1 in K of each: give --budget, or see by obrs plan what -n keeps")
+    if given["group"] and (number or given["cost"] or given["kl"] is not None):
+        plan = "obrs plan shows what -n keeps, and the --beta that --kl comes to"
+        raise InputError(f"a page by groups keeps 1 in K of each: leave out --cost, -n and --kl, give --budget; {plan}")
     scores = open_scores([file], number, **given)
     if len(scores.sources) > 1:
         first = scores.sources[0].name
@@ -68,22 +67,22 @@ def report(
     keys, cost = batch.ids(reading.id)[good], None if reading.cost is None else batch.numbers(reading.cost)[good]
     cells = {key: batch.columns[key].take(good).to_pylist() for key in (show, reading.id) if key is not None}
     with name_in_errors(name):
-        source = html.of_log_ratio(rows.log_ratio, reading.seed, keys, cost=cost, reward=reading.kind == "reward")
+        more = {"sign": np.sign(rows.score)} if reading.kind == "weight" else {"reward": reading.kind == "reward"}
+        source = html.of_log_ratio(rows.log_ratio, reading.seed, keys, cost=cost, **more)
     facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
     facts += [f"warning: {rows.doubt}"] if rows.doubt else []
-    if reading.kind != "reward" and abs(source.profile.log_mean_ratio) < 20:
-        facts.append(f"E[r] = {short(exp(source.profile.log_mean_ratio))}")
+    facts += describe_mean(source.profile, reading, len(good))
     folder = images_from or Path(scores.sources[0].path).parent
     source = replace(source, facts=facts, code=_code(file, scores), folder=folder, samples=show and cells[show])
-    if reading.id is not None:
-        source = replace(source, names=cells[reading.id], name=reading.id)
+    source = replace(source, names=None if reading.id is None else cells[reading.id], name=reading.id or "index")
     if compare is not None:
-        other = reading.log_ratio(batch, batch.numbers(compare)[good])
+        score = batch.numbers(compare, skip_bad=reading.skip_bad)[good]
+        other, known = np.full(len(good), -np.inf), ~np.isnan(score)
+        other[known] = reading.log_ratio(batch, score[known])
         source = replace(source, other=(compare, html.of_log_ratio(other, reading.seed, keys, cost=cost)))
     if number is not None:
         total = len(good) if cost is None else int(cost.sum())
-        share = max(total / number, 1.0)
-        share = share if int(total / share) >= number else nextafter(share, 0)  # so that n are kept
+        share = total / number * (1 - 2**-50)  # so that rounding does not lose a row
     with name_in_errors(name):
         page = html.report(
             source,
@@ -112,15 +111,12 @@ def _code(file: str, scores: Any) -> list[tuple[str, list[str]]]:
     """Return what to copy, in parts between which the budget stands."""
     given = {**scores.columns, **scores.options}
     given |= {"column": scores.reading.column, "kind": scores.reading.kind}
-    seed, words = given.pop("seed"), [f"obrs select {quote(file)}"]
-    given["header"] = given["header"] and None
-    for name, value in given.items():
-        if value is True or value is False:
-            words += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"] * (name == "header" or value)
-        elif value is not None:
-            words.append(f"--{name} {quote(str(value))}")
-    parts = [f"{' '.join(words)} --budget ", f" --seed {seed} -o kept.{scores.sources[0].format}"]
+    seed, given["header"], given["skip_bad"] = given.pop("seed"), given["header"] and None, given["skip_bad"] or None
+    words = [as_option(name, value) for name, value in given.items() if value is not None]
+    kind = scores.sources[0].format
+    parts = [f"obrs select {quote(file)} {' '.join(words)} --budget ", f" --seed {seed} -o kept.{kind}"]
     command = [("command line: the rows that this page keeps, exactly 1 in K", parts)]
+    command = [] if kind in ("npy", "npz") else command  # whose rows select does not write
     if given["group"] or given["skip_bad"]:
         return command
     known = {name: given[name] for name in ("column", "kind", "beta", "delimiter", "header")}

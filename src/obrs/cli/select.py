@@ -14,8 +14,6 @@ from .app import SCORES, Files, advanced, command, complain, option, parse_amoun
 
 __all__ = ["select"]
 
-_FEW = 100  # rows below which other designs in Python are clearly more even
-
 
 @command(
     """
@@ -70,7 +68,7 @@ def select(
             n,
             out=target,
             budget=implied or budget,
-            shares=read_shares(shares, group, given["header"]),
+            shares=read_shares(shares, group, given["delimiter"], given["header"]),
             at_most=at_most,
             weights=weights,
             repeats=repeats,
@@ -91,5 +89,3 @@ def select(
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
     complain(f"kept {len(done)} of {done.rows} rows ({share}){price}{scores.note}: {place}")
-    if min(n if isinstance(n, int) else len(done), len(done)) < _FEW:
-        complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')

@@ -6,11 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from .app import command, option, parse_ends
+from .app import SETS, command, option, parse_ends
 
 __all__ = ["tune"]
-
-_SETS = "A folder of PNG and JPEG, a .npy, or a .npz, which may hold labels."
 
 
 @command(
@@ -21,8 +19,8 @@ _SETS = "A folder of PNG and JPEG, a .npy, or a .npz, which may hold labels."
     "seed",
 )
 def tune(
-    real: Annotated[str, option("PATH", f"Samples of the target that the model did not see. {_SETS}")],
-    fake: Annotated[str, option("PATH", f"Samples of the model as they come. {_SETS}")],
+    real: Annotated[str, option("PATH", f"Samples of the target that the model did not see. {SETS}")],
+    fake: Annotated[str, option("PATH", f"Samples of the model as they come. {SETS}")],
     out: Annotated[Path, option("DIR", "Where scores.csv, tuned.json and page go.", "--out", "-o")],
     budget: Annotated[float, option("K", "Keep 1 sample in K; default 4.")] = 4.0,
     labels: Annotated[str | None, option("FILE", "Columns file, as seen from its folder, and label.")] = None,
@@ -39,10 +37,12 @@ def tune(
     from .. import tune
     from .._files import replacing
     from ..html.tuned import report_tuned
+    from ..metrics.evaluate import check_not_one_file
     from .reading import check_results
 
     check_results(out, ("tuned.json", "scores.csv", "tuned.html"), real, fake, labels)
     known, ends = None if labels is None else _read_labels(labels), parse_ends(pixels)
+    check_not_one_file(real, fake)
     (target, _), (pool, names) = (_read(path, known, labels, ends) for path in (real, fake))
     found = tune(target, pool, budget=budget, judge=judge, keep_recall=not lose_recall, **given)
     found.save(out)

@@ -11,7 +11,7 @@ __all__ = ["NAMES", "Finding", "diagnosis_findings", "profile_findings"]
 Finding = tuple[str, str, str]
 """A mark ("!" for a fault, "~" for a doubt, "ok", or "" for a remark), what was found, and what to do, if anything."""
 
-NAMES = {"rate": "rate", "kl": "KL", "rkl": "reverse KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
+NAMES = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
 NAMES |= {"precision": "precision"}
 _CALIBRATE = "calibrate it: obrs.ratios.calibration, or fit a new one: obrs.refit"
 # What a row of a diagnosis with a mark means, and what to do; None stands for its repair, if it has one.

@@ -18,7 +18,7 @@ from .._checks import as_log_ratio, check_budget, check_count, check_ratios
 from ..draws import priority_key
 from ..errors import InputError, InputTypeError
 from ..groups import Groups, Reach, groups_of
-from ..profile import Profile
+from ..profile import Plan, Profile
 from ..ratios.doctor import diagnose
 from .findings import NAMES, diagnosis_findings, profile_findings
 from .samples import choose, show
@@ -81,12 +81,14 @@ class Source:
         """Return the number of the last budget, of some that ascend from 1, at which each sample is kept."""
         last = np.zeros(len(self.key), np.int64)
         for rows in [np.arange(len(last))] if groups is None else _split(groups):
-            key, cuts = self.key[rows], np.array([self.profile.log_c(k) for k in budgets[1:]])
+            key = self.key[rows]
             if self.ranked:
                 order = np.argsort(key)
                 spent = np.cumsum(np.ones(len(order)) if self.cost is None else self.cost[rows][order])
                 taken = np.searchsorted(spent, np.floor(spent[-1] / np.array(budgets[1:])), side="right")
                 cuts = np.append(key[order], inf)[taken]  # of the first that is not kept
+            else:
+                cuts = np.array([self.profile.log_c(k) for k in budgets[1:]])
             last[rows] = np.searchsorted(-cuts, -key, side="left")  # how many cuts are above the key; they descend
         return last
 
@@ -106,7 +108,7 @@ def report(
     real: Any = None,
     budget: float | None = None,
     n: int | None = None,
-    title: str = "What each budget buys",
+    title: str | None = None,
     seed: int = 0,
 ) -> Path:
     """Write one self-contained page with a slider over the budget: what it keeps, what is left, and what it costs.
@@ -116,7 +118,7 @@ def report(
 
     Args:
         source: Log-ratios of proposals from the model; or a `Profile` of them; or a `Source`. Of the result of
-            `obrs.tune` the page shows the recipes, and samples that are kept and rejected.
+            `obrs.tune` the page shows the recipes, and samples that are kept and rejected: give samples alone.
         out: The page, a file that ends in .html.
         samples: What to show, one item per log-ratio: texts, paths of images, or an array of images or numbers. At most
             96 are shown: fewer if texts are long, and images of at most 384 pixels.
@@ -125,7 +127,7 @@ def report(
         real: Log-ratios of real samples: shows what `obrs.diagnose` finds at the budget that the page opens with.
         budget: Where the slider starts; 4 by default.
         n: Samples wanted; shows the proposals that they cost.
-        title: The title.
+        title: The title; by default what the page is about.
         seed: As for `obrs.accept`.
 
     Returns:
@@ -138,10 +140,12 @@ def report(
         >>> page.name, page.stat().st_size < 100_000
         ('report.html', True)
     """
-    if hasattr(source, "recipe"):  # a Tuned, whose module needs torch
+    if hasattr(source, "confirmed"):  # a Tuned, whose module needs torch
         from .tuned import report_tuned
 
-        return report_tuned(source, samples, out=out, title=title)
+        if any(given is not None for given in (groups, compare, real, budget, n)):
+            raise InputError("the page of a tuned ratio has no groups, compare, real, budget and n; leave them out")
+        return report_tuned(source, samples, out=out, title=title or "Tuned")
     target = page_path(out)
     about = source if isinstance(source, Source) else _find_source(source, samples, seed)
     if compare is not None:
@@ -149,14 +153,14 @@ def report(
         if (got := other.profile.size) != (size := about.profile.size) and about.log_ratio is not None:
             raise InputError(f"compare must be one log-ratio for each of {size}, got {got}")
         about = replace(about, other=("the other score", other))
-    for name, given in (("groups", groups), ("compare", about.other), ("real", real)):
+    for name, given in (("samples", samples), ("groups", groups), ("compare", about.other), ("real", real)):
         if given is not None and about.log_ratio is None:
             raise InputError(f"{name} needs the log-ratios of all proposals beside it: pass log_ratio as the source")
     number, profile = None if n is None else check_count(n, "n"), about.profile
     labels = None if groups is None or about.log_ratio is None else groups_of(groups, about.log_ratio.shape)
     apart = labels if about.ranked else None  # groups that have a constant each
-    least = _least_budget(about, apart, None if budget is None else check_budget(budget))
-    budgets, recall = slider(profile, budget, least), 0.9 * min(float(profile.beta(0.0)), 1.0)
+    ends = _budget_range(about, apart, None if budget is None else check_budget(budget))
+    budgets, recall = slider(profile, budget, *ends), 0.9 * min(float(profile.beta(0.0)), 1.0)
     if apart is not None:  # a plan by groups takes longer
         budgets = [k for k in budgets if k in ROUND or k in (budget, budgets[-1])]
     first = budget or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
@@ -164,14 +168,12 @@ def report(
     findings = [] if real is None else diagnosis_findings(diagnose(real, about.log_ratio, budgets[start]))
     known = {"reward": about.reward, "diagnosed": real is not None, "by_group": apart is not None}
     findings += profile_findings(profile, budgets[start], recall, **known)
-    how = {"recall": recall} if apart is None else {"groups": apart.code}
     content = {
-        # what can be refused comes first, before what takes time
-        "groups": None if labels is None else _group_shares(about, labels, budgets),
+        "groups": None if labels is None or apart is not None else _group_shares(about, labels, budgets),
         "apart": apart is not None,
         "findings": [(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in findings],
         "budgets": budgets,
-        **_columns(profile, budgets, how),
+        **_columns(profile, budgets, recall, apart),
         "start": start,
         "recall": recall,
         "max_budget": profile.max_budget if profile.calibrated and apart is None else inf,
@@ -186,10 +188,10 @@ def report(
     }
     calibrated = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
     facts = [*about.facts, *(calibrated if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
-    plan = profile.plan([k for k in budgets if k in _PLANNED][:6], **how)
+    plan = _plan(profile, [k for k in budgets if k in _PLANNED][:6], recall, apart)
 
     def build(data: dict[str, Any]) -> str:
-        text = {"title": cut(title, _TITLE), "about": " · ".join(facts)}
+        text = {"title": cut(title or "What each budget buys", _TITLE), "about": " · ".join(facts)}
         return fill(_TEMPLATE, text=text, html={"data": as_data(data), "plan": plan._repr_html_()})
 
     if about.key is not None:
@@ -212,9 +214,6 @@ def _find_source(source: Any, samples: Any, seed: int) -> Source:
     """Return what a page is about, from what `report` takes, with Python that does what the page shows."""
     title = "Python: what this page shows"
     if isinstance(source, Profile):
-        if samples is not None:
-            got = type(samples).__name__
-            raise InputTypeError(f"a Profile does not know which sample has which ratio: pass log_ratio, got {got}")
         parts = ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
         return Source(source, code=[(title, parts)])
     if isinstance(source, str | os.PathLike):
@@ -235,18 +234,19 @@ def of_log_ratio(values: Floats, seed: int = 0, ids: Floats | None = None, **mor
         values: Log-ratios.
         seed: As for `obrs.accept`.
         ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
-        more: Other arguments of `Source`.
+        more: The sign, as for `Profile`, and other arguments of `Source`.
     """
     check_ratios(values)
     key = priority_key(values, np.arange(len(values)) if ids is None else ids, seed=seed)
-    return Source(Profile(values, more.get("cost")), values, key, ranked=ids is not None, **more)
+    profile = Profile(values, more.get("cost"), sign=more.pop("sign", None))
+    return Source(profile, values, key, ranked=ids is not None, **more)
 
 
-def slider(profile: Profile, asked: float | None = None, least: float = 1.0) -> list[float]:
+def slider(profile: Profile, asked: float | None = None, least: float = 1.0, most: float = inf) -> list[float]:
     """Return the budgets of the slider, ascending: 1, then log-spaced ones of three digits, with the round ones exact.
 
     They end at the first round one beyond M, where rejection is exact, or at 256; at a budget that was asked for if it
-    is larger. Below `least`, or 1/possible, no budget can be met, and only 1 is left, the model itself.
+    is larger, and never beyond `most`. Below `least`, or 1/possible, no budget can be met but 1, the model itself.
 
     Example:
         >>> budgets = slider(Profile(np.random.default_rng(0).normal(size=1000)))
@@ -255,30 +255,41 @@ def slider(profile: Profile, asked: float | None = None, least: float = 1.0) -> 
     """
     least = max(least, 1 / profile.possible)
     beyond = [k for k in ROUND if k > max(profile.max_budget, least) * (1 + 1e-9)]
-    top = max(float(beyond[0] if beyond else ROUND[-1]), *rounded([2 * least], 3), asked or 1.0)
+    top = min(max(float(beyond[0] if beyond else ROUND[-1]), *rounded([2 * least], 3), asked or 1.0), most)
     steps = max(min(_POINTS, round(log(top / least) / _STEP)), 1)
     budgets = {1.0, top, asked or 1.0, *map(float, ROUND), *rounded(np.geomspace(least, top, steps + 1), 3)}
     return [k for k in sorted(budgets) if k == 1 or least <= k <= top]
 
 
-def _least_budget(source: Source, groups: Groups | None, asked: float | None) -> float:
-    """Return the smallest budget that all groups can meet; refuse a smaller one that is asked for."""
-    if asked is not None:
-        source.profile.cut(asked)
-    if groups is None:
-        return 1.0
-    reach = Reach.of(source.log_ratio, groups)
-    reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
-    return float(max(1 / reach.possible))
+def _budget_range(source: Source, groups: Groups | None, asked: float | None) -> tuple[float, float]:
+    """Return the least budget that all groups can meet, and the largest at which a row is kept; refuse others."""
+    source.profile.cut(asked or 1.0)
+    least, most = 1.0, max(float(source.profile.size), 2.0) if source.ranked and source.cost is None else inf
+    if groups is not None:
+        reach = Reach.of(source.log_ratio, groups)
+        reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
+        least, most = float(max(1 / reach.possible)), float(max(groups.size))
+    if most < max(asked or 1.0, 2.0):
+        raise InputError(f"nothing would be kept at budget {asked or 2:g}: it must be at most {most:g}")
+    return least, most
 
 
-def _columns(profile: Profile, budgets: list[float], how: dict[str, Any]) -> dict[str, Any]:
+def _plan(profile: Profile, budgets: list[float], recall: float, groups: Groups | None) -> Plan:
+    """Return what each budget buys, by groups if there are any; budget 1 is the model itself, even if some r are 0."""
+    if groups is None or max(budgets) == 1:
+        return profile.plan(budgets, recall=recall)
+    plan = profile.plan([k for k in budgets if k > 1], groups=groups.code)
+    (model,) = profile.plan([1.0])
+    return Plan([{key: model.get(key) for key in plan[0]}, *plan], plan.notes)
+
+
+def _columns(profile: Profile, budgets: list[float], recall: float, groups: Groups | None) -> dict[str, Any]:
     """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget.
 
     A plan by groups has no intervals: it is as unreliable as that without groups.
     """
-    plan = profile.plan(budgets, **how)
-    doubts = [row.get("unreliable", "").split() for row in (profile.plan(budgets) if "groups" in how else plan)]
+    plan = _plan(profile, budgets, recall, groups)
+    doubts = [row.get("unreliable", "").split() for row in (plan if groups is None else profile.plan(budgets))]
     found: dict[str, Any] = {"log_c": rounded([profile.log_c(k) for k in budgets])}
     for key in [key for key in NAMES if key in plan[0]]:
         found[key] = rounded([row[key] for row in plan])

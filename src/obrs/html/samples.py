@@ -11,8 +11,8 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from .._arrays import host_view
-from .._pictures import SUFFIXES, read_picture
-from ..errors import InputError, InputTypeError, MissingLibraryError
+from .._pictures import SUFFIXES, pillow, read_picture
+from ..errors import InputError, InputTypeError
 from ..metrics.images import read_images
 from ..sampling.proposals import leaves
 from .template import as_data, cut
@@ -95,7 +95,7 @@ def _show_images(images: Sequence[Any]) -> Shown:
 
 
 def _path_below(folder: Any, item: str | os.PathLike[str]) -> Path:
-    """Return the path of an image; refuse one outside the folder: whoever wrote the file may want to see it."""
+    """Return the path of an image; refuse one outside the folder, which a file of scores could name to expose it."""
     path = Path(folder or "", item)
     if folder is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
@@ -120,14 +120,11 @@ def _vector_text(value: Any) -> str:
 
 def _array_images(values: Any) -> list[Any]:
     """Return the images of an array: bytes, or floats in [-1, 1]; without any value below 0, in [0, 1]."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingLibraryError("to show images needs Pillow: pip install 'obrs[cli]'") from error
+    library = pillow()
     is_light = values.dtype.kind == "f" and values.min(initial=0.0) >= 0
     found = read_images(values, pixels=(0, 1) if is_light else None, name="samples")
     bright = ((found.floats(0, found.n) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
-    return [Image.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
+    return [library.fromarray(x[0] if len(x) == 1 else np.moveaxis(x, 0, 2)) for x in bright]
 
 
 def _shrink(found: Any) -> Any:

@@ -38,7 +38,7 @@ def report_tuned(tuned: Tuned, samples: Any = None, *, out: str | os.PathLike[st
         log_a = tuned.rule(score_batch(tuned.log_ratio, samples, len(ids)), samples)
         kept = np.asarray(accept(host_view(log_a), ids, seed=tuned.seed))
     elif samples is None:
-        raise InputError("the page shows the samples that tune was given; give samples")
+        raise InputError("the page shows the samples that tune was given: give samples=fake")
     else:
         kept = np.isin(np.arange(len(tuned.score)), tuned.kept)
     headline, *notes = tuned.lines

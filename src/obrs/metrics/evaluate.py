@@ -27,7 +27,7 @@ from .rows import row_hashes, seen_before
 from .table import METRICS, Row, Table
 from .weightings import Weightings, weightings
 
-__all__ = ["evaluate", "samples"]
+__all__ = ["check_not_one_file", "evaluate", "samples"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -102,7 +102,7 @@ def evaluate(
     """
     check_confidence(confidence)
     k, seed = check_count(k, "k"), check_seed(seed)
-    _check_not_one_file(real, fake)
+    check_not_one_file(real, fake)
     (one, label), (two, label_fake) = (split_labels(_open(x), name) for x, name in ((real, "real"), (fake, "fake")))
     x, y = _features(one, two, features, pixels, progress)
     for name, n, labels in (("real", len(x), label), ("fake", len(y), label_fake)):
@@ -168,7 +168,8 @@ def _open(source: Any) -> Any:
     return x if labels is None else (x, labels)
 
 
-def _check_not_one_file(real: Any, fake: Any) -> None:
+def check_not_one_file(real: Any, fake: Any) -> None:
+    """Raise if both are one file or folder."""
     paths = [x[0] if isinstance(x, tuple) and x else x for x in (real, fake)]
     if all(isinstance(path, str | os.PathLike) and os.path.exists(path) for path in paths) and os.path.samefile(*paths):
         raise InputError(f"real and fake are the same, {paths[0]}; fake must be proposals of the model")

@@ -143,8 +143,8 @@ def read_file(source: str | os.PathLike[str]) -> tuple[Floats, Floats | None]:
             if key is not None:
                 return np.asarray(found[key]), np.asarray(found["labels"]) if "labels" in keys else None
     except Exception as error:  # of zipfile, zlib, struct, or the header: each has its own
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} is no .npy or .npz file of numbers, nor a folder of images: {reason:.120}") from error
+        reason = f": {' '.join(str(error).split()):.120}" if path.suffix in (".npy", ".npz") else ""
+        raise InputError(f"{path} is no .npy or .npz file of numbers, nor a folder of images{reason}") from error
     raise InputError(f"{path} has the arrays {', '.join(keys)}; call the one to read {_KEYS[0]!r}")
 
 

@@ -73,7 +73,7 @@ _CALL = "in Python: {}"
 _TUNE = Advice("obrs.tune(real, propose, budget=budget)", "compare ratios by a judge: obrs tune", False)
 _FURTHER = Advice(FINE_TUNE, _CALL.format(FINE_TUNE))
 _ANEW = Advice(FROM_SCRATCH, _CALL.format(FROM_SCRATCH))
-_TURN = Advice("obrs.diagnose(-real, -fake, budget)", "turn the sign of the scores in both files")
+_TURN = Advice("obrs.diagnose(-real, -fake, budget)", "turn the sign of the scores, or are REAL and FAKE swapped?")
 _LOGITS = Advice("obrs.ratios.critics.from_logit(logit)", "score again, and write logits: --kind logit")
 _FEATURES = Advice("obrs.refit(..., features=...)", "score more samples, or fit the ratio on features", False)
 _REPAIRS = {
