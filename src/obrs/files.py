@@ -198,7 +198,8 @@ class _Files:
     def scan(self, function: Callable[[Part], Any]) -> Iterator[Any]:
         """Make a pass."""
         if self.inputs:
-            yield from (function(part) for source in self.sources for part in self._read(source))
+            for source in self.sources:
+                yield from map(function, self.held.get(source.name) or self.reading.read(source))
             return
         rows = 0
         with bar("counting", len(self.sources), self.progress) as tell:
@@ -215,23 +216,15 @@ class _Files:
                 if rows > _HELD:
                     self.held.clear()
 
-    def _read(self, source: Source, rows: bool = False) -> Iterable[Part]:
-        held = self.held.get(source.name)
-        if held is None or (rows and source.format == "parquet"):  # whose batches depend on the columns that are read
-            return self.reading.read(source, rows)
-        batches = source.batches([], rows=True) if rows else [part.batch for part in held]
-        return (part._replace(batch=batch) for part, batch in zip(held, batches, strict=True))
-
     def write(self, source: Source, manifest: Mapping[str, Any], path: Path) -> None:
         """Write the rows of a file that are kept."""
 
         def kept() -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
-            try:
-                yield from (part for part in kept_rows(manifest, self._read(source, rows=True)) if part[1].any())
-            finally:  # also if its rows do not go with the held ones any more
-                facts = os.stat(source.path)
-                if [facts.st_size, facts.st_mtime_ns] != self.inputs[source.name][:2]:
-                    raise InputError(f"{source.path} has changed since it was counted; start again")
+            parts = kept_rows(manifest, self.reading.read(source, rows=True))
+            yield from (part for part in parts if part[1].any())
+            facts = os.stat(source.path)
+            if [facts.st_size, facts.st_mtime_ns] != self.inputs[source.name][:2]:
+                raise InputError(f"{source.path} has changed since it was counted; start again")
 
         source.write(path, kept(), manifest["weights"])
 
