@@ -298,7 +298,7 @@ MISTAKES = [
     (["plan", "some.csv", "--kind", "reward", "--beta", "0"], "beta must be a finite number above 0, got 0.0"),
     (["plan", "some.csv", "--kind", "logit", "--beta", "1"], "no other kind has: leave out --beta"),
     (["plan", "scores.csv", "--kl", "1"], "a budget of KL is for a number -n of rows"),
-    (["plan", "scores.csv", "--kind", "probability"], "p must be between 0 and 1"),
+    (["plan", "scores.csv", "--column", "log_ratio", "--kind", "probability"], "p must be between 0 and 1"),
     (["plan", "sure.csv"], "1 of 2 probabilities are 1: the sigmoid has saturated"),
     (["plan", "scores.csv", "--budget", "2,x"], "--budget must be numbers with commas between them, got 'x'"),
     (["plan", "scores.csv", "--budget", "0.25"], r"did you mean budget=4 \(keep 25 %\)"),

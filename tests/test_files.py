@@ -152,6 +152,19 @@ def test_a_second_selection_by_one_score_is_nested_and_by_another_needs_another_
     one = select(first, N // 4, design="priority")
     due, biased = (second[one][select(second[one], N // 8, design="priority", ids=one, seed=s)] for s in (1, 0))
     assert due.mean() - biased.mean() > 4 / np.sqrt(N // 8), "uniforms of kept rows are not uniform"
+    other = {"column": "tokens", "kind": "weight", "id": "id", "out": None}
+    for where in (tmp_path / "kept", f"{tmp_path}/kept/*.parquet"):
+        with pytest.warns(UserWarning, match=r"selected by column 'log_ratio' with the same seed; .* seed="):
+            files.select(where, 500, **other)
+        files.select(where, 500, **other, seed=1)
+
+
+def test_weights_of_an_earlier_selection_are_copied_with_a_warning_or_refused(pool, tmp_path):
+    files.select(pool, 5000, id="id", weights=True, out=tmp_path / "kept")
+    with pytest.warns(UserWarning, match=r"'inclusion_probability' already, .* copied as it is; this selection has"):
+        files.select(tmp_path / "kept", 500, id="id", out=tmp_path / "again")
+    with pytest.raises(InputError, match=r"'inclusion_probability' already, .* rename it first"):
+        files.select(tmp_path / "kept", 500, id="id", weights=True, out=tmp_path / "other")
 
 
 # Weights
@@ -207,6 +220,16 @@ def test_a_plan_is_that_of_the_profile(pool, monkeypatch, sampled):
         assert width[0] == width[1] if sampled > N else width[1] < width[0] < 10 * width[1]
 
 
+def test_a_plan_without_groups_costs_or_signs_says_so_and_bad_rows_are_left_out(pool, tmp_path):
+    for options in ({"group": "source"}, {"cost": "tokens"}):
+        with pytest.raises(InputError, match="a plan has no costs, groups or signs; use the command obrs plan"):
+            files.plan(pool, **options)
+    (tmp_path / "a.csv").write_text('weight\n1\n""\n-2\n')
+    with pytest.raises(InputError, match="groups or signs"):
+        files.plan(tmp_path / "a.csv", skip_bad=True)
+    np.testing.assert_allclose(files.read(tmp_path / "a.csv", skip_bad=True), [0, np.log(2)])
+
+
 # What is written
 
 
@@ -253,9 +276,21 @@ def test_one_file_goes_to_a_file_or_a_folder_and_keeps_its_format(tmp_path):
     assert (tmp_path / "kept.csv").read_bytes() == (tmp_path / "kept" / "part-0.csv").read_bytes()
     with pytest.raises(InputError, match=r"rows keep their format: out is a \.csv file or a folder/"):
         files.select(path, 100, id="id", out=tmp_path / "kept.parquet")
-    np.save(tmp_path / "log_ratio.npy", LOG_RATIO)
-    with pytest.raises(InputError, match=r"of arrays, take x\[obrs\.select\(log_ratio, n\)\]"):
-        files.select(tmp_path / "log_ratio.npy", 100, out=tmp_path / "kept.npy")
+    np.save(tmp_path / "lr.npy", LOG_RATIO)
+    for name in ("kept.npy", "kept.csv"):
+        with pytest.raises(InputError, match=r"of arrays, take x\[obrs\.select\(log_ratio, n\)\]"):
+            files.select(tmp_path / "lr.npy", 100, out=tmp_path / name)
+
+
+def test_batches_of_a_file_may_differ_with_the_columns(tmp_path):
+    ids = np.arange(150_000)
+    table = pa.table(
+        {"id": ids, "logit": ids % 1013 / 100 - 5, "c": pa.array(ids % 7).cast(pa.string()).dictionary_encode()}
+    )
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=40_000)
+    for id in ("id", None):
+        out = files.select(tmp_path / "a.parquet", 100, id=id, out=tmp_path / f"{id}.parquet").out
+        assert len(np.unique(kept_ids(out))) == 100
 
 
 # A run that stops, and one that was
@@ -295,6 +330,25 @@ def test_a_run_that_stopped_says_how_to_go_on_and_ends_as_if_it_had_not(pool, tm
     assert not work.exists()
 
 
+def test_a_run_that_was_killed_before_its_last_rename_does_not_pass_for_another(pool, tmp_path, monkeypatch):
+    files.select(pool, 5000, id="id", out=tmp_path / "whole")
+    real = os.replace
+
+    def die(old, new):
+        if new == tmp_path / "kept":
+            raise KeyboardInterrupt
+        real(old, new)
+
+    monkeypatch.setattr(os, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"\.kept\.obrs has rows of another run: seed was 0 and is 1 now"):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept", seed=1)
+    files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    assert snapshot(tmp_path / "kept") == snapshot(tmp_path / "whole")
+
+
 def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path):
     first = files.select(pool, 5000, id="id", out=tmp_path / "kept")
     before = {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
@@ -303,6 +357,13 @@ def test_a_finished_run_is_not_done_again_and_another_is_refused(pool, tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in first.out.iterdir()}
     with pytest.raises(InputError, match="kept has rows of another run: n was 5000 and is 5 now"):
         files.select(pool, 5, id="id", out=tmp_path / "kept")
+    os.rename(pool / "part-3.parquet", tmp_path / "part-3.parquet")
+    with pytest.raises(InputError, match=r"kept has rows of another run: part-3\.parquet is gone; choose"):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept")
+    os.rename(tmp_path / "part-3.parquet", pool / "part-3.parquet")
+    os.unlink(tmp_path / "kept" / "part-1.parquet")
+    with pytest.raises(InputError, match=r"kept had a file part-1\.parquet, which is gone; choose another output"):
+        files.select(pool, 5000, id="id", out=tmp_path / "kept")
     shutil.rmtree(tmp_path / "kept")
     assert files.select(pool, 5, id="id", out=tmp_path / "kept").new, "a result that was removed is made again"
 
@@ -319,7 +380,7 @@ def test_scores_that_were_changed_in_place_are_noticed(tmp_path, keep_time):
     if keep_time:
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     before = snapshot(tmp_path / "kept")
-    with pytest.raises(InputError, match=r"another run: part-1\.csv was .* now; choose another output"):
+    with pytest.raises(InputError, match=r"another run: part-1\.csv has changed; choose another output"):
         files.select(pool, 5000, id="id", out=tmp_path / "kept")
     assert snapshot(tmp_path / "kept") == before
 
@@ -403,15 +464,25 @@ def test_repeated_ids_are_refused_with_an_example_and_can_be_allowed(pool, tmp_p
         ),
         ({"n": 10, "column": "tokens"}, "what are the numbers in column 'tokens'"),
         ({"n": 10, "kind": "odds"}, "one of log_ratio.*, got odds; give kind"),
-        ({"n": 10, "id": "log_ratio"}, "ids must be integers or text, got double"),
+        ({"n": 10, "id": "log_ratio"}, "which column has the scores"),
+        (
+            {"n": 10, "column": "tokens", "kind": "weight", "id": "log_ratio"},
+            "ids must be integers or text, got double",
+        ),
         ({"n": 10, "column": "note", "kind": "logit"}, "'row .*, said' is not a number"),
-        ({"n": 10, "group": "log_ratio"}, "labels must be text or integers, got double"),
+        (
+            {"n": 10, "column": "tokens", "kind": "weight", "group": "log_ratio"},
+            "labels must be text or integers, got double",
+        ),
         ({"n": {"web": 1}}, "give group"),
         ({"n": 10, "shares": "most", "group": "source"}, "or 'equal', got 'most'"),
         ({"n": {"web": 1}, "group": "source"}, "books"),
-        ({"n": 10, "cost": "log_ratio"}, "a cost is a whole number"),
+        ({"n": 10, "column": "tokens", "kind": "weight", "cost": "log_ratio"}, "a cost is a whole number"),
         ({"n": 10, "beta": 2.0}, "a reward has a temperature.*give beta"),
-        ({"n": 10, "kind": "probability"}, "between 0 and 1"),
+        ({"n": 10, "kind": "probability"}, "which column has the scores"),
+        ({"n": 10, "out": "."}, "that has a name, got '.'"),
+        ({"n": 10, "out": "/"}, "that has a name, got '/'"),
+        ({"n": 10, "column": "log_ratio", "kind": "probability"}, "between 0 and 1"),
         ({"n": 0}, "n must be a whole number of at least 1"),
         ({"n": 10, "seed": -1}, "seed"),
     ],

@@ -125,13 +125,16 @@ def test_rows_do_not_depend_on_workers_blocks_or_order(cluster, monkeypatch):
 def test_bad_data_are_one_line(dataset):
     holes = pa.table({"id": [1, 2, 3], "log_ratio": [0.0, 1.0, None]})
     twice = ray.data.from_arrow(pa.table({"id": [7] * 40, "log_ratio": [-1.0] * 20 + [1.0] * 20}))
+    weighted = ray.data.from_arrow(TABLE.append_column("log_weight", pa.array(X)))
     cases = [
         ("no column 'score'", lambda: obrs.ray.plan(dataset, [2], column="score", kind="logit")),
-        ("ids must be integers or text", lambda: obrs.ray.select(dataset, 1, id="log_ratio")),
+        ("ids must be integers or text", lambda: obrs.ray.select(dataset, 1, column="log_ratio", id="log_ratio")),
         ("cannot keep 6001: ", lambda: obrs.ray.select(dataset, 6001, id="id")),
         ("either n or budget", lambda: obrs.ray.select(dataset, id="id")),
         ("row 3, column 'log_ratio': '' is not a number", lambda: obrs.ray.plan(ray.data.from_arrow(holes), [2])),
-        ("have the id of another, as id 7", lambda: obrs.ray.select(twice, 10, id="id")),
+        ("have the id of another, as 7", lambda: obrs.ray.select(twice, 10, id="id")),
+        ("has a column 'log_weight' already", lambda: obrs.ray.select(weighted, 10, id="id", weights=True)),
+        ("a plan has no costs, groups or signs", lambda: obrs.ray.plan(dataset, [2], group="label")),
         ("tied for the last place", lambda: obrs.ray.select(twice, 10, id="id", repeats=True)),
     ]
     for match, act in cases:

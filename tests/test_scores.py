@@ -91,6 +91,25 @@ def test_rows_are_written_as_they_were(tmp_path, monkeypatch, kind):
                 assert stream.read().decode() == head + "".join(rows[::5]), "byte by byte"
 
 
+def test_rows_are_packed_as_the_name_of_the_new_file_says(tmp_path):
+    for kind in ("csv", "csv.gz"):
+        (source,) = find_sources(make_file(tmp_path, kind))
+        for name in ("b.csv", "b.csv.gz", "b.csv.zst"):
+            parts = ((batch, np.ones(len(batch), bool), {}) for batch in source.batches(["id"], rows=True))
+            source.write(tmp_path / name, parts)
+            assert (tmp_path / name).read_bytes()[:2] == {"b.csv": b"id", "b.csv.gz": b"\x1f\x8b"}.get(
+                name, b"\x28\xb5"
+            )
+            np.testing.assert_array_equal(read_columns(find_sources(tmp_path / name), ["id"]).ids("id"), np.arange(N))
+
+
+def test_a_decimal_or_a_large_integer_of_a_jsonl_changes_its_column_alone(tmp_path):
+    text = f'{{"id":0,"big":1,"reward":1}}\n{{"id":1,"big":{2**64 - 1},"reward":0.14}}\n'
+    batch = read_columns(find_sources(write(tmp_path / "a.jsonl", text)), ["id", "big", "reward"])
+    assert (batch.ids("id").tolist(), batch.ids("big").tolist()) == ([0, 1], [1, -1])
+    assert batch.numbers("reward").tolist() == [1, 0.14]
+
+
 def test_marks_spaces_blank_lines_and_windows_change_nothing(tmp_path):
     cases = {
         "a.csv": b"\xef\xbb\xbfid;log_ratio\r\n\r\n1; 1.5\r\n\r\n2;-inf\r\n3;+2 \r\n4;1e-3",
@@ -169,18 +188,19 @@ def test_rows_without_a_number_are_an_error_that_says_where_or_nan(tmp_path, kin
         batch.numbers("s")
 
 
-QUOTE = "a quote is never closed or inside a cell"
+QUOTE = "a cell has a quote inside and none around it"
 MISTAKES = {
     "ragged.csv": ("id,log_ratio\n1,2\n3\n", "Expected 2 columns, got 1"),
     "headless.csv": ("1,0.5\n2,0.5\n", r"line 1 must name the columns, and '1' is a number; .* header=False"),
-    "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, QUOTE),
+    "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quote is not closed in 200,006 bytes"),
+    "endless.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 5_000_000, "a quote is not closed in 8,388,608 bytes"),
     "stray.csv": ('id,log_ratio\n1,5" pipe\n', QUOTE),
     "inner.csv": ('id,log_ratio\n1 5" pipe,2\n2 6" pipe,3\n', QUOTE),
     "turned.csv": ('id,log_ratio\n1" a,1\n"x\ny",2\nz",3\n', QUOTE),
     "other.csv": ("id,score\n1,2\n", "has no column 'log_ratio'; it has id, score"),
     "semicolon.csv": ("id;log_ratio\n1;2\n", "has no column 'id'; it has id;log_ratio"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "invalid UTF8"),
-    "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "'utf-8' codec"),
+    "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "is UTF-16, .* iconv -f UTF-16 -t UTF-8"),
     "decimal.csv": ('id,log_ratio\n1,"0,5"\n', "'0,5' is not a number.*; write decimals with a point"),
     "list.json": ("[]", "unknown extension '.json'"),
     "empty.csv": ("", "is empty"),

@@ -60,6 +60,17 @@ def test_the_same_rows_of_a_million(pool, tmp_path, asked):
         assert obrs.sql.condition(same) == condition
 
 
+@pytest.mark.parametrize("values", [[True, False], ["True", "False"]], ids=["boolean", "text"])
+def test_groups_may_be_booleans(tmp_path, values):
+    columns = {"row": np.arange(200), "logit": RNG.normal(size=200), "good": values * 100}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    done = obrs.files.select(
+        tmp_path / "a.parquet", {True: 20, False: 5}, id="row", group="good", out=tmp_path / "kept"
+    )
+    kept = parquet.read_table(tmp_path / "kept")["row"].to_numpy()
+    np.testing.assert_array_equal(kept_by_duckdb(tmp_path, obrs.sql.condition(done)), kept)
+
+
 def test_the_command_prints_the_condition_and_writes_nothing(pool, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ["select", str(pool), "--kind", "logit", "--column", "x", "--skip-bad", "--id", "text", "-n", "1000"]

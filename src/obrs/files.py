@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +34,8 @@ from .groups import counts_of, shares_of, sizes_of
 from .profile import Plan, Profile
 from .scores import Batch, Paths, Source, find_sources, format_of, read_columns, to_arrow
 
-__all__ = ["KINDS", "MANIFEST", "Part", "Profiles", "Reading", "Selected", "Survey", "check_sizes", "decide"]
-__all__ += ["kept_rows", "load_profiles", "plan", "read", "read_manifest", "select"]
+__all__ = ["KINDS", "MANIFEST", "Part", "Profiles", "Reading", "Selected", "Survey", "check_added", "check_sizes"]
+__all__ += ["decide", "kept_rows", "load_profiles", "plan", "read", "read_manifest", "select"]
 
 Array = np.ndarray[Any, Any]
 
@@ -93,8 +93,8 @@ class Reading:
         if column is None:
             others = (more.get("id"), more.get("cost"), more.get("group"), *ADDED)
             free = [name for name in known if name not in others]
-            named = [name for name in known if name in (*KINDS, "score")]
-            choices = [name for name in known if name == (kind or "log_ratio")] or named or free
+            named = [name for name in free if name == "score" or (name in KINDS and kind not in KINDS)]
+            choices = [name for name in free if name == (kind or "log_ratio")] or named or free
             if len(choices) != 1:
                 why = f"{where}: which column has the scores? one of {', '.join(known)}; give"
                 raise InputError(why, give={"column": None})
@@ -151,14 +151,14 @@ class Reading:
 class Survey:
     """What a first pass counts, of keys or, with plain `Counts`, of log-ratios; surveys of parts add up.
 
-    Scores that are all alike are an error, and scores that hardly are of their kind a warning.
+    Scores that are all alike are an error; scores that are unlikely to be of the given kind cause a warning.
     """
 
     def __init__(self, scan: Scan, where: str, reading: Reading, counts: Counts) -> None:
         self.counts, self.sample = counts, Sample()
         self.rows = self.bad = 0  # with and without a score
         where = f"{where}, column {reading.column!r}"
-        for part, sample, rows, bad in scan(partial(_count, deepcopy(counts))):
+        for part, sample, rows, bad in scan(partial(_count, deepcopy(counts), reading)):
             self.counts.merge(part)
             self.sample.add(*sample.columns, limit=sample.limit)
             self.rows, self.bad = self.rows + rows, self.bad + bad
@@ -172,12 +172,14 @@ class Survey:
             warnings.warn(f"{where} read as {reading.kind}: {doubt}", stacklevel=4)
 
 
-def _count(counts: Counts, part: Part) -> tuple[Counts, Sample, int, int]:
+def _count(counts: Counts, reading: Reading, part: Part) -> tuple[Counts, Sample, int, int]:
     """Return counts and a sample of the rows of a part, and how many there are with and without a score."""
     sample, good = Sample(), ~np.isnan(part.score)
     sample.add(part.rows.id[good], part.score[good])
     if isinstance(counts, KeyCounts):
         found: Counts = counts.count(part.rows)
+    elif reading.cost or reading.group or (reading.kind == "weight" and np.any(part.score < 0)):
+        raise InputError("here, a plan has no costs, groups or signs; use the command obrs plan, or Profile(sign=)")
     else:  # the number of log-ratios in each cell, and the sum of their ratios, relative to the cell
         x = part.log_ratio[part.log_ratio > -inf]
         cell = np.floor(x / _WIDTH)
@@ -197,7 +199,8 @@ class _Files:
     def scan(self, function: Callable[[Part], Any]) -> Iterator[Any]:
         """Make a pass."""
         if self.inputs:
-            yield from (function(part) for source in self.sources for part in self._read(source))
+            for source in self.sources:
+                yield from map(function, self.held.get(source.name) or self.reading.read(source))
             return
         rows = 0
         with bar("counting", len(self.sources), self.progress) as tell:
@@ -214,18 +217,12 @@ class _Files:
                 if rows > _HELD:
                     self.held.clear()
 
-    def _read(self, source: Source, rows: bool = False) -> Iterable[Part]:
-        held = self.held.get(source.name)
-        if held is None or not rows:
-            return self.reading.read(source, rows) if held is None else held
-        batches = source.batches([], rows=True)
-        return (part._replace(batch=batch) for part, batch in zip(held, batches, strict=False))
-
     def write(self, source: Source, manifest: Mapping[str, Any], path: Path) -> None:
         """Write the rows of a file that are kept."""
 
         def kept() -> Iterator[tuple[Batch, Array, dict[str, Array]]]:
-            yield from (part for part in kept_rows(manifest, self._read(source, rows=True)) if part[1].any())
+            parts = kept_rows(manifest, self.reading.read(source, rows=True))
+            yield from (part for part in parts if part[1].any())
             facts = os.stat(source.path)
             if [facts.st_size, facts.st_mtime_ns] != self.inputs[source.name][:2]:
                 raise InputError(f"{source.path} has changed since it was counted; start again")
@@ -249,6 +246,27 @@ def check_sizes(n: Any, budget: float | None, shares: Any, at_most: bool, group:
     for name in [name for name, given in sizes.items() if isinstance(given, Mapping)]:
         sizes[name] = type(sizes[name])({str(label): value for label, value in sizes[name].items()})
     return sizes
+
+
+def check_added(where: str, columns: Iterable[str], kind: str, weights: bool) -> None:
+    """Raise if columns that are to be added are there already; warn if those of an earlier selection are copied."""
+    for name in sorted({*columns} & {*ADDED[: 3 if weights and kind == "weight" else 2]})[:1]:
+        what = f"{where} has a column {name!r} already, of an earlier selection?"
+        if weights:
+            raise InputError(f"{what} rename it first")
+        warnings.warn(f"{what} it is copied as it is; this selection has other weights", stacklevel=3)
+
+
+def _warn_of_seed(where: Any, sources: Sequence[Source], reading: Reading) -> None:
+    """Warn if the rows are those that another score kept by the same uniforms, which are then not uniform."""
+    is_folder = isinstance(where, str | os.PathLike) and os.path.isdir(where)
+    folder = os.path.abspath(where if is_folder else os.path.dirname(sources[0].path))
+    with suppress(InputError, OSError):
+        before = read_manifest(folder)
+        same = {name for name in ("id", "seed", "column", "beta") if before.get(name) == getattr(reading, name)}
+        if reading.id is not None and {"id", "seed"} <= same and len(same) < 4:
+            what = f"was selected by column {before.get('column')!r} with the same seed"
+            warnings.warn(f"{folder} {what}; by another score, give another seed=", stacklevel=3)
 
 
 def divide(labels: list[str], costs: Array, n: Any, budget: float | None, shares: Any, at_most: bool) -> Array:
@@ -420,11 +438,17 @@ def select(
         70
     """
     sizes = check_sizes(n, budget, shares, at_most, group)
+    target = Path(out or "")
+    if out is not None and not target.name:
+        raise InputError(f"rows go to a file or a folder that has a name, got {str(out)!r}")
     sources = find_sources(where, delimiter=delimiter, header=header)
+    if out is not None and sources[0].format in ("npy", "npz"):
+        raise InputError(f"{sources[0].path}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
     columns = {"beta": beta, "id": id, "cost": cost, "group": group}
     reading = Reading.find(sources, column, kind, **columns, skip_bad=skip_bad, seed=check_seed(seed))
+    check_added(sources[0].path, [name for source in sources for name in source.columns], reading.kind, weights)
+    _warn_of_seed(where, sources, reading)
     files = _Files(sources, reading, progress)
-    target = Path(out or "")
     work = target.with_name(f".{target.name}.obrs") if out is not None else target
     is_file = len(sources) == 1 and target.suffix and not target.is_dir() and not str(out).endswith("/")
     if out is not None:
@@ -444,11 +468,14 @@ def select(
         files.write(sources[0], manifest, target)
         return Selected(target, manifest)
     if target.is_dir() and any(target.iterdir()):
-        _check_same(target, manifest)
+        _check_same(target, target, manifest)
+        for name in [name for name in files.inputs if not (target / name).exists()]:
+            raise InputError(f"{target} had a file {name}, which is gone; choose another output, or delete it first")
         return Selected(target, manifest, new=False)
     with _hold(work):
-        if (work / MANIFEST).exists():
-            _check_same(work / MANIFEST, manifest)
+        if any(work.iterdir()):  # a run that was killed at its end has moved its manifest already
+            before = work / MANIFEST
+            _check_same(work, before if before.exists() else Path(f"{target}{MANIFEST}"), manifest)
         with replacing(work / MANIFEST) as file:
             file.write((json.dumps(manifest, indent=2) + "\n").encode())
         with bar("writing", len(sources), progress) as tell:
@@ -456,10 +483,8 @@ def select(
                 if not (work / source.name).exists():
                     files.write(source, manifest, work / source.name)
                 tell(number + 1)
-        if target.is_dir():
-            target.rmdir()  # it is empty
         os.replace(work / MANIFEST, f"{target}{MANIFEST}")
-        os.replace(work, target)
+        os.replace(work, target)  # which is not there, or empty
     return Selected(target, manifest)
 
 
@@ -467,12 +492,13 @@ def select(
 def _hold(work: Path) -> Iterator[None]:
     """Hold the hidden folder in which files are written until all of them are whole."""
     work.mkdir(exist_ok=True)
-    handle = os.open(work, os.O_RDONLY)
+    handle, ours = os.open(work, os.O_RDONLY), False
     try:
         if os.name == "posix":
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with the process, however that ends
+        ours = True
         for half in work.rglob(".obrs-*.tmp"):  # what a run was writing when it was killed
             half.unlink()
         yield
@@ -484,9 +510,9 @@ def _hold(work: Path) -> Iterator[None]:
             raise KeyboardInterrupt(f"stopped; {goes_on}") from error
         raise OSError(error.errno, f"{error.strerror}; {goes_on}", error.filename) from error
     finally:
-        os.close(handle)
-        if work.exists() and {path.name for path in work.iterdir()} <= {MANIFEST}:
+        if ours and work.exists() and {path.name for path in work.iterdir()} <= {MANIFEST}:
             shutil.rmtree(work)  # no file is whole
+        os.close(handle)
 
 
 def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
@@ -501,20 +527,22 @@ def read_manifest(where: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _check_same(where: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise if other rows were chosen before, or of other files."""
+def _check_same(folder: Path, where: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise if a folder has rows that were chosen otherwise, or of other files, by the manifest that is there."""
     before = read_manifest(where)
-    for old, new in ((before.get("inputs") or {}, manifest["inputs"]), (before, manifest)):
-        for key in [key for key in new if key != "version" and old.get(key) != new[key]]:
-            folder = where if where.is_dir() else where.parent
-            what = f"{key} was {old.get(key)!r:.60} and is {new[key]!r:.60} now"
-            raise InputError(f"{folder} has rows of another run: {what}; choose another output, or delete it first")
+    old, new = before.get("inputs") or {}, manifest["inputs"]
+    files = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    what = [f"{name} {'is new' if name not in old else 'has changed' if name in new else 'is gone'}" for name in files]
+    for key in [key for key in manifest if key not in ("version", "inputs") and before.get(key) != manifest[key]]:
+        what.append(f"{key} was {before.get(key)!r:.60} and is {manifest[key]!r:.60} now")
+    if what:
+        raise InputError(f"{folder} has rows of another run: {what[0]}; choose another output, or delete it first")
 
 
 def read(where: Paths, *, delimiter: str | None = None, header: bool = True, **columns: Any) -> Array:
     """Return the log-ratios of a file, a glob or a folder of scores, in memory.
 
-    Arguments are those of `select`: delimiter, header, column, kind, beta; npy and npz are read, too.
+    Arguments are those of `select`: delimiter, header, column, kind, beta, skip_bad; npy and npz are read, too.
 
     Example:
         >>> import tempfile
@@ -526,7 +554,8 @@ def read(where: Paths, *, delimiter: str | None = None, header: bool = True, **c
     sources = find_sources(where, delimiter=delimiter, header=header)
     reading = Reading.find(sources, **columns)
     batch = read_columns(sources, [reading.column])
-    return reading.log_ratio(batch, batch.numbers(reading.column))
+    scores = batch.numbers(reading.column, skip_bad=reading.skip_bad)
+    return reading.log_ratio(batch, scores[~np.isnan(scores)])
 
 
 class Profiles(NamedTuple):
@@ -588,7 +617,8 @@ def plan(
     Args:
         where: As for `select`; npy and npz are read, too.
         budgets, n: As for `Profile.plan`.
-        options: As for `select`: column, kind, beta, skip_bad, delimiter, header, progress.
+        options: As for `select`: column, kind, beta, skip_bad, delimiter, header, progress; id, which decides on the
+            rows of the sample. No weight may be negative.
 
     Example:
         >>> import tempfile

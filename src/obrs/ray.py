@@ -15,7 +15,7 @@ import numpy as np
 from ._checks import check_count, check_seed
 from ._keys import Counts
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Part, Profiles, Reading, Scan, Selected, Survey, check_sizes, decide, kept_rows
+from .files import Part, Profiles, Reading, Scan, Selected, Survey, check_added, check_sizes, decide, kept_rows
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
@@ -65,7 +65,7 @@ def plan(
 ) -> Plan:
     """Show what each budget buys on the rows of a `ray.data.Dataset`, from one pass over one column.
 
-    Arguments are those of `obrs.files.plan`, and `options` column, kind, beta and skip_bad.
+    Arguments are those of `obrs.files.plan`, and `options` column, kind, beta, id and skip_bad.
     """
     reading, scan = _open(dataset, **options)
     return Profiles.build("the dataset", reading, Survey(scan, "the dataset", reading, Counts())).plan(budgets, n=n)
@@ -99,6 +99,7 @@ def select(
     """
     sizes = check_sizes(n, budget, shares, at_most, group)
     reading, scan = _open(dataset, id=id, group=group, seed=check_seed(seed), **columns)
+    check_added("the dataset", dataset.schema().names, reading.kind, weights)
     manifest = decide(scan, "the dataset", reading, sizes, weights=weights, repeats=repeats)
 
     def keep(table: Any) -> Any:

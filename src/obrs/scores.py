@@ -49,6 +49,7 @@ _GROUP = 1 << 17  # rows of a row group that is written
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf|infinity|nan)$"
 _TEXT = (pa.string(), pa.large_string())
+_INTEGERS = (pa.int64(), pa.uint64(), pa.float64())  # what a column of a jsonl may be that begins with an integer
 
 
 @dataclass(frozen=True)
@@ -194,15 +195,13 @@ class Source:
                 first += len(part)
 
     def write(self, path: str | os.PathLike[str], parts: Parts, extra: Sequence[str] = ()) -> None:
-        """Write rows to a file of this kind, which appears once it is whole.
+        """Write rows to a file of this kind, packed as its name says, which appears once it is whole.
 
         `parts` are batches with their rows, masks of those to write, and columns of numbers to add, named in `extra`.
         """
-        for name in sorted({*self.columns} & {*extra}):
-            raise InputError(f"{self.path} has a column {name!r} already, of an earlier selection? rename it first")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with replacing(path) as file:
-            self._write(file, parts, extra)
+            self._write(file, parts, extra, _CODECS.get(Path(path).suffix.lower()))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -232,8 +231,8 @@ class Source:
         if len(self._table):
             yield self._table, self._table
 
-    def _write(self, file: Any, parts: Parts, extra: Sequence[str]) -> None:
-        raise InputError(f"{self.path}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
+    def _write(self, file: Any, parts: Parts, extra: Sequence[str], codec: str | None) -> None:
+        raise NotImplementedError
 
 
 class ParquetSource(Source):
@@ -249,7 +248,7 @@ class ParquetSource(Source):
         for part in self._open().iter_batches(_ROWS, columns=None if rows else names, use_threads=False):
             yield part, part
 
-    def _write(self, file: Any, parts: Parts, extra: Sequence[str]) -> None:
+    def _write(self, file: Any, parts: Parts, extra: Sequence[str], codec: str | None) -> None:
         """Write row groups of a good size, compressed as the source is."""
         like = self._open()
         schema, waiting = like.schema_arrow, list[Any]()
@@ -275,20 +274,18 @@ class ParquetSource(Source):
 class TextSource(Source):
     """A csv, tsv or jsonl: rows are parsed for the columns that matter, and written by copying their bytes."""
 
-    @property
-    def _codec(self) -> str | None:
-        return _CODECS.get(Path(self.path).suffix.lower())
-
     def _blocks(self, size: int) -> Iterator[tuple[Array, Array]]:
         """Yield the bytes of whole rows and the length of each, without blank rows.
 
         A line break of a csv that comes after an odd number of quotes stands inside a cell, and ends no row.
         """
         rest, more, mark = b"", b"\n", b"\xef\xbb\xbf"
-        with pa.input_stream(self.path, compression=self._codec) as stream:
+        with pa.input_stream(self.path, compression=_CODECS.get(Path(self.path).suffix.lower())) as stream:
             while more:
                 more = stream.read(size)
                 data = (rest + (more or b"\n")).removeprefix(mark)  # the last row may have no line break
+                if mark and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                    raise InputError(f"{self.path} is UTF-16, not UTF-8; convert it with iconv -f UTF-16 -t UTF-8")
                 text, mark, wrong = np.frombuffer(data, np.uint8), b"", False
                 ends = np.flatnonzero(text == ord("\n")) + 1
                 if self.format != "jsonl" and b'"' in data:
@@ -299,9 +296,11 @@ class TextSource(Source):
                     ends = ends[~inside]
                 end = int(ends[-1]) if len(ends) else 0
                 rest = data[end:]
-                if wrong or len(rest) > _BLOCK or (rest and not more):
-                    why = f"a row is longer than {_BLOCK:,} bytes, or a quote is never closed or inside a cell"
-                    raise InputError(f"{self.path}: {why}")
+                if wrong:
+                    raise InputError(f"{self.path}: a cell has a quote inside and none around it")
+                if len(rest) > _BLOCK or (rest and not more):
+                    why = "a quote is not closed in" if b"\n" in rest else "a row is longer than"
+                    raise InputError(f"{self.path}: {why} {min(len(rest), _BLOCK):,} bytes")
                 if end:
                     lengths = np.diff(ends, prepend=0)
                     solid = np.logical_or.reduceat(text[:end] > ord(" "), ends - lengths)
@@ -352,21 +351,24 @@ class TextSource(Source):
             arrow_csv.ConvertOptions(include_columns=names, column_types=text),
         )
 
-    def _parse_json(self, block: Array, names: Sequence[str], integer: Any = None) -> Any:
-        types = {str: pa.large_string(), int: integer or pa.int64(), bool: pa.bool_()}
+    def _parse_json(self, block: Array, names: Sequence[str], integers: Any = _INTEGERS) -> Any:
+        """Parse cells by the types of the first row; other rows may have larger integers, or decimals."""
+        types = {str: pa.large_string(), int: integers[0], bool: pa.bool_()}
         schema = pa.schema([(name, types.get(self._types[name], pa.float64())) for name in names])
         read = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         try:
             return arrow_json.read_json(pa.py_buffer(block), read, parse)
         except pa.ArrowInvalid:
-            if integer:
+            if len(names) > 1:
+                return pa.table({name: self._parse_json(block, [name]).column(name) for name in names})
+            if len(integers) == 1:
                 raise
-            return self._parse_json(block, names, pa.float64())  # some have a point that the first row has not
+            return self._parse_json(block, names, integers[1:])
 
-    def _write(self, file: Any, parts: Parts, extra: Sequence[str]) -> None:
+    def _write(self, file: Any, parts: Parts, extra: Sequence[str], codec: str | None) -> None:
         def put(text: Any) -> None:
-            file.write(pa.Codec(self._codec).compress(text, asbytes=True) if self._codec else text)
+            file.write(pa.Codec(codec).compress(text, asbytes=True) if codec else text)
 
         if self.format != "jsonl" and self.header:
             put(self._extend(self._first_row, extra, extra))
@@ -443,7 +445,8 @@ def read_columns(sources: Sequence[Source], names: Sequence[str]) -> Batch:
     tables = [pa.table(batch.columns) for source in sources for batch in source.batches(names)]
     if not tables:
         raise InputError(f"{sources[0].path} has no rows")
-    table = pa.concat_tables(tables, promote_options="permissive")
+    with sources[0]._reading():
+        table = pa.concat_tables(tables, promote_options="permissive")
     return Batch(sources[0], {name: _plain(table.column(name)) for name in names})
 
 

@@ -53,10 +53,13 @@ def condition(cut: Selected | Mapping[str, Any] | str | os.PathLike[str]) -> str
     known = f"{ratio} > {_double(-inf)} AND {ratio} < {_double(inf)}"
     end = ends.get("", "")
     if label is not None:
+        text = f"{_quote(label)}::VARCHAR"
+        if ends.keys() <= {"True", "False"}:  # DuckDB writes booleans in small letters
+            text, ends = f"lower({text})", {name.lower(): end for name, end in ends.items()}
         labels = {f"'{name.replace(chr(39), 2 * chr(39))}'": end for name, end in ends.items()}
-        known += f" AND {_quote(label)}::VARCHAR IN ({', '.join(labels)})"
+        known += f" AND {text} IN ({', '.join(labels)})"
         cases = " ".join(f"WHEN {name} THEN {end}" for name, end in labels.items())
-        end = f"CASE {_quote(label)}::VARCHAR {cases} END"
+        end = f"CASE {text} {cases} END"
     kept = f"{_uniform(manifest['seed'])} < exp(least({ratio} + {end}, 0))"
     return f"({known} AND {_let('k', _word(_quote(id)), kept)})"
 
