@@ -116,6 +116,7 @@ def test_a_share_of_the_rows_is_exact(folder, capsys):
     for share in (1, 7, 29, 57, 58, 99):
         err = run(capsys, "select", "many", "-n", f"{share}%", "-o", f"kept-{share}/")[2]
         assert err.startswith(f"kept {200 * share // 100} of 200 rows")
+    assert 'obrs.select(design="pivotal") in Python' in run(capsys, "select", "f.csv", "-n", 99, "-o", "k.csv")[2]
     for share in range(1, 101):
         budget = parse_amount(f"{share}%", None)[1]
         assert [int(n / budget) for n in range(0, 10**5, 97)] == [n * share // 100 for n in range(0, 10**5, 97)]

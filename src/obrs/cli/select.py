@@ -45,6 +45,7 @@ def select(
     """
     from ..files import select as select_rows
     from ..scores import format_of
+    from ..sql import condition
     from .reading import open_scores, read_shares, report_bad
 
     text, shares, group = given.pop("n"), given.pop("shares"), given["group"]
@@ -80,8 +81,6 @@ def select(
                 shutil.copyfileobj(file, sys.stdout.buffer)
     report_bad(done.bad, done.rows + done.bad)
     if sql is not None:
-        from ..sql import condition
-
         typer.echo(condition(done))
         return
     times = done.rows / len(done)
@@ -89,3 +88,5 @@ def select(
     price = "" if done.units is None else f" that cost {done.units}"
     place = "standard output" if out == "-" else out if done.new else f"{out} (already there, nothing done)"
     complain(f"kept {len(done)} of {done.rows} rows ({share}){price}{scores.note}: {place}")
+    if len(done) < 100:
+        complain('note: so few are chosen more evenly by obrs.select(design="pivotal") in Python')
