@@ -478,7 +478,7 @@ def test_repeated_ids_are_refused_with_an_example_and_can_be_allowed(pool, tmp_p
         ({"n": 10, "shares": "most", "group": "source"}, "or 'equal', got 'most'"),
         ({"n": {"web": 1}, "group": "source"}, "books"),
         ({"n": 10, "column": "tokens", "kind": "weight", "cost": "log_ratio"}, "a cost is a whole number"),
-        ({"n": 10, "beta": 2.0}, "a reward has a temperature.*give beta"),
+        ({"n": 10, "beta": 2.0}, "a reward has a temperature.*leave out beta"),
         ({"n": 10, "kind": "probability"}, "which column has the scores"),
         ({"n": 10, "out": "."}, "that has a name, got '.'"),
         ({"n": 10, "out": "/"}, "that has a name, got '/'"),
