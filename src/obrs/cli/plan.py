@@ -141,7 +141,7 @@ def _group_lines(rows: Any) -> list[str]:
         table.append([str(line[0].label), f"{line[0].max_budget:.4g}", *cells])
     lines = ["below, for each group: M, from which on rejection is exact, and its budget", ""]
     lines.append(text_table(["group", "M", *(f"at {row['budget']:.4g}" for row in rows)], table))
-    lines += ["", "* exact: a smaller budget would keep the same distribution within the group"]
+    lines += ["", "* exact: a smaller budget keeps the same distribution within the group"] * ("*" in lines[-1])
     if len(groups) > _MOST:
         lines.append(f"{len(groups) - _MOST} more groups are in --json")
     return lines
