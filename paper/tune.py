@@ -428,7 +428,7 @@ def table(record: Record) -> str:
         own = _share(cell["change"]) if cell["confirmed"] else f"({_share(cell['change'])})" if cell["change"] else ""
         tuned = _share(changes["tune"]) if "tune" in changes else "plain"
         beside = [_share(changes.get(key)) for key in ("paper", "outputs", "drs", "topk")]
-        lines.append([_title(name), budget, own, tuned, *beside])
+        lines.append([name, budget, own, tuned, *beside])
     head = ["model", "K", "own judge", "tune", "critic", "0.2", "DRS", "top-k"]
     refused = [f"{_title(row['row'])}: {row['refused']}" for row in record.rows if "refused" in row]
     said = "change of the distance in % of the plain model's; from the third number on by another judge"
