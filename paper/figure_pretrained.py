@@ -52,6 +52,8 @@ class Config(Checked):
         judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
         second: The second judge, see `image_ratios.find_judges`; the only one if the data have no labels.
         tune: Proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios.
+        given: Parts of the training images that `tune` gets. What the model saw is among them for CIFAR-10: the other
+            10 000 are too few.
         shown: Images on the sheet of the first generator.
         fakes, steps, epochs: See `image_ratios.Effort`.
     """
@@ -67,6 +69,7 @@ class Config(Checked):
     judged: int = 4_000
     second: str = "efficientnet_lite0"
     tune: int = 4_000
+    given: tuple[str, ...] = ("ratio", "features")
     shown: int = 40
     fakes: int = 15_000
     steps: int = 800
@@ -89,7 +92,8 @@ _SMOKE = Config(
 _CIFAR = Config(
     generators=("cifar10-gan-0", "cifar10-gan-1", "cifar10-gan-2", "cifar10-plain-0"),
     ratios=("own", "tuned", "outputs", "tune"), constants=("global", "class", "calibrated"),
-    pool=10_000, judged=10_000, shown=42, fakes=3_000, steps=150, epochs=10,
+    pool=10_000, judged=10_000, tune=10_000, given=("generator", "ratio", "features"), shown=42, fakes=3_000,
+    steps=150, epochs=10,
 )  # fmt: skip
 _PAPER = Config(
     generators=("celeba-0",), home="celeba", ratios=("own", "tuned", "gradients"), constants=("global",),
@@ -152,8 +156,8 @@ def _tuned(config: Config, subject: Any, budget: float, progress: bool | None) -
 
     from .image_ratios import Logit, propose
 
-    gan, some = subject.source, [subject.split[part] for part in ("ratio", "features")]
-    x, y = np.concatenate([part.x for part in some]), np.concatenate([part.label for part in some])
+    gan, some = subject.source, [subject.split[part] for part in config.given]
+    x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])
     tuned = tune(
         (x, y) if gan.classes else x,
         lambda ids: propose(gan, ids) if gan.classes else propose(gan, ids)[0],
