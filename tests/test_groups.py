@@ -150,7 +150,6 @@ def test_a_group_of_share_zero_is_never_kept():
     assert Grouped.fit(x, 8, LABELS, shares={"ant": 1, "bee": 0, "cat": 1}).log_c == pytest.approx(rule.log_c)
 
 
-@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # of earlier versions of SLSQP
 @pytest.mark.parametrize("budget", [1.6, 2.5, 5.0])
 @pytest.mark.parametrize("name", ["kl", "hellinger"])
 def test_no_rule_with_the_same_shares_comes_closer(name, budget):

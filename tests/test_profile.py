@@ -165,7 +165,6 @@ def test_precision_is_k_fold_at_every_recall(budget):
     assert (curve.precision[-1], curve.recall[-1]) == (pytest.approx(1), 0)
 
 
-@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")
 @pytest.mark.parametrize("name", EVERY)
 def test_no_acceptance_function_leaves_less(name):
     """OBRS against SLSQP, for every divergence, smooth or not."""
