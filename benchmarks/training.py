@@ -13,6 +13,7 @@ paper reports 1.19 when c is solved every 10 steps and 1.017 every 100.
 import os
 from dataclasses import dataclass
 from time import thread_time
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from bench import goal, missed, options, write
 
 import obrs
 from obrs.training import critic_loss, generator_loss
-from paper.train import TrainConfig, build_networks
+from paper.train import build_networks
 
 PLAIN, MODES = "dual", ("paper_raw", "exact")
 
@@ -29,18 +30,18 @@ PLAIN, MODES = "dual", ("paper_raw", "exact")
 class Size:
     """Networks to train, how many steps a turn has and how many cycles a round, and what is aimed at."""
 
-    config: TrainConfig
+    networks: dict[str, dict[str, Any]]
     shape: tuple[int, ...]
+    batch_size: int
     turn: int
     cycles: int
     target: float
 
 
-CONV = TrainConfig(generator_loss=PLAIN, network="conv", latent=64, generator_width=32, critic_width=32, batch_size=64)
-MLP = TrainConfig(generator_loss=PLAIN, network="mlp", latent=2, layers=3, batch_size=256)
+CONV = {"generator": {"name": "conv_generator", "latent": 64, "width": 32}, "critic": {"name": "conv_critic"}}
 SIZES = {
-    "dcgan": Size(CONV, (1, 32, 32), turn=1, cycles=12, target=1.05),
-    "mlp": Size(MLP, (2,), turn=5, cycles=80, target=1.15),
+    "dcgan": Size(CONV, (1, 32, 32), 64, turn=1, cycles=12, target=1.05),
+    "mlp": Size({}, (2,), 256, turn=5, cycles=80, target=1.15),
 }
 
 
@@ -89,9 +90,9 @@ class Stamped:
 
 def one_round(size, seed):
     """Train fresh networks; return the ratio of each loss to the plain one, and the plain step in seconds."""
-    generator, (critic,) = build_networks(size.config, size.shape, 0)
+    generator, (critic,) = build_networks(size.networks, size.shape, 0)
     data, turns = np.tanh(np.random.default_rng(0).normal(size=(1024, *size.shape))), Turns(size, seed)
-    options = {"batch_size": size.config.batch_size, "budget": 2, "latent": size.config.latent, "seed": seed}
+    options = {"batch_size": size.batch_size, "budget": 2, "seed": seed}
     many = {"steps": turns.steps, "log_every": turns.steps, "save_every": turns.steps}
     obrs.train(generator, critic, data, loss=(Stamped(turns), turns), **options, **many, progress=False)
     times = turns.times()

@@ -8,12 +8,13 @@ of 10 000 samples. `fashion` is what version 0.2 ran, and `paper` trains BigGANs
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import process_time
 from typing import Any
 
 import numpy as np
 
-from .image_training import CIFAR, SMALL, ImageTraining, draw_courses, finals, judged_table, run_kinds
+from .image_training import CIFAR, SMALL, ImageTraining, draw_courses, finals, judged_table, run_kinds, training
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
@@ -52,30 +53,20 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "paper": C
 
 def run(config: Config, rows: Record) -> None:
     """Train and judge, a row for each number of steps or loss and each seed; then time the solvers."""
-    from .image_training import follow
-
-    def train(kind: int | str, seed: int) -> Any:
-        return follow(settings(config, kind, seed), config, config.points)
-
-    run_kinds(config, rows, (*config.every, *config.losses), train, points=config.points)
+    run_kinds(config, rows, (*config.every, *config.losses), partial(settings, config), points=config.points)
     if config.solved and "solvers" not in rows:
         rows.add("solvers", {"kind": "solvers", "seed": config.seed} | _time_solvers(config))
 
 
-def settings(config: Config, kind: int | str, seed: int) -> Any:
-    """Return the configuration of a training run: c solved every so many steps, or another loss.
+def settings(config: Config, kind: int | str, seed: int) -> dict[str, Any]:
+    """Return the settings of a training run: c solved every so many steps, or another loss.
 
     Example:
-        >>> settings(Config(data="digits"), 100, 0).constant_every
+        >>> settings(Config(data="digits"), 100, 0)["constant_every"]
         100
     """
-    from .image_training import training
-    from .train import TrainConfig
-
-    loss = (
-        {"generator_loss": kind} if isinstance(kind, str) else {"generator_loss": "paper_raw", "constant_every": kind}
-    )
-    return TrainConfig(**training(config, seed) | loss)
+    loss = {"loss": kind} if isinstance(kind, str) else {"loss": "paper_raw", "constant_every": kind}
+    return training(config, seed) | loss
 
 
 def bisect_c(ratio: Any, budget: float, *, precision: float = 1e-3, low: float = 1e-10, high: float = 1e10) -> float:

@@ -200,7 +200,7 @@ def _subject(config: Config, generator: str) -> _Subject:
         return lambda images: (images.flatten(1) - mean) @ axes
 
     name, _, seed = generator.rpartition("-")
-    network, split = load_generator(name, int(seed)), parts(SETTINGS[name].data)
+    network, split = load_generator(name, int(seed)), parts(SETTINGS[name]["data"])
     look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
     views = [components(look, number) if number else lambda images: images for number in config.components]
     real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]

@@ -66,7 +66,7 @@ def run(config: Config, rows: Record) -> None:
     from .image_gans import SETTINGS, load_generator, parts
 
     name, _, seed = config.generator.rpartition("-")
-    generator, split = load_generator(name, int(seed)), parts(SETTINGS[name].data)
+    generator, split = load_generator(name, int(seed)), parts(SETTINGS[name]["data"])
     other, labels = (part[: len(split["ratio"].x)] for part in split["generator"])
     judge, chooser = (
         fit_classifier(np.asarray(x), y, epochs=config.epochs, seed=seed, progress=False)

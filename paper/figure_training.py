@@ -14,12 +14,13 @@ judged.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from obrs._text import lookup
 from obrs.errors import InputError
 
-from .image_training import CIFAR, SMALL, UNITS, ImageTraining, draw_courses, finals, judged_table, run_kinds
+from .image_training import CIFAR, SMALL, UNITS, ImageTraining, draw_courses, finals, judged_table, run_kinds, training
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
@@ -85,32 +86,22 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "cifar": _
 
 def run(config: Config, rows: Record) -> None:
     """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there."""
-    from .image_training import follow
-
-    def train(kind: str, seed: int) -> Any:
-        return follow(settings(config, kind, seed), config, config.points)
-
-    run_kinds(
-        config, rows, config.kinds, train, lambda kind: f"scratch-{_LOSSES.get(kind, kind)}", points=config.points
-    )
+    units = {kind: f"scratch-{_LOSSES.get(kind, kind)}" for kind in config.kinds}
+    run_kinds(config, rows, config.kinds, partial(settings, config), units.__getitem__, points=config.points)
 
 
-def settings(config: Config, kind: str, seed: int) -> Any:
-    """Return the configuration of a training run.
+def settings(config: Config, kind: str, seed: int) -> dict[str, Any]:
+    """Return the settings of a training run.
 
     Example:
-        >>> run = settings(Config(data="digits", alone=200), "with", 0)
-        >>> [(stage.generator_loss, stage.steps, stage.critic_steps) for stage in run.stages]
-        [('paper_raw', 2600, 1), ('paper_raw', 400, 2)]
+        >>> found = settings(Config(data="digits", alone=200), "with", 0)
+        >>> found["loss"], found["stage"]
+        ('paper_raw', [{'steps': 2600}, {'steps': 400, 'critic_steps': 2}])
     """
-    from .image_training import training
-    from .train import TrainConfig
-
-    shared, more = training(config, seed), 2 * config.alone
-    shared["generator_loss"] = _LOSSES.get(kind, kind)
-    shared["budget"] = 1.0 if kind == "without" else config.budget
+    budget, more = 1.0 if kind == "without" else config.budget, 2 * config.alone
+    found = training(config, seed) | {"loss": _LOSSES.get(kind, kind), "budget": budget}
     last = {"steps": more, "critic_steps": config.critic_steps + 1}
-    return TrainConfig(**shared, stage=[{"steps": config.steps - more}, last] if more else ())
+    return found | ({"stage": [{"steps": config.steps - more}, last]} if more else {})
 
 
 def _names(record: Record) -> dict[str, str]:

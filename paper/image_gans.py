@@ -7,7 +7,7 @@ files, of the generator and of the critic. The GANs of CIFAR-10 are units of `ru
 """
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from .image_training import CELEBA, ImageTraining, training
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
 from .program import run_program
-from .train import TrainConfig, train
+from .train import train
 
 __all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
 
@@ -39,25 +39,30 @@ PARTS = {
     "mnist": {"generator": 40_000, "ratio": 12_000, "features": 8_000},
     "cifar10": {"generator": 40_000, "ratio": 4_000, "features": 4_000, "judge": 2_000},
 }
-_HINGE = TrainConfig(
-    network="conv", classes=True, latent=64, generator_width=32, critic_width=32, spectral_norm=True,
-    generator_loss="hinge", two_heads=True, batch_size=64, generator_lr=2e-4, critic_lr=4e-4, ema_decay=0.999,
-    ema_start=500, steps=5_000,
-)  # fmt: skip
-# Three linear layers in each network, as in the landscape of the paper, which says no more about them.
-_PLAIN = TrainConfig(
-    network="mlp", latent=64, generator_width=256, critic_width=256, layers=2, activation="leaky_relu",
-    generator_loss="non_saturating", batch_size=128, generator_lr=2e-4, critic_lr=2e-4, ema_decay=0.999,
-    ema_start=2_000, steps=20_000,
-)  # fmt: skip
-SETTINGS = {
-    "digits": replace(_HINGE, data="digits"),
-    "fashion_mnist": replace(_HINGE, data="fashion_mnist", steps=8_000),
-    "mnist_plain": replace(_PLAIN, data="mnist"),
-    "digits_plain": replace(_PLAIN, data="digits", latent=16, generator_width=64, critic_width=64, steps=8_000),
-    "celeba": TrainConfig(
-        data="celeba", generator_loss="hinge", **training(ImageTraining(**CELEBA), 0, labelled=False)
-    ),
+_HINGE: dict[str, Any] = {
+    "classes": True,
+    "generator": {"name": "conv_generator", "latent": 64, "width": 32},
+    "critic": {"name": "conv_critic", "width": 32, "spectral_norm": True, "heads": 2},
+    "loss": "hinge", "batch_size": 64, "lr": (2e-4, 4e-4), "ema": 0.999, "ema_start": 500,
+}  # fmt: skip
+
+
+def _plain(latent: int, width: int) -> dict[str, Any]:
+    """Return three linear layers in each network, as in the landscape of the paper, which says no more about them."""
+    sizes = {"width": width, "layers": 2, "activation": "leaky_relu"}
+    return {
+        "generator": {"name": "mlp_generator", "latent": latent, "output": "tanh", **sizes},
+        "critic": {"name": "mlp_critic", **sizes},
+        "loss": "non_saturating", "batch_size": 128, "lr": (2e-4, 2e-4), "ema": 0.999, "ema_start": 2_000,
+    }  # fmt: skip
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "digits": _HINGE | {"data": "digits", "steps": 5_000},
+    "fashion_mnist": _HINGE | {"data": "fashion_mnist", "steps": 8_000},
+    "mnist_plain": _plain(64, 256) | {"data": "mnist", "steps": 20_000},
+    "digits_plain": _plain(16, 64) | {"data": "digits", "steps": 8_000},
+    "celeba": training(ImageTraining(**CELEBA), 0) | {"data": "celeba", "loss": "hinge"},
 }
 """How each generator is trained, by name; the digits are also for the smoke presets."""
 
@@ -135,12 +140,13 @@ def _read_own(path: Path) -> dict[str, Any]:
 
 def train_gan(name: str, seed: int, out: Path) -> Path:
     """Train one generator, resumable in `out`, write its networks there, and return that folder."""
-    config = replace(lookup(SETTINGS, name, "generator to train"), seed=check_count(seed, "seed", least=0))
-    mine = parts(config.data, "" if config.data in PARTS else str(out))["generator"]
-    run = out / f"{name}-{seed}"
-    done = train(config, data=mine.x, labels=mine.label if config.classes else None, out=run)
+    settings = lookup(SETTINGS, name, "generator to train") | {"seed": check_count(seed, "seed", least=0)}
+    data = settings["data"]
+    mine = parts(data, "" if data in PARTS else str(out))["generator"]
+    x = np.asarray(mine.x)
+    done = train(settings, data=(x, mine.label) if settings.get("classes") else x, out=out / f"{name}-{seed}")
     for part, network in (("generator", done.generator), ("critic", done.critic)):
-        facts = {"spec": network.spec, "data": config.data, "seed": seed, "steps": config.steps}
+        facts = {"spec": network.spec, "data": data, "seed": seed, "steps": settings["steps"]}
         path, command = out / f"{name}-{seed}-{part}.safetensors", f"python -m paper.image_gans {name} {seed} FOLDER"
         write_weights(path, network, facts, command)
     return out

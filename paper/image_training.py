@@ -11,10 +11,9 @@ same for all that is compared.
 import tempfile
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -26,8 +25,8 @@ from .image_names import DATA, JUDGES
 from .record import Checked, Record
 from .style import PALETTE, tidy
 
-__all__ = ["BIGGAN", "CELEBA", "CIFAR", "SMALL", "UNITS", "ImageTraining", "Judges", "compared", "draw_courses"]
-__all__ += ["finals", "follow", "jobs", "judged_table", "run_kinds", "training"]
+__all__ = ["BIGGAN", "CELEBA", "CIFAR", "SMALL", "UNITS", "ImageTraining", "Judges", "draw_courses", "finals"]
+__all__ += ["follow", "judged_table", "mean_text", "run_kinds", "training"]
 
 SMALL: dict[str, Any] = {
     "data": "digits", "seeds": 1, "batch_size": 16, "ema_start": 0, "pool": 300, "neighbours": 200, "judged": 0,
@@ -53,13 +52,9 @@ CELEBA: dict[str, Any] = _LARGE | {
 
 They have 500 to 1500 epochs; these are 500, of the 162 770 faces of the training set.
 """
-_BIGGAN: dict[str, Any] = {"network": "biggan", "two_heads": True, "betas": (0.0, 0.999)}
-BIGGAN: dict[str, dict[str, Any]] = {
-    "cifar10": _BIGGAN | {"initial": "normal"},
-    "celeba": _BIGGAN | {"attention": 32, "initial": "xavier"},
-}
-"""What else a BigGAN is trained with, by the data that the paper has one of, from the authors' public scripts
-(github.com/AlexVerine/RejectBigGan); other data get small networks. The critic has two heads, so that every loss leaves
+BIGGAN: dict[str, dict[str, Any]] = {"cifar10": {"initial": "normal"}, "celeba": {"attention": 32, "initial": "xavier"}}
+"""How a BigGAN starts, by the data that the paper has one of, from the authors' public scripts
+(github.com/AlexVerine/RejectBigGan); other data get small networks. Its critic has two heads, so that every loss leaves
 a log-ratio.
 """
 
@@ -114,57 +109,67 @@ class ImageTraining(Checked):
         return self.data == "cifar10" and self.trained
 
 
-def training(config: ImageTraining, seed: int, *, labelled: bool | None = None) -> dict[str, Any]:
-    """Return the fields of a training run that all have in common.
+def training(config: ImageTraining, seed: int) -> dict[str, Any]:
+    """Return the settings of a training run that all have in common, see `train.OWN`.
 
     Example:
-        >>> training(ImageTraining(), seed=1, labelled=True)["batch_size"]
-        64
+        >>> training(ImageTraining(), seed=1)["generator"]
+        {'name': 'conv_generator', 'width': 16, 'latent': 64}
     """
-    if labelled is None:
-        from .image_gans import parts
-
-        labelled = parts(config.data, config.home)["generator"].label is not None
-    same = ("latent", "budget", "critic_steps", "batch_size", "ema_start", "steps", "generator_lr", "critic_lr")
-    found = {name: getattr(config, name) for name in (*same, "ema_decay")}
-    found |= {"network": "conv", "classes": labelled, "spectral_norm": True, "seed": seed}
-    found |= {"generator_width": config.width, "critic_width": config.width}
-    return found | BIGGAN.get(config.data, {})
+    big = config.data in BIGGAN
+    network = {"name": "biggan" if big else "conv", "width": config.width, **BIGGAN.get(config.data, {})}
+    generator, critic = (network | {"name": f"{network['name']}_{part}"} for part in ("generator", "critic"))
+    found = {key: getattr(config, key) for key in ("budget", "steps", "critic_steps", "batch_size", "ema_start")}
+    found |= {"ema": config.ema_decay, "lr": (config.generator_lr, config.critic_lr), "seed": seed}
+    found |= {"generator": generator | {"latent": config.latent}}
+    found |= {"critic": critic | {"spectral_norm": True} | ({"heads": 2} if big else {})}
+    return found | ({"betas": (0.0, 0.999)} if big else {})
 
 
 def follow(
-    settings: Any, config: ImageTraining, points: int = 1, *, generator: Any = None, critic: Any = None
+    config: ImageTraining, settings: dict[str, Any], points: int = 1, start: Any = None
 ) -> Iterator[tuple[int, Any, float]]:
-    """Train a GAN; yield it as it was at so many steps on the way, with the CPU seconds of all of its training.
+    """Train a GAN; yield it so many times on the way, with the CPU seconds of its training so far.
 
     Args:
-        settings: Of the training.
         config: Says which data.
+        settings: Of the training; without any the GAN stays as it is.
         points: How many times; the last one is the end.
-        generator, critic: Networks to go on with, of the kind that the settings say; trained in place.
+        start: A GAN to go on with, or its generator alone, of the kind that the settings say; trained in place.
     """
     from .image_gans import ImageGan, parts
-    from .train import load_run, seen_before, train
+    from .train import stages, train
 
-    mine = parts(config.data, config.home)["generator"]
-    total, _ = seen_before(settings, len(settings.stages) + 1)
-    settings = replace(settings, save_every=max(total // points, 1), keep=10 * points + 10, log_every=total)
-    given: Any = {"data": mine.x, "labels": mine.label if settings.classes else None}
+    if not settings:
+        yield 0, start, 0.0
+        return
+    mine, seconds = parts(config.data, config.home)["generator"], 0.0
+    data = np.asarray(mine.x) if mine.label is None else (np.asarray(mine.x), mine.label)
+    own = {} if start is None else {"generator": start.generator, "critic": start.critic}
+    for network in own.values():
+        if network is not None:
+            network.requires_grad_(True)
+    every = sum(stage["steps"] for stage in stages(settings)) // points
     with tempfile.TemporaryDirectory() as scratch:
-        begun = process_time()
-        done = train(settings, **given, generator=generator, critic=critic, out=Path(scratch), progress=False)
-        seconds = process_time() - begun
-        saved = Path(scratch).glob("stage-*/checkpoints/*.safetensors")
-        found = {int(path.stem.removeprefix("step-")): path for path in saved}
-        for at in range(points):
-            step = round(total * (at + 1) / points)
-            near = min(sorted(found), key=lambda known, step=step: abs(known - step))  # type: ignore[misc]
-            run = done if step == total else load_run(Path(scratch), found[near])
-            yield near, ImageGan(run.generator, run.critic, run.generator.classes), seconds
+        for point in range(1, points + 1):
+            until, begun = settings if point == points else _shortened(settings, point * every), process_time()
+            done = train(until, data=data, **own, out=scratch, progress=False)
+            seconds += process_time() - begun
+            yield done.state.facts["step"], ImageGan(done.generator, done.critic, done.generator.classes), seconds
+
+
+def _shortened(settings: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Return settings that end after so many steps; the run goes on from there with those of more."""
+    tables: list[dict[str, Any]] = []
+    for table in settings.get("stage") or [dict[str, Any]()]:
+        own = min(table.get("steps", settings["steps"]), steps)
+        tables += [{**table, "steps": own}] if own else []
+        steps -= own
+    return settings | {"stage": tables}
 
 
 class Judges:
-    """The judges of each seed, whose classifiers are fitted once.
+    """The judges of GANs, whose classifiers are fitted once for each seed.
 
     Args:
         config: Of the experiment.
@@ -176,7 +181,7 @@ class Judges:
 
         self.config, self.progress = config, progress
         self.effort = Effort(config.fakes, config.fit_steps, config.epochs)
-        self._latest: tuple[int, Any] | None = None
+        self._latest: tuple[int, Any] = (-1, None)
 
     def judge(self, gan: Any, seed: int, *, near: bool = True) -> dict[str, Any]:
         """Return the distance before and after rejection, with the error of the change; maybe precision and recall.
@@ -186,16 +191,21 @@ class Judges:
             seed: Whose classifiers judge.
             near: Whether precision and recall are wanted, too.
         """
-        from .image_ratios import distances, fit_ratios, neighbour_cells
+        from .image_ratios import distances, fit_ratios, neighbour_cells, prepare, with_gan
 
-        config, subject = self.config, self._subject(gan, seed)
+        config, (latest, known) = self.config, self._latest
+        if latest == seed:
+            subject = with_gan(known, gan)
+        else:
+            options: Any = {key: getattr(config, key) for key in ("pool", "judged", "second", "home")}
+            subject = prepare(f"{config.data}-{seed}", self.effort, gan, **options, progress=self.progress)
+            self._latest = (seed, subject)
         ratio, constant = ("gradients", "global") if subject.look is None else ("outputs", "class")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # how far apart the two sets are is a result here: `log_loss`
             fitted = fit_ratios(subject, self.effort, (ratio,), progress=self.progress)[ratio]
         scores, rule = fitted.log_ratio(subject.pool, subject.labels), f"obrs {config.budget:g}"
-        cells = distances(subject, scores, (config.budget,), ("obrs",), (constant,))[constant]
-        first, *others = cells.values()
+        first, *others = distances(subject, scores, (config.budget,), ("obrs",), (constant,))[constant].values()
         found: dict[str, Any] = {"before": first["model 1"][0], "after": first[rule][0]}
         found |= {"change": first[rule][1], "change_error": first[rule][2]}
         for second in others:
@@ -206,65 +216,49 @@ class Judges:
                 found[f"near_{when}"] = [by_rule[key][metric][0] for metric in ("precision", "recall")]
         return found | {"log_loss": fitted.log_loss}
 
-    def _subject(self, gan: Any, seed: int) -> Any:
-        from .image_ratios import prepare, with_gan
-
-        if self._latest is None or self._latest[0] != seed:
-            config = self.config
-            options: Any = {"pool": config.pool, "judged": config.judged, "second": config.second, "home": config.home}
-            made = prepare(f"{config.data}-{seed}", self.effort, gan, **options, progress=self.progress)
-            self._latest = (seed, made)
-            return made
-        return with_gan(self._latest[1], gan)
-
 
 def run_kinds(
     config: ImageTraining,
     rows: Record,
     kinds: Sequence[Any],
-    train: Callable[[Any, int], Iterator[tuple[int, Any, float]]],
+    settings: Callable[[Any, int], dict[str, Any]],
     unit: Callable[[Any], str] = str,
     *,
     points: int = 1,
+    start: Callable[[Any, int], Any] = lambda kind, seed: None,
 ) -> None:
     """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there.
 
     Args:
         config, rows: Of the experiment.
         kinds: What is compared.
-        train: From a kind and a seed to the GANs on the way, as `follow`.
+        settings: From a kind and a seed to those of the training.
         unit: From a kind to the unit of CIFAR-10 that was trained ahead, without its seed.
-        points: How many GANs `train` yields.
+        points, start: See `follow`; from a kind and a seed to what it goes on with.
     """
     from .image_gans import load_gan
     from .nets.cifar import has_unit, unit_facts
 
     judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo(jobs(config, kinds)):
+    for name, (kind, seed) in rows.todo(_jobs(kinds, config.seed, config.seeds)):
         course, found, seconds = list[list[float]](), dict[str, Any](), 0.0
+        if config.committed and not has_unit(f"{unit(kind)}-{seed}"):
+            continue
         if config.committed:
-            if not has_unit(f"{unit(kind)}-{seed}"):
-                continue
             facts = unit_facts(f"{unit(kind)}-{seed}")
             course, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
-            found = judges.judge(load_gan(f"cifar10-{unit(kind)}", seed), seed)
+            found = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit(kind)}", seed), seed)
         else:
-            for step, gan, seconds in train(kind, seed):  # noqa: B007  # those of the last one count
+            way = follow(config, settings(kind, seed), points, start(kind, seed))
+            for step, gan, seconds in way:  # noqa: B007  # those of the last one count
                 found = judges.judge(gan, seed, near=len(course) == points - 1)
                 course.append([step, found["before"], found["after"]])
-        facts = {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)}
-        rows.add(name, facts | found)
+        rows.add(name, {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)} | found)
 
 
-def jobs(config: ImageTraining, kinds: Sequence[Any]) -> dict[str, tuple[Any, int]]:
-    """Return what is to be trained, by the name of its row: a kind and a seed, all kinds of a seed before the next.
-
-    Example:
-        >>> jobs(ImageTraining(seeds=1, seed=5), ("hinge", "exact"))
-        {'hinge, seed 5': ('hinge', 5), 'exact, seed 5': ('exact', 5)}
-    """
-    seeds = range(config.seed, config.seed + config.seeds)
-    return {f"{kind}, seed {seed}": (kind, seed) for seed in seeds for kind in kinds}
+def _jobs(kinds: Iterable[Any], first: int, seeds: int) -> dict[str, tuple[Any, int]]:
+    """Return what is to be trained, by the name of its row: all kinds of a seed before the next seed."""
+    return {f"{kind}, seed {seed}": (kind, seed) for seed in range(first, first + seeds) for kind in kinds}
 
 
 def judged_table(record: Record, names: Mapping[Any, str], paper: Mapping[str, Any]) -> str:
@@ -275,14 +269,15 @@ def judged_table(record: Record, names: Mapping[Any, str], paper: Mapping[str, A
         names: What each kind is called.
         paper: By data set and kind of run, the FID, precision and recall of the paper.
     """
+    config = record.config
     after, before, near, cost = (finals(record, names, key) for key in ("after", "before", "near_after", "cpu_seconds"))
     first = next((kind for kind in after if kind == "hinge"), next(iter(after), ""))
 
     def line(kind: Any, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
-        plain, plain_error, *_ = compared(before[kind], before[kind])
-        mean, error, gain, of_gain, shared = compared(after[kind], after[first])
-        cells = [names[kind], str(len(after[kind])), _with_error(plain, plain_error), _with_error(mean, error)]
-        return [*cells, _with_error(gain, of_gain, "+") if kind != first and shared else ""]
+        less = [after[first][seed] - value for seed, value in after[kind].items() if seed in after[first]]
+        gain = mean_text(less, "+") if kind != first and less else ""
+        means = (mean_text(list(values[kind].values())) for values in (before, after))
+        return [names[kind], str(len(after[kind])), *means, gain]
 
     rows = []
     for kind in after:
@@ -290,17 +285,16 @@ def judged_table(record: Record, names: Mapping[Any, str], paper: Mapping[str, A
         shares = [f"{100 * share:.1f}" for share in pair] or ["", ""]
         rows.append([*line(kind, before, after), *shares, f"{np.mean(list(cost[kind].values())):.0f}"])
     head = ["training", "seeds", "before", "after rejection", "gain", "precision, %", "recall, %", "CPU s"]
-    data = DATA.get(record.config["data"], record.config["data"])
-    about = f"{data}, K = {record.config['budget']:g}; Fréchet distance at the end by a classifier that no ratio saw"
+    data = DATA.get(config["data"], config["data"])
+    about = f"{data}, K = {config['budget']:g}; Fréchet distance at the end by a classifier that no ratio saw"
     lines = [about, text_table(head, rows)]
     second = [finals(record, names, "second", at) for at in (0, 1)]
     if second[1]:
-        lines += ["", f"by {JUDGES.get(record.config['second'].partition('=')[0], 'a second judge')}"]
+        lines += ["", f"by {JUDGES.get(config['second'].partition('=')[0], 'a second judge')}"]
         lines.append(text_table(head[:5], [line(kind, *second) for kind in second[1]]))
     if first:
         lines.append(f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds")
-    seeds = range(record.config["seed"], record.config["seed"] + record.config["seeds"])
-    missing = [name for seed in seeds for kind in names if (name := f"{kind}, seed {seed}") not in record]
+    missing = [name for name in _jobs(names, config["seed"], config["seeds"]) if name not in record]
     lines += [textwrap.fill(f"not trained yet: {'; '.join(missing)}", 118)] if missing else []
     beside = [
         [f"{where}, {called}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
@@ -311,45 +305,35 @@ def judged_table(record: Record, names: Mapping[Any, str], paper: Mapping[str, A
     return "\n".join([*lines, *papers])
 
 
-def _with_error(value: float, error: float, sign: str = "") -> str:
-    return f"{value:{sign}.2f} ± {error:.2f}" if error else f"{value:{sign}.2f}"
+def mean_text(values: Sequence[float], sign: str = "") -> str:
+    """Return a mean and, of more than one value, its standard error.
+
+    Example:
+        >>> mean_text([3.0, 5.0]), mean_text([1.5], "+")
+        ('4.00 ± 1.00', '+1.50')
+    """
+    error = f" ± {np.std(values, ddof=1) / sqrt(len(values)):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):{sign}.2f}{error}"
 
 
 def finals(record: Record, kinds: Any, key: str = "after", at: int | None = None) -> dict[Any, dict[int, Any]]:
     """Return what each kind of run has at its end, or a part of it, by seed; no kind without a run."""
-    found = {kind: [r for r in record.rows if r["kind"] == kind and key in r] for kind in kinds}
-    return {
-        kind: {r["seed"]: r[key] if at is None else r[key][at] for r in rows} for kind, rows in found.items() if rows
-    }
-
-
-def compared(values: Mapping[int, float], first: Mapping[int, float]) -> tuple[float, float, float, float, int]:
-    """Return a mean over seeds and its standard error, the gain over others seed by seed with its own, and how many.
-
-    Example:
-        >>> [round(x, 3) for x in compared({0: 3.0, 1: 5.0}, {0: 4.0, 1: 7.0})]
-        [4.0, 1.0, 1.5, 0.5, 2]
-    """
-    own = np.array(list(values.values()))
-    less = np.array([first[seed] - values[seed] for seed in values if seed in first])
-    return float(own.mean()), _error(own), float(less.mean()) if len(less) else 0.0, _error(less), len(less)
-
-
-def _error(values: Any) -> float:
-    return float(np.std(values, ddof=1) / sqrt(len(values))) if len(values) > 1 else 0.0
+    found: dict[Any, dict[int, Any]] = {kind: {} for kind in kinds}
+    for row in record.rows:
+        if row["kind"] in found and key in row:
+            found[row["kind"]][row["seed"]] = row[key] if at is None else row[key][at]
+    return {kind: by_seed for kind, by_seed in found.items() if by_seed}
 
 
 def draw_courses(axes: Any, record: Record, names: Mapping[Any, str], colours: Mapping[Any, str]) -> None:
     """Draw the distance after rejection during training: thin lines are runs, thick ones their means."""
-    for kind in finals(record, names):
-        rows, colour = [row for row in record.rows if row["kind"] == kind], PALETTE[colours[kind]]
-        for row in rows:
-            on_the_way, _, after = zip(*row["course"], strict=True)
-            axes.plot(on_the_way, after, color=colour, lw=0.8, alpha=0.5)
-        shortest = min(len(row["course"]) for row in rows)
-        steps = [rows[0]["course"][at][0] for at in range(shortest)]
-        mean = [sum(row["course"][at][2] for row in rows) / len(rows) for at in range(shortest)]
-        axes.plot(steps, mean, "o-", color=colour, label=names[kind], ms=4)
+    for kind, courses in finals(record, names, "course").items():
+        colour = PALETTE[colours[kind]]
+        for course in courses.values():
+            axes.plot([point[0] for point in course], [point[2] for point in course], color=colour, lw=0.8, alpha=0.5)
+        together = list(zip(*courses.values(), strict=False))  # as far as the shortest goes
+        steps, means = [at[0][0] for at in together], [np.mean([point[2] for point in at]) for at in together]
+        axes.plot(steps, means, "o-", color=colour, label=names[kind], ms=4)
     label = f"Fréchet distance after rejection, K = {record.config['budget']:g}"
     axes.set(xlabel="steps, those of the critic alone included", ylabel=label, yscale="log")
     axes.yaxis.set_major_formatter("{x:g}")

@@ -14,14 +14,14 @@ the rates of the paper a new one would learn next to nothing. The paper's table 
 have 4e-6 for the critic, and so has the preset.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from obrs._text import lookup
 
 from .image_names import DATA
-from .image_training import BIGGAN, CELEBA, SMALL, UNITS, ImageTraining, finals, judged_table, run_kinds
+from .image_training import BIGGAN, CELEBA, SMALL, UNITS, ImageTraining, finals, judged_table, run_kinds, training
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
@@ -89,36 +89,35 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "paper": _
 
 def run(config: Config, rows: Record) -> None:
     """Train each generator further and judge it, a row for each kind and seed; of units, those that are there."""
-    from .image_gans import load_gan
-    from .image_training import follow
 
-    def train(kind: str, seed: int) -> Iterator[tuple[int, Any, float]]:
+    def start(kind: str, seed: int) -> Any:
+        from .image_gans import load_gan
+
         gan = load_gan(config.data, seed, config.home)
-        if kind == "none":
-            yield 0, gan, 0.0
-            return
-        own = gan.critic.requires_grad_(True) if kind == "hinge" or config.data in BIGGAN else None
-        options = settings(config, kind, seed, classes=gan.classes)
-        yield from follow(options, config, generator=gan.generator.requires_grad_(True), critic=own)
+        return gan if _keeps_critic(config, kind) else replace(gan, critic=None)
 
-    run_kinds(config, rows, config.kinds, train, lambda kind: "gan" if kind == "none" else f"finetune-{kind}")
+    units = {kind: "gan" if kind == "none" else f"finetune-{kind}" for kind in config.kinds}
+    run_kinds(config, rows, config.kinds, partial(settings, config), units.__getitem__, start=start)
 
 
-def settings(config: Config, kind: str, seed: int, *, classes: int | None = 10) -> Any:
-    """Return the configuration of a training run.
+def _keeps_critic(config: Config, kind: str) -> bool:
+    return kind in ("none", "hinge") or config.data in BIGGAN
+
+
+def settings(config: Config, kind: str, seed: int) -> dict[str, Any]:
+    """Return the settings of a training run; none for what stays as it is.
 
     Example:
-        >>> tuned = settings(Config(data="fashion_mnist"), "exact", 0)
-        >>> tuned.generator_loss, tuned.warm_up, tuned.steps, tuned.spectral_norm
+        >>> found = settings(Config(data="fashion_mnist"), "exact", 0)
+        >>> found["loss"], found["warm_up"], found["steps"], found["critic"]["spectral_norm"]
         ('exact', 200, 600, False)
     """
-    from .image_training import training
-    from .train import TrainConfig
-
-    shared = training(config, seed, labelled=bool(classes)) | {"generator_loss": kind, "warm_up": config.alone}
-    if kind == "hinge" or config.data in BIGGAN:
-        return TrainConfig(**shared | {"two_heads": True})
-    return TrainConfig(**(shared | {"spectral_norm": False, "r1": 0.1, "generator_decay_from": 0.4}))
+    if kind == "none":
+        return {}
+    found = training(config, seed) | {"loss": kind, "warm_up": config.alone}
+    if _keeps_critic(config, kind):
+        return found
+    return found | {"critic": found["critic"] | {"spectral_norm": False}, "r1": 0.1, "decay_from": (0.4, 1.0)}
 
 
 def table(record: Record) -> str:

@@ -30,12 +30,12 @@ import numpy as np
 STAGES = """
 data = "grid25"
 data_size = 500
-generator_width = 16
-critic_width = 16
+generator = { name = "mlp_generator", width = 16 }
+critic = { name = "mlp_critic", width = 16 }
 batch_size = 16
 budget = 2
-ema_decay = 0.9
-generator_loss = "exact"
+ema = 0.9
+loss = "exact"
 constant_every = 3
 save_every = 10
 log_every = 5
@@ -44,7 +44,7 @@ log_every = 5
 steps = 40
 [[stage]]
 steps = 40
-critic_network = "fourier"
+critic = { name = "fourier_critic", width = 16 }
 new_critic = true
 warm_up = 10
 """

@@ -10,7 +10,7 @@ from obrs.critics import FINE_TUNE, FROM_SCRATCH
 from obrs.errors import InputError
 from obrs.ratios.doctor import diagnose
 from paper.data.images import load
-from paper.train import TrainConfig, train
+from paper.train import train
 
 pytest.importorskip("sklearn")
 
@@ -22,18 +22,14 @@ def digits():
 
 @pytest.fixture(scope="module")
 def run(digits):
-    config = TrainConfig(
-        network="conv",
-        classes=True,
-        latent=8,
-        generator_width=4,
-        critic_width=4,
-        spectral_norm=True,
-        generator_loss="hinge",
-        steps=20,
-        batch_size=32,
-    )
-    return train(config, data=digits.train[:700], labels=digits.train_labels[:700])
+    settings = {
+        "generator": {"name": "conv_generator", "latent": 8, "width": 4},
+        "critic": {"name": "conv_critic", "width": 4, "spectral_norm": True},
+        "loss": "hinge",
+        "steps": 20,
+        "batch_size": 32,
+    }
+    return train(settings, data=(digits.train[:700], digits.train_labels[:700]))
 
 
 @pytest.mark.filterwarnings("ignore:the classifier separates the two sets")  # so few steps make poor digits
