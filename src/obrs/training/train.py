@@ -160,7 +160,7 @@ def train(
         with (
             bar("training", end, progress if place.is_main_process else False) as tell,
             own_noise(place.device) as reseed,
-            torch.autocast(place.device.type, torch.bfloat16, enabled=precision == "bf16"),
+            torch.autocast(place.device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False),
         ):
             for step in range(run.step, end):
                 reseed(derived(seed, "noise", step, place.process_index))
