@@ -22,8 +22,7 @@ from obrs.errors import InputError
 from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
-from .data.images import load
-from .data.pixels import Pixels
+from .data.images import Pixels, load
 from .image_training import CELEBA, ImageTraining, training
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit

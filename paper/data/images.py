@@ -15,9 +15,8 @@ from obrs._text import lookup
 from obrs.errors import InputError, MissingLibraryError
 
 from .fetch import DATASETS, is_here
-from .pixels import Pixels
 
-__all__ = ["IMAGES", "Images", "load"]
+__all__ = ["IMAGES", "Images", "Pixels", "load"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,15 +35,29 @@ class Images:
     test: Any
     test_labels: Array
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one image: channels, height, width."""
-        return tuple(int(n) for n in self.train.shape[1:])
 
-    @property
-    def classes(self) -> int:
-        """Number of different labels."""
-        return int(max(self.train_labels.max(), self.test_labels.max())) + 1
+class Pixels:
+    """Images as bytes; `x[rows]` are those rows as float32 in [-1, 1], a slice stays bytes.
+
+    As numbers they take four times as much memory.
+
+    Example:
+        >>> x = Pixels(np.full((5, 3, 2, 2), 255, dtype=np.uint8))
+        >>> x.shape, x[1:].shape, float(x[np.array([0, 4])].max())
+        ((5, 3, 2, 2), (4, 3, 2, 2), 1.0)
+    """
+
+    def __init__(self, bytes: Array) -> None:
+        self.bytes, self.shape = bytes, bytes.shape
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return Pixels(self.bytes[rows]) if isinstance(rows, slice) else to_floats(self.bytes[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(to_floats(self.bytes), dtype)
 
 
 def load(name: str = "digits") -> Images:
@@ -55,8 +68,8 @@ def load(name: str = "digits") -> Images:
 
     Example:
         >>> digits = load("digits")
-        >>> digits.train.shape, digits.test.shape, digits.classes
-        ((1500, 1, 8, 8), (297, 1, 8, 8), 10)
+        >>> digits.train.shape, digits.test.shape
+        ((1500, 1, 8, 8), (297, 1, 8, 8))
     """
     return lookup(IMAGES, name, "data set of images")()
 

@@ -21,10 +21,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm as normalised
 
-from obrs._checks import check_count
 from obrs._text import lookup
 from obrs.errors import InputError
-from obrs.models.conv import check_label, class_count
+from obrs.models.conv import check_label
 from obrs.types import Array
 
 __all__ = ["INITIAL", "BigGanCritic", "BigGanGenerator"]
@@ -82,24 +81,23 @@ class BigGanGenerator(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_GENERATOR, size, width)
         sides = [_START * 2**at for at in range(1, len(maps))]
-        self.latent, self.classes = check_count(latent, "latent"), class_count(classes)
+        self.latent, self.classes = latent, classes
         self.spec = {"name": "biggan_generator", "latent": latent, "size": size, "channels": channels, "width": width}
         self.spec |= {"classes": classes, "shared": shared, "hierarchical": hierarchical, "attention": attention}
         self.spec |= {"initial": initial}
         self.pieces = len(maps) if hierarchical else 1
-        if self.latent % self.pieces or (hierarchical and not shared):
+        if latent % self.pieces or (hierarchical and not shared):
             wanted = f"a multiple of {self.pieces} and a shared embedding of labels"
             raise InputError(f"a hierarchical latent of {size} pixels needs {wanted}, got {latent} and {shared}")
-        _check_attention(attention, sides, maps[1:])
-        piece, labels = self.latent // self.pieces, self.classes or 1  # without classes all have the label 0
-        self.embed = nn.Embedding(labels, check_count(shared, "shared", least=0)) if shared else None
+        piece, labels = latent // self.pieces, classes or 1  # without classes all have the label 0
+        self.embed = nn.Embedding(labels, shared) if shared else None
         condition = (shared + (piece if hierarchical else 0)) if shared else labels
         self.start = nn.Linear(piece, maps[0] * _START**2)
         self.blocks = nn.ModuleList(
             _GeneratorBlock(inside, outside, condition, shared=bool(shared), attends=side == attention)
             for (inside, outside), side in zip(pairwise(maps), sides, strict=True)
         )
-        self.last = _Last(maps[-1], check_count(channels, "channels"))
+        self.last = _Last(maps[-1], channels)
         _begin(self, initial, nn.Linear | nn.Conv2d)  # spectral norm may cripple the embeddings of a generator
 
     def forward(self, z: Array, label: Array | None = None) -> Array:
@@ -149,24 +147,20 @@ class BigGanCritic(nn.Module):  # type: ignore[misc]
         super().__init__()
         maps = _maps(_CRITIC, size, width)
         sides = [size >> min(at + 1, _HALVINGS[size]) for at in range(len(maps))]
-        self.classes, self.shape = class_count(classes), (check_count(channels, "channels"), size, size)
+        self.classes = classes
         self.spec = {"name": "biggan_critic", "size": size, "channels": channels, "width": width, "classes": classes}
         self.spec |= {"heads": heads, "attention": attention, "initial": initial, "spectral_norm": spectral_norm}
-        _check_attention(attention, [*sides, size], [*maps, 8])
         self.blocks = nn.ModuleList(
             _CriticBlock(inside, outside, halves=side < before, first=not at, attends=attention == side < before)
             for at, ((inside, outside), (before, side)) in enumerate(
                 zip(pairwise([channels, *maps]), pairwise([size, *sides]), strict=True)
             )
         )
-        self.heads = nn.ModuleList(_Head(maps[-1], self.classes or 1) for _ in range(check_count(heads, "heads")))
+        self.heads = nn.ModuleList(_Head(maps[-1], classes or 1) for _ in range(heads))
         _begin(self, initial, nn.Linear | nn.Conv2d | nn.Embedding if spectral_norm else None)
 
     def features(self, x: Array) -> Array:
         """Return what the heads see, shape `(n, features)`."""
-        if tuple(x.shape[1:]) != self.shape:
-            got = f"got {tuple(x.shape[1:])}; resize, pad or transpose them"
-            raise InputError(f"this critic takes images of {self.shape}, {got}")
         for block in self.blocks:
             x = block(x)
         return functional.relu(x).sum(dim=(2, 3))
@@ -278,16 +272,10 @@ def _begin(network: nn.Module, initial: str, divided: Any) -> None:
                 normalised(layer)
 
 
-def _maps(shares: Mapping[int, tuple[int, ...]], size: Any, width: Any) -> list[int]:
+def _maps(shares: Mapping[int, tuple[int, ...]], size: int, width: int) -> list[int]:
     if size not in shares:
         raise InputError(f"a BigGAN makes images of 32, 64 or 128 pixels a side, got {size}; resize or pad them")
-    return [check_count(width, "width") * share for share in shares[size]]
-
-
-def _check_attention(attention: int, sides: list[int], channels: list[int]) -> None:
-    wide = sorted({side for side, width in zip(sides, channels, strict=True) if width >= 8})
-    if attention and attention not in wide:
-        raise InputError(f"attention must be 0 or the side of a map of 8 channels or more, {wide}, got {attention}")
+    return [width * share for share in shares[size]]
 
 
 def _label(label: Any, classes: int | None, like: Array) -> Any:

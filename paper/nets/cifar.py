@@ -17,10 +17,12 @@ from obrs.errors import InputError
 from . import WEIGHTS
 from .biggan import BigGanCritic, BigGanGenerator
 
-__all__ = ["CLASSES", "CifarClassifier", "CifarCritic", "CifarGenerator", "CifarUNet", "build_gan", "has_unit"]
+__all__ = ["CLASSES", "RUNS", "CifarClassifier", "CifarCritic", "CifarGenerator", "CifarUNet", "build_gan", "has_unit"]
 __all__ += ["load_unit", "unit_facts"]
 
 CLASSES = 10
+RUNS = WEIGHTS.with_name("runs")
+"""The folder of the facts of units whose weights nobody needs."""
 _BIGGAN: dict[str, Any] = {"size": 32, "width": 16, "classes": CLASSES, "attention": 16}
 
 
@@ -37,19 +39,21 @@ def _path(unit: str) -> Path:
 
 
 def has_unit(unit: str) -> bool:
-    """Tell whether the weights of a unit are there."""
-    return _path(unit).exists()
+    """Tell whether a unit is trained: its weights are there, or the facts of one that keeps no weights."""
+    return _path(unit).exists() or (RUNS / f"{unit}.json").exists()
 
 
 def unit_facts(unit: str) -> dict[str, Any]:
-    """Return what the file of a unit says of its training: steps, CPU minutes and maybe a curve."""
+    """Return what the file of a unit says of its training: steps, CPU minutes, maybe a curve and how it was judged."""
+    if (facts := RUNS / f"{unit}.json").exists():
+        return dict(json.loads(facts.read_text()))
     with safe_open(_path(unit), "pt") as file:
         return dict(json.loads(file.metadata()["facts"]))
 
 
 def load_unit(unit: str, modules: Mapping[str, nn.Module]) -> None:
     """Fill modules with the weights of a unit, by part: generator and critic, classifier, or denoiser."""
-    if not has_unit(unit):
+    if not _path(unit).exists():
         raise InputError(f"there is no {_path(unit).name}; `python -m paper.runs.train_cifar {unit}` trains it")
     with safe_open(_path(unit), "pt") as file:
         for part, module in modules.items():

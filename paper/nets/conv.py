@@ -6,8 +6,7 @@ No batch norm: what a network makes of a latent depends on that latent alone, on
 import torch
 from torch import nn
 
-from obrs._checks import check_count
-from obrs.models.conv import check_label, class_count, group_norm, pyramid
+from obrs.models.conv import check_label, group_norm, pyramid
 from obrs.types import Array
 
 __all__ = ["ConvGenerator"]
@@ -42,13 +41,13 @@ class ConvGenerator(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         start, widths = pyramid(size, width)
-        self.latent, self.classes = check_count(latent, "latent"), class_count(classes)
+        self.latent, self.classes = latent, classes
         self.spec = {"name": "conv_generator", "latent": latent, "size": size, "channels": channels, "width": width}
         self.spec |= {"classes": classes}
-        self.embed = nn.Embedding(self.classes, latent) if self.classes else None
-        parts: list[nn.Module] = [nn.Linear(latent * (2 if self.classes else 1), widths[0] * start**2)]
+        self.embed = nn.Embedding(classes, latent) if classes else None
+        parts: list[nn.Module] = [nn.Linear(latent * (2 if classes else 1), widths[0] * start**2)]
         parts.append(nn.Unflatten(1, (widths[0], start, start)))
-        for inside, outside in zip(widths, [*widths[1:], check_count(channels, "channels")], strict=True):
+        for inside, outside in zip(widths, [*widths[1:], channels], strict=True):
             parts += [group_norm(inside), nn.ReLU(), nn.ConvTranspose2d(inside, outside, 4, 2, 1)]
         self.body = nn.Sequential(*parts, nn.Tanh())
 

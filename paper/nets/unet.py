@@ -1,15 +1,13 @@
 """A small U-Net of images and times, such as the denoiser of a diffusion model."""
 
 from collections.abc import Sequence
-from math import gcd, log
+from math import log
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from obrs._checks import check_count
-from obrs.errors import InputError
-from obrs.models.conv import check_label, class_count
+from obrs.models.conv import check_label, group_norm
 from obrs.types import Array
 
 __all__ = ["UNet"]
@@ -46,24 +44,22 @@ class UNet(nn.Module):  # type: ignore[misc]
         self, channels: int = 1, *, width: int = 32, multiples: Sequence[int] = (1, 2), classes: int | None = None
     ) -> None:
         super().__init__()
-        widths = [check_count(width, "width") * check_count(m, "multiples") for m in multiples]
-        if not widths:
-            raise InputError("multiples must have one number per level, got none")
-        self.channels, self.classes = check_count(channels, "channels"), class_count(classes)
+        widths = [width * multiple for multiple in multiples]
+        self.channels, self.classes = channels, classes
         self.spec = {"name": "unet", "channels": channels, "width": width, "multiples": list(multiples)}
         self.spec |= {"classes": classes}
         code = 4 * width
         speeds = torch.exp(torch.linspace(log(_SLOWEST), log(_FASTEST), _WAVES))
         self.register_buffer("speeds", speeds, persistent=False)
         self.time = nn.Sequential(nn.Linear(2 * _WAVES, code), nn.SiLU(), nn.Linear(code, code))
-        self.label = nn.Embedding(self.classes, code) if self.classes else None
+        self.label = nn.Embedding(classes, code) if classes else None
         self.first = nn.Conv2d(channels, widths[0], 3, padding=1)
         above = [widths[0], *widths[:-1]]
         self.down = nn.ModuleList(_Block(i, o, code) for i, o in zip(above, widths, strict=True))
         self.halve = nn.ModuleList(nn.Conv2d(w, w, 3, stride=2, padding=1) for w in widths[:-1])
         self.middle = _Block(widths[-1], widths[-1], code)
         self.up = nn.ModuleList(_Block(2 * o, i, code) for i, o in zip(above, widths, strict=True))
-        self.last = nn.Sequential(_norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], channels, 3, padding=1))
+        self.last = nn.Sequential(group_norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], channels, 3, padding=1))
         nn.init.zeros_(self.last[-1].weight)
 
     def forward(self, x: Array, time: Array, label: Array | None = None) -> Array:
@@ -89,8 +85,8 @@ class _Block(nn.Module):  # type: ignore[misc]
 
     def __init__(self, inside: int, outside: int, code: int) -> None:
         super().__init__()
-        self.before = nn.Sequential(_norm(inside), nn.SiLU(), nn.Conv2d(inside, outside, 3, padding=1))
-        self.norm = _norm(outside)
+        self.before = nn.Sequential(group_norm(inside), nn.SiLU(), nn.Conv2d(inside, outside, 3, padding=1))
+        self.norm = group_norm(outside)
         self.move = nn.Linear(code, 2 * outside)
         self.after = nn.Conv2d(outside, outside, 3, padding=1)
         nn.init.zeros_(self.after.weight)
@@ -101,7 +97,3 @@ class _Block(nn.Module):  # type: ignore[misc]
         scale, shift = self.move(code)[:, :, None, None].chunk(2, dim=1)
         h = self.norm(self.before(x)) * (1 + scale) + shift
         return self.past(x) + self.after(functional.silu(h))
-
-
-def _norm(width: int) -> nn.Module:
-    return nn.GroupNorm(gcd(8, width), width)
