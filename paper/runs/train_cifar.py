@@ -108,6 +108,14 @@ class Run:
                 self.save()
         self.save()
 
+    def descend(self, optimiser: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
+        """Take a step at a learning rate."""
+        optimiser.param_groups[0]["lr"] = rate
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        self.log(loss)
+
     def log(self, loss: Tensor) -> None:
         """Print a line every 500 steps."""
         if self.step % 500 == 0:
@@ -242,13 +250,8 @@ def train_edm(name: str, minutes: float, size: int = 32) -> None:
         sigma = torch.exp(1.2 * torch.randn(size, generator=run.rng) - 1.2)
         with autocast():
             loss = denoise.loss(x, sigma, torch.randn(x.shape, generator=run.rng), y)
-        optimiser.zero_grad()
-        loss.backward()
-        for group in optimiser.param_groups:
-            group["lr"] = 1e-3 * min(1.0, (step + 1) / 500)
-        optimiser.step()
+        run.descend(optimiser, loss, 1e-3 * min(1.0, (step + 1) / 500))
         average(mean, net, run.step)
-        run.log(loss)
     noise = torch.randn(12 * CLASSES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     show(lambda y: heun(Denoiser(mean.eval()), noise, noise_levels(18), y), name)
     write(name, {"denoiser": mean}, run.facts)
@@ -262,16 +265,10 @@ def train_classifier(name: str, minutes: float, size: int = 64) -> None:
     run = Run(name, {"net": net, "opt": optimiser})
     for _ in run.steps(minutes):
         x, y = run.batch(size)
-        down, across = torch.randint(-2, 3, (2,), generator=run.rng).tolist()
-        x = torch.roll(x, (down, across), (2, 3))  # what leaves on one side comes in on the other
-        with autocast():
-            loss = functional.cross_entropy(net(x), y)
-        for group in optimiser.param_groups:
-            group["lr"] = 2e-3 * max(0.01, 1 - run.minutes / minutes)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        run.log(loss)
+        shift = torch.randint(-2, 3, (2,), generator=run.rng).tolist()
+        with autocast():  # what leaves on one side comes in on the other
+            loss = functional.cross_entropy(net(torch.roll(x, shift, (2, 3))), y)
+        run.descend(optimiser, loss, 2e-3 * max(0.01, 1 - run.minutes / minutes))
     test = parts("cifar10")["test"]
     accuracy = share_right(net.eval(), torch.from_numpy(test.x), torch.from_numpy(test.label))
     write(name, {"classifier": net}, run.facts | {"test_accuracy": accuracy})

@@ -36,12 +36,10 @@ loss = "exact"
 """
 
 
-def small(generator=8, critic=8, **changes):
+def small(critic=8, **changes):
     """Settings of a run that takes a moment."""
-    networks = {"generator": {"name": "mlp_generator", "width": generator}}
-    networks["critic"] = {"name": "mlp_critic", "width": critic, **changes.pop("critic_options", {})}
-    shared = {"data": "grid25", "loss": "dual", "steps": 4, "batch_size": 16, "data_size": 64}
-    return networks | shared | changes
+    networks = {"generator": {"name": "mlp_generator", "width": 8}, "critic": {"name": "mlp_critic", "width": critic}}
+    return networks | {"data": "grid25", "loss": "dual", "steps": 4, "batch_size": 16, "data_size": 64} | changes
 
 
 def same(one, other):
@@ -82,30 +80,6 @@ def test_a_run_starts_from_another_and_takes_the_generator_alone_for_a_new_criti
             assert not key.startswith("generator/") or torch.equal(x, run.state.tensors[key])
     assert torch.equal(kept.critic[1].weight, start.critic[1].weight)
     assert fresh.critic.spec["width"] == 4
-
-
-# What settings computed before the trainer was rebuilt: sums of all weights
-BEFORE = {
-    "paper_raw": ({"loss": "paper_raw", "lr": (1e-3, 1e-3), "ema": 0.0}, 13.636410829494707),
-    "exact": (
-        {"loss": "exact", "constant_every": 2, "critic_steps": 2, "parts": 2, "ema": 0.9}
-        | {"ema_start": 2, "budget": 1.05, "lr": (1e-3, 1e-2)},
-        39.28391484133317,
-    ),
-    "hinge": (
-        {"loss": "hinge", "critic_options": {"heads": 2, "spectral_norm": True}, "gradient_penalty": 0.5}
-        | {"ema": 0.0, "lr": (1e-3, 1e-3)},
-        13.55754809199425,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BEFORE)
-def test_the_same_settings_give_the_networks_that_they_gave(name):
-    changes, total = BEFORE[name]
-    tensors = train(small(16, 16, steps=5, batch_size=32, data_size=128, **changes)).state.tensors
-    found = sum(x.double().sum() for key, x in tensors.items() if key.split("/")[0] in ("generator", "critic", "ema"))
-    assert float(found) == pytest.approx(total, abs=1e-4)
 
 
 def test_what_does_not_fit_is_one_line(tmp_path, monkeypatch):
