@@ -70,7 +70,7 @@ class ImageTraining(Checked):
         seeds: Runs of each kind.
         budget: K, in training and in judgement.
         width, latent: Of generator and critic; length of the latent.
-        steps, critic_steps, batch_size, generator_lr, critic_lr, ema_decay, ema_start: See `train.TrainConfig`.
+        steps, critic_steps, batch_size, generator_lr, critic_lr, ema_decay, ema_start: Of the training.
         pool: Proposals that are judged.
         neighbours: How many of them, and of real images, precision and recall are for.
         judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
