@@ -119,29 +119,25 @@ def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     from obrs.metrics.frechet import frechet
 
     from .data.images import load
-    from .nets.cifar import CifarClassifier, build_gan, load_unit
+    from .image_gans import load_gan
+    from .image_ratios import committed_judge
 
-    (generator, critic), classifier = build_gan("gan-0"), CifarClassifier()
-    load_unit("gan-0", {"generator": generator, "critic": critic})
-    load_unit("classifier-0", {"classifier": classifier})
-    for module in (generator, critic, classifier):
-        module.eval().requires_grad_(False)
-    number = config.images * max(config.budgets)
+    gan, look = load_gan("cifar10-gan"), committed_judge(half=False)
 
     def make(seed: int, number: int, judged: bool = True) -> tuple[Numbers, Numbers]:
         """Return log-ratios of proposals, and their features if they are to be judged."""
         scores, features = [], [np.empty((0, 192), np.float32)]
         for ids in np.array_split(np.arange(number), max(number // 250, 1)):
-            x = generator(normals(ids, 64, seed=seed, like=torch.empty(0)), torch.from_numpy(ids % 10))
-            scores.append(critic(x, torch.from_numpy(ids % 10))[:, 1].double().numpy())
-            features += [classifier.features(x).numpy()] if judged else []
+            label = torch.from_numpy(ids % 10)
+            x = gan.generator(normals(ids, 64, seed=seed, like=torch.empty(0)), label)
+            scores.append(gan.critic(x, label)[:, 1].double().numpy())
+            features += [look(x)] if judged else []
         return np.concatenate(scores), np.concatenate(features)
 
     with one_thread():
-        test = torch.from_numpy(load("cifar10").test.bytes).split(250)
-        real = np.concatenate([classifier.features(part.float() / 127.5 - 1).numpy() for part in test])
+        real = look(torch.from_numpy(load("cifar10").test.bytes).float() / 127.5 - 1)
         pilot, _ = make(0, config.pilot, judged=False)
-        fresh = [make(1 + seed, number) for seed in range(config.seeds)]
+        fresh = [make(1 + seed, config.images * max(config.budgets)) for seed in range(config.seeds)]
 
     def judge(seed: int, at: Numbers) -> dict[str, float]:
         return {"frechet": frechet(real=real, fake=fresh[seed][1][at][: config.images])}
@@ -163,13 +159,11 @@ def _measure(pilot: Numbers, fresh: Numbers, rows: int, k: int, seed: int, judge
         "retry": first + np.argmax(met, axis=1),
         "mean": np.flatnonzero(accept(mean(x.reshape(-1)), np.arange(x.size), seed=seed)),
     }
-    order = np.sort(pilot)
-    share = np.cumsum(np.exp(order - order[-1]))
-    half = np.arange(1, len(order) + 1) / len(order) + share / share[-1]  # bins have an equal share of p and q together
+    order, share = _target_share(pilot)
+    half = np.arange(1, len(order) + 1) / len(order) + share  # bins have an equal share of p and q together
     edges = np.unique(order[np.searchsorted(half, 2 * np.arange(1, _BINS) / _BINS)])
     # p is that of the same proposals: a KL of a few thousandths is beyond what these counts can tell from 0
-    p: Numbers = np.bincount(np.searchsorted(edges, fresh), np.exp(fresh - fresh.max()), len(edges) + 1)
-    p = p / p.sum()
+    p = np.bincount(np.searchsorted(edges, fresh), _target(fresh), len(edges) + 1)
     found = {}
     for method, at in chosen.items():
         n = np.bincount(np.searchsorted(edges, fresh[at]), minlength=len(p))
@@ -185,13 +179,23 @@ def _kl(p: Numbers, o: Numbers) -> float:
     return float(np.sum(p[some] * np.log(p[some] / o[some])))
 
 
+def _target(log_ratio: Numbers) -> Numbers:
+    """Return the mass of the target at proposals."""
+    p = np.exp(log_ratio - log_ratio.max())
+    return np.asarray(p / p.sum())
+
+
+def _target_share(pilot: Numbers) -> tuple[Numbers, Numbers]:
+    """Return log-ratios in ascending order, and the share of the target up to each."""
+    order = np.sort(pilot)
+    share = np.cumsum(np.exp(order - order[-1]))
+    return order, share / share[-1]
+
+
 def _closed_forms(pilot: Numbers, k: int) -> dict[str, float]:
     """Return the KL that each method leaves, but for SIR, whose law has no closed form."""
-    profile, x = Profile(pilot), np.sort(pilot)[::-1]
-    p = np.exp(x - x[0])
-    p /= p.sum()
-    left = 1 - np.arange(len(x) + 1) / len(x)
-    best = _kl(p, left[:-1] ** k - left[1:] ** k)
+    profile, left = Profile(pilot), 1 - np.arange(len(pilot) + 1) / len(pilot)
+    best = _kl(_target(np.sort(pilot)[::-1]), left[:-1] ** k - left[1:] ** k)
     retry = _retry_left(pilot, k, _retry_constant(pilot, k))
     cap, mean = profile.divergence("kl", k, cap=True), profile.divergence("kl", k)
     return {"cap": float(cap), "mean": float(mean), "best": best, "retry": retry}
@@ -202,16 +206,13 @@ def _retry_left(pilot: Numbers, k: int, log_c: float) -> float:
     a = np.exp(np.minimum(pilot + log_c, 0.0))
     z = a.mean()
     last = (1 - z) ** (k - 1)
-    p = np.exp(pilot - pilot.max())
-    p /= p.sum()
-    return _kl(p, (a * (1 - last) / z + last) / len(p))
+    return _kl(_target(pilot), (a * (1 - last) / z + last) / len(a))
 
 
 def _retry_constant(pilot: Numbers, k: int) -> float:
     """Return the log c of a retry that leaves least: one at which some share of the target has a = 1."""
-    x = np.sort(pilot)
-    share = np.cumsum(np.exp(x - x[-1]))
-    tried = -x[np.searchsorted(share / share[-1], np.linspace(0.005, 0.995, 100))]
+    order, share = _target_share(pilot)
+    tried = -order[np.searchsorted(share, np.linspace(0.005, 0.995, 100))]
     return float(tried[np.argmin([_retry_left(pilot, k, c) for c in tried])])
 
 
@@ -249,31 +250,8 @@ def _spread(values: Any, digits: int = 4) -> str:
     return f"{x.mean():.{digits}f} ± {x.std(ddof=1) / np.sqrt(len(x)):.{digits}f}"
 
 
-def _caps(record: Record, model: str) -> list[list[str]]:
-    own = {"gaussians": {"precision": 3, "cells": 3}, "cifar10": {"frechet": 2}}[model]
-    alone = [_spread(record[model]["model 1"][key], digits) for key, digits in own.items()]
-    lines = [["1", "the model itself", f"{record[model]['none']:.4f}", "", *alone]]
-    for k in record.config["budgets"]:
-        for method, look in METHODS.items():
-            row: Mapping[str, Any] = record[model][f"{method} {k}"]
-            closed = "" if row["closed"] is None else f"{row['closed']:.4f}"
-            cells = [_spread(row[key], digits) for key, digits in own.items()]
-            lines.append([f"{k}", look.label, closed, _spread(row["kl"]), *cells])
-    return lines
-
-
-def _splits(record: Record) -> list[list[str]]:
-    lines = []
-    for k in record.config["budgets"]:
-        row = record[f"split {k}"]
-        for name, said in (("equal", "the same for each"), ("kl", 'split="kl"'), ("minimax", 'split="minimax"')):
-            one = row[name]
-            promised = f"{one['promised']:.4f}" if "promised" in one else ""
-            equals = f"{one['equals']:.2f}" if "equals" in one else f"{k:.2f}"
-            lines.append([f"{k}", said, promised, _spread(one["mean"]), _spread(one["largest"]), equals])
-    return lines
-
-
+_DIGITS = {"gaussians": {"precision": 3, "cells": 3}, "cifar10": {"frechet": 2}}  # of what judges say
+_SPLITS = {"equal": "the same for each", "kl": 'split="kl"', "minimax": 'split="minimax"'}
 _HEADS = {
     "gaussians": ["K", "method", "KL, closed form", "KL of fresh ones", "precision", "KL, 301 cells"],
     "cifar10": ["K", "method", "KL, closed form", "KL of fresh ones", "Fréchet distance"],
@@ -281,15 +259,40 @@ _HEADS = {
 }
 
 
+def _caps(record: Record, model: str) -> list[list[str]]:
+    def judged(row: Mapping[str, Any]) -> list[str]:
+        return [_spread(row[key], digits) for key, digits in _DIGITS[model].items()]
+
+    found = record[model]
+    lines = [["1", "the model itself", f"{found['none']:.4f}", "", *judged(found["model 1"])]]
+    for k in record.config["budgets"]:
+        for method, look in METHODS.items():
+            row = found[f"{method} {k}"]
+            closed = "" if row["closed"] is None else f"{row['closed']:.4f}"
+            lines.append([f"{k}", look.label, closed, _spread(row["kl"]), *judged(row)])
+    return lines
+
+
+def _splits(record: Record) -> list[list[str]]:
+    lines = []
+    for k in record.config["budgets"]:
+        for name, said in _SPLITS.items():
+            one = {"promised": None, "equals": k} | record[f"split {k}"][name]
+            promised = "" if one["promised"] is None else f"{one['promised']:.4f}"
+            lines.append(
+                [f"{k}", said, promised, _spread(one["mean"]), _spread(one["largest"]), f"{one['equals']:.2f}"]
+            )
+    return lines
+
+
 def _tables(record: Record) -> dict[str, tuple[list[str], list[list[str]]]]:
-    found = {model: (_HEADS[model], _caps(record, model)) for model in MODELS if model in record}
-    return found | {"split": (_HEADS["split"], _splits(record))}
+    lines = {model: _caps(record, model) for model in MODELS if model in record} | {"split": _splits(record)}
+    return {name: (_HEADS[name], found) for name, found in lines.items()}
 
 
 def table(record: Record) -> str:
     """Return the tables as text; ± is a standard error over seeds."""
-    parts = [text_table(head, lines, left=2) for head, lines in _tables(record).values()]
-    return "\n\n".join(parts)
+    return "\n\n".join(text_table(head, lines, left=2) for head, lines in _tables(record).values())
 
 
 def markdown(record: Record) -> str:

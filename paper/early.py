@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from obrs._checks import check_budget
-from obrs.divergences import divergence as named
+from obrs.divergences import DIVERGENCES
 from obrs.errors import InputError
 from obrs.groups import groups_of
 from obrs.rules import Stages
@@ -16,15 +16,14 @@ __all__ = ["divergence_left", "plan_stages"]
 _CHOICES = 25  # budgets of the early stage that are tried
 
 
-def divergence_left(stages: Stages, log_ratios: Sequence[Any], divergence: Any = "kl", groups: Any = None) -> float:
-    """Return the f-divergence of the target from what is kept, as far as the last ratio knows.
+def divergence_left(stages: Stages, log_ratios: Sequence[Any], groups: Any = None) -> float:
+    """Return the KL of the target from what is kept, as far as the last ratio knows.
 
     With groups it is the mean over them, each with a ratio of mean 1: their shares are as they are proposed.
 
     Args:
         stages: The rule.
         log_ratios: Of proposals from the model, for each stage.
-        divergence: A key of `obrs.divergences.DIVERGENCES`, or a record.
         groups: Labels, if the stages have constants for each.
 
     Example:
@@ -40,11 +39,11 @@ def divergence_left(stages: Stages, log_ratios: Sequence[Any], divergence: Any =
     kept = a > 0
     log_u = x[kept] - np.log(a[kept]) - top + (np.log(rate) - np.log(mean_ratio))[code[kept]]
     mass = a[kept] / rate[code[kept]] / len(x)
-    return float(mass @ np.asarray(named(divergence).f(log_u)))
+    return float(mass @ np.asarray(DIVERGENCES["kl"].f(log_u)))
 
 
 def plan_stages(
-    log_ratios: Sequence[Any], shares: Sequence[float], cost: float, *, groups: Any = None, slack: float = 0.0
+    log_ratios: Sequence[Any], share: float, cost: float, *, groups: Any = None, slack: float = 0.0
 ) -> Stages:
     """Split a budget between two stages: of the ways to spend `cost` per kept sample, the one with least KL left.
 
@@ -54,7 +53,7 @@ def plan_stages(
 
     Args:
         log_ratios: The log-ratios of the same proposals, early and at the end.
-        shares: The part of a sample's cost that is spent when the early stage decides: one number.
+        share: The part of a sample's cost that is spent when the early stage decides.
         cost: What a kept sample may cost, in whole samples, at least 1.
         groups: Labels, for one constant per label.
         slack: In [0, 1): of all splits that gain at least `1 - slack` of what the best one gains over the end alone,
@@ -64,23 +63,19 @@ def plan_stages(
         >>> from obrs import normals
         >>> z = normals(range(4000), 2, seed=0)
         >>> early, final = 0.8 * z[:, 0], 0.8 * z[:, 0] + 0.2 * z[:, 1]
-        >>> stages = plan_stages([early, final], [0.5], cost=2)
+        >>> stages = plan_stages([early, final], 0.5, cost=2)
         >>> stages.budgets[0] > 1, round(stages.cost([0.5]), 6)
         (True, 2.0)
     """
     cost = check_budget(cost)
-    if len(log_ratios) != 2 or len(shares) != 1 or not 0 <= slack < 1:
-        raise InputError("a budget is split between 2 stages, with a share for the early one, and a slack in [0, 1)")
-    share = float(shares[0])
+    if len(log_ratios) != 2 or not 0 <= slack < 1:
+        raise InputError("a budget is split between 2 stages, with a slack in [0, 1)")
     most = max((cost - (1 - share)) / share, 1.0)  # the last stage keeps all
-    budgets = []
-    for early in np.geomspace(1.0, most, _CHOICES).tolist() if most > 1 else [1.0]:
-        rate = 1 / early
-        last = rate * cost / (share + rate * (1 - share))  # spends what is left
-        if last >= 1 - 1e-12:
-            budgets.append((early, max(last, 1.0)))
-    tried = [Stages.fit(log_ratios, each, groups=groups) for each in budgets]
-    left = [divergence_left(stages, log_ratios, "kl", groups) for stages in tried]
+    early = np.geomspace(1.0, most, _CHOICES) if most > 1 else np.ones(1)
+    rate = 1 / early
+    last = np.maximum(rate * cost / (share + rate * (1 - share)), 1.0)  # spends what is left
+    tried = [Stages.fit(log_ratios, each, groups=groups) for each in zip(early.tolist(), last.tolist(), strict=True)]
+    left = [divergence_left(stages, log_ratios, groups) for stages in tried]
     alone = left[0]  # nothing is rejected early
     enough = [i for i, value in enumerate(left) if alone - value >= (1 - slack) * (alone - min(left))]
     return tried[min(enough, key=lambda i: (-tried[i].rates[-2], left[i]))]

@@ -63,11 +63,12 @@ def run(config: Config, rows: Record) -> None:
     from obrs.metrics import frechet
     from obrs.models.classifier import fit_classifier
 
-    from .image_gans import SETTINGS, load_generator, parts
+    from .image_gans import load_generator, parts
+    from .image_ratios import see
 
-    name, _, seed = config.generator.rpartition("-")
-    generator, split = load_generator(name, int(seed)), parts(SETTINGS[name]["data"])
-    other, labels = (part[: len(split["ratio"].x)] for part in split["generator"])
+    name, _, number = config.generator.rpartition("-")
+    generator, split = load_generator(name, int(number)), parts(name.partition("_")[0])
+    other, labels = (np.asarray(part[: len(split["ratio"].x)]) for part in split["generator"])
     judge, chooser = (
         fit_classifier(np.asarray(x), y, epochs=config.epochs, seed=seed, progress=False)
         for seed, (x, y) in enumerate((split["features"], (other, labels)))
@@ -76,28 +77,19 @@ def run(config: Config, rows: Record) -> None:
         ids = np.arange(config.images * (1 if model == "high recall" else 4))
         x = generator(normals(ids, generator.spec["latent"], seed=_SEED, like=torch.empty(0)))
         if model == "high precision":
-            score = _fit(_see(chooser, np.asarray(other)), _see(chooser, x[: config.images]), config)(_see(chooser, x))
-            digit = _see(chooser, x, outputs=True).argmax(1)
-            score[~np.isin(digit, config.digits)] = -np.inf
+            seen = see(chooser.features, x)
+            score = _fit(see(chooser.features, other), seen[: config.images], config)(seen)
+            score[~np.isin(see(chooser, x).argmax(1), config.digits)] = -np.inf
             x = x[torch.as_tensor(score > np.median(score[score > -np.inf]))][: config.images]
-        half, seen, truth = len(x) // 2, _see(judge, x), _see(judge, split["test"].x)
-        ratio = _fit(_see(judge, split["ratio"].x), seen[:half], config)
+        half, seen, truth = len(x) // 2, see(judge.features, x), see(judge.features, split["test"].x)
+        ratio = _fit(see(judge.features, split["ratio"].x), seen[:half], config)
         lam, precision = curve(ratio(truth), ratio(seen[half:]))
-        probability = np.exp(_see(judge, x, outputs=True))
+        probability = np.exp(see(judge, x))
         probability /= probability.sum(1, keepdims=True)
         found: dict[str, Any] = {"frechet": frechet(real=truth, fake=seen[half:])}
         found["score"] = classifier_score(probability)
         found |= {"shares": probability.mean(0), "precision": precision, "recall": precision / lam}
         rows.add(model, found | {"sheet": as_text(x[: config.shown]), "shape": list(x.shape[1:])})
-
-
-def _see(classifier: Any, images: Any, *, outputs: bool = False) -> Floats:
-    """Return the features of images, or the outputs of the classifier."""
-    import torch
-
-    blocks = torch.as_tensor(images).float().split(2000)
-    with torch.no_grad():
-        return np.concatenate([(classifier(x) if outputs else classifier.features(x)).numpy() for x in blocks])
 
 
 def _fit(real: Floats, fake: Floats, config: Config) -> Any:
@@ -127,22 +119,20 @@ def classifier_score(probability: Floats) -> float:
 def table(record: Record) -> str:
     """Return distance, score, and the ends of the curves, with the paper's numbers beside ours."""
     lines = []
-    for name, row in ((name, record[name]) for name in MODELS):
-        cells = [f"{row['frechet']:.1f}", f"{PAPER[name]['frechet']:.2f}"]
-        cells += [f"{row['score']:.2f}", f"{PAPER[name]['score']:.2f}"]
-        ends = [f"{row['recall'][20]:.2f}", f"{row['precision'][60]:.2f}"]
-        lines.append([name, *cells, *ends, f"{np.sum(numbers(row['shares']) > 0.02):d}"])
-    head = [
-        "model",
-        "Fréchet",
-        "paper, FID",
-        "score",
-        "paper, IS",
-        "recall at λ = 0.1",
-        "precision at λ = 10",
-        "digits",
-    ]
-    return text_table(head, lines)
+    for name, paper in PAPER.items():
+        row = record[name]
+        cells = [
+            row["frechet"],
+            paper["frechet"],
+            row["score"],
+            paper["score"],
+            row["recall"][20],
+            row["precision"][60],
+        ]
+        digits = f"{np.sum(numbers(row['shares']) > 0.02):d}"
+        lines.append([name, f"{cells[0]:.1f}", *(f"{cell:.2f}" for cell in cells[1:]), digits])
+    ours = ["Fréchet", "paper, FID", "score", "paper, IS", "recall at λ = 0.1", "precision at λ = 10"]
+    return text_table(["model", *ours, "digits"], lines)
 
 
 def figure(record: Record) -> Any:

@@ -11,7 +11,6 @@ inception_v3=FILE`, the weights of torch-fidelity, its distances are the FID. Th
 further at a rate of 1e-10, which is that of the frozen generator; its scripts have 4e-5 for CelebA.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +20,9 @@ from obrs._text import lookup, text_table
 from obrs.errors import InputError
 
 from .image_names import CONSTANTS, JUDGES, RATIOS, title
-from .image_sheet import draw_sheet
+from .image_sheet import below_sheet, cell_keys, draw_rates
 from .record import Checked, Record, numbers
-from .style import PALETTE, canvas, caption, look, tidy
+from .style import PALETTE, Look, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
 
@@ -105,20 +104,19 @@ PRESETS = {"smoke": _SMOKE, "default": Config(), "cifar": _CIFAR, "paper": _PAPE
 
 def run(config: Config, rows: Record) -> None:
     """Measure each generator with every ratio and kind of constant; those of a data set have the same judges."""
-    from .image_gans import load_gan
-    from .image_ratios import Effort, prepare, with_gan
+    from .image_gans import load_gan, parts
+    from .image_ratios import Effort, propose, subject_of, with_pool
 
-    effort, subjects = Effort(config.fakes, config.steps, config.epochs), dict[str, Any]()
-    sizes: Any = {"pool": config.pool, "judged": config.judged, "second": config.second, "home": config.home}
-    for name, generator in rows.todo({g: g for g in config.generators}):
-        kind, _, seed = generator.rpartition("-")
+    effort, judges = Effort(config.fakes, config.steps, config.epochs), dict[str, Any]()
+    for name in (name for name, _ in rows.todo(dict.fromkeys(config.generators))):
+        kind, _, seed = name.rpartition("-")
         data, gan = kind.partition("-")[0], load_gan(kind, int(seed), config.home)
-        if data in subjects:
-            made = with_gan(subjects[data], gan)
-        else:
-            made = prepare(f"{data}-0", effort, gan, **sizes, progress=rows.progress)
-        subjects[data] = replace(made, name=generator, seed=int(seed))
-        rows.add(name, _one_generator(config, effort, subjects[data], rows.progress))
+        if data not in judges:
+            options: Any = {"judged": config.judged, "second": config.second, "progress": rows.progress}
+            judges[data] = subject_of(f"{data}-0", parts(data, config.home), effort, **options)
+        own = replace(judges[data], name=name, seed=int(seed))
+        subject = with_pool(own, gan, *propose(gan, np.arange(config.pool)))
+        rows.add(name, _one_generator(config, effort, subject, rows.progress))
 
 
 def _one_generator(config: Config, effort: Any, subject: Any, progress: bool | None) -> dict[str, Any]:
@@ -126,12 +124,10 @@ def _one_generator(config: Config, effort: Any, subject: Any, progress: bool | N
 
     budgets = [1 / rate for rate in config.rates]
     constants = config.constants if subject.source.classes else ("global",)
-    fits = fit_ratios(subject, effort, config.ratios, progress=progress)
-    found: dict[str, Any] = {}
-    scores = {ratio: fitted.log_ratio(subject.pool, subject.labels) for ratio, fitted in fits.items()}
-    ways: dict[str, tuple[str, ...]] = dict.fromkeys(fits, constants)
-    for ratio, fitted in fits.items():
+    found, scores, ways = dict[str, Any](), dict[str, Any](), dict[str, tuple[str, ...]]()
+    for ratio, fitted in fit_ratios(subject, effort, config.ratios, progress=progress).items():
         found[ratio] = {"log_loss": fitted.log_loss, "seconds": fitted.seconds}
+        scores[ratio], ways[ratio] = fitted.log_ratio(subject.pool, subject.labels), constants
     if "tune" in config.ratios:
         scores["tune"], constant, found["tune"] = _tuned(config, subject, max(budgets), progress)
         ways["tune"] = (constant,)
@@ -154,81 +150,74 @@ def _tuned(config: Config, subject: Any, budget: float, progress: bool | None) -
     """Return the scores and the constants that `obrs.tune` chose at a budget, and what it says of them."""
     from obrs import tune
 
-    from .image_ratios import Logit, propose
+    from .image_ratios import Logit, given, propose
 
     gan, some = subject.source, [subject.split[part] for part in config.given]
     x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])
     tuned = tune(
-        (x, y) if gan.classes else x,
-        lambda ids: propose(gan, ids) if gan.classes else propose(gan, ids)[0],
+        given(gan, x, y),
+        lambda ids: given(gan, *propose(gan, ids)),
         budget=budget,
-        critic=Logit(gan.critic, half=gan.half),
+        critic=Logit(gan),
         pretrained=(),  # one of the judges would be among the candidates
         pool=config.tune,
         seed=subject.seed,
         progress=progress,
     )
-    images = np.asarray(subject.pool)
-    scores = np.asarray(tuned.log_ratio((images, subject.labels) if gan.classes else images), dtype=np.float64)
+    scores = np.asarray(tuned.log_ratio(given(gan, np.asarray(subject.pool), subject.labels)), dtype=np.float64)
     constant = "class" if tuned.recipe is not None and "per class" in tuned.recipe.constants else "global"
     facts = {"log_loss": None, "seconds": tuned.seconds, "recipe": str(tuned.recipe), "confirmed": tuned.confirmed}
     return scores, constant, facts
 
 
-def _any(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the cells of some ratio and constant, for what they share: the model as it is."""
-    found: dict[str, Any] = next(iter(next(iter(row["ratios"].values()))["cells"].values()))
-    return found
+def _cells(row: dict[str, Any], judge: str, part: str = "cells") -> dict[tuple[str, str], Any]:
+    """Return the cells by a judge, by ratio and kind of constant."""
+    return {
+        (ratio, constant): by_judge[judge]
+        for ratio, found in row["ratios"].items()
+        for constant, by_judge in found[part].items()
+        if judge in by_judge
+    }
 
 
-def _keys(record: Record) -> list[str]:
-    return [f"{rule} {1 / rate:g}" for rule in ("obrs", "drs") for rate in record.config["rates"]]
-
-
-def _heads(record: Record) -> list[str]:
-    return [f"{look(rule).label}, {rate:g}" for rule in ("obrs", "drs") for rate in record.config["rates"]]
-
-
-def _cell(value: Any) -> str:
-    return f"{value[0]:.4g} ({-value[1] / value[2]:+.0f})" if value[2] else f"{value[0]:.4g}"
-
-
-def _lines(record: Record, row: dict[str, Any], judge: str, part: str = "cells") -> Iterator[tuple[str, str, Any]]:
-    """Yield ratio, constants and cells by a judge."""
-    for ratio, found in row["ratios"].items():
-        for constant, by_judge in found.get(part, {}).items():
-            if judge in by_judge:
-                yield ratio, constant, by_judge[judge]
+def _called(ratio: str, constant: str) -> str:
+    return f"{RATIOS[ratio]}, {CONSTANTS[constant]}"
 
 
 def table(record: Record) -> str:
     """Return the distances of every ratio, kind of constant and rate, then precision and recall."""
-    parts = []
-    for judge, called in JUDGES.items():
-        for row in (row for row in record.rows if judge in _any(row)):
-            base = _any(row)[judge]["model 1"][0]
-            parts.append(f"{title(row['row'])}: Fréchet distance by {called}, {base:.4g} as it is")
-            lines = [
-                [f"{RATIOS[ratio]}, {CONSTANTS[constant]}", *(_cell(cells[key]) for key in _keys(record))]
-                for ratio, constant, cells in _lines(record, row, judge)
-            ]
-            parts.append(text_table(["gain in standard errors in brackets", *_heads(record)], lines))
+    rates, parts = record.config["rates"], []
+    base, *obrs = cell_keys("obrs", rates)
+    _, *drs = cell_keys("drs", rates)
+    heads = [f"{look(rule).label}, {rate:g}" for rule in ("obrs", "drs") for rate in rates]
+    for judge, about in JUDGES.items():
+        for row in record.rows:
+            if not (cells := _cells(row, judge)):
+                continue
+            plain = next(iter(cells.values()))[base][0]
+            lines = [[_called(*key), *(_distance(by[k]) for k in (*obrs, *drs))] for key, by in cells.items()]
             shares = [
-                [f"{RATIOS[ratio]}, {CONSTANTS[constant]}, {metric}", *(_share(near[key][metric]) for key in keys)]
-                for ratio, constant, near in _lines(record, row, judge, "neighbours")
+                [f"{_called(*key)}, {metric}", *(_share(by[k][metric]) for k in (base, *obrs))]
+                for key, by in _cells(row, judge, "neighbours").items()
                 for metric in ("precision", "recall")
-                for keys in [["model 1", *(key for key in _keys(record) if key.startswith("obrs"))]]
             ]
-            parts.append(text_table(["%", "as it is", *_heads(record)[: len(record.config["rates"])]], shares))
+            parts += [
+                f"{title(row['row'])}: Fréchet distance by {about}, {plain:.4g} as it is",
+                text_table(["gain in standard errors in brackets", *heads], lines),
+                text_table(["%", "as it is", *heads[: len(rates)]], shares),
+            ]
     return "\n".join(parts)
 
 
-def _share(value: Any) -> str:
+def _distance(cell: Any) -> str:
+    return f"{cell[0]:.4g} ({-cell[1] / cell[2]:+.0f})" if cell[2] else f"{cell[0]:.4g}"
+
+
+def _share(cell: Any) -> str:
     """Return a share in percent, with the standard error of its change."""
-    return f"{100 * value[0]:.1f}" + (f" ± {100 * value[2]:.1f}" if value[2] else "")
+    return f"{100 * cell[0]:.1f}" + (f" ± {100 * cell[2]:.1f}" if cell[2] else "")
 
 
-_ACROSS = 14  # images in a row of the sheet
 _COLOURS = {"own": "pink", "tuned": "orange", "outputs": "blue", "gradients": "teal", "tune": "red"}
 _STYLES = {"global": (":", "o"), "class": ("-", "s"), "calibrated": ("--", "D")}
 _CUT = 1.5  # above so many times the distance of the model the axis is broken
@@ -237,95 +226,63 @@ _CUT = 1.5  # above so many times the distance of the model the axis is broken
 def figure(record: Record) -> Any:
     """Draw the sheet, then distances and precision and recall against the acceptance rate, for each generator."""
     rows = record.rows
-    first = next((row for row in rows if "sheet" in row), None)
-    high = 0.6 + (0.75 * -(-len(first["sheet"]) // _ACROSS) if first else 0)
-    drawn = canvas(12, high + 1.1 + 3.4 * len(rows))
-    outer = drawn.subfigures(2, 1, height_ratios=[high, 1.1 + 3.4 * len(rows)])
-    if first is not None:
-        axes = outer[0].subplots()
-        draw_sheet(axes, first["sheet"], first["shape"], first["kept"], across=_ACROSS)
-        axes.set_title(f"{title(first['row'])}: proposals, kept (green) and rejected (red) at one half")
-    grid = outer[1].add_gridspec(2 * len(rows), 3, height_ratios=[1, 2] * len(rows))
+    drawn, below = below_sheet(rows[0], title(rows[0]["row"]), 1.1 + 3.4 * len(rows))
+    grid = below.add_gridspec(2 * len(rows), 3, height_ratios=[1, 2] * len(rows))
     handles: dict[str, Any] = {}
     for at, row in enumerate(rows):
-        above, below = (outer[1].add_subplot(grid[2 * at + part, 0]) for part in (0, 1))
-        middle, right = (outer[1].add_subplot(grid[2 * at : 2 * at + 2, column]) for column in (1, 2))
-        _draw_distances(above, below, record, row)
-        _draw_rules(middle, record, row)
-        _draw_neighbours(right, record, row)
-        for axes in (below, middle, right):
+        upper, left = (below.add_subplot(grid[2 * at + part, 0]) for part in (0, 1))
+        middle, right = (below.add_subplot(grid[2 * at : 2 * at + 2, column]) for column in (1, 2))
+        judge = next(iter(next(iter(next(iter(row["ratios"].values()))["cells"].values()))))
+        _draw_distances(upper, left, record, row, judge)
+        _draw_rules(middle, right, record, row, judge)
+        for axes in (left, middle, right):
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    outer[1].legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
+    below.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
     said = (
         "Distances to test images, on the features of a classifier that no ratio saw; the axis on the left is broken. "
+        "Bars: 95 % intervals of the change from the model. Precision and recall at k = 5, equal n."
     )
-    said += "Bars: 95 % intervals of the change from the model. Precision and recall at k = 5, equal n."
     caption(drawn, record.experiment, said)
     return drawn
 
 
-def _curve(cells: Any, rule: str, rates: Any) -> tuple[Any, Any]:
-    values = [cells["model 1"], *(cells[f"{rule} {1 / rate:g}"] for rate in rates)]
-    return numbers([value[0] for value in values]), 1.96 * numbers([value[2] for value in values])
-
-
-def _draw_distances(above: Any, below: Any, record: Record, row: dict[str, Any]) -> None:
+def _draw_distances(above: Any, below: Any, record: Record, row: dict[str, Any], judge: str) -> None:
     """Draw OBRS with every ratio and kind of constant; what goes far wrong is in the upper part of a broken axis."""
-    rates, judge = record.config["rates"], next(iter(_any(row)))
-    base, top, low = _any(row)[judge]["model 1"][0], 0.0, np.inf
-    for ratio, constant, cells in _lines(record, row, judge):
-        (line, marker), label = _STYLES[constant], f"{RATIOS[ratio]}, {CONSTANTS[constant]}"
-        value, reach = _curve(cells, "obrs", rates)
-        top, low = max(top, float(np.nanmax(value))), min(low, float(np.nanmin(value)))
-        style = {"color": PALETTE[_COLOURS[ratio]], "ls": line, "marker": marker, "ms": 4, "lw": 1.5}
-        for axes in (above, below):
-            axes.errorbar([1, *rates], value, reach, **style, label="tune" if ratio == "tune" else label)
+    values, base = [], 0.0
+    for (ratio, constant), cells in _cells(row, judge).items():
+        called = "tune" if ratio == "tune" else _called(ratio, constant)
+        style = Look(called, PALETTE[_COLOURS[ratio]], *_STYLES[constant])
+        values += [draw_rates(axes, record.config["rates"], cells, "obrs", style) for axes in (above, below)]
+        base = cells["model 1"][0]
+    top, low, cut = np.nanmax(values), np.nanmin(values), _CUT * base
     below.axhline(base, color="0.5", lw=1)
-    below.set(ylim=(min(0.6 * base, 0.9 * low), _CUT * base), xlabel="acceptance rate", ylabel="Fréchet distance")
-    above.set(ylim=(_CUT * base, max(1.1 * top, 1.01 * _CUT * base)), xticklabels=[])
+    below.set(ylim=(min(0.6 * base, 0.9 * low), cut), ylabel="Fréchet distance")
+    above.set(ylim=(cut, max(1.1 * top, 1.01 * cut)), xticklabels=[], xlabel="")
     above.set_title(f"{title(row['row'])}: OBRS", fontsize=9)
-    if top <= _CUT * base:
+    if top <= cut:
         above.set_yticks([])
     for axes, side, height in ((above, "bottom", 0), (below, "top", 1)):
         axes.spines[side].set_visible(False)
         axes.plot([0, 1], [height, height], transform=axes.transAxes, marker=[(-1, -0.6), (1, 0.6)], ms=8, ls="",
                   color="0.3", clip_on=False)  # fmt: skip
-        axes.invert_xaxis()
-        tidy(axes, None)
     above.tick_params(bottom=False)
 
 
-def _recommended(record: Record, row: dict[str, Any], part: str) -> tuple[str, str, Any]:
-    """Return the recommended ratio and constants with their cells, or the last of those that there are."""
-    found = list(_lines(record, row, next(iter(_any(row))), part))
-    return next((one for one in found if one[:2] == BEST), [one for one in found if one[0] != "tune"][-1])
-
-
-def _draw_rules(axes: Any, record: Record, row: dict[str, Any]) -> None:
-    """Draw OBRS and DRS with the recommended ratio."""
-    ratio, constant, cells = _recommended(record, row, "cells")
-    for rule in ("obrs", "drs"):
-        (value, reach), own = _curve(cells, rule, record.config["rates"]), look(rule)
-        axes.errorbar([1, *record.config["rates"]], value, reach, color=own.colour, ls=own.line, marker=own.marker,
-                      ms=4, lw=1.5, label=f"{own.label}, the recommended ratio")  # fmt: skip
-    axes.axhline(cells["model 1"][0], color="0.5", lw=1)
-    axes.set(xlabel="acceptance rate")
-    axes.set_title(f"OBRS and DRS, {RATIOS[ratio]}, {CONSTANTS[constant]}", fontsize=9)
-    axes.invert_xaxis()
-    tidy(axes, None)
-
-
-def _draw_neighbours(axes: Any, record: Record, row: dict[str, Any]) -> None:
-    """Draw precision against recall of OBRS and DRS, with 95 % intervals of the change from the model."""
-    *_, near = _recommended(record, row, "neighbours")
-    for rule in ("obrs", "drs"):
-        keys, own = ("model 1", *(f"{rule} {1 / r:g}" for r in record.config["rates"])), look(rule)
+def _draw_rules(left: Any, right: Any, record: Record, row: dict[str, Any], judge: str) -> None:
+    """Draw distances, and precision against recall, of OBRS and DRS with the recommended ratio, or with the last."""
+    rates, near = record.config["rates"], _cells(row, judge, "neighbours")
+    ratio, constant = BEST if BEST in near else [key for key in near if key[0] != "tune"][-1]
+    cells, shares = _cells(row, judge)[ratio, constant], near[ratio, constant]
+    for rule, own in ((rule, look(rule)) for rule in ("obrs", "drs")):
+        draw_rates(left, rates, cells, rule, own, label=f"{own.label}, the recommended ratio")
         (x, dx), (y, dy) = (
-            (numbers([100 * near[key][part][0] for key in keys]), numbers([196 * near[key][part][2] for key in keys]))
-            for part in ("recall", "precision")
+            (100 * numbers([cell[0] for cell in some]), 196 * numbers([cell[2] for cell in some]))
+            for some in ([shares[key][part] for key in cell_keys(rule, rates)] for part in ("recall", "precision"))
         )
-        axes.errorbar(x, y, dy, dx, color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, elinewidth=0.8)
-    axes.plot(x[0], y[0], marker="X", color="black", ls="", ms=8, label="as it is")
-    axes.set(xlabel="recall, %", ylabel="precision, %")
-    axes.set_title("precision and recall", fontsize=9)
-    tidy(axes, None)
+        right.errorbar(x, y, dy, dx, color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, elinewidth=0.8)
+    left.axhline(cells["model 1"][0], color="0.5", lw=1)
+    left.set_title(f"OBRS and DRS, {_called(ratio, constant)}", fontsize=9)
+    right.plot(x[0], y[0], marker="X", color="black", ls="", ms=8, label="as it is")
+    right.set(xlabel="recall, %", ylabel="precision, %")
+    right.set_title("precision and recall", fontsize=9)
+    tidy(right, None)

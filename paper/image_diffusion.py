@@ -13,9 +13,9 @@ References:
     | Refining Generative Process with Discriminator Guidance in Score-based Diffusion Models (Kim et al., 2023)
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,12 +36,13 @@ from .image_gans import Labelled
 from .nets import WEIGHTS
 from .nets.cifar import CifarUNet, load_unit
 
-__all__ = ["Denoiser", "Diffusion", "Guided", "Pool", "Preview", "fit_guide", "heun", "load_diffusion", "make_pool"]
-__all__ += ["noise_levels", "noisy_previews", "previews", "shrunk"]
+__all__ = ["Denoiser", "Diffusion", "Guided", "fit_guide", "heun", "load_diffusion", "make_pool", "noise_levels"]
+__all__ += ["noisy_previews", "previews", "shrunk"]
 
 SEED = 100  # of proposals: no seed that a model was trained with
-SIGMA_DATA = 0.5
+SIGMA_DATA = 0.5  # standard deviation of clean pixels, roughly
 _BLOCK = 200  # images at a time
+_BATCH = 64  # images in an update of a guide
 _EDM = {3836: "edm-early-0", 15278: "edm-0"}  # units of CIFAR-10, by their updates
 _LOG_SIGMA = (-1.2, 1.2)  # mean and standard deviation of the noise levels that are trained on
 Floats = np.ndarray[Any, Any]
@@ -53,7 +54,6 @@ class Denoiser(nn.Module):  # type: ignore[misc]
 
     Args:
         network: From scaled images, times `log(sigma)/4` and labels to images, such as a `UNet`.
-        sigma_data: Standard deviation of the clean pixels, roughly.
 
     Example:
         >>> zero = Denoiser(lambda x, time, label: 0 * x)
@@ -61,55 +61,43 @@ class Denoiser(nn.Module):  # type: ignore[misc]
         0.5
     """
 
-    def __init__(self, network: Any, sigma_data: float = SIGMA_DATA) -> None:
+    def __init__(self, network: Any) -> None:
         super().__init__()
-        self.network, self.sigma_data = network, sigma_data
+        self.network = network
 
     def forward(self, x: Tensor, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """Return the clean images that are expected behind x, noisy images, `sigma` of shape `(n,)`."""
-        s, total = sigma.reshape(-1, 1, 1, 1), sigma.reshape(-1, 1, 1, 1) ** 2 + self.sigma_data**2
+        s, total = sigma.reshape(-1, 1, 1, 1), sigma.reshape(-1, 1, 1, 1) ** 2 + SIGMA_DATA**2
         inner = self.network(x / total.sqrt(), sigma.log() / 4, label)
-        return self.sigma_data**2 / total * x + s * self.sigma_data / total.sqrt() * inner
+        return SIGMA_DATA**2 / total * x + s * SIGMA_DATA / total.sqrt() * inner
 
     def loss(self, x: Tensor, sigma: Tensor, noise: Tensor, label: Tensor | None = None) -> Tensor:
         """Return the mean squared error, in units in which the network's own target has variance 1."""
         s = sigma.reshape(-1, 1, 1, 1)
-        weight = (s**2 + self.sigma_data**2) / (s * self.sigma_data) ** 2
+        weight = (s**2 + SIGMA_DATA**2) / (s * SIGMA_DATA) ** 2
         return (weight * (self(x + s * noise, sigma, label) - x) ** 2).mean()
 
 
-def noise_levels(steps: int, *, low: float = 0.002, high: float = 80.0, rho: float = 7.0) -> Tensor:
-    """Return the noise levels of a sampler, from `high` to `low` and then 0, shape `(steps + 1,)`.
+def noise_levels(steps: int) -> Tensor:
+    """Return the noise levels of a sampler, from 80 to 0.002 and then 0, shape `(steps + 1,)`.
 
     Example:
         >>> [round(level, 3) for level in noise_levels(3).tolist()]
         [80.0, 2.515, 0.002, 0.0]
     """
     at = torch.linspace(0, 1, check_count(steps, "steps", least=2), dtype=torch.float64)
-    levels = (high ** (1 / rho) + at * (low ** (1 / rho) - high ** (1 / rho))) ** rho
+    high, low = 80.0 ** (1 / 7), 0.002 ** (1 / 7)
+    levels = (high + at * (low - high)) ** 7.0
     return torch.cat([levels, torch.zeros(1, dtype=torch.float64)])
-
-
-class Preview(NamedTuple):
-    """What a sampler knows when it has evaluated the denoiser at a noise level.
-
-    Attributes:
-        step: Number of the noise level, from 0 on.
-        clean: The clean image that is expected, which costs nothing: the sampler needs it for its next step.
-        evaluations: Of the denoiser, up to here.
-    """
-
-    step: int
-    clean: Tensor
-    evaluations: int
 
 
 def previews(
     denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tensor | None = None
-) -> Iterator[Preview]:
+) -> Iterator[tuple[int, Tensor]]:
     """Run Heun's method from noise to images; yield a preview at every noise level, and the images themselves.
 
-    Two evaluations per step, one in the last.
+    A preview is the number of a noise level and the clean image that is expected there. It costs nothing: the sampler
+    needs it for its next step. Each step takes two evaluations of the denoiser, the last one takes one.
 
     Args:
         denoise: As a `Denoiser`.
@@ -118,19 +106,18 @@ def previews(
         label: Classes, `(n,)`, if the denoiser takes them.
     """
     sigmas = levels.to(z)
-    x, count = z * sigmas[0], 0
+    x = z * sigmas[0]
     for step in range(len(sigmas) - 1):
         now, then = sigmas[step], sigmas[step + 1]
         clean = denoise(x, now.expand(len(x)), label)
-        count += 1
-        yield Preview(step, clean, count)
+        yield step, clean
         slope = (x - clean) / now
         ahead = x + (then - now) * slope
         if then > 0:
             second = (ahead - denoise(ahead, then.expand(len(x)), label)) / then
-            ahead, count = x + (then - now) * (slope + second) / 2, count + 1
+            ahead = x + (then - now) * (slope + second) / 2
         x = ahead
-    yield Preview(len(sigmas) - 1, x, count)
+    yield len(sigmas) - 1, x
 
 
 def heun(denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tensor | None = None) -> Tensor:
@@ -142,8 +129,8 @@ def heun(denoise: Callable[..., Tensor], z: Tensor, levels: Tensor, label: Tenso
         >>> abs(x.item() - 1) < 0.01  # standard normals in, standard normals out
         True
     """
-    *_, last = previews(denoise, z, levels, label)
-    return last.clean
+    *_, (_, images) = previews(denoise, z, levels, label)
+    return images
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,27 +140,20 @@ class Diffusion:
     Args:
         denoise: The denoiser, with averaged weights.
         shape: Of an image: channels, height, width.
-        classes: Number of labels, each proposed equally often; None if there are none.
+        classes: Number of labels, each proposed equally often.
         levels: Noise levels of the sampler.
         half: Compute in bfloat16, in which that of CIFAR-10 was trained; it takes half of the time.
     """
 
     denoise: Any
     shape: tuple[int, int, int]
-    classes: int | None
+    classes: int
     levels: Tensor
     half: bool = False
 
-    @property
-    def evaluations(self) -> int:
-        """Evaluations of the network that one image takes."""
-        return 2 * (len(self.levels) - 1) - 1
-
-    def noise(self, ids: Any, *, seed: int = 0) -> tuple[Tensor, Tensor | None]:
+    def noise(self, ids: Any, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Return the noise that the images with these ids start from, and their labels."""
         z = normals(ids, int(np.prod(self.shape)), seed=seed, like=torch.empty(0)).reshape(-1, *self.shape)
-        if self.classes is None:
-            return z, None
         return z, torch.from_numpy((uniforms(ids, seed=seed) * self.classes).astype(np.int64))
 
     def __call__(self, x: Tensor, sigma: Tensor, label: Tensor | None = None) -> Tensor:
@@ -182,34 +162,33 @@ class Diffusion:
             return self.denoise(x.contiguous(memory_format=torch.channels_last), sigma, label)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def propose(self, ids: Any, *, seed: int = 0) -> tuple[Tensor, Tensor | None]:
+    def propose(self, ids: Any, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Return the images with these ids, in [-1, 1], and their labels."""
         z, label = self.noise(ids, seed=seed)
         return heun(self, z, self.levels, label).clamp(-1, 1), label
 
 
 class Guided:
-    """A denoiser with discriminator guidance: D(x; sigma) + sigma² w grad log r(x; sigma).
+    """A denoiser with discriminator guidance: D(x; sigma) + sigma² grad log r(x; sigma).
 
     Args:
         denoise: The denoiser that is guided.
         critic: From images with one more channel, `log(sigma)/4`, and labels to log r of noisy images.
-        weight: w, 1 for the score of the target as far as the critic knows it.
 
     Example:
-        >>> still = Guided(lambda x, sigma, label: 0 * x, lambda x: x[:, 0].sum((1, 2)), weight=2.0)
-        >>> round(still(torch.zeros(1, 1, 1, 1), torch.full((1,), 0.5)).item(), 3)  # 2 sigma², times 2^½ by the scale
-        0.707
+        >>> still = Guided(lambda x, sigma, label: 0 * x, lambda x: x[:, 0].sum((1, 2)))
+        >>> round(still(torch.zeros(1, 1, 1, 1), torch.full((1,), 0.5)).item(), 3)  # sigma², times 2^½ by the scale
+        0.354
     """
 
-    def __init__(self, denoise: Any, critic: Any, weight: float = 1.0) -> None:
-        self.denoise, self.critic, self.weight = denoise, critic, weight
+    def __init__(self, denoise: Any, critic: Any) -> None:
+        self.denoise, self.critic = denoise, critic
 
     def __call__(self, x: Tensor, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             (slope,) = torch.autograd.grad(_noisy_ratio(self.critic, x, sigma, label).sum(), x)
-        return self.denoise(x.detach(), sigma, label) + self.weight * sigma.reshape(-1, 1, 1, 1) ** 2 * slope
+        return self.denoise(x.detach(), sigma, label) + sigma.reshape(-1, 1, 1, 1) ** 2 * slope
 
 
 def _noisy_ratio(critic: Any, x: Tensor, sigma: Tensor, label: Tensor | None) -> Tensor:
@@ -219,31 +198,28 @@ def _noisy_ratio(critic: Any, x: Tensor, sigma: Tensor, label: Tensor | None) ->
     return critic(known) if label is None else critic(known, label)
 
 
-def fit_guide(
-    model: Diffusion, real: Labelled, fake: Labelled, *, steps: int, seed: int, weight: float = 1.0, batch: int = 64
-) -> Diffusion:
+def fit_guide(model: Diffusion, real: Labelled, fake: Labelled, *, steps: int, seed: int) -> Diffusion:
     """Return the model guided by a discriminator of noisy real and noisy proposed images, which is fitted here."""
     channels, size, _ = model.shape
     with own_noise() as reseed:
         reseed(derived(seed, "guide"))
         critic = ConvCritic(size=size, channels=channels + 1, width=32, classes=model.classes, spectral_norm=True)
-    sets = [(torch.as_tensor(x), None if label is None else torch.as_tensor(label)) for x, label in (real, fake)]
+    sets = [(torch.as_tensor(x), torch.as_tensor(label)) for x, label in (real, fake)]
 
     def loss(step: int) -> Tensor:
         noise, (mean, deviation) = keyed(seed, "guide", step), _LOG_SIGMA
         total = torch.zeros(())
         for sign, (x, label) in zip((-1.0, 1.0), sets, strict=True):
-            which = torch.randint(len(x), (batch,), generator=noise)
-            sigma = (mean + deviation * torch.randn(batch, generator=noise)).exp()
+            which = torch.randint(len(x), (_BATCH,), generator=noise)
+            sigma = (mean + deviation * torch.randn(_BATCH, generator=noise)).exp()
             noisy = x[which] + sigma.reshape(-1, 1, 1, 1) * torch.randn(x[which].shape, generator=noise)
-            own = None if model.classes is None or label is None else label[which]
-            total = total + functional.softplus(sign * _noisy_ratio(critic, noisy, sigma, own)).mean()
+            total = total + functional.softplus(sign * _noisy_ratio(critic, noisy, sigma, label[which])).mean()
         return total
 
     optimiser = torch.optim.Adam(critic.parameters(), 1e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.01, steps)
     fit(loss, optimiser, steps, schedule=schedule, progress=False)
-    return replace(model, denoise=Guided(model.denoise, critic.eval().requires_grad_(False), weight))
+    return replace(model, denoise=Guided(model.denoise, critic.eval().requires_grad_(False)))
 
 
 def shrunk(images: Any, size: int) -> Any:
@@ -283,37 +259,24 @@ def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int 
     return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps), half)
 
 
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Proposals.
-
-    Args:
-        images: In [-1, 1], shape `(n, channels, height, width)`, float32.
-        labels: The classes that they were asked for, None if there are none.
-        early: Previews by step of the sampler, of the shape of the images.
-    """
-
-    images: Floats
-    labels: Floats | None
-    early: Mapping[int, Floats]
-
-
 def make_pool(
-    model: Diffusion, n: int, steps: Sequence[int] = (), *, start: int = 0, progress: bool | None = None
-) -> Pool:
-    """Return n images with ids from `start` on, and their previews at these steps."""
-    found: dict[int, list[Floats]] = {}
-    labels, last = [], len(model.levels) - 1
+    model: Diffusion, n: int, early: Sequence[int] = (), *, start: int = 0, progress: bool | None = None
+) -> tuple[dict[int, Floats], Floats]:
+    """Return the previews of n images at these steps, and after the last step the images; and their labels.
+
+    All are in [-1, 1], shape `(n, channels, height, width)`, with ids from `start` on.
+    """
+    found: dict[int, list[Floats]] = {step: [] for step in (*sorted(early), len(model.levels) - 1)}
+    labels: list[Any] = []
     with torch.no_grad(), bar("sampling", n, progress) as tell:
         for at in range(0, n, _BLOCK):
             z, label = model.noise(np.arange(start + at, start + min(at + _BLOCK, n)), seed=SEED)
-            for preview in previews(model, z, model.levels, label):
-                if preview.step in steps or preview.step == last:
-                    found.setdefault(preview.step, []).append(preview.clean.clamp(-1, 1).contiguous().numpy())
-            labels.append(label)
+            for step, clean in previews(model, z, model.levels, label):
+                if step in found:
+                    found[step].append(clean.clamp(-1, 1).contiguous().numpy())
+            labels.append(label.numpy())
             tell(at + len(z))
-    whole = {step: np.concatenate(blocks) for step, blocks in found.items()}
-    return Pool(whole.pop(last), None if model.classes is None else torch.cat(labels).numpy(), whole)
+    return {step: np.concatenate(blocks) for step, blocks in found.items()}, np.concatenate(labels)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -323,7 +286,7 @@ def noisy_previews(model: Diffusion, real: Labelled, step: int) -> Floats:
     made = []
     for start in range(0, len(real.x), _BLOCK):
         x = torch.as_tensor(real.x[start : start + _BLOCK])
-        label = None if model.classes is None else torch.as_tensor(real.label[start : start + _BLOCK])
+        label = torch.as_tensor(real.label[start : start + _BLOCK])
         noisy = x + sigma * torch.randn(x.shape, generator=normal)
         made.append(model(noisy, sigma.expand(len(x)), label).clamp(-1, 1).contiguous().numpy())
     return np.concatenate(made)

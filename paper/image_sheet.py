@@ -1,14 +1,21 @@
-"""A sheet of proposals in a record: pixels as text, and drawn with what is kept in green frames, the rest in red."""
+"""What figures of images share: a sheet of proposals, and cells of distances as keys and as curves over the rates.
 
+In a record the pixels of a sheet are text. What is kept is drawn in green frames, the rest in red. A cell is a list:
+value, change from the model as it is, and the standard error of that change.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .style import KEPT, REJECTED
+from .record import numbers
+from .style import KEPT, REJECTED, Look, canvas, tidy
 
-__all__ = ["as_text", "draw_sheet", "from_text"]
+__all__ = ["as_text", "below_sheet", "cell_keys", "draw_rates", "draw_sheet", "from_text"]
 
 _GAP = 0.16  # between images, in images
+_ACROSS = 14  # images in a row above a figure
 
 
 def as_text(images: Any) -> list[str]:
@@ -46,3 +53,31 @@ def draw_sheet(axes: Any, sheet: list[str], shape: Any, kept: list[Any], *, acro
     down = -(-len(sheet) // across)
     axes.set(xlim=(-_GAP, across * (1 + _GAP)), ylim=(-(down - 1) * (1 + _GAP) - _GAP, 1 + _GAP), aspect="equal")
     axes.set_axis_off()
+
+
+def below_sheet(row: Mapping[str, Any], whose: str, height: float) -> tuple[Any, Any]:
+    """Return a figure with the sheet of a row above, if it has one, and the part of this height below it."""
+    high = 0.6 + 0.75 * -(-len(row.get("sheet", ())) // _ACROSS)
+    drawn = canvas(12, high + height)
+    above, below = drawn.subfigures(2, 1, height_ratios=[high, height])
+    if "sheet" in row:
+        axes = above.subplots()
+        draw_sheet(axes, row["sheet"], row["shape"], row["kept"], across=_ACROSS)
+        axes.set_title(f"{whose}: proposals, kept (green) and rejected (red) at one half")
+    return drawn, below
+
+
+def cell_keys(rule: str, rates: Sequence[float]) -> list[str]:
+    """Return the keys of the cells of a rule, after that of the model as it is."""
+    return ["model 1", *(f"{rule} {1 / rate:g}" for rate in rates)]
+
+
+def draw_rates(axes: Any, rates: Sequence[float], cells: Mapping[str, Any], rule: str, look: Look, **style: Any) -> Any:
+    """Draw the cells of a rule against the acceptance rate, with 95 % intervals of the change; return the values."""
+    some = [cells[key] for key in cell_keys(rule, rates)]
+    value, reach = numbers([cell[0] for cell in some]), 1.96 * numbers([cell[2] for cell in some])
+    line: Any = {"color": look.colour, "ls": look.line, "marker": look.marker, "ms": 4, "lw": 1.5}
+    axes.errorbar([1, *rates], value, reach, **line | {"label": look.label} | style)
+    axes.set(xlabel="acceptance rate", xlim=(1.03, min(rates) - 0.03))
+    tidy(axes, None)
+    return value

@@ -18,14 +18,7 @@ Floats = np.ndarray[Any, Any]
 
 
 class ModeScores(NamedTuple):
-    """What `mode_scores` counts. A sample is of high quality if it is within `n_sigma` sigma of some mode.
-
-    Attributes:
-        precision: Share of the samples that are of high quality. Samples of a 2-D target itself have
-            1 - exp(-n_sigma²/2): 98.89 % at 3 sigma, 99.97 % at 4.
-        recall: Share of the modes that have such a sample.
-        modes: How many modes have one.
-    """
+    """Share of the samples that are near a mode, share of the modes that have such a sample, and how many these are."""
 
     precision: float
     recall: float
@@ -34,6 +27,8 @@ class ModeScores(NamedTuple):
 
 def mode_scores(fake: Array, modes: Floats, *, sigma: float, n_sigma: float = 4.0) -> ModeScores:
     """Score samples against the modes of a mixture of isotropic components.
+
+    Samples of a 2-D target itself have a precision of 1 - exp(-n_sigma²/2): 98.89 % at 3 sigma, 99.97 % at 4.
 
     Args:
         fake: Samples, shape `(n, dim)`.
@@ -48,19 +43,14 @@ def mode_scores(fake: Array, modes: Floats, *, sigma: float, n_sigma: float = 4.
     References:
         | Discriminator Rejection Sampling (Azadi et al., 2019), high-quality samples and recovered modes
     """
-    nearest, distance = nearest_mode(_points(fake), modes)
+    nearest, distance = _nearest_mode(_points(fake), modes)
     good = distance <= n_sigma * sigma
     found = len(np.unique(nearest[good]))
     return ModeScores(float(np.count_nonzero(good)) / len(good), found / len(modes), found)
 
 
-def nearest_mode(x: Floats, modes: Floats) -> tuple[Floats, Floats]:
-    """Return the index of the nearest mode of each sample, the first if there are several, and its distance.
-
-    Example:
-        >>> nearest_mode(np.array([[0.0, 3.0], [9.0, 0.0]]), np.array([[0.0, 0.0], [8.0, 0.0]]))
-        (array([0, 1]), array([3., 1.]))
-    """
+def _nearest_mode(x: Floats, modes: Floats) -> tuple[Floats, Floats]:
+    """Return the index of the nearest mode of each sample, the first if there are several, and its distance."""
     # differences, not |x|² - 2xm + |m|²: that cancels where a sample is close to a mode far from the origin
     squares = np.square(x[:, None, :] - modes[None]).sum(axis=2)
     return squares.argmin(axis=1), np.sqrt(squares.min(axis=1))
@@ -83,34 +73,33 @@ class Cells:
     of: Callable[[Floats], Floats]
 
 
-def mode_cells(modes: Floats, *, sigma: float, rings: int = 3, sectors: int = 4, n_sigma: float = 4.0) -> Cells:
-    """Cut the discs around the modes of a mixture into rings and sectors of equal mass; the rest is one cell.
+def mode_cells(modes: Floats, *, sigma: float) -> Cells:
+    """Cut the discs around the modes of a mixture into 3 rings of 4 sectors of equal mass; the rest is one cell.
 
-    With the defaults 25 modes have 301 cells, enough to see a mode that is too narrow, too wide, in the wrong place,
-    too rare or missing; 2500 samples put 8 into each.
+    25 modes have 301 cells, enough to see a mode that is too narrow, too wide, in the wrong place, too rare or missing;
+    2500 samples put 8 into each.
 
     Args:
-        modes: Means, shape `(modes, 2)`, at least 2 n_sigma sigma apart, so that no component reaches into the
-            disc of another; less than exp(-n_sigma²/2) of its mass does, which is neglected.
+        modes: Means, shape `(modes, 2)`, at least 8 sigma apart, so that no component reaches into the disc of another;
+            less than exp(-8) of its mass does, which is neglected.
         sigma: Standard deviation of each component, per axis.
-        rings, sectors: How often a disc is cut by radius and by angle.
-        n_sigma: Radius of a disc, in sigma.
 
     Example:
-        >>> cells = mode_cells(np.array([[0.0, 0.0], [9.0, 0.0]]), sigma=1.0, rings=2, sectors=1)
-        >>> cells.masses.round(4)
-        array([0.2499, 0.2499, 0.2499, 0.2499, 0.0003])
-        >>> cells.of(np.array([[0.0, 1.0], [0.0, 1.3], [8.5, 0.0], [4.5, 0.0]]))
-        array([0, 1, 2, 4])
+        >>> cells = mode_cells(np.array([[0.0, 0.0], [9.0, 0.0]]), sigma=1.0)
+        >>> cells.masses[[0, -1]].round(4)
+        array([0.0417, 0.0003])
+        >>> cells.of(np.array([[0.1, 0.1], [0.1, 1.3], [8.5, 0.1], [4.5, 0.0]]))
+        array([ 0,  4, 13, 24])
     """
-    apart = min(nearest_mode(modes[i : i + 1], modes[i + 1 :])[1][0] for i in range(len(modes) - 1))
+    rings, sectors, n_sigma = 3, 4, 4.0
+    apart = min(_nearest_mode(modes[i : i + 1], modes[i + 1 :])[1][0] for i in range(len(modes) - 1))
     if apart < 2 * n_sigma * sigma:
         raise InputError(f"modes must be {2 * n_sigma * sigma:g} apart, two are {apart:g}; use grid_cells")
     inside = -np.expm1(-(n_sigma**2) / 2)  # mass of a disc
     last = len(modes) * rings * sectors
 
     def of(x: Floats) -> Floats:
-        mode, distance = nearest_mode(x, modes)
+        mode, distance = _nearest_mode(x, modes)
         distance /= sigma
         below = -np.expm1(-np.square(distance) / 2) / inside  # share of a disc's mass up to here
         offset = x - modes[mode]

@@ -16,8 +16,9 @@ first model follows the gradient of a discriminator of noisy images, and OBRS re
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +27,9 @@ from obrs._text import text_table
 from obrs.errors import InputError
 
 from .image_names import DATA, JUDGES
-from .image_sheet import draw_sheet
+from .image_sheet import below_sheet, cell_keys, draw_rates
 from .record import Checked, Record, numbers
-from .style import PALETTE, canvas, caption, look, tidy
+from .style import PALETTE, Look, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
 
@@ -128,62 +129,48 @@ def run(config: Config, rows: Record) -> None:
     }
     judges, made = None, dict[tuple[int, bool], _Material]()
     for name, (updates, guided, seed) in rows.todo(todo):
-        judges = judges or _prepare(config, rows.progress)
+        judges = judges or _judges(config, rows.progress)
         if (updates, guided) not in made:
-            plain = made.get((updates, False)) if guided else None
-            made = {(updates, guided): _material(config, judges, updates, guided, plain, rows.progress)}
-        found = _one_ratio(config, made[updates, guided], seed, guided, rows.progress)
+            plain = made.get((updates, False))
+            if guided and plain is None:
+                plain = _material(config, judges, updates, None, rows.progress)
+            made = {(updates, guided): _material(config, judges, updates, plain if guided else None, rows.progress)}
+        found = _one_ratio(config, made[updates, guided], seed, rows.progress)
         rows.add(name, {"updates": updates, "guided": guided} | found)
 
 
-def _prepare(config: Config, progress: bool | None) -> dict[str, Any]:
-    """Return the fields of a `Subject` that all models share: the data, the classifier of ratios, and the judges."""
+def _judges(config: Config, progress: bool | None) -> Any:
+    """Return a `Subject` that has no model yet."""
     from .image_diffusion import shrunk
     from .image_gans import Labelled, parts
-    from .image_ratios import Effort, find_judges, fit_look, seen_by
+    from .image_ratios import Effort, subject_of
 
-    whole, effort = parts(config.data), Effort(config.pool, config.steps, config.epochs)
     split = {
-        key: Labelled(shrunk(whole[key].x, config.size).astype(np.float32), whole[key].label)
-        for key in ("ratio", "features", "judge", "test")
+        key: Labelled(shrunk(part.x, config.size).astype(np.float32), part.label)
+        for key, part in parts(config.data).items()
+        if key != "generator"
     }
-    classifier, seconds = fit_look(split, effort, config.seed, width=16, progress=progress)
-    options: Any = {"judged": config.judged, "second": config.second, "known": config.data, "progress": progress}
-    judges = find_judges(split, effort, config.seed, **options)
-    truth = seen_by(judges, split["test"].x, config.judged)
-    return {"split": split, "look": classifier, "seconds": seconds, "judges": judges, "truth": truth}
+    effort, name = Effort(config.pool, config.steps, config.epochs), f"{config.data}-{config.seed}"
+    return subject_of(name, split, effort, judged=config.judged, second=config.second, width=16, progress=progress)
 
 
-def _material(
-    config: Config, shared: dict[str, Any], updates: int, guided: bool, plain: _Material | None, progress: bool | None
-) -> _Material:
+def _material(config: Config, judges: Any, updates: int, plain: _Material | None, progress: bool | None) -> _Material:
     """Return the pool of a model; if guided, by a discriminator of the plain model's own pool, with other ids."""
     from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews
     from .image_gans import Labelled
-    from .image_ratios import Subject, see, seen_by
+    from .image_ratios import see, with_pool
 
-    split, features = shared["split"], shared["look"].features
+    features, real = judges.look.features, judges.split["ratio"]
     model = load_diffusion(config.data, config.size, config.seed, updates, steps=config.sampler)
-    early = () if guided else config.early
-    if guided:
-        unguided = plain or _material(config, shared, updates, False, None, progress)
-        fake = Labelled(unguided.subject.pool, unguided.subject.labels)
-        model = fit_guide(model, split["ratio"], fake, steps=config.guided, seed=config.seed)
-    pool = make_pool(model, config.pool, early, start=config.pool if guided else 0, progress=progress)
-    subject = Subject(
-        name=f"{config.data}-{config.size}",
-        seed=config.seed,
-        source=model,
-        pool=pool.images,
-        labels=np.asarray(pool.labels),
-        spread=seen_by(shared["judges"], pool.images, config.judged),
-        shares={},
-        **shared,
-    )
-    real = {step: see(features, noisy_previews(model, split["ratio"], step)) for step in sorted(early)}
-    fakes = {step: see(features, images) for step, images in pool.early.items()}
-    real[config.sampler], fakes[config.sampler] = see(features, split["ratio"].x), see(features, pool.images)
-    return _Material(subject, real, fakes)
+    early, start = (config.early, 0) if plain is None else ((), config.pool)
+    if plain is not None:
+        fake = Labelled(plain.subject.pool, plain.subject.labels)
+        model = fit_guide(model, real, fake, steps=config.guided, seed=config.seed)
+    made, labels = make_pool(model, config.pool, early, start=start, progress=progress)
+    seen = {step: see(features, noisy_previews(model, real, step)) for step in sorted(early)}
+    seen[config.sampler] = see(features, real.x)
+    fakes = {step: see(features, images) for step, images in made.items()}
+    return _Material(with_pool(judges, model, made[config.sampler], labels), seen, fakes)
 
 
 def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool | None = None) -> tuple[Any, float]:
@@ -217,7 +204,7 @@ def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool
     return scores, float(np.mean(losses))
 
 
-def _one_ratio(config: Config, given: _Material, seed: int, guided: bool, progress: bool | None) -> dict[str, Any]:
+def _one_ratio(config: Config, given: _Material, seed: int, progress: bool | None) -> dict[str, Any]:
     from .image_ratios import distances, neighbour_cells, sheet
 
     subject = given.subject
@@ -229,7 +216,7 @@ def _one_ratio(config: Config, given: _Material, seed: int, guided: bool, progre
     if seed == config.ratios[0]:
         row["neighbours"] = neighbour_cells(subject, final, config.rates, "class", config.neighbours)
         row |= sheet(subject, final, "class", config.shown) if config.shown else {}
-    return row if guided else row | _early(config, subject, final, fits)
+    return row | _early(config, subject, final, fits) if fits else row
 
 
 def _early(config: Config, subject: Any, final: Any, fits: dict[int, tuple[Any, float]]) -> dict[str, Any]:
@@ -238,25 +225,22 @@ def _early(config: Config, subject: Any, final: Any, fits: dict[int, tuple[Any, 
 
     from .early import divergence_left, plan_stages
 
-    plans: list[tuple[str, float, Any, list[Any]]] = []
+    labels, plans = subject.labels, dict[tuple[str, float], tuple[Any, list[Any]]]()
     for cost in config.costs:
-        plans.append(("end", cost, Stages.fit([final], [cost], groups=subject.labels), [final]))
+        plans["end", cost] = Stages.fit([final], [cost], groups=labels), [final]
         for step in config.early:
             seen, share = [fits[step][0], final], (2 * step + 1) / (2 * config.sampler - 1)
-            stages = plan_stages(seen, [share], cost, groups=subject.labels, slack=config.slack)
-            plans.append((str(step), cost, stages, seen))
-    found = _jackknife(subject, [(stages, seen) for _, _, stages, seen in plans])
+            plans[str(step), cost] = plan_stages(seen, share, cost, groups=labels, slack=config.slack), seen
+    found, lines = _jackknife(subject, list(plans.values())), list(plans)
     cells: dict[str, Any] = {name: {} for name in ("end", *map(str, config.early))}
-    plain = 0
-    for line, (name, cost, stages, seen) in enumerate(plans):
-        plain = line if name == "end" else plain
-        gain = found.difference(plain, line)
+    for line, ((name, cost), (stages, seen)) in enumerate(plans.items()):
+        gain = found.difference(lines.index(("end", cost)), line)
         cells[name][f"{cost:g}"] = {
             "value": float(found.value[line]),
             "error": float(found.standard_error[line]),
             "gain": [gain.value, gain.standard_error],
             "budgets": list(stages.budgets),
-            "kl": divergence_left(stages, seen, "kl", subject.labels),
+            "kl": divergence_left(stages, seen, labels),
         }
     agree = {str(step): float(np.corrcoef(scores, final)[0, 1]) for step, (scores, _) in fits.items()}
     return {"early": cells, "correlation": agree, "early_log_loss": {str(s): loss for s, (_, loss) in fits.items()}}
@@ -288,8 +272,8 @@ def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]]) -> Any:
 def _models(record: Record) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the ratios of each model, by what the model is called."""
     found: dict[str, list[dict[str, Any]]] = {}
+    size, data = record.config["size"], DATA.get(record.config["data"], record.config["data"])
     for row in record.rows:
-        size, data = record.config["size"], DATA.get(record.config["data"], record.config["data"])
         about = f"EDM of {data}, {size}x{size}, {row['updates']:,} updates{', guided' if row['guided'] else ''}"
         found.setdefault(about, []).append(row)
     return found
@@ -307,33 +291,35 @@ def table(record: Record) -> str:
     for title, ratios in _models(record).items():
         parts += [f"{title}; held-out log-loss of the ratio {ratios[0]['log_loss']:.3f}"]
         for judge in ratios[0]["cells"]:
-            lines = []
-            for row, seed in zip(ratios, record.config["ratios"], strict=False):
-                for rule in ("obrs", "drs"):
-                    cells = [row["cells"][judge][key] for key in _keys(rule, rates)]
-                    lines.append([f"{look(rule).label}, ratio {seed}", *map(_with_error, cells)])
+            lines = [
+                [f"{look(rule).label}, ratio {seed}", *(_distance(row["cells"][judge][key]) for key in keys)]
+                for row, seed in zip(ratios, record.config["ratios"], strict=False)
+                for rule, keys in _rules(record)
+            ]
             lines += [["the paper: FID", *paper("fid")]]
             parts += [text_table([f"Fréchet distance by {JUDGES[judge]}", *head], lines)]
-        near, metrics, lines = ratios[0]["neighbours"], ("precision", "recall"), []
-        for rule in ("obrs", "drs"):
-            pairs = [[f"{100 * near[key][metric][0]:.1f}" for metric in metrics] for key in _keys(rule, rates)]
-            lines.append([look(rule).label, *map(" / ".join, pairs)])
+        near, metrics = ratios[0]["neighbours"], ("precision", "recall")
+        lines = [
+            [look(rule).label, *(" / ".join(f"{100 * near[key][metric][0]:.1f}" for metric in metrics) for key in keys)]
+            for rule, keys in _rules(record)
+        ]
         lines += [["the paper, CIFAR-10", *paper(*metrics)]]
         parts += [text_table([f"precision / recall, %, k = 5, of {near['size']:,}", *head], lines)]
-        parts += _early_table(record, ratios) if "early" in ratios[0] else []
+        parts += [_early_table(record, ratios)] if "early" in ratios[0] else []
     return "\n\n".join(parts)
 
 
-def _keys(rule: str, rates: Sequence[float]) -> list[str]:
-    return ["model 1", *(f"{rule} {1 / rate:g}" for rate in rates)]
+def _rules(record: Record) -> list[tuple[str, list[str]]]:
+    """Return both rules with the keys of their cells."""
+    return [(rule, cell_keys(rule, record.config["rates"])) for rule in ("obrs", "drs")]
 
 
-def _with_error(cell: list[float]) -> str:
+def _distance(cell: list[float]) -> str:
     """Return a distance with the standard error of its change."""
     return f"{cell[0]:.3f} ± {cell[2]:.3f}" if cell[2] else f"{cell[0]:.3f}"
 
 
-def _early_table(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
+def _early_table(record: Record, ratios: list[dict[str, Any]]) -> str:
     """Return the distance at each cost, rejected at the end, and early, with the gain and its standard error."""
     costs, lines = [f"{cost:g}" for cost in record.config["costs"]], []
     for row, seed in zip(ratios, record.config["ratios"], strict=False):
@@ -344,28 +330,27 @@ def _early_table(record: Record, ratios: list[dict[str, Any]]) -> list[str]:
             lines.append([f"  early at {step}", *said])
     agree = ", ".join(f"{step}: {value:.2f}" for step, value in ratios[0]["correlation"].items())
     about = f"gain ± its standard error; correlation of early and last log-ratios by step: {agree}"
-    return [text_table(["full runs per kept one", *costs], lines, gap=1) + f"\n{about}"]
-
-
-_ACROSS = 14  # images in a row of the sheet
+    return text_table(["full runs per kept one", *costs], lines, gap=1) + f"\n{about}"
 
 
 def figure(record: Record) -> Any:
     """Draw the sheet of the first model; for each the distance against acceptance, and against evaluations."""
     models = _models(record)
-    first = next(iter(models.values()))[0]
-    high = 0.75 + (0.75 * -(-len(first["sheet"]) // _ACROSS) if "sheet" in first else 0)
-    drawn = canvas(11, high + 0.6 + 3.8 * len(models))
-    outer = drawn.subfigures(2, 1, height_ratios=[high, 0.6 + 3.8 * len(models)])
-    if "sheet" in first:
-        axes = outer[0].subplots()
-        draw_sheet(axes, first["sheet"], first["shape"], first["kept"], across=_ACROSS)
-        axes.set_title("proposals of the first model, kept (green) and rejected (red) at one half")
-    panels = outer[1].subplots(len(models), 2, squeeze=False)
+    drawn, below = below_sheet(record.rows[0], next(iter(models)), 0.6 + 3.8 * len(models))
+    panels = below.subplots(len(models), 2, squeeze=False)
     for (title, ratios), (left, right) in zip(models.items(), panels, strict=True):
-        _draw_rates(left, record, ratios)
-        left.set_title(title)
-        _draw_costs(right, record, ratios)
+        cells = [next(iter(row["cells"].values())) for row in ratios]
+        for rule in ("drs", "obrs"):
+            for one, style in zip(cells, _strong_first(look(rule).label), strict=False):
+                draw_rates(left, record.config["rates"], one, rule, look(rule), **style)
+        base = cells[0]["model 1"][0]
+        left.axhline(base, color="0.5", lw=1)
+        left.set(title=title, ylabel="Fréchet distance", ylim=(0, 1.6 * base))
+        left.legend(loc="upper left")
+        if "early" in ratios[0]:
+            _draw_costs(right, record, ratios)
+        else:
+            right.set_axis_off()
     said = "Distances to test images, on the features of another classifier, not FID; a line per ratio, the first one "
     said += "strong. Bars: 95 % intervals of the change from the model, and of the gain. Early: previews are rejected "
     said += "before the sampler has finished. What lies above the frame is not drawn."
@@ -373,37 +358,23 @@ def figure(record: Record) -> Any:
     return drawn
 
 
-def _draw_rates(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None:
-    rates = record.config["rates"]
-    judge = next(iter(ratios[0]["cells"]))
-    base = ratios[0]["cells"][judge]["model 1"][0]
-    for rule in ("drs", "obrs"):
-        for number, row in enumerate(ratios):
-            cells, own = [row["cells"][judge][key] for key in _keys(rule, rates)], look(rule)
-            axes.errorbar([1, *rates], numbers([c[0] for c in cells]), 1.96 * numbers([c[2] for c in cells]),
-                          color=own.colour, ls=own.line, marker=own.marker, ms=4, lw=1.5, alpha=0.35 if number else 1,
-                          label=own.label if not number else None)  # fmt: skip
-    axes.axhline(base, color="0.5", lw=1)
-    axes.invert_xaxis()
-    axes.set(xlabel="acceptance rate", ylabel="Fréchet distance", ylim=(0, 1.6 * base))
-    tidy(axes, "upper left")
+def _strong_first(label: str) -> Iterator[dict[str, Any]]:
+    """Yield how the curves of many ratios are drawn."""
+    yield {"label": label}
+    yield from repeat({"label": None, "alpha": 0.35})
 
 
 def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None:
-    if "early" not in ratios[0]:
-        axes.set_axis_off()
-        return
     costs, step = record.config["costs"], str(record.config["early"][0])
-    for number, row in enumerate(ratios):
-        for plan, colour, marker, label in (
-            ("end", look("obrs").colour, "o", "OBRS at the end"),
-            (step, PALETTE["red"], "D", f"early, at step {step}, and at the end"),
-        ):
+    for plan, own in (
+        ("end", Look("OBRS at the end", look("obrs").colour, "-", "o")),
+        (step, Look(f"early, at step {step}, and at the end", PALETTE["red"], "-", "D")),
+    ):
+        for row, style in zip(ratios, _strong_first(own.label), strict=False):
             cells = [row["early"][plan][f"{cost:g}"] for cost in costs]
             reach = None if plan == "end" else 1.96 * numbers([cell["gain"][1] for cell in cells])
-            axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, color=colour, marker=marker, ms=4,
-                          lw=1.5, alpha=0.35 if number else 1, label=None if number else label)  # fmt: skip
+            line: Any = {"color": own.colour, "marker": own.marker, "ms": 4, "lw": 1.5}
+            axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, **line | style)
     axes.set(xlabel="network evaluations per kept image, in full runs", ylabel="Fréchet distance")
-    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
-    axes.set_title("rejecting early at equal cost")
+    axes.set(title="rejecting early at equal cost", ylim=(0, 1.3 * axes.get_ylim()[1]))
     tidy(axes, "upper right")

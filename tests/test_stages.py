@@ -93,26 +93,26 @@ def test_with_groups_every_group_keeps_its_rate_and_one_stage_is_the_grouped_rul
     np.testing.assert_allclose(alone([FINAL], groups), Grouped.fit(FINAL, 2.0, groups)(FINAL, groups), atol=1e-10)
     inner = [divergence_left(Stages.fit([r], [2.0]), [r]) for r in (FINAL[groups == g] for g in ("cat", "dog"))]
     share = np.mean(groups == "cat")
-    assert divergence_left(alone, [FINAL], "kl", groups) == pytest.approx(share * inner[0] + (1 - share) * inner[1])
+    assert divergence_left(alone, [FINAL], groups) == pytest.approx(share * inner[0] + (1 - share) * inner[1])
 
 
 def test_a_plan_spends_what_it_may_and_leaves_no_more_than_the_end_alone():
     for cost in (1.2, 2.0, 4.0):
-        stages = plan_stages(LOOKS, [0.7], cost)
+        stages = plan_stages(LOOKS, 0.7, cost)
         assert stages.cost([0.7]) == pytest.approx(cost)
         assert stages.budgets[0] > 1
         assert divergence_left(stages, LOOKS) < Profile(FINAL).divergence("kl", cost)
 
 
 def test_slack_rejects_less_early_and_gives_up_no_more_than_it_may():
-    best, eased = (plan_stages(LOOKS, [0.7], 2.0, slack=slack) for slack in (0.0, 0.4))
+    best, eased = (plan_stages(LOOKS, 0.7, 2.0, slack=slack) for slack in (0.0, 0.4))
     assert 1 < eased.budgets[0] < best.budgets[0]
     assert eased.cost([0.7]) == pytest.approx(2.0)
     alone = divergence_left(Stages.fit([FINAL], [2.0]), [FINAL])
     assert 0.6 <= (alone - divergence_left(eased, LOOKS)) / (alone - divergence_left(best, LOOKS)) < 1
     with pytest.raises(InputError, match=r"a slack in \[0, 1\)"):
-        plan_stages(LOOKS, [0.7], 2.0, slack=1)
+        plan_stages(LOOKS, 0.7, 2.0, slack=1)
 
 
 def test_a_plan_does_not_use_an_early_look_that_sees_nothing():
-    assert plan_stages([Z[:, 2], FINAL], [0.7], 2.0).budgets == pytest.approx((1.0, 2.0))
+    assert plan_stages([Z[:, 2], FINAL], 0.7, 2.0).budgets == pytest.approx((1.0, 2.0))

@@ -22,7 +22,7 @@ from paper.figure_landscape import direction, divergence_left, moved
 from paper.image_diffusion import Denoiser, Guided, heun, load_diffusion, noise_levels, noisy_previews, previews
 from paper.image_gans import PARTS, Labelled, load_gan, parts
 from paper.image_names import title
-from paper.image_ratios import Effort, calibrated, find_judges, inception_features
+from paper.image_ratios import Effort, calibrated, inception_features, subject_of
 from paper.nets import WEIGHTS
 from paper.nets.conv import ConvGenerator
 from paper.record import Record, plain
@@ -92,12 +92,10 @@ def test_the_gans_of_cifar10_are_read_with_their_critics_and_have_names_a_reader
 
 def test_calibration_by_class_gives_each_class_the_mean_ratio_that_its_share_asks_for():
     rng = np.random.default_rng(0)
-    labels, shares = rng.integers(3, size=600), {0: 10, 1: 20, 2: 70}
-    found = np.exp(calibrated(rng.normal(size=600) + labels, labels, shares))
-    for label, share in shares.items():
-        own = labels == label
-        assert found[own].mean() == pytest.approx(share / 100 / own.mean())
-    assert found.mean() == pytest.approx(1)
+    labels, counts = rng.integers(3, size=600), np.array([10, 20, 70])
+    found = np.exp(calibrated(rng.normal(size=600) + labels, labels, counts))
+    by_class = [found[labels == label].mean() * np.mean(labels == label) for label in range(3)]
+    np.testing.assert_allclose(by_class, counts / 100)
 
 
 def test_inception_takes_its_weights_from_a_file_and_sees_bytes_in_colour(tmp_path, monkeypatch):
@@ -116,21 +114,15 @@ def test_inception_takes_its_weights_from_a_file_and_sees_bytes_in_colour(tmp_pa
     monkeypatch.setitem(sys.modules, "torch_fidelity", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "torch_fidelity.feature_extractor_inceptionv3", module)
     (tmp_path / "weights.pth").write_text("3")
-    judges = find_judges(parts("digits"), Effort(1, 1, 1), 0, judged=50, second=f"inception_v3={tmp_path}/weights.pth")
-    x = parts("digits")["test"].x[:6]
-    np.testing.assert_allclose(
-        judges["inception_v3"](x), (np.repeat(x, 3, 1).reshape(6, -1)[:, ::16] + 1) * 127.5 + 3, atol=0.5
-    )
+    split, second = parts("digits"), f"inception_v3={tmp_path}/weights.pth"
+    subject = subject_of("digits-0", split, Effort(1, 1, 1), judged=6, second=second)
+    seen = (np.repeat(split["test"].x[:6], 3, 1).reshape(6, -1)[:, ::16] + 1) * 127.5 + 3
+    np.testing.assert_allclose(subject.truth["inception_v3"], seen, atol=0.5)
     with pytest.raises(InputError, match="there is no nowhere; it must be the Inception-v3 of torch-fidelity"):
         inception_features("nowhere")
 
 
 # --- Diffusion --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_diffusion("digits", 8, 0, 2500, steps=6)
 
 
 def of_gaussian(deviation):
@@ -143,16 +135,10 @@ def test_heun_with_the_exact_denoiser_of_gaussian_data_reproduces_their_variance
     """The flow takes 80 z to 80 z s / sqrt(s² + 80²); the error of Heun's method falls with the square of the step."""
     z = torch.randn(200, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     truth = z * 80 * deviation / np.sqrt(deviation**2 + 80**2)
-    errors = []
-    for steps in (18, 36, 72):
-        levels = noise_levels(steps)
-        assert (levels[0].item(), levels[-2].item(), levels[-1].item()) == (pytest.approx(80), pytest.approx(0.002), 0)
-        x = heun(of_gaussian(deviation), z, levels)
-        errors.append(float((x - truth).abs().max() / truth.abs().max()))
+    made = [heun(of_gaussian(deviation), z, noise_levels(steps)) for steps in (18, 36, 72)]
+    errors = [float((x - truth).abs().max() / truth.abs().max()) for x in made]
     assert errors[0] < 0.1
-    assert errors[0] / errors[1] > 3
-    assert errors[1] / errors[2] > 3
-    assert x.std().item() == pytest.approx(deviation, rel=0.03)
+    assert min(errors[0] / errors[1], errors[1] / errors[2]) > 3
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.5, 20.0])
@@ -173,29 +159,26 @@ def test_the_network_sees_unit_variance_and_is_fitted_to_unit_variance(sigma):
     torch.testing.assert_close(Denoiser(zero)(0.5 * x, sigmas), of_gaussian(0.5)(0.5 * x, sigmas))
 
 
-def test_an_image_belongs_to_its_id_and_previews_of_it_are_free(digits):
-    images, labels = digits.propose(np.arange(12))
+def test_an_image_belongs_to_its_id_and_previews_of_it_are_free():
+    digits, calls = load_diffusion("digits", 8, 0, 2500, steps=6), []
+    images, labels = digits.propose(np.arange(50))
+    assert named_rightly(images, labels) > 0.7  # chance has 0.1
     again, same = digits.propose(np.array([9, 3]))
     torch.testing.assert_close(again, images[[9, 3]], atol=1e-4, rtol=0)
     assert torch.equal(same, labels[[9, 3]])
-    calls = []
 
-    def counted(x, sigma, label):
-        calls.append(len(x))
-        return digits.denoise(x, sigma, label)
+    def counted(*given):
+        calls.append(len(given[0]))
+        return digits.denoise(*given)
 
     z, label = digits.noise(np.arange(5))
     with torch.no_grad():
-        seen = list(previews(counted, z, digits.levels, label))
-    assert len(calls) == seen[-1].evaluations == digits.evaluations == 11
-    assert [one.evaluations for one in seen] == [1, 3, 5, 7, 9, 11, 11]
-    torch.testing.assert_close(seen[-1].clean.clamp(-1, 1), images[:5], atol=1e-4, rtol=0)
-    real = parts("digits")["ratio"]
-    few = Labelled(real.x[:100], real.label[:100])
+        seen = [(step, clean, len(calls)) for step, clean in previews(counted, z, digits.levels, label)]
+    assert [(step, count) for step, _, count in seen] == [(0, 1), (1, 3), (2, 5), (3, 7), (4, 9), (5, 11), (6, 11)]
+    torch.testing.assert_close(seen[-1][1].clamp(-1, 1), images[:5], atol=1e-4, rtol=0)
+    few = Labelled(*(part[:100] for part in parts("digits")["ratio"]))
     near, far = (np.abs(noisy_previews(digits, few, step) - few.x).mean() for step in (5, 1))
     assert near < 0.02 < 0.2 < far, "with little noise it is the image"
-    images, labels = load_diffusion("digits", 8, 0, 2500).propose(np.arange(50))
-    assert named_rightly(images, labels) > 0.7  # chance has 0.1
 
 
 def test_guidance_by_the_exact_ratio_turns_the_model_into_the_target():
@@ -310,16 +293,12 @@ def home(tmp_path_factory):
     return folder
 
 
-def pretrained_of(home, **changes):
-    sizes = {"pool": 80, "neighbours": 80, "judged": 80, "shown": 6, "fakes": 300, "steps": 3}
-    sizes |= {"rates": (0.5,), "second": "efficientnet_lite0"}
-    return replace(figure_pretrained.PRESETS["paper"], home=str(home), **sizes | changes)
-
-
 @hardly
 @pytest.mark.slow
 def test_the_papers_preset_runs_on_a_gan_and_images_of_the_user(home):
-    record = run(figure_pretrained, pretrained_of(home))
+    sizes = {"pool": 80, "neighbours": 80, "judged": 80, "shown": 6, "fakes": 300, "steps": 3, "rates": (0.5,)}
+    config = replace(figure_pretrained.PRESETS["paper"], home=str(home), second="efficientnet_lite0", **sizes)
+    record = run(figure_pretrained, config)
     (row,) = record.rows
     assert list(row["ratios"]) == ["own", "tuned", "gradients"]
     cells = row["ratios"]["tuned"]["cells"]
