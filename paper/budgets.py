@@ -118,25 +118,23 @@ def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
 
     from obrs.metrics.frechet import frechet
 
-    from .data.images import load
-    from .image_gans import load_gan
+    from .image_gans import load_gan, parts
     from .image_ratios import committed_judge
 
     gan, look = load_gan("cifar10-gan"), committed_judge(half=False)
 
-    def make(seed: int, number: int, judged: bool = True) -> tuple[Numbers, Numbers]:
-        """Return log-ratios of proposals, and their features if they are to be judged."""
-        scores, features = [], [np.empty((0, 192), np.float32)]
+    def make(seed: int, number: int) -> tuple[Numbers, Numbers]:
+        """Return log-ratios of proposals, and their features."""
+        scores, features = [], []
         for ids in np.array_split(np.arange(number), max(number // 250, 1)):
             label = torch.from_numpy(ids % 10)
             x = gan.generator(normals(ids, 64, seed=seed, like=torch.empty(0)), label)
             scores.append(gan.critic(x, label)[:, 1].double().numpy())
-            features += [look(x)] if judged else []
+            features.append(look(x))
         return np.concatenate(scores), np.concatenate(features)
 
     with one_thread():
-        real = look(torch.from_numpy(load("cifar10").test.bytes).float() / 127.5 - 1)
-        pilot, _ = make(0, config.pilot, judged=False)
+        real, (pilot, _) = look(parts("cifar10")["test"].x), make(0, config.pilot)
         fresh = [make(1 + seed, config.images * max(config.budgets)) for seed in range(config.seeds)]
 
     def judge(seed: int, at: Numbers) -> dict[str, float]:

@@ -12,6 +12,7 @@ further at a rate of 1e-10, which is that of the frozen generator; its scripts h
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -107,14 +108,13 @@ def run(config: Config, rows: Record) -> None:
     from .image_gans import load_gan, parts
     from .image_ratios import Effort, propose, subject_of, with_pool
 
-    effort, judges = Effort(config.fakes, config.steps, config.epochs), dict[str, Any]()
+    effort = Effort(config.fakes, config.steps, config.epochs)
+    options: Any = {"judged": config.judged, "second": config.second, "progress": rows.progress}
+    judges = cache(lambda data: subject_of(f"{data}-0", parts(data, config.home), effort, **options))
     for name in (name for name, _ in rows.todo(dict.fromkeys(config.generators))):
         kind, _, seed = name.rpartition("-")
-        data, gan = kind.partition("-")[0], load_gan(kind, int(seed), config.home)
-        if data not in judges:
-            options: Any = {"judged": config.judged, "second": config.second, "progress": rows.progress}
-            judges[data] = subject_of(f"{data}-0", parts(data, config.home), effort, **options)
-        own = replace(judges[data], name=name, seed=int(seed))
+        own = replace(judges(kind.partition("-")[0]), name=name, seed=int(seed))
+        gan = load_gan(kind, int(seed), config.home)
         subject = with_pool(own, gan, *propose(gan, np.arange(config.pool)))
         rows.add(name, _one_generator(config, effort, subject, rows.progress))
 

@@ -1,7 +1,6 @@
 """Scores of samples against a target whose modes, or whose mass in every cell of a partition, are known."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import exp, pi
 from typing import Any, NamedTuple
 
@@ -43,7 +42,7 @@ def mode_scores(fake: Array, modes: Floats, *, sigma: float, n_sigma: float = 4.
     References:
         | Discriminator Rejection Sampling (Azadi et al., 2019), high-quality samples and recovered modes
     """
-    nearest, distance = _nearest_mode(_points(fake), modes)
+    nearest, distance = _nearest_mode(as_features(fake, "fake").astype(np.float64, copy=False), modes)
     good = distance <= n_sigma * sigma
     found = len(np.unique(nearest[good]))
     return ModeScores(float(np.count_nonzero(good)) / len(good), found / len(modes), found)
@@ -56,18 +55,8 @@ def _nearest_mode(x: Floats, modes: Floats) -> tuple[Floats, Floats]:
     return squares.argmin(axis=1), np.sqrt(squares.min(axis=1))
 
 
-def _points(x: Array) -> Floats:
-    return as_features(x, "fake").astype(np.float64, copy=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """A partition of the plane.
-
-    Args:
-        masses: Mass of the target in each cell, `(cells,)`, of sum 1.
-        of: Maps points `(n, 2)` to the index of their cell, `(n,)`.
-    """
+class Cells(NamedTuple):
+    """A partition of the plane: the mass of the target in each cell, and a map from points to indices of cells."""
 
     masses: Floats
     of: Callable[[Floats], Floats]
@@ -153,20 +142,18 @@ def grid_cells(
 def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weights: Array | None = None) -> float:
     """Estimate a divergence between a target and the distribution of samples, at the resolution of the cells.
 
-    The leading bias of both estimates is removed. So for samples of the target itself the mean is nearly 0 (and half
-    of the estimates are below 0) instead of the (cells - 1)/(2n) and (cells - 1)/(8n) nats of the plain histogram. The
-    estimate is for the divergence of the two histograms, which is at most that of the distributions.
+    The leading bias is removed. So for samples of the target itself the mean is nearly 0 (and half of the estimates are
+    below 0) instead of the (cells - 1)/(2n) of KL and (cells - 1)/(8n) nats of JS of the plain histogram.
 
     - "kl": KL(target‖samples), `sum p log(p / ((N + 1/2)/n))` with N samples in a cell. `log(N + 1/2)` has mean
-      `log E[N] + O(1/E[N]²)`, so a half is the smoothing that needs no further correction. In a cell with E[N] far
-      below 1, such as those of a missing mode, it is a floor: the true term grows beyond it, to infinity.
-    - "js": Jensen-Shannon, at most log 2. The plain estimate less `sum p (1 - q) / (4n (p + q))`, the second-order
-      term of its expansion in q = N/n.
+      `log E[N] + O(1/E[N]²)`, so a half is the smoothing that needs no further correction. For a missing mode it is a
+      floor: the true term is infinite.
+    - "js": the plain Jensen-Shannon divergence less the second-order term of its expansion in q = N/n.
 
     Args:
         fake: Samples, shape `(n, 2)`.
-        cells: The partition with the masses of the target, from `mode_cells` or `grid_cells`.
-        divergence: "kl" or "js".
+        cells: From `mode_cells` or `grid_cells`.
+        divergence: A key of `ESTIMATORS`.
         weights: Probability that each sample is kept, `(n,)`, up to a factor; equal by default. The bias is then that
             of as many samples as Kish's effective number.
 
@@ -185,7 +172,14 @@ def histogram_divergence(fake: Array, cells: Cells, divergence: str = "kl", weig
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         weights = weights * (weights.sum() / np.square(weights).sum())
-    return estimate(cells.masses, np.bincount(cells.of(_points(fake)), weights=weights, minlength=len(cells.masses)))
+    return estimate(
+        cells.masses,
+        np.bincount(
+            cells.of(as_features(fake, "fake").astype(np.float64, copy=False)),
+            weights=weights,
+            minlength=len(cells.masses),
+        ),
+    )
 
 
 def _kl(p: Floats, counts: Floats) -> float:

@@ -18,6 +18,7 @@ first model follows the gradient of a discriminator of noisy images, and OBRS re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -127,15 +128,14 @@ def run(config: Config, rows: Record) -> None:
         for updates, guided in kinds
         for seed in config.ratios
     }
-    judges, made = None, dict[tuple[int, bool], _Material]()
+    judges = cache(partial(_judges, config, rows.progress))
+
+    @cache
+    def material(updates: int, guided: bool) -> _Material:
+        return _material(config, judges(), updates, material(updates, False) if guided else None, rows.progress)
+
     for name, (updates, guided, seed) in rows.todo(todo):
-        judges = judges or _judges(config, rows.progress)
-        if (updates, guided) not in made:
-            plain = made.get((updates, False))
-            if guided and plain is None:
-                plain = _material(config, judges, updates, None, rows.progress)
-            made = {(updates, guided): _material(config, judges, updates, plain if guided else None, rows.progress)}
-        found = _one_ratio(config, made[updates, guided], seed, rows.progress)
+        found = _one_ratio(config, material(updates, guided), seed, rows.progress)
         rows.add(name, {"updates": updates, "guided": guided} | found)
 
 
@@ -145,13 +145,13 @@ def _judges(config: Config, progress: bool | None) -> Any:
     from .image_gans import Labelled, parts
     from .image_ratios import Effort, subject_of
 
+    whole, options = parts(config.data), dict[str, Any](judged=config.judged, second=config.second)
     split = {
-        key: Labelled(shrunk(part.x, config.size).astype(np.float32), part.label)
-        for key, part in parts(config.data).items()
-        if key != "generator"
+        part: Labelled(shrunk(whole[part].x, config.size).astype(np.float32), whole[part].label)
+        for part in ("ratio", "features", "judge", "test")
     }
-    effort, name = Effort(config.pool, config.steps, config.epochs), f"{config.data}-{config.seed}"
-    return subject_of(name, split, effort, judged=config.judged, second=config.second, width=16, progress=progress)
+    effort = Effort(config.pool, config.steps, config.epochs)
+    return subject_of(f"{config.data}-{config.seed}", split, effort, **options, width=16, progress=progress)
 
 
 def _material(config: Config, judges: Any, updates: int, plain: _Material | None, progress: bool | None) -> _Material:
@@ -177,14 +177,8 @@ def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool
     """Score each half of a pool with a ratio that was fitted on the other half and on all real samples.
 
     A network says anything of an image unlike all others, and one huge ratio is most of every average. So features and
-    log-ratios are cut off where 999 of 1000 real samples end: no image is more real than these.
-
-    Args:
-        real, fake: Features of real and fake samples, `(n, k)`; with previews, all of one noise level.
-        steps, seed, progress: Of the fits.
-
-    Returns:
-        Log-ratios `(n,)`, and the mean held-out log-loss of the two fits.
+    log-ratios are cut off where 999 of 1000 real samples end: no image is more real than these. Real and fake samples
+    are features `(n, k)`. Returned are log-ratios `(n,)`, and the mean held-out log-loss of the two fits.
     """
     from obrs.fitting.seeds import derived
     from obrs.ratios.refit import Network, refit
