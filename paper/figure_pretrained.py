@@ -218,7 +218,7 @@ def _share(cell: Any) -> str:
     return f"{100 * cell[0]:.1f}" + (f" ± {100 * cell[2]:.1f}" if cell[2] else "")
 
 
-_COLOURS = {"own": "pink", "tuned": "orange", "outputs": "blue", "gradients": "teal", "tune": "red"}
+_COLOURS = {"own": "pink", "tuned": "orange", "outputs": "blue", "gradients": "teal", "tune": "dark"}
 _STYLES = {"global": (":", "o"), "class": ("-", "s"), "calibrated": ("--", "D")}
 _CUT = 1.5  # above so many times the distance of the model the axis is broken
 
@@ -230,42 +230,50 @@ def figure(record: Record) -> Any:
     grid = below.add_gridspec(2 * len(rows), 3, height_ratios=[1, 2] * len(rows))
     handles: dict[str, Any] = {}
     for at, row in enumerate(rows):
-        upper, left = (below.add_subplot(grid[2 * at + part, 0]) for part in (0, 1))
-        middle, right = (below.add_subplot(grid[2 * at : 2 * at + 2, column]) for column in (1, 2))
         judge = next(iter(next(iter(next(iter(row["ratios"].values()))["cells"].values()))))
-        _draw_distances(upper, left, record, row, judge)
+        both = slice(2 * at, 2 * at + 2)
+        left = [2 * at, 2 * at + 1] if _highest(row, judge) > _CUT else [both]
+        panels = [below.add_subplot(grid[line, 0]) for line in left]
+        middle, right = (below.add_subplot(grid[both, column]) for column in (1, 2))
+        _draw_distances(panels, record, row, judge)
         _draw_rules(middle, right, record, row, judge)
-        for axes in (left, middle, right):
+        for axes in (panels[0], middle, right):
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     below.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
     said = (
-        "Distances to test images, on the features of a classifier that no ratio saw; the axis on the left is broken. "
-        "Bars: 95 % intervals of the change from the model. Precision and recall at k = 5, equal n."
+        "Distances to test images, on the features of a classifier that no ratio saw; an axis on the left is broken "
+        "where some go far wrong. Bars: 95 % intervals of the change. Precision and recall at k = 5, equal n."
     )
     caption(drawn, record.experiment, said)
     return drawn
 
 
-def _draw_distances(above: Any, below: Any, record: Record, row: dict[str, Any], judge: str) -> None:
-    """Draw OBRS with every ratio and kind of constant; what goes far wrong is in the upper part of a broken axis."""
+def _highest(row: dict[str, Any], judge: str) -> float:
+    """Return the largest distance of OBRS, as a multiple of that of the model."""
+    cells = _cells(row, judge).values()
+    return float(max(cell[0] / by["model 1"][0] for by in cells for key, cell in by.items() if key.startswith("obrs")))
+
+
+def _draw_distances(panels: list[Any], record: Record, row: dict[str, Any], judge: str) -> None:
+    """Draw OBRS with every ratio and kind of constant, in one panel, or in the two parts of a broken axis."""
     values, base = [], 0.0
     for (ratio, constant), cells in _cells(row, judge).items():
         called = "tune" if ratio == "tune" else _called(ratio, constant)
         style = Look(called, PALETTE[_COLOURS[ratio]], *_STYLES[constant])
-        values += [draw_rates(axes, record.config["rates"], cells, "obrs", style) for axes in (above, below)]
+        values += [draw_rates(axes, record.config["rates"], cells, "obrs", style) for axes in panels]
         base = cells["model 1"][0]
-    top, low, cut = np.nanmax(values), np.nanmin(values), _CUT * base
+    *above, below = panels
     below.axhline(base, color="0.5", lw=1)
-    below.set(ylim=(min(0.6 * base, 0.9 * low), cut), ylabel="Fréchet distance")
-    above.set(ylim=(cut, max(1.1 * top, 1.01 * cut)), xticklabels=[], xlabel="")
-    above.set_title(f"{title(row['row'])}: OBRS", fontsize=9)
-    if top <= cut:
-        above.set_yticks([])
-    for axes, side, height in ((above, "bottom", 0), (below, "top", 1)):
-        axes.spines[side].set_visible(False)
-        axes.plot([0, 1], [height, height], transform=axes.transAxes, marker=[(-1, -0.6), (1, 0.6)], ms=8, ls="",
-                  color="0.3", clip_on=False)  # fmt: skip
-    above.tick_params(bottom=False)
+    below.set(ylabel="Fréchet distance")
+    for axes in above:
+        below.set_ylim(min(0.6 * base, 0.9 * np.nanmin(values)), _CUT * base)
+        axes.set(ylim=(_CUT * base, 1.1 * np.nanmax(values)), xticklabels=[], xlabel="")
+        axes.tick_params(bottom=False)
+        for part, side, height in ((axes, "bottom", 0), (below, "top", 1)):
+            part.spines[side].set_visible(False)
+            part.plot([0, 1], [height, height], transform=part.transAxes, marker=[(-1, -0.6), (1, 0.6)], ms=8, ls="",
+                      color="0.3", clip_on=False)  # fmt: skip
+    panels[0].set_title(f"{title(row['row'])}: OBRS", fontsize=9)
 
 
 def _draw_rules(left: Any, right: Any, record: Record, row: dict[str, Any], judge: str) -> None:

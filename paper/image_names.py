@@ -10,8 +10,8 @@ RATIOS = {
     "tune": "tune",
 }
 """The ratios that are compared, and what they are called; that of `obrs.tune` has constants of its own choice."""
-CONSTANTS = {"global": "one constant", "class": "one per class", "calibrated": "calibrated by class"}
-"""How many constants there are, and what that is called."""
+CONSTANTS = {"global": "one constant", "class": "one per class", "calibrated": "calibrated"}
+"""How many constants there are, and what that is called; "calibrated" is one constant after calibration by class."""
 JUDGES = {
     "classifier": "another classifier",
     "efficientnet_lite0": "EfficientNet-Lite0",
