@@ -28,12 +28,9 @@ from obrs.draws import normals, uniforms
 from obrs.errors import InputError
 from obrs.fitting.loop import fit
 from obrs.fitting.seeds import derived, keyed, own_noise
-from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.conv import ConvCritic
-from obrs.models.registry import build
 
-from .image_gans import Labelled
-from .nets import WEIGHTS
+from .image_gans import Labelled, _load
 from .nets.cifar import CifarUNet, load_unit
 
 __all__ = ["Denoiser", "Diffusion", "Guided", "fit_guide", "heun", "load_diffusion", "make_pool", "noise_levels"]
@@ -243,18 +240,11 @@ def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int 
         name, size, seed, updates: Its data set, pixels a side, seed and how long it was trained.
         steps: Of the sampler.
     """
-    half = name == "cifar10"
+    half, network = name == "cifar10", CifarUNet()
     if half:
-        network: Any = CifarUNet()
         load_unit(_EDM.get(updates, f"edm-{updates}"), {"denoiser": network})
     else:
-        path = WEIGHTS / f"{name}-{size}-{seed}-{updates}-diffusion.safetensors"
-        if not path.exists():
-            known = ", ".join(sorted(file.stem for file in path.parent.glob("*-diffusion.safetensors")))
-            raise InputError(f"there is no {path.stem}; there are: {known}")
-        tensors, facts = read_tensors(path, "a diffusion model of the image experiments")
-        network = build(facts["spec"])
-        fill_module(network, tensors, "denoiser", path)
+        network = _load("diffusion", f"{name}-{size}-{seed}", updates, "")
     network = network.to(memory_format=torch.channels_last).eval().requires_grad_(False)
     return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps), half)
 

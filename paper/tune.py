@@ -29,7 +29,7 @@ from obrs._text import text_table
 from obrs.errors import InputError
 
 from .image_names import title
-from .record import Record, numbers
+from .record import Checked, Record, numbers
 from .style import PALETTE, Look, canvas, caption, page_table, section, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "Vae", "figure", "markdown", "run", "table"]
@@ -43,7 +43,7 @@ Floats = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """What to measure.
 
     Args:
@@ -56,6 +56,7 @@ class Config:
         seed: Of `tune`.
     """
 
+    unchecked = ("claimed", "others", "seed")
     claimed: tuple[str, ...] = (
         *(f"fashion_mnist-{seed}" for seed in (3, 4, 5)),
         "fashion_vae-1",
@@ -74,10 +75,6 @@ class Config:
     pool: int = 20_000
     fresh: int = 8_000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not (self.claimed or self.others) or not self.budgets or min(self.budgets) <= 1 or self.fresh < 1000:
-            raise InputError("tune needs at least one model, budgets above 1 and 1000 fresh proposals")
 
 
 _SMOKE = Config(claimed=(), others=("gaussians",), budgets=(2.0,), pool=1000, fresh=1000)

@@ -320,7 +320,7 @@ def test_models_and_data_that_do_not_fit_are_one_line(home, tmp_path, monkeypatc
         (lambda: load_gan("faces", 0, str(home)), r"no faces-0-generator in .*; there are: celeba-0-generator"),
         (lambda: load_gan("odd", 0, str(tmp_path)), next(iter(tensors))),
         (lambda: parts("mnist"), "run `python -m paper fetch mnist`"),
-        (lambda: load_diffusion("digits", 8, 7, 9), "there is no digits-8-7-9-diffusion; there are: digits-8-0-2500"),
+        (lambda: load_diffusion("digits", 8, 7, 9), "no digits-8-7-9-diffusion in .*; there are: digits-8-0-2500"),
     ):
         with pytest.raises(InputError, match=line) as caught:
             make()
