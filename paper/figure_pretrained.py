@@ -50,7 +50,7 @@ class Config(Checked):
         pool: Proposals of each generator.
         neighbours: How many of them, and of real images, precision and recall are for.
         judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge, see `image_ratios.find_judges`; the only one if the data have no labels.
+        second: The second judge, see `image_ratios.subject_of`; the only one if the data have no labels.
         tune: Proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios.
         given: Parts of the training images that `tune` gets. What the model saw is among them for CIFAR-10: the other
             10 000 are too few.

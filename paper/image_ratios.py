@@ -221,7 +221,7 @@ class _Second:
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def see(features: Callable[..., Any], x: Any, *labels: Any, half: bool = False) -> Floats:
     """Return what a network makes of images, and maybe labels, block by block; `half` computes in bfloat16."""
-    blocks = zip(*(torch.as_tensor(given).split(_BLOCK) for given in (x, *labels)), strict=True)
+    blocks = zip(*(torch.as_tensor(column).split(_BLOCK) for column in (x, *labels)), strict=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         return np.asarray(torch.cat([features(*block).float() for block in blocks]).numpy())
 
@@ -256,8 +256,8 @@ def fit_ratios(
     fakes = given(gan, *propose(gan, np.arange(_FRESH, _FRESH + effort.fakes)))  # made once, for all ratios
 
     def own() -> Fitted:
-        head = Logit(gan)
-        return Fitted(lambda *x: see(head, *x[: 1 if gan.classes is None else 2]).astype(np.float64), float("nan"), 0.0)
+        head, columns = Logit(gan), 1 if gan.classes is None else 2
+        return Fitted(lambda *x: see(head, *x[:columns]).astype(np.float64), float("nan"), 0.0)
 
     def refitted(method: Any, steps: int, features: Any = None) -> Fitted:
         begun = process_time()
@@ -265,10 +265,8 @@ def fit_ratios(
             warnings.filterwarnings("ignore", "a ratio on .* features of images")  # what they do is the question here
             fit: Any = {"steps": steps, "batch_size": 256, "held_out": 0.2, "seed": subject.seed, "progress": progress}
             found = refit(given(gan, *real), fakes, method, features=features, **fit)
-        seconds = process_time() - begun
-        return Fitted(
-            lambda *x: np.asarray(found(given(gan, *x)), dtype=np.float64), float(found.report.log_loss), seconds
-        )
+        loss, seconds = float(found.report.log_loss), process_time() - begun
+        return Fitted(lambda *x: np.asarray(found(given(gan, *x)), dtype=np.float64), loss, seconds)
 
     few, rate = max(effort.steps // 3, 1), _TUNED.get(subject.name.rpartition("-")[0])
     ways: dict[str, Callable[[], Fitted]] = {

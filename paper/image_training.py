@@ -74,7 +74,7 @@ class ImageTraining(Checked):
         pool: Proposals that are judged.
         neighbours: How many of them, and of real images, precision and recall are for.
         judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge, see `image_ratios.find_judges`; the only one if the data have no labels.
+        second: The second judge, see `image_ratios.subject_of`; the only one if the data have no labels.
         fakes, fit_steps, epochs: See `image_ratios.Effort`.
         seed: First of the seeds.
     """
