@@ -8,7 +8,7 @@ To add an experiment, say `table-9`:
    - `Config`, a frozen dataclass of numbers, words and tuples of them, with `seed: int = 0` if anything is random;
    - `PRESETS = {"smoke": Config(...), "default": Config()}`: seconds, and what is committed under `paper/results`; and
      `"paper"`, the paper's size, where a person with GPUs could run it as it is;
-   - `PAPER`, all of the paper's rows, also those that do not flatter;
+   - `PAPER`, all of the paper's rows, also those that do not flatter, if it has numbers;
    - `run(config, rows)`, which adds rows to a `Record`, each a dict of numbers, words and arrays under its own name:
 
          for name, budget in rows.todo({f"K = {k:g}": k for k in config.budgets}):
@@ -20,7 +20,7 @@ To add an experiment, say `table-9`:
      want another form of it.
 
    Heavy libraries are imported in the functions that use them.
-2. Add its `Entry` to `registry.py`, and its row to `README.md`. The tests then run its smoke preset.
+2. Add its `Entry` to `harness.py`, and its row to `README.md`. The tests then run its smoke preset.
 3. Run `python -m paper table-9 --out paper/results`, look at the picture, and commit what it wrote.
 """
 

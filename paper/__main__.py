@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any, NoReturn
 
 from obrs._files import cache_folder
 from obrs._progress import rank
-from obrs._text import exit_code, one_line, text_table
-from obrs.errors import InputError, ObrsError
+from obrs._text import text_table
+from obrs.errors import InputError
 
-from . import harness
+from .harness import EXPERIMENTS, complain, draw, experiment, first_line, guard, markdown, reproduce
 from .record import load
-from .registry import EXPERIMENTS, experiment, first_line
 
 USAGE = """\
 python -m paper list                                   # the experiments, and how long they take
@@ -28,53 +26,38 @@ _NEXT = "With your own model: kept = obrs.sample(propose, log_ratio, 2500, budge
 
 
 class _Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are errors of ours, in one line."""
+
     def error(self, message: str) -> NoReturn:
         raise InputError(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C."""
+    """Run a command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0
     commands = {"list": _list, "redraw": _redraw, "fetch": _fetch, "train": _train}
-    command = commands.get(words[0] if words else "", _run)
-    try:
-        if not words or words[0] in ("-h", "--help"):
-            print(USAGE)
-            return 0
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *where, **more: _complain(f"warning: {message}")
-            command(words)
-    except KeyboardInterrupt as error:
-        _complain(str(error) or "interrupted")
-        return 130
-    except (ObrsError, OSError, MemoryError) as error:
-        _complain(f"error: {one_line(error)}")
-        return exit_code(error)
-    return 0
-
-
-def _complain(text: str) -> None:
-    sys.stderr.write(f"{f'process {rank()}: ' if rank() else ''}{' '.join(text.split())}\n")
+    command = commands.get(words[0], _run)
+    return guard(lambda: command(words if command is _run else words[1:]))
 
 
 def _run(words: list[str]) -> None:
-    parser = _Parser(prog="python -m paper", allow_abbrev=False)
+    parser = _Parser(prog="python -m paper", allow_abbrev=False, add_help=False)
     parser.add_argument("name")
     parser.add_argument("--preset", default="default")
-    parser.add_argument("--out", default="out")
+    parser.add_argument("--out", type=Path, default=Path("out"))
     if "--help" in words or "-h" in words:
         print(_about(words[0]))
         return
     known, rest = parser.parse_known_args(words)
     changes = read_fields(rest)
-    for field, value in changes.items():
-        if value is None:
-            raise InputError(f"--{field} needs a value")
-    record = harness.run_files(known.name, known.preset, changes, out=known.out, say=_complain)
-    if rank():
-        return
-    home = Path(known.out) / known.name
-    print(f"{experiment(known.name).table(record)}\n\nresult: {home}.json\npicture: {home}.png\n{_NEXT}")
+    if bare := [name for name, value in changes.items() if value is None]:
+        raise InputError(f"--{bare[0]} needs a value")
+    record, home = reproduce(known.name, known.preset, changes, out=known.out), known.out / known.name
+    if rank() == 0:
+        print(f"{experiment(known.name).table(record)}\n\nresult: {home}.json\npicture: {home}.png\n{_NEXT}")
 
 
 def _about(name: str) -> str:
@@ -87,26 +70,24 @@ def _about(name: str) -> str:
 
 
 def _list(words: list[str]) -> None:
-    head = ["experiment", "in the paper", "default takes"]
     rows = [[name, entry.source, entry.time] for name, entry in EXPERIMENTS.items()]
-    first, *lines = text_table(head, rows, left=3).splitlines()
+    head, *lines = text_table(["experiment", "in the paper", "default takes"], rows, left=3).splitlines()
     shown = (f"{line}\n    {first_line(name)}" for line, name in zip(lines, EXPERIMENTS, strict=True))
-    print("\n".join([first, *shown]))
+    print("\n".join([head, *shown]))
 
 
 def _redraw(words: list[str]) -> None:
     parser = _Parser(prog="python -m paper redraw", allow_abbrev=False)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
-    known = parser.parse_args(words[1:])
+    known = parser.parse_args(words)
     names = known.names or [name for name in EXPERIMENTS if (known.out / f"{name}.json").exists()]
     if not names:
         raise InputError(f"{known.out} has no record of an experiment")
     for name in names:
-        experiment(name)  # refuses what is none
         record = load(known.out / f"{name}.json")
-        (known.out / f"{name}.md").write_text(harness.markdown(record))
-        (known.out / f"{name}.png").write_bytes(harness.draw(record))
+        (known.out / f"{name}.md").write_text(markdown(record))
+        (known.out / f"{name}.png").write_bytes(draw(record))
         print(f"{name}.md, {name}.png")
 
 
@@ -114,7 +95,7 @@ def _fetch(words: list[str]) -> None:
     from .data.fetch import DATASETS, fetch, is_here
     from .data.images import IMAGES
 
-    if not words[1:]:
+    if not words:
         rows = [(name, entry.about, "here" if is_here(name) else "to fetch") for name, entry in DATASETS.items()]
         print(text_table(["data set", "what it is", "where"], rows, left=3))
         print(f"they are kept in {cache_folder()}; OBRS_DATA names another folder")
@@ -122,13 +103,13 @@ def _fetch(words: list[str]) -> None:
     parser = _Parser(prog="python -m paper fetch", allow_abbrev=False)
     parser.add_argument("name")
     parser.add_argument("--folder")
-    known = parser.parse_args(words[1:])
+    known = parser.parse_args(words)
     if known.name in IMAGES and known.name not in DATASETS:
         print(f"{known.name}: nothing to fetch")
-    else:
-        if known.folder is not None and is_here(known.name):
-            _complain(f"warning: {known.name} is here already; {known.folder} was not looked at")
-        print(f"{known.name}: {fetch(known.name, folder=known.folder)}")
+        return
+    if known.folder is not None and is_here(known.name):
+        complain(f"warning: {known.name} is here already; {known.folder} was not looked at")
+    print(f"{known.name}: {fetch(known.name, folder=known.folder)}")
 
 
 def _train(words: list[str]) -> None:
@@ -137,7 +118,7 @@ def _train(words: list[str]) -> None:
     parser = _Parser(prog="python -m paper train", allow_abbrev=False)
     parser.add_argument("config", type=Path)
     parser.add_argument("--out", "-o", type=Path)
-    known, rest = parser.parse_known_args(words[1:])
+    known, rest = parser.parse_known_args(words)
     run_file(known.config, read_fields(rest), known.out)
 
 

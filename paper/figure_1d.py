@@ -1,7 +1,8 @@
 """Figure 2: target, model and what three rules keep of it, in one dimension with known densities.
 
-The paper gives no constants. Here the target has two narrow bumps and the model two wide ones, so that r = p/q is
-bounded, as in `examples/minimal.py`. Densities, acceptance functions and curves are computed on a grid.
+The paper gives no constants; half of the proposals are kept. Here the target has two narrow bumps and the model two
+wide ones, so that r = p/q is bounded, as in `examples/minimal.py`. Densities, acceptance functions and curves are
+computed on a grid.
 """
 
 from dataclasses import dataclass
@@ -20,11 +21,10 @@ from .line import Numbers, Pair, mixture, thin
 from .record import Checked, Record, numbers
 from .style import canvas, caption, draw_densities, look, tidy
 
-__all__ = ["MODEL", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
+__all__ = ["MODEL", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
 TARGET = ((0.55, -1.4, 0.40), (0.45, 1.3, 0.50))  # weight, mean, standard deviation
 MODEL = ((0.40, -0.9, 1.00), (0.60, 1.6, 1.10))
-PAPER = {"figure": "2", "rate": 0.5, "curve": "precision at every recall is K times as high, and at most 1"}
 RULES = ("exact", "drs", "obrs")
 DIVERGENCES = ("kl", "gan", "tv")
 
@@ -58,14 +58,15 @@ def run(config: Config, rows: Record) -> None:
     drs = _drs_rule(pair.log_ratio, mass, config.budget)
     if "model" not in rows:
         slope = config.budget * float(np.exp(obrs.log_c) / np.sum(mass * np.exp(pair.log_ratio)))
-        rows.add("model", {"slope": slope} | _numbers(pair) | _shown({"x": pair.x, "p": pair.p, "q": pair.q}))
+        shown = {"x": thin(pair.x, 801), "p": thin(pair.p, 801), "q": thin(pair.q, 801)}
+        rows.add("model", {"slope": slope} | _numbers(pair) | shown)
     rules: dict[str, Rule] = {"exact": Unbudgeted.fit(pair.log_ratio), "drs": drs, "obrs": obrs}
     for name, rule in rows.todo(rules):
         accept, kept = np.exp(rule(pair.log_ratio)), pair.kept(rule)
         with np.errstate(divide="ignore"):
             after = Pair(pair.x, pair.log_p, np.log(kept))
-        row = {"rate": float(np.sum(pair.q * accept) * pair.step)} | _numbers(after)
-        rows.add(name, row | _shown({"acceptance": accept, "density": kept}))
+        rate = float(np.sum(pair.q * accept) * pair.step)
+        rows.add(name, {"rate": rate} | _numbers(after) | {"acceptance": thin(accept, 801), "density": thin(kept, 801)})
 
 
 def _drs_rule(log_ratio: Numbers, masses: Numbers, budget: float) -> DRS:
@@ -81,10 +82,6 @@ def _numbers(pair: Pair) -> dict[str, Any]:
     curve = profile.curve(points=257)
     found = {name: profile.divergence(name) for name in DIVERGENCES}
     return found | {"recall": curve.recall, "precision": curve.precision}
-
-
-def _shown(values: dict[str, Numbers]) -> dict[str, Numbers]:
-    return {name: thin(value, 801) for name, value in values.items()}
 
 
 def table(record: Record) -> str:
@@ -116,7 +113,7 @@ def figure(record: Record) -> Any:
     tidy(acceptance, "upper right")
     for axes, title in ((curves, "Precision and recall"), (scaling, f"OBRS: {budget:g} times the precision")):
         axes.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1.03), ylim=(0, 1.05))
-        tidy(axes, "lower left" if axes is curves else "lower right")
+        tidy(axes, "lower left" if axes is curves else "lower center")
     left = {name: f"{record[name]['kl']:.3f}" for name in ("model", "drs", "obrs")}
     words = f"KL to the target: {left['model']} before, {left['drs']} after DRS, {left['obrs']} after OBRS."
     caption(drawn, record.experiment, f"DRS and OBRS keep 1 proposal in {budget:g}. {words}")

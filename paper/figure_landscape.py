@@ -1,16 +1,16 @@
 """Figure 1: the loss after rejection around a trained GAN of digits, over two random directions of its weights.
 
-The generator has three linear layers. Its weights are moved along two directions, which are filter-normalised, and at
-each point of a grid a critic is fitted. With it the GAN divergence between real digits and what OBRS keeps is measured
-for every budget, on samples that it has not seen. 2 log 2 is the ceiling: there the two never meet.
+The paper says that "OBRS not only reduces loss, but also flattens out the loss landscape and helps avoid local minima",
+without numbers, and neither how fine its grid is nor how far it reaches. Here the generator has three linear layers.
+Its weights are moved along two directions, which are filter-normalised, and at each point of a grid a critic is fitted.
+With it the GAN divergence between real digits and what OBRS keeps is measured for every budget, on samples that it has
+not seen. 2 log 2 is the ceiling: there the two never meet.
 
 The paper's critic sees pixels, and the paper fits a second discriminator on real and kept samples at each K. Here the
 critic sees principal components of real images, and there is no second one: with u = r Z/a of the one ratio, the
 inequality of Fenchel and Young says that E_P[f'(u)] - E_kept[f*(f'(u))] is at most D_f(P||kept), and equal to it if r
-is the true ratio. So one fit serves all budgets, and what is measured is a lower bound.
-
-`paper` has one generator, pixels, and the critic of the paper: three linear layers. The paper says neither how fine its
-grid is nor how far it reaches.
+is the true ratio. So one fit serves all budgets, and what is measured is a lower bound. The preset `paper` has one
+generator, pixels, and the critic of the paper: three linear layers.
 
 References:
     | Visualizing the Loss Landscape of Neural Nets (Li et al., 2018), Sec. 4: filter-normalised directions
@@ -31,21 +31,18 @@ from obrs.errors import InputError
 from .image_names import title
 from .image_sheet import as_text, draw_sheet
 from .record import Checked, Record, numbers
-from .style import budget_colours, canvas, caption, tidy
+from .style import PALETTE, canvas, caption, tidy
 
-__all__ = ["CEILING", "PAPER", "PRESETS", "Config", "Flatness", "direction", "divergence_left", "figure", "flatness"]
-__all__ += ["moved", "run", "table"]
+__all__ = ["CEILING", "PRESETS", "Config", "Flatness", "direction", "divergence_left", "figure", "flatness", "moved"]
+__all__ += ["run", "table"]
 
-PAPER = {
-    "figure": "1, and Appendix D.1",
-    "budgets": (1.0, 2.0, 5.0),
-    "claim": "OBRS not only reduces loss, but also flattens out the loss landscape and helps avoid local minima",
-}
 CEILING = 2 * log(2)
 """The GAN divergence of two distributions that never meet."""
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that ratios are fitted on
+_COLOURS = (PALETTE["blue"], PALETTE["red"], PALETTE["green"])
 _SHOWN = 2.0  # the budget of the sheet
+_LEVELS = (0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.4)  # of colours: finer where it is low
 Floats = np.ndarray[Any, Any]
 Tensor = Any
 
@@ -89,9 +86,6 @@ PRESETS = {
     # at a reach of 0.5 a critic of pixels is at the ceiling
     "paper": Config(("mnist_plain-0",), pairs=1, cells=51, reach=0.25, components=(0,), steps=2_000),
 }
-
-
-# A point of a landscape -----------------------------------------------------------------------------------------------
 
 
 def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict[str, Tensor]:
@@ -166,26 +160,6 @@ class _Subject(NamedTuple):
     views: list[Callable[[Tensor], Tensor]]
     real: list[tuple[Tensor, Tensor]]
 
-    def fakes(self, config: Config, pair: int, x: float, y: float) -> tuple[Any, Any]:
-        """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
-        import torch
-
-        from obrs.draws import normals
-
-        weights = dict(self.generator.named_parameters())
-        axes = [direction(weights, self.seed, "landscape", pair, axis) for axis in ("x", "y")]
-        latent, like = self.generator.spec["latent"], torch.empty(0)
-        ids = (np.arange(start, start + config.samples) for start in (_FRESH, 0))
-        fit, test = (moved(self.generator, x, y, axes, normals(i, latent, seed=_SEED, like=like)) for i in ids)
-        return fit, test
-
-    def measure(self, config: Config, pair: int, x: float, y: float) -> Floats:
-        """Return what is left at a point, shape (views, budgets)."""
-        fit, test = self.fakes(config, pair, x, y)
-        pairs = zip(self.views, self.real, strict=True)
-        sets = [((real[0], see(fit)), real[1], see(test)) for see, real in pairs]
-        return np.asarray([divergence_left(*one, config.budgets, steps=config.steps) for one in sets])
-
 
 @lru_cache(maxsize=1)
 def _subject(config: Config, generator: str) -> _Subject:
@@ -193,39 +167,64 @@ def _subject(config: Config, generator: str) -> _Subject:
 
     from .image_gans import SETTINGS, load_generator, parts
 
-    def components(images: Tensor, number: int) -> Callable[[Tensor], Tensor]:
-        x = images.flatten(1)
-        mean = x.mean(dim=0)
-        axes = torch.linalg.svd(x - mean, full_matrices=False).Vh[:number].T.contiguous()
+    name, _, seed = generator.rpartition("-")
+    split = parts(SETTINGS[name]["data"])
+    look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
+    mean = look.flatten(1).mean(dim=0)
+
+    def view(number: int) -> Callable[[Tensor], Tensor]:
+        if number == 0:
+            return lambda images: images
+        axes = torch.linalg.svd(look.flatten(1) - mean, full_matrices=False).Vh[:number].T.contiguous()
         return lambda images: (images.flatten(1) - mean) @ axes
 
-    name, _, seed = generator.rpartition("-")
-    network, split = load_generator(name, int(seed)), parts(SETTINGS[name]["data"])
-    look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
-    views = [components(look, number) if number else lambda images: images for number in config.components]
+    views = [view(number) for number in config.components]
     real = [(see(fit[: config.samples]), see(test[: config.samples])) for see in views]
-    return _Subject(network, int(seed), views, real)
+    return _Subject(load_generator(name, int(seed)), int(seed), views, real)
 
 
-# Rows -----------------------------------------------------------------------------------------------------------------
+def _fakes(subject: _Subject, samples: int, pair: int, x: float, y: float) -> list[Tensor]:
+    """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
+    import torch
+
+    from obrs.draws import normals
+
+    generator, like = subject.generator, torch.empty(0)
+    weights = dict(generator.named_parameters())
+    axes = [direction(weights, subject.seed, "landscape", pair, axis) for axis in ("x", "y")]
+    ids = (np.arange(start, start + samples) for start in (_FRESH, 0))
+    return [moved(generator, x, y, axes, normals(i, generator.spec["latent"], seed=_SEED, like=like)) for i in ids]
 
 
 def run(config: Config, rows: Record) -> None:
     """Measure the landscapes line by line, and then show images of the middle and of the worst point of the first."""
     axis = np.linspace(-config.reach, config.reach, config.cells).round(6).tolist()
-    keys = [(generator, pair) for generator in config.generators for pair in range(config.pairs)]
-    jobs = {_line_name(*key, at): (*key, y) for key in keys for at, y in enumerate(axis)}
+    jobs = {_line_name(*key, at): (*key, y) for key in _keys(rows.config) for at, y in enumerate(axis)}
     for name, (generator, pair, y) in rows.todo(jobs):
-        points = [_subject(config, generator).measure(config, pair, x, y) for x in axis]
+        points = [_measure(config, generator, pair, x, y) for x in axis]
         rows.add(name, {"y": y, "left": np.stack(points, axis=-1)})  # shape (views, budgets, cells)
     if (name := f"{config.generators[0]}, sheet") not in rows:
-        surface = _surfaces(rows, config.cells, config.generators[0], 0)[-1, 0]
+        surface = _landscapes(rows)[0][-1, 0]
         line, cell = np.unravel_index(int(surface.argmax()), surface.shape)
         rows.add(name, _sheets(config, {"middle": (0.0, 0.0), "worst": (axis[cell], axis[line])}))
 
 
+def _keys(config: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the generator and the pair of directions of each landscape."""
+    return [(generator, pair) for generator in config["generators"] for pair in range(config["pairs"])]
+
+
 def _line_name(generator: str, pair: int, line: int) -> str:
     return f"{generator}, directions {pair}, line {line}"
+
+
+def _measure(config: Config, generator: str, pair: int, x: float, y: float) -> Floats:
+    """Return what is left at a point, shape (views, budgets)."""
+    subject, left = _subject(config, generator), []
+    fit, test = _fakes(subject, config.samples, pair, x, y)
+    for see, real in zip(subject.views, subject.real, strict=True):
+        left.append(divergence_left((real[0], see(fit)), real[1], see(test), config.budgets, steps=config.steps))
+    return np.asarray(left)
 
 
 def _sheets(config: Config, places: dict[str, tuple[float, float]]) -> dict[str, Any]:
@@ -236,14 +235,11 @@ def _sheets(config: Config, places: dict[str, tuple[float, float]]) -> dict[str,
     subject = _subject(config, config.generators[0])
     see, real, found = subject.views[-1], subject.real[-1][0], {}
     for name, (x, y) in places.items():
-        fit, fake = subject.fakes(config, 0, x, y)
+        fit, fake = _fakes(subject, config.samples, 0, x, y)
         scores = _fit_ratio(real, see(fit), config.steps)(see(fake)).double().numpy()
         kept = accept(Budgeted.fit(scores, _SHOWN)(scores[: config.shown]), np.arange(config.shown), seed=1)
         found[name] = {"x": x, "y": y, "sheet": as_text(fake[: config.shown]), "kept": kept.tolist()}
     return found | {"shape": list(fake.shape[1:])}
-
-
-# What the landscapes look like ----------------------------------------------------------------------------------------
 
 
 class Flatness(NamedTuple):
@@ -268,15 +264,10 @@ def flatness(surface: Floats, step: float) -> Flatness:
     return Flatness(float(surface.mean()), slope, int(np.sum(surface < others.min(axis=2))))
 
 
-def _surfaces(rows: Record, cells: int, generator: str, pair: int) -> Floats:
-    """Return a landscape from its lines: shape (views, budgets, cells, cells)."""
-    return np.stack([numbers(rows[_line_name(generator, pair, at)]["left"]) for at in range(cells)], axis=2)
-
-
 def _landscapes(record: Record) -> list[Floats]:
-    config = record.config
-    keys = [(generator, pair) for generator in config["generators"] for pair in range(config["pairs"])]
-    return [_surfaces(record, config["cells"], *key) for key in keys]
+    """Return the landscapes from their lines, each of shape (views, budgets, cells, cells)."""
+    lines = [[record[_line_name(*key, at)] for at in range(record.config["cells"])] for key in _keys(record.config)]
+    return [np.stack([numbers(line["left"]) for line in of], axis=2) for of in lines]
 
 
 def _all_flatness(record: Record) -> Floats:
@@ -290,14 +281,19 @@ def _seen(number: int) -> str:
     return f"{number} components" if number else "pixels"
 
 
+def _error(values: Floats) -> Floats:
+    """Return the standard error of the mean over the last axis; 0 of one value."""
+    many = values.shape[-1]
+    return np.asarray(values.std(axis=-1, ddof=1) / many**0.5 if many > 1 else 0 * values[..., 0])
+
+
 def table(record: Record) -> str:
     """Return how high and how flat the landscapes are for each budget: means over all, and their standard error."""
     lines = []
     for number, (mean, slope, minima) in zip(record.config["components"], _all_flatness(record), strict=True):
         measures = {"mean": mean, "slope": slope, "slope, over that at K = 1": slope / slope[0], "local minima": minima}
         for label, values in measures.items():
-            error = values.std(axis=1, ddof=1) / values.shape[1] ** 0.5 if values.shape[1] > 1 else 0 * values[:, 0]
-            cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(values.mean(axis=1), error, strict=True)]
+            cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(values.mean(axis=1), _error(values), strict=True)]
             lines.append([f"{_seen(number)}: {label}", *cells])
     head = ["GAN divergence left", *(f"K = {k:g}" for k in record.config["budgets"])]
     return f"{text_table(head, lines)}\nthe paper: lower and flatter with K, without numbers"
@@ -307,52 +303,55 @@ def figure(record: Record) -> Any:
     """Draw the first landscape as surfaces over their contours, images, and the slope of all landscapes."""
     config, first = record.config, record.config["generators"][0]
     surfaces, views = _landscapes(record)[0], len(config["components"])
-    drawn = canvas(11, 3.6 * views + 3.2)
-    upper, lower = drawn.subfigures(2, 1, height_ratios=[3.6 * views, 3.2])
-    grid, axis = upper.add_gridspec(views, len(config["budgets"])), np.linspace(-1, 1, config["cells"])
-    top = 1.02 * float(surfaces.max())  # one scale for all: what rejection lowers is seen to be lower
+    drawn = canvas(11, 3.4 * views + 4)
+    upper, lower = drawn.subfigures(2, 1, height_ratios=[3.4 * views + 0.8, 3.2])
+    panels = upper.subplots(views, len(config["budgets"]), subplot_kw={"projection": "3d"}, squeeze=False)
+    axis = np.linspace(-config["reach"], config["reach"], config["cells"])
     for view, number in enumerate(config["components"]):
         for at, budget in enumerate(config["budgets"]):
-            axes = upper.add_subplot(grid[view, at], projection="3d")
-            _draw_surface(axes, config["reach"] * axis, surfaces[view, at], top)
-            axes.set_title(f"K = {budget:g}, {_seen(number)}", fontsize=10)
-    panels = lower.subplots(1, 2 + views, width_ratios=[1.1, 1.1, *[1] * views])
+            shade = _draw_surface(panels[view, at], axis, surfaces[view, at])
+            name = "no rejection" if budget == 1 else f"OBRS, K = {budget:g}"
+            panels[view, at].set_title(f"{name}; the critic sees {_seen(number)}", fontsize=10)
+    bar = upper.colorbar(shade, ax=panels, shrink=0.6, aspect=40, location="bottom", ticks=_LEVELS)
+    bar.set_label(f"GAN divergence left between real digits and what is kept, at most 2 log 2 = {CEILING:.2f}")
+    *sheets, slopes = lower.subplots(1, 3, width_ratios=[1, 1, 1.1])
     row = record[f"{first}, sheet"]
-    for axes, (name, called) in zip(panels, {"middle": "the GAN", "worst": "the worst point"}.items(), strict=False):
-        draw_sheet(axes, row[name]["sheet"], row["shape"], row[name]["kept"], across=6)
-        axes.set_title(f"{called}: x = {row[name]['x']:g}, y = {row[name]['y']:g}", fontsize=10)
-    for axes, number, (mean, slope, _) in zip(panels[2:], config["components"], _all_flatness(record), strict=True):
-        _draw_slopes(axes, config["budgets"], slope / slope[0], mean / mean[0])
-        axes.set_title(f"slope, {_seen(number)}", fontsize=10)
+    for axes, (key, name) in zip(sheets, {"middle": "the GAN itself", "worst": "the worst point"}.items(), strict=True):
+        draw_sheet(axes, row[key]["sheet"], row["shape"], row[key]["kept"], across=6)
+        axes.set_title(f"{name}: x = {row[key]['x']:g}, y = {row[key]['y']:g}", fontsize=10)
+    _draw_slopes(slopes, record)
     caption(
         drawn,
         record.experiment,
-        f"GAN divergence left between real digits and what OBRS keeps (at most 2 log 2 = {CEILING:.2f}) around the "
-        f"{title(first)}, moved along two random directions; one colour scale. Sheets: kept (green) and rejected (red) "
-        f"at K = {_SHOWN:g}. Right: slope of every landscape over its slope at K = 1; dotted: the same for its mean.",
+        f"{title(first)}, its weights moved by x and y along two random directions. One scale of colours, with finer "
+        f"steps below. Images: kept (green) and rejected (red) at K = {_SHOWN:g}. Right: all landscapes, with "
+        "intervals of 95 %. The divergence is a lower bound from one critic at each point, not from a second one.",
     )
     return drawn
 
 
-def _draw_surface(axes: Any, axis: Floats, surface: Floats, top: float) -> None:
+def _draw_surface(axes: Any, axis: Floats, surface: Floats) -> Any:
+    from matplotlib.colors import BoundaryNorm
+
     x, y = np.meshgrid(axis, axis)
-    floor = -0.6 * top
-    axes.contourf(x, y, surface, levels=np.linspace(0, top, 21), zdir="z", offset=floor, cmap="viridis")
-    axes.plot_surface(x, y, surface, cmap="viridis", vmin=0, vmax=top, rstride=1, cstride=1, lw=0.2, edgecolor="0.3")
-    axes.set(zlim=(floor, top), zticks=np.arange(0, top, 0.5), xlabel="x", ylabel="y")
-    axes.set_zlabel("divergence left", fontsize=8)
-    axes.set_box_aspect((1, 1, 0.9))
+    looks = {"cmap": "viridis", "norm": BoundaryNorm(_LEVELS, 256), "lw": 0.3, "edgecolor": "0.3"}
+    drawn = axes.plot_surface(x, y, surface, rstride=1, cstride=1, **looks)
+    axes.set(zlim=(0, 1.4), zticks=[0, 0.4, 0.8, 1.2], xticks=[-0.4, 0, 0.4], yticks=[-0.4, 0, 0.4])
+    axes.set(xlabel="x", ylabel="y", zlabel="divergence left")
+    axes.set_box_aspect((1, 1, 0.8), zoom=1.02)
     axes.view_init(24, -58)
-    axes.tick_params(labelsize=7, pad=0)
-    axes.xaxis.labelpad = axes.yaxis.labelpad = axes.zaxis.labelpad = -4
+    axes.tick_params(labelsize=8, pad=0)
+    axes.xaxis.labelpad = axes.yaxis.labelpad = axes.zaxis.labelpad = -3
+    return drawn
 
 
-def _draw_slopes(axes: Any, budgets: list[float], slope: Floats, mean: Floats) -> None:
-    at, many = np.arange(len(budgets)), slope.shape[1]
-    axes.plot(at, slope, color="0.75", lw=1, zorder=1)
-    for k, colour, values in zip(at, budget_colours(budgets), slope, strict=True):
-        error = 1.96 * values.std(ddof=1) / many**0.5 if many > 1 else 0.0
-        axes.errorbar(k, values.mean(), error, color=colour, marker="o", ms=6, lw=2, zorder=3)
-    axes.plot(at, mean.mean(axis=1), color="black", ls=":", lw=1.5)
-    axes.set(xticks=at, xticklabels=[f"{k:g}" for k in budgets], xlabel="K", ylim=(0, None))
-    tidy(axes, None)
+def _draw_slopes(axes: Any, record: Record) -> None:
+    """Draw how steep and how high the landscapes are, over what they are without rejection."""
+    config, at = record.config, np.arange(len(record.config["budgets"]))
+    for number, (mean, slope, _), colour in zip(config["components"], _all_flatness(record), _COLOURS, strict=False):
+        for values, name, line in ((slope, "slope", "-"), (mean, "mean", ":")):
+            share, looks = values / values[0], {"color": colour, "ls": line, "marker": "o", "ms": 5}
+            axes.errorbar(at, share.mean(axis=1), 1.96 * _error(share), label=f"{name}, {_seen(number)}", **looks)
+    axes.set(xticks=at, xticklabels=[f"{k:g}" for k in config["budgets"]], xlabel="K", ylim=(0, 2))
+    axes.set_title("Over that without rejection", fontsize=10)
+    tidy(axes, "upper left")

@@ -1,8 +1,8 @@
 """Appendix A: how precision and recall are read, of a model with high recall and of one with high precision.
 
 At slope λ the precision α is the area under min(λp, q) and the recall β that under min(p, q/λ). The paper gives no
-constants. Here the target has two equal bumps. The first model covers both and has almost half of its mass elsewhere;
-the second covers almost only one.
+constants. Here, as there, the target has two equal bumps. The first model covers both and has almost half of its mass
+elsewhere; the second covers almost only one.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,16 @@ from .line import Pair, mixture, thin
 from .record import Checked, Record, numbers
 from .style import PALETTE, canvas, caption, look, tidy
 
-__all__ = ["MODELS", "PAPER", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
+__all__ = ["MODELS", "PRESETS", "TARGET", "Config", "figure", "run", "table"]
 
 TARGET = ((0.5, -2.0, 0.7), (0.5, 1.5, 0.7))  # weight, mean, standard deviation
 MODELS = {
     "high recall": ((0.28, -2.0, 0.8), (0.28, 1.5, 0.8), (0.44, 5.5, 0.8)),
     "high precision": ((0.93, -2.0, 0.75), (0.07, 1.5, 0.75)),
 }
-PAPER = {
-    "figures": "A.1 to A.5",
-    "high recall": "decent recall, poor precision: almost half the weight of the model does not cover P",
-    "high precision": "poor recall, decent precision: the model covers almost only half the weight of P",
-}
+
+
+_PRECISION, _RECALL = PALETTE["orange"], PALETTE["sky"]
 
 
 @dataclass(frozen=True)
@@ -90,9 +88,6 @@ def figure(record: Record) -> Any:
     return drawn
 
 
-_PRECISION, _RECALL = PALETTE["orange"], PALETTE["sky"]
-
-
 def _curve(axes: Any, row: dict[str, Any]) -> None:
     recall, precision = numbers(row["curve"]["recall"]), numbers(row["curve"]["precision"])
     axes.fill_between(recall, precision, color="0.93")
@@ -101,8 +96,9 @@ def _curve(axes: Any, row: dict[str, Any]) -> None:
         axes.plot([0, beta], [alpha, alpha], color=_PRECISION, lw=2.5)
         axes.plot([beta, beta], [0, alpha], color=_RECALL, lw=2.5)
         axes.plot(beta, alpha, "o", color="black", zorder=5)
-        axes.annotate(f"{letter}: λ = {lam:g}", (beta, alpha), xytext=(6, 6), textcoords="offset points")
-    axes.set(xlabel="recall β", ylabel="precision α", xlim=(0, 1.25), ylim=(0, 1.12), xticks=np.linspace(0, 1, 6))
+        shift, side = ((6, 6), "left") if beta < 0.8 else ((-6, -16), "right")
+        axes.annotate(f"{letter}: λ = {lam:g}", (beta, alpha), xytext=shift, textcoords="offset points", ha=side)
+    axes.set(xlabel="recall β", ylabel="precision α", xlim=(0, 1.05), ylim=(0, 1.12), xticks=np.linspace(0, 1, 6))
     axes.set_title("PR curve of the model")
     tidy(axes, None)
 

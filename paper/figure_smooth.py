@@ -2,8 +2,8 @@
 
 Target and model are mixtures of ten equal Gaussians in a row, with variances 0.3 and 0.4; the parameter θ is the
 distance between neighbours in the model. The paper does not give that distance in the target. Here it is 2.5, and the
-minima are also counted for 2 and 3. In the paper's example and in two of ours their number never grows with the budget.
-That is not a theorem: in the third one it does.
+minima are also counted for 2 and 3. The paper: "as the budget increases, the number of local minima decreases". In its
+example and in two of ours it never grows. That is not a theorem: in the third one it does.
 
 A run of equal losses counts as one minimum: once K exceeds M, exact rejection leaves nothing, whatever θ.
 """
@@ -16,20 +16,13 @@ import numpy as np
 
 from obrs._text import text_table
 
-from .line import Numbers, Pair, mixture
+from .line import Numbers, Pair
 from .record import Checked, Record, numbers
 from .style import budget_colours, canvas, caption, draw_densities, tidy
 from .toys import Mixture
 
-__all__ = ["PAPER", "PRESETS", "Config", "figure", "minima", "run", "table"]
+__all__ = ["PRESETS", "Config", "figure", "minima", "run", "table"]
 
-PAPER = {
-    "figure": "3",
-    "components": 10,
-    "variance": {"target": 0.3, "model": 0.4},
-    "budgets": (1.0, 1.5, 2.0, 5.0),
-    "claim": "as the budget increases, the number of local minima decreases",
-}
 _COMPONENTS, _TARGET_VARIANCE, _MODEL_VARIANCE = 10, 0.3, 0.4
 _FLAT = 1e-7  # losses closer than this are equal: a plateau; the quadrature is good to about 1e-8
 
@@ -72,12 +65,9 @@ def run(config: Config, rows: Record) -> None:
 
 def _pair(separation: float, theta: float, x: Numbers) -> Pair:
     """Return the pair on a grid: two rows of ten Gaussians."""
-    places = np.arange(_COMPONENTS) - (_COMPONENTS - 1) / 2
-
-    def ten(distance: float, variance: float) -> Mixture:
-        return mixture(tuple((1.0, float(distance * place), variance**0.5) for place in places))
-
-    return Pair.of(ten(separation, _TARGET_VARIANCE), ten(theta, _MODEL_VARIANCE), x)
+    places = np.arange(_COMPONENTS)[:, None] - (_COMPONENTS - 1) / 2
+    target, model = Mixture(separation * places, _TARGET_VARIANCE**0.5), Mixture(theta * places, _MODEL_VARIANCE**0.5)
+    return Pair.of(target, model, x)
 
 
 def _landscape(config: Config, separation: float) -> dict[str, Any]:
@@ -110,9 +100,9 @@ def minima(theta: Numbers, loss: Numbers, flat: float = _FLAT) -> list[dict[str,
 
 def _shown(config: Config, row: dict[str, Any]) -> dict[str, float]:
     """Choose four θ for the densities: half the distance in the target, and minima of the first budget."""
-    places = [place["low"] for place in row["minima"][0]] or [config.separation]
-    best = min(range(len(places)), key=lambda at: abs(places[at] - config.separation))
-    around = [config.separation / 2, *places[max(best - 1, 0) : best + 2]]
+    places = numbers([place["low"] for place in row["minima"][0]] or [config.separation])
+    best = int(np.argmin(np.abs(places - config.separation)))
+    around = [config.separation / 2, *places[max(best - 1, 0) : best + 2].tolist()]
     return dict(zip("ABCD", sorted(around), strict=False))
 
 

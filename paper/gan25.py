@@ -92,7 +92,6 @@ class Gan:
 
     Args:
         generator: Maps latents to points.
-        critic: The critic as it was when training stopped.
         log_ratio: The critic, trained further against the finished generator; torch can differentiate it.
         log_loss: Held-out log-loss of this log-ratio.
         real: The points that both networks were trained on.
@@ -102,7 +101,6 @@ class Gan:
     """
 
     generator: Any
-    critic: Any
     log_ratio: Any
     log_loss: float
     real: Any
@@ -193,7 +191,7 @@ def train_gan(
                 break
         generator.eval().requires_grad_(False)
         critic.eval()
-        gan = Gan(generator, critic, critic, float("nan"), real, held_out, step)
+        gan = Gan(generator, critic, float("nan"), real, held_out, step)
         further = refit(real, gan.propose(seed), FineTune(critic), steps=critic_steps, seed=seed, progress=progress)
     return replace(gan, log_ratio=further.networks[0], log_loss=further.report.log_loss)
 
@@ -222,21 +220,13 @@ def score(x: Array) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class ExactRatio:
-    """log p - log q, with p in closed form and q from a fine histogram of the generator.
-
-    Args:
-        target: The density p.
-        counts: Samples in each cell of a square around 0, row after row, and last those outside.
-        total: Samples in all.
-        cell: Side of a cell.
-        side: Cells a side.
-    """
+    """log p - log q, with p in closed form and q from a fine histogram of the generator."""
 
     target: Density
-    counts: Floats
+    counts: Floats  # samples in each cell of a square around 0, row after row, and last those outside
     total: int
-    cell: float
-    side: int
+    cell: float  # side of a cell
+    side: int  # cells a side
 
     @classmethod
     def of(

@@ -4,21 +4,85 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
-from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from obrs import __version__
 from obrs._progress import rank
-from obrs._text import lookup
-from obrs.errors import InputError, Interrupted, UnknownNameError
+from obrs._text import exit_code, lookup, one_line
+from obrs.errors import InputError, Interrupted, MissingLibraryError, ObrsError
 
 from .record import Record, load, plain, versions
-from .registry import experiment
 
-__all__ = ["configure", "draw", "markdown", "reproduce", "run_files"]
+__all__ = ["EXPERIMENTS", "Entry", "complain", "configure", "draw", "experiment", "first_line", "guard", "markdown"]
+__all__ += ["reproduce", "run_program"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An experiment as `python -m paper list` shows it.
+
+    Args:
+        label: The figure, table or section of the paper; "" for what goes beyond it.
+        on: What it is run on where data, model or protocol are not the paper's; "" where all three are.
+        time: How long the default preset takes on one core.
+    """
+
+    label: str
+    on: str
+    time: str
+
+    @property
+    def source(self) -> str:
+        """Say what of the paper this is: the thing itself, its setting on something else, or nothing of it."""
+        if not self.label:
+            return "beyond the paper"
+        return f"setting of {self.label}, on {self.on}" if self.on else f"{self.label}, reproduced"
+
+
+EXPERIMENTS = {
+    "figure-landscape": Entry("Figure 1", "a GAN of digits, filter-normalised directions", "30 min"),
+    "figure-1d": Entry("Figure 2", "", "1 s"),
+    "figure-smooth": Entry("Figure 3", "", "5 s"),
+    "figure-optimal-g": Entry("Figure 4", "", "10 s"),
+    "table-2": Entry("Table 2", "", "14 min"),
+    "figure-pretrained": Entry("Figure 5", "GANs of Fashion-MNIST", "20 min"),
+    "table-diffusion": Entry("Table 3", "small EDMs of Fashion-MNIST", "15 min"),
+    "figure-training": Entry("Figure 6", "small GANs of Fashion-MNIST", "50 min"),
+    "table-finetune": Entry("Table 4", "GANs of Fashion-MNIST", "25 min"),
+    "figure-pr": Entry("Appendix A", "", "1 s"),
+    "figure-pr-digits": Entry("Appendix A", "one GAN of MNIST, as it is and truncated", "2 min"),
+    "figure-25-samples": Entry("Appendix D.2", "the first GAN of our Table 2", "60 s"),
+    "figure-time": Entry("Appendix D.2", "the first GAN of our Table 2", "5 min"),
+    "figure-obrs-vs-drs": Entry("Appendix D.2", "small GANs of five known densities", "2 min"),
+    "figure-frequency": Entry("Appendix D.3", "small GANs of Fashion-MNIST", "25 min"),
+    "budgets": Entry("", "the GAN of our Table 2, a GAN of CIFAR-10, normal log-ratios", "8 min"),
+    "tune": Entry("", "GANs and a VAE of images, 25 Gaussians", "40 min"),
+    "language": Entry("", "SmolLM2-135M", "80 min"),
+}
+"""Experiments by name, in the paper's order; what goes beyond it comes last."""
+
+
+def experiment(name: str) -> Any:
+    """Import the module of an experiment: `Config`, `PRESETS`, `PAPER`, `run`, `figure`, `table`."""
+    lookup(EXPERIMENTS, name, "experiment")
+    try:
+        return import_module(f"{__package__}.{name.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in ("obrs", "paper"):
+            raise
+        raise MissingLibraryError(f"{name} needs {error.name}: pip install -e '.[torch,cli]' --group paper") from error
+
+
+def first_line(name: str) -> str:
+    """Return what an experiment shows, in a line: the first of its module, which is not imported for it."""
+    with Path(__file__).with_name(f"{name.replace('-', '_')}.py").open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"')
 
 
 def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | None = None) -> Any:
@@ -32,8 +96,6 @@ def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | N
     known, types = {entry.name.replace("_", "-"): entry.name for entry in fields(config)}, get_type_hints(type(config))
     values = {}
     for text, value in (changes or {}).items():
-        if text == "seed" and text not in known:
-            raise UnknownNameError(f"{name} draws nothing at random and has no seed; leave it out")
         field = lookup(known, text.replace("_", "-"), f"field of {name}")
         values[field] = _read(value, types[field], text) if isinstance(value, str) else value
     return replace(config, **values)
@@ -41,23 +103,27 @@ def configure(name: str, preset: str = "default", changes: Mapping[str, Any] | N
 
 def _read(text: str, kind: Any, field: str) -> Any:
     """Read text as a value of an annotated type: a number, a word, yes or no, or several with commas."""
-    if get_origin(kind) is UnionType:
-        if text.lower() == "none":
-            return None
-        return _read(text, next(part for part in get_args(kind) if part is not NoneType), field)
     if get_origin(kind) is tuple:
         return tuple(_read(part.strip(), get_args(kind)[0], field) for part in text.split(",") if part.strip())
     expected = {int: "a whole number", float: "a number", bool: "yes or no"}
     try:
-        return {"yes": True, "true": True, "no": False, "false": False}[text.lower()] if kind is bool else kind(text)
+        return {"yes": True, "no": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
         raise InputError(f"{field} must be {expected.get(kind, kind.__name__)}, got {text!r}") from None
 
 
 def reproduce(
-    name: str, preset: str = "default", changes: Mapping[str, Any] | None = None, *, progress: bool | None = None
+    name: str,
+    preset: str = "default",
+    changes: Mapping[str, Any] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
 ) -> Record:
-    """Run an experiment in memory and return its record.
+    """Run an experiment and return its record; with `out`, write NAME.json, NAME.md and NAME.png into that folder.
+
+    There, an interrupted run leaves NAME.KEY.partial.json, where KEY stands for its configuration. Started again, it
+    goes on from there and says so. Files of a finished run are replaced when the new ones are complete.
 
     Example:
         >>> len(reproduce("figure-pr", "smoke").rows)
@@ -65,55 +131,39 @@ def reproduce(
     """
     config = configure(name, preset, changes)
     record = Record(name, preset, plain(asdict(config)), progress=progress)
-    experiment(name).run(config, record)
-    record.versions = versions()
-    return record
-
-
-def run_files(
-    name: str,
-    preset: str = "default",
-    changes: Mapping[str, Any] | None = None,
-    *,
-    out: str | os.PathLike[str] = "out",
-    say: Callable[[str], None] = lambda text: None,
-) -> Record:
-    """Run an experiment and write NAME.json, NAME.md and NAME.png into a folder.
-
-    An interrupted run leaves NAME.KEY.partial.json, where KEY stands for its configuration. Started again, it goes on
-    from there and says so. Files of a finished run are replaced when the new ones are complete.
-    """
-    config, folder = configure(name, preset, changes), Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"results go into a folder, {folder} is a file; choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = plain(asdict(config))
-    key = hashlib.sha256(json.dumps([name, settings, __version__], sort_keys=True).encode()).hexdigest()[:8]
-    path = folder / f"{name}.{key}.partial.json"
-    record = load(path) if path.exists() else Record(name, preset, settings)
-    record.path = path
-    if record.rows and rank() == 0:
-        say(f"going on from {_count(record)} of an interrupted run")
-    record.save(path)  # fails now, not after an hour, if nothing can be written there
+    if out is None:
+        experiment(name).run(config, record)
+        record.versions = versions()
+        return record
+    record, path = _take_up(record, Path(out))
     try:
         experiment(name).run(config, record)
     except KeyboardInterrupt as error:
-        kept = f"{_count(record)} {'is' if len(record.rows) == 1 else 'are'} kept, the same command goes on from there"
         if not record.rows:
             path.unlink()
-            kept = "no row is done yet, the same command starts over"
-        raise Interrupted(f"interrupted: {kept}", record) from error
+        raise Interrupted(f"interrupted; rows kept: {len(record.rows)}, the same command goes on", record) from error
     if rank() == 0:
-        picture = draw(record)
-        record.save(folder / f"{name}.json")  # now that the library that draws has its place among the versions
-        (folder / f"{name}.md").write_text(markdown(record))
-        (folder / f"{name}.png").write_bytes(picture)
+        picture, home = draw(record), path.parent / name
+        record.save(home.with_suffix(".json"))  # now that the library that draws has its place among the versions
+        home.with_suffix(".md").write_text(markdown(record))
+        home.with_suffix(".png").write_bytes(picture)
         path.unlink()
     return record
 
 
-def _count(record: Record) -> str:
-    return f"{len(record.rows)} row{'' if len(record.rows) == 1 else 's'}"
+def _take_up(new: Record, folder: Path) -> tuple[Record, Path]:
+    """Return the record that an interrupted run left in a folder, or else the new one, and where it is kept."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"results go into a folder, {folder} is a file; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    decides = json.dumps([new.experiment, new.config, __version__], sort_keys=True)
+    path = folder / f"{new.experiment}.{hashlib.sha256(decides.encode()).hexdigest()[:8]}.partial.json"
+    record = load(path) if path.exists() else new
+    record.path, record.progress = path, new.progress
+    if record.rows and rank() == 0:
+        complain(f"going on with an interrupted run; rows kept: {len(record.rows)}")
+    record.save(path)  # fails now, not after an hour, if nothing can be written there
+    return record, path
 
 
 def draw(record: Record) -> bytes:
@@ -139,3 +189,39 @@ def markdown(record: Record) -> str:
     if hasattr(module, "markdown"):
         return f"{module.markdown(record)}\n"
     return f"```text\n{module.table(record)}\n```\n"
+
+
+# Commands -------------------------------------------------------------------------------------------------------------
+
+
+def complain(text: str) -> None:
+    """Write a line for the user, which is no result; of several processes each says its number."""
+    sys.stderr.write(f"{f'process {rank()}: ' if rank() else ''}{' '.join(text.split())}\n")
+
+
+def guard(work: Callable[[], object]) -> int:
+    """Do the work of a command; return its exit code: 0, 2 for a mistake, 1 for a failure, 130 for Ctrl-C."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where, **more: complain(f"warning: {message}")
+            work()
+    except KeyboardInterrupt as error:
+        complain(str(error) or "interrupted")
+        return 130
+    except (ObrsError, OSError, MemoryError) as error:
+        complain(f"error: {one_line(error)}")
+        return exit_code(error)
+    return 0
+
+
+def run_program(work: Callable[..., object], kinds: Sequence[Callable[[str], object]], usage: str) -> int:
+    """Run a module of its own as a command: call `work` with its arguments, read by `kinds`, and print the result."""
+
+    def command() -> None:
+        try:
+            values = [kind(text) for kind, text in zip(kinds, sys.argv[1:], strict=True)]
+        except ValueError:
+            raise InputError(f"expected {usage}") from None
+        print(work(*values))
+
+    return guard(command)

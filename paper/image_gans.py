@@ -23,10 +23,10 @@ from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
 from .data.images import Pixels, load
+from .harness import run_program
 from .image_training import CELEBA, ImageTraining, training
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
-from .program import run_program
 from .train import train
 
 __all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]

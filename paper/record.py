@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from math import inf, isfinite
 from pathlib import Path
@@ -60,6 +60,7 @@ class Checked:
                     raise InputError(f"{name} must be above 0, got {one}")
 
 
+@dataclass(eq=False)
 class Record:
     """One run: what was asked for, and the rows so far, each on disk before the next one starts.
 
@@ -84,22 +85,17 @@ class Record:
         {'row': 'K = 2', 'loss': 1.0}
     """
 
-    def __init__(
-        self,
-        experiment: str,
-        preset: str,
-        config: Mapping[str, Any],
-        rows: Any = (),
-        versions: Any = (),
-        seconds: float = 0.0,
-        *,
-        path: Path | None = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.experiment, self.preset, self.config, self.rows = experiment, preset, dict(config), list(rows)
-        self.versions, self.seconds = dict(versions), seconds
-        self.path, self.progress = path, False if rank() else progress
-        self._now = perf_counter()
+    experiment: str
+    preset: str
+    config: dict[str, Any]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    path: Path | None = None
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.rows, self._now = list(self.rows), perf_counter()
 
     def __getitem__(self, row: str) -> dict[str, Any]:
         for found in self.rows:
@@ -112,7 +108,7 @@ class Record:
 
     def todo(self, items: Mapping[str, Item]) -> Iterator[tuple[str, Item]]:
         """Go through the items whose row is missing, with a bar."""
-        with bar(self.experiment, len(items), self.progress) as tell:
+        with bar(self.experiment, len(items), False if rank() else self.progress) as tell:
             for done, (row, item) in enumerate(items.items()):
                 tell(done, row)
                 if row not in self:
@@ -123,7 +119,7 @@ class Record:
         """Keep a row; NumPy's numbers and arrays become plain ones, arrays with seven digits."""
         if row in self:
             raise InputError(f"{self.experiment} has made row {row!r} twice")
-        self.rows.append({"row": row} | {str(key): plain(value) for key, value in values.items()})
+        self.rows.append({"row": row} | plain(values))
         if self.path is not None:
             self.save(self.path)
 
@@ -131,24 +127,20 @@ class Record:
         """Write the JSON, one row per line; a file that was there is replaced in one step, or not at all."""
         then, self._now = self._now, perf_counter()
         self.seconds, self.versions = round(self.seconds + self._now - then, 2), versions()
-        if rank() == 0:
-            with replacing(path) as file:
-                file.write(self.to_json().encode())
-
-    def to_json(self) -> str:
-        """Return the JSON that `save` writes."""
         rows = ",\n".join("    " + json.dumps(row, allow_nan=False, ensure_ascii=False) for row in self.rows)
         facts = {key: None if key == "rows" else getattr(self, key) for key in _KEPT}
         head = json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
-        return head.replace('"rows": null', f'"rows": [\n{rows}\n  ]' if rows else '"rows": []', 1) + "\n"
+        text = head.replace('"rows": null', f'"rows": [\n{rows}\n  ]' if rows else '"rows": []', 1) + "\n"
+        if rank() == 0:
+            with replacing(path) as file:
+                file.write(text.encode())
 
 
 def load(path: str | os.PathLike[str]) -> Record:
     """Read a record that was saved."""
     try:
-        content = json.loads(Path(path).read_text())
-        return Record(**{key: content.pop(key) for key in _KEPT}, **content)
-    except (ValueError, TypeError, KeyError, AttributeError):  # no JSON, no text, no dict, or other fields
+        return Record(**json.loads(Path(path).read_text()))
+    except (ValueError, TypeError):  # no JSON, no text, no dict, or other fields
         raise InputError(f"{path} is not the record of an experiment; `python -m paper` writes them") from None
 
 
@@ -166,10 +158,8 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return plain([float(f"{x:.7g}") for x in value] if value.ndim == 1 else list(value))
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

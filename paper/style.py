@@ -13,7 +13,7 @@ from obrs._text import lookup
 from obrs.looks import Look, budget_colours, styled
 from obrs.looks import figure as canvas
 
-from .registry import EXPERIMENTS
+from .harness import EXPERIMENTS
 
 __all__ = ["KEPT", "LOOKS", "PALETTE", "REJECTED", "TARGETS", "Look"]
 __all__ += ["budget_colours", "canvas", "caption", "draw_densities", "look", "page_table", "section", "styled", "tidy"]

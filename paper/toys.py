@@ -52,11 +52,9 @@ class Mixture:
 
     def __post_init__(self) -> None:
         means = np.array(self.means, dtype=np.float64)
-        sigma, weights = (np.array(1.0 if one is None else one, dtype=np.float64) for one in (self.sigma, self.weights))
-        weights = np.broadcast_to(weights, len(means)) / np.broadcast_to(weights, len(means)).sum()
-        for name, values in {"means": means, "sigma": np.broadcast_to(sigma, len(means)), "weights": weights}.items():
-            if not np.isfinite(values).all() or (name != "means" and values.min() < 0):
-                raise InputError(f"{name} must be finite, and sigma and weights not negative, got {values}")
+        one_each = (1.0 if value is None else value for value in (self.sigma, self.weights))
+        sigma, weights = (np.broadcast_to(np.array(value, dtype=np.float64), len(means)) for value in one_each)
+        for name, values in {"means": means, "sigma": sigma, "weights": weights / weights.sum()}.items():
             object.__setattr__(self, name, values)
 
     def sample(self, n: int, *, seed: int = 0) -> "np.ndarray[Any, Any]":
@@ -76,15 +74,14 @@ class Mixture:
 
     def _log_prob(self, x: Array) -> Array:
         xp = array_namespace(x)
-        means, sigma = (
-            xp.asarray(values.copy(), dtype=x.dtype, device=device(x)) for values in (self.means, self.sigma)
-        )
+        like = {"dtype": x.dtype, "device": device(x)}
+        means, sigma = (xp.asarray(values.copy(), **like) for values in (self.means, self.sigma))
         # one axis after the other: a difference of squares would lose digits, a third axis memory
         dim = x.shape[1]
         square = sum(((x[:, k, None] - means[None, :, k]) / sigma) ** 2 for k in range(dim))
         with np.errstate(divide="ignore"):
             constant = np.log(self.weights) - dim * (np.log(self.sigma) + 0.5 * log(2 * pi))
-        terms = xp.asarray(constant, dtype=x.dtype, device=device(x)) - 0.5 * square
+        terms = xp.asarray(constant, **like) - 0.5 * square
         top = xp.max(terms, axis=1, keepdims=True)
         return top[:, 0] + xp.log(xp.sum(xp.exp(terms - top), axis=1))
 
@@ -171,12 +168,8 @@ TOYS: dict[str, Callable[[], Density]] = {
 """Two-dimensional targets by name; call one to get it."""
 
 
-def _points(x: Any, dim: int) -> tuple[Array, tuple[int, ...]]:
-    """Return points as shape `(n, dim)` and floats, and the shape that their densities have."""
-    x = x if hasattr(x, "dtype") else np.asarray(x, dtype=np.float64)
+def _points(x: Array, dim: int) -> tuple[Array, tuple[int, ...]]:
+    """Return points as shape `(n, dim)`, and the shape that their densities have."""
     if x.ndim < 1 or x.shape[-1] != dim:
         raise InputError(f"x must have shape (n, {dim}), got {tuple(x.shape)}")
-    xp = array_namespace(x)
-    x = x if xp.isdtype(x.dtype, "real floating") else xp.astype(x, xp.float64)
-    shape = tuple(x.shape[:-1])
-    return xp.reshape(x, (-1, dim)), shape
+    return array_namespace(x).reshape(x, (-1, dim)), tuple(x.shape[:-1])

@@ -13,8 +13,8 @@ import pytest
 import obrs
 from obrs import __version__
 from paper import harness
+from paper.harness import EXPERIMENTS
 from paper.record import load
-from paper.registry import EXPERIMENTS
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 

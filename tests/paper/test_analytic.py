@@ -104,7 +104,7 @@ def test_figure_smooth_loss_is_that_of_a_plain_sum(smoke, budget, at):
     row = smoke("figure-smooth")["separation 2.5"]
     x = np.linspace(-42, 42, 12_001)
     p, q = density(gaussians(2.5, 0.3), x), density(gaussians(row["theta"][at], 0.4), x) + 1e-300
-    kept = kept_by_obrs(p, q, x[1] - x[0], figure_smooth.PAPER["budgets"][budget])
+    kept = kept_by_obrs(p, q, x[1] - x[0], figure_smooth.Config().budgets[budget])
     assert row["loss"][budget][at] == pytest.approx(gan(p, kept, x[1] - x[0]), abs=2e-4)
 
 

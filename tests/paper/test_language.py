@@ -9,7 +9,7 @@ import torch
 from language_model import need_language_model
 
 import paper
-from paper import language_tables as tables
+from paper import language as tables
 from paper.language import TOPICS, question
 
 ROOT = Path(paper.__file__).parents[1]
