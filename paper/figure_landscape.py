@@ -20,14 +20,22 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch.func import functional_call
 
+from obrs import Budgeted, Profile, accept, normals
 from obrs._text import text_table
-from obrs.errors import InputError
+from obrs.divergences import divergence
+from obrs.fitting.seeds import keyed
+from obrs.models.mlp import mlp_critic
+from obrs.ratios.refit import FineTune, Network, refit
 
+from .image_gans import SETTINGS, load_generator, parts
 from .image_names import title
 from .image_sheet import as_text, draw_sheet
 from .record import Checked, Record, numbers
@@ -74,11 +82,6 @@ class Config(Checked):
     steps: int = 500
     shown: int = 24
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.budgets[0] != 1 or self.cells % 2 == 0:
-            raise InputError(f"budgets start at 1 and cells are odd, got {self.budgets} and {self.cells}")
-
 
 PRESETS = {
     "smoke": Config(("digits_plain-0",), pairs=1, cells=3, components=(4,), samples=400, steps=60, shown=12),
@@ -93,10 +96,6 @@ def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict
 
     The filters of a linear layer are the rows of its matrix. Biases stay where they are, as in the reference.
     """
-    import torch
-
-    from obrs.fitting.seeds import keyed
-
     noise, found = keyed(seed, *key), {}
     for name, weight in weights.items():
         random = torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
@@ -107,9 +106,6 @@ def direction(weights: Mapping[str, Tensor], seed: int, *key: str | int) -> dict
 
 def moved(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor]], z: Tensor) -> Tensor:
     """Return what the generator makes of latents when its weights are moved by x and y along two directions."""
-    import torch
-    from torch.func import functional_call
-
     first, second = axes
     with torch.no_grad():
         weights = {name: w + x * first[name] + y * second[name] for name, w in generator.named_parameters()}
@@ -118,9 +114,6 @@ def moved(generator: Any, x: float, y: float, axes: Sequence[Mapping[str, Tensor
 
 def _fit_ratio(real: Tensor, fake: Tensor, steps: int) -> Any:
     """Fit the critic of a point: a small network of a few numbers, or the critic of the paper for images."""
-    from obrs.models.mlp import mlp_critic
-    from obrs.ratios.refit import FineTune, Network, refit
-
     method: Any = Network("mlp", width=128, layers=2, waves=0, lr=1e-2)
     if real.ndim > 2:
         shape = tuple(real.shape[1:])
@@ -136,9 +129,6 @@ def divergence_left(
     fit: tuple[Tensor, Tensor], real: Tensor, fake: Tensor, budgets: Sequence[float], *, steps: int
 ) -> list[float]:
     """Fit a ratio once on real and fake samples; return the lower bound for each budget on others, at least 0."""
-    from obrs.divergences import divergence
-    from obrs.profile import Profile
-
     fitted, gan, found = _fit_ratio(*fit, steps), divergence("gan"), []
     scores = fitted(real).double().numpy(), fitted(fake).double().numpy()
     for budget in budgets:
@@ -163,10 +153,6 @@ class _Subject(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _subject(config: Config, generator: str) -> _Subject:
-    import torch
-
-    from .image_gans import SETTINGS, load_generator, parts
-
     name, _, seed = generator.rpartition("-")
     split = parts(SETTINGS[name]["data"])
     look, fit, test = (torch.as_tensor(split[part].x).float() for part in ("features", "ratio", "test"))
@@ -185,10 +171,6 @@ def _subject(config: Config, generator: str) -> _Subject:
 
 def _fakes(subject: _Subject, samples: int, pair: int, x: float, y: float) -> list[Tensor]:
     """Return images at a point: some for the fit, others to measure with; the latents are the same at each."""
-    import torch
-
-    from obrs.draws import normals
-
     generator, like = subject.generator, torch.empty(0)
     weights = dict(generator.named_parameters())
     axes = [direction(weights, subject.seed, "landscape", pair, axis) for axis in ("x", "y")]
@@ -199,23 +181,19 @@ def _fakes(subject: _Subject, samples: int, pair: int, x: float, y: float) -> li
 def run(config: Config, rows: Record) -> None:
     """Measure the landscapes line by line, and then show images of the middle and of the worst point of the first."""
     axis = np.linspace(-config.reach, config.reach, config.cells).round(6).tolist()
-    jobs = {_line_name(*key, at): (*key, y) for key in _keys(rows.config) for at, y in enumerate(axis)}
-    for name, (generator, pair, y) in rows.todo(jobs):
-        points = [_measure(config, generator, pair, x, y) for x in axis]
-        rows.add(name, {"y": y, "left": np.stack(points, axis=-1)})  # shape (views, budgets, cells)
+    for name, (generator, pair, line) in rows.todo(_lines(rows.config)):
+        points = [_measure(config, generator, pair, x, axis[line]) for x in axis]
+        rows.add(name, {"y": axis[line], "left": np.stack(points, axis=-1)})  # shape (views, budgets, cells)
     if (name := f"{config.generators[0]}, sheet") not in rows:
-        surface = _landscapes(rows)[0][-1, 0]
-        line, cell = np.unravel_index(int(surface.argmax()), surface.shape)
-        rows.add(name, _sheets(config, {"middle": (0.0, 0.0), "worst": (axis[cell], axis[line])}))
+        surface = _landscapes(rows)[0, -1, 0]
+        worst = [axis[at] for at in np.unravel_index(int(surface.argmax()), surface.shape)]
+        rows.add(name, _sheets(config, {"middle": (0.0, 0.0), "worst": (worst[1], worst[0])}))
 
 
-def _keys(config: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return the generator and the pair of directions of each landscape."""
-    return [(generator, pair) for generator in config["generators"] for pair in range(config["pairs"])]
-
-
-def _line_name(generator: str, pair: int, line: int) -> str:
-    return f"{generator}, directions {pair}, line {line}"
+def _lines(config: Mapping[str, Any]) -> dict[str, tuple[str, int, int]]:
+    """Return the generator, the pair of directions and the number of each line, by the name of its row."""
+    every = product(config["generators"], range(config["pairs"]), range(config["cells"]))
+    return {f"{generator}, directions {pair}, line {line}": (generator, pair, line) for generator, pair, line in every}
 
 
 def _measure(config: Config, generator: str, pair: int, x: float, y: float) -> Floats:
@@ -229,9 +207,6 @@ def _measure(config: Config, generator: str, pair: int, x: float, y: float) -> F
 
 def _sheets(config: Config, places: dict[str, tuple[float, float]]) -> dict[str, Any]:
     """Return images of the first generator at some points, and which are kept."""
-    from obrs.draws import accept
-    from obrs.rules import Budgeted
-
     subject = _subject(config, config.generators[0])
     see, real, found = subject.views[-1], subject.real[-1][0], {}
     for name, (x, y) in places.items():
@@ -264,10 +239,10 @@ def flatness(surface: Floats, step: float) -> Flatness:
     return Flatness(float(surface.mean()), slope, int(np.sum(surface < others.min(axis=2))))
 
 
-def _landscapes(record: Record) -> list[Floats]:
-    """Return the landscapes from their lines, each of shape (views, budgets, cells, cells)."""
-    lines = [[record[_line_name(*key, at)] for at in range(record.config["cells"])] for key in _keys(record.config)]
-    return [np.stack([numbers(line["left"]) for line in of], axis=2) for of in lines]
+def _landscapes(record: Record) -> Floats:
+    """Return the landscapes from their lines: shape (landscapes, views, budgets, cells, cells)."""
+    lines = numbers([record[name]["left"] for name in _lines(record.config)])
+    return np.moveaxis(lines.reshape(-1, record.config["cells"], *lines.shape[1:]), 1, 3)
 
 
 def _all_flatness(record: Record) -> Floats:
@@ -291,7 +266,8 @@ def table(record: Record) -> str:
     """Return how high and how flat the landscapes are for each budget: means over all, and their standard error."""
     lines = []
     for number, (mean, slope, minima) in zip(record.config["components"], _all_flatness(record), strict=True):
-        measures = {"mean": mean, "slope": slope, "slope, over that at K = 1": slope / slope[0], "local minima": minima}
+        relative = f"slope, over that at K = {record.config['budgets'][0]:g}"
+        measures = {"mean": mean, "slope": slope, relative: slope / slope[0], "local minima": minima}
         for label, values in measures.items():
             cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(values.mean(axis=1), _error(values), strict=True)]
             lines.append([f"{_seen(number)}: {label}", *cells])

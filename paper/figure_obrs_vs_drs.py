@@ -9,6 +9,7 @@ weights, so no noise of a second draw is added.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from math import exp, sqrt
 from textwrap import fill
 from typing import Any
@@ -26,10 +27,10 @@ from .toys import TOYS, Density, Mixture
 
 __all__ = ["PRESETS", "Config", "figure", "judge_of", "run", "table"]
 
-MEASURES = {"precision": "precision, %", "js": "Jensen-Shannon, nats"}
+MEASURES = {"precision": ("precision, %", 100, 1), "js": ("Jensen-Shannon, nats", 1, 3)}  # title, scale, digits
 RULES: dict[str, Any] = {"drs": DRS, "obrs": Budgeted}
-Numbers = np.ndarray[Any, Any]
 RATIOS = {"learned": "-", "exact": "--"}
+Numbers = np.ndarray[Any, Any]
 _OUTSIDE = exp(-8.0)  # of the target's mass: what lies beyond four standard deviations of a Gaussian in the plane
 _EDGE = 2.5  # half the side of the square that holds every target, standardised
 
@@ -59,11 +60,6 @@ class Config(Checked):
     proposals: int = 50_000
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.targets:
-            lookup(TOYS, name, "target")
-
 
 PRESETS = {
     "smoke": Config(("grid25", "checkerboard"), (1.5, 2.6, 5.0), 1, 3000, 150, 100, 50_000, 5000),
@@ -83,7 +79,7 @@ def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dic
 
     from .gan25 import ExactRatio, train_gan
 
-    target = TOYS[name]()
+    target = lookup(TOYS, name, "target")()
     target = target.standardised() if isinstance(target, Mixture) else target
     points = torch.tensor(target.sample(config.real, seed=seed), dtype=torch.float32)
     gan = train_gan(points, config.steps, config.critic_steps, seed, progress=progress)
@@ -92,13 +88,11 @@ def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dic
         x = gan.propose(seed + 1)(np.arange(config.proposals))
         ratios = {"learned": gan.log_ratio(x).double().numpy(), "exact": exact(x).numpy()}
     judge = judge_of(target, x.double().numpy())
-    found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(np.ones(len(x)))
-    for ratio, log_ratio in ratios.items():
-        found[ratio] = {}
+    found: dict[str, Any] = {"log_loss": gan.log_loss} | judge(np.ones(len(x))) | {ratio: {} for ratio in ratios}
+    for (ratio, log_ratio), (rule, make) in product(ratios.items(), RULES.items()):
         least = len(x) / np.count_nonzero(log_ratio > -np.inf)  # below it, points off the target would be kept
-        for name, rule in RULES.items():
-            left = [judge(np.exp(rule.fit(log_ratio, k)(log_ratio))) if k >= least else {} for k in config.budgets]
-            found[ratio][name] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
+        left = [judge(np.exp(make.fit(log_ratio, k)(log_ratio))) if k >= least else {} for k in config.budgets]
+        found[ratio][rule] = {key: [one.get(key, np.nan) for one in left] for key in MEASURES}
     return found
 
 
@@ -124,22 +118,23 @@ def judge_of(target: Density, pool: Numbers) -> Callable[[Numbers], dict[str, fl
     return judge
 
 
-def _mean(record: Record, target: str, ratio: str, rule: str, key: str) -> Numbers:
-    """Return the mean over the GANs of a target at each budget; NaN where a budget is too small for one of them."""
-    found = [numbers(row[ratio][rule][key]) for row in record.rows if row["target"] == target]
-    return np.asarray(np.mean(found, axis=0))
+def _mean(record: Record, target: str, key: str, *rule: str) -> Numbers:
+    """Return the mean over the GANs of a target: of the model, or with a ratio and a rule at each budget.
+
+    It is NaN where a budget is too small for one of them.
+    """
+    rows = [row for row in record.rows if row["target"] == target]
+    return np.asarray(np.mean([numbers(row[rule[0]][rule[1]][key] if rule else row[key]) for row in rows], axis=0))
 
 
 def _words(record: Record) -> str:
     """Say at how many budgets of all GANs OBRS is at least as good as DRS."""
     parts = []
     for ratio in RATIOS:
-        gain = {}
-        for key, sign in (("precision", 1.0), ("js", -1.0)):
-            pairs = [[numbers(row[ratio][rule][key]) for rule in ("obrs", "drs")] for row in record.rows]
-            gain[key] = sign * np.concatenate([ours - theirs for ours, theirs in pairs])
-        sharper, closer = (int(np.sum(values > -1e-9)) for values in gain.values())
-        tried = int(np.sum(np.isfinite(gain["js"])))
+        ours, theirs = ([row[ratio][rule] for row in record.rows] for rule in ("obrs", "drs"))
+        gain = {key: numbers([one[key] for one in ours]) - numbers([one[key] for one in theirs]) for key in MEASURES}
+        sharper, closer = np.sum(gain["precision"] > -1e-9), np.sum(gain["js"] < 1e-9)
+        tried = np.sum(np.isfinite(gain["js"]))
         parts.append(f"with {ratio} ratios in precision at {sharper} and in divergence at {closer} of {tried}")
     return f"OBRS is at least as good as DRS {', '.join(parts)} budgets of all GANs."
 
@@ -147,18 +142,15 @@ def _words(record: Record) -> str:
 def table(record: Record) -> str:
     """Return precision and divergence at a few budgets, with learned and exact ratios."""
     budgets, lines = record.config["budgets"], []
-    for name in record.config["targets"]:
-        base = [row for row in record.rows if row["target"] == name]
-        for k in (budget for budget in (1.5, 2.6, 5.0, 10.0) if budget in budgets):
-            cells = [TARGETS[name], f"{k:g}"]
-            for key, scale, digits in (("precision", 100, 1), ("js", 1, 3)):
-                cells.append(f"{scale * np.mean([row[key] for row in base]):.{digits}f}")
-                for ratio in RATIOS:
-                    pair = [scale * _mean(record, name, ratio, rule, key)[budgets.index(k)] for rule in ("obrs", "drs")]
-                    cells += [f"{value:.{digits}f}" for value in pair]
-            lines.append(cells)
-    head = ["", "K", "precision %:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
-    head += ["JS:\nmodel", "learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
+    few = [at for at, k in enumerate(budgets) if k in (1.5, 2.6, 5.0, 10.0)]
+    for name, at in product(record.config["targets"], few):
+        cells = [TARGETS[name], f"{budgets[at]:g}"]
+        for key, (_, scale, digits) in MEASURES.items():
+            both = [_mean(record, name, key, ratio, rule)[at] for ratio in RATIOS for rule in ("obrs", "drs")]
+            cells += [f"{scale * value:.{digits}f}" for value in (_mean(record, name, key), *both)]
+        lines.append(cells)
+    rules = ["learned\nOBRS", "\nDRS", "exact\nOBRS", "\nDRS"]
+    head = ["", "K", "precision %:\nmodel", *rules, "JS:\nmodel", *rules]
     return f"{text_table(head, lines)}\n\n{fill(_words(record), 110)}"
 
 
@@ -167,16 +159,12 @@ def figure(record: Record) -> Any:
     names, budgets = record.config["targets"], record.config["budgets"]
     drawn = canvas(10, 5.6)
     panels = drawn.subplots(len(MEASURES), len(names), squeeze=False, sharex=True)
-    for line, (key, title) in zip(panels, MEASURES.items(), strict=True):
+    for line, (key, (title, scale, _)) in zip(panels, MEASURES.items(), strict=True):
         for axes, name in zip(line, names, strict=True):
-            scale = 100 if key == "precision" else 1
-            base = scale * np.mean([row[key] for row in record.rows if row["target"] == name])
-            axes.axhline(base, color=look("model").colour, ls=":", lw=1.2, label="model")
-            for ratio, dash in RATIOS.items():
-                for rule in RULES:
-                    values = scale * _mean(record, name, ratio, rule, key)
-                    label = f"{look(rule).label}, {ratio} ratio"
-                    axes.plot(budgets, values, color=look(rule).colour, ls=dash, lw=1.8, label=label)
+            axes.axhline(scale * _mean(record, name, key), color=look("model").colour, ls=":", lw=1.2, label="model")
+            for ratio, rule in product(RATIOS, RULES):
+                looks = {"color": look(rule).colour, "ls": RATIOS[ratio], "label": f"{look(rule).label}, {ratio} ratio"}
+                axes.plot(budgets, scale * _mean(record, name, key, ratio, rule), lw=1.8, **looks)
             axes.set(xscale="log", xlim=(1, budgets[-1]))
             axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
             axes.minorticks_off()

@@ -27,7 +27,7 @@ from obrs import rollout, select
 from obrs._files import cache_folder
 from obrs._progress import bar
 from obrs._text import text_table
-from obrs.errors import InputError, MissingLibraryError
+from obrs.errors import MissingLibraryError
 from obrs.fitting.tensors import read_tensors, write_tensors
 from obrs.language import TRL_MASK, VERL_BAND, VERL_TRUNCATE
 
@@ -57,7 +57,7 @@ class Config(Checked):
 
     Args:
         model: "smollm2", or the name or folder of any other model that transformers loads.
-        prompts, completions, length: Prompts, completions of each, tokens of each completion at most.
+        prompts, completions, length: Prompts, at most 24, completions of each, tokens of each completion at most.
         temperature: Of the rollouts that are too hot.
         batch, keep: Rollouts of a batch, and how many of them are kept.
         batches: Batches that errors are averaged over.
@@ -75,13 +75,6 @@ class Config(Checked):
     batches: int = 2000
     asked: int = 4
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= self.prompts <= len(TOPICS):
-            raise InputError(f"prompts must be 2 to {len(TOPICS)}, got {self.prompts}")
-        if self.batch > self.prompts * self.completions:
-            raise InputError(f"a batch of {self.batch} needs as many rollouts, got {self.prompts * self.completions}")
 
 
 PRESETS = {
@@ -147,13 +140,12 @@ def _pool(config: Config, kind: str, progress: bool | None) -> tuple[Pool, list[
     key = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:12]
     home = cache_folder() / "rollouts"
     home.mkdir(parents=True, exist_ok=True)
-    parts, policies = list[Any](), None
+    parts = list[Any]()
     with bar(f"rollouts {kind}", config.prompts, progress) as tell:
         for number, topic in enumerate(TOPICS[: config.prompts]):
             path = home / f"{kind}-{key}-{number:02}.safetensors"
             if not path.exists():
-                policies = policies or _policies(config, kind)
-                write_tensors(path, *_complete(config, *policies, number, question(topic)))
+                write_tensors(path, *_complete(config, kind, number, question(topic)))
             parts.append(read_tensors(path, "rollouts"))
             tell(number + 1, topic)
     joined = {name: np.concatenate([tensors[name].numpy() for tensors, _ in parts]) for name in parts[0][0]}
@@ -175,21 +167,13 @@ def _pool(config: Config, kind: str, progress: bool | None) -> tuple[Pool, list[
     return pool, texts, facts
 
 
-def _policies(config: Config, kind: str) -> tuple[Any, Any, float]:
-    """Return the policy that is trained, the one that is sampled, and its temperature."""
-    from .smollm import load_policy, round_weights
-
-    policy = load_policy(config.model)
-    return (policy, round_weights(policy), 1.0) if kind == "int8" else (policy, policy, config.temperature)
-
-
-def _complete(
-    config: Config, policy: Any, engine: Any, temperature: float, number: int, prompt: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _complete(config: Config, kind: str, number: int, prompt: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Let the engine complete a prompt, and the policy read what it made."""
     from .gan25 import one_thread
-    from .smollm import complete, read
+    from .smollm import complete, load_policy, read, round_weights
 
+    policy = load_policy(config.model)
+    engine, temperature = (round_weights(policy), 1.0) if kind == "int8" else (policy, config.temperature)
     begun = process_time()
     ids = np.arange(config.completions) + number * config.completions
     with one_thread():

@@ -32,9 +32,9 @@ def thin(values: Numbers, most: int) -> Numbers:
     return values[:: max(1, -(-len(values) // most))]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Pair:
-    """A target and a model as densities of mass 1 on an even grid.
+    """A target and a model as densities `p` and `q` of mass 1 on an even grid with distance `step`.
 
     The grid must reach to where both are negligible; smooth densities are then summed to machine precision, and the
     kink of min(c r, 1) costs an error of the order of the squared step.
@@ -54,30 +54,15 @@ class Pair:
     log_p: Numbers
     log_q: Numbers
 
+    def __post_init__(self) -> None:
+        self.step = float(self.x[1] - self.x[0])
+        self.p, self.q = self._density(self.log_p), self._density(self.log_q)
+        self.log_ratio = self.log_p - self.log_q
+
     @classmethod
     def of(cls, target: Mixture, model: Mixture, x: Numbers) -> "Pair":
         """Evaluate two mixtures on a grid."""
         return cls(x, target.log_prob(x[:, None]), model.log_prob(x[:, None]))
-
-    @property
-    def step(self) -> float:
-        """The distance between points of the grid."""
-        return float(self.x[1] - self.x[0])
-
-    @property
-    def p(self) -> Numbers:
-        """Density of the target."""
-        return self._density(self.log_p)
-
-    @property
-    def q(self) -> Numbers:
-        """Density of the model."""
-        return self._density(self.log_q)
-
-    @property
-    def log_ratio(self) -> Numbers:
-        """Log of target over model."""
-        return np.asarray(self.log_p - self.log_q)
 
     def profile(self) -> Profile:
         """Return the profile of the log-ratio under the model."""

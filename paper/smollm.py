@@ -5,9 +5,9 @@ the data sets. Any other model that transformers can load will do: its name or f
 """
 
 import os
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,9 @@ def _unpack(package: Path, home: Path) -> None:
     os.replace(scratch, home)
 
 
+@cache
 def load_policy(model: str = "smollm2") -> Policy:
-    """Load a model."""
+    """Load a model; once in a process."""
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
@@ -93,6 +94,7 @@ def load_policy(model: str = "smollm2") -> Policy:
     return Policy(whole, AutoTokenizer.from_pretrained(where))
 
 
+@cache
 def round_weights(policy: Policy) -> Policy:
     """Return a copy with every linear layer rounded to 8 bits, a scale for each output; the vocabulary stays."""
     model = deepcopy(policy.model)
@@ -114,29 +116,21 @@ def complete(
         up to the end; `logp_rollout`, log-probs under the law that was sampled.
     """
     u = torch.from_numpy(uniforms(np.asarray(ids), length, seed=seed))
+    token, past = policy.prompt(question), None
     alive, steps = torch.ones(len(u), dtype=torch.bool), []
-    for step, logits in enumerate(_next_logits(policy, question, len(u), tokens := [])):
+    for step in range(length):
+        seen = policy.model(input_ids=token, past_key_values=past, use_cache=True)
+        logits, past = seen.logits[:, -1], seen.past_key_values
+        if step == 0:  # the question is read once, for all
+            past.batch_repeat_interleave(len(u))
+            logits = logits.repeat_interleave(len(u), dim=0)
         q = torch.log_softmax(logits / temperature, dim=-1)
         cumulative = q.double().exp().cumsum(dim=-1)
         token = torch.searchsorted(cumulative, u[:, step : step + 1] * cumulative[:, -1:])
         token = torch.where(alive[:, None], token, policy.end)
         steps.append({"tokens": token[:, 0], "mask": alive, "logp_rollout": q.gather(1, token)[:, 0]})
         alive = alive & (token[:, 0] != policy.end)
-        if step + 1 == length:
-            break
-        tokens.append(token)
     return {name: torch.stack([one[name] for one in steps], dim=1) for name in steps[0]}
-
-
-def _next_logits(policy: Policy, question: str, copies: int, tokens: list[Any]) -> Iterator[Any]:
-    """Read a question once, then the last token that was appended to `tokens`; yield the logits of the next."""
-    asked = policy.prompt(question)
-    read = policy.model(input_ids=asked, use_cache=True)
-    read.past_key_values.batch_repeat_interleave(copies)
-    yield read.logits[:, -1].repeat_interleave(copies, dim=0)
-    while True:
-        read = policy.model(input_ids=tokens[-1], past_key_values=read.past_key_values, use_cache=True)
-        yield read.logits[:, -1]
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -26,7 +26,6 @@ from .style import LOOKS, canvas, caption, page_table, tidy
 __all__ = ["PAPER", "PRESETS", "Config", "best_rules", "figure", "labels", "markdown", "measured", "row_name", "run"]
 __all__ += ["table", "verdict"]
 
-_COLUMNS = ("recall", "precision", "g", "d", "seconds")
 _ROWS = {
     "model": ((100.0, 0.0), (55.80, 0.99), (2500, 0), (0, 0), (0.03, 0.01)),
     "obrs": ((100.0, 0.0), (92.54, 0.54), (6262, 92), (6262, 92), (0.45, 0.01)),
@@ -35,8 +34,9 @@ _ROWS = {
     "dot": ((100.0, 0.0), (58.47, 1.00), (2500, 0), (7500, 0), (0.94, 0.14)),
     "dgflow": ((94.81, 2.83), (56.00, 1.02), (7500, 0), (7500, 0), (0.67, 0.13)),
 }
-PAPER: dict[str, dict[str, tuple[float, float]]] = {
-    method: dict(zip(_COLUMNS, row, strict=True)) for method, row in _ROWS.items()
+Cells = dict[str, tuple[float, float]]
+PAPER: dict[str, Cells] = {
+    name: dict(zip(("recall", "precision", "g", "d", "seconds"), row, strict=True)) for name, row in _ROWS.items()
 }
 """Table 2 of the paper: means and standard deviations of 1000 generations of 2500 samples, K = 2.6."""
 
@@ -56,9 +56,8 @@ LABELS = {name: style.label for name, style in LOOKS.items()} | {
     **{f"mhgan_{steps}": f"MH-GAN, {steps} steps" for steps in (5, 10, 50)},
     **{method: f"{LOOKS[name].label}, step tuned" for method, name in TUNED.items()},
 }
-_NO_COLUMNS = ("row", "method", "gan", "generations", "step", "grid")
 _PAPER_N = 2500
-_MATCHED = ("drs", "mhgan", "mhgan_calibrated", "topk")  # rules at the same budget
+_MATCHED = ("obrs", "drs", "mhgan", "mhgan_calibrated", "topk")  # rules at the same budget
 
 
 @dataclass(frozen=True)
@@ -92,16 +91,13 @@ PRESETS = {
 def run(config: Config, rows: Record) -> None:
     """Train the GANs, and draw from each with every method."""
     for number in range(config.gans):
-        wanted = {row_name(method, number): method for method in (*PAPER, *OTHERS)}
-        facts, seed = row_name("gan", number), config.seed + number
-        if facts in rows and all(name in rows for name in wanted):
-            continue
-        ready = prepared(Settings.of(config, seed=seed), rows.progress)
-        if facts not in rows:
-            gan = ready.gan
-            of_gan = {"steps": gan.steps, "precision": gan.precision, "log_loss": gan.log_loss}
-            rows.add(facts, of_gan | {"log_loss_refitted": ready.log_loss, "steepness": ready.steepness})
-        for name, method in rows.todo(wanted):
+        seed = config.seed + number
+        for name, method in rows.todo({row_name(method, number): method for method in ("gan", *PAPER, *OTHERS)}):
+            ready = prepared(Settings.of(config, seed=seed), rows.progress)
+            if method == "gan":
+                facts = {key: getattr(ready.gan, key) for key in ("steps", "precision", "log_loss")}
+                rows.add(name, facts | {"log_loss_refitted": ready.log_loss, "steepness": ready.steepness})
+                continue
             many = config.generations if method in PAPER else config.generations_of_others
             sampler, model = METHODS[TUNED.get(method, method)](ready, config.budget)
             about: dict[str, Any] = {"method": method, "gan": number}
@@ -122,13 +118,12 @@ def labels(record: Record) -> dict[str, str]:
     return {name: label.format(steps=ceil(k), whole=max(2, int(k))) for name, label in LABELS.items()}
 
 
-def measured(record: Record) -> dict[str, dict[str, tuple[float, float]]]:
+def measured(record: Record) -> dict[str, Cells]:
     """Return mean and standard deviation of every column, by method, over the generations of all GANs."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
+    found: dict[str, Cells] = {}
     for method in (*PAPER, *OTHERS):
-        same = [row for row in record.rows if row.get("method") == method]
-        if same:
-            columns = [key for key in same[0] if key not in _NO_COLUMNS]
+        if same := [row for row in record.rows if row.get("method") == method]:
+            columns = [key for key, value in same[0].items() if isinstance(value, list) and key != "grid"]
             found[method] = {key: _pooled([row[key] for row in same]) for key in columns}
     return found
 
@@ -141,16 +136,16 @@ def _pooled(pairs: list[Any]) -> tuple[float, float]:
 def verdict(record: Record) -> str:
     """Say how much the best rules at the budget leave, and which leaves least on each GAN."""
     found, called = measured(record), labels(record)
-    order = sorted(("obrs", *_MATCHED), key=lambda name: found[name]["kl"][0])
-    left = ", ".join(f"{called[name]} {found[name]['kl'][0]:.3f}" for name in order[:3])
+    order = sorted(_MATCHED, key=lambda name: found[name]["kl"][0])
+    left = "; ".join(f"{called[name]} {found[name]['kl'][0]:.3f}" for name in order[:3])
     best = ", ".join(called[name] for name in best_rules(record))
-    return f"KL left by rules at K = {record.config['budget']:g}: {left}; least on each GAN: {best}."
+    return f"KL left by rules at K = {record.config['budget']:g}: {left}. Least on each GAN: {best}."
 
 
 def best_rules(record: Record) -> list[str]:
     """Return, for each GAN, the rule at the budget that leaves the least KL."""
-    rules, gans = ("obrs", *_MATCHED), range(record.config["gans"])
-    return [min(rules, key=lambda rule: record[row_name(rule, number)]["kl"][0]) for number in gans]
+    gans = range(record.config["gans"])
+    return [min(_MATCHED, key=lambda rule: record[row_name(rule, number)]["kl"][0]) for number in gans]
 
 
 def _cells(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -166,13 +161,8 @@ def _cells(record: Record) -> tuple[list[str], list[list[str]]]:
         cells += [_pair(row["d"], 0), _pair(paper.get("d"), 0)]
         cells += [f"{row['g_executed'][0]:.0f}, {row['d_executed'][0]:.0f}"]
         cells += [f"{_pair(row['time'], 1 if row['time'][0] < 1000 else 0)} ×"]
-        lines.append([*cells, f"{_times(paper):.0f} ×" if paper else ""])
+        lines.append([*cells, f"{_paper_value(name, 'time'):.0f} ×" if paper else ""])
     return head, lines
-
-
-def _times(paper: dict[str, tuple[float, float]]) -> float:
-    """Return the paper's time as a multiple of its model's."""
-    return paper["seconds"][0] / PAPER["model"]["seconds"][0]
 
 
 def _pair(pair: tuple[float, float] | None, digits: int, scale: float = 1.0) -> str:
@@ -184,25 +174,20 @@ def table(record: Record) -> str:
     (_, *head), rows = _cells(record)
     quality = text_table(["", *head[:6]], [row[:7] for row in rows])
     cost = text_table(["", *head[6:]], [[row[0], *row[7:]] for row in rows])
-    return "\n".join([quality, "", cost, "", fill(verdict(record), 110), *_fine_print(record)])
+    config, gans = record.config, [record[row_name("gan", number)] for number in range(record.config["gans"])]
+    stopped = ", ".join(f"{gan['steps']} steps at {100 * gan['precision']:.1f} %" for gan in gans)
+    fine_print = f"""\
+GANs: {len(gans)}, stopped after {stopped} of high-quality samples.
+Mean ± sd of {config["generations"]} generations of {config["n"]} samples on each GAN, of the last \
+{len(OTHERS)} rows {config["generations_of_others"]}.
+KL and JS on cells depend on the number of samples: compare them at equal n.
+Time is of the processor, a multiple of the model's own in the same run, without training."""
+    return "\n".join([quality, "", cost, "", fill(verdict(record), 110), fine_print])
 
 
 def markdown(record: Record) -> str:
     """Return the table for a page."""
     return page_table(*_cells(record))
-
-
-def _fine_print(record: Record) -> list[str]:
-    config = record.config
-    gans = [record[row_name("gan", number)] for number in range(config["gans"])]
-    stopped = ", ".join(f"{gan['steps']} steps at {100 * gan['precision']:.1f} %" for gan in gans)
-    return [
-        f"GANs: {len(gans)}, stopped after {stopped} of high-quality samples.",
-        f"Mean ± sd of {config['generations']} generations of {config['n']} samples on each GAN, of the last "
-        f"{len(OTHERS)} rows {config['generations_of_others']}.",
-        "KL and JS on cells depend on the number of samples: compare them at equal n.",
-        "Time is of the processor, a multiple of the model's own in the same run, without training.",
-    ]
 
 
 def figure(record: Record) -> Any:
@@ -223,9 +208,9 @@ def figure(record: Record) -> Any:
             style, (mean, sd) = _look(name), (scale * value for value in row[key])
             marks = {"color": style.colour, "marker": style.marker, "ms": 7, "mec": "0.2", "mew": 0.5}
             panel.errorbar(mean, places[name], xerr=sd, **marks)
-            paper = _paper_value(name, key)
-            if paper is not None:
-                panel.plot(paper, places[name], "D", ms=10, mfc="none", mec="0.3", clip_on=False, label="the paper")
+            if name in PAPER and key != "kl":
+                marks = {"marker": "D", "ms": 10, "mfc": "none", "mec": "0.3", "ls": "", "clip_on": False}
+                panel.plot(_paper_value(name, key), places[name], label="the paper", **marks)
         panel.set(title=title, xlabel=unit, xscale="log" if key in ("g", "time") else "linear")
         tidy(panel, None)
     for panel in panels[3:]:
@@ -236,24 +221,19 @@ def figure(record: Record) -> Any:
     panels[0].set_yticks(list(places.values()), [called[name] for name in places])
     handles, names = panels[0].get_legend_handles_labels()
     drawn.legend(handles[:1], names[:1], loc="outside upper right")
-    words = (
-        f"25 Gaussians, {record.config['gans']} GANs, {n} samples. {verdict(record)} Above the gap: the rows of the "
-    )
-    caption(drawn, record.experiment, f"{words}paper. Bars: one standard deviation of a generation, GANs included.")
+    words = f"25 Gaussians, {record.config['gans']} GANs, {n} samples. {verdict(record)} Above the gap: the rows of "
+    caption(drawn, record.experiment, f"{words}the paper. Bars: one standard deviation of a generation, GANs included.")
     return drawn
 
 
-def _paper_value(name: str, key: str) -> float | None:
-    """Return what the paper's picture would have, in the units of ours."""
-    if name not in PAPER or key == "kl":
-        return None
-    return _times(PAPER[name]) if key == "time" else PAPER[name][key][0] / (_PAPER_N if key == "g" else 1)
+def _paper_value(name: str, key: str) -> float:
+    """Return what the paper has, in the units of our picture: time as a multiple of its model's, calls per sample."""
+    if key == "time":
+        return PAPER[name]["seconds"][0] / PAPER["model"]["seconds"][0]
+    return PAPER[name][key][0] / (_PAPER_N if key == "g" else 1)
 
 
 def _look(name: str) -> Any:
     """Return the look of a row; variants of a method look like it."""
-    if name in LOOKS:
-        return LOOKS[name]
-    if name in TUNED:
-        return LOOKS[TUNED[name]]
-    return LOOKS["obrs_refit" if name.startswith("obrs") else "mhgan_calibrated"]
+    other = "obrs_refit" if name.startswith("obrs") else "mhgan_calibrated"
+    return LOOKS[name if name in LOOKS else TUNED.get(name, other)]

@@ -75,7 +75,7 @@ def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed):
 WRONG = {
     "figure-1d": "budget=0.5 budget=9 points=0",
     "figure-frequency": "every=0 pool=0 trained=maybe",
-    "figure-landscape": "budgets=2,5 cells=4 reach=0",
+    "figure-landscape": "budgets=0.5 cells=0 reach=0",
     "figure-obrs-vs-drs": "budgets=0.5",
     "figure-optimal-g": "budget=nan rate=0",
     "figure-pretrained": "rates=1 ratios=feature",
