@@ -31,15 +31,10 @@ DIVERGENCES = ("kl", "gan", "tv")
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to compute.
+    """What to compute."""
 
-    Args:
-        budget: Proposals per kept sample, of DRS and OBRS; below M = 3.87, where rejection is exact.
-        points: Points of the grid.
-    """
-
-    budget: float = 2.0
-    points: int = 8001
+    budget: float = 2.0  # proposals per kept sample, of DRS and OBRS; below M = 3.87, where rejection is exact
+    points: int = 8001  # points of the grid
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ from obrs._text import text_table
 
 from .gan25 import SIGMA, SMOKE, TARGET, Settings, score
 from .record import Record, numbers
-from .rivals import METHODS, prepared
+from .rivals import method, prepared
 from .style import LOOKS, PALETTE, canvas, caption
 
 __all__ = ["PRESETS", "Config", "figure", "run", "table"]
@@ -26,15 +26,10 @@ _FRAME = 2.1  # half the side of a panel
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """What to draw; the other fields are of the GAN, see `Settings`.
+    """What to draw; the other fields are of the GAN, see `Settings`."""
 
-    Args:
-        n: Samples in a panel, and of its scores.
-        budget: Generator calls per sample.
-    """
-
-    n: int = 2500
-    budget: float = 2.6
+    n: int = 2500  # samples in a panel, and of its scores
+    budget: float = 2.6  # generator calls per sample
 
 
 PRESETS = {"smoke": Config(n=200, **SMOKE), "default": Config()}
@@ -46,7 +41,7 @@ def run(config: Config, rows: Record) -> None:
         if name == "target":
             x, calls = TARGET.sample(config.n, seed=config.seed + 1), 0
         else:
-            sampler, model = METHODS[name](prepared(Settings.of(config), rows.progress), config.budget)
+            sampler, model = method(name, prepared(Settings.of(config), rows.progress), config.budget)
             kept = sampler(model, config.n, seed=config.seed, progress=False)
             x, calls = np.asarray(kept.x, dtype=np.float64), kept.calls.generator
         distance = np.sqrt(np.square(x[:, None] - TARGET.means).sum(axis=2).min(axis=1))

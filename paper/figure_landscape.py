@@ -57,30 +57,18 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to measure.
-
-    Args:
-        generators: Names and seeds of committed generators, as `name-seed`.
-        budgets: Proposals per kept sample, 1 first.
-        pairs: Pairs of random directions for each generator; each makes one landscape.
-        cells: Points along each side of the grid; odd, so that the generator itself is the one in the middle.
-        reach: How far the grid reaches. At 1 the weights are moved by their own length.
-        components: How many principal components a critic sees, one landscape for each number; 0 for the pixels.
-        samples: Fakes that a critic is fitted on, and as many again to measure with; real images at most as many.
-        steps: Updates of a critic.
-        shown: Images of each sheet.
-    """
+    """What to measure."""
 
     unchecked = ("components",)
-    generators: tuple[str, ...] = ("mnist_plain-0", "mnist_plain-1")
-    budgets: tuple[float, ...] = (1.0, 2.0, 5.0)
-    pairs: int = 2
-    cells: int = 11
-    reach: float = 0.5
-    components: tuple[int, ...] = (4, 16)
-    samples: int = 12_000
-    steps: int = 500
-    shown: int = 24
+    generators: tuple[str, ...] = ("mnist_plain-0", "mnist_plain-1")  # names and seeds of committed ones
+    budgets: tuple[float, ...] = (1.0, 2.0, 5.0)  # proposals per kept sample, 1 first
+    pairs: int = 2  # pairs of random directions for each generator; each makes one landscape
+    cells: int = 11  # points along each side of the grid; odd, so that the generator itself is the one in the middle
+    reach: float = 0.5  # how far the grid reaches; at 1 the weights are moved by their own length
+    components: tuple[int, ...] = (4, 16)  # principal components a critic sees, a landscape for each; 0 for pixels
+    samples: int = 12_000  # fakes to fit a critic on, and as many to measure with; real images at most as many
+    steps: int = 500  # updates of a critic
+    shown: int = 24  # images of each sheet
 
 
 PRESETS = {

@@ -37,28 +37,17 @@ _EDGE = 2.5  # half the side of the square that holds every target, standardised
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to train and to compute.
+    """What to train and to compute."""
 
-    Args:
-        targets: Names in `TOYS`.
-        budgets: Proposals per kept sample.
-        gans: GANs of each target, with seeds of their own.
-        real: Points of the target; a tenth is held out.
-        steps, critic_steps: Steps of both networks, and then of the critic alone.
-        exact_samples: Samples in the histogram of the exact ratio.
-        proposals: Proposals that the rules choose from.
-        seed: First of the seeds.
-    """
-
-    targets: tuple[str, ...] = ("grid25", "ring8", "two_moons", "swiss_roll", "checkerboard")
+    targets: tuple[str, ...] = ("grid25", "ring8", "two_moons", "swiss_roll", "checkerboard")  # names in `TOYS`
     budgets: tuple[float, ...] = (1.1, 1.25, 1.5, 2.0, 2.6, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0)
-    gans: int = 1
-    real: int = 64_000
-    steps: int = 1500
-    critic_steps: int = 1000
-    exact_samples: int = 1_000_000
-    proposals: int = 50_000
-    seed: int = 0
+    gans: int = 1  # GANs of each target, with seeds of their own
+    real: int = 64_000  # points of the target; a tenth is held out
+    steps: int = 1500  # of both networks
+    critic_steps: int = 1000  # of the critic alone, after them
+    exact_samples: int = 1_000_000  # samples in the histogram of the exact ratio
+    proposals: int = 50_000  # proposals that the rules choose from
+    seed: int = 0  # first of the seeds
 
 
 PRESETS = {

@@ -34,25 +34,15 @@ _REACHED = 0.02  # how near an end must come to a minimum to have reached it
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to compute.
+    """What to compute."""
 
-    Args:
-        budget: Proposals per kept sample.
-        cells: Cells of the landscape, along each axis.
-        points: Points of the grid that densities are summed on.
-        starts: How many of the five starts to descend from.
-        steps: Steps of each descent.
-        samples: Samples in each step, of equal mass.
-        rate: Learning rate at the first step; it falls to 0 along half a cosine.
-    """
-
-    budget: float = 2.0
-    cells: int = 49
-    points: int = 3001
-    starts: int = 5
-    steps: int = 400
-    samples: int = 2000
-    rate: float = 0.03
+    budget: float = 2.0  # proposals per kept sample
+    cells: int = 49  # cells of the landscape, along each axis
+    points: int = 3001  # points of the grid that densities are summed on
+    starts: int = 5  # how many of the five starts to descend from
+    steps: int = 400  # steps of each descent
+    samples: int = 2000  # samples in each step, of equal mass
+    rate: float = 0.03  # learning rate at the first step; it falls to 0 along half a cosine
 
 
 PRESETS = {"smoke": Config(2.0, 9, 1001, starts=2, steps=150, samples=500, rate=0.06), "default": Config()}
@@ -63,14 +53,14 @@ def run(config: Config, rows: Record) -> None:
     x = np.linspace(-24.0, 24.0, config.points)
     if "landscape" not in rows:
         rows.add("landscape", _landscape(config, x))
-    for name, budget in rows.todo({"minima before": 1.0, "minima after": config.budget}):
+    budgets = {"before": 1.0, "after": config.budget}
+    for name, budget in rows.todo({f"minima {name}": budget for name, budget in budgets.items()}):
         rows.add(name, {"minima": _minima(budget, config.budget, x)})
-    for name in ("before", "after"):
-        if f"densities {name}" not in rows:
-            best = rows[f"minima {name}"]["minima"][0]
-            pair = _pair(best["mean"], best["sd"], x)
-            left = {key: pair.profile().divergence("gan", k) for key, k in (("before", 1.0), ("after", config.budget))}
-            rows.add(f"densities {name}", left | pair.shown(config.budget, within=6))
+    for row, name in rows.todo({f"densities {name}": name for name in budgets}):
+        best = rows[f"minima {name}"]["minima"][0]
+        pair = _pair(best["mean"], best["sd"], x)
+        left = {key: pair.profile().divergence("gan", k) for key, k in budgets.items()}
+        rows.add(row, left | pair.shown(config.budget, within=6))
     descents = product(MODES, STARTS[: config.starts])
     for name, (mode, start) in rows.todo({f"{mode} from {s[0]:g}, {s[1]:g}": (mode, s) for mode, s in descents}):
         rows.add(name, _descent(config, mode, start, x))
@@ -138,6 +128,7 @@ def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) 
 
 
 def _reached(record: Record, row: dict[str, Any]) -> bool:
+    """Tell whether a descent ends at the best minimum."""
     best = record["minima after"]["minima"][0]
     return bool(np.hypot(row["end"][0] - best["mean"], row["end"][1] - best["sd"]) < _REACHED)
 
@@ -169,7 +160,7 @@ def figure(record: Record) -> Any:
         axes.plot(best["mean"], best["sd"], "*", ms=18, mfc="white", mec="black")
         axes.plot([p["mean"] for p in others], [p["sd"] for p in others], "*", ms=11, mfc="white", mec="black")
         axes.set_title(title)
-    panels[1].set_ylabel("")
+        axes.label_outer()
     upper.colorbar(shade, ax=panels, label="GAN divergence", ticks=np.arange(0, 0.9, 0.2))
     for axes, name in zip(middle.subplots(1, 2), titles, strict=True):
         row = record[f"densities {name}"]
@@ -182,8 +173,7 @@ def figure(record: Record) -> Any:
         _draw_landscape(axes, record["landscape"], "after", filled=False)
         _draw_descents(axes, record, mode)
         axes.set_title(title)
-    for axes in panels[1:]:
-        axes.set_ylabel("")
+        axes.label_outer()
     left = [record[f"densities {name}"]["after"] for name in ("before", "after")]
     caption(
         drawn,

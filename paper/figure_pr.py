@@ -30,17 +30,11 @@ _PRECISION, _RECALL = PALETTE["orange"], PALETTE["sky"]
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to compute.
+    """What to compute."""
 
-    Args:
-        low: The low slope λ, where the curve has its highest recall.
-        high: The high slope, where it has its highest precision.
-        points: Points of the grid.
-    """
-
-    low: float = 0.5
-    high: float = 2.0
-    points: int = 6001
+    low: float = 0.5  # the low slope λ, where the curve has its highest recall
+    high: float = 2.0  # the high slope, where it has its highest precision
+    points: int = 6001  # points of the grid
 
 
 PRESETS = {"smoke": Config(points=801), "default": Config()}

@@ -29,24 +29,15 @@ _FLAT = 1e-7  # losses closer than this are equal: a plateau; the quadrature is 
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to compute.
-
-    Args:
-        budgets: Proposals per kept sample.
-        separation: Distance between neighbours in the target.
-        others: Further separations for which the minima are counted.
-        thetas: Values of θ, from 0 to three times the separation.
-        points: Points of the grid that densities are summed on.
-        shown: The budget of the densities in the lower panels.
-    """
+    """What to compute."""
 
     unchecked = ("others",)
-    budgets: tuple[float, ...] = (1.0, 1.5, 2.0, 5.0)
-    separation: float = 2.5
-    others: tuple[float, ...] = (2.0, 3.0)
-    thetas: int = 601
-    points: int = 4001
-    shown: float = 2.0
+    budgets: tuple[float, ...] = (1.0, 1.5, 2.0, 5.0)  # proposals per kept sample
+    separation: float = 2.5  # distance between neighbours in the target
+    others: tuple[float, ...] = (2.0, 3.0)  # further separations for which the minima are counted
+    thetas: int = 601  # values of θ, from 0 to three times the separation
+    points: int = 4001  # points of the grid that densities are summed on
+    shown: float = 2.0  # the budget of the densities in the lower panels
 
 
 PRESETS = {"smoke": Config(others=(), thetas=121, points=1501), "default": Config()}

@@ -15,7 +15,7 @@ from obrs._text import text_table
 
 from .gan25 import SMOKE, Settings
 from .record import Record
-from .rivals import METHODS, TUNABLE, generations, prepared, tuned
+from .rivals import TUNABLE, generations, method, prepared, tuned
 from .style import LOOKS, canvas, caption, look, tidy
 
 __all__ = ["PRESETS", "Config", "curves", "figure", "run", "slower", "table"]
@@ -28,21 +28,13 @@ _PUBLISHED = "_published"
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """What to sweep; the other fields are of the GAN, see `Settings`.
+    """What to sweep; the other fields are of the GAN, see `Settings`."""
 
-    Args:
-        n: Samples in a generation.
-        generations: At each point.
-        budgets: Budgets of the methods that keep or reject.
-        steps: Steps of the methods that move samples.
-        tuning_draws: Draws, of n samples, that each size of a step is judged by.
-    """
-
-    n: int = 2500
-    generations: int = 20
-    budgets: tuple[float, ...] = (1.2, 1.5, 2.0, 2.6, 4.0, 8.0, 16.0)
-    steps: tuple[int, ...] = (1, 3, 10, 30, 100)
-    tuning_draws: int = 1
+    n: int = 2500  # samples in a generation
+    generations: int = 20  # at each point
+    budgets: tuple[float, ...] = (1.2, 1.5, 2.0, 2.6, 4.0, 8.0, 16.0)  # budgets of the methods that keep or reject
+    steps: tuple[int, ...] = (1, 3, 10, 30, 100)  # steps of the methods that move samples
+    tuning_draws: int = 1  # draws, of n samples, that each size of a step is judged by
 
 
 PRESETS = {"smoke": Config(n=200, generations=1, budgets=(1.5, 4.0), steps=(1, 4), **SMOKE), "default": Config()}
@@ -54,11 +46,11 @@ def run(config: Config, rows: Record) -> None:
     wanted |= {f"{name}, K = {k:g}": (name, k) for name in BUDGETED for k in config.budgets}
     methods = (*STEPPED, *(f"{name}{_PUBLISHED}" for name in TUNABLE))
     wanted |= {f"{name}, {k} steps": (name, float(k)) for name in methods for k in config.steps}
-    for row, (method, budget) in rows.todo(wanted):
+    for row, (called, budget) in rows.todo(wanted):
         ready = prepared(Settings.of(config), rows.progress)
-        name, about = method.removesuffix(_PUBLISHED), {"method": method, "budget": budget}
-        sampler, model = METHODS[name](ready, budget)
-        if method in TUNABLE:
+        name, about = called.removesuffix(_PUBLISHED), {"method": called, "budget": budget}
+        sampler, model = method(name, ready, budget)
+        if called in TUNABLE:
             sampler, found = tuned(name, ready, budget, config.n, config.tuning_draws, seed=config.seed)
             about |= found
         rows.add(row, about | generations(sampler, model, config.n, config.generations, seed=config.seed))
@@ -97,8 +89,8 @@ def table(record: Record) -> str:
 
 
 def _label(name: str) -> str:
-    method = name.removesuffix(_PUBLISHED)
-    return f"{look(method).label}{', published' if name != method else ', tuned' if name in TUNABLE else ''}"
+    base = name.removesuffix(_PUBLISHED)
+    return f"{look(base).label}{', published' if name != base else ', tuned' if name in TUNABLE else ''}"
 
 
 def _words(record: Record) -> str:
@@ -118,10 +110,8 @@ def figure(record: Record) -> Any:
     order = list(LOOKS)
     for name, points in sorted(curves(record).items(), key=lambda item: order.index(item[0].removesuffix(_PUBLISHED))):
         style, faint = look(name.removesuffix(_PUBLISHED)), name.endswith(_PUBLISHED)
-        marks: dict[str, Any] = (
-            {"lw": 1.0, "alpha": 0.45} if faint else {"marker": style.marker, "ms": 6, "mec": "0.25", "mew": 0.4}
-        )
-        marks |= {"color": style.colour, "ls": style.line, "label": None if faint else style.label}
+        marks: dict[str, Any] = {"marker": style.marker, "ms": 6, "mec": "0.25", "mew": 0.4, "label": style.label}
+        marks = {"color": style.colour, "ls": style.line} | ({"lw": 1.0, "alpha": 0.45} if faint else marks)
         for axes, key, scale in ((panels[0], "precision", 100), (panels[1], "kl", 1)):
             axes.plot([p["time"][0] for p in points], [scale * p[key][0] for p in points], **marks)
     panels[0].set(title="Precision", ylabel="high-quality samples, %")

@@ -46,27 +46,16 @@ _PLASTIC = 1.32471795724474602596  # its inverse and inverse square spread a lat
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """What the configurations of the 25-Gaussian experiments share.
+    """What the configurations of the 25-Gaussian experiments share."""
 
-    Args:
-        real: Points of the target; a tenth is held out from all training, for calibration.
-        stop_at: Share of high-quality samples to stop at.
-        most: Steps after which training stops anyway.
-        critic_steps: Further steps of the critic, against the finished generator.
-        refit_steps: Steps of the refitted ratio.
-        weight_steps: Steps of the weights of LatentRS.
-        exact_samples: Samples in the histogram of the exact ratio.
-        seed: Seed of data, weights, batches and samples.
-    """
-
-    real: int = 64_000
-    stop_at: float = 0.56
-    most: int = 20_000
-    critic_steps: int = 2000
-    refit_steps: int = 1000
-    weight_steps: int = 1000
-    exact_samples: int = 2_000_000
-    seed: int = 0
+    real: int = 64_000  # points of the target; a tenth is held out from all training, for calibration
+    stop_at: float = 0.56  # share of high-quality samples to stop at
+    most: int = 20_000  # steps after which training stops anyway
+    critic_steps: int = 2000  # further steps of the critic, against the finished generator
+    refit_steps: int = 1000  # steps of the refitted ratio
+    weight_steps: int = 1000  # steps of the weights of LatentRS
+    exact_samples: int = 2_000_000  # samples in the histogram of the exact ratio
+    seed: int = 0  # seed of data, weights, batches and samples
 
     @classmethod
     def of(cls, config: Any, *, seed: int | None = None) -> "Settings":
@@ -82,25 +71,15 @@ SMOKE |= {"weight_steps": 30, "exact_samples": 50_000}
 
 @dataclass(frozen=True, eq=False)
 class Gan:
-    """A trained GAN with its data.
+    """A trained GAN with its data."""
 
-    Args:
-        generator: Maps latents to points.
-        log_ratio: The critic, trained further against the finished generator; torch can differentiate it.
-        log_loss: Held-out log-loss of this log-ratio.
-        real: The points that both networks were trained on.
-        held_out: Real points that nothing has seen.
-        steps: Steps of training.
-        precision: Share of high-quality samples when it stopped; of 25 Gaussians alone.
-    """
-
-    generator: Any
-    log_ratio: Any
-    log_loss: float
-    real: Any
-    held_out: Any
-    steps: int
-    precision: float = float("nan")
+    generator: Any  # maps latents to points
+    log_ratio: Any  # the critic, trained further against the finished generator; torch can differentiate it
+    log_loss: float  # held-out log-loss of this log-ratio
+    real: Any  # the points that both networks were trained on
+    held_out: Any  # real points that nothing has seen
+    steps: int  # steps of training
+    precision: float = float("nan")  # share of high-quality samples when it stopped; of 25 Gaussians alone
 
     def model(self, log_ratio: Any = None) -> Model:
         """Return the generator as a model, with its own log-ratio or another."""

@@ -25,17 +25,11 @@ __all__ += ["reproduce", "run_program"]
 
 @dataclass(frozen=True)
 class Entry:
-    """An experiment as `python -m paper list` shows it.
+    """An experiment as `python -m paper list` shows it."""
 
-    Args:
-        label: The figure, table or section of the paper; "" for what goes beyond it.
-        on: What it is run on where data, model or protocol are not the paper's; "" where all three are.
-        time: How long the default preset takes on one core.
-    """
-
-    label: str
-    on: str
-    time: str
+    label: str  # the figure, table or section of the paper; "" for what goes beyond it
+    on: str  # what it is run on where data, model or protocol are not the paper's; "" where all three are
+    time: str  # how long the default preset takes on one core
 
     @property
     def source(self) -> str:

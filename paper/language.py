@@ -53,28 +53,18 @@ _Z = 1.96  # standard errors of an interval of 95 %
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What to measure.
+    """What to measure."""
 
-    Args:
-        model: "smollm2", or the name or folder of any other model that transformers loads.
-        prompts, completions, length: Prompts, at most 24, completions of each, tokens of each completion at most.
-        temperature: Of the rollouts that are too hot.
-        batch, keep: Rollouts of a batch, and how many of them are kept.
-        batches: Batches that errors are averaged over.
-        asked: Prompts of a batch whose advantages come from siblings, with an equal share of it each.
-        seed: Decides all randomness.
-    """
-
-    model: str = "smollm2"
-    prompts: int = 24
-    completions: int = 64
-    length: int = 32
-    temperature: float = 1.2
-    batch: int = 64
-    keep: tuple[int, ...] = (16, 32)
-    batches: int = 2000
-    asked: int = 4
-    seed: int = 0
+    model: str = "smollm2"  # "smollm2", or the name or folder of any other model that transformers loads
+    prompts: int = 24  # at most 24
+    completions: int = 64  # of each prompt
+    length: int = 32  # tokens of each completion, at most
+    temperature: float = 1.2  # of the rollouts that are too hot
+    batch: int = 64  # rollouts of a batch
+    keep: tuple[int, ...] = (16, 32)  # how many of them are kept
+    batches: int = 2000  # batches that errors are averaged over
+    asked: int = 4  # prompts of a batch whose advantages come from siblings, with an equal share of it each
+    seed: int = 0  # decides all randomness
 
 
 PRESETS = {
@@ -92,20 +82,13 @@ def question(topic: str) -> str:
 
 
 class Pool(NamedTuple):
-    """All rollouts of one kind; rows are completions.
+    """All rollouts of one kind; rows are completions."""
 
-    Attributes:
-        logp_train, logp_rollout: Log-probs, shape `(N, T)`.
-        mask: Which of them are tokens of a completion.
-        slope: Gradient of each log-prob, shape `(N, d)`.
-        prompt: Number of the prompt of each.
-    """
-
-    logp_train: Floats
-    logp_rollout: Floats
-    mask: Floats
-    slope: Floats
-    prompt: Ints
+    logp_train: Floats  # log-probs, shape `(N, T)`
+    logp_rollout: Floats  # the same under the law that was sampled
+    mask: Floats  # which of them are tokens of a completion
+    slope: Floats  # gradient of each log-prob, shape `(N, d)`
+    prompt: Ints  # number of the prompt of each
 
     @property
     def log_ratio(self) -> Floats:

@@ -13,39 +13,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from obrs._checks import check_budget
 from obrs.ratios.calibration import Isotonic
 from obrs.ratios.refit import Network, refit
 from obrs.rivals import DOT, MHGAN, SAMPLERS, Bare, LatentRS, Model, latent, lipschitz
 
 from .gan25 import ExactRatio, Gan, Settings, one_thread, score, trained
 
-__all__ = ["METHODS", "STEP_SIZES", "TUNABLE", "Prepared", "generations", "prepared", "tuned"]
+__all__ = ["SPECIAL", "STEP_SIZES", "TUNABLE", "Prepared", "generations", "method", "prepared", "tuned"]
 
 _FRESH = 1_000_003  # added to a seed: no sample that is judged has the sum
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A GAN and what its rivals fit once before they sample.
+    """A GAN and what its rivals fit once before they sample."""
 
-    Args:
-        gan: The GAN, with the log-ratio of its critic.
-        refitted: A log-ratio that a new network was fitted to, with sines and cosines as inputs.
-        log_loss: Held-out log-loss of the refitted one.
-        calibrated: The critic's log-ratio, calibrated on points that it has not seen.
-        exact: The exact log-ratio.
-        weights: Weights of latents for LatentRS, fitted to the critic's log-ratio.
-        steepness: Lipschitz constant of the log-ratio, for DOT.
-    """
-
-    gan: Gan
-    refitted: Any
-    log_loss: float
-    calibrated: Any
-    exact: ExactRatio
-    weights: latent.LatentWeights
-    steepness: float
+    gan: Gan  # the GAN, with the log-ratio of its critic
+    refitted: Any  # a log-ratio that a new network was fitted to, with sines and cosines as inputs
+    log_loss: float  # held-out log-loss of the refitted one
+    calibrated: Any  # the critic's log-ratio, calibrated on points that it has not seen
+    exact: ExactRatio  # the exact log-ratio
+    weights: latent.LatentWeights  # weights of latents for LatentRS, fitted to the critic's log-ratio
+    steepness: float  # Lipschitz constant of the log-ratio, for DOT
 
 
 @cache
@@ -55,7 +44,7 @@ def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
 
     Example:
         >>> ready = prepared(Settings(1000, 0.01, 5, critic_steps=2, refit_steps=2, weight_steps=2, exact_samples=1000))
-        >>> sampler, model = METHODS["obrs"](ready, 2.0)
+        >>> sampler, model = method("obrs", ready, 2.0)
         >>> len(sampler(model, 50))
         50
     """
@@ -79,38 +68,29 @@ def prepared(settings: Settings, progress: bool | None = None) -> Prepared:
     )
 
 
-def _steps(budget: float) -> int:
-    return ceil(check_budget(budget))
-
-
-def _named(name: str) -> Callable[[Prepared, float], tuple[Any, Model]]:
-    """Return a sampler of the registry, set to the budget, on the critic's log-ratio."""
-    return lambda ready, budget: (SAMPLERS[name].at_budget(budget), ready.gan.model())
-
-
-METHODS: dict[str, Callable[[Prepared, float], tuple[Any, Model]]] = {
-    "model": lambda ready, budget: (Bare(), ready.gan.model()),
-    "obrs": _named("obrs"),
-    "drs": _named("drs"),
-    "mhgan": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model()),
-    "dot": lambda ready, budget: (DOT(steps=_steps(budget), k_eff=ready.steepness), ready.gan.model()),
-    "dgflow": _named("dgflow"),
-    "exact": _named("exact"),
-    "ddls": _named("ddls"),
-    "latent_rs": lambda ready, budget: (LatentRS(ready.weights), ready.gan.model()),
-    "topk": _named("topk"),
-    "sir": _named("sir"),
-    "obrs_pool": _named("obrs_pool"),
-    "obrs_refit": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.refitted)),
-    "obrs_exact": lambda ready, budget: (SAMPLERS["obrs"](budget), ready.gan.model(ready.exact)),
-    "mhgan_own": lambda ready, budget: (MHGAN(_steps(budget), start="fake"), ready.gan.model()),
-    "mhgan_5": lambda ready, budget: (MHGAN(5), ready.gan.model()),
-    "mhgan_10": lambda ready, budget: (MHGAN(10), ready.gan.model()),
-    "mhgan_50": lambda ready, budget: (MHGAN(50), ready.gan.model()),
-    "mhgan_calibrated": lambda ready, budget: (MHGAN(_steps(budget)), ready.gan.model(ready.calibrated)),
-    "mhgan_discarding": lambda ready, budget: (MHGAN(max(2, int(budget)), discard_unmoved=True), ready.gan.model()),
+SPECIAL: dict[str, Callable[[Prepared, float], Any]] = {
+    "model": lambda ready, budget: Bare(),
+    "mhgan": lambda ready, budget: MHGAN(ceil(budget)),
+    "dot": lambda ready, budget: DOT(steps=ceil(budget), k_eff=ready.steepness),
+    "latent_rs": lambda ready, budget: LatentRS(ready.weights),
+    "obrs_refit": lambda ready, budget: SAMPLERS["obrs"](budget),
+    "obrs_exact": lambda ready, budget: SAMPLERS["obrs"](budget),
+    "mhgan_own": lambda ready, budget: MHGAN(ceil(budget), start="fake"),
+    "mhgan_5": lambda ready, budget: MHGAN(5),
+    "mhgan_10": lambda ready, budget: MHGAN(10),
+    "mhgan_50": lambda ready, budget: MHGAN(50),
+    "mhgan_calibrated": lambda ready, budget: MHGAN(ceil(budget)),
+    "mhgan_discarding": lambda ready, budget: MHGAN(max(2, int(budget)), discard_unmoved=True),
 }
-"""Methods by name: from what was prepared and a budget to a sampler, and the model it works on."""
+"""Samplers that need more than a budget, from what was prepared; the others are those of `obrs.rivals.SAMPLERS`."""
+
+
+def method(name: str, ready: Prepared, budget: float) -> tuple[Any, Model]:
+    """Return a sampler at a budget, and the model it works on: that of the critic's log-ratio, or of a better one."""
+    sampler = SPECIAL[name](ready, budget) if name in SPECIAL else SAMPLERS[name].at_budget(budget)
+    better = {"obrs_refit": ready.refitted, "obrs_exact": ready.exact, "mhgan_calibrated": ready.calibrated}
+    return sampler, ready.gan.model(better.get(name))
+
 
 STEP_SIZES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
 """Sizes that `tuned` tries for DOT, DGflow and DDLS; the published ones, 0.01, 0.1 and 0.01, are among them."""
@@ -128,14 +108,14 @@ def tuned(name: str, ready: Prepared, budget: float, n: int, many: int, *, seed:
 
     Args:
         name: A key of `TUNABLE`.
-        ready, budget: As for `METHODS`.
+        ready, budget: As for `method`.
         n, many: Samples in a draw, and draws for each size.
         seed: The seed of the GAN.
 
     Returns:
         The sampler, and `step`, its size, with `grid`, the KL of every size in the order of `STEP_SIZES`.
     """
-    sampler, model = METHODS[name](ready, budget)
+    sampler, model = method(name, ready, budget)
     tries = [replace(sampler, **{TUNABLE[name]: size}) for size in STEP_SIZES]
     seeds = [seed + 3 * _FRESH + i for i in range(many)]
     grid = [float(np.mean([score(one(model, n, seed=s, progress=False).x)["kl"] for s in seeds])) for one in tries]
@@ -172,8 +152,5 @@ def generations(sampler: Any, model: Model, n: int, many: int, *, seed: int = 0)
         found.append(score(kept.x) | calls | copies)
     columns = {key: [float(one[key]) for one in found] for key in found[0]}
     columns["time"] = [seconds / float(np.median(of_bare)) for seconds in taken]
-    return {"generations": many} | {key: _mean_sd(values) for key, values in columns.items()}
-
-
-def _mean_sd(values: list[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    spread = {key: float(np.std(values, ddof=1)) if many > 1 else 0.0 for key, values in columns.items()}
+    return {"generations": many} | {key: (float(np.mean(values)), spread[key]) for key, values in columns.items()}

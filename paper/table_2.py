@@ -20,7 +20,7 @@ from obrs._text import text_table
 
 from .gan25 import SMOKE, Settings
 from .record import Record
-from .rivals import METHODS, generations, prepared, tuned
+from .rivals import generations, method, prepared, tuned
 from .style import LOOKS, canvas, caption, page_table, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "best_rules", "figure", "labels", "markdown", "measured", "row_name", "run"]
@@ -62,23 +62,14 @@ _MATCHED = ("obrs", "drs", "mhgan", "mhgan_calibrated", "topk")  # rules at the 
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """What to run; the other fields are of the GAN, see `Settings`.
+    """What to run; the other fields are of the GAN, see `Settings`."""
 
-    Args:
-        n: Samples in a generation.
-        budget: Generator calls per sample.
-        generations: Generations of the paper's six rows.
-        generations_of_others: Generations of the other rows.
-        gans: GANs, each with its own seed.
-        tuning_draws: Draws, of n samples, that each size of a step is judged by.
-    """
-
-    n: int = 2500
-    budget: float = 2.6
-    generations: int = 1000
-    generations_of_others: int = 10
-    gans: int = 3
-    tuning_draws: int = 3
+    n: int = 2500  # samples in a generation
+    budget: float = 2.6  # generator calls per sample
+    generations: int = 1000  # generations of the paper's six rows
+    generations_of_others: int = 10  # generations of the other rows
+    gans: int = 3  # GANs, each with its own seed
+    tuning_draws: int = 3  # draws, of n samples, that each size of a step is judged by
 
 
 PRESETS = {
@@ -92,19 +83,19 @@ def run(config: Config, rows: Record) -> None:
     """Train the GANs, and draw from each with every method."""
     for number in range(config.gans):
         seed = config.seed + number
-        for name, method in rows.todo({row_name(method, number): method for method in ("gan", *PAPER, *OTHERS)}):
+        for row, name in rows.todo({row_name(name, number): name for name in ("gan", *PAPER, *OTHERS)}):
             ready = prepared(Settings.of(config, seed=seed), rows.progress)
-            if method == "gan":
+            if name == "gan":
                 facts = {key: getattr(ready.gan, key) for key in ("steps", "precision", "log_loss")}
-                rows.add(name, facts | {"log_loss_refitted": ready.log_loss, "steepness": ready.steepness})
+                rows.add(row, facts | {"log_loss_refitted": ready.log_loss, "steepness": ready.steepness})
                 continue
-            many = config.generations if method in PAPER else config.generations_of_others
-            sampler, model = METHODS[TUNED.get(method, method)](ready, config.budget)
-            about: dict[str, Any] = {"method": method, "gan": number}
-            if method in TUNED:
-                sampler, found = tuned(TUNED[method], ready, config.budget, config.n, config.tuning_draws, seed=seed)
+            many = config.generations if name in PAPER else config.generations_of_others
+            sampler, model = method(TUNED.get(name, name), ready, config.budget)
+            about: dict[str, Any] = {"method": name, "gan": number}
+            if name in TUNED:
+                sampler, found = tuned(TUNED[name], ready, config.budget, config.n, config.tuning_draws, seed=seed)
                 about |= found
-            rows.add(name, about | generations(sampler, model, config.n, many, seed=seed))
+            rows.add(row, about | generations(sampler, model, config.n, many, seed=seed))
 
 
 def row_name(method: str, number: int) -> str:
@@ -121,10 +112,10 @@ def labels(record: Record) -> dict[str, str]:
 def measured(record: Record) -> dict[str, Cells]:
     """Return mean and standard deviation of every column, by method, over the generations of all GANs."""
     found: dict[str, Cells] = {}
-    for method in (*PAPER, *OTHERS):
-        if same := [row for row in record.rows if row.get("method") == method]:
+    for name in (*PAPER, *OTHERS):
+        if same := [row for row in record.rows if row.get("method") == name]:
             columns = [key for key, value in same[0].items() if isinstance(value, list) and key != "grid"]
-            found[method] = {key: _pooled([row[key] for row in same]) for key in columns}
+            found[name] = {key: _pooled([row[key] for row in same]) for key in columns}
     return found
 
 

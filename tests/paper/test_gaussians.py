@@ -43,7 +43,7 @@ def test_the_histogram_has_the_density_of_a_generator_that_is_known():
 
 @pytest.mark.parametrize("name", ["drs", "mhgan", "topk", "sir", "obrs_pool", "obrs"])
 def test_methods_that_select_are_at_the_budget(name, made):
-    sampler, model = rivals.METHODS[name](made, 2.6)
+    sampler, model = rivals.method(name, made, 2.6)
     kept = [sampler(model, 400, seed=i, progress=False) for i in range(5)]
     assert {tuple(one.x.shape) for one in kept} == {(400, 2)}
     calls = np.mean([one.calls.generator / 400 for one in kept])
@@ -64,9 +64,9 @@ def test_a_tuned_step_is_the_best_of_the_grid_on_latents_of_its_own(made, monkey
     assert (found["step"], sampler.steps) == (rivals.STEP_SIZES[np.argmin(found["grid"])], 3)
     assert sampler.lr == found["step"]
     for name, field in rivals.TUNABLE.items():
-        published, model = rivals.METHODS[name](made, 2.6)
+        published, model = rivals.method(name, made, 2.6)
         assert getattr(published, field) in rivals.STEP_SIZES
-    model = rivals.METHODS["dot"](made, 2.6)[1]
+    model = rivals.method("dot", made, 2.6)[1]
     again = [gan25.score(sampler(model, 100, seed=s, progress=False).x)["kl"] for s in sorted(set(drawn))]
     assert np.mean(again) == pytest.approx(min(found["grid"]))
 
