@@ -62,7 +62,7 @@ def difference(expected: Any, found: Any, scale: float = 0.0) -> float:
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         scale = max((abs(x) for x in (*expected, *found) if _is_number(x)), default=0.0)
         return max((difference(a, b, scale) for a, b in zip(expected, found, strict=True)), default=0.0)
-    return 0.0 if type(expected) is type(found) and expected == found else inf
+    return 0.0 if expected == found else inf
 
 
 def _is_number(x: Any) -> bool:

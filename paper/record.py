@@ -67,16 +67,6 @@ class Record:
     A run that was stopped makes only the missing rows, so a row must depend on the configuration and its own name
     alone. Of many processes each makes all rows, and the first one writes.
 
-    Args:
-        experiment: The name in `EXPERIMENTS`.
-        preset: The preset that the run started from.
-        config: Every field of the experiment's `Config`, as JSON has it.
-        rows: Dicts of plain numbers, strings and lists, each with its `"row"`, a unique name.
-        versions: Versions of Python and of the libraries that were in use.
-        seconds: Time it took, without interruptions.
-        path: Where the unfinished record is kept; None keeps it in memory.
-        progress: True, False, or None for a bar on terminals.
-
     Example:
         >>> record = Record("demo", "smoke", {}, [{"row": "K = 1", "loss": 2.0}])
         >>> for name, budget in record.todo({"K = 1": 1.0, "K = 2": 2.0}):
@@ -85,14 +75,14 @@ class Record:
         {'row': 'K = 2', 'loss': 1.0}
     """
 
-    experiment: str
-    preset: str
-    config: dict[str, Any]
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    path: Path | None = None
-    progress: bool | None = None
+    experiment: str  # the name in `EXPERIMENTS`
+    preset: str  # that the run started from
+    config: dict[str, Any]  # every field of the experiment's `Config`, as JSON has it
+    rows: list[dict[str, Any]] = field(default_factory=list)  # plain values, each with its `"row"`, a unique name
+    versions: dict[str, str] = field(default_factory=dict)  # of Python and of the libraries that were in use
+    seconds: float = 0.0  # it took, without interruptions
+    path: Path | None = None  # where the unfinished record is kept; None keeps it in memory
+    progress: bool | None = None  # True, False, or None for a bar on terminals
 
     def __post_init__(self) -> None:
         self.rows, self._now = list(self.rows), perf_counter()

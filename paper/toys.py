@@ -86,15 +86,9 @@ class Mixture:
         return top[:, 0] + xp.log(xp.sum(xp.exp(terms - top), axis=1))
 
     def standardised(self) -> "Mixture":
-        """Return the mixture moved and scaled to mean 0 and variance 1.
+        """Return the mixture moved and scaled to mean 0 and variance 1, on average over its axes.
 
-        All axes have the same scale, so that the Gaussians stay round. Where the axes differ in variance, as in
-        `two_moons`, the average variance becomes 1.
-
-        Example:
-            >>> target = grid25().standardised()
-            >>> print(f"{target.sigma[0]:.5f}")
-            0.03533
+        All axes have the same scale, so that the Gaussians stay round.
         """
         centre = self.weights @ self.means
         variance = self.weights @ ((self.means - centre) ** 2 + self.sigma[:, None] ** 2)
@@ -129,12 +123,7 @@ class Checkerboard:
 
 
 def grid25() -> Mixture:
-    """Return 25 Gaussians on the grid {-2, ..., 2}², with standard deviation 0.05.
-
-    References:
-        | Discriminator Rejection Sampling (Azadi et al., 2019)
-        | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
-    """
+    """Return 25 Gaussians on the grid {-2, ..., 2}², with standard deviation 0.05 (Azadi et al., 2019)."""
     line = np.arange(-2.0, 3.0)
     return Mixture(np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2), 0.05)
 

@@ -1,18 +1,14 @@
 """The evidence on language models: its tables by other routes, and with the real model in the slow tests."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from language_model import need_language_model
 
-import paper
 from paper import language as tables
 from paper.language import TOPICS, question
-
-ROOT = Path(paper.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")

