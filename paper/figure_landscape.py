@@ -264,7 +264,7 @@ def table(record: Record) -> str:
 
 
 def figure(record: Record) -> Any:
-    """Draw the first landscape as surfaces over their contours, images, and the slope of all landscapes."""
+    """Draw the first landscape for each view and budget, images, and the slope of all landscapes."""
     config, first = record.config, record.config["generators"][0]
     surfaces, views = _landscapes(record)[0], len(config["components"])
     drawn = canvas(11, 3.4 * views + 4)
@@ -300,7 +300,8 @@ def _draw_surface(axes: Any, axis: Floats, surface: Floats) -> Any:
     x, y = np.meshgrid(axis, axis)
     looks = {"cmap": "viridis", "norm": BoundaryNorm(_LEVELS, 256), "lw": 0.3, "edgecolor": "0.3"}
     drawn = axes.plot_surface(x, y, surface, rstride=1, cstride=1, **looks)
-    axes.set(zlim=(0, 1.4), zticks=[0, 0.4, 0.8, 1.2], xticks=[-0.4, 0, 0.4], yticks=[-0.4, 0, 0.4])
+    ticks = [0.8 * axis[0], 0, 0.8 * axis[-1]]
+    axes.set(zlim=(0, 1.4), zticks=[0, 0.4, 0.8, 1.2], xticks=ticks, yticks=ticks)
     axes.set(xlabel="x", ylabel="y", zlabel="divergence left")
     axes.set_box_aspect((1, 1, 0.8), zoom=1.02)
     axes.view_init(24, -58)

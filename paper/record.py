@@ -23,8 +23,7 @@ __all__ = ["Checked", "Record", "load", "numbers", "plain"]
 
 Item = TypeVar("Item")
 Numbers = np.ndarray[Any, Any]
-_LIBRARIES = {name: name for name in ("numpy", "scipy", "torch", "transformers", "matplotlib")}
-_LIBRARIES |= {"sklearn": "scikit-learn"}
+_LIBRARIES = ("numpy", "scipy", "torch", "transformers", "matplotlib")
 _KEPT = ("experiment", "preset", "config", "rows", "versions", "seconds")
 
 
@@ -160,4 +159,5 @@ def plain(value: Any) -> Any:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that are loaded."""
     found = {"python": ".".join(map(str, sys.version_info[:3])), "obrs": __version__}
-    return found | {package: version(package) for module, package in _LIBRARIES.items() if module in sys.modules}
+    packages = {name: name for name in _LIBRARIES} | {"sklearn": "scikit-learn"}
+    return found | {package: version(package) for module, package in packages.items() if module in sys.modules}
