@@ -2,15 +2,14 @@
 
 import json
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 import obrs
 from obrs.errors import InputError
-from obrs.metrics import frechet, frechet_curve, kernel, load_table, neighbours, row_hashes
-from obrs.metrics.rows import seen_before
+from obrs.metrics import frechet, frechet_curve, kernel, neighbours, row_hashes
 from obrs.metrics.table import METRICS
 
 DIM, WIDE = 6, 1.3
@@ -130,17 +129,13 @@ def test_errors_within_classes_are_those_of_repeated_experiments():
     assert change_error.mean(0) == pytest.approx(change.std(0, ddof=1), rel=slack)
 
 
-def test_what_is_saved_comes_back(found, tmp_path):
+def test_what_is_saved_is_plain_json_beside_a_picture(found, tmp_path):
     unknown = replace(found, rows=(replace(found.rows[0], ess=np.nan), *found.rows[1:]))
     home = unknown.save(tmp_path / "new" / "folder")
-    again = load_table(home)
-    assert np.isnan(again.rows[0].ess)
-    assert replace(again, rows=(found.rows[0], *again.rows[1:])) == found
+    saved = json.loads((home / "evaluate.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert saved["rows"][0]["ess"] is None
+    assert saved["rows"][1] == asdict(found.rows[1])
     assert (home / "evaluate.png").read_bytes().startswith(b"\x89PNG")
-    json.loads((home / "evaluate.json").read_text(), parse_constant=lambda name: pytest.fail(name))
-    (tmp_path / "evaluate.json").write_text("{}")
-    with pytest.raises(InputError, match=r"was not written by Table\.save"):
-        load_table(tmp_path)
 
 
 def test_real_rows_that_the_ratio_has_seen_are_warned_of():
@@ -168,8 +163,8 @@ def test_a_refitted_ratio_knows_its_rows(tmp_path):
     fitted = obrs.refit(real, fake, Network(width=8), steps=1, held_out=0.3)
     fitted.save(tmp_path / "ratio")
     for ratio in (fitted, load_ratio(tmp_path / "ratio")):
-        assert seen_before(row_hashes(real.astype(np.float32)), ratio.seen) == 200
-        assert seen_before(row_hashes(real + 1), ratio.seen) == 0
+        assert np.isin(row_hashes(real.astype(np.float32)), ratio.seen).all()
+        assert not np.isin(row_hashes(real + 1), ratio.seen).any()
 
 
 def test_images_and_files(tmp_path, monkeypatch):

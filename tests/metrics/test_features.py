@@ -56,8 +56,6 @@ def test_features_are_computed_once(monkeypatch, cache, tmp_path):
     assert sum(calls) == 297
     extract(DIGITS.test[::-1], "gradients")  # another order is another table
     assert sum(calls) == 2 * 297
-    extract(DIGITS.test, "gradients", keep=False)
-    assert sum(calls) == 3 * 297
     assert len(list(cache.iterdir())) == 2
     real = FEATURES["gradients"]  # and other weights are other features
     monkeypatch.setitem(FEATURES, "gradients", Extractor("gradients", real.title, lambda: "new", real.compute))

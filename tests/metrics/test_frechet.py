@@ -64,7 +64,7 @@ def test_it_is_that_of_torchmetrics(make, dtype):
     expected = rival(real, fake)
     assert frechet(real=real, fake=fake) == pytest.approx(expected, rel=1e-6)
     assert frechet(real=torch.from_numpy(real), fake=torch.from_numpy(fake)) == pytest.approx(expected, rel=1e-6)
-    assert frechet_curve(real=real, fake=fake, extrapolate=False).value == pytest.approx(expected, rel=2e-6)
+    assert frechet_effects(real, fake, np.ones((1, len(fake)))).value == pytest.approx(expected, rel=2e-6)
 
 
 def exact(mean, covariance, n=200, seed=0):
@@ -94,8 +94,7 @@ def test_weights():
     some = weights > 0  # rows without weight are not there
     found = [frechet(real=real, fake=x, weights=w) for x, w in ((fake, weights), (fake[some], weights[some]))]
     assert found[0] == pytest.approx(found[1], rel=1e-12)
-    curve = frechet_curve(real=real, fake=fake, weights=weights, extrapolate=False)
-    assert curve.value[0] == pytest.approx(found[0], rel=1e-9)
+    assert frechet_effects(real, fake, weights[None]).value[0] == pytest.approx(found[0], rel=1e-9)
     expected = np.cov(fake.T, aweights=weights)  # divided by 1 - sum of the squared masses
     np.testing.assert_allclose(_moments(fake, weights).covariance, expected, rtol=1e-9, atol=1e-12)
 
@@ -111,7 +110,7 @@ def test_fewer_rows_than_dimensions():
     for dtype in (np.float64, np.float32):  # the root of a rounded 0 is not small
         given = {"real": real.astype(dtype), "fake": fake.astype(dtype)}
         assert frechet(**given) == pytest.approx(expected, rel=1e-6)
-        assert frechet_curve(**given, extrapolate=False).value == pytest.approx(expected, rel=1e-6)
+        assert frechet_effects(*given.values(), np.ones((1, 15))).value == pytest.approx(expected, rel=1e-6)
         assert np.isfinite(frechet_curve(**given).parts).all()
 
 
@@ -123,7 +122,7 @@ def test_extrapolation_finds_the_distance_of_infinitely_many_rows(dim, n):
     values = []
     for _ in range(20):
         real, fake = rng.standard_normal((n, dim)), rng.standard_normal((n, dim)) * scale
-        values.append([frechet_curve(real=real, fake=fake, extrapolate=how).value[0] for how in (False, True)])
+        values.append([frechet(real=real, fake=fake), frechet_curve(real=real, fake=fake).value[0]])
     plain, beyond = np.array(values).T
     excess = plain.mean() - truth
     assert abs(beyond.mean() - truth) < dim / (4 * n) * excess + 3 * beyond.std(ddof=1) / np.sqrt(20) < 0.3 * excess

@@ -35,7 +35,7 @@ def evaluate(
 ) -> None:
     """Measure what each budget bought, with intervals."""
     from ..metrics.evaluate import evaluate as measure
-    from ..metrics.evaluate import samples
+    from ..metrics.evaluate import read_samples
     from .reading import check_results
 
     check_results(out, ("evaluate.json", "evaluate.png"), real, fake, scores, fitted_on)
@@ -43,7 +43,7 @@ def evaluate(
     budgets = parse_numbers(budget or "1,1.5,2,4,8", "--budget")
     if scores is None and any(given[name] for name in ("column", "kind", "group", "shares")):
         raise InputError("--column, --kind, --group and --shares are about a file: give", give={"scores": None})
-    fitted = None if fitted_on is None else samples(fitted_on, ends)
+    fitted = None if fitted_on is None else read_samples(fitted_on, ends)
     table = measure(
         real=real,
         fake=fake,

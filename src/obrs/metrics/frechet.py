@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ._inputs import as_pair, as_weights, check_rows
-from .curve import Curve, Influence
+from .curve import Curve, Effects, Influence
 from .weightings import as_pool
 
 __all__ = ["frechet", "frechet_curve", "frechet_effects"]
@@ -58,19 +58,19 @@ def frechet(*, real: Any, fake: Any, weights: Any = None) -> float:
     return float(gap @ gap + traces - 2 * np.sqrt(np.maximum(values, 0.0)).sum())
 
 
-def frechet_curve(*, real: Any, fake: Any, weights: Any = None, extrapolate: bool = True) -> Curve:
-    """Return the Fréchet distance of one pool at many budgets, with errors that are paired over budgets.
+def frechet_curve(*, real: Any, fake: Any, weights: Any = None) -> Curve:
+    """Return the Fréchet distance of one pool at many budgets, for infinitely many rows, and its paired errors.
 
-    Errors and excess come from the first and second derivative of the distance when mass moves to a row. The excess is
-    half the mean of the second, over n: the infinitesimal jackknife. About dim/(4 n) of it is left, n being the smaller
-    of both sides, effective if there are weights: trust what is extrapolated where n is well above the dimension. Where
-    real and fake hardly differ, errors are too large by up to the root of 2: rows then move little but noise.
+    Errors and the excess of finitely many rows come from the first and second derivative of the distance when mass
+    moves to a row. The excess is half the mean of the second, over n: the infinitesimal jackknife. About dim/(4 n) of
+    it is left, n being the smaller of both sides, effective if there are weights: trust what is extrapolated where n is
+    well above the dimension. Where real and fake hardly differ, errors are too large by up to the root of 2: rows then
+    move little but noise.
 
     Args:
         real, fake: As for `frechet`.
         weights: Chance that each fake row is kept, `(n,)` or `(budgets, n)`, or `weightings`. Of weights that were
             solved for on this pool the errors of an array are wrong, those of `weightings` are right.
-        extrapolate: Whether to estimate the distance of infinitely many real and fake rows.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -89,18 +89,7 @@ def frechet_curve(*, real: Any, fake: Any, weights: Any = None, extrapolate: boo
     """
     real, fake = as_pair(real, fake)
     pool = as_pool(weights, len(fake))
-    found = frechet_effects(real, fake, pool.weights)
-    parts = np.hstack([found.of_real.spread(len(real)), pool.spread(found.of_fake)])
-    return Curve(found.value - found.excess if extrapolate else found.value, parts)
-
-
-class Effects(NamedTuple):
-    """The distance at each budget, by how much it is too large at this n, and the influence of the rows."""
-
-    value: Floats
-    excess: Floats
-    of_real: Influence
-    of_fake: Influence
+    return pool.curve(frechet_effects(real, fake, pool.weights), len(real))
 
 
 def frechet_effects(real: Floats, fake: Floats, weights: Floats) -> Effects:

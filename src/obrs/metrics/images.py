@@ -191,10 +191,10 @@ def _range(x: Floats, pixels: tuple[float, float] | None, name: str) -> tuple[fl
     """Return black and white, after a look at every value."""
     try:
         low, high = (-1.0, 1.0) if pixels is None else (float(end) for end in pixels)
+        if not low < high:
+            raise ValueError("black must be below white")
     except (TypeError, ValueError) as error:
         raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}") from error
-    if not low < high:
-        raise InputError(f"pixels must be the values of black and white, such as (0, 1), got {pixels!r:.60}")
     least, most = float(x.min()), float(x.max())  # NaN if any is
     if not (np.isfinite(least) and np.isfinite(most)):
         bad = int(np.count_nonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1)))

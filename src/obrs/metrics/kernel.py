@@ -1,14 +1,14 @@
 """The kernel distance between features of real and fake samples, KID: without bias and with errors."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..estimate import Estimate
 from ._inputs import as_pair, check_rows
-from .curve import Curve, Influence
+from .curve import Curve, Effects, Influence
 from .weightings import as_pool
 
 __all__ = ["kernel", "kernel_curve", "kernel_effects"]
@@ -70,20 +70,11 @@ def kernel_curve(*, real: Any, fake: Any, weights: Any = None) -> Curve:
     """
     real, fake = as_pair(real, fake)
     pool = as_pool(weights, len(fake))
-    found = kernel_effects(real, fake, pool.weights)
-    return Curve(found.value, np.hstack([found.of_real.spread(len(real)), pool.spread(found.of_fake)]))
-
-
-class Effects(NamedTuple):
-    """The distance at each budget, and the influence of the rows."""
-
-    value: Floats
-    of_real: Influence
-    of_fake: Influence
+    return pool.curve(kernel_effects(real, fake, pool.weights), len(real))
 
 
 def kernel_effects(real: Floats, fake: Floats, weights: Floats) -> Effects:
-    """Return distances and influences of a pool with weights `(budgets, n)`."""
+    """Return distances and influences of a pool with weights `(budgets, n)`; an unbiased distance has no excess."""
     check_rows(real, weights)
     mass = weights / weights.sum(axis=1, keepdims=True)
     equal = np.full((1, len(real)), 1 / len(real))
@@ -104,7 +95,7 @@ def kernel_effects(real: Floats, fake: Floats, weights: Floats) -> Effects:
     of_fake, of_real = 2 * (fake_rows + mass * of_pairs / pairs - to_real), 2 * (real_rows - to_fake)
     of_fake -= (mass * of_fake).sum(axis=1, keepdims=True)
     of_real -= of_real.mean(axis=1, keepdims=True)
-    return Effects(value, _all_rows(of_real), _all_rows(of_fake))
+    return Effects(value, np.zeros(len(mass)), _all_rows(of_real), _all_rows(of_fake))
 
 
 def _all_rows(value: Floats) -> Influence:

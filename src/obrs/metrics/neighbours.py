@@ -1,12 +1,9 @@
 """Precision, recall, density and coverage by nearest neighbours, for one set of fakes or for every budget of a pool.
 
-A ball around each point reaches to its k-th nearest neighbour of its own kind. Precision is the share of the fakes in
-some ball of a real point, recall the share of the real points in some ball of a fake, density how many balls of real
-points hold a fake, over k, and coverage the share of the balls of real points that hold a fake.
-
-The first and the third are means over fakes, so a pool of proposals with inclusion probabilities gives them for every
-budget by weighted means. The other two depend on *how many* fakes there are: fewer fakes have larger balls, and fewer
-of them. They are means over draws of so many fakes from the pool.
+A ball around each point reaches to its k-th nearest neighbour of its own kind. Precision and density are means over
+fakes, so a pool of proposals with inclusion probabilities gives them for every budget by weighted means. Recall and
+coverage depend on *how many* fakes there are: fewer fakes have larger balls, and fewer of them. They are means over
+draws of so many fakes from the pool.
 
 Distances are squared, from matrix products of centred points in the precision of the features, a block at a time.
 """

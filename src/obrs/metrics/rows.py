@@ -9,7 +9,7 @@ from .._arrays import known_values
 from .._pictures import to_floats
 from ..errors import InputError, InputTypeError
 
-__all__ = ["row_hashes", "seen_before"]
+__all__ = ["row_hashes"]
 
 Ints = np.ndarray[Any, Any]
 
@@ -36,15 +36,3 @@ def row_hashes(x: Any) -> Ints:
         content = (floats + np.float32(0)).tobytes()  # -0 is 0
         hashes[i] = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
     return hashes
-
-
-def seen_before(hashes: Ints, known: Any) -> int:
-    """Count the rows whose hash is known; `known` are hashes (uint64) or the rows themselves.
-
-    Example:
-        >>> x = np.arange(6.0).reshape(3, 2)
-        >>> seen_before(row_hashes(x), x[:2]), seen_before(row_hashes(x), row_hashes(x + 1))
-        (2, 0)
-    """
-    is_hashed = getattr(known, "dtype", None) == np.uint64 and np.ndim(known) == 1
-    return int(np.count_nonzero(np.isin(hashes, known if is_hashed else row_hashes(known))))

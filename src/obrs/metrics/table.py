@@ -4,19 +4,16 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite, nan
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from .._files import replacing
 from .._text import finite, html_table, lookup, text_table
-from ..errors import InputError
 from ..estimate import Estimate
 from ..looks import LOOKS, figure, styled
 
-__all__ = ["METRICS", "Metric", "Row", "Table", "load_table"]
-
-_FORMAT = 2
+__all__ = ["METRICS", "Metric", "Row", "Table"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class Table:
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         with replacing(home / f"{name}.json") as file:
-            file.write((json.dumps({"format": _FORMAT, **finite(asdict(self))}, indent=1) + "\n").encode())
+            file.write((json.dumps(finite(asdict(self)), indent=1) + "\n").encode())
         drawn = self.plot()
         with replacing(home / f"{name}.png") as file:
             drawn.savefig(file, format="png", dpi=130)
@@ -203,28 +200,6 @@ class Table:
             axes.minorticks_off()
         axes.set(xlabel="budget K", ylabel=f"{METRICS[name].better} is better")
         axes.set_title(self.title(name), fontsize=10)
-
-
-def load_table(path: str | os.PathLike[str]) -> Table:
-    """Read the `evaluate.json` that `Table.save` wrote; `path` may be its folder."""
-    file = Path(path)
-    file = file / "evaluate.json" if file.is_dir() else file
-    try:
-        data = json.loads(file.read_text())
-        if data.pop("format") != _FORMAT:
-            raise KeyError("format")
-        rows = []
-        for row in data.pop("rows"):
-            for key in ("metrics", "change"):
-                row[key] = {name: Estimate(**_numbers(value)) for name, value in row[key].items()}
-            rows.append(Row(**_numbers(row)))
-        return Table(rows=tuple(rows), **data)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file} was not written by Table.save of this version") from error
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: nan if value is None else value for key, value in values.items()}
 
 
 def _cell(row: Row, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from ..errors import BudgetError, InputError
 from ..groups import Grouped, any_labels, groups_of, shares_of
 from ..rules import DRS, Budgeted
 from ._inputs import as_weights
-from .curve import Influence
+from .curve import Curve, Effects, Influence
 
-__all__ = ["POOL_RULES", "Given", "Pool", "Weightings", "as_pool", "weightings"]
+__all__ = ["POOL_RULES", "Pool", "Weightings", "as_pool", "weightings"]
 
 Floats = np.ndarray[Any, Any]
 Key = tuple[str, float]
@@ -55,42 +55,39 @@ def _min_cr(a: Floats, budget: float) -> tuple[Floats, Floats]:
     return a, np.where(a < 1, a, 0.0) if solved else np.zeros_like(a)
 
 
-class Pool(Protocol):
-    """Rows that are kept with known probabilities, one line of them per budget."""
-
-    @property
-    def weights(self) -> Floats: ...
-
-    def spread(self, found: Influence) -> Floats:
-        """Return what each row adds to the error of a metric of the weighted pool, `(budgets, m)`."""
-
-    def without(self, stay: Floats) -> Floats:
-        """Return the weights of the rows that stay, 0 for the others, `(budgets, n)`."""
-
-
 @dataclass(frozen=True, eq=False)
-class Given:
-    """Weights that do not depend on the pool."""
+class Pool:
+    """Rows that are kept with probabilities that were given, whatever the other rows are.
+
+    Args:
+        weights: Probability that each row is kept, up to a factor, `(lines, n)`: one line per budget.
+    """
 
     weights: Floats
 
+    def curve(self, found: Effects, n_real: int) -> Curve:
+        """Return a distance without its excess, with errors from the influence of the rows of both sides."""
+        return Curve(found.value - found.excess, np.hstack([found.real.spread(n_real), self.spread(found.fake)]))
+
     def spread(self, found: Influence) -> Floats:
+        """Return what each row adds to the error of a metric of the weighted pool, `(lines, m)`."""
         mass = self.weights / self.weights.sum(axis=1, keepdims=True)
         spread: Floats = mass[:, found.rows] * found.value * np.sqrt(found.times)
         return spread
 
     def without(self, stay: Floats) -> Floats:
+        """Return the weights of the rows that stay, 0 for the others, `(lines, n)`."""
         return self.weights * stay
 
 
 @dataclass(frozen=True, eq=False)
-class Weightings:
+class Weightings(Pool):
     """The acceptance probabilities of a pool, solved for on the pool itself, one line for each rule and budget.
 
     Args:
+        weights: Probability that each row is kept, `(lines, n)`.
         log_ratio: Of the rows, `(n,)`.
         keys: Rule and budget of each line. The first is ("model", 1): the pool as it is, also where r = 0.
-        weights: Probability that each row is kept, `(lines, n)`.
         slopes: Its derivative by the logarithm of the constant, `(lines, n)`.
         groups: Label of each row, if there is one constant per label.
         shares: Share of each label among the kept, in the order of the sorted labels; None if all are kept alike.
@@ -105,7 +102,6 @@ class Weightings:
 
     log_ratio: Floats
     keys: tuple[Key, ...]
-    weights: Floats
     slopes: Floats
     groups: Floats | None = None
     shares: Floats | None = None
@@ -161,7 +157,7 @@ def as_pool(weights: Any, n: int) -> Pool:
     """Return weights of n rows as a pool: `Weightings` as they are, arrays as weights that are given."""
     if isinstance(weights, Weightings) and weights.weights.shape[1] != n:
         raise InputError(f"the weightings are of {weights.weights.shape[1]} rows, and fake has {n}")
-    return weights if isinstance(weights, Weightings) else Given(as_weights(weights, n))
+    return weights if isinstance(weights, Weightings) else Pool(as_weights(weights, n))
 
 
 def weightings(
@@ -185,24 +181,21 @@ def weightings(
         raise InputError(f"log_ratio must have shape (n,), one per fake, got {tuple(values.shape)}")
     check_ratios(values)
     try:
-        wanted = tuple(check_budget(k) for k in budgets)
+        wanted = sorted({check_budget(k) for k in budgets} - {1.0})
     except TypeError as error:
         raise InputError(f"budgets must be a list of numbers such as [1, 2, 4], got {budgets!r:.60}") from error
-    if not wanted or len(set(wanted)) < len(wanted):
-        raise InputError(f"budgets must be at least one number, each once, got {list(wanted)}")
-    rules = (rules,) if isinstance(rules, str) else tuple(rules)
-    for rule in rules:
+    known_rules = dict.fromkeys([rules] if isinstance(rules, str) else rules)
+    for rule in known_rules:
         lookup(POOL_RULES, rule, "rule")
-    if not rules or len(set(rules)) < len(rules):
-        raise InputError(f"rules must be at least one of {', '.join(POOL_RULES)}, each once, got {list(rules)}")
     labels = None if groups is None else any_labels(groups)
     if labels is not None:
         known = groups_of(labels, values.shape).labels
         shares = None if shares is None else shares_of(shares, known)
     elif shares is not None:
         raise InputError("shares are those of groups: say groups, too")
-    keys = (("model", 1.0), *((rule, k) for rule in rules for k in sorted(wanted) if k > 1))
-    return Weightings(values, keys, *_solve(values, keys, labels, shares), labels, shares)
+    keys = (("model", 1.0), *((rule, k) for rule in known_rules for k in wanted))
+    weights, slopes = _solve(values, keys, labels, shares)
+    return Weightings(weights, values, keys, slopes, labels, shares)
 
 
 def _solve(log_ratio: Floats, keys: Sequence[Key], groups: Any, shares: Any) -> tuple[Floats, Floats]:
