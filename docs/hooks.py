@@ -45,7 +45,7 @@ API = {
     "training": ("obrs.training", ["obrs.training"]),
     "rivals": ("obrs.rivals", ["obrs.rivals", "obrs.rivals.lars"]),
     "adapters": ("obrs.adapters", ["obrs.adapters"]),
-    "models": ("obrs.models", ["obrs.models.classifier", "obrs.models.mlp", "obrs.models.fourier"]),
+    "models": ("obrs.models", ["obrs.models.classifier", "obrs.models.mlp"]),
     "errors": ("obrs.errors", ["obrs.errors"]),
 }
 

@@ -11,7 +11,6 @@ import torch
 from torch.nn.functional import logsigmoid, softplus
 
 from obrs.budget import solve_cut
-from obrs.models.fourier import FourierCritic
 from obrs.models.mlp import mlp_critic, mlp_generator
 from obrs.training.losses import critic_loss, generator_loss
 
@@ -74,7 +73,7 @@ for _ in range(first):
 print(f"the GAN:          {left(generator, 1):.3f}, after rejection at K = {BUDGET} {left(generator, BUDGET):.3f}")
 
 # The last stage: a critic that sees narrow modes, alone at first, then the generator for what rejection keeps
-critic = FourierCritic(dim=2)
+critic = mlp_critic(width=64, layers=2, activation="silu", waves=64)
 of_generator, of_critic = adam(generator, 7e-4), adam(critic, 2e-3)
 critic_goal, goal = critic_loss("gan"), generator_loss("exact", "gan")
 for step in range(-alone, last):

@@ -120,10 +120,10 @@ def build_networks(settings: Settings, shape: Sequence[int], classes: int) -> tu
     """Return the generator, and the critic of each stage; one that is kept is in the list again.
 
     Example:
-        >>> tables = [{}, {}, {"new_critic": True, "critic": {"name": "fourier_critic"}}]
+        >>> tables = [{}, {}, {"new_critic": True, "critic": {"name": "mlp_critic", "waves": 64}}]
         >>> _, critics = build_networks({"stage": tables}, (2,), 0)
-        >>> critics[0] is critics[1], critics[2].spec["name"]
-        (True, 'fourier_critic')
+        >>> critics[0] is critics[1], critics[2].spec["waves"]
+        (True, 64)
     """
     first, *others = stages(settings)
     with own_noise() as reseed:
@@ -136,7 +136,7 @@ def build_networks(settings: Settings, shape: Sequence[int], classes: int) -> tu
 
 
 def _network(spec: Settings, shape: Sequence[int], classes: int) -> nn.Module:
-    if spec.get("name", "").startswith(("mlp", "fourier")):
+    if spec.get("name", "").startswith("mlp"):
         return build({**spec, "dim": list(shape)})
     if len(shape) != 3:
         raise InputError(f"{spec.get('name')} is for images, shape (channels, size, size), the data are {tuple(shape)}")

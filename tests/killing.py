@@ -44,7 +44,7 @@ log_every = 5
 steps = 40
 [[stage]]
 steps = 40
-critic = { name = "fourier_critic", width = 16 }
+critic = { name = "mlp_critic", width = 16, activation = "silu", waves = 64 }
 new_critic = true
 warm_up = 10
 """

@@ -21,8 +21,7 @@ CASES = [
     ({"name": "conv_critic", "size": 8, "width": 8}, (1, 8, 8), ()),
     ({"name": "conv_critic", "size": 16, "channels": 3, "width": 4, "heads": 2, "classes": 5}, (3, 16, 16), (2,)),
     ({"name": "conv_critic", "size": 16, "width": 4, "classes": 5, "spectral_norm": True}, (1, 16, 16), ()),
-    ({"name": "fourier_critic"}, (2,), ()),
-    ({"name": "fourier_critic", "dim": 3, "waves": 8, "heads": 2, "fastest": 1.0, "spectral_norm": True}, (3,), (2,)),
+    ({"name": "mlp_critic", "dim": 3, "waves": 8, "heads": 2, "spectral_norm": True}, (3,), (2,)),
     ({"name": "classifier", "size": 8, "width": 4}, (1, 8, 8), (10,)),
     ({"name": "classifier", "size": 28, "channels": 3, "classes": 4, "width": 4}, (3, 28, 28), (4,)),
 ]

@@ -7,15 +7,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._checks import check_count
-from ..errors import InputError, InputTypeError
+from .._checks import as_labels, check_count
+from ..errors import InputError
 from ..fitting.loop import fit
 from ..fitting.seeds import own_noise
 from ..types import Array
 
-__all__ = ["Classifier", "check_classes", "fit_classifier"]
+__all__ = ["Classifier", "as_classes", "fit_classifier"]
 
 _BLOCK = 1024  # images at a time, where no gradient is wanted
+_BATCH = 64  # images a step
+_RATE = 3e-3  # highest learning rate of Adam; it rises and falls once
 
 
 class Classifier(nn.Module):  # type: ignore[misc]
@@ -83,8 +85,6 @@ def fit_classifier(
     *,
     network: nn.Module | None = None,
     epochs: int = 15,
-    lr: float = 3e-3,
-    batch_size: int = 64,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Any:
@@ -94,31 +94,24 @@ def fit_classifier(
         real: Images, shape `(n, channels, size, size)`, NumPy or torch.
         labels: Classes from 0 on, shape `(n,)`.
         network: What to train, in place; None makes a `Classifier`.
-        epochs, batch_size: Passes over the images, and images a step.
-        lr: Highest learning rate of Adam; it rises and falls once.
+        epochs: Passes over the images.
         seed: Decides the initial weights, the order and the dropout.
         progress: Show a bar; None shows one on a terminal.
     """
     x = torch.as_tensor(real)
-    if x.ndim != 4 or not len(x) or not x.is_floating_point():
-        raise InputError(
-            f"real must be float images of shape (n, channels, size, size), got {tuple(x.shape)} {x.dtype}"
-        )
-    check_classes(labels, len(x))
-    y = torch.as_tensor(labels)
-    if not torch.isfinite(x).all():
-        raise InputError(f"real must be finite, {int((~torch.isfinite(x)).sum())} of {x.numel()} values are not")
+    if x.ndim != 4 or not len(x) or not x.is_floating_point() or not torch.isfinite(x).all():
+        wanted = "finite float images of shape (n, channels, size, size)"
+        raise InputError(f"real must be {wanted}, got {tuple(x.shape)} {x.dtype}")
+    y = as_classes(labels, len(x))
     generator = torch.Generator().manual_seed(seed)
-    steps = check_count(epochs, "epochs") * ceil(len(x) / check_count(batch_size, "batch_size"))
+    steps = check_count(epochs, "epochs") * ceil(len(x) / _BATCH)
     with own_noise("cpu" if network is None else next(network.parameters()).device) as reseed:
         reseed(seed)
         net = Classifier(x.shape[2], x.shape[1], int(y.max()) + 1) if network is None else network
         like = next(net.parameters())
-        optimiser = torch.optim.Adam(net.parameters(), lr=lr)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps)
-        order = (
-            index for _ in range(epochs) for index in torch.randperm(len(x), generator=generator).split(batch_size)
-        )
+        optimiser = torch.optim.Adam(net.parameters(), lr=_RATE)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
+        order = (index for _ in range(epochs) for index in torch.randperm(len(x), generator=generator).split(_BATCH))
 
         def loss(step: int) -> Array:
             index = next(order)
@@ -129,17 +122,12 @@ def fit_classifier(
     return net.eval()
 
 
-def check_classes(labels: Any, n: int) -> None:
-    """Raise unless labels are n integers from 0 on."""
-    wanted = f"labels must be {n} integers, one per image"
-    found: Any = labels if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if tuple(found.shape) != (n,):
-        raise InputError(f"{wanted}, got {f'shape {tuple(found.shape)}' if found.ndim else type(labels).__name__}")
-    if found.is_floating_point() if isinstance(found, torch.Tensor) else found.dtype.kind not in "iu":
-        number = "; number them with np.unique(labels, return_inverse=True)[1]"
-        raise InputTypeError(f"{wanted}, got {found.dtype}{number}")
-    if n and int(found.min()) < 0:
-        raise InputError(f"{wanted}, from 0 on; got {int(found.min())}")
+def as_classes(labels: Any, n: int) -> torch.Tensor:
+    """Return n labels as integers from 0 on, on the CPU."""
+    found = np.asarray(as_labels(labels, "labels"))
+    if found.shape != (n,) or found.min(initial=0) < 0:
+        raise InputError(f"labels must be classes from 0 on, shape ({n},), got shape {found.shape}: {found!r:.60}")
+    return torch.from_numpy(found.astype(np.int64))
 
 
 def _blocks(x: Array) -> list[Array]:

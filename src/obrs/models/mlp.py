@@ -17,7 +17,7 @@ from .._checks import check_count
 from .._text import lookup
 from ..errors import InputError
 
-__all__ = ["ACTIVATIONS", "OUTPUTS", "mlp", "mlp_critic", "mlp_generator", "random_waves", "with_waves"]
+__all__ = ["ACTIVATIONS", "mlp", "mlp_critic", "mlp_generator", "random_waves", "with_waves"]
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -28,9 +28,6 @@ ACTIVATIONS = {
     "tanh": nn.Tanh,
 }
 """What may stand between two layers, by name."""
-
-OUTPUTS = {"linear": nn.Identity, "tanh": nn.Tanh}
-"""What may end a generator, by name: `tanh` for images in [-1, 1]."""
 
 
 def mlp(sizes: Any, *, activation: str = "relu", spectral_norm: bool = False) -> nn.Sequential:
@@ -74,7 +71,7 @@ def mlp_generator(
     Args:
         latent, dim: Numbers in, and numbers out or the shape of one sample.
         width, layers, activation: Hidden units and layers, those of the 25 Gaussians, and a key of `ACTIVATIONS`.
-        output: A key of `OUTPUTS`.
+        output: "linear", or "tanh" for images in [-1, 1].
 
     Example:
         >>> mlp_generator(8, (1, 28, 28))(torch.zeros(3, 8)).shape
@@ -84,9 +81,8 @@ def mlp_generator(
         | Metropolis-Hastings Generative Adversarial Networks (Turner et al., 2019)
     """
     shape = _shape(dim)
-    last = lookup(OUTPUTS, output, "output")
-    parts = [*mlp(_sizes(latent, width, layers, prod(shape)), activation=activation)]
-    parts += [last()] if output != "linear" else []
+    last = lookup({"linear": [], "tanh": [nn.Tanh()]}, output, "output")
+    parts = [*mlp(_sizes(latent, width, layers, prod(shape)), activation=activation), *last]
     parts += [nn.Unflatten(1, shape)] if len(shape) > 1 else []
     net = nn.Sequential(*parts)
     net.spec = {"name": "mlp_generator", "latent": latent, "dim": shape[0] if len(shape) == 1 else list(shape)}
@@ -102,6 +98,7 @@ def mlp_critic(
     heads: int = 1,
     activation: str = "relu",
     spectral_norm: bool = False,
+    waves: int = 0,
 ) -> nn.Sequential:
     """Return a critic of points or images `(n, ...)`: one number each, `(n,)`, or `(n, heads)`.
 
@@ -109,18 +106,38 @@ def mlp_critic(
         dim, heads: Numbers in, or the shape of one sample, and numbers out.
         width, layers, activation: As for `mlp_generator`.
         spectral_norm: Divide each weight matrix by its largest singular value.
+        waves: Number of random projections, from slow to fast, whose sines and cosines it sees beside the samples, for
+            samples with a spread of about 1. What changes within a few hundredths of it, as ratios of narrow modes do,
+            a plain network learns last.
 
     Example:
         >>> x = torch.zeros(5, 2)
         >>> mlp_critic()(x).shape, mlp_critic(heads=2)(x).shape
         (torch.Size([5]), torch.Size([5, 2]))
+
+    References:
+        | Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains (Tancik et al., 2020)
     """
     shape = _shape(dim)
-    body = mlp(_sizes(prod(shape), width, layers, heads), activation=activation, spectral_norm=spectral_norm)
-    net = nn.Sequential(*body, *([nn.Flatten(0)] if heads == 1 else []))
+    first = [_Waves(random_waves(prod(shape), check_count(waves, "waves")))] if waves else []
+    sizes = _sizes(prod(shape) + 2 * waves, width, layers, heads)
+    body = mlp(sizes, activation=activation, spectral_norm=spectral_norm)
+    net = nn.Sequential(*first, *body, *([nn.Flatten(0)] if heads == 1 else []))
     net.spec = {"name": "mlp_critic", "dim": shape[0] if len(shape) == 1 else list(shape), "width": width}
     net.spec |= {"layers": layers, "heads": heads, "activation": activation, "spectral_norm": spectral_norm}
+    net.spec["waves"] = waves
     return net
+
+
+class _Waves(nn.Module):  # type: ignore[misc]
+    """The first layer of a critic that sees waves, which are drawn once and stay."""
+
+    def __init__(self, waves: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("waves", waves)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return with_waves(x, self.waves)
 
 
 def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> torch.Tensor:

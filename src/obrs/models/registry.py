@@ -16,7 +16,6 @@ NETWORKS = {
     "mlp_generator": "obrs.models.mlp:mlp_generator",
     "mlp_critic": "obrs.models.mlp:mlp_critic",
     "conv_critic": "obrs.models.conv:ConvCritic",
-    "fourier_critic": "obrs.models.fourier:FourierCritic",
     "classifier": "obrs.models.classifier:Classifier",
 }
 """Functions and classes that make networks, as module:name, by the name in their `spec`; others may be added."""

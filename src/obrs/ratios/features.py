@@ -117,17 +117,17 @@ def classifier_features(images: Any, labels: Any, *, epochs: int = 8, seed: int 
         >>> features(torch.as_tensor(images[500:503])).shape
         torch.Size([3, 10])
     """
-    from ..models.classifier import Classifier, check_classes, fit_classifier
+    from ..models.classifier import Classifier, as_classes, fit_classifier
 
     shape = tuple(images.shape[1:]) if is_array_api_obj(images) else ()
     if len(shape) != 3 or shape[1] != shape[2] or not len(images):
         got = f"shape {tuple(images.shape)}" if shape else type(images).__name__
         raise InputError(f"images must be float images of shape (n, channels, side, side), got {got}")
-    check_classes(labels, len(images))
+    classes = as_classes(labels, len(images))
     with own_noise() as reseed:
         reseed(seed)
-        network = Classifier(shape[1], shape[0], int(labels.max()) + 1, width=32, features=128)
-    return as_features(fit_classifier(images, labels, network=network, epochs=epochs, seed=seed, progress=False))
+        network = Classifier(shape[1], shape[0], int(classes.max()) + 1, width=32, features=128)
+    return as_features(fit_classifier(images, classes, network=network, epochs=epochs, seed=seed, progress=False))
 
 
 def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 1e-3) -> Features:
@@ -142,11 +142,10 @@ def probe_features(images: Any, labels: Any, features: Any, *, penalty: float = 
         features: Anything that `refit` takes as features, such as "efficientnet_lite0".
         penalty: Weight of the squared coefficients, per sample, on standardised features.
     """
-    from ..models.classifier import check_classes
+    from ..models.classifier import as_classes
 
     inner, batch = as_features(features), Batch.read(images, name="images").check("images")
-    check_classes(labels, len(batch))
-    seen, y = batch.features(inner).check("features of images").x, torch.as_tensor(labels).long()
+    seen, y = batch.features(inner).check("features of images").x, as_classes(labels, len(batch))
     probe = _Probe(inner, seen.shape[1], int(y.max()) + 1)
     probe.shift.copy_(seen.mean(0))
     probe.scale.copy_(seen.std(0).clamp_min(1e-6 * float(seen.std()) or 1.0))

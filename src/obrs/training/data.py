@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from .._checks import as_labels
 from ..errors import InputError, InputTypeError
 from ..fitting.seeds import Shuffled, keyed
+from ..models.classifier import as_classes
 
 __all__ = ["Data", "Draws", "as_data"]
 
@@ -45,7 +45,7 @@ def as_data(data: Any) -> Data:
         return _from_loader(data if isinstance(data, DataLoader) else DataLoader(data))
     x, *labels = data if isinstance(data, tuple) and len(data) == 2 else (data,)
     samples = _as_samples(torch.as_tensor(x).detach().cpu())  # batches go where the run is
-    tensors = (samples, *(_as_classes(each, len(samples)) for each in labels))
+    tensors = (samples, *(as_classes(each, len(samples)) for each in labels))
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().data)
@@ -73,7 +73,7 @@ def _from_loader(loader: Any) -> Data:
     shape, classes = (len(dataset), *x.shape[1:]), None
     if labels:  # fakes get labels as frequent as these
         targets = getattr(dataset, "targets", None)
-        classes = _as_classes([int(item[1]) for item in dataset] if targets is None else targets, len(dataset))
+        classes = as_classes([int(item[1]) for item in dataset] if targets is None else targets, len(dataset))
     return Data(shape, classes, f"a dataset of {shape}", batches)
 
 
@@ -83,13 +83,6 @@ def _as_samples(x: Tensor) -> Tensor:
     if x.ndim < 2 or 0 in x.shape or not torch.isfinite(x).all():
         raise InputError(f"data must be finite numbers of shape (n, ...), got shape {tuple(x.shape)}")
     return x.float()
-
-
-def _as_classes(labels: Any, size: int) -> Tensor:
-    classes = np.asarray(as_labels(labels, "labels"))
-    if classes.shape != (size,) or classes.dtype.kind not in "iu" or classes.min() < 0:
-        raise InputError(f"labels must be classes from 0 on, shape ({size},), got {classes.dtype} {classes.shape}")
-    return torch.from_numpy(classes.astype(np.int64))
 
 
 @dataclass(frozen=True)
