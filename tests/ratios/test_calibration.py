@@ -144,23 +144,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_simplest_sufficient_map_is_chosen_by_held_out_loss(name):
     real, fake = exact_scores(8000, 6000, seed=4)
-    choice = fit_calibration(CASES[name](real), CASES[name](fake))
-    assert choice.name == name
-    assert choice.calibration == CALIBRATIONS[name](CASES[name](real), CASES[name](fake))
-    assert list(choice.log_loss) == list(CALIBRATIONS)
-    assert min(above.value for above in choice.excess.values()) == 0
-    truth = log_loss(real, fake)
-    assert choice.log_loss[name].value == pytest.approx(truth.value, abs=4 * truth.standard_error)
-    assert f"* {name} " in str(choice)
+    chosen = fit_calibration(CASES[name](real), CASES[name](fake))
+    assert chosen == CALIBRATIONS[name](CASES[name](real), CASES[name](fake))
 
 
 def test_a_map_that_overfits_is_not_chosen_although_it_fits_its_own_sample_best():
     real, fake = exact_scores(150, 150, seed=5)
-    choice = fit_calibration(real, fake)
     loss = {name: loss_of_fit(fit(real, fake), real, fake) for name, fit in CALIBRATIONS.items()}
     assert min(loss, key=loss.get) == "isotonic"
-    assert choice.name == "identity"
-    assert choice.log_loss["isotonic"].value > loss["isotonic"] + 0.005
+    assert fit_calibration(real, fake) == Affine()
 
 
 def test_log_loss_is_that_of_scikit_learn_with_both_kinds_weighing_one_half():

@@ -136,13 +136,6 @@ def test_the_doctor_names_classes_and_says_which_way_fits():
         diagnose(*exact, 2.6, labels=(labels[0][1:], labels[1]))
 
 
-def test_a_critic_that_knows_its_training_samples_by_heart_is_told():
-    real, fake = normals()
-    (note,) = diagnose(real, fake, K, trained_on=normals(seed=7)[0] + 1).notes
-    assert "knows its training samples by heart" in note.text
-    assert diagnose(real, fake, K, trained_on=normals(seed=7)[0]).notes == ()
-
-
 # What matters at a budget
 
 

@@ -10,7 +10,7 @@ the two sets hardly overlap, the verdict on a calibrated ratio is "calibrated fo
 import json
 import textwrap
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, isnan, log, nan, sqrt
+from math import inf, isfinite, isnan, log, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +74,7 @@ _TUNE = Advice("obrs.tune(real, propose, budget=budget)", "compare ratios by a j
 _FURTHER = Advice(FINE_TUNE, _CALL.format(FINE_TUNE))
 _ANEW = Advice(FROM_SCRATCH, _CALL.format(FROM_SCRATCH))
 _TURN = Advice("obrs.diagnose(-real, -fake, budget)", "turn the sign of the scores, or are REAL and FAKE swapped?")
-_LOGITS = Advice("obrs.ratios.critics.from_logit(logit)", "score again, and write logits: --kind logit")
+_LOGITS = Advice("obrs.critics.from_logit(logit)", "score again, and write logits: --kind logit")
 _FEATURES = Advice("obrs.refit(..., features=...)", "score more samples, or fit the ratio on features", False)
 _REPAIRS = {
     "shift": "obrs.ratios.calibration.Affine.fit(real, fake, slope=False)",
@@ -218,7 +218,6 @@ def diagnose(
     fake: Array,
     budget: float,
     labels: tuple[Any, Any] | None = None,
-    trained_on: Array | None = None,
     *,
     kind: str | None = None,
     seed: int = 0,
@@ -230,7 +229,6 @@ def diagnose(
         fake: Log-ratios of fresh samples of the model, likewise.
         budget: Proposals per kept sample.
         labels: Labels of the real samples and of the fakes: tests E_Q[r | y] = p(y) / q(y).
-        trained_on: Log-ratios of the real samples that the critic was trained on: tests whether it knows them by heart.
         kind: What the scores are, if you know it. "log_ratio" and "logit" are never taken for the output of a hinge
             critic. "hinge", "wgan" and "lsgan" have no log-ratio: the verdict is "unfit", however good they look.
         seed: Decides the folds in which repairs are tried.
@@ -270,8 +268,7 @@ def diagnose(
     seen: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw, "notes": ()}
     seen |= {"evidence": evidence, "missing_support": missing, "classes": classes, "at_budget": at}
     found = Diagnosis(**verdict._asdict(), **seen)
-    trained = None if trained_on is None else known_scores(trained_on, "trained_on")
-    return replace(found, notes=_notes(found, after, repeated, trained, nats, told=bool(lost), kind=kind))
+    return replace(found, notes=_notes(found, after, repeated, nats, told=bool(lost), kind=kind))
 
 
 def _no_ratio(kind: str | None) -> str:
@@ -280,7 +277,7 @@ def _no_ratio(kind: str | None) -> str:
         return ""
     reason = lookup({**KINDS, **WITHOUT_RATIO}, kind, "kind of scores")
     if kind in KINDS:
-        call = f"obrs.ratios.critics.to_log_ratio(scores, {kind!r}, ...)"
+        call = f"obrs.critics.to_log_ratio(scores, {kind!r}, ...)"
         raise InputError(f"diagnose needs log-ratios, got kind={kind!r}; convert the scores with {call}")
     return str(reason)
 
@@ -460,9 +457,9 @@ def _classes(scores: Pair, labels: tuple[Any, Any]) -> tuple[ClassMean, ...]:
 
 
 def _notes(
-    d: Diagnosis, after: Evidence, repeated: tuple[int, int], trained: Any, nats: float, *, told: bool, kind: str | None
+    d: Diagnosis, after: Evidence, repeated: tuple[int, int], nats: float, *, told: bool, kind: str | None
 ) -> tuple[Note, ...]:
-    """Return the six remarks that a page may have: support, repeated rows, room, kind, classes, training samples."""
+    """Return the remarks that a page may have: support, repeated rows, room, kind, classes."""
     notes = []
     above, piled = float(np.mean(d.raw[0] > d.raw[1].max())), _share_piled(d.raw)
     if d.missing_support is not None:
@@ -476,16 +473,12 @@ def _notes(
     if told:
         notes.append(Note("if that is unfit, as spectral normalisation may make it, start from scratch", _ANEW))
     elif d.verdict in ("repairable", "unfit") and kind is None and _PILED_MAYBE < piled <= _PILED:
-        say = Advice("kind='hinge'", "--kind hinge")
-        notes.append(
-            Note(f"{100 * piled:.0f} % of the scores lie near -1 and +1; say so if a critic is a hinge one", say)
-        )
+        text = f"{100 * piled:.0f} % of the scores lie near -1 and +1; say so if a critic is a hinge one"
+        notes.append(Note(text, Advice("kind='hinge'", "--kind hinge")))
     elif d.verdict in ("repairable", "unfit") and np.ptp(both := np.concatenate(_finite(d.raw))):
         notes += [Note(doubt)] if (doubt := check_scores(both, "log_ratio")) else []
     if off := [mean for mean in d.classes if mean.off or not mean.known]:
         notes.append(_note_on_classes(off))
-    if trained is not None:
-        notes += _note_on_training(d.raw[0], trained)
     return tuple(notes)
 
 
@@ -496,16 +489,6 @@ def _note_on_classes(off: list[ClassMean]) -> Note:
         return Note(text, Advice("ratio.calibrate_classes(pool)", "calibrate by class in Python, or use --group"))
     text = f"E_Q[r | y] rests on few samples for the labels {names}, so no calibration by class helps"
     return Note(text, Advice("one constant per class, groups=...", "one constant per class: --group"))
-
-
-def _note_on_training(real: Floats, trained: Floats) -> list[Note]:
-    """Return a note if samples that the critic was trained on score higher than held-out ones."""
-    known, held_out = _finite((trained, real))
-    gap, error = known.mean() - held_out.mean(), sqrt(known.var() / len(known) + held_out.var() / len(held_out))
-    if not gap > max(ERRORS * error, TOLERATED):
-        return []
-    text = f"the critic knows its training samples by heart: they score {gap:.2g} nats higher than held-out ones"
-    return [Note(text, Advice("obrs.refit(held_out, propose)", "fit the ratio on real samples that are held out"))]
 
 
 def _finite(scores: Pair) -> list[Floats]:

@@ -36,10 +36,6 @@ class Features(nn.Module):  # type: ignore[misc]
         self.function, self.spec = function, spec
         self.eval()
 
-    def __str__(self) -> str:
-        inner = getattr(self.function, "network", self.function)
-        return str((self.spec or {}).get("name") or getattr(inner, "__qualname__", type(inner).__name__))
-
     def forward(self, x: Tensor, label: Tensor = None) -> Tensor:
         """Return the features of samples."""
         single = x if self.spec is not None and "name" in self.spec else x.float()  # extractors also take bytes

@@ -86,7 +86,7 @@ class PooledRatio:
     def calibrate(self, real: Any, fake: Any, *, seed: int = 0) -> "PooledRatio":
         """Return the pool as a log-ratio, its scale fitted on real samples and fakes that no part was fitted on."""
         score = replace(self, calibration=None)
-        return replace(self, calibration=fit_calibration(score(real), score(fake), seed=seed).calibration)
+        return replace(self, calibration=fit_calibration(score(real), score(fake), seed=seed))
 
 
 def combine(parts: Sequence[tuple[Callable[[Any], Array], float]]) -> PooledRatio:
