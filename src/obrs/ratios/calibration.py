@@ -148,7 +148,7 @@ class Isotonic:
         return _where_finite(log_ratio, formula)
 
 
-CALIBRATIONS: dict[str, Callable[[Any, Any], Any]] = {
+CALIBRATIONS: dict[str, Callable[[Any, Any], Affine | Isotonic]] = {
     "identity": partial(Affine.fit, slope=False, intercept=False),
     "shift": partial(Affine.fit, slope=False),
     "temperature": partial(Affine.fit, intercept=False),
