@@ -147,6 +147,11 @@ class Profile:
         self.net, self._net_error = (1.0, 0.0) if signs is None else _net(signs, values, mass)
 
     @property
+    def log_ratio(self) -> Any:
+        """The log-ratios as given, flat, in float64."""
+        return self._given.reshape(-1).astype(np.float64, copy=False)
+
+    @property
     def sorted_log_ratio(self) -> tuple[Any, Any]:
         """The log-ratios with r > 0 as given, ascending, and their masses."""
         return self._prefix.value + self.log_mean_ratio, self._prefix.mass
@@ -364,7 +369,7 @@ class Profile:
 
     def _group_row(self, rule: Grouped, labels: Any) -> Row:
         """Return what one constant per group leaves, also of the target where nothing is kept."""
-        values, rate = self._given.reshape(-1).astype(np.float64), 1 / float(rule.budget or 1.0)
+        values, rate = self.log_ratio, 1 / float(rule.budget or 1.0)
         log_a, log_u = rule(values, labels), rule.log_weight(values, labels) - self.log_mean_ratio + log(rate)
         mass = np.exp(log_a) / (self.size * rate)
         missing = float(np.sum(np.exp(values[log_a == -inf] - self.log_mean_ratio))) / self.size

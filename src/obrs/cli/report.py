@@ -47,6 +47,7 @@ def report(
     from .._checks import check_budget
     from ..html import report as html
     from ..html.template import page_path
+    from ..profile import Profile
     from .reading import group_labels, name_in_errors, open_scores
 
     target = page_path(out)
@@ -67,8 +68,8 @@ def report(
     keys, cost = batch.ids(reading.id)[good], None if reading.cost is None else batch.numbers(reading.cost)[good]
     cells = {key: batch.columns[key].take(good).to_pylist() for key in (show, reading.id) if key is not None}
     with name_in_errors(name):
-        more = {"sign": np.sign(rows.score)} if reading.kind == "weight" else {"reward": reading.kind == "reward"}
-        source = html.of_log_ratio(rows.log_ratio, reading.seed, keys, cost=cost, **more)
+        profile = Profile(rows.log_ratio, cost, sign=np.sign(rows.score) if reading.kind == "weight" else None)
+        source = html.make_source(profile, reading.seed, keys, cost=cost, reward=reading.kind == "reward")
     facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
     facts += [f"warning: {rows.doubt}"] if rows.doubt else []
     facts += describe_mean(source.profile, reading, len(good))
@@ -79,7 +80,7 @@ def report(
         score = batch.numbers(compare, skip_bad=reading.skip_bad)[good]
         other, known = np.full(len(good), -np.inf), ~np.isnan(score)
         other[known] = reading.log_ratio(batch, score[known])
-        source = replace(source, other=(compare, html.of_log_ratio(other, reading.seed, keys, cost=cost)))
+        source = replace(source, other=(compare, html.make_source(Profile(other, cost), reading.seed, keys, cost=cost)))
     if number is not None:
         total = len(good) if cost is None else int(cost.sum())
         share = total / number * (1 - 2**-50)  # so that rounding does not lose a row

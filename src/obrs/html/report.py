@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import known_values
-from .._checks import as_log_ratio, check_budget, check_count, check_ratios
+from .._checks import check_budget, check_count
 from ..draws import priority_key
 from ..errors import InputError, InputTypeError
 from ..groups import Groups, Reach, groups_of
@@ -24,7 +23,7 @@ from .findings import NAMES, diagnosis_findings, profile_findings
 from .samples import choose, show
 from .template import as_data, cut, fill, page_path, rounded, write_page
 
-__all__ = ["ROUND", "Source", "of_log_ratio", "report", "slider"]
+__all__ = ["ROUND", "Source", "make_source", "report", "slider"]
 
 Floats = np.ndarray[Any, Any]
 
@@ -37,8 +36,7 @@ _SLOPES = 301  # of the curve of precision and recall
 _GROUPS = 16  # that are shown, the largest first
 _PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
 _TITLE, _LABEL, _SAYS = 120, 48, 300  # bytes of the title, of a label, of each part of a finding
-_PAGE = 148_000  # bytes of a page without images
-_TEXTS = 18_000  # bytes that a list of ids leaves to the texts of samples
+_LIST = 28_000  # bytes of the list of ids, so that a page without images stays below 150 KB
 _TEMPLATE = Path(__file__).with_name("report.html")
 
 
@@ -47,8 +45,7 @@ class Source:
     """What a page is about.
 
     Args:
-        profile: The distribution of the log-ratio.
-        log_ratio: Log-ratios of the samples that can be shown, None if they are not known.
+        profile: The log-ratios of the samples.
         key: Their keys, log u - log r: kept if `key < log c`.
         names: What the list of kept samples calls them; by default their numbers.
         name: The column of that list.
@@ -64,8 +61,7 @@ class Source:
     """
 
     profile: Profile
-    log_ratio: Any = None
-    key: Any = None
+    key: Floats
     names: Sequence[Any] | None = None
     name: str = "index"
     ranked: bool = False
@@ -96,6 +92,19 @@ class Source:
 def _split(groups: Groups) -> list[Floats]:
     """Return the rows of each group."""
     return np.split(np.argsort(groups.code, kind="stable"), np.cumsum(groups.size)[:-1])
+
+
+def make_source(profile: Profile, seed: int = 0, ids: Any = None, **more: Any) -> Source:
+    """Return the source of proposals.
+
+    Args:
+        profile: Of their log-ratios.
+        seed: As for `obrs.accept`.
+        ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
+        more: Other arguments of `Source`.
+    """
+    known = np.arange(len(profile.log_ratio)) if ids is None else ids
+    return Source(profile, priority_key(profile.log_ratio, known, seed=seed), ranked=ids is not None, **more)
 
 
 def report(
@@ -149,15 +158,12 @@ def report(
     target = page_path(out)
     about = source if isinstance(source, Source) else _find_source(source, samples, seed)
     if compare is not None:
-        other = of_log_ratio(_flat(compare), seed)
-        if (got := other.profile.size) != (size := about.profile.size) and about.log_ratio is not None:
-            raise InputError(f"compare must be one log-ratio for each of {size}, got {got}")
+        other = make_source(Profile(compare), seed)
+        if len(other.key) != len(about.key):
+            raise InputError(f"compare must be one log-ratio for each of {len(about.key)}, got {len(other.key)}")
         about = replace(about, other=("the other score", other))
-    for name, given in (("samples", samples), ("groups", groups), ("compare", about.other), ("real", real)):
-        if given is not None and about.log_ratio is None:
-            raise InputError(f"{name} needs the log-ratios of all proposals beside it: pass log_ratio as the source")
     number, profile = None if n is None else check_count(n, "n"), about.profile
-    labels = None if groups is None or about.log_ratio is None else groups_of(groups, about.log_ratio.shape)
+    labels = None if groups is None else groups_of(groups, about.key.shape)
     apart = labels if about.ranked else None  # groups that have a constant each
     ends = _budget_range(about, apart, None if budget is None else check_budget(budget))
     budgets, recall = slider(profile, budget, *ends), 0.9 * min(float(profile.beta(0.0)), 1.0)
@@ -165,11 +171,13 @@ def report(
         budgets = [k for k in budgets if k in ROUND or k in (budget, budgets[-1])]
     first = budget or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
     start = int(np.argmin(np.abs(np.log(np.array(budgets) / first))))
-    findings = [] if real is None else diagnosis_findings(diagnose(real, about.log_ratio, budgets[start]))
+    findings = [] if real is None else diagnosis_findings(diagnose(real, profile.log_ratio, budgets[start]))
     known = {"reward": about.reward, "diagnosed": real is not None, "by_group": apart is not None}
     findings += profile_findings(profile, budgets[start], recall, **known)
+    last = about.last_kept(budgets, apart)
+    also = None if about.other is None else about.other[1].last_kept(budgets, apart)
     content = {
-        "groups": None if labels is None or apart is not None else _group_shares(about, labels, budgets),
+        "groups": None if labels is None or apart is not None else _group_shares(profile, labels, budgets),
         "apart": apart is not None,
         "findings": [(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in findings],
         "budgets": budgets,
@@ -179,67 +187,33 @@ def report(
         "max_budget": profile.max_budget if profile.calibrated and apart is None else inf,
         "size": profile.size,
         "n": number,
-        "histogram": _histogram(profile),
+        "histogram": _histogram(profile, None if apart is None else last, len(budgets)),
         "curve": _curve(profile, budgets[-1]) if profile.calibrated and apart is None else None,
         "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
         "code": [{"title": name, "parts": list(parts)} for name, parts in about.code],
         "reward": about.reward,
-        **dict.fromkeys(("samples", "rows", "compare"), None),
+        "compare": None if about.other is None else _compare(about.other[0], last, also, len(budgets)),
+        "rows": _list_rows(about, last),
+        "samples": None,
+        **({} if about.samples is None else _show_samples(about, labels, last=last, other_last=also)),
     }
     calibrated = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
     facts = [*about.facts, *(calibrated if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
-    plan = _plan(profile, [k for k in budgets if k in _PLANNED][:6], recall, apart)
-
-    def build(data: dict[str, Any]) -> str:
-        text = {"title": cut(title or "What each budget buys", _TITLE), "about": " · ".join(facts)}
-        return fill(_TEMPLATE, text=text, html={"data": as_data(data), "plan": plan._repr_html_()})
-
-    if about.key is not None:
-        last = about.last_kept(budgets, apart)
-        if apart is not None:
-            content["histogram"] |= {"kept": _kept_bins(about, last, content["histogram"], len(budgets))}
-        also = None if about.other is None else about.other[1].last_kept(budgets, apart)
-        if about.other is not None:
-            content["compare"] = _compare(about.other[0], last, also, len(budgets))
-        rows = choose(len(last))
-        details = {} if about.samples is None else _details(about, rows, labels, last=last, other_last=also)
-        room = _PAGE - len(build(content | {"samples": details}).encode())
-        content["rows"] = _list_rows(about, last, room - (_TEXTS if details else 0))
-        if details:
-            content |= _samples(about, rows, details, room - len(as_data(content["rows"])))
-    return write_page(target, build(content))
+    text = {"title": cut(title or "What each budget buys", _TITLE), "about": " · ".join(facts)}
+    plan = _plan(profile, [k for k in budgets if k in _PLANNED][:6], recall, apart)._repr_html_()
+    return write_page(target, fill(_TEMPLATE, text=text, html={"data": as_data(content), "plan": plan}))
 
 
 def _find_source(source: Any, samples: Any, seed: int) -> Source:
     """Return what a page is about, from what `report` takes, with Python that does what the page shows."""
-    title = "Python: what this page shows"
-    if isinstance(source, Profile):
-        parts = ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
-        return Source(source, code=[(title, parts)])
     if isinstance(source, str | os.PathLike):
         raise InputTypeError(f"report takes log-ratios or a Profile, got a path; try `obrs report {source}`")
-    kept = f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"
-    code = [(title, ["rule = obrs.Budgeted.fit(log_ratio, budget=", kept])]
-    return of_log_ratio(_flat(source), seed, samples=samples, code=code)
-
-
-def _flat(log_ratio: Any) -> Floats:
-    return known_values(as_log_ratio(log_ratio), "log_ratio").reshape(-1).astype(np.float64)
-
-
-def of_log_ratio(values: Floats, seed: int = 0, ids: Floats | None = None, **more: Any) -> Source:
-    """Return the source of proposals, flat, in float64.
-
-    Args:
-        values: Log-ratios.
-        seed: As for `obrs.accept`.
-        ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
-        more: The sign, as for `Profile`, and other arguments of `Source`.
-    """
-    check_ratios(values)
-    key = priority_key(values, np.arange(len(values)) if ids is None else ids, seed=seed)
-    profile = Profile(values, more.get("cost"), sign=more.pop("sign", None))
-    return Source(profile, values, key, ranked=ids is not None, **more)
+    parts = ["log_c = profile.log_c(", ")  # accept with probability min(exp(log_ratio + log_c), 1)"]
+    if not isinstance(source, Profile):
+        source = Profile(source)
+        kept = f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"
+        parts = ["rule = obrs.Budgeted.fit(log_ratio, budget=", kept]
+    return make_source(source, seed, samples=samples, code=[("Python: what this page shows", parts)])
 
 
 def slider(profile: Profile, asked: float | None = None, least: float = 1.0, most: float = inf) -> list[float]:
@@ -266,7 +240,7 @@ def _budget_range(source: Source, groups: Groups | None, asked: float | None) ->
     source.profile.cut(asked or 1.0)
     least, most = 1.0, max(float(source.profile.size), 2.0) if source.ranked and source.cost is None else inf
     if groups is not None:
-        reach = Reach.of(source.log_ratio, groups)
+        reach = Reach.of(source.profile.log_ratio, groups)
         reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
         least, most = float(max(1 / reach.possible)), float(max(groups.size))
     if most < max(asked or 1.0, 2.0):
@@ -299,8 +273,11 @@ def _columns(profile: Profile, budgets: list[float], recall: float, groups: Grou
     return found
 
 
-def _histogram(profile: Profile) -> dict[str, Any]:
-    """Return the shares of log r in bins, with the log of the mean of r in each: what is kept of a bin follows."""
+def _histogram(profile: Profile, last: Floats | None, count: int) -> dict[str, Any]:
+    """Return the shares of log r in bins, with the log of the mean of r in each: what is kept of a bin follows.
+
+    With the last of `count` budgets that keeps each row, as by groups, it is counted: the share that each keeps.
+    """
     value, mass = profile.sorted_log_ratio
     order = np.cumsum(mass) / np.sum(mass)
     low = float(value[np.searchsorted(order, 0.001)])  # a long lower tail would press all the rest together
@@ -308,17 +285,20 @@ def _histogram(profile: Profile) -> dict[str, Any]:
     if high - low < 1e-6 * max(abs(high), 1.0):
         reach = max(1.0, 1e-6 * abs(high))  # of numbers so large that one more is none
         low, high = low - reach, high + reach
-    place = _bins(value, low, high)
+
+    def places(x: Floats) -> Floats:
+        return np.clip((np.maximum(x, low) - low) / (high - low) * _BINS, 0, _BINS - 1).astype(np.int64)
+
+    place = places(value)
     share = np.bincount(place, weights=mass, minlength=_BINS)
     sums = np.bincount(place, weights=mass * np.exp(value - high), minlength=_BINS)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(sums > 0, np.log(sums / share) + high, low)
-    return {"low": low, "high": high, "share": rounded(share, 4), "mean": rounded(mean, 5)}
-
-
-def _bins(value: Floats, low: float, high: float) -> Floats:
-    """Return the bin of each log-ratio."""
-    return np.clip((np.maximum(value, low) - low) / (high - low) * _BINS, 0, _BINS - 1).astype(np.int64)
+    found = {"low": low, "high": high, "share": rounded(share, 4), "mean": rounded(mean, 5)}
+    if last is None:
+        return found
+    ends = np.bincount(places(profile.log_ratio) * count + last, minlength=_BINS * count).reshape(_BINS, count)
+    return found | {"kept": [rounded(ends[:, i:].sum(1) / len(last), 3) for i in range(count)]}
 
 
 def _curve(profile: Profile, most: float) -> dict[str, Any]:
@@ -332,9 +312,9 @@ def _curve(profile: Profile, most: float) -> dict[str, Any]:
     return {"low": low, "high": high, "alpha": rounded(profile.alpha(np.exp(slopes)), 5)}
 
 
-def _group_shares(source: Source, groups: Groups, budgets: list[float]) -> dict[str, Any]:
+def _group_shares(profile: Profile, groups: Groups, budgets: list[float]) -> dict[str, Any]:
     """Return the share that one constant keeps of the largest groups, and the share that each has of the proposals."""
-    log_ratio, log_c = source.log_ratio, [min(source.profile.log_c(k), 1e7) for k in budgets]  # |log r| is below 1e6
+    log_ratio, log_c = profile.log_ratio, [min(profile.log_c(k), 1e7) for k in budgets]  # |log r| is below 1e6
     order, by_group = np.argsort(-groups.size, kind="stable"), _split(groups)
     largest = order[:_GROUPS] if len(order) > _GROUPS else np.arange(len(order))
     kept = [[np.exp(np.minimum(log_ratio[by_group[g]] + c, 0)).mean() for c in log_c] for g in largest]
@@ -346,45 +326,33 @@ def _group_shares(source: Source, groups: Groups, budgets: list[float]) -> dict[
     }
 
 
-def _kept_bins(source: Source, last: Floats, bins: dict[str, Any], count: int) -> list[list[float]]:
-    """Return the share of all samples that each budget keeps, by bin of the histogram."""
-    place = _bins(source.log_ratio, bins["low"], bins["high"])
-    ends = np.bincount(place * count + last, minlength=_BINS * count).reshape(_BINS, count)
-    return [rounded(ends[:, i:].sum(1) / len(last), 3) for i in range(count)]
-
-
 def _compare(name: str, last: Floats, also: Any, count: int) -> dict[str, Any]:
     """Return the share of the kept that another score keeps as well, by budget."""
     both, kept = (np.bincount(ends, minlength=count)[::-1].cumsum()[::-1] for ends in (np.minimum(last, also), last))
     return {"name": cut(name, _LABEL), "same": rounded(both / np.maximum(kept, 1), 3)}
 
 
-def _details(source: Source, rows: Any, labels: Groups | None, **last: Floats | None) -> dict[str, list[Any]]:
-    """Return id, log r, group and last budgets of samples."""
+def _show_samples(source: Source, labels: Groups | None, **last: Floats | None) -> dict[str, Any]:
+    """Return the samples that have room, in their order: id, log r, group and last budgets; and what is missing."""
+    size = len(source.key)
+    rows = choose(size)
+    kind, items, limit = show(source.samples, rows, size, source.folder)
+    order = np.argsort(rows[: len(items)])
+    rows = rows[order]
     ids = rows.tolist() if source.names is None else [cut(source.names[row], _LABEL) for row in rows]
-    found = {"id": ids, "x": rounded(source.log_ratio[rows])}
+    found = {"id": ids, "x": rounded(source.profile.log_ratio[rows]), "item": [items[i] for i in order]}
     if labels is not None:
         found["group"] = [cut(labels.labels[labels.code[row]], _LABEL) for row in rows]
     if source.other is not None:
-        found["other_x"] = rounded(source.other[1].log_ratio[rows])
-    return found | {name: ends[rows].tolist() for name, ends in last.items() if ends is not None}
-
-
-def _samples(source: Source, rows: Any, details: dict[str, list[Any]], room: int) -> dict[str, Any]:
-    """Return the samples that have room, in their order, with their details, and a note on what is missing."""
-    size = len(source.log_ratio)
-    kind, items, limit = show(source.samples, rows, size, source.folder, room)
-    order = np.argsort(rows[: len(items)])
-    shown = {key: [cells[i] for i in order] for key, cells in (details | {"item": items}).items()}
+        found["other_x"] = rounded(source.other[1].profile.log_ratio[rows])
+    found |= {name: ends[rows].tolist() for name, ends in last.items() if ends is not None}
     some = f"{len(items)} of {size:,}, at random" if len(items) < size else ""
-    return {"samples": shown, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
+    return {"samples": found, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
 
 
-def _list_rows(source: Source, last: Floats, room: int) -> dict[str, Any] | bool:
+def _list_rows(source: Source, last: Floats) -> dict[str, Any] | bool:
     """Return the list of samples from which the kept can be downloaded, or False if it is too long for the page."""
-    if len(last) > room:
-        return False
     code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()  # a byte for each row
-    names = None if source.names is None else [str(name) for name in source.names]
+    names = None if source.names is None or len(code) > _LIST else [str(name) for name in source.names]
     found = {"last": code, "name": source.name, "ids": names}
-    return found if len(as_data(found).encode()) <= room else False
+    return found if len(as_data(found).encode()) <= _LIST else False

@@ -21,6 +21,7 @@ __all__ = ["Shown", "choose", "show"]
 
 _SHOWN, _FEW = 96, 24  # samples in a page, at most; and how many of them are cut rather than left out
 _IMAGES = 2_000_000  # bytes of all images together, as they are in the page
+_TEXTS = 20_000  # bytes of all texts together
 _SIDES = (384, 256, 192, 128, 96, 64, 48, 32, 16)  # of images, in pixels
 _SUFFIXES = (*SUFFIXES, ".webp", ".gif", ".bmp")
 _NUMBERS = 6  # of a vector, that are shown
@@ -34,7 +35,7 @@ def choose(n: int) -> Any:
     return np.arange(n) if n <= _SHOWN else np.random.default_rng(0).permutation(n)[:_SHOWN]
 
 
-def show(samples: Any, rows: Any, size: int, folder: Any = None, room: int = 18_000) -> Shown:
+def show(samples: Any, rows: Any, size: int, folder: Any = None) -> Shown:
     """Return what a page shows of these rows, or of the first of them, as far as there is room.
 
     Args:
@@ -44,7 +45,6 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None, room: int = 18_
         rows: Which of them.
         size: How many there must be.
         folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
-        room: Bytes for all texts.
 
     Example:
         >>> show(["a cat", "a dog"], [1], 2)
@@ -63,22 +63,22 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None, room: int = 18_
     if values is not None and values.dtype.kind not in "OUS":
         if values.ndim >= 3:
             return _show_images(_array_images(values[rows]))
-        return _show_texts([_vector_text(value) for value in values[rows]], room)
+        return _show_texts([_vector_text(value) for value in values[rows]])
     chosen = [items[int(row)] for row in rows]
     chosen = [item.as_py() if hasattr(item, "as_py") else item for item in chosen]  # of a column of pyarrow
     if chosen and all(_is_image_path(item) for item in chosen):
         return _show_images([read_picture(_path_below(folder, item), _shrink) for item in chosen])
-    return _show_texts(["" if item is None else str(item) for item in chosen], room)
+    return _show_texts(["" if item is None else str(item) for item in chosen])
 
 
-def _show_texts(texts: list[str], room: int) -> Shown:
+def _show_texts(texts: list[str]) -> Shown:
     """Return all texts, or the first that have room; or, if those were few, a few that are cut."""
     sizes = np.cumsum([len(as_data(text).encode()) + 1 for text in texts])
-    many = int(np.searchsorted(sizes, room, side="right"))
+    many = int(np.searchsorted(sizes, _TEXTS, side="right"))
     if many >= min(len(texts), _FEW):
         return "text", texts[:many], ""
-    length, few = room // _FEW, texts[:_FEW]
-    while len(as_data([cut(text, length) for text in few]).encode()) > room and length > 8:
+    length, few = _TEXTS // _FEW, texts[:_FEW]
+    while len(as_data([cut(text, length) for text in few]).encode()) > _TEXTS and length > 8:
         length = 3 * length // 4
     limit = f"texts are cut at {length:,} bytes, and whole in what is kept below"
     return "text", [cut(text, length) for text in few], limit
