@@ -19,15 +19,13 @@ from torch import nn
 
 import obrs
 from obrs import collect, stream
+from obrs.models.mlp import mlp
 from obrs.rivals import SAMPLERS, Model, compare, fit_latent_weights_to_ratio
 
 
-def mlp(inputs, outputs, width=128, layers=4):
-    parts = []
-    for _ in range(layers):
-        parts += [nn.Linear(inputs, width), nn.ReLU()]
-        inputs = width
-    return nn.Sequential(*parts, nn.Linear(inputs, outputs)).eval()
+def perceptrons():
+    """A generator and a critic for points."""
+    return tuple(mlp((2, *[128] * 4, outputs)).eval() for outputs in (2, 1))
 
 
 def dcgan(channels=32):
@@ -106,7 +104,7 @@ def overhead(name, generator, critic, dim, batch_size, proposals, target, repeat
 def methods(repeats):
     """Every method at K = 2.6, as a multiple of n bare generator calls; latent weights are fitted beforehand."""
     torch.manual_seed(0)
-    generator, critic = mlp(2, 2), mlp(2, 1)
+    generator, critic = perceptrons()
     with torch.no_grad():
         raw = critic(generator(torch.randn(10_000, 2)))[:, 0]
     # An untrained critic is nearly flat; stretched to a log-sd of 1 it has something to reject.
@@ -164,7 +162,7 @@ def main():
     generator, critic = dcgan()
     rows = [
         overhead("DCGAN 32x32, ch 32", generator, critic, 64, 256, 1024, 1.05, arguments.repeats),
-        overhead("MLP 4x128", mlp(2, 2), mlp(2, 1), 2, 2500, 10_000, 1.15, arguments.repeats),
+        overhead("MLP 4x128", *perceptrons(), 2, 2500, 10_000, 1.15, arguments.repeats),
     ]
     for row in rows:
         verdict = "met" if row["met"] else "MISSED"
