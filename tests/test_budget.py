@@ -135,8 +135,8 @@ def test_arrays_of_every_library_are_solved_where_they_live(xp, weighted):
 def accelerator(monkeypatch):
     """Torch tensors treated as if they were on an accelerator; counts what is copied to the host."""
     copies = []
-    monkeypatch.setattr(budget_module, "on_accelerator", lambda x: True)
-    monkeypatch.setattr("obrs._checks.on_accelerator", lambda x: True)
+    monkeypatch.setattr(budget_module, "is_accelerated", lambda x: True)
+    monkeypatch.setattr("obrs._checks.is_accelerated", lambda x: True)
     monkeypatch.setattr(budget_module, "host_view", lambda x: copies.append(tuple(x.shape)) or x.detach().numpy())
     return copies
 

@@ -107,9 +107,13 @@ def test_gaussian_pair_has_its_closed_forms(sd):
 # --- invariances and input ----------------------------------------------------------------
 
 
+def precision(profile, recall, budget):
+    return profile.plan([budget], recall=recall)[0]["precision"]
+
+
 def summary(profile):
     values = [profile.divergence(d, k) for d in EVERY.values() for k in (1, 2)]
-    return np.array([*values, profile.ess(2), profile.rate(3), profile.max_budget, profile.precision_at(0.8, 2)])
+    return np.array([*values, profile.ess(2), profile.rate(3), profile.max_budget, precision(profile, 0.8, 2)])
 
 
 def test_scale_order_and_repetition_do_not_matter():
@@ -158,8 +162,8 @@ def test_precision_is_k_fold_at_every_recall(budget):
     np.testing.assert_allclose(profile.frontier(budget, 101).from_model[1:-1], -np.log(alpha), atol=1e-9)
     effective, scaled = min(budget, profile.max_budget), Profile(np.log(p / kept), kept)
     curved = before.recall[1:-1] < 1 - 1e-9  # where the recall is 1 the curve is a vertical line
-    for recall, precision in zip(before.recall[1:-1][curved], before.precision[1:-1][curved], strict=True):
-        assert scaled.precision_at(recall) == pytest.approx(min(1, effective * precision), rel=1e-6)
+    for recall, once in zip(before.recall[1:-1][curved], before.precision[1:-1][curved], strict=True):
+        assert precision(scaled, recall, 1) == pytest.approx(min(1, effective * once), rel=1e-6)
     assert rate == pytest.approx(1 / effective)
     assert (curve.precision[0], curve.recall[0]) == (0, pytest.approx(1))
     assert (curve.precision[-1], curve.recall[-1]) == (pytest.approx(1), 0)
@@ -217,7 +221,7 @@ RISING = ("ess", "precision")
 def value(profile, key, budget):
     if key in DIVERGENCES:
         return profile.divergence(key, budget)
-    return profile.precision_at(0.9, budget) if key == "precision" else getattr(profile, key)(budget)
+    return precision(profile, 0.9, budget) if key == "precision" else getattr(profile, key)(budget)
 
 
 def by_hand(key, budget):
@@ -255,7 +259,7 @@ def test_goals_at_both_ends():
         assert PROFILE.budget_for(**goal) == pytest.approx(PROFILE.max_budget, rel=1e-6)
         assert Profile(np.zeros(5)).budget_for(**goal) == 1
     for recall in (0.5, 0.9, 0.99):
-        expected = max(1 / PROFILE.precision_at(recall), 1)
+        expected = max(1 / precision(PROFILE, recall, 1), 1)
         assert PROFILE.budget_for(precision=1, recall=recall) == pytest.approx(expected)
     half = Profile([0.0, 0.0, -np.inf, -np.inf])  # K = 1 keeps all; between 1 and 2 nothing can be done
     assert (half.budget_for(kl=0.7), half.budget_for(kl=0.69), half.budget_for(truncated=0)) == (1, 2, 2)

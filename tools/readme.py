@@ -92,27 +92,6 @@ def real_evidence():
     return table(["measured", "all proposals", "1 in 4 by OBRS", "1 in 4 by a rival"], rows)
 
 
-def flat(row):
-    """Return a row without dicts in it, and without dots in names, which `str.format` would take for attributes.
-
-    >>> flat({"n": 3, "budgets": {"2.6": {"kl": 1}}})
-    {'n': 3, 'budgets 2_6 kl': 1}
-    """
-    found = {}
-    for key, value in row.items():
-        inner = flat(value) if isinstance(value, dict) else {"": value}
-        found |= {f"{key} {name}".strip().replace(".", "_"): one for name, one in inner.items()}
-    return found
-
-
-def cell(form, row):
-    """Return a cell; it is empty if the row lacks what the form names."""
-    try:
-        return re.sub(r"(?<=\d)%", " %", form.format(**row))
-    except KeyError:
-        return ""
-
-
 def benchmark(name):
     """Return the record of a benchmark."""
     return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
@@ -120,12 +99,14 @@ def benchmark(name):
 
 def planted_faults():
     """Return what the doctor says of planted faults, and what its advice is worth."""
-    columns = {"fault": "{fault}"} | {f"n = {n:,}": f"{{verdicts {n}}}" for n in (200, 2000, 20_000)}
-    removed = {"as it is": "KL removed as it is", "repaired": "repaired", "refitted": "refitted"}
-    removed |= {"exact": "exact ratio"}
-    columns |= {title: f"{{kl removed {key}:.3f}}" for key, title in removed.items()}
-    rows = [row for row in map(flat, benchmark("doctor")["rows"]) if row["fault"] in FAULTS]
-    return table(list(columns), [[cell(form, row) for form in columns.values()] for row in rows])
+    sizes = (200, 2000, 20_000)
+    keys, rows = ("as it is", "repaired", "refitted", "exact"), []
+    for row in benchmark("doctor")["rows"]:
+        if row["fault"] in FAULTS:
+            verdicts, found = (row["verdicts"].get(str(n), "") for n in sizes), row["kl removed"]
+            rows.append([row["fault"], *verdicts, *(f"{found[key]:.3f}" if key in found else "" for key in keys)])
+    titles = ["KL removed as it is", "repaired", "refitted", "exact ratio"]
+    return table(["fault", *(f"n = {n:,}" for n in sizes), *titles], rows)
 
 
 def selection():

@@ -22,15 +22,15 @@ from .types import Array
 
 __all__ = [
     "as_floats",
+    "check_same_device",
     "detached",
     "host_values",
     "host_view",
+    "is_accelerated",
     "is_traced",
     "known_values",
     "like",
     "namespace",
-    "on_accelerator",
-    "on_one_device",
     "segment_sum",
     "shifted",
     "wants_gradient",
@@ -185,7 +185,7 @@ def shifted(x: Array, constant: Any) -> Array:
         return x + (like(constant, x) if isinstance(constant, np.ndarray) and constant.ndim else constant)
 
 
-def on_accelerator(x: Array) -> bool:
+def is_accelerated(x: Array) -> bool:
     """Tell whether moving `x` to NumPy memory would cost a transfer worth avoiding."""
     if is_torch_array(x):
         name = x.device.type
@@ -196,7 +196,7 @@ def on_accelerator(x: Array) -> bool:
     return any(kind in name for kind in ("cuda", "xpu", "gpu", "tpu", "rocm"))
 
 
-def on_one_device(x: Array, other: Array, name: str, other_name: str) -> None:
+def check_same_device(x: Array, other: Array, name: str, other_name: str) -> None:
     """Raise unless both arrays are of one backend and on one device."""
     try:
         array_namespace(x, other)

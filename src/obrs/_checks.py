@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, host_view, known_values, like, namespace, on_accelerator, on_one_device
+from ._arrays import as_floats, check_same_device, host_view, is_accelerated, known_values, like, namespace
 from .errors import BudgetError, InputError, InputTypeError, RatioError
 from .types import Array
 
@@ -133,7 +133,7 @@ def as_weights(weights: Any, x: Array, *, relative: bool = False) -> Array | Non
     if weights is None:
         return None
     w = _beside(as_floats(weights, "weights"), x, "weights")
-    values = None if on_accelerator(w) else host_view(w)
+    values = None if is_accelerated(w) else host_view(w)
     if values is not None and values.size and not (values.min() >= 0 and values.max() < np.inf):
         raise bad_weights(int(np.count_nonzero(~(values >= 0) | np.isinf(values))), values.size)
     if relative and 0 not in w.shape:  # before they are broadcast: no copy for each row
@@ -147,7 +147,7 @@ def _beside(a: Array, x: Array, name: str, dtype: Any = None) -> Array:
     """Move NumPy numbers to the library of `x`; refuse to mix two libraries or two devices."""
     if namespace(a) is not namespace(x) and isinstance(a, np.ndarray):
         return like(a, x, dtype=dtype)
-    on_one_device(x, a, "log_ratio", name)
+    check_same_device(x, a, "log_ratio", name)
     return a
 
 

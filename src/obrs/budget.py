@@ -15,9 +15,9 @@ from ._arrays import (
     as_floats,
     detached,
     host_view,
+    is_accelerated,
     like,
     namespace,
-    on_accelerator,
     segment_sum,
     shifted,
     wants_gradient,
@@ -156,8 +156,8 @@ def solve_log_c(
     share = 1 / as_budgets(budget, problems.shape)
     log_c, top = problems.solve(share, check)
     if wants_gradient(x):
-        log_c = problems.with_gradient(log_c, top)
-    return namespace(x).reshape(_in_kind_of(log_c, x), problems.shape)
+        log_c = problems.add_gradient(log_c, top)
+    return namespace(x).reshape(_match_kind(log_c, x), problems.shape)
 
 
 def solve_cut(
@@ -189,7 +189,7 @@ def solve_cut(
         return Cut(like(c, x), like(log(share) if -top.item(0) < c < inf else problems.log_rate(log_c, top).item(0), x))
     xp = namespace(x)
     usual = (log_c > -top) & (log_c < inf)
-    return Cut(*(_in_kind_of(v, x)[0] for v in (log_c, xp.where(usual, log(share), problems.log_rate(log_c, top)))))
+    return Cut(*(_match_kind(v, x)[0] for v in (log_c, xp.where(usual, log(share), problems.log_rate(log_c, top)))))
 
 
 @dataclass(frozen=True)
@@ -224,14 +224,14 @@ class _Problems:
 
         Of groups the latter is +inf: they are never floored.
         """
-        x, w = (None, None) if on_accelerator(self.x) else (host_view(self.x), self.w)
+        x, w = (None, None) if is_accelerated(self.x) else (host_view(self.x), self.w)
         masses = None if w is None else host_view(w)
         if x is None or (w is not None and masses is None):
             return self._solve_on_device(share, check)
         x, target, highest = self._checked(x, masses, share, check)
         if self.group is not None:
             top = np.full(len(target), inf)
-            return _with_ends(solve_groups(x, masses, self.group, target), top, share), top
+            return _limit_constant(solve_groups(x, masses, self.group, target), top, share), top
         if len(x) > 1:
             log_c = solve_rows(x, masses, target)
             top = np.max(x, axis=1)
@@ -239,7 +239,7 @@ class _Problems:
             x, m = x[0], None if masses is None else masses[0]
             log_c = np.array([solve_pool(x, m, float(np.max(target)))])
             top = np.array([highest if m is None else x.max()], dtype=np.float64)
-        return _with_ends(log_c, top, share), top
+        return _limit_constant(log_c, top, share), top
 
     def _checked(self, x: Floats, masses: Floats | None, share: Any, check: bool) -> tuple[Floats, Any, float]:
         """Return log-ratios, the mass to accept of each problem, and the largest of all; raise what is wrong."""
@@ -293,7 +293,7 @@ class _Problems:
         target = share * mass
         with np.errstate(all="ignore"):
             log_c = solve_sorted(*ascending(values, masses), target[:, None] if hasattr(target, "shape") else target)
-        return _with_ends(log_c, top, share), top
+        return _limit_constant(log_c, top, share), top
 
     def _raise_what_is_wrong(self, facts: Floats, share: Any) -> None:
         size = self.x.shape[0] * self.x.shape[1]
@@ -335,7 +335,7 @@ class _Problems:
             return namespace(terms).sum(terms, axis=1)
         return segment_sum(terms, self.group, self.shape[0])
 
-    def with_gradient(self, log_c: Array, top: Array) -> Array:
+    def add_gradient(self, log_c: Array, top: Array) -> Array:
         """Return log c with its gradient: that of minus a log-sum-exp over the free ones, a < 1.
 
         At c = 1/max r it is that over the largest alone, and at K = 1 there is none. A zero with a gradient is added,
@@ -354,7 +354,7 @@ class _Problems:
         return log_c + xp.astype(detached(lse) - lse, log_c.dtype, copy=False)
 
 
-def _in_kind_of(v: Any, x: Array) -> Array:
+def _match_kind(v: Any, x: Array) -> Array:
     """Return one number per problem in the library and dtype of `x`; they may be there already."""
     return like(v, x) if isinstance(v, np.ndarray) else namespace(x).astype(v, x.dtype, copy=False)
 
@@ -365,7 +365,7 @@ def _cleaned(x: Array) -> Array:
     return xp.where(x > -inf, xp.where(x > LIMIT, LIMIT, xp.where(x < -LIMIT, -LIMIT, x)), -inf)
 
 
-def _with_ends(log_c: Any, top: Any, share: Any) -> Any:
+def _limit_constant(log_c: Any, top: Any, share: Any) -> Any:
     """Return log c, at least 1/max r, where rejection is exact; +inf at K = 1, and where K is out of reach."""
     xp = namespace(log_c)
     log_c = xp.where(log_c > -top, log_c, -top)
@@ -402,13 +402,13 @@ def _over_shards(log_ratio: Any, budget: float, weights: Any, check: bool, group
     if check and (possible < share * whole * (1 - slack_of(int(size), w is not None)) or not possible):
         raise out_of_reach(share, possible / whole)
     log_c = solve_pool(flat, mass, share * whole, group) if possible else inf
-    found = _with_ends(np.array([log_c]), np.array([top]), share)
+    found = _limit_constant(np.array([log_c]), np.array([top]), share)
     kept = share if -top < found[0] < inf else sum_relative / whole if found[0] < inf else possible / whole
     log_rate = log(kept) if kept else -inf
     if wants_gradient(x):
         problems = _Shards(as_rows(x, None), None if w is None else as_rows(w, None), None, (), group)
-        found = problems.with_gradient(found, np.array([top]))
-    return namespace(x).reshape(_in_kind_of(found, x), ()), like(log_rate, x)
+        found = problems.add_gradient(found, np.array([top]))
+    return namespace(x).reshape(_match_kind(found, x), ()), like(log_rate, x)
 
 
 @dataclass(frozen=True)

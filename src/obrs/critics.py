@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj
 
-from ._arrays import as_floats, host_view, like, on_one_device
+from ._arrays import as_floats, check_same_device, host_view, like
 from ._checks import as_labels, check_positive, is_number
 from ._text import lookup
 from .divergences import FDivergence
@@ -136,7 +136,7 @@ def from_log_likelihoods(log_p: Array, log_q: Array) -> Array:
         array([  2., -inf])
     """
     p, q = as_floats(log_p, "log_p"), as_floats(log_q, "log_q")
-    on_one_device(p, q, "log_p", "log_q")
+    check_same_device(p, q, "log_p", "log_q")
     if tuple(p.shape) != tuple(q.shape):
         raise InputError(f"log_p and log_q must have one shape, got {tuple(p.shape)} and {tuple(q.shape)}")
     values = host_view(q)

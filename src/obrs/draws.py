@@ -66,7 +66,7 @@ def accept(log_a: Array, ids: Any, *, seed: int = 0) -> Array:
         array([False,  True,  True,  True])
     """
     x = _arrays.as_floats(log_a, "log_a")
-    if _in_torch(x):
+    if _uses_torch(x):
         return _accept_uniforms(ids, seed, x, "log_a") < x.double().exp()
     values = _arrays.known_values(x, "log_a")
     with np.errstate(over="ignore"):  # above 0 is as sure as 0
@@ -199,7 +199,7 @@ def _deliver(fill: Any, ids: Any, keys: Array, tail: Any, like: Any = None, dtyp
     """Let `fill(ids, keys, out)` compute in NumPy, or in torch on an accelerator, and hand `out` over."""
     target = _prototype(like)
     name = _dtype_name(target, dtype)
-    native = _in_torch(target)
+    native = _uses_torch(target)
     xp, device = (sys.modules["torch"], target.device) if native else (np, "cpu")
     if not (native and is_torch_array(ids) and ids.device == device and ids.dtype == xp.int64):
         ids = xp.tensor(as_ids(ids), device=device) if native else as_ids(ids)
@@ -287,7 +287,7 @@ def _to_uniforms(words: Array, out: Array) -> Array:
     return out
 
 
-def _in_torch(x: Array) -> bool:
+def _uses_torch(x: Array) -> bool:
     """Tell whether to compute in torch, where `x` lives, and not in NumPy."""
     return is_torch_array(x) and x.device.type not in _HOST_DEVICES
 

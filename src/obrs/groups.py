@@ -18,7 +18,7 @@ from .budget import Cut, solve_log_c
 from .divergences import DIVERGENCES, divergence
 from .errors import BudgetError, InputError, InputTypeError
 from .root import slack_of
-from .rules import RULES, never_nan, on_host
+from .rules import RULES, known_ratios, never_nan
 from .split import left_after, split_budget
 from .types import Array
 
@@ -105,7 +105,7 @@ def groups_of(groups: Any, shape: tuple[int, ...]) -> Groups:
     return Groups(tuple(known.tolist()), code, np.bincount(code, minlength=len(known)))
 
 
-def codes_of(found: Any, labels: tuple[Any, ...]) -> Ints:
+def _group_codes(found: Any, labels: tuple[Any, ...]) -> Ints:
     """Return the number of each label among the sorted ones of a fit, or raise for an unknown label."""
     known = np.empty(len(labels), object)
     known[:] = labels
@@ -121,11 +121,11 @@ def codes_of(found: Any, labels: tuple[Any, ...]) -> Ints:
     return np.asarray(at)
 
 
-def budgets_of(budget: Any, labels: tuple[Any, ...]) -> Floats:
+def _group_budgets(budget: Any, labels: tuple[Any, ...]) -> Floats:
     """Return one budget per group.
 
     Example:
-        >>> budgets_of(4, ("a", "b")), budgets_of({"b": 2, "a": 3}, ("a", "b"))
+        >>> _group_budgets(4, ("a", "b")), _group_budgets({"b": 2, "a": 3}, ("a", "b"))
         (array([4., 4.]), array([3., 2.]))
     """
     if is_number(budget):
@@ -146,7 +146,7 @@ def counts_of(n: Any, labels: tuple[Any, ...]) -> Ints:
     return counts
 
 
-def check_total(budget: Any) -> float:
+def _check_total(budget: Any) -> float:
     """Return the one budget that shares need."""
     if isinstance(budget, Mapping):
         raise BudgetError("with shares or split, budget is one number for all groups together, got a dict")
@@ -265,7 +265,7 @@ class Reach(NamedTuple):
         return min(budget, float(np.max(ratio * self.max_budget[wanted])))
 
 
-def confident_budgets(values: Any, groups: Groups, budgets: Any, confidence: float) -> Any:
+def _confident_budgets(values: Any, groups: Groups, budgets: Any, confidence: float) -> Any:
     """Return the budgets to solve for, so that those asked for are kept in all groups at once."""
     check_confidence(confidence)
     each = 1 - (1 - float(confidence)) / len(budgets)
@@ -279,7 +279,7 @@ def confident_budgets(values: Any, groups: Groups, budgets: Any, confidence: flo
     return np.array(found)
 
 
-def log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
+def _log_constants(values: Any, groups: Groups, budgets: Any) -> Any:
     """Return log c of each group, not floored: +inf at budget 1, -inf where nothing is kept."""
     kept = np.isfinite(budgets)
     here, number = kept[groups.code], np.cumsum(kept) - 1
@@ -414,7 +414,7 @@ class Grouped:
                 the G groups is solved for a failure of (1 - confidence)/G. Not with `shares`.
             of: Finds the labels in a batch.
         """
-        values = on_host(log_ratio)
+        values = known_ratios(log_ratio)
         found = groups_of(groups, values.shape)
         values = values.reshape(-1)
         proposed, reach = found.size / len(values), Reach.of(values, found)
@@ -423,22 +423,22 @@ class Grouped:
             if confidence is not None:
                 raise InputError("confidence is for budgets of groups, not for a split: leave out one of them")
             kept = proposed if shares is None else shares_of(shares, found.labels)
-            budgets, left = _split(values, found, kept, check_total(budget), split)
+            budgets, left = _split(values, found, kept, _check_total(budget), split)
             proposed = np.multiply(kept, budgets, where=kept > 0, out=np.zeros(len(kept)))
             proposed = proposed / proposed.sum()
         elif shares is None:
-            budgets, kept = budgets_of(budget, found.labels), None
+            budgets, kept = _group_budgets(budget, found.labels), None
             reach.check(budgets, found.labels)
             if confidence is not None:
-                budgets = confident_budgets(values, found, budgets, confidence)
+                budgets = _confident_budgets(values, found, budgets, confidence)
         elif confidence is not None:
             raise InputError("confidence is for budgets of groups, not for shares: leave out one of them")
         else:
             kept = shares_of(shares, found.labels)
-            total = reach.total(check_total(budget), kept, proposed, found.labels)
+            total = reach.total(_check_total(budget), kept, proposed, found.labels)
             with np.errstate(divide="ignore"):
                 budgets = np.maximum(total * proposed / kept, 1.0)  # below 1 only by rounding, as the total is feasible
-        log_c = log_constants(values, found, budgets)
+        log_c = _log_constants(values, found, budgets)
         each = (log_c, budgets, reach.max_budget, proposed, kept)
         fields = [None if v is None else tuple(v.tolist()) for v in each]
         return cls(
@@ -497,7 +497,7 @@ class Grouped:
         found = any_labels(batch if self.of is None else self.of(batch), "the labels of a batch")
         if tuple(found.shape) != tuple(x.shape):
             raise InputError(f"a batch of {tuple(x.shape)} log-ratios has labels of shape {tuple(found.shape)}")
-        return Cut(np.asarray(self.log_c)[codes_of(found, self.labels)], nan)
+        return Cut(np.asarray(self.log_c)[_group_codes(found, self.labels)], nan)
 
 
 RULES["grouped"] = Grouped

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import as_floats, detached, host_view, like, namespace, on_one_device
+from ._arrays import as_floats, check_same_device, detached, host_view, like, namespace
 from ._checks import LIMIT, check_count, check_positive, count_bad, is_number
 from ._text import lookup
 from .draws import as_ids, priority_key
@@ -216,8 +216,8 @@ def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, 
         text = ", ".join(str(shape) for shape in shapes)
         raise InputError(f"log-probs and mask must have one shape (sequences, tokens), and at least one, got {text}")
     train, sampled, mask = batch
-    on_one_device(train, sampled, "logp_train", "logp_rollout")
-    on_one_device(train, mask, "logp_train", "mask")
+    check_same_device(train, sampled, "logp_train", "logp_rollout")
+    check_same_device(train, mask, "logp_train", "mask")
     return train, sampled, mask if mask.dtype == namespace(mask).bool else mask != 0
 
 
@@ -230,7 +230,7 @@ def _log_ratios(train: Array, sampled: Array, mask: Array, *, with_tokens: bool)
     rows, width = train.shape
     log_r, length, tokens, bad = np.empty(rows), np.empty(rows, np.int64), None, 0
     for at in _blocks(rows, width):
-        a, b, m = (_on_host(x[at]) for x in (train, sampled, mask))
+        a, b, m = (_known_values(x[at]) for x in (train, sampled, mask))
         with np.errstate(invalid="ignore"):  # what is NaN is counted
             gap = np.where(m, a - b, 0.0)
             log_r[at], length[at] = gap.sum(axis=1, dtype=np.float64), m.sum(axis=1)
@@ -253,7 +253,7 @@ def _blocks(rows: int, width: int = 1) -> list[slice]:
     return [slice(i, i + step) for i in range(0, rows, step)]
 
 
-def _on_host(x: Array) -> Floats:
+def _known_values(x: Array) -> Floats:
     values = host_view(x if x.dtype == namespace(x).bool else as_floats(x, "log-probs"))
     if values is None:
         raise InputTypeError("log-probs must be known; choose rollouts outside jax.jit")
@@ -262,7 +262,7 @@ def _on_host(x: Array) -> Floats:
 
 def _per_row(values: Any, name: str, rows: int) -> Floats:
     """Return numbers of at least 0, one for each row."""
-    x = _on_host(as_floats(values, name)).astype(np.float64)
+    x = _known_values(as_floats(values, name)).astype(np.float64)
     if x.shape != (rows,) or not np.all((x >= 0) & (x < inf)):
         raise InputError(f"{name} must be a number of at least 0 for each of {rows} rows, got shape {x.shape}")
     return x

@@ -158,15 +158,15 @@ class Profile:
 
     def alpha(self, lam: Array) -> Any:
         """Return the precision E_Q[min(lam r, 1)] at each slope `lam` in [0, inf]."""
-        slope, above, below = self._at_slope(lam)
+        slope, above, below = self._sums_at_slope(lam)
         return _plain(above + np.multiply(slope, below, where=below > 0, out=np.zeros_like(slope)))
 
     def beta(self, lam: Array) -> Any:
         """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope."""
-        slope, above, below = self._at_slope(lam)
+        slope, above, below = self._sums_at_slope(lam)
         return _plain(below + np.divide(above, slope, where=above > 0, out=np.zeros_like(slope)))
 
-    def _at_slope(self, lam: Any) -> tuple[Floats, Floats, Floats]:
+    def _sums_at_slope(self, lam: Any) -> tuple[Floats, Floats, Floats]:
         """Return slopes, the mass of r >= 1/slope, and the sum of r over the others."""
         slope = np.asarray(host_view(as_floats(lam, "lam")), np.float64)
         if not np.all(slope >= 0):
@@ -283,10 +283,6 @@ class Profile:
 
         b = brent(excess, 0.0, 1.0) if excess(0.0) < 0 < excess(1.0) else float(excess(1.0) <= 0)  # ends are rounded
         return min(bound, max((1 - b) * self.divergence(div) + log_moment(b), 0.0))
-
-    def precision_at(self, recall: float, budget: float = 1.0) -> float:
-        """Return the precision after rejection at a recall in (0, 1]."""
-        return min(self._precision(recall) / self.rate(budget), 1.0)
 
     def _precision(self, recall: float) -> float:
         """Return the precision of the model at a recall."""

@@ -78,7 +78,7 @@ class Budgeted:
         """
         if confidence is not None and weights is not None:
             raise InputError("confidence needs proposals of equal mass; leave out weights or confidence")
-        values = on_host(log_ratio, weights)
+        values = known_ratios(log_ratio, weights)
         if confidence is not None:
             budget = confident_budget(values.reshape(-1), check_budget(budget), confidence)
         cut = solve_cut(values, check_budget(budget), weights=weights)
@@ -171,7 +171,7 @@ class DRS:
         """Solve gamma for the budget, never above 0: there exact rejection costs less than the budget."""
         share = 1 / check_budget(budget)
         cls(0.0, 0.0, eps)  # refuses an eps that is none
-        log_m, values = _log_max(log_ratio), on_host(log_ratio).astype(np.float64)
+        log_m, values = _log_max(log_ratio), known_ratios(log_ratio).astype(np.float64)
         rho, target = values[values > -inf] - log_m, share * values.size
         if rho.size < target * (1 - slack_of(values.size, weighted=False)):
             raise out_of_reach(share, rho.size / values.size)
@@ -287,7 +287,7 @@ def never_nan(log_a: Array) -> Array:
     return xp.where(xp.isnan(log_a), -inf, log_a)
 
 
-def on_host(log_ratio: Array, weights: Any = None) -> Any:
+def known_ratios(log_ratio: Array, weights: Any = None) -> Any:
     """Return the log-ratios of a fit in NumPy memory, checked; those that weigh nothing may be anything."""
     x = as_log_ratio(log_ratio)
     if x.ndim == 2 and x.shape[1] == 1:  # compared with the uniforms of n ids it would become a square
@@ -299,7 +299,7 @@ def on_host(log_ratio: Array, weights: Any = None) -> Any:
 
 
 def _log_max(log_ratio: Array) -> float:
-    largest = float(on_host(log_ratio).max())
+    largest = float(known_ratios(log_ratio).max())
     if largest == -inf:
         raise out_of_reach(1.0, 0.0)
     return largest

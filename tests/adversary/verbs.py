@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 import warnings
+from unittest import mock
 
 import numpy as np
 import torch
@@ -351,7 +352,8 @@ def extract(make):
         wrong = (x[:0], x[0], x.astype(np.int64), x.astype(bool), *NO_ARRAYS, "/no/such/file.npy")
     pixels = make.arg(make.one(None, (0, 255), (0, 1)), (1, 0), (0, 0), "p", (0, np.nan), (1, 2, 3))
     features = make.arg("gradients", "no", None, 3, lambda x: x, lambda x: x[:0].flatten(1), lambda x: "a")
-    found = make.answer(metrics.extract, make.arg(x, *wrong), features, pixels=pixels, keep=False, progress=False)
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, OBRS_DATA=folder):
+        found = make.answer(metrics.extract, make.arg(x, *wrong), features, pixels=pixels, progress=False)
     assert found is None or (found.dtype == np.float32 and found.ndim == 2)
     assert found is None or x.dtype != np.uint8 or features != "gradients" or finite(found)
 

@@ -97,8 +97,8 @@ def test_numbers_are_those_of_the_profile_with_the_digits_that_the_interval_leav
         go_to(page, budget)
         exact = {key: profile.divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")}
         exact |= {"rate": profile.rate(budget), "ess": profile.ess(budget), "cost": 1 / profile.rate(budget)}
-        exact["precision"] = profile.precision_at(0.9, budget)
         row = plan[budget]
+        exact["precision"] = row["precision"]
         for key, value in exact.items():
             assert agrees(page, key, value), (budget, key, value)
             assert number(page, key)[2] == (key in row["unreliable"].split()), (budget, key)
@@ -171,7 +171,7 @@ def test_curve_after_rejection_is_that_of_the_profile(show, page_file, scores):
     recall, precision = (x - 40) / 330 * 1.02, (196 - y) / 186 * 1.04
     for r in (0.2, 0.5, 0.8, 0.9, 0.95):
         drawn = float(np.interp(r, recall[::-1], precision[::-1]))
-        assert drawn == pytest.approx(profile.precision_at(r, 4), abs=0.01), r
+        assert drawn == pytest.approx(profile.plan([4], recall=r)[0]["precision"], abs=0.01), r
 
 
 def test_redraw_takes_less_than_20_ms(show, page_file):

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 zuko = pytest.importorskip("zuko")
 lars = pytest.importorskip("obrs.rivals.lars")
-BudgetedBase, ResampledBase, with_base = lars.BudgetedBase, lars.ResampledBase, lars.with_base
+BudgetedBase, ResampledBase, replace_base = lars.BudgetedBase, lars.ResampledBase, lars.replace_base
 
 EDGES = np.linspace(-6, 6, 301)
 CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
@@ -165,11 +165,11 @@ def test_average_of_z_has_the_value_of_many_batches_and_the_gradient_of_one():
 
 
 def test_base_is_a_distribution_for_zuko():
-    flow = with_base(zuko.flows.NICE(2, context=3, transforms=2), ResampledBase(2, T=10, width=8))
+    flow = replace_base(zuko.flows.NICE(2, context=3, transforms=2), ResampledBase(2, T=10, width=8))
     context = torch.zeros(4, 3)
     assert flow(context).log_prob(torch.zeros(4, 2)).shape == (4,)
     assert flow(context).sample((5,)).shape == (5, 4, 2)
-    plain = with_base(zuko.flows.NICE(2, transforms=2), BudgetedBase(2, 2, width=8))
+    plain = replace_base(zuko.flows.NICE(2, transforms=2), BudgetedBase(2, 2, width=8))
     torch.manual_seed(1)
     first = plain().sample((7,))
     torch.manual_seed(1)
@@ -188,7 +188,7 @@ def trained(base=None):
     """A flow after 150 steps of maximum likelihood, and its log-likelihood of fresh samples."""
     torch.manual_seed(0)
     flow = zuko.flows.NICE(2, transforms=4, hidden_features=(32, 32))
-    flow, real = flow if base is None else with_base(flow, base()), rings(4000, 0)
+    flow, real = flow if base is None else replace_base(flow, base()), rings(4000, 0)
     adam = torch.optim.Adam(flow.parameters(), lr=3e-3)
     for _ in range(150):
         adam.zero_grad()

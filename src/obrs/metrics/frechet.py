@@ -218,14 +218,14 @@ def _quadratic(squares: Floats, s: Floats, mass: Floats) -> tuple[Floats, Floats
     return bent, bent + (q**2 * curvature) @ (root_t * tails) * (2 / np.pi) + float(s.sum()) / 2
 
 
-class Moments(NamedTuple):
+class _Moments(NamedTuple):
     """Mean and unbiased covariance, in float64."""
 
     mean: Floats
     covariance: Floats
 
 
-def _moments(x: Floats, weights: Floats) -> Moments:
+def _moments(x: Floats, weights: Floats) -> _Moments:
     """Return the moments of rows with weights.
 
     Products are of centred rows in the precision of the features, summed over a thousand rows; beyond that sums are in
@@ -249,7 +249,7 @@ def _moments(x: Floats, weights: Floats) -> Moments:
         scatter[left:right, right:] = scatter[right:, left:right].T
     gap = mean - centre  # the mean was rounded to the precision of the products
     scatter = scatter / total - gap[:, None] * gap
-    return Moments(mean, scatter / (1 - float(w @ w) / total**2))
+    return _Moments(mean, scatter / (1 - float(w @ w) / total**2))
 
 
 def _root(covariance: Floats) -> Floats:

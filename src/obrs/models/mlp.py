@@ -17,7 +17,7 @@ from .._checks import check_count
 from .._text import lookup
 from ..errors import InputError
 
-__all__ = ["ACTIVATIONS", "mlp", "mlp_critic", "mlp_generator", "random_waves", "with_waves"]
+__all__ = ["ACTIVATIONS", "add_waves", "mlp", "mlp_critic", "mlp_generator", "random_waves"]
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -137,7 +137,7 @@ class _Waves(nn.Module):  # type: ignore[misc]
         self.register_buffer("waves", waves)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return with_waves(x, self.waves)
+        return add_waves(x, self.waves)
 
 
 def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> torch.Tensor:
@@ -147,7 +147,7 @@ def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: flo
     return 2 * pi * cycles * direction
 
 
-def with_waves(x: torch.Tensor, waves: torch.Tensor) -> torch.Tensor:
+def add_waves(x: torch.Tensor, waves: torch.Tensor) -> torch.Tensor:
     """Return samples as rows, with the sine and cosine of their projections beside them."""
     x = x.flatten(1)
     phase = x @ waves

@@ -259,11 +259,11 @@ def diagnose(
     evidence = Evidence.of(raw)
     piles = "" if kind is not None else _piles(raw)
     verdict = _judge(raw, evidence, broken, lost or piles, rng)
-    at = _at_budget(raw, profile, k, verdict)
+    at = _measure_at_budget(raw, profile, k, verdict)
     after = evidence if verdict.repaired is None else Evidence.of(verdict.repaired)
     missing = after.missing_support() if verdict.verdict in ("fit", "repairable") else None
     nats = float(np.mean(_finite(verdict.repaired or raw)[0]))
-    verdict = _at_this_budget(verdict, at, k, evidence, missing, nats)
+    verdict = _refine_verdict(verdict, at, k, evidence, missing, nats)
     classes = () if labels is None else _classes(given, labels)
     seen: dict[str, Any] = {"budget": k, "n_real": len(scores[0]), "n_fake": len(scores[1]), "raw": raw, "notes": ()}
     seen |= {"evidence": evidence, "missing_support": missing, "classes": classes, "at_budget": at}
@@ -380,7 +380,7 @@ def _try_repairs(raw: Pair, off: str, rng: np.random.Generator) -> _Verdict:
     return _Verdict("unfit", f"{off}; {what}", _ANEW)
 
 
-def _at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Verdict) -> AtBudget:
+def _measure_at_budget(raw: Pair, profile: Profile, budget: float, verdict: _Verdict) -> AtBudget:
     """Return what the ratio does at a budget, and what the repair would change."""
     log_c, row = profile.log_c(budget), profile.plan([budget])[0]
     rate = Estimate(row["rate"], row["rate_low"], row["rate_high"])
@@ -406,7 +406,7 @@ def _off_below(raw: Pair, top: float) -> bool:
     return reliability(np.asarray(shift(real)), np.asarray(shift(fake))).off
 
 
-def _at_this_budget(
+def _refine_verdict(
     verdict: _Verdict, at: AtBudget, budget: float, evidence: Evidence, missing: Estimate | None, nats: float
 ) -> _Verdict:
     """Return the verdict at the budget: a harmless fault is fit, and what hardly overlaps is not."""

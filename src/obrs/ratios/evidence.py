@@ -201,7 +201,7 @@ def reliability(real: Floats, fake: Floats, *, by: Pair | None = None) -> Reliab
     silent = ((reals == 0) & (claims < observed)) | ((reals == counts) & (claims > observed))
     in_bins = float(np.sum(half * np.where(silent, 0.0, np.where(silent, 0.0, observed - claims) ** 2)))
     return Reliability(
-        z=_as_normal(square, len(directions)),
+        z=_normal_score(square, len(directions)),
         slope=steep,
         misfit=misfit,
         rms=sqrt(max(in_bins - len(starts), 0.0) / float(np.sum(half))) or misfit,
@@ -221,7 +221,7 @@ def _ranks(keys: Floats, weight: Floats) -> Floats:
     return np.asarray((ends[low] + ends[high]) / 2)
 
 
-def _as_normal(square: float, freedom: int) -> float:
+def _normal_score(square: float, freedom: int) -> float:
     """Return the normal number that is as unlikely as this chi-squared number, by Wilson and Hilferty."""
     spread = 2 / (9 * freedom)
     return (float(np.cbrt(square / freedom)) - (1 - spread)) / sqrt(spread)

@@ -141,7 +141,7 @@ def refit(
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class _Task:
     """Samples of both kinds for a fit, or their features, those that are held out, and the length of the fit.
 
     `fake` may be a function from the number of the fit, a step and a count to fakes. `probe` are a few fakes as they
@@ -187,7 +187,7 @@ def _shuffled(batch: Batch, n: int, seed: int, device: Any) -> Callable[[int], B
 
 def _prepare(
     real: Any, propose: Any, method: Any, features: Any, columns: Columns, length: Any, held_out: float, seed: int
-) -> Task:
+) -> _Task:
     """Check both kinds of samples, look at them once if there are features, and hold a part of them out."""
     whole = Batch.read(real, columns, "real").check("real")
     given = not callable(propose)
@@ -241,7 +241,7 @@ def _prepare(
                 fake = lambda number, step, n: made(FIT_IDS + (number * steps + step) * n, n)  # noqa: E731
     probe = Batch(probe.x.detach().clone(), probe.y)
     held_real = whole[held_rows].to(example.device)
-    return Task(whole[rows], fake, held_real, held_fake, probe, labels, look, steps, batch_size)
+    return _Task(whole[rows], fake, held_real, held_fake, probe, labels, look, steps, batch_size)
 
 
 def _check_alike(real: Batch, fake: Batch, labels: Tensor | None) -> None:
@@ -277,7 +277,7 @@ def _split(n: int, share: float, seed: int, name: str) -> tuple[Any, Any]:
     return torch.sort(rows[held:])[0], torch.sort(rows[:held])[0]
 
 
-def _fit_one(method: Any, task: Task, seed: int, number: int, progress: bool | None) -> "tuple[RatioNetwork, Course]":
+def _fit_one(method: Any, task: _Task, seed: int, number: int, progress: bool | None) -> "tuple[RatioNetwork, Course]":
     """Build the network of a method and train it with the logistic loss."""
     batches = task.batches(seed, number)
     with task.seeded(seed) as reseed:
@@ -347,7 +347,7 @@ class RatioNetwork(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Tensor, y: Tensor = None) -> Tensor:
         """Return one score per sample, shape `(n,)`."""
-        from ..models.mlp import with_waves
+        from ..models.mlp import add_waves
 
         x = x.float()
         if self.form == "own":
@@ -358,7 +358,7 @@ class RatioNetwork(nn.Module):  # type: ignore[misc]
             score = self.network(images) if y is None else self.network(images, torch.searchsorted(self.labels, y))
         else:
             rows = (x - self.shift) @ self.whiten if self.form == "head" else (x - self.shift) / self.scale
-            rows = with_waves(rows, self.waves) if hasattr(self, "waves") else rows.flatten(1)
+            rows = add_waves(rows, self.waves) if hasattr(self, "waves") else rows.flatten(1)
             if y is not None:
                 rows = torch.cat([rows, (y[:, None] == self.labels).float()], dim=1)
             score = self.network(rows)
@@ -405,16 +405,16 @@ class Network:
         if self.network is not None:
             lookup({"mlp": 0, "cnn": 0}, self.network, "network")
 
-    def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
+    def build(self, task: _Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Build the network for these samples."""
         form = self.network or ("cnn" if _image(real.shape) else "mlp")
         x = torch.cat([real.x, fake.x]).float()
         return self._cnn(task, x) if form == "cnn" else self._mlp(task, x)
 
-    def _mlp(self, task: Task, x: Tensor) -> RatioNetwork:
+    def _mlp(self, task: _Task, x: Tensor) -> RatioNetwork:
         from ..models.mlp import mlp, random_waves
 
-        shift, scale = standard_scale(x)
+        shift, scale = _standard_scale(x)
         buffers = {"shift": shift, "scale": scale}
         numbers = prod(x.shape[1:])
         inputs = numbers + len(labels := task.known_labels())
@@ -425,7 +425,7 @@ class Network:
         network = mlp([inputs, *[self.width or 128] * self.layers, 1], activation="silu")
         return RatioNetwork(network.to(x.device), "mlp", labels=labels, **buffers).start_at_chance()
 
-    def _cnn(self, task: Task, x: Tensor) -> RatioNetwork:
+    def _cnn(self, task: _Task, x: Tensor) -> RatioNetwork:
         from ..models.conv import ConvCritic
 
         shape = tuple(x.shape[1:])
@@ -464,7 +464,7 @@ class FineTune:
 
     length: ClassVar = {"points": (1000, 512), "others": (400, 128)}
 
-    def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
+    def build(self, task: _Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Copy the critic, after a call with two samples."""
         critic, batch = self.critic, task.held_fake[:2]
         if not isinstance(critic, nn.Module):
@@ -498,14 +498,14 @@ class Head:
 
     length: ClassVar = {"points": (500, 512), "others": (500, 512)}
 
-    def build(self, task: Task, real: Batch, fake: Batch) -> RatioNetwork:
+    def build(self, task: _Task, real: Batch, fake: Batch) -> RatioNetwork:
         """Whiten the features."""
         from ..models.mlp import mlp
 
         if task.features is None:
             raise InputError("a head needs features: refit(..., Head(), features=...)")
         x = torch.cat([real.x, fake.x]).double()
-        buffers = {"shift": x.mean(0).float(), "whiten": whitening(x).float()}
+        buffers = {"shift": x.mean(0).float(), "whiten": _whitening(x).float()}
         labels = task.known_labels()
         network = mlp([buffers["whiten"].shape[1] + len(labels), 1])
         return RatioNetwork(network.to(x.device), "head", labels=labels, **buffers).start_at_chance()
@@ -514,7 +514,7 @@ class Head:
 METHODS: dict[str, type] = {"head": Head, "fine_tune": FineTune, "network": Network}  # by name, for tests
 
 
-def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
+def _standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean and standard deviation of each number in these samples.
 
     A pixel that hardly ever changes has next to no spread, and the first image in which it does would be a thousand
@@ -531,7 +531,7 @@ def standard_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.mean(0), torch.where(spread > 0, spread, torch.ones_like(spread))
 
 
-def whitening(x: Tensor) -> Tensor:
+def _whitening(x: Tensor) -> Tensor:
     """Return the matrix that makes features `(n, k)` uncorrelated, with variance 1, without constant directions."""
     variance, axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))
     kept = variance > 1e-6 * variance.max()
@@ -588,7 +588,7 @@ class FitReport:
         return "\n".join(filter(None, [line, spread, removable_kl(self.nats, _USUAL), self.trouble]))
 
 
-def _report(method: Any, task: Task, networks: Sequence[Any], courses: Sequence[Course]) -> FitReport:
+def _report(method: Any, task: _Task, networks: Sequence[Any], courses: Sequence[Course]) -> FitReport:
     """Return the report of the mean of several fits."""
     held = task.held_real, task.held_fake
     scores = [torch.stack([_scores(net, batch) for net in networks]).double().cpu().numpy() for batch in held]

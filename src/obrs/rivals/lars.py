@@ -32,7 +32,7 @@ from ..rules import Budgeted
 from ..sampling.rejection import collect, stream
 from ..types import Array
 
-__all__ = ["BudgetedBase", "Draws", "ResampledBase", "with_base"]
+__all__ = ["BudgetedBase", "Draws", "ResampledBase", "replace_base"]
 
 _TRAINING = 2**62  # ids from here on are for estimates of Z; those below for samples
 _BLOCK = 16384  # candidates at a time
@@ -253,7 +253,7 @@ class _Base(Distribution):  # type: ignore[misc]
         return self.module.draw(max(1, prod(shape)), seed=seed).z[: prod(shape)].reshape(*shape, self.module.dim)
 
 
-def with_base(flow: Any, base: Any) -> Any:
+def replace_base(flow: Any, base: Any) -> Any:
     """Return a zuko flow with the transformation of `flow` and another base.
 
     Args:
@@ -262,14 +262,14 @@ def with_base(flow: Any, base: Any) -> Any:
 
     Example:
         >>> import zuko
-        >>> flow = with_base(zuko.flows.NICE(2, transforms=2), BudgetedBase(2, budget=4))
+        >>> flow = replace_base(zuko.flows.NICE(2, transforms=2), BudgetedBase(2, budget=4))
         >>> flow().log_prob(torch.zeros(3, 2)).shape
         torch.Size([3])
     """
     try:
         from zuko.flows import Flow
     except ImportError as error:
-        raise MissingLibraryError("with_base needs zuko: pip install zuko") from error
+        raise MissingLibraryError("replace_base needs zuko: pip install zuko") from error
     if not hasattr(flow, "transform"):
         raise InputTypeError(f"flow must be a flow of zuko, got {type(flow).__name__}")
     ours, theirs = tuple(base().event_shape), tuple(flow().event_shape)

@@ -48,7 +48,7 @@ def propose_batch(propose: Callable[[Any], Batch], ids: Numbers) -> Batch:
     if not callable(propose):
         raise InputTypeError(f"propose must be a function propose(ids) -> batch, got {type(propose).__name__}")
     try:
-        with no_grad(), _noting("propose"):
+        with no_grad(), _note_caller("propose"):
             batch = propose(ids)
         check_length(batch, len(ids), "propose")
     except Exception as error:
@@ -67,7 +67,7 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Number
     """Return the log-ratios of a batch of n items, checked, as NumPy float64."""
     if not callable(log_ratio):
         raise InputTypeError(f"log_ratio must be a function log_ratio(x) -> numbers, got {type(log_ratio).__name__}")
-    with no_grad(), _noting("log_ratio"):
+    with no_grad(), _note_caller("log_ratio"):
         scores = log_ratio(batch)
     if not is_array_api_obj(scores):
         raise InputTypeError(f"log_ratio must return an array, got {type(scores).__name__}")
@@ -81,7 +81,7 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Number
 
 def label_batch(groups: Callable[[Any], Any], batch: Batch) -> Any:
     """Return the labels of a batch."""
-    with no_grad(), _noting("groups"):
+    with no_grad(), _note_caller("groups"):
         return groups(batch)
 
 
@@ -92,7 +92,7 @@ def no_grad() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _noting(name: str) -> Iterator[None]:
+def _note_caller(name: str) -> Iterator[None]:
     """Let the user's own exceptions through, with a note that says which callable raised them."""
     try:
         yield
@@ -193,10 +193,6 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     return _like_batch([concatenate([batch[key] for batch in batches]) for key in keys], first)
 
 
-def move(batch: Batch, to: Any) -> Batch:
-    """Move a batch: to "numpy", or to a device of torch; None leaves it."""
-    if to is None:
-        return batch
-    if to == "numpy":
-        return map_leaves(host_view, batch)
-    return map_leaves(lambda leaf: leaf.to(to) if is_torch_array(leaf) else leaf, batch)
+def move(batch: Batch, device: Any) -> Batch:
+    """Move the tensors of a batch to a device of torch."""
+    return map_leaves(lambda leaf: leaf.to(device) if is_torch_array(leaf) else leaf, batch)

@@ -27,7 +27,7 @@ from ..groups import Grouped, groups_of, sizes_of
 from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .proposals import label_batch, length, move, propose_batch, score_batch, warn_of_train_mode
+from .proposals import label_batch, length, propose_batch, score_batch, warn_of_train_mode
 from .samples import Calls, Samples, first, join, pick, unjudged
 
 __all__ = ["Run", "collect", "sample", "sample_with", "score_proposals", "stream"]
@@ -137,15 +137,15 @@ def sample(
             raise InputError(f"{_SPLIT}; leave out groups and proposed")
         return _sample_groups(run, n, rule)
     if rule is not None:
-        return _judge_on(run, n, _given(rule, groups, shares), [])
+        return _judge_batches(run, n, _check_rule(rule, groups, shares), [])
     if n is not None and pool is not None:
-        return _from_pool(run, n, pool, groups, shares)
+        return _sample_pool(run, n, pool, groups, shares)
     largest: Any = budget
     if groups is not None:
         largest = max(budget.values() if isinstance(budget, Mapping) else np.ravel(largest).tolist(), default=1)
     total = check_budget(largest) * (inf if n is None else n)
     if n is not None and pilot is None and total <= PILOT and is_number(budget):
-        return _from_pool(run, n, ceil(total), groups, shares, by_budget=True)
+        return _sample_pool(run, n, ceil(total), groups, shares, by_budget=True)
 
     def fit(made: Samples) -> Rule:
         if groups is None:
@@ -155,14 +155,14 @@ def sample(
     size = ceil(min(PILOT, total)) if pilot is None else check_count(pilot, "pilot")
     most_pilot = size if pilot else ceil(max(PILOT, min(total, _MOST_PILOT)))
     made = _make_pilot(run, n, fit, size, most_pilot, groups)
-    return _judge_on(run, n, fit(made), [made])
+    return _judge_batches(run, n, fit(made), [made])
 
 
 def sample_with(run: "Run", n: int, fit: Callable[[Any], Rule], pilot: int) -> Samples:
     """Keep exactly n samples by the rule that `fit` makes from the log-ratios of the first `pilot` proposals."""
     size = check_count(pilot, "pilot")
     made = _make_pilot(run, check_count(n, "n"), lambda made: fit(made.log_ratio), size, size, None)
-    return _judge_on(run, n, fit(made.log_ratio), [made])
+    return _judge_batches(run, n, fit(made.log_ratio), [made])
 
 
 def stream(
@@ -209,7 +209,6 @@ def collect(
     *,
     max_proposed: int | None = None,
     max_seconds: float | None = None,
-    to: Any = None,
 ) -> Samples:
     """Gather exactly `n` samples from a stream, and count the cost to the n-th.
 
@@ -218,7 +217,6 @@ def collect(
         n: Samples wanted.
         max_proposed, max_seconds: Give up before a batch, after the first, that would make more proposals, or after
             this time.
-        to: Move what is kept: "numpy", or a torch device; None leaves it where it is.
 
     Raises:
         ExhaustedError: Proposals or seconds ran out, or the stream ended; `.partial` has what was kept.
@@ -233,7 +231,7 @@ def collect(
     n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
     deadline, parts, kept, proposed = _deadline(max_seconds), list[Samples](), 0, 0
     batches = iter(batches)
-    with _keeping(lambda: join(parts), n):
+    with _attach_partial(lambda: join(parts), n):
         while kept < n:
             if perf_counter() >= deadline:
                 raise _Spent("the seconds allowed")
@@ -245,7 +243,7 @@ def collect(
             if part is None:
                 raise _Spent(f"{proposed} proposals")
             part = replace(first(part, n - kept), fixed="")
-            parts.append(part if to is None else replace(part, x=move(part.x, to)))
+            parts.append(part)
             kept, proposed = kept + len(part), proposed + part.proposed
     return join(parts)
 
@@ -263,7 +261,7 @@ def _deadline(max_seconds: float | None) -> float:
 
 
 @contextmanager
-def _keeping(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
+def _attach_partial(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
     """Give every error that leaves the block what was kept before it, as `.partial`."""
 
     def partial() -> Samples | None:
@@ -348,7 +346,7 @@ def judge(made: Samples, rule: Any, seed: int) -> Samples:
     return replace(kept, log_weight=log_weight, seconds=made.seconds + perf_counter() - begun)
 
 
-def _given(rule: Any, groups: Labels | None, shares: Any) -> Rule:
+def _check_rule(rule: Any, groups: Labels | None, shares: Any) -> Rule:
     """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
     if not callable(rule):
         raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
@@ -367,7 +365,7 @@ def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: int, groups:
         some = join(made)
         return replace(judge(some, fit(some), run.seed), fixed="")
 
-    with _keeping(so_far, n):
+    with _attach_partial(so_far, n):
         middle = run.start + size
         for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
             made.append(batch)
@@ -379,7 +377,7 @@ def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: int, groups:
     return join(made)
 
 
-def _judge_on(run: Run, n: int | None, rule: Rule | Choice, made: list[Samples]) -> Samples:
+def _judge_batches(run: Run, n: int | None, rule: Rule | Choice, made: list[Samples]) -> Samples:
     """Judge what is made already, and then batch after batch, until n are kept; without n, to the last proposal."""
     end = made[-1].next_id if made else run.start
 
@@ -393,12 +391,12 @@ def _judge_on(run: Run, n: int | None, rule: Rule | Choice, made: list[Samples])
 
     with bar("sampling", run.stop - run.start if n is None else n, run.progress) as tell:
         if n is not None:
-            return _noted(run, collect(judged(), n))
+            return _add_notes(run, collect(judged(), n))
         parts: list[Samples] = []
-        with _keeping(lambda: join(parts), None):
+        with _attach_partial(lambda: join(parts), None):
             for part in judged():
                 parts.append(part)
-    return _noted(run, join(parts))
+    return _add_notes(run, join(parts))
 
 
 def _sample_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Samples:
@@ -411,14 +409,14 @@ def _sample_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Sam
         raise ExhaustedError(f"kept 0 of {n} samples: {budget} proposals are one row, and fewer are allowed", None)
     run = replace(run, batch_size=-(-run.batch_size // budget) * budget, stop=run.start + most * budget)
     if isinstance(rule, Choice):
-        return _judge_on(run, n, rule, [])
+        return _judge_batches(run, n, rule, [])
     size = -(-(PILOT if pilot is None else check_count(pilot, "pilot")) // budget) * budget
 
     def fit(made: Samples) -> Any:
         return Choice.fit(made.log_ratio, budget)
 
     made = _make_pilot(run, n, fit, size, size, None)
-    return _judge_on(run, n, fit(made), [made])
+    return _judge_batches(run, n, fit(made), [made])
 
 
 def _is_split(rule: Any) -> bool:
@@ -452,7 +450,7 @@ def _sample_groups(run: Run, n: int, rule: Any) -> Samples:
         return lambda ids: run.propose(ids, rule.labels[number])  # type: ignore[call-arg]
 
     kept, end = 0, run.start
-    with bar("sampling", n, run.progress) as tell, _keeping(so_far, n):
+    with bar("sampling", n, run.progress) as tell, _attach_partial(so_far, n):
         for number, size in enumerate(np.cumsum(sizes_of(n, np.asarray(rule.shares))).tolist()):
             batches = replace(run, propose=propose_one(number)).make(end, inf)
             groups.append([])
@@ -463,10 +461,10 @@ def _sample_groups(run: Run, n: int, rule: Any) -> Samples:
                 groups[-1].append(replace(part, fixed=""))
                 kept, end = kept + len(part), part.next_id
                 tell(kept, f"group {rule.labels[number]!r}")
-    return _noted(run, so_far())
+    return _add_notes(run, so_far())
 
 
-def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, by_budget: bool = False) -> Samples:
+def _sample_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, by_budget: bool = False) -> Samples:
     """Make a pool, and choose exactly n of it."""
     if n > pool:
         raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
@@ -476,7 +474,7 @@ def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, 
         some = join(made)
         return _choose(some, len(some) * n // pool, groups, shares, run.seed)
 
-    with bar("sampling", pool, run.progress) as tell, _keeping(so_far, n):
+    with bar("sampling", pool, run.progress) as tell, _attach_partial(so_far, n):
         for batch in run.make(run.start, run.start + pool):
             made.append(batch)
             tell(batch.next_id - run.start)
@@ -487,7 +485,7 @@ def _from_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, 
         raise out_of_reach(n / pool, possible / pool)
     if groups is not None:
         _warn_of_thin_groups(_group_sizes(whole, groups))
-    return _noted(run, _choose(whole, n, groups, shares, run.seed))
+    return _add_notes(run, _choose(whole, n, groups, shares, run.seed))
 
 
 def _choose(pool: Samples, n: int, groups: Labels | None, shares: Any, seed: int) -> Samples:
@@ -508,12 +506,12 @@ def _choose(pool: Samples, n: int, groups: Labels | None, shares: Any, seed: int
     return pick(pool, index, log_weight=log_weight, seconds=seconds, fixed="pool")
 
 
-def _noted(run: Run, kept: Samples) -> Samples:
+def _add_notes(run: Run, kept: Samples) -> Samples:
     """Add what a reader of the result should know."""
     checked = hasattr(run.log_ratio, "report")  # a fitted ratio
     notes: tuple[str, ...] = () if checked else (_UNCHECKED,)
     if getattr(run.log_ratio, "calibrated", True) is False:
-        notes, kept = (_NO_RATIO,), replace(kept, log_weight=None)
+        notes, kept = (_NO_RATIO,), replace(kept, log_weight=np.full(len(kept), np.nan))
     rule = kept.rule
     if isinstance(rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
         notes += (f"exact rejection takes {1 / rule.rate:.3g} proposals per sample, less than the budget",)

@@ -56,7 +56,7 @@ class Samples:
         x: The samples, an array or a tuple or dict of arrays.
         ids: The proposal each came from, NumPy int64.
         log_ratio: Their log-ratios, NumPy float64; NaN where a method does not score its output.
-        log_weight: log(r/a), the importance weight that is left, NumPy float64; 0 where a method has none. None if they
+        log_weight: log(r/a), the importance weight that is left, NumPy float64; 0 where a method has none. NaN if they
             were chosen by a score that is no ratio, such as a sum of ratios.
         proposed: Proposals up to the last one kept.
         executed: Proposals made, including the rest of the last batch.
@@ -76,7 +76,7 @@ class Samples:
     x: Batch
     ids: Numbers
     log_ratio: Numbers
-    log_weight: Any
+    log_weight: Numbers
     proposed: int
     executed: int
     calls: Calls = field(default_factory=Calls)
@@ -118,8 +118,8 @@ class Samples:
     @property
     def ess(self) -> float:
         """Effective sample size (sum w)^2 / sum w^2: as many samples without weights would be worth as much."""
-        if not len(self) or self.log_weight is None:
-            return 0.0 if not len(self) else np.nan
+        if not len(self):
+            return 0.0
         weight = np.exp(self.log_weight - np.max(self.log_weight))
         return float(np.sum(weight) ** 2 / np.sum(weight**2))
 
@@ -156,7 +156,7 @@ class Samples:
             | A Generalization of Sampling without Replacement from a Finite Universe (Horvitz & Thompson, 1952)
             | Asymptotic Theory of Rejective Sampling with Varying Probabilities (Hájek, 1964), the variance of a pool
         """
-        if self.log_weight is None:
+        if np.isnan(self.log_weight).any():
             raise InputError("chosen by a score that is no ratio, they have no weights: take the plain mean of g(x)")
         values = self._values(g)
         if confidence is not None and (len(self) < 2 or len(np.unique(self.ids)) < len(self)):
@@ -194,18 +194,13 @@ class Samples:
             raise InputError(f"keys of a batch must be text or whole numbers to be saved, got {facts['keys']!r:.60}")
         facts["libraries"] = [_library(leaf) for leaf in leaves(self.x)]
         arrays: dict[str, Any] = {f"x{i}": _plain(leaf) for i, leaf in enumerate(leaves(self.x))}
-        arrays |= {key: array for key in _ARRAYS if (array := getattr(self, key)) is not None}
+        arrays |= {key: getattr(self, key) for key in _ARRAYS}
         with replacing(path) as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 
     @classmethod
-    def load(cls, path: "str | os.PathLike[str]", *, to: Any = None) -> "Samples":
-        """Read what `save` wrote.
-
-        Args:
-            path: The file.
-            to: "numpy", or a device of torch; None for the array libraries they came from, on the CPU.
-        """
+    def load(cls, path: "str | os.PathLike[str]") -> "Samples":
+        """Read what `save` wrote, as arrays of the libraries they came from, on the CPU."""
         with open(path, "rb") as file:
             try:
                 with np.load(file, allow_pickle=False) as found:
@@ -214,15 +209,13 @@ class Samples:
                 parts = [arrays[f"x{i}"] for i in range(len(facts["libraries"]))]
                 rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
                 rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
-                rest |= {key: arrays[key] for key in _ARRAYS[:2]} | {"log_weight": arrays.get("log_weight")}
+                rest |= {key: arrays[key] for key in _ARRAYS}
                 rest |= {"rule": from_json(facts["rule"]) if facts["rule"] else None, "notes": tuple(facts["notes"])}
             except (ObrsError, MemoryError):
                 raise
             except Exception as error:  # zipfile, zlib, struct, pickle and json each have their own
                 raise InputError(f"{path} was not written by Samples.save") from error
-        if to != "numpy":
-            parts = [_restore(part, library, to) for part, library in zip(parts, facts["libraries"], strict=True)]
-        keys = facts["keys"]
+        keys, parts = facts["keys"], list(map(_restore, parts, facts["libraries"]))
         x = parts[0] if keys is None else dict(zip(keys, parts, strict=True)) if keys else tuple(parts)
         return cls(x=x, **rest)
 
@@ -260,10 +253,7 @@ def join(parts: Sequence[Samples]) -> Samples:
     """Put runs one after the other; costs add up."""
     filled = [part for part in parts if len(part)] or list(parts[:1])
     head, how = parts[0], {part.fixed for part in parts}
-    columns = {key: [getattr(part, key) for part in filled] for key in _ARRAYS}
-    joined: dict[str, Any] = {
-        key: None if any(one is None for one in column) else np.concatenate(column) for key, column in columns.items()
-    }
+    joined: dict[str, Any] = {key: np.concatenate([getattr(part, key) for part in filled]) for key in _ARRAYS}
     joined |= {key: sum(getattr(part, key) for part in parts) for key in ("proposed", "executed", "seconds")}
     joined |= {key: sum((getattr(part, key) for part in parts), Calls()) for key in ("calls", "executed_calls")}
     return Samples(
@@ -295,7 +285,7 @@ def unjudged(x: Batch, ids: Numbers, log_ratio: Numbers | None = None, *, calls:
 
 def pick(samples: Samples, index: Numbers, **changes: Any) -> Samples:
     """Return the samples at these positions, at the same cost."""
-    arrays = {key: array[index] for key in _ARRAYS if (array := getattr(samples, key)) is not None}
+    arrays = {key: getattr(samples, key)[index] for key in _ARRAYS}
     return replace(samples, **{"x": take(samples.x, index), **arrays, **changes})
 
 
@@ -327,10 +317,9 @@ def _plain(leaf: Any) -> Numbers:
     return np.asarray(values)
 
 
-def _restore(values: Numbers, library: str, device: Any) -> Any:
+def _restore(values: Numbers, library: str) -> Any:
     """Return an array of the library that it was saved from; of NumPy, if that is not installed."""
     try:
-        xp: Any = import_module(library)
+        return import_module(library).asarray(values)
     except ImportError:
         return values
-    return xp.asarray(values, device=device) if library == "torch" else xp.asarray(values)

@@ -42,7 +42,7 @@ def as_data(data: Any) -> Data:
         ((10, 2), tensor([4, 3, 3]))
     """
     if isinstance(data, Dataset | DataLoader):
-        return _from_loader(data if isinstance(data, DataLoader) else DataLoader(data))
+        return _read_loader(data if isinstance(data, DataLoader) else DataLoader(data))
     x, *labels = data if isinstance(data, tuple) and len(data) == 2 else (data,)
     samples = _as_samples(torch.as_tensor(x).detach().cpu())  # batches go where the run is
     tensors = (samples, *(as_classes(each, len(samples)) for each in labels))
@@ -57,7 +57,7 @@ def as_data(data: Any) -> Data:
     return Data(tuple(samples.shape), tensors[1] if labels else None, digest.hexdigest()[:16], batches)
 
 
-def _from_loader(loader: Any) -> Data:
+def _read_loader(loader: Any) -> Data:
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset) or not len(dataset):
         raise InputError("train needs a Dataset with a length and rows by index: their order is a function of the seed")

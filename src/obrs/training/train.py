@@ -25,7 +25,7 @@ from .losses import CRITIC_LOSSES, GENERATOR_LOSSES, critic_loss, first_output, 
 from .step import GeneratorStep, critic_step, generator_step
 from .trained import State, Trained, checkpoints, read_log, read_state, write_state
 
-__all__ = ["average_weights", "train"]
+__all__ = ["train"]
 
 Rate = float | Callable[[float], float]
 
@@ -174,7 +174,7 @@ def train(
                     run.cut, losses = made.cut, losses | {"generator": made.loss}
                 if made is not None and ema:
                     decay = ema(step) if callable(ema) else min(ema, (1 + step) / (10 + step))
-                    average_weights(run.networks["ema"], generator, decay)
+                    _average_weights(run.networks["ema"], generator, decay)
                 run.step = step + 1
                 since.append(losses)
                 save = run.step % save_every == 0 or run.step == end
@@ -280,7 +280,7 @@ def _start_log(folder: Path | None, step: int) -> list[dict[str, Any]]:
     return rows
 
 
-def average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
+def _average_weights(mean: nn.Module, module: nn.Module, decay: float) -> None:
     """Move averaged weights, and the statistics of batch norms, towards a module's; copy its other buffers."""
     with torch.no_grad():
         for old, new in zip(mean.parameters(), module.parameters(), strict=True):
