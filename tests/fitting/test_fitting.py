@@ -70,10 +70,10 @@ def test_the_weights_that_did_best_are_kept_and_the_fit_stops():
         seen.append(averaged.weight.item())
         return next(judged)
 
-    course = fit_best(module, lambda m, step: error(m), judge, steps=600, lr=0.1, patience=4)
+    course = fit_best(module, lambda m, step: error(m), judge, steps=600, lr=0.1)
     assert course.stopped == "no better held-out loss after step 40"
-    assert course.steps == 120
-    assert [loss for _, loss in course.history] == [5.0, 4.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+    assert course.steps == 240
+    assert [loss for _, loss in course.history] == [5.0, 4.0, 1.0, *[2.0] * 10]
     assert module.weight.item() == seen[2]
     assert not module.training
     assert not module.weight.requires_grad

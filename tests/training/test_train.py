@@ -309,10 +309,8 @@ def test_mistakes_are_one_line(options, error, line):
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path):
+def test_a_folder_is_not_resumed_with_other_settings(tmp_path):
     train(out=tmp_path)
-    with pytest.raises(InputError, match="holds a run already"):
-        train(out=tmp_path, resume=False)
     with pytest.raises(InputError, match=r"was made with budget=2\.0, got 3\.0"):
         train(out=tmp_path, budget=3)
     with pytest.raises(InputError, match="was made with data="):

@@ -14,6 +14,8 @@ __all__ = ["Course", "descend", "fit", "fit_best"]
 _EVALUATIONS = 30  # at most, in a whole run of `fit_best`
 _LEAST_STEPS = 20  # between two evaluations, unless the run is so short that there would be fewer than ten
 _WARM_UP = 0.03  # share of its steps until the learning rate is reached
+_DECAY = 0.998  # of the moving average of the weights
+_PATIENCE = 10  # evaluations without a better loss before it stops
 
 Tensor = Any
 
@@ -65,13 +67,12 @@ def fit_best(
     *,
     steps: int,
     lr: float,
-    average: float = 0.998,
-    patience: int = 10,
     progress: bool | None = None,
 ) -> Course:
     """Fit a module in place, and leave it with the averaged weights that had the lowest held-out loss.
 
-    The learning rate rises linearly, then falls to 0 along a cosine. Ctrl-C ends the fit with the best weights so far.
+    The learning rate rises linearly, then falls to 0 along a cosine. After ten evaluations without a better loss, of 30
+    in a whole run and ten in a short one, the fit stops; Ctrl-C ends it with the best weights so far.
     The module is in evaluation mode afterwards, and its parameters need no gradient.
 
     Args:
@@ -80,8 +81,6 @@ def fit_best(
         held_out_loss: Of a module in evaluation mode.
         steps: Updates at most.
         lr: Largest learning rate of Adam.
-        average: Decay of the exponential moving average of the weights.
-        patience: Evaluations without a better loss before it stops; a whole run has 30 of them, a short one ten.
         progress: Show a bar; None shows one on a terminal, and a line every 10 seconds where there is none.
 
     Example:
@@ -97,7 +96,7 @@ def fit_best(
     from torch.optim.swa_utils import AveragedModel
 
     def move_average(averages: Any, weights: Any, count: Any) -> None:
-        decay = min(average, (1 + int(count)) / (10 + int(count)))  # the first steps do not stay in it for long
+        decay = min(_DECAY, (1 + int(count)) / (10 + int(count)))  # the first steps do not stay in it for long
         torch._foreach_lerp_(averages, weights, 1 - decay)
 
     optimiser = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=lr, betas=(0.9, 0.99))
@@ -120,7 +119,7 @@ def fit_best(
                     history.append((step, value))
                     if value < best:
                         best, weights = value, _copy(averaged.module)
-                    stopped = _reason_to_stop(history, patience) or ("all steps done" if step == steps else "")
+                    stopped = _reason_to_stop(history) or ("all steps done" if step == steps else "")
                     if stopped:
                         break
                 module.train()
@@ -144,9 +143,9 @@ def fit_best(
     return Course(step, perf_counter() - begun, stopped, tuple(history))
 
 
-def _reason_to_stop(history: list[tuple[int, float]], patience: int) -> str:
+def _reason_to_stop(history: list[tuple[int, float]]) -> str:
     best_at = min(history, key=lambda pair: pair[1])[0]
-    if sum(step > best_at for step, _ in history) < patience:
+    if sum(step > best_at for step, _ in history) < _PATIENCE:
         return ""
     return f"no better held-out loss after step {best_at}"
 

@@ -140,9 +140,9 @@ class _Waves(nn.Module):  # type: ignore[misc]
         return add_waves(x, self.waves)
 
 
-def random_waves(numbers: int, waves: int, *, slowest: float = 0.1, fastest: float = 4.0) -> torch.Tensor:
-    """Return random projections, shape `(numbers, waves)`: as many in every octave."""
-    cycles = torch.exp(torch.empty(waves).uniform_(log(slowest), log(fastest)))
+def random_waves(numbers: int, waves: int) -> torch.Tensor:
+    """Return random projections, shape `(numbers, waves)`, of 0.1 to 4 cycles per unit: as many in every octave."""
+    cycles = torch.exp(torch.empty(waves).uniform_(log(0.1), log(4.0)))
     direction = nn.functional.normalize(torch.randn(numbers, waves), dim=0)
     return 2 * pi * cycles * direction
 

@@ -55,7 +55,6 @@ def train(
     new_critic: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
-    resume: bool = True,
     log_every: int = 100,
     save_every: int = 1000,
     keep: int = 2,
@@ -86,7 +85,7 @@ def train(
         latent: Length of the latent; by default `generator.latent`, or what its first linear layer takes.
         start_from, new_critic: A run, or its folder, to go on from; with a new critic both Adams start anew.
         seed: Decides order of the data, latents and noise; initial weights are the networks'.
-        out, resume: A folder for checkpoints and `log.jsonl`; a run that is there goes on, or False refuses to.
+        out: A folder for checkpoints and `log.jsonl`; a run that is there goes on.
         log_every, save_every, keep: Steps between rows of the log, and between checkpoints; how many of them to keep.
         progress: Show a bar; None shows one on a terminal.
 
@@ -114,7 +113,7 @@ def train(
     group = torch.distributed.group.WORLD if place.num_processes > 1 else None
     run = _Run(generator.to(place.device), critic.to(place.device), averaged=bool(ema), betas=betas)
     latent = _try(generator, critic, samples, latent)
-    run.start(out, resume, settings, start_from, new_critic)
+    run.start(out, settings, start_from, new_critic)
     begin, end = run.first + warm_up, run.first + warm_up + steps
     if run.step > end:
         raise InputError(f"{out} has done {run.step - begin} steps already, got steps={steps}; ask for more")
@@ -222,11 +221,9 @@ class _Run:
         self.first = self.step = self.seen = 0
         self.facts: dict[str, Any] = {}
 
-    def start(self, out: Any, resume: bool, settings: dict[str, Any], start_from: Any, new_critic: bool) -> None:
+    def start(self, out: Any, settings: dict[str, Any], start_from: Any, new_critic: bool) -> None:
         """Go on with the run in the folder, from another run, or start afresh."""
         if out is not None and checkpoints(out):
-            if not resume:
-                raise InputError(f"{out} holds a run already; let it resume, or choose another folder")
             state = read_state(out)
             for key, value in settings.items():
                 if (before := state.facts["settings"].get(key)) != value:
