@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import check_budget, check_count
+from .._checks import check_budget, check_count, check_ratios
 from ..draws import priority_key
 from ..errors import InputError, InputTypeError
 from ..groups import Groups, Reach, groups_of
@@ -103,8 +103,10 @@ def make_source(profile: Profile, seed: int = 0, ids: Any = None, **more: Any) -
         ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
         more: Other arguments of `Source`.
     """
-    known = np.arange(len(profile.log_ratio)) if ids is None else ids
-    return Source(profile, priority_key(profile.log_ratio, known, seed=seed), ranked=ids is not None, **more)
+    log_ratio = profile.log_ratio
+    check_ratios(log_ratio)  # a profile takes any number that weighs nothing
+    key = priority_key(log_ratio, np.arange(len(log_ratio)) if ids is None else ids, seed=seed)
+    return Source(profile, key, ranked=ids is not None, **more)
 
 
 def report(
