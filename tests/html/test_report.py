@@ -17,7 +17,7 @@ from obrs.cli.app import main
 from obrs.errors import InputError, InputTypeError, MissingLibraryError
 from obrs.html.report import ROUND, slider
 from obrs.html.samples import choose, show
-from obrs.html.template import as_data
+from obrs.html.template import script_json
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -83,7 +83,7 @@ def test_page_is_one_well_formed_file_without_an_address_and_texts_are_escaped(s
     assert "default-src 'none'" in page
     items = data_of(page)["samples"]["item"]
     assert {item.rstrip("…") for item in items} == {text.replace("\ud800", "?") for text in HARD}
-    text = as_data([*HARD, {"</script>": 1}])
+    text = script_json([*HARD, {"</script>": 1}])
     assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text)[0] == HARD[0]
     assert "<title>&lt;b&gt;&amp;&quot;&#x27;</title>" in plain

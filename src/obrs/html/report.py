@@ -21,7 +21,7 @@ from ..profile import Plan, Profile
 from ..ratios.doctor import diagnose
 from .findings import NAMES, diagnosis_findings, profile_findings
 from .samples import choose, show
-from .template import as_data, cut, fill, page_path, rounded, write_page
+from .template import cut, fill, page_path, rounded, script_json, write_page
 
 __all__ = ["ROUND", "Source", "make_source", "report", "slider"]
 
@@ -203,7 +203,7 @@ def report(
     facts = [*about.facts, *(calibrated if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
     text = {"title": cut(title or "What each budget buys", _TITLE), "about": " · ".join(facts)}
     plan = _plan(profile, [k for k in budgets if k in _PLANNED][:6], recall, apart)._repr_html_()
-    return write_page(target, fill(_TEMPLATE, text=text, html={"data": as_data(content), "plan": plan}))
+    return write_page(target, fill(_TEMPLATE, text=text, html={"data": script_json(content), "plan": plan}))
 
 
 def _find_source(source: Any, samples: Any, seed: int) -> Source:
@@ -357,4 +357,4 @@ def _list_rows(source: Source, last: Floats) -> dict[str, Any] | bool:
     code = base64.b64encode(last.astype(np.uint8).tobytes()).decode()  # a byte for each row
     names = None if source.names is None or len(code) > _LIST else [str(name) for name in source.names]
     found = {"last": code, "name": source.name, "ids": names}
-    return found if len(as_data(found).encode()) <= _LIST else False
+    return found if len(script_json(found).encode()) <= _LIST else False

@@ -15,7 +15,7 @@ from .._pictures import SUFFIXES, pillow, read_picture
 from ..errors import InputError, InputTypeError
 from ..metrics.images import read_images
 from ..sampling.proposals import leaves
-from .template import as_data, cut
+from .template import cut, script_json
 
 __all__ = ["Shown", "choose", "show"]
 
@@ -73,12 +73,12 @@ def show(samples: Any, rows: Any, size: int, folder: Any = None) -> Shown:
 
 def _show_texts(texts: list[str]) -> Shown:
     """Return all texts, or the first that have room; or, if those were few, a few that are cut."""
-    sizes = np.cumsum([len(as_data(text).encode()) + 1 for text in texts])
+    sizes = np.cumsum([len(script_json(text).encode()) + 1 for text in texts])
     many = int(np.searchsorted(sizes, _TEXTS, side="right"))
     if many >= min(len(texts), _FEW):
         return "text", texts[:many], ""
     length, few = _TEXTS // _FEW, texts[:_FEW]
-    while len(as_data([cut(text, length) for text in few]).encode()) > _TEXTS and length > 8:
+    while len(script_json([cut(text, length) for text in few]).encode()) > _TEXTS and length > 8:
         length = 3 * length // 4
     limit = f"texts are cut at {length:,} bytes, and whole in what is kept below"
     return "text", [cut(text, length) for text in few], limit

@@ -14,7 +14,7 @@ from .._files import check_out, replacing
 from .._text import finite
 from ..errors import InputError
 
-__all__ = ["as_data", "cut", "fill", "page_path", "rounded", "write_page"]
+__all__ = ["cut", "fill", "page_path", "rounded", "script_json", "write_page"]
 
 _PLACE = re.compile(r"@\{([a-z_]+)\}")
 _INDENT = re.compile(r"^ +", re.MULTILINE)  # of a template, which nobody reads in a page
@@ -36,11 +36,11 @@ def fill(template: Path, *, text: Mapping[str, Any], html: Mapping[str, str]) ->
     return _PLACE.sub(lambda place: parts[place[1]], source)
 
 
-def as_data(content: Any) -> str:
+def script_json(content: Any) -> str:
     """Return JSON for `<script type="application/json">`, in which no text can end the script.
 
     Example:
-        >>> as_data({"text": "</script>", "K": [1.0, float("inf")]})
+        >>> script_json({"text": "</script>", "K": [1.0, float("inf")]})
         '{"text":"\\\\u003c/script\\\\u003e","K":[1.0,null]}'
     """
     text = json.dumps(finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
