@@ -83,35 +83,6 @@ def test_a_finished_run_says_that_nothing_was_done(folder, capsys):
         assert (code, err) == (0, f"kept 150 of 200 rows (1 in 1.333): {word}\n")
 
 
-def test_groups_quotas_costs_and_short_groups(folder, capsys):
-    rows = zip(LOGITS.tolist(), np.arange(200) % 3, np.arange(200) % 7 + 1, strict=True)
-    Path("g.csv").write_text("logit,g,tokens\n" + "".join(f"{x!r},{g},{t}\n" for x, g, t in rows))
-
-    def counts():
-        return np.bincount(read_columns(find_sources("k.csv"), ["g"]).numbers("g").astype(int)).tolist()
-
-    assert run(capsys, "select", "g.csv", "--group", "g", "-n", 30, "-o", "k.csv")[0] == 0
-    assert counts() == [30, 30, 30]
-    assert run(capsys, "select", "g.csv", "--group", "g", "-n", "0=9,1=0,2=2", "-o", "k.csv")[0] == 0
-    assert counts() == [9, 0, 2]
-    assert run(capsys, "select", "g.csv", "--group", "g", "-n", 67, "-o", "k.csv")[0] == 2
-    assert run(capsys, "select", "g.csv", "--group", "g", "-n", 67, "--at-most", "-o", "k.csv")[0] == 0
-    assert counts() == [67, 67, 66]
-    code, _, err = run(capsys, "select", "g.csv", "--cost", "tokens", "-n", 500, "-o", "k.csv")
-    spent = int(read_columns(find_sources("k.csv"), ["tokens"]).numbers("tokens").sum())
-    assert (code, f" that cost {spent}: k.csv" in err, 493 < spent <= 500) == (0, True, True)
-
-
-def test_a_result_can_be_selected_from_again(folder, capsys):
-    for source, out in (("f.csv", "kept.csv"), ("kept.csv", "again.csv")):
-        weights = ["--weights"] if source == "f.csv" else []
-        n = 150 if source == "f.csv" else 100
-        assert run(capsys, "select", source, "--id", "id", "-n", n, "--seed", 1, *weights, "-o", out)[0] == 0
-    np.testing.assert_array_equal(kept_ids("again.csv"), obrs.select(LOGITS, 100, design="priority", seed=1))
-    code, _, err = run(capsys, "select", "kept.csv", "--id", "id", "-n", 9, "--weights", "-o", "last.csv")
-    assert (code, "'inclusion_probability'" in err, err.count("\n")) == (2, True, 1)
-
-
 def test_a_share_of_the_rows_is_exact(folder, capsys):
     for share in (1, 7, 29, 57, 58, 99):
         err = run(capsys, "select", "many", "-n", f"{share}%", "-o", f"kept-{share}/")[2]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from obrs import _keys
-from obrs._keys import KeyCounts, Rows, Sample, find_threshold
+from obrs._keys import Cells, Rows, add_up, find_threshold, gather, smallest
 from obrs.draws import priority_key
 from obrs.errors import InputError
 
@@ -37,20 +37,24 @@ def make_pool(case, n, seed=0):
     elif case in ("one", "all"):
         need = 1 if case == "one" else n
     key = priority_key(log_r, id)
-    return Rows(np.floor(key * 20) / 20 if case == "tied" else key, id, group, cost), np.atleast_1d(need)
+    return Rows(np.floor(key * 20) / 20 if case == "tied" else key, id, group, cost, log_r, log_r), np.atleast_1d(need)
+
+
+def positive(rows):
+    return rows.take(rows.key < np.inf)
 
 
 def find(parts, need):
-    """Return the threshold, rows and cost that are kept, and the number of passes."""
-    passes, counts = [], KeyCounts(len(need))
+    """Return the mask of what is kept of rows, how many these are and their cost, and the number of passes."""
+    passes, cells = [], Cells(np.zeros(len(need), np.uint64))
 
     def scan(function):
         passes.append(function)
         return map(function, parts)
 
-    for part in scan(counts.count):
-        counts.merge(part)
-    return *find_threshold(counts, need, scan), len(passes)
+    counts = gather(scan(lambda rows: cells.count(positive(rows))), add_up)
+    key, id, total = find_threshold(cells, counts, need, scan)
+    return key, id, total, len(passes)
 
 
 def split(rows, size):
@@ -61,30 +65,28 @@ def split(rows, size):
 @pytest.mark.parametrize("case", CASES)
 def test_the_rows_below_the_threshold_are_those_of_a_sort(monkeypatch, case, collected):
     rows, need = make_pool(case, N)
-    monkeypatch.setattr(_keys, "_COLLECTED", max(collected, 2 * len(need)))
-    monkeypatch.setattr(_keys, "_PENDING", 1000)
+    monkeypatch.setattr(_keys, "COLLECTED", max(collected, 2 * len(need)))
+    monkeypatch.setattr(_keys, "_WAITING", 3)
     kept = np.zeros(N, bool)
     for g in range(len(need)):
         own = np.flatnonzero((rows.group == g) & (rows.key < np.inf))
         own = own[np.lexsort((rows.id[own], rows.key[own]))]
         kept[own[np.cumsum(rows.cost[own]) <= need[g]]] = True
-    threshold, total, passes = find(split(rows, 700), need)
-    assert np.array_equal(threshold.keeps(rows), kept)
+    key, id, total, passes = find(split(rows, 700), need)
+    assert np.array_equal(rows.before(key, id), kept)
     assert total.tolist() == [kept.sum(), rows.cost[kept].sum()]
     assert passes == 2 if collected > N else passes <= 4
     if case == "all":
-        assert threshold.key == np.inf
+        assert key == np.inf
 
 
 def test_rows_that_cannot_be_told_apart_are_an_error(monkeypatch):
-    same = Rows(np.zeros(N), *np.zeros((2, N), int), np.ones(N, int))
+    same = Rows(np.zeros(N), *np.zeros((2, N), int), *np.ones((3, N), int))
     with pytest.raises(InputError, match="tied for the last place"):
         find([same], np.array([2]))
-    monkeypatch.setattr(_keys, "_COLLECTED", 500)
+    monkeypatch.setattr(_keys, "COLLECTED", 500)
     with pytest.raises(InputError, match="make their ids unique"):
         find([same], np.array([10]))
-    with pytest.raises(InputError, match="at most 524,288 groups"):
-        KeyCounts(600_000)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -108,10 +110,10 @@ print(next(line.split()[1] for line in open('/proc/self/status') if line.startsw
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypatch, backwards):
-    monkeypatch.setattr(_keys, "_COLLECTED", 10)  # so that a second count is needed, as with more rows
+    monkeypatch.setattr(_keys, "COLLECTED", 10)  # so that a second count is needed, as with more rows
     size, rng, sizes = 200_000, np.random.default_rng(0), []
-    ids = rng.permutation(size)
-    rows = Rows(priority_key(rng.normal(size=size) * 2, ids), ids, np.zeros(size, int), np.ones(size, int))
+    ids, log_r = rng.permutation(size), rng.normal(size=size) * 2
+    rows = Rows(priority_key(log_r, ids), ids, np.zeros(size, int), np.ones(size, int), log_r, log_r)
     shards = np.array_split(np.arange(size), 1000)[:: -1 if backwards else 1]
 
     def scan(function):
@@ -119,33 +121,23 @@ def test_a_thousand_shards_merge_to_the_threshold_of_the_whole(monkeypatch, back
             sizes.append(len(data := pickle.dumps(function(rows.take(shard)))))
             yield pickle.loads(data)
 
-    counts = KeyCounts(1)
-    for part in scan(KeyCounts(1).count):
-        counts.merge(part)
-    threshold, total = find_threshold(counts, np.array([size // 4]), scan)
+    cells = Cells(np.zeros(1, np.uint64))
+    counts = gather(scan(lambda part: add_up([cells.count(part)])), add_up)
+    key, id, total = find_threshold(cells, counts, np.array([size // 4]), scan)
     last = np.sort(rows.key)[size // 4]
-    assert (threshold.key[0], total[0], len(sizes)) == (last, size // 4, 3000)
+    assert (key[0], total[0], len(sizes)) == (last, size // 4, 3000)
     assert max(sizes) < 15_000  # 200 rows, not 2**22 cells
-    np.testing.assert_array_equal(threshold.keeps(rows), last > rows.key)
+    np.testing.assert_array_equal(rows.before(key, id), last > rows.key)
 
 
-def test_a_sample_does_not_depend_on_the_order_of_rows_and_merges(monkeypatch):
-    monkeypatch.setattr(_keys, "_SAMPLED", 1000)
+def test_the_smallest_do_not_depend_on_parts_or_their_order():
     rng = np.random.default_rng(0)
     ids, x = rng.permutation(50_000), rng.normal(size=50_000)
-    for order, merged in ((np.arange(50_000), False), (rng.permutation(50_000), False), (np.arange(50_000), True)):
-        sample = Sample()
-        for part in np.array_split(order, 9):
-            some = Sample() if merged else sample
-            some.add(ids[part], x[part])
-            if merged:
-                sent = pickle.loads(pickle.dumps(some))
-                assert len(sent.columns[0]) <= 1000 >> 4
-                sample.add(*sent.columns, limit=sent.limit)
-        id, value = sample.columns
-        assert 30 < len(id) <= 1000
-        np.testing.assert_array_equal(np.sort(id), np.sort(ids[_keys._hash_ids(ids) <= np.uint64(sample.limit)]))
+    expected = np.sort(np.argsort(x)[:1000])
+    for order in (np.arange(50_000), rng.permutation(50_000), np.argsort(x)):
+        parts = ((x[part], ids[part]) for part in np.array_split(order, 50))
+        value, id = gather(parts, lambda some: smallest(some, 1000))
+        np.testing.assert_array_equal(np.sort(id), np.sort(ids[expected]))
         np.testing.assert_array_equal(x[np.argsort(ids)[id]], value)
-    sample = Sample()
-    sample.add(np.zeros(9000, np.int64), np.arange(9000.0))
-    assert len(sample.columns[0]) == 1000, "of one id there may be any number"
+    (tied,) = smallest([(np.zeros(9000),)], 10)
+    assert len(tied) == 9000, "rows of one id come together"

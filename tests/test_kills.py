@@ -17,6 +17,7 @@ import pytest
 
 from obrs import files
 from obrs.errors import InputError
+from obrs.scores import ParquetSource
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -83,7 +84,7 @@ def test_a_disk_that_was_full_and_is_enlarged_ends_as_one_that_was_not(pool, dis
         select(pool, disk / "kept")
     assert caught.value.errno == errno.ENOSPC
     assert "\n" not in str(caught.value)
-    assert os.listdir(disk) == [".kept.obrs"]
+    assert sorted(os.listdir(disk)) == [".kept.obrs", "kept.manifest.json"]
     subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
     select(pool, disk / "kept")
     select(pool, tmp_path / "kept")
@@ -112,14 +113,14 @@ def test_a_folder_that_another_run_is_writing_is_refused(pool, tmp_path):
 
 
 def test_a_file_that_changes_after_the_passes_is_named_and_nothing_is_lost(pool, tmp_path, monkeypatch):
-    write = files._Files.write
+    write = ParquetSource.write
 
-    def write_later(self, source, *rest):
+    def write_later(source, *rest):
         if source.name == "2.parquet":
             os.utime(source.path, ns=(1, 1))
-        write(self, source, *rest)
+        write(source, *rest)
 
-    monkeypatch.setattr(files._Files, "write", write_later)
+    monkeypatch.setattr(ParquetSource, "write", write_later)
     with pytest.raises(InputError, match=r"2\.parquet has changed since it was counted"):
         select(pool, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
@@ -131,7 +132,7 @@ def test_a_file_that_changes_after_the_passes_is_named_and_nothing_is_lost(pool,
 
 
 def test_a_group_that_comes_between_two_passes_is_named(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_HELD", 100)
+    monkeypatch.setattr(files, "COLLECTED", 100)
     divide = files.divide
 
     def change(*rest, **sizes):

@@ -152,7 +152,7 @@ def past_one_machine():
     """Return what 10¹⁰ rows cost each of 100 workers, from rates measured on one core."""
     ray = benchmark("scale")["ray"]
     count, write = (1e6 * ray[f"{key}_seconds"] / ray["rows"] for key in ("looks", "filter"))
-    passes = [("count", "those that decide", count / 2, "140 MB: 0.7 MB per block")]
+    passes = [("count", "those that decide", count / 2, "520 MB: 2.6 MB per block")]
     passes += [(name, "those that decide", count / 2, "2 MB") for name in ("count inside the cell", "collect")]
     passes += [("filter and write", "all", write, "the kept rows")]
     rows = [[name, columns, f"{rate:.2f} µs", f"{100 * rate / 60:.1f}", sent] for name, columns, rate, sent in passes]

@@ -6,22 +6,21 @@ The rows that are kept do not depend on blocks, their order, or workers that die
 """
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from ._checks import check_count, check_seed
-from ._keys import Counts
+from ._checks import check_count
 from .errors import InputTypeError, MissingLibraryError, ObrsError
-from .files import Part, Profiles, Reading, Scan, Selected, Survey, check_added, check_sizes, decide, kept_rows
+from .files import Profiles, Reading, Scan, Selected, decide
 from .profile import Plan
 from .sampling import rejection
 from .sampling.model import Model
 from .sampling.proposals import concatenate, move
 from .sampling.samples import Samples
-from .scores import Source, to_arrow
+from .scores import Batch, Source
 
 try:
     import pyarrow as pa
@@ -39,17 +38,17 @@ def _open(dataset: Any, **columns: Any) -> tuple[Reading, Scan]:
         raise InputTypeError(f"dataset must be a ray.data.Dataset with rows, got {type(dataset).__name__}")
     empty = pa.table({name: [] for name in schema.names})
     reading = Reading.find([Source("the dataset", "dataset", table=empty)], **columns)
-    few = dataset.select_columns([*dict.fromkeys(reading.names)])
 
-    def scan(function: Callable[[Part], Any]) -> Iterator[Any]:
+    def scan(names: Sequence[str], function: Callable[[Batch], Any]) -> Iterator[Any]:
         def work(table: Any) -> Any:
             found: Any
             try:
-                found = [*map(function, reading.read(Source("a block of the dataset", "block", table=table)))]
+                found = [function(batch) for batch in _batches(table, names)]
             except ObrsError as error:  # one line, which Ray would bury
                 found = error
             return pa.table({"found": [pickle.dumps(found)]})
 
+        few = dataset.select_columns([*dict.fromkeys(names)])
         blocks = few.map_batches(work, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
         for row in blocks.iter_rows():
             found = pickle.loads(row["found"])
@@ -60,6 +59,10 @@ def _open(dataset: Any, **columns: Any) -> tuple[Reading, Scan]:
     return reading, scan
 
 
+def _batches(table: Any, names: Sequence[str]) -> Iterator[Batch]:
+    return Source("a block of the dataset", "block", table=table).batches(names)
+
+
 def plan(
     dataset: Any, budgets: Iterable[float] = (1.5, 2.0, 4.0, 8.0), *, n: int | None = None, **options: Any
 ) -> Plan:
@@ -68,48 +71,30 @@ def plan(
     Arguments are those of `obrs.files.plan`, and `options` column, kind, beta, id and skip_bad.
     """
     reading, scan = _open(dataset, **options)
-    return Profiles.build("the dataset", reading, Survey(scan, "the dataset", reading, Counts())).plan(budgets, n=n)
+    return Profiles.build(scan, "the dataset", reading).plan(budgets, n=n)
 
 
-def select(
-    dataset: Any,
-    n: int | Mapping[str, int] | None = None,
-    *,
-    id: str,
-    budget: float | None = None,
-    group: str | None = None,
-    shares: Mapping[str, float] | str | None = None,
-    at_most: bool = False,
-    weights: bool = False,
-    seed: int = 0,
-    repeats: bool = False,
-    **columns: Any,
-) -> Selected:
+def select(dataset: Any, n: int | Mapping[str, int] | None = None, *, id: str, **options: Any) -> Selected:
     """Keep exactly n rows of a dataset, or 1 in K: those that `obrs.files.select` would keep.
 
     Args:
         dataset: A `ray.data.Dataset`. It is read three times, twice by the columns that decide only; materialise one
             that is expensive to compute first.
-        n, id, budget, group, shares, at_most, weights, seed, repeats: As for `obrs.files.select`, but that ids are
-            needed, as rows of a dataset have no place.
-        columns: As for `obrs.files.select`: column, kind, beta, cost, skip_bad.
+        n, options: As for `obrs.files.select`: budget, column, kind, beta, cost, group, shares, at_most, weights, seed,
+            skip_bad, repeats.
+        id: The column of ids, which are needed, as rows of a dataset have no place.
 
     Returns:
         A `Selected` whose `out` is the dataset of the kept rows, which is computed when it is used.
     """
-    sizes = check_sizes(n, budget, shares, at_most, group)
-    reading, scan = _open(dataset, id=id, group=group, seed=check_seed(seed), **columns)
-    check_added("the dataset", dataset.schema().names, reading.kind, weights)
-    manifest = decide(scan, "the dataset", reading, sizes, weights=weights, repeats=repeats)
+    sizes = {name: options.pop(name, None) for name in ("budget", "shares", "at_most", "repeats")}
+    reading, scan = _open(dataset, id=id, **options)
+    manifest, keep = decide(scan, "the dataset", reading, n=n, **sizes)
 
-    def keep(table: Any) -> Any:
-        for _, mask, added in kept_rows(manifest, reading.read(Source("a block of the dataset", "block", table=table))):
-            table = table.filter(to_arrow(mask))
-            for name, values in added.items():
-                table = table.append_column(name, to_arrow(values))
-        return table
+    def filter_rows(table: Any) -> Any:
+        return next(map(keep, _batches(table, reading.names)), table)
 
-    out = dataset.map_batches(keep, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
+    out = dataset.map_batches(filter_rows, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
     return Selected(out, manifest)
 
 

@@ -1,7 +1,7 @@
 """Files of scores: find them, read the columns that matter in batches, write rows with all their columns.
 
-Parquet and NumPy files are tables. Of a csv or jsonl, blocks of whole rows are read, only the columns that matter are
-parsed, and rows are written by copying their bytes. Text may be packed as .gz or .zst.
+Everything is read and written by pyarrow. The cells of a csv are text, so that 007 stays 007; of a jsonl the columns
+that matter are parsed, and its lines are written as they are. Text may be packed as .gz or .zst.
 """
 
 import glob
@@ -10,8 +10,8 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nan
@@ -37,19 +37,18 @@ __all__ = ["FORMATS", "Batch", "Paths", "Source", "find_sources", "format_of", "
 
 Array = np.ndarray[Any, Any]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Parts = Iterator[tuple["Batch", Array, Mapping[str, Array]]]
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "npy", "npz")
 """The formats that are read, by extension."""
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
-_ROWS = 1 << 16  # rows of a batch of a Parquet file
+_ROWS = 1 << 16  # rows of a batch of a file
 _BLOCK = 1 << 23  # bytes of text that are read at once; no row may be longer
 _GROUP = 1 << 17  # rows of a row group that is written
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf|infinity|nan)$"
+_FAULTS = (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, EOFError, RecursionError, zipfile.BadZipFile)
 _TEXT = (pa.string(), pa.large_string())
-_INTEGERS = (pa.int64(), pa.uint64(), pa.float64())  # what a column of a jsonl may be that begins with an integer
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Batch:
     source: "Source"  # of rows of several files the first
     columns: dict[str, Any]  # those that were asked for, arrays of pyarrow by name
     first: int = 0  # how many rows of the file come before
-    rows: Any = None  # with all columns, as the source writes them
+    rows: Any = None  # a table of what is written
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -71,17 +70,6 @@ class Batch:
 
     def numbers(self, name: str, *, skip_bad: bool = False) -> Array:
         """Return a column as float64. What is no number below +inf is an error that says where; if skipped, NaN."""
-        values = self.floats(name)
-        bad = ~(values < inf)  # NaN, too
-        if bad.any() and not skip_bad:
-            cell = str(self.columns[name][int(np.argmax(bad))]).removeprefix("None")
-            what = f"{cell!r:.60} is not a number below +inf, as {bad.sum()} of {len(bad)} cells here"
-            hint = "write decimals with a point" if "," in cell else "check what scored them"
-            raise self.error(bad, name, f"{what}; {hint}, or leave them out: give", skip_bad=True)
-        return np.where(bad, nan, values) if bad.any() else values
-
-    def floats(self, name: str) -> Array:
-        """Return a column as float64, NaN where a cell is no number."""
         cells = self.columns[name]
         if cells.type in _TEXT:
             try:
@@ -93,7 +81,13 @@ class Batch:
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_null(cells.type)):
             raise self.error(None, name, f"numbers are expected, got {cells.type}")
         cells = cells.cast(pa.float64())
-        return np.from_dlpack(cells.fill_null(nan) if cells.null_count else cells)
+        values = np.from_dlpack(cells.fill_null(nan) if cells.null_count else cells)  # the former imports pandas
+        bad = ~(values < inf)  # NaN, too
+        if bad.any() and not skip_bad:
+            cell = str(self.columns[name][int(np.argmax(bad))]).removeprefix("None")
+            what = f"{cell!r:.60} is not a number below +inf, as {bad.sum()} of {len(bad)} cells here"
+            raise self.error(bad, name, f"{what}; check what scored them, or leave them out: give", skip_bad=True)
+        return np.where(bad, nan, values) if bad.any() else values
 
     def ids(self, name: str | None) -> Array:
         """Return ids of 64 bits, from a column of integers or text, or else from the file and the number of the row.
@@ -186,7 +180,7 @@ class Source:
             raise InputError(f"{self.path} has no column {name!r}; it has {', '.join(self.columns):.200}")
 
     def batches(self, names: Sequence[str], *, rows: bool = False) -> Iterator[Batch]:
-        """Read these columns batch by batch; with `rows`, what `write` needs as well."""
+        """Read these columns batch by batch; with `rows`, what is written as well."""
         self.check_columns(names)
         first = 0
         with self._reading():
@@ -194,14 +188,11 @@ class Source:
                 yield Batch(self, {name: _plain(part.column(name)) for name in names}, first, whole)
                 first += len(part)
 
-    def write(self, path: str | os.PathLike[str], parts: Parts, extra: Sequence[str] = ()) -> None:
-        """Write rows to a file of this kind, packed as its name says, which appears once it is whole.
-
-        `parts` are batches with their rows, masks of those to write, and columns of numbers to add, named in `extra`.
-        """
+    def write(self, path: str | os.PathLike[str], tables: Iterable[Any], added: Sequence[str] = ()) -> None:
+        """Write tables of rows, with columns of numbers that were added, to a file, which appears once it is whole."""
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with replacing(path) as file:
-            self._write(file, parts, extra, _CODECS.get(Path(path).suffix.lower()))
+            self._write(file, tables, added, _CODECS.get(Path(path).suffix.lower()))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -210,7 +201,7 @@ class Source:
             yield
         except InputError:
             raise
-        except (pa.ArrowException, OSError, ValueError, MemoryError, EOFError, zipfile.BadZipFile) as error:
+        except _FAULTS as error:
             why = " ".join(str(error).split())[:160]
             raise InputError(f"{self.path} cannot be read: {why}") from error
 
@@ -227,12 +218,12 @@ class Source:
         return list(self._table.column_names)
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield columns as a record batch or a table, and the rows in the form of `_write`."""
+        """Yield the columns as a table or a record batch, and a table of what is written."""
         if len(self._table):
             yield self._table, self._table
 
-    def _write(self, file: Any, parts: Parts, extra: Sequence[str], codec: str | None) -> None:
-        raise NotImplementedError
+    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
+        raise InputError(f"{self.path}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
 
 
 class ParquetSource(Source):
@@ -246,14 +237,15 @@ class ParquetSource(Source):
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
         for part in self._open().iter_batches(_ROWS, columns=None if rows else names, use_threads=False):
-            yield part, part
+            yield part, pa.Table.from_batches([part])
 
-    def _write(self, file: Any, parts: Parts, extra: Sequence[str], codec: str | None) -> None:
+    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
         """Write row groups of a good size, compressed as the source is."""
         like = self._open()
-        schema, waiting = like.schema_arrow, list[Any]()
-        for name in extra:
+        schema = like.schema_arrow
+        for name in added:
             schema = schema.append(pa.field(name, pa.float64()))
+        waiting = [pa.Table.from_batches([], schema)]
         groups = [like.metadata.row_group(0)] if like.num_row_groups else []
         chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
         packing = chunks[0].compression.lower().replace("uncompressed", "none") if chunks else "snappy"
@@ -261,70 +253,43 @@ class ParquetSource(Source):
         few = [chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size < 4 * chunk.num_values]
         options = {"compression": packing, "use_dictionary": few, "write_page_checksum": True}
         with parquet.ParquetWriter(file, schema, **options) as out:
-            for batch, mask, columns in parts:
-                rows = batch.rows.filter(to_arrow(mask))
-                added = [to_arrow(columns[name]) for name in extra]
-                waiting.append(pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema))
+            for table in tables:
+                waiting.append(table)
                 if sum(map(len, waiting)) >= _GROUP or sum(part.nbytes for part in waiting) >= 4 * _BLOCK:
-                    out.write_table(pa.Table.from_batches(waiting), _GROUP)
-                    waiting.clear()
-            out.write_table(pa.Table.from_batches(waiting, schema), _GROUP)
+                    out.write_table(pa.concat_tables(waiting), _GROUP)
+                    del waiting[1:]
+            out.write_table(pa.concat_tables(waiting), _GROUP)
 
 
-class TextSource(Source):
-    """A csv, tsv or jsonl: rows are parsed for the columns that matter, and written by copying their bytes."""
+class _Quotes:
+    """A stream that counts its quotation marks."""
 
-    def _blocks(self, size: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the bytes of whole rows and the length of each, without blank rows.
+    closed = False
 
-        A line break of a csv that comes after an odd number of quotes stands inside a cell, and ends no row.
-        """
-        rest, more, mark = b"", b"\n", b"\xef\xbb\xbf"
-        with pa.input_stream(self.path, compression=_CODECS.get(Path(self.path).suffix.lower())) as stream:
-            while more:
-                more = stream.read(size)
-                data = (rest + (more or b"\n")).removeprefix(mark)  # the last row may have no line break
-                if mark and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                    raise InputError(f"{self.path} is UTF-16, not UTF-8; convert it with iconv -f UTF-16 -t UTF-8")
-                text, mark, wrong = np.frombuffer(data, np.uint8), b"", False
-                ends = np.flatnonzero(text == ord("\n")) + 1
-                if self.format != "jsonl" and b'"' in data:
-                    quotes = np.flatnonzero(text == ord('"'))
-                    inside = np.searchsorted(quotes, ends) % 2 == 1
-                    before = text[quotes[::2][quotes[::2] > 0] - 1]  # a quote that opens a cell
-                    wrong = inside.any() and not np.isin(before, [*f'"\n{self.delimiter}'.encode()]).all()
-                    ends = ends[~inside]
-                end = int(ends[-1]) if len(ends) else 0
-                rest = data[end:]
-                if wrong:
-                    raise InputError(f"{self.path}: a cell has a quote inside and none around it")
-                if len(rest) > _BLOCK or (rest and not more):
-                    why = "a quote is not closed in" if b"\n" in rest else "a row is longer than"
-                    raise InputError(f"{self.path}: {why} {min(len(rest), _BLOCK):,} bytes")
-                if end:
-                    lengths = np.diff(ends, prepend=0)
-                    solid = np.logical_or.reduceat(text[:end] > ord(" "), ends - lengths)
-                    yield text[:end] if solid.all() else text[:end][np.repeat(solid, lengths)], lengths[solid]
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.count = stream, 0
 
-    @cached_property
-    def _first_row(self) -> bytes:
-        for block, lengths in self._blocks(1 << 16):
-            if len(lengths):
-                return block[: lengths[0]].tobytes()
-        raise InputError(f"{self.path} is empty")
+    def read(self, size: int) -> bytes:
+        """Read some bytes."""
+        data: bytes = self.stream.read(size)
+        self.count += data.count(b'"')
+        return data
 
-    @cached_property
-    def _types(self) -> dict[str, type]:
-        """The types of the cells of a jsonl, by its first row."""
-        try:
-            return {name: type(cell) for name, cell in json.loads(self._first_row).items()}
-        except (AttributeError, RecursionError) as error:
-            raise InputError(f"{self.path}: row 1 is no JSON object, or nested too deeply") from error
+
+class CsvSource(Source):
+    """A csv or tsv. Its cells are text: by itself, pyarrow would turn 007 into 7 and NA into nothing."""
+
+    def _open(self, known: Sequence[str] = (), names: Sequence[str] = (), stream: Any = None, **options: Any) -> Any:
+        quote: Any = '"' if self.format != "jsonl" else False
+        return arrow_csv.open_csv(
+            stream or pa.input_stream(self.path),
+            arrow_csv.ReadOptions(**{"use_threads": False, "block_size": _BLOCK, **options}),
+            arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=quote, newlines_in_values=bool(quote)),
+            arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(known, pa.string())),
+        )
 
     def _find_names(self) -> list[str]:
-        if self.format == "jsonl":
-            return list(self._types)
-        names = self._parse_csv(self._first_row, [], autogenerate_column_names=not self.header).column_names
+        names = self._open(block_size=1 << 20, autogenerate_column_names=not self.header).schema.names
         for name in names if self.header else []:
             if re.match(_NUMBER, name.strip()):
                 why = f"line 1 must name the columns, and {name.strip()!r:.60} is a number; is that line a row? give"
@@ -332,62 +297,79 @@ class TextSource(Source):
         return list(names) if self.header else [str(i) for i in range(len(names))]
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
-        skip, parse = (0, self._parse_json) if self.format == "jsonl" else (int(self.header), self._parse_csv)
-        for block, lengths in self._blocks(_BLOCK):
-            block, lengths, skip = block[lengths[:skip].sum() :], lengths[skip:], skip * (not len(lengths))
-            if len(lengths):
-                table = parse(block, names) if names else lengths
-                if len(table) != len(lengths):
-                    raise InputError(f"{self.path}: some rows do not end where their lines end")
-                yield table, (block, lengths)
+        options = {} if self.header else {"column_names": self.columns}
+        bytes_read = _Quotes(pa.input_stream(self.path))
+        for part in _cut(self._open(self.columns, [] if rows else names, pa.PythonFile(bytes_read, "r"), **options)):
+            yield part, pa.Table.from_batches([part])
+        if bytes_read.count % 2:  # pyarrow does not tell that a cell is never closed
+            *_, last = _cut(self._open(self.columns, self.columns[-1:], **options))
+            if "\n" in last.column(0)[-1].as_py():
+                raise InputError(f"{self.path}: a quotation mark is never closed; put the cell that has it in quotes, and double it")
 
-    def _parse_csv(self, data: Any, names: Sequence[str], **options: Any) -> Any:
-        """Parse cells as text: pyarrow by itself would turn 007 into 7 and NA into nothing."""
-        text, options = dict.fromkeys(names, pa.large_string()), options or {"column_names": self.columns}
-        return arrow_csv.read_csv(
-            pa.py_buffer(data),
-            arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, **options),
-            arrow_csv.ParseOptions(delimiter=self.delimiter),
-            arrow_csv.ConvertOptions(include_columns=names, column_types=text),
-        )
+    def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
+        def put(data: bytes) -> None:
+            file.write(pa.Codec(codec).compress(data, asbytes=True) if codec else data)
 
-    def _parse_json(self, block: Array, names: Sequence[str], integers: Any = _INTEGERS) -> Any:
-        """Parse cells by the types of the first row; other rows may have larger integers, or decimals."""
-        types = {str: pa.large_string(), int: integers[0], bool: pa.bool_()}
-        schema = pa.schema([(name, types.get(self._types[name], pa.float64())) for name in names])
-        read = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        if self.header:
+            put(self._quote([[*self.columns, *added]]))
+        for table in tables:
+            put(self._to_text(table))
+
+    def _to_text(self, table: Any) -> bytes:
+        """Return rows as text, with quotes around the cells that need them."""
+        options = arrow_csv.WriteOptions(include_header=False, delimiter=self.delimiter, quoting_style="none")
         try:
-            return arrow_json.read_json(pa.py_buffer(block), read, parse)
-        except pa.ArrowInvalid:
-            if len(names) > 1:
-                return pa.table({name: self._parse_json(block, [name]).column(name) for name in names})
-            if len(integers) == 1:
-                raise
-            return self._parse_json(block, names, integers[1:])
+            arrow_csv.write_csv(table, out := pa.BufferOutputStream(), options)
+            return bytes(out.getvalue())
+        except pa.ArrowInvalid:  # some cells need quotes
+            return self._quote(zip(*(cells.to_pylist() for cells in table.columns), strict=True))
 
-    def _write(self, file: Any, parts: Parts, extra: Sequence[str], codec: str | None) -> None:
-        def put(text: Any) -> None:
-            file.write(pa.Codec(codec).compress(text, asbytes=True) if codec else text)
+    def _quote(self, rows: Iterable[Sequence[Any]]) -> bytes:
+        special = re.compile(f'["\r\n{re.escape(self.delimiter)}]')
+        texts = ([str(cell) for cell in row] for row in rows)
+        quoted = (['"' + t.replace('"', '""') + '"' if special.search(t) else t for t in row] for row in texts)
+        return "".join(f"{self.delimiter.join(row)}\n" for row in quoted).encode()
 
-        if self.format != "jsonl" and self.header:
-            put(self._extend(self._first_row, extra, extra))
-        for batch, mask, columns in parts:
-            block, lengths = batch.rows
-            text = block[np.repeat(mask, lengths)]
-            if extra:
-                rows = np.split(text, np.cumsum(lengths[mask])[:-1])
-                cells = zip(*(columns[name].tolist() for name in extra), strict=True)
-                text = b"".join(self._extend(row.tobytes(), extra, more) for row, more in zip(rows, cells, strict=True))
-            put(text)
 
-    def _extend(self, row: bytes, names: Sequence[str], cells: Sequence[Any]) -> bytes:
-        """Return a row with more cells."""
-        if not cells:
-            return row
-        if self.format == "jsonl":
-            return row.rstrip()[:-1] + f", {json.dumps(dict(zip(names, cells, strict=True)))[1:]}\n".encode()
-        return row.rstrip(b"\r\n") + self.delimiter.join(["", *map(str, cells)]).encode() + b"\n"
+class JsonSource(CsvSource):
+    """A jsonl: its lines are read as a csv of one column, and the columns that matter are parsed."""
+
+    def _lines(self) -> Iterator[Any]:
+        return _cut(self._open(["line"], column_names=["line"]))
+
+    def _find_names(self) -> list[str]:
+        for part in self._lines():
+            return list(dict(json.loads(part.column(0)[0].as_py())))
+        raise InputError(f"{self.path} is empty")
+
+    def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
+        for part in self._lines():
+            yield self._parse(part.column(0), names), pa.Table.from_batches([part])
+
+    def _parse(self, lines: Any, names: list[str]) -> Any:
+        """Parse lines by pyarrow, or one by one if it fails, takes texts for dates, or other columns change type."""
+        ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset :][: len(lines) + 1]
+        data = lines.buffers()[2][int(ends[0]) : int(ends[-1])]
+        with suppress(pa.ArrowInvalid, KeyError):
+            options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+            table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
+            if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
+                return table
+        cells = [dict(json.loads(line)) for line in lines.to_pylist()]
+        return pa.table({name: [row.get(name) for row in cells] for name in names})
+
+    def _to_text(self, table: Any) -> bytes:
+        lines, *added = (cells.to_pylist() for cells in table.columns)
+        if added:
+            more = (dict(zip(table.column_names[1:], cells, strict=True)) for cells in zip(*added, strict=True))
+            lines = [f"{line.rstrip()[:-1]}, {json.dumps(cells)[1:]}" for line, cells in zip(lines, more, strict=True)]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _cut(blocks: Iterable[Any]) -> Iterator[Any]:
+    """Yield blocks of rows in parts of a good size."""
+    for block in blocks:
+        yield from (block.slice(first, _ROWS) for first in range(0, len(block), _ROWS))
 
 
 def format_of(path: str | os.PathLike[str]) -> str | None:
@@ -395,6 +377,15 @@ def format_of(path: str | os.PathLike[str]) -> str | None:
     *_, known, last = ("", "", *Path(path).name.lower().split("."))
     known = known if f".{last}" in _CODECS and known in ("csv", "tsv", "jsonl") else last
     return known if known in FORMATS else None
+
+
+_READERS: dict[str, tuple[type[Source], str]]  # and what stands between cells; no line of JSON has \x1f
+_READERS = {
+    "parquet": (ParquetSource, ""),
+    "csv": (CsvSource, ","),
+    "tsv": (CsvSource, "\t"),
+    "jsonl": (JsonSource, "\x1f"),
+}
 
 
 def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = True) -> list[Source]:
@@ -407,19 +398,19 @@ def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = T
         delimiter: Between the cells of a csv; a comma by default, and a tab for .tsv.
         header: Whether the first line of a csv names the columns.
     """
-    if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
-        raise InputError(f"a delimiter is one character, got {delimiter!r}")
-    if isinstance(where, str | os.PathLike) and os.path.isdir(where):
-        inside = [os.path.join(root, name) for root, _, files in os.walk(where) for name in files]
-        names = {path: os.path.relpath(path, where).replace(os.sep, "/") for path in inside if format_of(path)}
-        names = {path: name for path, name in names.items() if not re.search(r"(^|/)[._]", name)}
-    else:
-        try:
-            paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
-        except TypeError as error:
-            raise InputTypeError(f"files must be a folder, a glob or a list of paths, got {where!r:.60}") from error
-        found = [p for path in paths for p in ([path] if os.path.exists(path) else sorted(glob.glob(path)) or [path])]
-        names = {path: os.path.basename(path) for path in found}
+    try:
+        paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
+    except TypeError as error:
+        raise InputTypeError(f"files must be a folder, a glob or a list of paths, got {where!r:.60}") from error
+    names: dict[str, str] = {}
+    for path in paths:
+        if os.path.isdir(path) and len(paths) == 1:
+            inside = [os.path.join(root, name) for root, _, files in os.walk(path) for name in files]
+            below = {file: os.path.relpath(file, path).replace(os.sep, "/") for file in inside if format_of(file)}
+            names |= {file: name for file, name in below.items() if not re.search(r"(^|/)[._]", name)}
+        else:
+            found = [path] if os.path.exists(path) else glob.glob(path) or [path]
+            names |= {file: os.path.basename(file) for file in found}
     if not names:
         raise InputError(f"{where} has no files of scores; their extensions are {', '.join(FORMATS)}")
     sources: list[Source] = []
@@ -429,12 +420,11 @@ def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = T
             raise InputError(f"{path} is missing or not a file")
         if known is None:
             raise InputError(f"{path}: unknown extension {Path(path).suffix!r}; choose from {', '.join(FORMATS)}")
-        if known not in ("csv", "tsv") and (delimiter or not header):
-            raise InputError(f"{path}: a delimiter or a header is for csv and tsv, and {known} has none")
         if sources and name == sources[-1].name:
             raise InputError(f"{path} and {sources[-1].path} have one name; give the folder that both are in")
-        kind = {"parquet": ParquetSource, "npy": Source, "npz": Source}.get(known, TextSource)
-        sources.append(kind(path, name, known, delimiter or ("\t" if known == "tsv" else ","), header))
+        kind, between = _READERS.get(known, (Source, ""))
+        between, header = (delimiter or between, header) if kind is CsvSource else (between, False)
+        sources.append(kind(path, name, known, between, header))
     if len(formats := {source.format.replace("tsv", "csv") for source in sources}) > 1:
         raise InputError(f"files must be of one format, got {', '.join(sorted(formats))}")
     return sources

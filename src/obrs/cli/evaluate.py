@@ -76,7 +76,7 @@ def _read(file: str, fake: str, id: str, shares: str | None, **given: Any) -> di
     rows = scores.load()
     log_ratio = np.full(len(rows.good), -np.inf)
     log_ratio[rows.good] = rows.log_ratio
-    parts = read_shares(shares, group, given["delimiter"], given["header"])
+    parts = read_shares(shares, group, **scores.options)
     labels, parts = (None, None) if group is None else group_labels(rows.batch, group, parts)
     if is_folder:
         codes, names = rows.batch.labels(id)

@@ -90,14 +90,14 @@ def _load(scores: Any, n: Any, shares: str | None) -> tuple[Any, float, int | No
     """
     import numpy as np
 
-    from ..files import Profiles, load_profiles
+    from ..files import Profiles, scan_files
     from ..profile import Profile
     from .reading import group_labels, name_in_errors, read_shares, report_bad
 
     reading = scores.reading
     parts = read_shares(shares, reading.group, **scores.options)
     if reading.group is None and reading.cost is None and reading.kind != "weight":
-        found = load_profiles(scores.where, **scores.columns, **scores.options)
+        found = Profiles.build(scan_files(scores.sources), scores.sources[0].path, reading)
         report_bad(found.bad, found.rows + found.bad)
         return found, found.rows, n, {}
     rows = scores.load()

@@ -19,7 +19,7 @@ from ..critics import check_scores
 from ..errors import InputError, ObrsError
 from ..files import Reading
 from ..language import tilted_log_ratio
-from ..scores import Batch, Source, find_sources, format_of, read_columns
+from ..scores import Batch, Source, find_sources, read_columns
 from .app import complain, parse_pairs
 
 __all__ = ["Rows", "Scores", "check_results", "group_labels", "name_in_errors", "open_scores", "read_shares"]
@@ -106,7 +106,10 @@ def open_scores(
         columns: Column, kind, beta, group and the like, as for `obrs.files.select`.
     """
     where: Any = files[0] if len(files) == 1 else list(files)
-    options = _file_options(files[0], delimiter, header)
+    options: dict[str, Any] = {
+        "delimiter": "\t" if delimiter == r"\t" else delimiter,
+        "header": header,
+    }  # a shell keeps two characters
     kind, beta = columns.get("kind"), columns.get("beta")
     columns["kind"] = kind = kind and kind.replace("-", "_")
     scores = Scores(where, find_sources(where, **options), columns, options)
@@ -138,12 +141,6 @@ def _find_beta(scores: Scores, n: int, kl: float) -> tuple[float, str]:
     return float(beta), f", beta {beta:.4g}, KL {spent:.4g}{more}"
 
 
-def _file_options(file: str, delimiter: str | None, header: bool) -> dict[str, Any]:
-    if format_of(file) in ("jsonl", "parquet", "npy", "npz"):  # which have neither
-        return {"delimiter": None, "header": True}
-    return {"delimiter": "\t" if delimiter == r"\t" else delimiter, "header": header}  # a shell keeps two characters
-
-
 def read_shares(text: str | None, group: str | None, delimiter: str | None = None, header: bool = True) -> Any:
     """Return shares by label as an option says them, `a=0.7,b=0.3`, or `equal`.
 
@@ -157,7 +154,7 @@ def read_shares(text: str | None, group: str | None, delimiter: str | None = Non
     if "=" in text and not os.path.exists(text):
         expected = "--shares must be equal, label=share with commas between them, or a file of real labels"
         return parse_pairs(text, expected)
-    real = find_sources(text, **_file_options(text, delimiter, header))
+    real = find_sources(text, delimiter=delimiter, header=header)
     column = real[0].columns[0] if len(real[0].columns) == 1 else str(group)
     codes, labels = read_columns(real, [column]).labels(column)
     return Counter(labels[code] for code in codes.tolist())

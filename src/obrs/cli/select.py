@@ -69,7 +69,7 @@ def select(
             n,
             out=target,
             budget=implied or budget,
-            shares=read_shares(shares, group, given["delimiter"], given["header"]),
+            shares=read_shares(shares, group, **scores.options),
             at_most=at_most,
             weights=weights,
             repeats=repeats,
