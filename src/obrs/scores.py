@@ -304,7 +304,9 @@ class CsvSource(Source):
         if bytes_read.count % 2:  # pyarrow does not tell that a cell is never closed
             *_, last = _cut(self._open(self.columns, self.columns[-1:], **options))
             if "\n" in last.column(0)[-1].as_py():
-                raise InputError(f"{self.path}: a quotation mark is never closed; put the cell that has it in quotes, and double it")
+                raise InputError(
+                    f"{self.path}: a quotation mark is never closed; put the cell that has it in quotes, and double it"
+                )
 
     def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
         def put(data: bytes) -> None:
