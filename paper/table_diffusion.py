@@ -339,8 +339,8 @@ def figure(record: Record) -> Any:
                 draw_rates(left, record.config["rates"], one, rule, look(rule), **style)
         base = cells[0]["model 1"][0]
         left.axhline(base, color="0.5", lw=1)
-        left.set(title=title, ylabel="Fréchet distance", ylim=(0, 1.6 * base))
-        left.legend(loc="upper left")
+        left.set(title=title, ylabel="Fréchet distance", ylim=(None, 1.1 * base))
+        left.legend(loc="lower left")
         if "early" in ratios[0]:
             _draw_costs(right, record, ratios)
         else:
@@ -370,5 +370,5 @@ def _draw_costs(axes: Any, record: Record, ratios: list[dict[str, Any]]) -> None
             line: Any = {"color": own.colour, "marker": own.marker, "ms": 4, "lw": 1.5}
             axes.errorbar(costs, numbers([cell["value"] for cell in cells]), reach, **line | style)
     axes.set(xlabel="network evaluations per kept image, in full runs", ylabel="Fréchet distance")
-    axes.set(title="rejecting early at equal cost", ylim=(0, 1.3 * axes.get_ylim()[1]))
+    axes.set_title("rejecting early at equal cost")
     tidy(axes, "upper right")
