@@ -1,8 +1,8 @@
 """The paper's fine-tuning table on images: trained generators, trained further with the rejection inside.
 
 The paper fine-tunes pre-trained BigGANs on CelebA and ImageNet for K = 2. Here it is the conditional hinge GANs of
-CIFAR-10, trained further as units of `runs/train_cifar.py`; or with `fashion` those of Fashion-MNIST. Each is trained
-further for as many steps with each loss, `image_training` says how it is judged:
+CIFAR-10, trained further as units of `runs/train_cifar.py`, for as many steps with each loss; `image_training` says how
+they are judged:
 
 - `none`: as it is.
 - `hinge`: with its own loss, so that the others are not praised for mere training.
@@ -79,12 +79,11 @@ class Config(ImageTraining):
 
 
 _SMOKE = Config(**SMALL, steps=3, kinds=("none", "exact"), alone=3)
-_FASHION = Config(data="fashion_mnist", judged=0, fakes=5000, neighbours=5000, epochs=8)
 _PAPER = Config(
     **CELEBA | {"steps": 10_000, "generator_lr": 1e-6, "critic_lr": 4e-6, "ema_start": 0},
     kinds=("none", "hinge", "paper_raw", "exact"), alone=1000,
 )  # fmt: skip
-PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "paper": _PAPER}
+PRESETS = {"smoke": _SMOKE, "default": Config(), "paper": _PAPER}
 
 
 def run(config: Config, rows: Record) -> None:
