@@ -237,10 +237,12 @@ def train(
     classes = 0 if about.labels is None else int(about.labels.max()) + 1
     made, critics = build_networks(settings, about.shape[1:], classes)
     folder = None if out is None else Path(out)
-    if folder is not None and rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "settings.json") as file:
-            file.write((json.dumps(dict(settings), indent=2) + "\n").encode())
+    if folder is not None:
+        _check_same(folder, settings)
+        if rank() == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            with replacing(folder / "settings.json") as file:
+                file.write((json.dumps(dict(settings), indent=2) + "\n").encode())
     done: Any = _last_stage(first["start_from"]) if first["start_from"] else None
     rows: list[dict[str, Any]] = []
     for number, (stage, own) in enumerate(zip(each, critics, strict=True), 1):
@@ -250,6 +252,17 @@ def train(
         done = obrs.train(generator or made, critic or own, samples, **_options(stage), **more)
         rows += [row | ({"stage": number} if len(each) > 1 else {}) for row in done.log]
     return Trained(done.generator, done.critic, rows, done.state, folder)
+
+
+def _check_same(folder: Path, settings: Settings) -> None:
+    """Raise if the folder has a run with other settings; more steps go on from it."""
+    if not (folder / "settings.json").exists():
+        return
+    before, now = json.loads((folder / "settings.json").read_text()), json.loads(json.dumps(dict(settings)))
+    for key in sorted({*before, *now} - {"steps", "stage", "log_every", "save_every", "keep"}):
+        if before.get(key) != now.get(key):
+            what = f"was made with {key}={before.get(key)}, got {now.get(key)}"
+            raise InputError(f"{folder} {what}; choose another folder")
 
 
 def _last_stage(folder: str | Path) -> Path:
@@ -277,7 +290,10 @@ def run_file(path: Path, changes: Mapping[str, str | None], out: Path | None = N
     """
     settings = read_settings(path) | {key: _value(text) for key, text in changes.items()}
     folder = out or Path("runs") / path.stem
-    done = train(settings, out=folder)
+    try:
+        done = train(settings, out=folder)
+    except (TypeError, AttributeError) as error:  # a number where a table or a list is expected
+        raise InputError(f"{path}: a setting is not of its type: {error}") from error
     if rank() == 0:
         names = ", then ".join(stage["loss"] for stage in stages(settings))
         print(f"trained {done.state.facts['step']} steps ({names}): {folder}")

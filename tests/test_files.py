@@ -1,5 +1,6 @@
 """Files and folders: the rows of `select`, whatever the files; unbiased weights; a run that stops goes on."""
 
+import gzip
 import json
 import os
 import shutil
@@ -384,9 +385,25 @@ def test_a_damaged_input_is_blamed_and_not_a_file_of_ours(pool, tmp_path):
 # Bad input
 
 
+def test_an_output_that_a_glob_has_as_input_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("id,log_ratio\n1,0.5\n2,0.1\n")
+    with pytest.raises(InputError, match=r"a\.csv"):
+        files.select(f"{tmp_path}/a.c*", 1, id="id", out=tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text().count("\n") == 3
+
+
+def test_names_of_packed_files_may_be_in_capitals_and_json_may_be_deep(tmp_path):
+    with gzip.open(tmp_path / "a.csv.GZ", "wt") as file:
+        file.write("id,log_ratio\n1,0.5\n2,0.1\n")
+    assert files.read(tmp_path / "a.csv.GZ").tolist() == [0.5, 0.1]
+    (tmp_path / "b.jsonl").write_text('{"log_ratio": 1.5, "z": %s}\n' % ("[" * 20_000 + "]" * 20_000))
+    with pytest.raises(InputError, match=r"b\.jsonl cannot be read"):
+        files.read(tmp_path / "b.jsonl")
+
+
 def test_a_quotation_mark_that_is_never_closed_is_an_error_and_one_inside_a_cell_is_not(tmp_path):
     path, rows = tmp_path / "a.csv", "2,0.1,y\n3,0.2,z\n"
-    for cell, told in (('"x', True), ('5" disk', False), ('"5"" disk"', False)):
+    for cell, told in (('"x', True), ('5" disk\n7,0.1,"x', True), ('5" disk', False), ('"5"" disk"', False)):
         path.write_text(f"id,log_ratio,text\n1,0.5,{cell}\n{rows}")
         if told:
             for verb in (files.read, files.plan):

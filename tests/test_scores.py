@@ -174,7 +174,7 @@ MISTAKES = {
     "open.csv": ('id,log_ratio\n1,"2\n' + "1,2\n" * 50_000, "a quotation mark is never closed"),
     "other.csv": ("id,score\n1,2\n", "has no column 'log_ratio'; it has id, score"),
     "latin.csv": (b"id,log_ratio\n1,caf\xe9\n", "invalid UTF8"),
-    "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "cannot be read"),
+    "utf16.csv": ("id,log_ratio\n1,2\n".encode("utf-16"), "convert it with iconv"),
     "list.json": ("[]", "unknown extension '.json'"),
     "empty.csv": ("", "cannot be read: Empty CSV file"),
     "twice.csv": ("id,log_ratio,id\n1,2,3\n", "two columns named 'id'"),

@@ -5,7 +5,7 @@ counts keys in cells, by the leading bits of the key as an ordered integer; a se
 of each group in which the last key lies. The result is the first row of each group that is not kept.
 
 References:
-    | Priority Sampling for Estimation of Arbitrary Subset Columns (Duffield, Lund & Thorup, 2007)
+    | Priority Sampling for Estimation of Arbitrary Subset Sums (Duffield, Lund & Thorup, 2007)
 """
 
 from collections.abc import Callable, Iterable, Sequence

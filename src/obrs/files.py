@@ -402,12 +402,15 @@ def select(
     work, note = target.with_name(f".{target.name}.obrs"), Path(f"{target}{MANIFEST}")
     is_file = len(sources) == 1 and target.suffix and not target.is_dir() and not str(out).endswith("/")
     if out is not None:
-        check_not_input(target, *([where] if isinstance(where, str | os.PathLike) else where))
+        given = [where] if isinstance(where, str | os.PathLike) else where
+        check_not_input(target, *given, *(source.path for source in sources))
         check_out(target if is_file else note)
         if is_file and format_of(target) != sources[0].format:
             raise InputError(f"rows keep their format: out is a .{sources[0].format} file or a folder/, got {out}")
         if not is_file and (target.is_file() or (_has_files(target) and not note.exists())):
             raise InputError(f"{target} is a file, or not empty; choose a folder that is empty or not there")
+        if sources[0].format in ("npy", "npz"):
+            raise InputError(f"{sources[0].path}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
     inputs = {source.name: _facts(source) for source in sources}
     sizes = {"n": n, "budget": budget, "shares": shares, "at_most": at_most}
     chosen, keep = decide(scan, sources[0].path, reading, repeats=repeats, **sizes)

@@ -47,7 +47,9 @@ _BLOCK = 1 << 23  # bytes of text that are read at once; no row may be longer
 _GROUP = 1 << 17  # rows of a row group that is written
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"  # as one writes it: 7, not 007
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf|infinity|nan)$"
-_FAULTS = (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, EOFError, RecursionError, zipfile.BadZipFile)
+_FAULTS: tuple[Any, ...] = (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, EOFError)
+_FAULTS += (RecursionError, OverflowError, zipfile.BadZipFile)
+_NESTED = 1000  # brackets of a line of json that pyarrow, whose parser recurses, is given
 _TEXT = (pa.string(), pa.large_string())
 
 
@@ -223,7 +225,7 @@ class Source:
             yield self._table, self._table
 
     def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
-        raise InputError(f"{self.path}: of arrays, take x[obrs.select(log_ratio, n)] in Python")
+        raise InputError(f"{self.path}: rows of arrays are not written")
 
 
 class ParquetSource(Source):
@@ -262,33 +264,39 @@ class ParquetSource(Source):
 
 
 class _Quotes:
-    """A stream that counts its quotation marks."""
+    """A stream that counts its quotation marks, and knows its last byte that ends no line."""
 
-    closed = False
+    closed = False  # pyarrow asks
 
     def __init__(self, stream: Any) -> None:
-        self.stream, self.count = stream, 0
+        self.stream, self.count, self.end = stream, 0, b""
 
     def read(self, size: int) -> bytes:
         """Read some bytes."""
         data: bytes = self.stream.read(size)
         self.count += data.count(b'"')
+        self.end = (self.end + data[-9:]).rstrip(b"\r\n")[-1:] or self.end
         return data
 
 
 class CsvSource(Source):
     """A csv or tsv. Its cells are text: by itself, pyarrow would turn 007 into 7 and NA into nothing."""
 
+    def _stream(self) -> Any:
+        return pa.input_stream(self.path, compression=_CODECS.get(Path(self.path).suffix.lower()))
+
     def _open(self, known: Sequence[str] = (), names: Sequence[str] = (), stream: Any = None, **options: Any) -> Any:
         quote: Any = '"' if self.format != "jsonl" else False
         return arrow_csv.open_csv(
-            stream or pa.input_stream(self.path),
+            stream or self._stream(),
             arrow_csv.ReadOptions(**{"use_threads": False, "block_size": _BLOCK, **options}),
             arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=quote, newlines_in_values=bool(quote)),
             arrow_csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(known, pa.string())),
         )
 
     def _find_names(self) -> list[str]:
+        if self._stream().read(2) in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(f"{self.path} is UTF-16, not UTF-8; convert it with iconv -f UTF-16 -t UTF-8")
         names = self._open(block_size=1 << 20, autogenerate_column_names=not self.header).schema.names
         for name in names if self.header else []:
             if re.match(_NUMBER, name.strip()):
@@ -298,12 +306,13 @@ class CsvSource(Source):
 
     def _read(self, names: list[str], rows: bool) -> Iterator[tuple[Any, Any]]:
         options = {} if self.header else {"column_names": self.columns}
-        bytes_read = _Quotes(pa.input_stream(self.path))
+        bytes_read = _Quotes(self._stream())
         for part in _cut(self._open(self.columns, [] if rows else names, pa.PythonFile(bytes_read, "r"), **options)):
             yield part, pa.Table.from_batches([part])
-        if bytes_read.count % 2:  # pyarrow does not tell that a cell is never closed
+        # pyarrow does not tell that a cell is never closed; the marks may be even in number if one stands inside a cell
+        if bytes_read.count % 2 or (bytes_read.count and bytes_read.end != b'"'):
             *_, last = _cut(self._open(self.columns, self.columns[-1:], **options))
-            if "\n" in last.column(0)[-1].as_py():
+            if re.search("[\r\n]", last.column(0)[-1].as_py()):
                 raise InputError(
                     f"{self.path}: a quotation mark is never closed; put the cell that has it in quotes, and double it"
                 )
@@ -353,6 +362,8 @@ class JsonSource(CsvSource):
         ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset :][: len(lines) + 1]
         data = lines.buffers()[2][int(ends[0]) : int(ends[-1])]
         with suppress(pa.ArrowInvalid, KeyError):
+            if max(pc.max(pc.count_substring(lines, opening)).as_py() for opening in "[{") > _NESTED:
+                raise KeyError("too deep")
             options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
             table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
             if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
@@ -400,6 +411,8 @@ def find_sources(where: Paths, *, delimiter: str | None = None, header: bool = T
         delimiter: Between the cells of a csv; a comma by default, and a tab for .tsv.
         header: Whether the first line of a csv names the columns.
     """
+    if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
+        raise InputError(f"a delimiter is one character, got {delimiter!r}")
     try:
         paths = [os.fspath(path) for path in ([where] if isinstance(where, str | os.PathLike) else where)]
     except TypeError as error:

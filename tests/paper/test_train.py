@@ -67,7 +67,7 @@ def test_stages_go_on_after_a_stop_and_are_loaded_again(tmp_path, file):
     for path in checkpoints(tmp_path / "whole" / "stage-2")[2:]:
         path.unlink()
     assert same(whole, train(settings, out=tmp_path / "whole"))
-    with pytest.raises(InputError, match=r"was made with budget=4.0, got 3\.0"):
+    with pytest.raises(InputError, match=r"was made with budget=4, got 3\.0"):
         train(settings | {"budget": 3.0}, out=tmp_path / "whole")
 
 
