@@ -64,7 +64,7 @@ OWN: dict[str, Any] = {
 }
 """What settings may hold beside arguments of `obrs.train`, with defaults."""
 _OF_RUN = ("data", "data_size", "classes", "generator", "seed", "start_from", "stage")
-_PASSED = {name for name in inspect.signature(obrs.train).parameters if name not in (*OWN, "out", "resume", "progress")}
+_PASSED = {name for name in inspect.signature(obrs.train).parameters if name not in (*OWN, "out", "progress")}
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
