@@ -30,7 +30,7 @@ from obrs.fitting.loop import fit
 from obrs.fitting.seeds import derived, keyed, own_noise
 from obrs.models.conv import ConvCritic
 
-from .image_gans import Labelled, _load
+from .image_gans import Labelled, load_part
 from .nets.cifar import CifarUNet, load_unit
 
 __all__ = ["Denoiser", "Diffusion", "Guided", "fit_guide", "heun", "load_diffusion", "make_pool", "noise_levels"]
@@ -244,7 +244,7 @@ def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int 
     if half:
         load_unit(_EDM.get(updates, f"edm-{updates}"), {"denoiser": network})
     else:
-        network = _load("diffusion", f"{name}-{size}-{seed}", updates, "")
+        network = load_part("diffusion", f"{name}-{size}-{seed}", updates, "")
     network = network.to(memory_format=torch.channels_last).eval().requires_grad_(False)
     return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps), half)
 

@@ -29,7 +29,7 @@ from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
 from .train import train
 
-__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "parts", "train_gan"]
+__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "load_part", "parts", "train_gan"]
 
 # How many training images each part gets, in this order. The real images of every measurement are the test set.
 PARTS = {
@@ -161,7 +161,7 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
         home: A folder with generators of your own; "" for those that are committed.
     """
     if home or not name.startswith("cifar10-"):
-        generator, critic = (_load(part, name, seed, home) for part in ("generator", "critic"))
+        generator, critic = (load_part(part, name, seed, home) for part in ("generator", "critic"))
         return ImageGan(generator, critic, generator.classes)
     kind = name.removeprefix("cifar10-")
     generator, critic = (net.eval().requires_grad_(False) for net in build_gan(kind))
@@ -173,10 +173,11 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
 
 def load_generator(name: str, seed: int = 0) -> Any:
     """Return a generator as `load_gan` does, without a critic."""
-    return _load("generator", name, seed, "")
+    return load_part("generator", name, seed, "")
 
 
-def _load(part: str, name: str, seed: int, home: str) -> Any:
+def load_part(part: str, name: str, seed: int, home: str) -> Any:
+    """Return one network of a model, as `write_weights` left it."""
     folder = Path(home) if home else WEIGHTS
     path = folder / f"{name}-{seed}-{part}.safetensors"
     if not path.exists():

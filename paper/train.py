@@ -90,13 +90,17 @@ def stages(settings: Settings) -> list[dict[str, Any]]:
         >>> [(s["steps"], s["loss"], s["budget"]) for s in stages({"budget": 4, "loss": "dual", "stage": tables})]
         [(100, 'dual', 4), (100, 'exact', 4)]
     """
+    typed = OWN | {"seed": 0}  # `obrs.train` checks what else it is given
     tables: Sequence[Settings] = settings.get("stage") or ({},)
     for table in (settings, *tables):
         for key in table:
             lookup(dict.fromkeys((*OWN, *_PASSED)), key, "setting")
+            for kind in (Mapping, tuple | list, int | float):
+                if isinstance(default := typed.get(key), kind) and not isinstance(table[key], kind):
+                    raise InputError(f"{key} must be like {default!r}, got {table[key]!r:.60}")
             if table is not settings and key in _OF_RUN:
                 raise InputError(f"{key} is the same in all stages; set it before them")
-    made = [OWN | {"budget": 2.0, "steps": 10_000, "seed": 0} | dict(settings)]
+    made = [typed | {"budget": 2.0, "steps": 10_000} | dict(settings)]
     for table in tables:
         made.append(made[-1] | dict(table))
     return made[1:]
@@ -290,10 +294,7 @@ def run_file(path: Path, changes: Mapping[str, str | None], out: Path | None = N
     """
     settings = read_settings(path) | {key: _value(text) for key, text in changes.items()}
     folder = out or Path("runs") / path.stem
-    try:
-        done = train(settings, out=folder)
-    except (TypeError, AttributeError) as error:  # a number where a table or a list is expected
-        raise InputError(f"{path}: a setting is not of its type: {error}") from error
+    done = train(settings, out=folder)
     if rank() == 0:
         names = ", then ".join(stage["loss"] for stage in stages(settings))
         print(f"trained {done.state.facts['step']} steps ({names}): {folder}")

@@ -168,11 +168,8 @@ def survey(
     def look(batch: Batch) -> Survey:
         rows = reading.rows(batch, labels)
         good, checksum = ~np.isnan(rows.score), crc32(np.ascontiguousarray(rows.score).data)
-        totals, sample, size = (
-            add_up([(rows.group, rows.cost)]),
-            (scramble(rows.id)[good], rows.score[good]),
-            int(good.sum()),
-        )
+        totals, size = add_up([(rows.group, rows.cost)]), int(good.sum())
+        sample = scramble(rows.id)[good], rows.score[good]
         if np.any(rows.key == inf):
             rows = rows.take(np.flatnonzero(rows.key < inf))
         found = Survey(count(rows), totals, sample, size, len(good) - size, checksum, rows)

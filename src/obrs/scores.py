@@ -310,12 +310,17 @@ class CsvSource(Source):
         for part in _cut(self._open(self.columns, [] if rows else names, pa.PythonFile(bytes_read, "r"), **options)):
             yield part, pa.Table.from_batches([part])
         # pyarrow does not tell that a cell is never closed; the marks may be even in number if one stands inside a cell
-        if bytes_read.count % 2 or (bytes_read.count and bytes_read.end != b'"'):
-            *_, last = _cut(self._open(self.columns, self.columns[-1:], **options))
-            if re.search("[\r\n]", last.column(0)[-1].as_py()):
-                raise InputError(
-                    f"{self.path}: a quotation mark is never closed; put the cell that has it in quotes, and double it"
-                )
+        suspect = bytes_read.count % 2 or (bytes_read.count and bytes_read.end != b'"')
+        if suspect and re.search("[\r\n]", self._last_cell):
+            what = "a quotation mark is never closed; put the cell that has it in quotes, and double it"
+            raise InputError(f"{self.path}: {what}")
+
+    @cached_property
+    def _last_cell(self) -> str:
+        """The last cell of the file, read once for all passes."""
+        options = {} if self.header else {"column_names": self.columns}
+        *_, last = _cut(self._open(self.columns, self.columns[-1:], **options))
+        return str(last.column(0)[-1].as_py())
 
     def _write(self, file: Any, tables: Iterable[Any], added: Sequence[str], codec: str | None) -> None:
         def put(data: bytes) -> None:
@@ -361,13 +366,12 @@ class JsonSource(CsvSource):
         """Parse lines by pyarrow, or one by one if it fails, takes texts for dates, or other columns change type."""
         ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset :][: len(lines) + 1]
         data = lines.buffers()[2][int(ends[0]) : int(ends[-1])]
-        with suppress(pa.ArrowInvalid, KeyError):
-            if max(pc.max(pc.count_substring(lines, opening)).as_py() for opening in "[{") > _NESTED:
-                raise KeyError("too deep")
-            options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-            table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
-            if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
-                return table
+        if max(pc.max(pc.count_substring(lines, opening)).as_py() for opening in "[{") <= _NESTED:
+            with suppress(pa.ArrowInvalid, KeyError):
+                options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+                table = arrow_json.read_json(pa.BufferReader(data), options).select(names)
+                if len(table) == len(lines) and not any(pa.types.is_temporal(column.type) for column in table.columns):
+                    return table
         cells = [dict(json.loads(line)) for line in lines.to_pylist()]
         return pa.table({name: [row.get(name) for row in cells] for name in names})
 

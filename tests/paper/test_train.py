@@ -89,6 +89,7 @@ def test_what_does_not_fit_is_one_line(tmp_path, monkeypatch):
         (small(loss=None), "name a loss="),
         (small(stpes=3), "did you mean 'steps'"),
         (small(stage=[{"seed": 3}]), "seed is the same in all stages; set it before them"),
+        (small(lr=1e-3), r"lr must be like \(0\.001, 0\.002\), got 0\.001"),
         (small() | {"critic": {"name": "conv_critic"}}, "is for images"),
         (small() | {"critic": {"name": "mlp_critic", "widht": 3}}, "widht"),
         (small(data="gird25"), "did you mean 'grid25'"),
