@@ -6,7 +6,7 @@ To add an experiment, say `table-9`:
    differs. It has
 
    - `Config`, a frozen dataclass of numbers, words and tuples of them, with `seed: int = 0` if anything is random;
-   - `PRESETS = {"smoke": Config(...), "default": Config()}`: seconds, and what is committed under `paper/results`; and
+   - `PRESETS = {"smoke": Config(...), "default": Config(...)}`: seconds, and what is committed under `paper/results`; and
      `"paper"`, the paper's size, where a person with GPUs could run it as it is;
    - `PAPER`, all of the paper's rows, also those that do not flatter, if it has numbers;
    - `run(config, rows)`, which adds rows to a `Record`, each a dict of numbers, words and arrays under its own name:

@@ -63,7 +63,8 @@ def _run(words: list[str]) -> None:
 def _about(name: str) -> str:
     """Return what an experiment is, its presets, and its fields with their defaults."""
     module = experiment(name)
-    values = ((field.name.replace("_", "-"), getattr(module.Config(), field.name)) for field in fields(module.Config))
+    config = module.PRESETS["default"]
+    values = ((field.name.replace("_", "-"), getattr(config, field.name)) for field in fields(config))
     said = " ".join(f"--{key} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in values)
     text = f"{EXPERIMENTS[name].source}\n{module.__doc__}\npresets: {', '.join(module.PRESETS)}\nfields: {said}"
     return f"{text}\nalso: --preset NAME, --out FOLDER"

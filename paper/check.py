@@ -32,8 +32,6 @@ NOISE = {
     "figure-optimal-g/default": 1e-3,  # one of its paths jitters about its end
     "table-diffusion/smoke": 0.1,  # splits of a budget that are equally good, at a KL of 1e-16
     "figure-pretrained/smoke": 1e-5,
-    "figure-training/smoke": 1e-5,
-    "figure-frequency/smoke": 1e-5,
 }
 """How far rows may be off where another order of a sum is enough to move them."""
 _LEAST = 1e-5  # numbers below it are compared as if they were so large

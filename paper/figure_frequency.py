@@ -1,72 +1,45 @@
 """How often must c be solved in training? The paper's figure, on images: distance and time, c solved every N steps.
 
 The paper solves for c by dichotomy on thousands of samples, which takes time, so it does it every N steps. Here it is
-solved exactly on the batch. The loss is Algorithm 2 as printed, K = 2, beside hinge and Algorithm 1, which need no c;
-`image_training` says how GANs are judged. The time of one solution is measured apart, ours and the printed dichotomy
-of 10 000 samples. `fashion` is what version 0.2 ran, and `paper` trains BigGANs on CIFAR-10.
+solved exactly on the batch, and the GANs learn Fashion-MNIST; `paper` trains BigGANs on CIFAR-10. Beside Algorithm 2
+are the losses that need no c: hinge, Algorithm 1, and the two forms of E[f(r)] that may stand for it. `image_training`
+says what they are and how GANs are judged. The time of one solution is measured apart, ours and the printed dichotomy
+of 10 000 samples.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from time import process_time
 from typing import Any
 
 import numpy as np
 
-from .image_training import CIFAR, SMALL, ImageTraining, draw_courses, finals, judged_table, run_kinds, training
+from .image_training import CIFAR, KINDS, SMALL, Config, draw_courses, finals, judged_table
+from .image_training import run as run_kinds
 from .record import Record
 from .style import PALETTE, canvas, caption, tidy
 
-__all__ = ["PAPER", "PRESETS", "Config", "bisect_c", "figure", "run", "settings", "table"]
+__all__ = ["PAPER", "PRESETS", "Config", "bisect_c", "figure", "run", "table"]
 
 PAPER: dict[str, Any] = {
     "figure": "in Appendix D.3: FID and time for different frequencies of updates of c, CIFAR-10, K = 2",
     "longer": {10: 0.19, 100: 0.0169, 1000: 0.0003},
 }
 """How much longer training takes than without OBRS, by the steps between updates; the FID does not depend on them."""
-_COLOURS = ("blue", "sky", "teal", "olive", "orange", "dark")
-
-
-@dataclass(frozen=True)
-class Config(ImageTraining):
-    """What to train; see `ImageTraining` for the other fields.
-
-    Args:
-        every: Solve for c every so many steps, one run for each.
-        losses: Losses without c that are trained, too.
-        points: How often a GAN is judged on its way.
-        solved: Samples on which the two solvers are timed; 0 leaves that out.
-    """
-
-    steps: int = 2000
-    every: tuple[int, ...] = (1, 10, 100, 1000)
-    losses: tuple[str, ...] = ("hinge", "dual")
-    points: int = 12
-    solved: int = 10_000
-
-
-_SMOKE = Config(**SMALL, width=8, latent=8, steps=6, every=(1, 3), losses=(), points=1, solved=0)
-_FASHION = Config(losses=(), points=1, solved=0)
-PRESETS = {"smoke": _SMOKE, "default": Config(), "fashion": _FASHION, "paper": Config(**CIFAR)}
+_LOSSES = {"hinge": "dark", "dual": "orange", "without": "pink", "unrejected": "olive", "paper_raw": "red"}
+_EVERY = {"paper_raw": "red", "paper_raw 10": "blue", "paper_raw 100": "sky", "paper_raw 1000": "teal"}
+_SOLVED = 10_000  # samples on which the two solvers are timed
+PRESETS = {
+    "smoke": Config(("paper_raw", "paper_raw 10"), **SMALL, steps=12),
+    "default": Config((*_LOSSES, *list(_EVERY)[1:])),
+    "paper": Config(("hinge", "dual", *_EVERY), **CIFAR),
+}
 
 
 def run(config: Config, rows: Record) -> None:
-    """Train and judge, a row for each number of steps or loss and each seed; then time the solvers."""
-    run_kinds(config, rows, (*config.every, *config.losses), partial(settings, config), points=config.points)
-    if config.solved and "solvers" not in rows:
-        rows.add("solvers", {"kind": "solvers", "seed": config.seed} | _time_solvers(config))
-
-
-def settings(config: Config, kind: int | str, seed: int) -> dict[str, Any]:
-    """Return the settings of a training run: c solved every so many steps, or another loss.
-
-    Example:
-        >>> settings(Config(data="digits"), 100, 0)["constant_every"]
-        100
-    """
-    loss = {"loss": kind} if isinstance(kind, str) else {"loss": "paper_raw", "constant_every": kind}
-    return training(config, seed) | loss
+    """Train and judge, a row for each kind and seed; then time the solvers."""
+    run_kinds(config, rows)
+    if "solvers" not in rows:
+        rows.add("solvers", {"kind": "solvers"} | _time_solvers(config.budget))
 
 
 def bisect_c(ratio: Any, budget: float, *, precision: float = 1e-3, low: float = 1e-10, high: float = 1e10) -> float:
@@ -84,14 +57,14 @@ def bisect_c(ratio: Any, budget: float, *, precision: float = 1e-3, low: float =
     return (low + high) / 2
 
 
-def _time_solvers(config: Config) -> dict[str, Any]:
+def _time_solvers(budget: float) -> dict[str, Any]:
     """Return CPU milliseconds of one solution for c: ours and the dichotomy."""
     from obrs import solve_log_c
 
-    log_ratio = np.random.default_rng(config.seed).normal(-0.5, 1.0, config.solved)
+    log_ratio = np.random.default_rng(0).normal(-0.5, 1.0, _SOLVED)
     ways: dict[str, Callable[[], float]] = {
-        "exact": lambda: float(solve_log_c(log_ratio, config.budget)),
-        "dichotomy": lambda: bisect_c(np.exp(log_ratio), config.budget),
+        "exact": lambda: float(solve_log_c(log_ratio, budget)),
+        "dichotomy": lambda: bisect_c(np.exp(log_ratio), budget),
     }
     found = {}
     for name, solve in ways.items():
@@ -99,40 +72,32 @@ def _time_solvers(config: Config) -> dict[str, Any]:
         for _ in range(times):
             solve()
         found[name] = 1000 * (process_time() - begun) / times
-    return {"milliseconds": found, "samples": config.solved}
-
-
-def _names(record: Record) -> dict[Any, str]:
-    every = {kind: f"c every {kind}" for kind in record.config["every"]}
-    return every | {kind: {"dual": "Algorithm 1"}.get(kind, kind) for kind in record.config["losses"]}
+    return {"milliseconds": found}
 
 
 def table(record: Record) -> str:
-    """Return distance and time for each number of steps: means over the seeds and their standard errors."""
+    """Return distance and time for each kind: means over the seeds and their standard errors; then the solvers."""
     longer = ", ".join(f"{100 * more:g} % every {steps}" for steps, more in PAPER["longer"].items())
-    lines = [judged_table(record, _names(record), {}), f"the paper, longer than without OBRS: {longer} steps"]
+    lines = [judged_table(record, {}), f"the paper, longer than without OBRS: {longer} steps"]
     if "solvers" in record:
-        row = record["solvers"]
-        times = ", ".join(f"{name} {value:.2f} ms" for name, value in row["milliseconds"].items())
-        lines.append(f"one solution for c on {row['samples']:,} samples: {times}")
+        times = ", ".join(f"{name} {value:.2f} ms" for name, value in record["solvers"]["milliseconds"].items())
+        lines.append(f"one solution for c on {_SOLVED:,} samples: {times}")
     return "\n".join(lines)
 
 
 def figure(record: Record) -> Any:
-    """Draw the distance during training, and the time of a step against the number of steps between two solutions."""
-    drawn = canvas(11, 4.2)
-    left, right = drawn.subplots(1, 2)
-    names = _names(record)
-    colours = dict(zip(names, _COLOURS, strict=False))
-    draw_courses(left, record, names, colours)
-    for kind, own in finals(record, names, "cpu_seconds").items():
+    """Draw the distance during training by loss, and by the steps between two solutions; and the time of a step."""
+    drawn = canvas(14, 4.4)
+    left, middle, right = drawn.subplots(1, 3, width_ratios=(1, 1, 0.8))
+    draw_courses(left, record, _LOSSES)
+    draw_courses(middle, record, _EVERY)
+    for height, (kind, own) in enumerate(finals(record, "cpu_seconds").items()):
         times = [1000 / record.config["steps"] * value for value in own.values()]
-        if isinstance(kind, int):
-            right.plot([kind] * len(own), times, "o", color=PALETTE[colours[kind]], mew=0, label=names[kind])
-        else:
-            right.axhline(sum(times) / len(times), color=PALETTE[colours[kind]], label=names[kind])
-    right.set(xscale="log", xlabel="steps between two solutions for c", ylabel="CPU time of a step, ms")
-    right.set_ylim(0, 1.1 * right.get_ylim()[1])
-    tidy(right)
+        right.plot(times, [height] * len(times), "o", color=PALETTE[(_LOSSES | _EVERY)[kind]], mew=0)
+    kinds = list(finals(record, "cpu_seconds"))
+    right.set(yticks=range(len(kinds)), yticklabels=[KINDS[kind] for kind in kinds], xlabel="CPU time of a step, ms")
+    right.set_xlim(0, 1.1 * right.get_xlim()[1])
+    right.invert_yaxis()
+    tidy(right, None)
     caption(drawn, record.experiment, "Dots and thin lines are runs, thick lines means over seeds.")
     return drawn

@@ -24,7 +24,7 @@ from obrs.models.registry import build
 
 from .data.images import Pixels, load
 from .harness import run_program
-from .image_training import CELEBA, ImageTraining, training
+from .image_training import CELEBA, Config, settings
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
 from .train import train
@@ -61,7 +61,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fashion_mnist": _HINGE | {"data": "fashion_mnist", "steps": 8_000},
     "mnist_plain": _plain(64, 256) | {"data": "mnist", "steps": 20_000},
     "digits_plain": _plain(16, 64) | {"data": "digits", "steps": 8_000},
-    "celeba": training(ImageTraining(**CELEBA), 0) | {"data": "celeba", "loss": "hinge"},
+    "celeba": settings(Config(("hinge",), **CELEBA), "hinge", 0) | {"data": "celeba"},
 }
 """How each generator is trained, by name; the digits are also for the smoke presets."""
 

@@ -11,7 +11,7 @@ same for all that is compared.
 import tempfile
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from time import process_time
@@ -19,21 +19,45 @@ from typing import Any
 
 import numpy as np
 
-from obrs._text import text_table
+from obrs._text import lookup, text_table
 
 from .image_names import DATA, JUDGES
 from .record import Checked, Record
 from .style import PALETTE, tidy
 
-__all__ = ["BIGGAN", "CELEBA", "CIFAR", "SMALL", "UNITS", "ImageTraining", "Judges", "draw_courses", "finals"]
-__all__ += ["follow", "judged_table", "mean_text", "run_kinds", "training"]
+__all__ = ["BIGGAN", "CELEBA", "CIFAR", "KINDS", "SMALL", "UNITS", "Config", "Judges", "draw_courses", "finals"]
+__all__ += ["follow", "judged_table", "mean_text", "run", "settings"]
 
+KINDS = {
+    "none": "as it is",
+    "hinge": "hinge",
+    "dual": "Tw/oOBRS, Algorithm 1",
+    "without": "E[f(r)], K = 1",
+    "unrejected": "E[2 f(r/2)], the authors' code",
+    "paper_raw": "Tw/OBRS, Algorithm 2",
+    "paper_raw 10": "Algorithm 2, c every 10 steps",
+    "paper_raw 100": "Algorithm 2, c every 100 steps",
+    "paper_raw 1000": "Algorithm 2, c every 1000 steps",
+    "exact": "exact gradient",
+}
+"""Ways to train, and what they are called: a loss of `train`, and the steps between two solutions for c.
+
+- `none` is for a GAN that is there already.
+- `hinge` is the paper's baseline.
+- `dual` is Tw/oOBRS, Algorithm 1 of the paper, the f-GAN.
+- `without` is the loss of Algorithm 2 with a = 1 and K = 1.
+- `unrejected` is the same with K = 2, which the authors' code runs as Tw/oOBRS.
+- `paper_raw` is Tw/OBRS, Algorithm 2 as printed; c is solved for at every step, or so many apart.
+- `exact` has the gradient of what is left after rejection.
+"""
 SMALL: dict[str, Any] = {
-    "data": "digits", "seeds": 1, "batch_size": 16, "ema_start": 0, "pool": 300, "neighbours": 200, "judged": 0,
-    "fakes": 300, "fit_steps": 20, "epochs": 1,
+    "data": "digits", "seeds": 1, "width": 8, "latent": 8, "batch_size": 16, "ema_start": 0, "points": 1, "pool": 300,
+    "neighbours": 200, "judged": 0, "fakes": 300, "fit_steps": 20, "epochs": 1,
 }  # fmt: skip
 """Fields of a run that takes seconds."""
-UNITS: dict[str, Any] = {"data": "cifar10", "judged": 2500, "fakes": 3000, "neighbours": 4000, "epochs": 10}
+UNITS: dict[str, Any] = {
+    "data": "cifar10", "width": 32, "batch_size": 32, "judged": 2500, "fakes": 3000, "neighbours": 4000, "epochs": 10,
+}  # fmt: skip
 """Fields of a run on the GANs of CIFAR-10 that `runs/train_cifar.py` has trained."""
 _LARGE: dict[str, Any] = {
     "trained": False, "seeds": 1, "latent": 128, "ema_decay": 0.9999, "pool": 50_000, "neighbours": 10_000,
@@ -60,112 +84,100 @@ a log-ratio.
 
 
 @dataclass(frozen=True)
-class ImageTraining(Checked):
-    """The part that the configurations of these experiments share.
+class Config(Checked):
+    """What to train, and how to judge it."""
 
-    Args:
-        data: A key of `image_gans.PARTS`, or with a `home` the name of a file there. Those of `BIGGAN` get BigGANs.
-        trained: Read the GANs of CIFAR-10 that are committed, instead of training BigGANs here.
-        home: A folder with data of your own, see `image_gans`.
-        seeds: Runs of each kind.
-        budget: K, in training and in judgement.
-        width, latent: Of generator and critic; length of the latent.
-        steps, critic_steps, batch_size, generator_lr, critic_lr, ema_decay, ema_start: Of the training.
-        pool: Proposals that are judged.
-        neighbours: How many of them, and of real images, precision and recall are for.
-        judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge, see `image_ratios.subject_of`; the only one if the data have no labels.
-        fakes, fit_steps, epochs: See `image_ratios.Effort`.
-        seed: First of the seeds.
-    """
-
-    unchecked = ("trained", "ema_start", "judged", "seed", "alone", "losses", "solved")
-    data: str = "fashion_mnist"
-    trained: bool = True
-    home: str = ""
-    seeds: int = 3
-    budget: float = 2.0
-    width: int = 16
-    latent: int = 64
-    steps: int = 3000
+    unchecked = ("trained", "alone", "ema_start", "judged", "seed")
+    kinds: tuple[str, ...]  # keys of `KINDS`
+    data: str = "fashion_mnist"  # a key of `image_gans.PARTS`, or with a `home` a file there; those of `BIGGAN` are big
+    trained: bool = True  # read the GANs of CIFAR-10 that are committed, instead of training BigGANs here
+    home: str = ""  # a folder with data of your own, see `image_gans`
+    seeds: int = 2  # runs of each kind
+    seed: int = 0  # the first of them
+    budget: float = 2.0  # K, in training and in judgement
+    width: int = 16  # of generator and critic
+    latent: int = 64  # its length
+    steps: int = 2000
+    alone: int = 0  # steps of the critic before a GAN that is there is trained further; 0 for a new GAN
     critic_steps: int = 1
     batch_size: int = 64
     generator_lr: float = 2e-4
     critic_lr: float = 4e-4
     ema_decay: float = 0.995
     ema_start: int = 500
-    pool: int = 5000
-    neighbours: int = 5000
-    judged: int = 0
-    second: str = "efficientnet_lite0"
-    fakes: int = 5000
+    points: int = 12  # how often a GAN that is trained here is judged on its way
+    pool: int = 5000  # proposals that are judged
+    neighbours: int = 5000  # how many of them, and of real images, precision and recall are for
+    judged: int = 0  # proposals, and real images, that the second judge looks at; 0 leaves it out
+    second: str = "efficientnet_lite0"  # see `image_ratios.subject_of`; the only judge if the data have no labels
+    fakes: int = 5000  # these three: see `image_ratios.Effort`
     fit_steps: int = 400
     epochs: int = 8
-    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in self.kinds:
+            lookup(KINDS, kind, "kind of training")
 
     @property
     def committed(self) -> bool:
         """Whether the GANs are read from files."""
         return self.data == "cifar10" and self.trained
 
+    def unit(self, kind: str) -> str:
+        """Return which unit of CIFAR-10 a kind is, without its seed."""
+        return "gan" if kind == "none" else f"{'finetune' if self.alone else 'scratch'}-{kind}"
 
-def training(config: ImageTraining, seed: int) -> dict[str, Any]:
-    """Return the settings of a training run that all have in common, see `train.OWN`.
+    @property
+    def jobs(self) -> dict[str, tuple[str, int]]:
+        """Return what is to be trained, by the name of its row: all kinds of a seed before the next seed."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        return {f"{kind}, seed {seed}": (kind, seed) for seed in seeds for kind in self.kinds}
+
+
+def settings(config: Config, kind: str, seed: int) -> dict[str, Any]:
+    """Return the settings of a training run, see `train.OWN`; none for what stays as it is.
 
     Example:
-        >>> training(ImageTraining(), seed=1)["generator"]
-        {'name': 'conv_generator', 'width': 16, 'latent': 64}
+        >>> found = settings(Config(("paper_raw 100",)), "paper_raw 100", seed=1)
+        >>> found["generator"], found["loss"], found["constant_every"]
+        ({'name': 'conv_generator', 'width': 16, 'latent': 64}, 'paper_raw', 100)
     """
-    big = config.data in BIGGAN
+    if kind == "none":
+        return {}
+    big, (loss, _, every) = config.data in BIGGAN, kind.partition(" ")
     network = {"name": "biggan" if big else "conv", "width": config.width, **BIGGAN.get(config.data, {})}
     generator, critic = (network | {"name": f"{network['name']}_{part}"} for part in ("generator", "critic"))
-    found = {key: getattr(config, key) for key in ("budget", "steps", "critic_steps", "batch_size", "ema_start")}
+    found = {key: getattr(config, key) for key in ("steps", "critic_steps", "batch_size", "ema_start")}
     found |= {"ema": config.ema_decay, "lr": (config.generator_lr, config.critic_lr), "seed": seed}
     found |= {"generator": generator | {"latent": config.latent}}
     found |= {"critic": critic | {"spectral_norm": True} | ({"heads": 2} if big else {})}
+    found |= {"loss": "paper_raw", "budget": 1.0} if loss == "without" else {"loss": loss, "budget": config.budget}
+    found |= {"constant_every": int(every)} if every else {}
+    found |= {"warm_up": config.alone} if config.alone else {}
     return found | ({"betas": (0.0, 0.999)} if big else {})
 
 
-def follow(
-    config: ImageTraining, settings: dict[str, Any], points: int = 1, start: Any = None
-) -> Iterator[tuple[int, Any, float]]:
-    """Train a GAN; yield it so many times on the way, with the CPU seconds of its training so far.
+def follow(config: Config, kind: str, seed: int, points: int | None = None) -> Iterator[tuple[int, Any, float]]:
+    """Train a GAN; yield it so many times on the way, with its steps and the CPU seconds of its training so far."""
+    from .image_gans import ImageGan, load_gan, parts
+    from .train import train
 
-    Args:
-        config: Says which data.
-        settings: Of the training; without any the GAN stays as it is.
-        points: How many times; the last one is the end.
-        start: A GAN to go on with, or its generator alone, of the kind that the settings say; trained in place.
-    """
-    from .image_gans import ImageGan, parts
-    from .train import stages, train
-
-    if not settings:
-        yield 0, start, 0.0
-        return
-    mine, seconds = parts(config.data, config.home)["generator"], 0.0
+    points, whole, seconds, own = points or config.points, settings(config, kind, seed), 0.0, dict[str, Any]()
+    if config.alone:
+        start = load_gan(config.data, seed, config.home)
+        own = {"generator": start.generator.requires_grad_(True), "critic": start.critic.requires_grad_(True)}
+        if not whole:
+            yield 0, start, 0.0
+            return
+    mine = parts(config.data, config.home)["generator"]
     data = np.asarray(mine.x) if mine.label is None else (np.asarray(mine.x), mine.label)
-    own = {} if start is None else {"generator": start.generator, "critic": start.critic}
-    for network in own.values():
-        if network is not None:
-            network.requires_grad_(True)
-    every = sum(stage["steps"] for stage in stages(settings)) // points
     with tempfile.TemporaryDirectory() as scratch:
         for point in range(1, points + 1):
-            until, begun = settings if point == points else _shortened(settings, point * every), process_time()
-            done = train(until, data=data, **own, out=scratch, progress=False)
+            steps, begun = config.steps if point == points else point * (config.steps // points), process_time()
+            done = train(whole | {"steps": steps}, data=data, **own, out=scratch, progress=False)
             seconds += process_time() - begun
             yield done.state.facts["step"], ImageGan(done.generator, done.critic, done.generator.classes), seconds
-
-
-def _shortened(settings: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Return settings that end after so many steps; the run goes on from there with those of more."""
-    tables: list[dict[str, Any]] = []
-    for table in settings.get("stage") or [dict[str, Any]()]:
-        own = min(table.get("steps", settings["steps"]), steps)
-        tables += [{**table, "steps": own}] if own else []
-        steps -= own
-    return settings | {"stage": tables}
 
 
 class Judges:
@@ -176,7 +188,7 @@ class Judges:
         progress: As everywhere.
     """
 
-    def __init__(self, config: ImageTraining, progress: bool | None = None) -> None:
+    def __init__(self, config: Config, progress: bool | None = None) -> None:
         from .image_ratios import Effort
 
         self.config, self.progress = config, progress
@@ -217,84 +229,60 @@ class Judges:
         return found | {"log_loss": fitted.log_loss}
 
 
-def run_kinds(
-    config: ImageTraining,
-    rows: Record,
-    kinds: Sequence[Any],
-    settings: Callable[[Any, int], dict[str, Any]],
-    unit: Callable[[Any], str] = str,
-    *,
-    points: int = 1,
-    start: Callable[[Any, int], Any] = lambda kind, seed: None,
-) -> None:
-    """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there.
-
-    Args:
-        config, rows: Of the experiment.
-        kinds: What is compared.
-        settings: From a kind and a seed to those of the training.
-        unit: From a kind to the unit of CIFAR-10 that was trained ahead, without its seed.
-        points, start: See `follow`; from a kind and a seed to what it goes on with.
-    """
+def run(config: Config, rows: Record) -> None:
+    """Train and judge, a row for each kind and seed; of what is trained ahead, those that are there."""
     from .image_gans import load_gan
     from .nets.cifar import has_unit, unit_facts
 
     judges = Judges(config, rows.progress)
-    for name, (kind, seed) in rows.todo(_jobs(kinds, config.seed, config.seeds)):
-        course, found, seconds = list[list[float]](), dict[str, Any](), 0.0
-        if config.committed and not has_unit(f"{unit(kind)}-{seed}"):
+    for name, (kind, seed) in rows.todo(config.jobs):
+        course, found, seconds, unit = list[list[float]](), dict[str, Any](), 0.0, config.unit(kind)
+        if config.committed and not has_unit(f"{unit}-{seed}"):
             continue
         if config.committed:
-            facts = unit_facts(f"{unit(kind)}-{seed}")
+            facts = unit_facts(f"{unit}-{seed}")
             course, seconds = facts.get("curve", []), 60 * facts["cpu_minutes"]
-            found = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit(kind)}", seed), seed)
+            found = facts.get("judged") or judges.judge(load_gan(f"cifar10-{unit}", seed), seed)
         else:
-            way = follow(config, settings(kind, seed), points, start(kind, seed))
-            for step, gan, seconds in way:  # noqa: B007  # those of the last one count
-                found = judges.judge(gan, seed, near=len(course) == points - 1)
+            for step, gan, seconds in follow(config, kind, seed):  # noqa: B007  # those of the last one count
+                found = judges.judge(gan, seed, near=step >= config.steps or kind == "none")
                 course.append([step, found["before"], found["after"]])
         rows.add(name, {"kind": kind, "seed": seed, "course": course, "cpu_seconds": round(seconds, 2)} | found)
 
 
-def _jobs(kinds: Iterable[Any], first: int, seeds: int) -> dict[str, tuple[Any, int]]:
-    """Return what is to be trained, by the name of its row: all kinds of a seed before the next seed."""
-    return {f"{kind}, seed {seed}": (kind, seed) for seed in range(first, first + seeds) for kind in kinds}
-
-
-def judged_table(record: Record, names: Mapping[Any, str], paper: Mapping[str, Any]) -> str:
+def judged_table(record: Record, paper: Mapping[str, Any]) -> str:
     """Return a line for each kind of run, distance before and after rejection, gain and more; then the paper's lines.
 
     Args:
-        record: With rows of `run_kinds`.
-        names: What each kind is called.
+        record: With rows of `run`.
         paper: By data set and kind of run, the FID, precision and recall of the paper.
     """
     config = record.config
-    after, before, near, cost = (finals(record, names, key) for key in ("after", "before", "near_after", "cpu_seconds"))
+    after, before, near, cost = (finals(record, key) for key in ("after", "before", "near_after", "cpu_seconds"))
     first = next((kind for kind in after if kind == "hinge"), next(iter(after), ""))
 
-    def line(kind: Any, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
+    def line(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         less = [after[first][seed] - value for seed, value in after[kind].items() if seed in after[first]]
         gain = mean_text(less, "+") if kind != first and less else ""
         means = (mean_text(list(values[kind].values())) for values in (before, after))
-        return [names[kind], str(len(after[kind])), *means, gain]
+        return [KINDS[kind], str(len(after[kind])), *means, gain]
 
     rows = []
     for kind in after:
-        pair = np.mean(list(near[kind].values()), axis=0) if kind in near else ()
-        shares = [f"{100 * share:.1f}" for share in pair] or ["", ""]
+        shares = [f"{100 * share:.1f}" for share in np.mean(list(near[kind].values()), axis=0)]
         rows.append([*line(kind, before, after), *shares, f"{np.mean(list(cost[kind].values())):.0f}"])
     head = ["training", "seeds", "before", "after rejection", "gain", "precision, %", "recall, %", "CPU s"]
     data = DATA.get(config["data"], config["data"])
     about = f"{data}, K = {config['budget']:g}; Fréchet distance at the end by a classifier that no ratio saw"
     lines = [about, text_table(head, rows)]
-    second = [finals(record, names, "second", at) for at in (0, 1)]
+    second = [finals(record, "second", at) for at in (0, 1)]
     if second[1]:
         lines += ["", f"by {JUDGES.get(config['second'].partition('=')[0], 'a second judge')}"]
         lines.append(text_table(head[:5], [line(kind, *second) for kind in second[1]]))
     if first:
-        lines.append(f"gain: over {names[first]}, seed by seed; ± is the standard error over seeds")
-    missing = [name for name in _jobs(names, config["seed"], config["seeds"]) if name not in record]
+        lines.append(f"gain: over {KINDS[first]}, seed by seed; ± is the standard error over seeds")
+    wanted = Config(**{**config, "kinds": tuple(config["kinds"])}).jobs
+    missing = [name for name in wanted if name not in record]
     lines += [textwrap.fill(f"not trained yet: {'; '.join(missing)}", 118)] if missing else []
     beside = [
         [f"{where}, {called}", *(f"{cells[key]:.2f}" for key in ("fid", "precision", "recall"))]
@@ -316,26 +304,28 @@ def mean_text(values: Sequence[float], sign: str = "") -> str:
     return f"{np.mean(values):{sign}.2f}{error}"
 
 
-def finals(record: Record, kinds: Any, key: str = "after", at: int | None = None) -> dict[Any, dict[int, Any]]:
+def finals(record: Record, key: str = "after", at: int | None = None) -> dict[str, dict[int, Any]]:
     """Return what each kind of run has at its end, or a part of it, by seed; no kind without a run."""
-    found: dict[Any, dict[int, Any]] = {kind: {} for kind in kinds}
+    found: dict[str, dict[int, Any]] = {kind: {} for kind in record.config["kinds"]}
     for row in record.rows:
         if row["kind"] in found and key in row:
             found[row["kind"]][row["seed"]] = row[key] if at is None else row[key][at]
     return {kind: by_seed for kind, by_seed in found.items() if by_seed}
 
 
-def draw_courses(axes: Any, record: Record, names: Mapping[Any, str], colours: Mapping[Any, str]) -> None:
-    """Draw the distance after rejection during training: thin lines are runs, thick ones their means."""
-    for kind, courses in finals(record, names, "course").items():
+def draw_courses(axes: Any, record: Record, colours: Mapping[str, str]) -> None:
+    """Draw the distance after rejection during training, of kinds with a colour: lines are runs, thick ones means."""
+    for kind, courses in finals(record, "course").items():
+        if kind not in colours:
+            continue
         colour = PALETTE[colours[kind]]
         for course in courses.values():
             axes.plot([point[0] for point in course], [point[2] for point in course], color=colour, lw=0.8, alpha=0.5)
         together = list(zip(*courses.values(), strict=False))  # as far as the shortest goes
         steps, means = [at[0][0] for at in together], [np.mean([point[2] for point in at]) for at in together]
-        axes.plot(steps, means, "o-", color=colour, label=names[kind], ms=4)
+        axes.plot(steps, means, "o-", color=colour, label=KINDS[kind], ms=4)
     label = f"Fréchet distance after rejection, K = {record.config['budget']:g}"
-    axes.set(xlabel="steps, those of the critic alone included", ylabel=label, yscale="log")
+    axes.set(xlabel="steps", ylabel=label, yscale="log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_title(DATA.get(record.config["data"], record.config["data"]))

@@ -196,7 +196,7 @@ def train_gan(name: str, goal: float, size: int = 32) -> None:
     if compared:
         facts["curve"] = run.curve
     if kind == "scratch":
-        found = Judges(PRESETS["cifar"]).judge(ImageGan(mean, None, CLASSES, half=True), int(seed))
+        found = Judges(PRESETS["default"]).judge(ImageGan(mean, None, CLASSES, half=True), int(seed))
         write_facts(name, facts | {"judged": found})
     else:
         write(name, {"generator": mean} if compared else {"generator": mean, "critic": critic}, facts)

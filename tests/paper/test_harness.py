@@ -36,8 +36,8 @@ each_smoke = pytest.mark.parametrize(
 def test_a_module_has_what_the_harness_asks_for(name):
     module = experiment(name)
     assert next(iter(module.PRESETS)) == "smoke"
-    assert module.PRESETS["default"] == module.Config()
-    assert module.PRESETS.keys() <= {"smoke", "demo", "default", "fashion", "cifar", "paper"}
+    assert isinstance(module.PRESETS["default"], module.Config)
+    assert module.PRESETS.keys() <= {"smoke", "demo", "default", "cifar", "paper"}
     assert module.Config.__dataclass_params__.frozen
     assert module.__doc__.startswith(first_line(name))
 
@@ -63,7 +63,7 @@ def test_a_smoke_run_is_plain_json_with_named_rows_a_table_and_a_picture(name, s
 def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed):
     record, module = committed(name), experiment(name)
     assert record.experiment == name
-    assert record.preset in ("default", "fashion", "cifar")
+    assert record.preset in ("default", "cifar")
     assert record.config == plain(asdict(module.PRESETS[record.preset]))
     assert max(map(len, module.table(record).splitlines())) <= 120
     with styled():
@@ -74,13 +74,13 @@ def test_what_is_committed_is_of_a_preset_and_is_drawn_again(name, committed):
 
 WRONG = {
     "figure-1d": "budget=0.5 budget=9 points=0",
-    "figure-frequency": "every=0 pool=0 trained=maybe",
+    "figure-frequency": "kinds=paper_raw5 pool=0 trained=maybe",
     "figure-landscape": "budgets=0.5 cells=0 reach=0",
     "figure-obrs-vs-drs": "budgets=0.5",
     "figure-optimal-g": "budget=nan rate=0",
     "figure-pretrained": "rates=1 ratios=feature",
     "figure-smooth": "budgets= separation=-1 thetas=0",
-    "figure-training": "alone=10 kinds=hing",
+    "figure-training": "kinds=hing",
     "table-2": "budget=0.5 generations=0",
     "table-diffusion": "costs=0.5 early=18 rates=1",
     "table-finetune": "kinds=",
