@@ -8,6 +8,7 @@ import pytest
 
 import obrs
 from obrs.cli import main
+from obrs.errors import InputError
 
 torch = pytest.importorskip("torch")
 
@@ -181,6 +182,8 @@ class TestRollout:
             assert [int(np.sum(groups[pick.index] == name)) for name in "abcd"] == n
             assert all(math.isfinite(value) for value in pick.metrics.values())
         assert [len(obrs.rollout(*batch, keep=keep)) for keep in (1.0, 0.5, 0.01, np.float64(0.25))] == [8, 6, 1, 3]
+        with pytest.raises(InputError, match="mask must be True or 1"):
+            obrs.rollout(train, train, np.where(mask, 0.5, 0.0), keep=0.5)
 
 
 @pytest.fixture

@@ -218,7 +218,13 @@ def _check_batch(logp_train: Any, logp_rollout: Any, mask: Any) -> tuple[Array, 
     train, sampled, mask = batch
     check_same_device(train, sampled, "logp_train", "logp_rollout")
     check_same_device(train, mask, "logp_train", "mask")
-    return train, sampled, mask if mask.dtype == namespace(mask).bool else mask != 0
+    if mask.dtype != namespace(mask).bool:
+        given, mask = mask, mask == 1
+        if bool(namespace(mask).any((given != 0) & ~mask)):
+            raise InputError(
+                "mask must be True or 1 for tokens of the completion, and 0 elsewhere; it has other numbers"
+            )
+    return train, sampled, mask
 
 
 def _log_ratios(train: Array, sampled: Array, mask: Array, *, with_tokens: bool) -> tuple[Floats, Ints, Floats | None]:

@@ -300,6 +300,8 @@ def test_what_is_not_finite_ends_the_run_in_one_line_with_the_last_good_state(tm
         ({"data": np.zeros((5, 1, 8, 8), np.uint8)}, InputTypeError, "data are bytes; .* x / 127.5 - 1"),
         ({"data": np.zeros((5, 3))}, InputError, r"the generator makes samples of \(2,\), the data are \(3,\)"),
         ({"data": (points(), np.zeros(3, int))}, InputError, r"labels must be classes from 0 on, shape \(128,\)"),
+        ({"data": "points"}, InputTypeError, "data must be samples, with labels, or a Dataset, got 'points'"),
+        ({"given": (nn.Linear(2, 2), abs)}, InputTypeError, r"critic must be a torch\.nn\.Module, got <built-in"),
         ({"given": (nn.Linear(2, 2), nn.Linear(2, 1))}, InputError, r"one critic output per sample, .* got \(2, 1\)"),
     ],
 )

@@ -44,7 +44,11 @@ def as_data(data: Any) -> Data:
     if isinstance(data, Dataset | DataLoader):
         return _read_loader(data if isinstance(data, DataLoader) else DataLoader(data))
     x, *labels = data if isinstance(data, tuple) and len(data) == 2 else (data,)
-    samples = _as_samples(torch.as_tensor(x).detach().cpu())  # batches go where the run is
+    try:
+        x = torch.as_tensor(x).detach().cpu()  # batches go where the run is
+    except (TypeError, RuntimeError) as error:
+        raise InputTypeError(f"data must be samples, with labels, or a Dataset, got {data!r:.60}") from error
+    samples = _as_samples(x)
     tensors = (samples, *(as_classes(each, len(samples)) for each in labels))
     digest = hashlib.sha256()
     for tensor in tensors:

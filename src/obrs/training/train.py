@@ -17,7 +17,7 @@ from .._files import replacing
 from .._progress import bar
 from .._text import lookup
 from ..budget import Cut
-from ..errors import InputError, Interrupted, MissingLibraryError, NotFiniteError
+from ..errors import InputError, InputTypeError, Interrupted, MissingLibraryError, NotFiniteError
 from ..fitting.seeds import derived, own_noise
 from ..fitting.tensors import fill_module, under
 from .data import Data, Draws, as_data
@@ -100,6 +100,9 @@ def train(
         (3, torch.Size([5, 2]))
     """
     # What is asked for
+    for name, network in (("generator", generator), ("critic", critic)):
+        if not isinstance(network, nn.Module):
+            raise InputTypeError(f"{name} must be a torch.nn.Module, got {network!r:.60}")
     of_critic, of_generator = _losses(loss)
     samples, rates = as_data(data), lr if isinstance(lr, tuple) else (lr, lr)
     for name, count in (("steps", steps), ("batch_size", batch_size), ("parts", parts), ("critic_steps", critic_steps)):
