@@ -16,7 +16,7 @@ LAYERS = [
     "errors types _text _progress _files _pictures _arrays looks _checks estimate",
     "draws divergences root",
     "budget _confidence _prefix choice split stages rules groups",
-    "_influence _profile_plot profile selection language critics",
+    "_influence profile selection language critics",
     "fitting models _keys scores files sampling rivals ray sql",
     "metrics",
     "ratios training adapters",

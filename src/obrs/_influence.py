@@ -21,10 +21,12 @@ from .budget import Cut
 from .divergences import FDivergence, divergence
 from .root import brent
 
-__all__ = ["Pilot", "skewed_interval", "tail_index"]
+__all__ = ["PLANNED", "Pilot", "skewed_interval", "tail_index"]
 
 Floats = np.ndarray[Any, Any]
 
+PLANNED = ("kl", "rkl", "tv", "js", "chi2")
+"""The divergences of a plan."""
 _Z = 1.96  # of a 95 % interval
 _ALONE = 512  # this many proposals at each end stand for themselves
 _UNSEEN = 3.0  # times 1/n: the 95 % upper bound of the mass of what a pilot of n did not show
@@ -39,25 +41,19 @@ _SATURATED = 30  # different ratios with a = 1; with fewer, the budget is close 
 
 def skewed_interval(value: float, error: float, skewness: float) -> tuple[float, float]:
     """Return the 95 % interval of a mean with this standard error and skewness, by Hall's cubic transformation."""
-
-    def remove_skewness(z: float) -> float:
-        if abs(skewness) < 1e-6:
-            return z
-        return 3 / skewness * (float(np.cbrt(1 + skewness * (z - skewness / 6))) - 1)
-
-    return value - error * remove_skewness(_Z), value - error * remove_skewness(-_Z)
+    z = np.array([_Z, -_Z])
+    if abs(skewness) >= 1e-6:
+        z = 3 / skewness * (np.cbrt(1 + skewness * (z - skewness / 6)) - 1)
+    low, high = (value - error * z).tolist()
+    return low, high
 
 
 def tail_index(value: Floats, mass: Floats | None = None, depth: float = 0.6) -> tuple[float, float]:
     """Return Hill's estimate of the tail index of r and its lower 95 % bound, from the largest n^depth ratios.
 
-    Moments of r below the index exist, those above do not. A log-normal ratio has every moment, but at log-sd s and
-    n = 10 000 it behaves like an index of about 2.6/s, and means of r^k with k above that are not to be trusted.
-
-    Args:
-        value: Log-ratios, ascending and finite.
-        mass: Their masses, if they differ.
-        depth: How deep to look.
+    The log-ratios are ascending and finite. Moments of r below the index exist, those above do not. A log-normal ratio
+    has every moment, but at log-sd s and n = 10 000 it behaves like an index of about 2.6/s, and means of r^k with k
+    above that are not to be trusted.
     """
     n = len(value)
     k = min(max(int(n**depth), 10), n - 1)
@@ -115,10 +111,8 @@ class Strata(NamedTuple):
 
 def _edges(n: int) -> Floats:
     """Return ranks from 0 to n: one by one at first, then in steps that grow with the rank."""
-    if n <= _ALONE:
-        return np.arange(n + 1)
-    later = _ALONE * np.exp(np.arange(1 + int(_ALONE * log(n / _ALONE))) / _ALONE)
-    return np.concatenate([np.arange(_ALONE), np.unique(later.astype(np.int64)), [n]])
+    later = _ALONE * np.exp(np.arange(1 + int(_ALONE * log(max(n / _ALONE, 1)))) / _ALONE)
+    return np.unique(np.minimum(np.concatenate([np.arange(_ALONE), later.astype(np.int64), [n]]), n))
 
 
 def _acceptance(strata: Strata, cut: Cut) -> Floats:
@@ -140,6 +134,11 @@ def _divergence_influence(strata: Strata, cut: Cut, div: FDivergence) -> Floats:
     return np.asarray(influence / rate - tilt * np.exp(strata.value))
 
 
+def _sum_of_squares(x: Any, y: Any, powers: Any) -> Any:
+    """Return the sum of w² (x + y r)², from those of w², w² r and w² r²."""
+    return x**2 * powers[0] + 2 * x * y * powers[1] + y**2 * powers[2]
+
+
 def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
     """Return a 95 % interval for the precision before rejection at a recall.
 
@@ -152,17 +151,15 @@ def _precision_interval(strata: Strata, recall: float) -> tuple[float, float]:
     ratio = np.exp(strata.value)
     ratio /= float(strata.mass @ ratio)
     squares = strata.square, strata.square * ratio, (np.sqrt(strata.square) * ratio) ** 2
-    mass, share, *below = (np.append(0.0, np.cumsum(x)) for x in (strata.mass, strata.mass * ratio, *squares))
+    mass, share, *powers = (np.append(0.0, np.cumsum(x)) for x in (strata.mass, strata.mass * ratio, *squares))
 
     def errors_above(t: Any) -> Any:
         """Return by how many standard errors the recall of t is above what is asked."""
         k = np.searchsorted(ratio, t)
-        rest = 1 - mass[k]
-        a, b = rest * t, share[k]  # the influence is min(r, t) - a - b r
-        (low0, high0), (low1, high1), (low2, high2) = ((sums[k], sums[-1] - sums[k]) for sums in below)
-        free = (1 - b) ** 2 * low2 - 2 * (1 - b) * a * low1 + a**2 * low0
-        saturated = (t - a) ** 2 * high0 - 2 * (t - a) * b * high1 + b**2 * high2
-        return (share[k] + rest * t - recall) / np.sqrt(abs(free + saturated) + 1e-300)
+        a, b = (1 - mass[k]) * t, share[k]  # the recall is a + b, and its influence min(r, t) - a - b r
+        below, above = [sums[k] for sums in powers], [sums[-1] - sums[k] for sums in powers]
+        variance = _sum_of_squares(-a, 1 - b, below) + _sum_of_squares(t - a, -b, above)
+        return (a + b - recall) / np.sqrt(abs(variance) + 1e-300)
 
     errors = errors_above(ratio)
     errors[-1] = inf  # beyond the largest ratio the recall is 1 without error
@@ -181,16 +178,17 @@ class Pilot:
 
     Args:
         prefix: The log-ratios.
-        recall, precision: A recall, and the precision there before rejection.
+        recall: Where the precision is read.
+        net, net_error: The net share of the mass, with its standard error; 1 and 0 without signs.
     """
 
     @np.errstate(all="ignore")  # what is too large to be summed is infinite
-    def __init__(self, prefix: Prefix, recall: float, precision: float) -> None:
-        self.prefix, self.strata, self.precision = prefix, Strata.divide(prefix), precision
-        least = tail_index(prefix.value, prefix.mass)[1]
+    def __init__(self, prefix: Prefix, recall: float, net: float, net_error: float) -> None:
+        self.prefix, self.strata = prefix, Strata.divide(prefix)
+        self.net = np.clip(abs(net) + _Z * net_error * np.array([0, -1, 1]), 0, 1)
+        least, outer = (tail_index(prefix.value, prefix.mass, depth)[1] for depth in (0.6, 0.4))
         # A tail that begins far out, as between Student distributions, shows in the very largest alone.
-        outer = min(least, tail_index(prefix.value, prefix.mass, 0.4)[1])
-        self.least_index = dict.fromkeys(_TRUSTED, least) | {"chi2": outer, "ess": outer}
+        self.least_index, self.least_outer_index = least, (outer := min(least, outer))
         unseen, top = _UNSEEN * float(np.sum(self.strata.square)), float(self.strata.value[-1])
         # In a tail of index h beyond the largest ratio, the mean of r is h/(h - 1) times as large, that of r² h/(h - 2)
         # times its square. Of the heaviest tail that is not ruled out; 0.8 and 2.25 have held in repeated pilots.
@@ -201,38 +199,36 @@ class Pilot:
             Prefix(s.value, s.mass / np.sum(s.mass)) for s in samples
         )
         self.unseen = unseen * exp(mean)  # its mass under the target
-        ends = [_precision_interval(s, recall) for s in samples[:2]]
-        self.precision_low, self.precision_high = min(low for low, _ in ends), max(high for _, high in ends)
+        low, high = zip(*(_precision_interval(s, recall) for s in samples[:2]), strict=True)
+        self.precision = prefix.precision_at(recall), min(low), max(high)
 
     @np.errstate(all="ignore")
-    def row(self, budget: float, cut: Cut, net: float, net_error: float) -> dict[str, Any]:
+    def row(self, budget: float) -> dict[str, Any]:
         """Return the columns of a plan at a budget, each with its interval, and which should not be believed."""
-        rate = self.prefix.rate(budget)
-        found = {"rate": (rate, *self.strata.interval(rate, _acceptance(self.strata, cut)))}
-        found |= {key: self._divergence(key, budget) for key in ("kl", "rkl", "tv", "js", "chi2")}
-        value, low, high = found["tv"]
-        found["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
-        value, low, high = (1 / (1 + max(x, 0.0)) for x in found["chi2"])
-        found["ess"] = value, high, low
+        cut, rate = self.prefix.cut(budget), self.prefix.rate(budget)
+        columns = {"rate": (rate, *self.strata.interval(rate, _acceptance(self.strata, cut)))}
+        columns |= {key: self._divergence(key, budget) for key in PLANNED}
+        value, low, high = columns["tv"]
+        columns["tv"] = value, low, max(high, self.unseen)  # all of the unseen may be out of reach
+        value, low, high = (1 / (1 + max(x, 0.0)) for x in columns["chi2"])
+        columns["ess"] = value, high, low
+        value, low, high = self.precision
         # The true rate is at least 1/K, also where no ratio of this sample is that large.
-        found["precision"] = self.precision / rate, self.precision_low / rate, self.precision_high * budget
-        doubtful = [key for key in _TRUSTED if self._is_doubtful(key, cut, *found[key][1:])]
+        columns["precision"] = value / rate, low / rate, high * budget
         row: dict[str, Any] = {"budget": budget}
-        for key, (value, low, high) in found.items():
-            most = inf if key in ("kl", "rkl", "js", "chi2") else 1.0
-            for name, end in ((key, value), (f"{key}_low", min(low, value)), (f"{key}_high", max(high, value))):
-                row[name] = min(max(end, 0.0), most)
-        shares = abs(net), max(abs(net) - _Z * net_error, 0.0), min(abs(net) + _Z * net_error, 1.0)
-        for name, share in zip(("ess", "ess_low", "ess_high"), shares, strict=True):
-            row[name] *= share**2
-        return row | {"unreliable": " ".join(key for key in found if key in doubtful)}
+        for key, (value, low, high) in columns.items():
+            most = 1.0 if key in ("rate", "tv", "ess", "precision") else inf
+            ends = np.clip([value, min(low, value), max(high, value)], 0.0, most)
+            ends = ends * self.net**2 if key == "ess" else ends
+            row |= zip((key, f"{key}_low", f"{key}_high"), ends.tolist(), strict=True)
+        doubtful = (key for key in columns if key in _TRUSTED and self._is_doubtful(key, cut, *columns[key][1:]))
+        return row | {"unreliable": " ".join(doubtful)}
 
     def _divergence(self, key: str, budget: float) -> tuple[float, float, float]:
         """Return a divergence left, with its interval: from the spread of the sample, and what the unseen could do."""
         div, prefix = divergence(key), self.prefix
-        beyond = self.with_square if key == "chi2" else self.with_mean
-        samples = (prefix, self.base, self.with_top, beyond)
-        value, base, *others = (p.divergence_left(div, p.cut(budget)) for p in samples)
+        samples = prefix, self.base, self.with_top, self.with_square if key == "chi2" else self.with_mean
+        value, base, *others = (p.divergence_left(div, budget) for p in samples)
         low, high = self.strata.interval(value, _divergence_influence(self.strata, prefix.cut(budget), div))
         changes = [0.0, *(other - base for other in others if isfinite(other))]
         return value, low + min(changes), high + max(changes)
@@ -242,11 +238,12 @@ class Pilot:
         prefix, (least, size) = self.prefix, _TRUSTED[key]
         if key == "precision" and prefix.count < _FEW:
             least = _LEAST_INDEX_OF_FEW
-        if prefix.count < size or self.least_index[key] <= least:
+        index = self.least_outer_index if key in ("chi2", "ess") else self.least_index
+        if prefix.count < size or index <= least:
             return True
         if key in ("tv", "precision"):
             return False
         different = 1 + np.count_nonzero(np.diff(prefix.value[prefix.free(cut) :]))  # a few atoms tell little of a tail
-        perfect = high >= 1 if key == "ess" else low <= 0
         near = cut.log_c == -prefix.value[-1] or different < min(_SATURATED, prefix.count)
-        return bool(perfect or near)
+        perfect = high >= 1 if key == "ess" else low <= 0
+        return bool(near or perfect)

@@ -34,20 +34,19 @@ class Prefix:
     """
 
     def __init__(self, log_ratio: Floats, mass: Floats | None = None) -> None:
-        count = len(log_ratio)
+        self.count, self.even = len(log_ratio), mass is None
         if mass is None:
             value = np.sort(log_ratio)  # ten times as fast as the order, which only masses need
         else:
             order = np.argsort(log_ratio, kind="stable")
             value, mass = log_ratio[order], mass[order]
         first = int(np.searchsorted(value, -inf, side="right"))
-        self.count, self.even = count, mass is None
-        self.zeros, self.mass = np.split(np.full(count, 1 / count) if mass is None else mass, [first])
+        self.zeros, self.mass = np.split(np.full(self.count, 1 / self.count) if mass is None else mass, [first])
         ratio = np.exp(value[first:] - value[-1])
         mean = float(self.mass @ ratio)
         self.value, self.ratio = value[first:] - value[-1] - log(mean), ratio / mean
         if mass is None:
-            self.mass_above = np.arange(count - first, -1.0, -1.0) / count
+            self.mass_above = np.arange(self.count - first, -1.0, -1.0) / self.count
         else:
             self.mass_above = np.append(np.cumsum(self.mass[::-1])[::-1], 0.0)
         self.sum_below = np.append(0.0, np.cumsum(self.mass * self.ratio))
@@ -61,18 +60,15 @@ class Prefix:
 
     def cut(self, budget: float) -> Cut:
         """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M = max r / E[r]."""
-        if budget not in self._cuts:
-            self._cuts[budget] = self._solve(budget)
-        return self._cuts[budget]
-
-    def _solve(self, budget: float) -> Cut:
         if budget == 1:
             return Cut(inf, 0.0)
-        masses, total = (None, float(self.count)) if self.even else (self.mass[None], 1.0)
-        with np.errstate(all="ignore"):  # far above 1/c exponentials overflow, and their quotient is 0
-            log_c = float(solve_sorted(self.value[None], masses, total / budget)[0])
-        exact = -float(self.value[-1])
-        return Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
+        if budget not in self._cuts:
+            masses, total = (None, float(self.count)) if self.even else (self.mass[None], 1.0)
+            with np.errstate(all="ignore"):  # far above 1/c exponentials overflow, and their quotient is 0
+                log_c = float(solve_sorted(self.value[None], masses, total / budget)[0])
+            exact = -float(self.value[-1])
+            self._cuts[budget] = Cut(log_c, -log(budget)) if log_c > exact else Cut(exact, exact)
+        return self._cuts[budget]
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept."""
@@ -82,8 +78,9 @@ class Prefix:
         """Return how many are free: those before have a = c r, those from there on a = 1."""
         return int(np.searchsorted(self.value, -cut.log_c))
 
-    def divergence_left(self, div: FDivergence, cut: Cut) -> float:
+    def divergence_left(self, div: FDivergence, budget: float) -> float:
         """Return D_f(P||kept)."""
+        cut = self.cut(budget)
         free, rate = self.free(cut), exp(cut.log_rate)
         total = float(self.mass[free:] @ div.f(self.value[free:] + cut.log_rate)) / rate
         if free:
@@ -92,10 +89,10 @@ class Prefix:
             total += float(np.sum(self.zeros)) * float(div.f(-inf))
         return max(total, 0.0)  # below 0 only by rounding
 
-    def threshold_at(self, recall: float) -> float:
-        """Return the smallest t with E[min(r, t)] = recall, which is the inverse of the slope with this recall.
+    def precision_at(self, recall: float) -> float:
+        """Return the precision before rejection at a recall: recall/t, where t solves E[min(r, t)] = recall.
 
         E[min(r, t)] is the smallest of `sum_below + mass_above t` over all positions, so t is the largest quotient.
         """
         quotients = (recall - self.sum_below[:-1]) / self.mass_above[:-1]
-        return float(min(np.max(quotients), self.ratio[-1]))
+        return recall / float(min(np.max(quotients), self.ratio[-1]))

@@ -6,23 +6,25 @@ solver is its inverse, alpha(c) = 1/K. What is left after rejection is summed in
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import as_floats, host_view
+from ._arrays import as_floats, known_values
 from ._checks import as_log_ratio, as_sign, as_weights, check_budget, check_count, check_ratios, is_number, out_of_reach
-from ._influence import Pilot
+from ._influence import PLANNED, Pilot
 from ._prefix import Prefix
-from ._profile_plot import draw
 from ._text import html_table, paragraph, text_table
 from .budget import Cut
 from .choice import check_cap, divergence_left
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import BudgetError, InputError, InputTypeError
 from .groups import Grouped, any_labels, groups_of
+from .looks import LOOKS, budget_colours, styled
+from .looks import figure as new_figure
 from .root import brent
 from .types import Array
 
@@ -35,7 +37,7 @@ GOALS = (*DIVERGENCES, "ess", "truncated", "precision")
 """The goals of `Profile.budget_for`."""
 _NOTHING = 1e-300  # beside a weight of 1: without such weights M is a float
 _RISING = ("ess", "precision")  # goals that rise with the budget
-_COLUMNS = {key: key for key in ("rate", "kl", "rkl", "tv", "js", "chi2", "ess", "precision")}
+_COLUMNS = {key: key for key in ("rate", *PLANNED, "ess", "precision")}
 
 
 class Curve(NamedTuple):
@@ -67,10 +69,11 @@ class Plan(list[Row]):
     def table(self, titles: Mapping[str, str], cell: Callable[[Row, str], str]) -> tuple[list[str], list[list[str]]]:
         """Return head and rows: the budget, the columns of `titles` that there are, and proposals if n is known."""
         keys = [key for key in titles if self and key in self[0]]
-        rows = [[f"{row['budget']:g}", *(cell(row, key) for key in keys)] for row in self]
-        costs = [[f"{row['proposals']:,.0f}"] for row in self if row["proposals"] is not None]
-        head = ["budget", *(titles[key] for key in keys), *(["proposals"] if costs else [])]
-        return head, [row + cost for row, cost in zip(rows, costs or [[] for _ in rows], strict=True)]
+        counted = [row["proposals"] for row in self if row["proposals"] is not None]
+        head = ["budget", *(titles[key] for key in keys), *(["proposals"] if counted else [])]
+        cells = [[f"{row['budget']:g}", *(cell(row, key) for key in keys)] for row in self]
+        costs = [[f"{number:,.0f}"] for number in counted] or [[]] * len(self)
+        return head, [row + cost for row, cost in zip(cells, costs, strict=True)]
 
     def __str__(self) -> str:
         """Return the plan as aligned text, with its notes; `~` marks what is unreliable."""
@@ -94,8 +97,7 @@ class Profile:
     """The distribution of the log-ratio of samples from the model, sorted once.
 
     Args:
-        log_ratio: Log-ratios of proposals from the model, any shape; -inf means r = 0. A plan with groups reads the
-            array again: do not change it before.
+        log_ratio: Log-ratios of proposals from the model, any shape; -inf means r = 0.
         weights: Masses of the proposals, as in `solve_log_c`; `plan` takes them as importance weights of a sample.
         sign: +1 or -1 beside each log-ratio, for events with weights of both signs: r is |w|. The effective sample
             size is then that of the net sum, which cancellation makes smaller. Nothing else depends on it.
@@ -103,7 +105,8 @@ class Profile:
             `obrs.ratios.combine`: plans and reports then show rates only.
 
     Attributes:
-        size: How many log-ratios there are, without those of weight 0.
+        log_ratio: The log-ratios as given, flat, in float64.
+        size: How many there are, without those of weight 0.
         possible: Share of the proposals with r > 0; budgets below 1 over it cannot be met.
         log_mean_ratio: log E_Q[r], by which r is divided. Far from 0 the ratio is not calibrated, or misses modes.
         max_budget: M = max r / E_Q[r], beyond which rejection is exact. Of a sample, it is the largest of a sample.
@@ -126,30 +129,27 @@ class Profile:
         self, log_ratio: Array, weights: Array | None = None, *, sign: Array | None = None, calibrated: bool = True
     ) -> None:
         x = as_log_ratio(log_ratio)
-        w = as_weights(weights, x, relative=True)
-        given, masses = host_view(x), None if w is None else host_view(w)
-        if given is None or (w is not None and masses is None):
-            raise InputTypeError("a profile is taken outside jax.jit: it sorts the log-ratios")
-        values, signs = given.reshape(-1).astype(np.float64), None if sign is None else as_sign(sign, given).reshape(-1)
-        mass = None if masses is None else masses.reshape(-1).astype(np.float64)
+        given, masses = known_values(x, "log_ratio"), as_weights(weights, x, relative=True)
+        self._shape, self.log_ratio = given.shape, given.reshape(-1).astype(np.float64)
+        values, mass = self.log_ratio, None if masses is None else known_values(masses, "weights").reshape(-1)
+        signs = None if sign is None else as_sign(sign, given).reshape(-1)
         check_ratios(values, mass)
         if mass is not None:
             if not mass.any():
                 raise InputError("weights must not all be 0")
             some = mass > _NOTHING
-            values, mass, signs = values[some], mass[some] / mass[some].sum(), None if signs is None else signs[some]
+            values, mass = values[some], mass[some].astype(np.float64)
+            mass, signs = mass / mass.sum(), None if signs is None else signs[some]
         if not np.any(values > -inf):
             raise out_of_reach(1.0, 0.0)
-        self.calibrated = bool(calibrated)
-        self._given, self._prefix = given, Prefix(values, mass)
+        self.calibrated, self._prefix = bool(calibrated), Prefix(values, mass)
         self.size, self.possible = self._prefix.count, float(self._prefix.mass_above[0])
         self.log_mean_ratio, self.max_budget = self._prefix.log_mean, float(self._prefix.ratio[-1])
-        self.net, self._net_error = (1.0, 0.0) if signs is None else _net(signs, values, mass)
-
-    @property
-    def log_ratio(self) -> Any:
-        """The log-ratios as given, flat, in float64."""
-        return self._given.reshape(-1).astype(np.float64, copy=False)
+        self.net, self._net_error = 1.0, 0.0
+        if signs is not None:
+            r = np.exp(values - values.max()) * (1.0 if mass is None else mass)
+            self.net = float(np.sum(signs * r) / np.sum(r))
+            self._net_error = float(np.linalg.norm(r * (signs - self.net)) / np.sum(r))
 
     @property
     def sorted_log_ratio(self) -> tuple[Any, Any]:
@@ -158,22 +158,19 @@ class Profile:
 
     def alpha(self, lam: Array) -> Any:
         """Return the precision E_Q[min(lam r, 1)] at each slope `lam` in [0, inf]."""
-        slope, above, below = self._sums_at_slope(lam)
-        return _plain(above + np.multiply(slope, below, where=below > 0, out=np.zeros_like(slope)))
-
-    def beta(self, lam: Array) -> Any:
-        """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope."""
-        slope, above, below = self._sums_at_slope(lam)
-        return _plain(below + np.divide(above, slope, where=above > 0, out=np.zeros_like(slope)))
-
-    def _sums_at_slope(self, lam: Any) -> tuple[Floats, Floats, Floats]:
-        """Return slopes, the mass of r >= 1/slope, and the sum of r over the others."""
-        slope = np.asarray(host_view(as_floats(lam, "lam")), np.float64)
+        slope = known_values(as_floats(lam, "lam"), "lam").astype(np.float64)
         if not np.all(slope >= 0):
             raise InputError("lam must be at least 0, a slope precision/recall")
         with np.errstate(divide="ignore"):
-            position = np.searchsorted(self._prefix.value, -np.log(slope))
-        return slope, self._prefix.mass_above[position], self._prefix.sum_below[position]
+            position = np.searchsorted(self._prefix.value, -np.log(slope))  # from there on lam r is at least 1
+        below = self._prefix.sum_below[position]
+        alpha = self._prefix.mass_above[position] + below * np.where(below > 0, slope, 0.0)
+        return float(alpha) if alpha.ndim == 0 else alpha
+
+    def beta(self, lam: Array) -> Any:
+        """Return the recall E_P[min(1, 1/(lam r))] = alpha(lam)/lam at each slope; at 0 it is 1."""
+        beta = _divide(self.alpha(lam), known_values(lam, "lam"))
+        return float(beta) if beta.ndim == 0 else beta
 
     def curve(self, budget: float = 1.0, points: int = 257) -> Curve:
         """Return the precision-recall curve after rejection with this budget; 1 is the model itself.
@@ -182,9 +179,8 @@ class Profile:
         """
         lam, rate = np.tan(np.linspace(0, np.pi / 2, check_count(points, "points", 2))), self.rate(budget)
         lam[-1] = inf
-        with np.errstate(divide="ignore"):
-            recall = np.minimum(self.beta(lam * rate), 1 / lam)
-        return Curve(lam, np.minimum(self.alpha(lam * rate) / rate, 1.0), recall)
+        precision = np.minimum(self.alpha(lam * rate) / rate, 1.0)
+        return Curve(lam, precision, _divide(precision, lam))
 
     def frontier(self, budget: float = 1.0, points: int = 257) -> Frontier:
         """Return the information-divergence frontier of order infinity after rejection with this budget.
@@ -206,20 +202,19 @@ class Profile:
             >>> float(np.exp(Profile(np.log([4.0, 1.0, 0.5, 0.5])).cut(2).log_a(np.log(1.0))).round(3))
             0.5
         """
-        cut = self._cut(budget)
+        cut = self._prefix.cut(self._check(budget))
         return Cut(cut.log_c - self.log_mean_ratio, cut.log_rate)
 
-    def _cut(self, budget: float) -> Cut:
-        """Return the cut of r over its mean."""
+    def _check(self, budget: Any) -> float:
+        """Return a budget that can be met."""
         k = check_budget(budget)
         if not self._prefix.reaches(k):
             raise out_of_reach(1 / k, self.possible)
-        return self._prefix.cut(k)
+        return k
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept: 1/budget, or 1/M if the budget is beyond M."""
-        self._cut(budget)  # it must be one that can be met
-        return self._prefix.rate(float(budget))
+        return self._prefix.rate(self._check(budget))
 
     def ess(self, budget: float = 1.0) -> float:
         """Return the effective sample size per kept sample, E_Q[r]² / (Z E_Q[r²/a]), in (0, 1].
@@ -239,7 +234,7 @@ class Profile:
             >>> round(p.truncated(1.25), 4), round(p.truncated(1.6), 4)
             (0.2, 0.0)
         """
-        cut, prefix = self._cut(budget), self._prefix
+        cut, prefix = self._prefix.cut(self._check(budget)), self._prefix
         free, threshold = prefix.free(cut), exp(-cut.log_c)
         if cut.log_c == inf and not len(prefix.zeros):  # the smallest c that keeps all of them
             threshold = float(prefix.ratio[0])
@@ -251,9 +246,9 @@ class Profile:
         With `cap` the budget is a hard cap: what is left by the best choice of 1 among exactly K, `obrs.rules.Choice`.
         """
         if cap:
-            rows, zero = (self._prefix.value, self._prefix.mass), float(np.sum(self._prefix.zeros))
-            return divergence_left(divergence(key_or_record), *rows, zero, check_cap(budget))
-        return self._prefix.divergence_left(divergence(key_or_record), self._cut(budget))
+            prefix, zero = self._prefix, float(np.sum(self._prefix.zeros))
+            return divergence_left(divergence(key_or_record), prefix.value, prefix.mass, zero, check_cap(budget))
+        return self._prefix.divergence_left(divergence(key_or_record), self._check(budget))
 
     def bound(self, key_or_record: str | FDivergence, budget: float) -> float:
         """Return an upper bound on the divergence left, for this pair: of samples, the M of the empirical pair.
@@ -267,28 +262,19 @@ class Profile:
         References:
             | Optimal Budgeted Rejection Sampling for Generative Models (Verine et al., 2024), Theorem 3.2, corrected
         """
-        div, k, m, prefix = divergence(key_or_record), check_budget(budget), self.max_budget, self._prefix
-        self._cut(k)  # it must be one that can be met
+        div, k, m, prefix = divergence(key_or_record), self._check(budget), self.max_budget, self._prefix
         if k >= m:
             return 0.0
         bound = self.divergence(div) * (1 - (k - 1) / (m - 1))
         if div is not DIVERGENCES["kl"] or len(prefix.zeros):
             return bound
 
-        def log_moment(b: float) -> float:
-            return b * log(m) + log(float(prefix.mass @ np.exp(b * (prefix.value - log(m)))))
-
-        def excess(b: float) -> float:
-            return b * log(m) - log_moment(b) - log(k)
+        def excess(b: float) -> float:  # log M^b / E_Q[r^b] over log K
+            return -log(float(prefix.mass @ np.exp(b * (prefix.value - log(m))))) - log(k)
 
         b = brent(excess, 0.0, 1.0) if excess(0.0) < 0 < excess(1.0) else float(excess(1.0) <= 0)  # ends are rounded
-        return min(bound, max((1 - b) * self.divergence(div) + log_moment(b), 0.0))
-
-    def _precision(self, recall: float) -> float:
-        """Return the precision of the model at a recall."""
-        if not is_number(recall) or not 0 < float(recall) <= 1:
-            raise InputError(f"recall must be above 0 and at most 1, got {recall!r}")
-        return float(recall) / self._prefix.threshold_at(float(recall))
+        log_moment = b * log(m) - log(k) - excess(b)
+        return min(bound, max((1 - b) * self.divergence(div) + log_moment, 0.0))
 
     def plan(
         self,
@@ -330,50 +316,54 @@ class Profile:
             >>> round(equal_rates["kl"], 3), round(real_shares["kl"], 3)
             (0.131, 0.0)
         """
-        number = None if n is None else check_count(n, "n")
-        wanted = _as_budgets(budgets)
+        number, wanted = None if n is None else check_count(n, "n"), _as_budgets(budgets)
         if cap:
             if groups is not None or shares is not None:
                 raise InputError("a hard cap has no groups; leave out groups and shares, or cap")
-            plan = Plan(map(self._cap_row, wanted))
-        elif groups is None and shares is None:
-            precision = self._precision(recall)
-            pilot = Pilot(self._prefix, float(recall), precision)
-            rows = [pilot.row(check_budget(k), self._cut(k), self.net, self._net_error) for k in wanted]
-            note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
-            plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
+            plan = Plan(self._cap_row(check_cap(k)) for k in wanted)
+        elif groups is not None or shares is not None:
+            plan = self._plan_groups(wanted, groups, shares)
         else:
-            rules, labels = self._fit_groups(wanted, groups, shares)
-            plan = Plan((self._group_row(rule, labels) for rule in rules), map(_exact_groups, rules))
+            pilot = Pilot(self._prefix, _check_recall(recall), self.net, self._net_error)
+            note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
+            rows = [pilot.row(self._check(k)) for k in wanted]
+            plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
         for row in plan:
             row["proposals"] = None if number is None else number / row["rate"]
-        return plan if self.calibrated else _rates_only(plan)
+        if self.calibrated:
+            return plan
+        kept = [key for key in ("budget", "rate", "rate_low", "rate_high", "proposals") if plan and key in plan[0]]
+        note = "scores, not ratios: fit their scale with .calibrate(real, fake) for divergences and weights"
+        return Plan(({key: row[key] for key in kept} for row in plan), [note])
 
-    def _cap_row(self, budget: Any) -> Row:
+    def _cap_row(self, budget: int) -> Row:
         """Return what the best choice of 1 among K leaves."""
-        row: Row = {"budget": check_cap(budget), "rate": 1 / check_cap(budget)}
-        row |= {name: self.divergence(name, budget, cap=True) for name in ("kl", "rkl", "tv", "js", "chi2")}
-        return row | {"ess": self.net**2 / (1 + row["chi2"])}
+        left = {name: self.divergence(name, budget, cap=True) for name in PLANNED}
+        return {"budget": budget, "rate": 1 / budget} | left | {"ess": self.net**2 / (1 + left["chi2"])}
 
-    def _fit_groups(self, budgets: Iterable[Any], groups: Any, shares: Any) -> tuple[list[Grouped], Any]:
-        """Return a rule for each budget, and the labels, flat."""
+    def _plan_groups(self, budgets: Iterable[Any], groups: Any, shares: Any) -> Plan:
+        """Return what one constant per group leaves, also of the target where nothing is kept."""
         if groups is None or not (self._prefix.even and self._net_error == 0):
             raise InputError("shares need groups, and groups log-ratios without weights and signs")
-        groups_of(labels := any_labels(groups), self._given.shape)  # checks the shape
-        values, labels = self._given.reshape(-1), labels.reshape(-1)
-        return [Grouped.fit(values, budget, labels, shares=shares) for budget in budgets], labels
-
-    def _group_row(self, rule: Grouped, labels: Any) -> Row:
-        """Return what one constant per group leaves, also of the target where nothing is kept."""
-        values, rate = self.log_ratio, 1 / float(rule.budget or 1.0)
-        log_a, log_u = rule(values, labels), rule.log_weight(values, labels) - self.log_mean_ratio + log(rate)
-        mass = np.exp(log_a) / (self.size * rate)
-        missing = float(np.sum(np.exp(values[log_a == -inf] - self.log_mean_ratio))) / self.size
-        row: Row = {"budget": 1 / rate, "rate": rate}
-        for div in map(divergence, ("kl", "rkl", "tv", "js", "chi2")):
-            left = float(mass[mass > 0] @ div.f(log_u[mass > 0]))
-            row[div.name] = max(left + (missing * float(div.critic(inf)) if missing else 0.0), 0.0)
-        return row | {"ess": 1 / (1 + row["chi2"]), "exact": rule.exact, "groups": rule.groups}
+        groups_of(labels := any_labels(groups), self._shape)  # checks the shape
+        values, labels = self.log_ratio, labels.reshape(-1)
+        rows, notes = [], []
+        for rule in [Grouped.fit(values, budget, labels, shares=shares) for budget in budgets]:
+            rate = 1 / float(rule.budget or 1.0)
+            mass = np.exp(rule(values, labels)) / (self.size * rate)
+            kept = mass > 0
+            missing = float(np.sum(np.exp(values[~kept] - self.log_mean_ratio))) / self.size
+            log_u = rule.log_weight(values, labels)[kept] - self.log_mean_ratio + log(rate)
+            left = {}
+            for div in map(divergence, PLANNED):
+                beyond = missing * float(div.critic(inf)) if missing else 0.0
+                left[div.name] = max(float(mass[kept] @ div.f(log_u)) + beyond, 0.0)
+            row = {"budget": 1 / rate, "rate": rate} | left | {"ess": 1 / (1 + left["chi2"])}
+            rows.append(row | {"exact": rule.exact, "groups": rule.groups})
+            exact = [f"{group.label!r} (M = {group.max_budget:.4g})" for group in rule.groups if group.exact]
+            which = "every group" if rule.exact else ", ".join(exact[:5]) + ", …" * (len(exact) > 5)
+            notes.append(f"budget {rule.budget:.4g}: exact rejection in {which}" if exact else "")
+        return Plan(rows, notes)
 
     def budget_for(
         self,
@@ -412,15 +402,24 @@ class Profile:
         """
         goals = {"kl": kl, "rkl": rkl, "gan": gan, "js": js, "tv": tv, "chi2": chi2, "neyman": neyman}
         goals |= {"hellinger": hellinger, "ess": ess, "truncated": truncated, "precision": precision}
-        asked = [key for key, goal in goals.items() if goal is not None]
+        asked = {key: goal for key, goal in goals.items() if goal is not None}
         if len(asked) != 1:
             names = " and ".join(asked) or "none"
             raise InputError(f"budget_for takes exactly one goal, got {names}; choose from {', '.join(GOALS)}")
-        (key,) = asked
-        goal, measure = _check_goal(key, goals[key]), self._measure(key, recall)
+        ((key, goal),) = asked.items()
+        rises, most = key in _RISING, inf if key in DIVERGENCES else 1.0
+        if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
+            ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
+            raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
+        goal = float(goal)
+        measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncated": self.truncated}
+        if key == "precision":
+            model = self._prefix.precision_at(_check_recall(recall))
+            measures[key] = lambda k: model / self.rate(k)  # not cut off at 1, so that it rises
+        measure = measures.get(key, partial(self.divergence, key))
 
         def lacking(budget: float) -> float:
-            return goal - measure(budget) if key in _RISING else measure(budget) - goal
+            return goal - measure(budget) if rises else measure(budget) - goal
 
         least = max(1.0, 1 / self.possible)  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
@@ -430,19 +429,12 @@ class Profile:
         if lacking(last) > 1e-12:  # less is rounding: rejection is exact there
             best = f"the best is {measure(last):.4g}, at budget {last:.4g}"
             raise BudgetError(f"{key}={goal:g} is not reached at any budget: {best}")
-        if lacking(last) >= 0:
+        if lacking(last) >= 0 or lacking(exp(log(last))) > 0:
             return last
         root = exp(brent(lambda log_k: lacking(exp(log_k)), log(least), log(last)))
         while lacking(root) > 0:  # by rounding
             root *= 1 + 1e-15
         return min(root, last)
-
-    def _measure(self, key: str, recall: float) -> Callable[[float], float]:
-        """Return what a goal is about, as a function of the budget."""
-        if key == "precision":
-            precision = self._precision(recall)
-            return lambda budget: precision / self.rate(budget)  # not cut off at 1, so that it rises
-        return {"ess": self.ess, "truncated": self.truncated}.get(key) or partial(self.divergence, key)
 
     def plot(self, budgets: Iterable[float] = (2.0, 4.0), *, figure: Any = None) -> Any:
         """Draw ratios, acceptance, precision and recall, and divergence against the budget; return the figure.
@@ -456,10 +448,47 @@ class Profile:
             >>> len(Profile(np.random.default_rng(0).normal(size=1000)).plot([2, 8]).axes)
             4
         """
-        checked = [check_budget(k) for k in _as_budgets(budgets)]
-        if len(checked) > 6:
-            raise InputError(f"at most six budgets can be told apart in one picture, got {len(checked)}")
-        return draw(self, checked, figure)
+        shown = [check_budget(k) for k in _as_budgets(budgets)]
+        if len(shown) > 6:
+            raise InputError(f"at most six budgets can be told apart in one picture, got {len(shown)}")
+        drawn = new_figure(10, 7, who="Profile.plot") if figure is None else figure
+        with styled() if figure is None else nullcontext():
+            self._draw(drawn.subplots(2, 2).flatten(), shown)
+        return drawn
+
+    def _draw(self, panels: Any, budgets: list[float]) -> None:
+        """Draw into the four panels."""
+        ratios, acceptance, curves, left = panels
+        model, exact = LOOKS["model"], LOOKS["exact"]
+        value, mass = self.sorted_log_ratio
+        x = np.linspace(value[0], value[-1], 500)
+        first = max(1.0, 1 / self.possible * (1 + 1e-9))  # below this too few proposals have r > 0
+        last = max(max(budgets, default=2.0) * 1.5, first * 1.01)
+        grid = np.geomspace(first, last, 60)
+        ratios.hist(value, bins=80, weights=mass, density=True, color=model.colour, alpha=0.3, label="proposals")
+        acceptance.plot(x, np.exp(x - value[-1]), color=exact.colour, ls=exact.line, label="exact rejection, r/M")
+        _, precision, recall = self.curve()
+        curves.plot(recall, precision, color=model.colour, label="model")
+        for name, style in (("kl", "-"), ("tv", "--"), ("js", ":")):
+            left.plot(grid, [self.divergence(name, k) for k in grid], color="black", ls=style, label=f"{name} left")
+        for k, colour in zip(budgets, budget_colours(budgets), strict=True):
+            log_c, (_, precision, recall) = self.log_c(k), self.curve(k)
+            if log_c < inf:
+                ratios.axvline(-log_c, color=colour, label=f"1/c at K = {k:g}")
+            keeps = f"K = {k:g}, keeps {100 * self.rate(k):.3g} %"
+            acceptance.plot(x, np.exp(np.minimum(x + log_c, 0)), color=colour, label=keeps)
+            curves.plot(recall, precision, color=colour, label=f"K = {k:g}")
+            left.axvline(k, color=colour, lw=1)
+        if self.max_budget <= last:
+            left.axvline(self.max_budget, color="0.45", ls="-.", lw=1, label="M of this sample: exact")
+        ratios.set(title="proposals: kept for sure beyond 1/c", xlabel="log r", ylabel="density")
+        ratios.set_ylim(0, 1.3 * ratios.get_ylim()[1])  # leaves space for the legend
+        acceptance.set(title="acceptance min(c r, 1)", xlabel="log r", ylabel="chance of being kept", ylim=(0, 1.03))
+        curves.set(title="precision and recall", xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.03))
+        left.set(title="divergence left against the budget", xlabel="K, proposals per kept sample", ylim=(0, None))
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False, fontsize=8)
 
     def __repr__(self) -> str:
         log_mean = round(self.log_mean_ratio, 3) + 0.0
@@ -471,12 +500,15 @@ class Profile:
         return f"{paragraph(repr(self))}\n{self.plan(usual)._repr_html_()}"
 
 
-def _check_goal(key: str, goal: Any) -> float:
-    rises, most = key in _RISING, inf if key in DIVERGENCES else 1.0
-    if not is_number(goal) or not 0 <= float(goal) <= most or (rises and float(goal) == 0):
-        ends = "at least 0" if most == inf else "above 0 and at most 1" if rises else "from 0 to 1"
-        raise InputError(f"{key} must be a number {ends}, got {goal!r:.60}")
-    return float(goal)
+def _check_recall(recall: Any) -> float:
+    if not is_number(recall) or not 0 < float(recall) <= 1:
+        raise InputError(f"recall must be above 0 and at most 1, got {recall!r}")
+    return float(recall)
+
+
+def _divide(precision: Any, slope: Any) -> Any:
+    """Return the recall that goes with a precision, which at slope 0 is 1."""
+    return np.divide(precision, slope, where=np.asarray(slope) > 0, out=np.ones(np.shape(slope)))
 
 
 def _as_budgets(budgets: Any) -> list[Any]:
@@ -506,28 +538,3 @@ def removable_kl(nats: float, budgets: Iterable[float]) -> str:
         return f"{total}, and K = {known[0]:.3g} could remove {log(known[0]):.2g}"
     each, most = ", ".join(f"{k:.3g}" for k in short), ", ".join(f"{log(k):.2g}" for k in short)
     return f"K = {each} remove{'s' * (len(short) == 1)} at most {most} of {total}: choose what it is spent on"
-
-
-def _rates_only(plan: Plan) -> Plan:
-    """Return the columns of a plan that do not depend on the scale of the scores."""
-    kept = ("budget", "rate", "rate_low", "rate_high", "proposals")
-    rows = ({key: row[key] for key in kept if key in row} for row in plan)
-    return Plan(rows, ["scores, not ratios: fit their scale with .calibrate(real, fake) for divergences and weights"])
-
-
-def _exact_groups(rule: Grouped) -> str:
-    """Return a line on the groups in which rejection is exact, where a larger budget buys nothing."""
-    exact = [f"{group.label!r} (M = {group.max_budget:.4g})" for group in rule.groups if group.exact]
-    which = "every group" if rule.exact else ", ".join(exact[:5]) + ", …" * (len(exact) > 5)
-    return f"budget {rule.budget:.4g}: exact rejection in {which}" if exact else ""
-
-
-def _net(signs: Floats, values: Floats, mass: Floats | None) -> tuple[float, float]:
-    """Return the net share of the mass and its standard error."""
-    r = np.exp(values - values.max()) * (1.0 if mass is None else mass)
-    net = float(np.sum(signs * r) / np.sum(r))
-    return net, float(np.sqrt(np.sum((r * (signs - net)) ** 2)) / np.sum(r))
-
-
-def _plain(x: Any) -> Any:
-    return float(x) if np.ndim(x) == 0 else x

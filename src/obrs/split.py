@@ -24,8 +24,8 @@ _POINTS = 96  # of the grid of budgets, even in their logarithm
 def left_after(parts: list[Floats], budgets: Floats, div: FDivergence) -> Floats:
     """Return the divergence that is left in each group, of its log-ratios, at its budget or the least it can have."""
     prefixes = [Prefix(part) for part in parts]
-    cuts = [x.cut(max(float(k), _least_budget(x))) for x, k in zip(prefixes, budgets, strict=True)]
-    return np.array([x.divergence_left(div, cut) for x, cut in zip(prefixes, cuts, strict=True)])
+    least = [max(float(k), _least_budget(x)) for x, k in zip(prefixes, budgets, strict=True)]
+    return np.array([x.divergence_left(div, k) for x, k in zip(prefixes, least, strict=True)])
 
 
 def _least_budget(prefix: Prefix) -> float:
@@ -52,7 +52,7 @@ def split_budget(parts: list[Floats], shares: Floats, budget: float, div: FDiver
         raise BudgetError(f"budget {budget:g} is below {rounded_up(float(shares @ least)):g}, which these groups need")
     most = np.maximum([float(prefix.ratio[-1]) for prefix in prefixes], least * (1 + 1e-9))
     grid = np.exp(np.linspace(np.log(least), np.log(most), _POINTS, axis=1))
-    left = np.array([[x.divergence_left(div or DIVERGENCES["kl"], x.cut(k)) for k in row.tolist()]
+    left = np.array([[x.divergence_left(div or DIVERGENCES["kl"], k) for k in row.tolist()]
                      for x, row in zip(prefixes, grid, strict=True)])  # fmt: skip
     if shares @ most <= budget:
         return most
