@@ -18,7 +18,6 @@ from ._checks import as_log_ratio, as_sign, as_weights, check_budget, check_coun
 from ._influence import PLANNED, Pilot
 from ._prefix import Prefix
 from ._text import html_table, paragraph, text_table
-from .budget import Cut
 from .choice import check_cap, divergence_left
 from .divergences import DIVERGENCES, FDivergence, divergence
 from .errors import BudgetError, InputError, InputTypeError
@@ -193,17 +192,7 @@ class Profile:
 
     def log_c(self, budget: float) -> float:
         """Return log c for r as given, the same as `solve_log_c`; at budget 1, the model itself, +inf."""
-        return float(self.cut(budget).log_c)
-
-    def cut(self, budget: float) -> Cut:
-        """Return log c and the log of the rate, for r as given; it also tells a, the weight and what is left.
-
-        Example:
-            >>> float(np.exp(Profile(np.log([4.0, 1.0, 0.5, 0.5])).cut(2).log_a(np.log(1.0))).round(3))
-            0.5
-        """
-        cut = self._prefix.cut(self._check(budget))
-        return Cut(cut.log_c - self.log_mean_ratio, cut.log_rate)
+        return float(self._prefix.cut(self._check(budget)).log_c) - self.log_mean_ratio
 
     def _check(self, budget: Any) -> float:
         """Return a budget that can be met."""

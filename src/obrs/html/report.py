@@ -239,7 +239,7 @@ def slider(profile: Profile, asked: float | None = None, least: float = 1.0, mos
 
 def _budget_range(source: Source, groups: Groups | None, asked: float | None) -> tuple[float, float]:
     """Return the least budget that all groups can meet, and the largest at which a row is kept; refuse others."""
-    source.profile.cut(asked or 1.0)
+    source.profile.rate(asked or 1.0)
     least, most = 1.0, max(float(source.profile.size), 2.0) if source.ranked and source.cost is None else inf
     if groups is not None:
         reach = Reach.of(source.profile.log_ratio, groups)
