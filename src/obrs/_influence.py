@@ -184,6 +184,7 @@ class Pilot:
 
     @np.errstate(all="ignore")  # what is too large to be summed is infinite
     def __init__(self, prefix: Prefix, recall: float, net: float, net_error: float) -> None:
+        precision = prefix.precision_at(recall)
         self.prefix, self.strata = prefix, Strata.divide(prefix)
         self.net = np.clip(abs(net) + _Z * net_error * np.array([0, -1, 1]), 0, 1)
         least, outer = (tail_index(prefix.value, prefix.mass, depth)[1] for depth in (0.6, 0.4))
@@ -200,7 +201,7 @@ class Pilot:
         )
         self.unseen = unseen * exp(mean)  # its mass under the target
         low, high = zip(*(_precision_interval(s, recall) for s in samples[:2]), strict=True)
-        self.precision = prefix.precision_at(recall), min(low), max(high)
+        self.precision = precision, min(low), max(high)
 
     @np.errstate(all="ignore")
     def row(self, budget: float) -> dict[str, Any]:

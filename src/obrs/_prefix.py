@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ._checks import is_number
 from .budget import Cut
 from .divergences import FDivergence
+from .errors import InputError
 from .root import slack_of, solve_sorted
 
 __all__ = ["Prefix"]
@@ -31,6 +33,8 @@ class Prefix:
         mass_above: Sums of w over `[j:]`, for j = 0 … n; the first is the share of the proposals with r > 0.
         sum_below: Sums of w r over `[:j]`, for j = 0 … n.
         log_mean: log E[r] as given.
+        least_budget: From here on as many as a budget keeps have r > 0; a budget of 1 keeps also those with r = 0.
+        max_budget: M = max r / E[r], from which on rejection is exact.
     """
 
     def __init__(self, log_ratio: Floats, mass: Floats | None = None) -> None:
@@ -51,15 +55,15 @@ class Prefix:
             self.mass_above = np.append(np.cumsum(self.mass[::-1])[::-1], 0.0)
         self.sum_below = np.append(0.0, np.cumsum(self.mass * self.ratio))
         self.log_mean = float(value[-1]) + log(mean)
+        self.least_budget, self.max_budget = max(1.0, 1 / float(self.mass_above[0])), float(self.ratio[-1])
         self._cuts: dict[float, Cut] = {}
 
     def reaches(self, budget: float) -> bool:
-        """Whether as many proposals as a budget keeps have r > 0; a budget of 1 keeps also those with r = 0."""
-        slack = slack_of(len(self.value), not self.even)
-        return budget == 1 or bool(self.mass_above[0] >= (1 - slack) / budget)
+        """Whether a budget can be met, up to rounding."""
+        return budget == 1 or budget >= self.least_budget * (1 - slack_of(len(self.value), not self.even))
 
     def cut(self, budget: float) -> Cut:
-        """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M = max r / E[r]."""
+        """Return log c, for r over its mean, and the log of the rate: exact rejection beyond M."""
         if budget == 1:
             return Cut(inf, 0.0)
         if budget not in self._cuts:
@@ -72,7 +76,7 @@ class Prefix:
 
     def rate(self, budget: float) -> float:
         """Return the share that is kept."""
-        return max(1 / budget, min(1 / float(self.ratio[-1]), 1.0))
+        return max(1 / budget, min(1 / self.max_budget, 1.0))
 
     def free(self, cut: Cut) -> int:
         """Return how many are free: those before have a = c r, those from there on a = 1."""
@@ -94,5 +98,7 @@ class Prefix:
 
         E[min(r, t)] is the smallest of `sum_below + mass_above t` over all positions, so t is the largest quotient.
         """
+        if not is_number(recall) or not 0 < float(recall) <= 1:
+            raise InputError(f"recall must be above 0 and at most 1, got {recall!r}")
         quotients = (recall - self.sum_below[:-1]) / self.mass_above[:-1]
-        return recall / float(min(np.max(quotients), self.ratio[-1]))
+        return recall / min(float(np.max(quotients)), self.max_budget)

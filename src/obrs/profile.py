@@ -143,7 +143,7 @@ class Profile:
             raise out_of_reach(1.0, 0.0)
         self.calibrated, self._prefix = bool(calibrated), Prefix(values, mass)
         self.size, self.possible = self._prefix.count, float(self._prefix.mass_above[0])
-        self.log_mean_ratio, self.max_budget = self._prefix.log_mean, float(self._prefix.ratio[-1])
+        self.log_mean_ratio, self.max_budget = self._prefix.log_mean, self._prefix.max_budget
         self.net, self._net_error = 1.0, 0.0
         if signs is not None:
             r = np.exp(values - values.max()) * (1.0 if mass is None else mass)
@@ -313,7 +313,7 @@ class Profile:
         elif groups is not None or shares is not None:
             plan = self._plan_groups(wanted, groups, shares)
         else:
-            pilot = Pilot(self._prefix, _check_recall(recall), self.net, self._net_error)
+            pilot = Pilot(self._prefix, recall, self.net, self._net_error)
             note = "~: do not rely on it. Beyond a mass of 3/n at the largest ratio seen, nothing is promised."
             rows = [pilot.row(self._check(k)) for k in wanted]
             plan = Plan(rows, [removable_kl(self.divergence("kl"), wanted), note])
@@ -403,14 +403,14 @@ class Profile:
         goal = float(goal)
         measures: dict[str, Callable[[float], float]] = {"ess": self.ess, "truncated": self.truncated}
         if key == "precision":
-            model = self._prefix.precision_at(_check_recall(recall))
+            model = self._prefix.precision_at(recall)
             measures[key] = lambda k: model / self.rate(k)  # not cut off at 1, so that it rises
         measure = measures.get(key, partial(self.divergence, key))
 
         def lacking(budget: float) -> float:
             return goal - measure(budget) if rises else measure(budget) - goal
 
-        least = max(1.0, 1 / self.possible)  # between 1 and this one no budget can be met
+        least = self._prefix.least_budget  # between 1 and this one no budget can be met
         last = max(least, self.max_budget)
         for budget in (1.0, least):
             if lacking(budget) <= 0:
@@ -451,7 +451,7 @@ class Profile:
         model, exact = LOOKS["model"], LOOKS["exact"]
         value, mass = self.sorted_log_ratio
         x = np.linspace(value[0], value[-1], 500)
-        first = max(1.0, 1 / self.possible * (1 + 1e-9))  # below this too few proposals have r > 0
+        first = self._prefix.least_budget * (1 + 1e-9)  # below this too few proposals have r > 0
         last = max(max(budgets, default=2.0) * 1.5, first * 1.01)
         grid = np.geomspace(first, last, 60)
         ratios.hist(value, bins=80, weights=mass, density=True, color=model.colour, alpha=0.3, label="proposals")
@@ -487,12 +487,6 @@ class Profile:
         """Return what a notebook shows: the line, and a plan of the usual budgets that can be met."""
         usual = [k for k in (1.0, 1.5, 2.0, 4.0, 8.0) if self._prefix.reaches(k)]
         return f"{paragraph(repr(self))}\n{self.plan(usual)._repr_html_()}"
-
-
-def _check_recall(recall: Any) -> float:
-    if not is_number(recall) or not 0 < float(recall) <= 1:
-        raise InputError(f"recall must be above 0 and at most 1, got {recall!r}")
-    return float(recall)
 
 
 def _divide(precision: Any, slope: Any) -> Any:

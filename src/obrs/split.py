@@ -24,12 +24,8 @@ _POINTS = 96  # of the grid of budgets, even in their logarithm
 def left_after(parts: list[Floats], budgets: Floats, div: FDivergence) -> Floats:
     """Return the divergence that is left in each group, of its log-ratios, at its budget or the least it can have."""
     prefixes = [Prefix(part) for part in parts]
-    least = [max(float(k), _least_budget(x)) for x, k in zip(prefixes, budgets, strict=True)]
-    return np.array([x.divergence_left(div, k) for x, k in zip(prefixes, least, strict=True)])
-
-
-def _least_budget(prefix: Prefix) -> float:
-    return max(1.0, 1 / float(prefix.mass_above[0]))
+    pairs = zip(prefixes, budgets.tolist(), strict=True)
+    return np.array([x.divergence_left(div, max(k, x.least_budget)) for x, k in pairs])
 
 
 def split_budget(parts: list[Floats], shares: Floats, budget: float, div: FDivergence | None) -> Floats:
@@ -47,10 +43,10 @@ def split_budget(parts: list[Floats], shares: Floats, budget: float, div: FDiver
         array([1., 5.])
     """
     prefixes = [Prefix(part) for part in parts]
-    least = np.array([_least_budget(prefix) for prefix in prefixes])
+    least = np.array([x.least_budget for x in prefixes])
     if budget < shares @ least:
         raise BudgetError(f"budget {budget:g} is below {rounded_up(float(shares @ least)):g}, which these groups need")
-    most = np.maximum([float(prefix.ratio[-1]) for prefix in prefixes], least * (1 + 1e-9))
+    most = np.maximum([x.max_budget for x in prefixes], least * (1 + 1e-9))
     grid = np.exp(np.linspace(np.log(least), np.log(most), _POINTS, axis=1))
     left = np.array([[x.divergence_left(div or DIVERGENCES["kl"], k) for k in row.tolist()]
                      for x, row in zip(prefixes, grid, strict=True)])  # fmt: skip
