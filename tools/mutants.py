@@ -142,7 +142,7 @@ MUTANTS = [Mutant(*row) for row in (
      "(np.sum(y**2, axis=0) / size - mean**2)", "(np.sum(y**2, axis=0) / size)",
      "sampling/test_samples.py::test_formulas_by_hand"),
     ("the pilot is not judged", "sampling/rejection.py",
-     "chain(made, run.make(end, run.stop))", "run.make(end, run.stop)",
+     "chain(made, run.make(end))", "run.make(end)",
      "sampling/test_rejection.py::test_a_run_goes_on_with_its_own_rule"),
     ("the second stage forgets the first", "stages.py",
      "np.where(possible, log_ratio, 0.0) + log_c, log_a)", "np.where(possible, log_ratio, 0.0) + log_c, 0.0)",

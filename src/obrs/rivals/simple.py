@@ -1,6 +1,7 @@
 """Rejection as samplers of a `Model`, and simple methods beside it: the bare model, top-k and resampling."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
@@ -18,8 +19,9 @@ from ..groups import groups_of, sizes_of
 from ..rules import DRS, Unbudgeted
 from ..sampling.model import Model
 from ..sampling.proposals import concatenate, propose_batch, warn_of_train_mode
-from ..sampling.rejection import Run, sample, sample_with
+from ..sampling.rejection import Pilot, Run, keep_samples, sample
 from ..sampling.samples import Calls, Samples, join, pick, unjudged
+from ..types import Rule
 
 __all__ = ["OBRS", "SIR", "Bare", "DiscriminatorRejection", "ExactRejection", "PoolOBRS", "TopK"]
 
@@ -152,7 +154,7 @@ class DiscriminatorRejection(_Rejection):
     batch_size: int | None = None
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        return sample_with(run, n, partial(DRS.fit, budget=self.budget, eps=self.eps), self.burn_in)
+        return _fit_and_keep(run, n, partial(DRS.fit, budget=self.budget, eps=self.eps), self.burn_in)
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,13 @@ class ExactRejection(_Rejection):
         return cls()
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        return sample_with(run, n, Unbudgeted.fit, self.burn_in)
+        return _fit_and_keep(run, n, Unbudgeted.fit, self.burn_in)
+
+
+def _fit_and_keep(run: Run, n: int, fit: Callable[[Numbers], Rule], burn_in: int) -> Samples:
+    """Keep n samples by the rule that is fitted on the log-ratios of a burn-in."""
+    pilot = Pilot(lambda made: fit(made.log_ratio), check_count(burn_in, "burn_in"))
+    return keep_samples(run, check_count(n, "n"), pilot)
 
 
 class _Choice(ABC):

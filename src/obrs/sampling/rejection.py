@@ -27,21 +27,21 @@ from ..groups import Grouped, groups_of, sizes_of
 from ..rules import Budgeted
 from ..selection import inclusion_probability, select
 from ..types import Array, LogRatio, Proposal, Rule
-from .proposals import label_batch, length, propose_batch, score_batch, warn_of_train_mode
+from .proposals import label_batch, propose_batch, score_batch, warn_of_train_mode
 from .samples import Calls, Samples, first, join, pick, unjudged
 
-__all__ = ["Run", "collect", "sample", "sample_with", "score_proposals", "stream"]
+__all__ = ["Pilot", "Run", "collect", "keep_samples", "sample", "score_proposals", "stream"]
 
 PILOT = 4096  # proposals that a rule is fitted on; a pool of at most this size is drawn whole
 _MOST_PILOT = 16 * PILOT  # to which a pilot may grow for the sake of thin groups
 _PER_GROUP = 200  # proposals that the constant of a group should be fitted on
 
 _WAYS = ["n budget", "n budget cap", "n rule", "n pool", "proposed budget", "proposed rule"]
+_MORE = "allow more, or lower the budget K"
 _NO_RATIO = "chosen by a score that is no ratio, such as a pool of ratios: there are no weights"
 _SPLIT = "a split budget is for n samples of proposals made one group at a time, propose(ids, group)"
 _UNCHECKED = "the log-ratio was not checked: compare it with real samples by obrs.diagnose(real, fake, budget)"
 
-Fit = Callable[[Samples], Rule]
 Labels = Callable[[Any], Any]
 
 
@@ -117,52 +117,45 @@ def sample(
     if way not in _WAYS or (pilot is not None and budget is None) or (max_proposed is not None and n is None):
         *ways, got = (f"({names.replace(' ', ', ')})" for names in (*_WAYS, way))
         raise InputError(f"sample takes one of {', '.join(ways)}, pilot with budget, max_proposed with n; got {got}")
-    n, proposed, pool = (None if given[k] is None else check_count(given[k], k) for k in ("n", "proposed", "pool"))
-    size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
-    begin = check_count(start, "start", least=0)
-    most = proposed if max_proposed is None else check_count(max_proposed, "max_proposed")
-    stop = inf if most is None else begin + most
-    run = Run(propose, log_ratio, size, seed, begin, stop, _deadline(max_seconds), progress)
     if groups is None and shares is not None:
         raise InputError("shares are of groups: say which, such as groups=lambda batch: batch[1]")
     if groups is not None and not callable(groups):
         raise InputTypeError(f"groups must be a function groups(batch) -> labels, got {type(groups).__name__}")
+    counts = {"n": n, "proposed": proposed, "pool": pool, "pilot": pilot, "max_proposed": max_proposed}
+    n, proposed, pool, pilot, most = (None if k is None else check_count(k, name) for name, k in counts.items())
+    size = Run.batch_size if batch_size is None else check_count(batch_size, "batch_size")
+    begin = check_count(start, "start", least=0)
+    stop = begin + (most or proposed or inf)
+    run = Run(propose, log_ratio, size, seed, begin, stop, _deadline(max_seconds), progress)
     warn_of_train_mode(propose, log_ratio)
+
     if n is not None and (cap or isinstance(rule, Choice)):
         if groups is not None:
             raise InputError("a hard cap has one rule for all; leave out groups, or cap")
-        return _sample_rows(run, n, rule if isinstance(rule, Choice) else check_cap(budget), pilot)
-    if _is_split(rule):
-        if n is None or groups is not None:
-            raise InputError(f"{_SPLIT}; leave out groups and proposed")
-        return _sample_groups(run, n, rule)
+        row = rule.budget if isinstance(rule, Choice) else check_cap(budget)
+        first_rows = Pilot(lambda made: Choice.fit(made.log_ratio, row), -(-(pilot or PILOT) // row) * row)
+        return keep_samples(_align_rows(run, n, row), n, rule or first_rows)
     if rule is not None:
-        return _judge_batches(run, n, _check_rule(rule, groups, shares), [])
-    if n is not None and pool is not None:
-        return _sample_pool(run, n, pool, groups, shares)
+        return keep_samples(run, n, _check_rule(rule, propose, n, groups, shares))
     largest: Any = budget
-    if groups is not None:
-        largest = max(budget.values() if isinstance(budget, Mapping) else np.ravel(largest).tolist(), default=1)
-    total = check_budget(largest) * (inf if n is None else n)
-    if n is not None and pilot is None and total <= PILOT and is_number(budget):
-        return _sample_pool(run, n, ceil(total), groups, shares, by_budget=True)
+    total = inf
+    if pool is None:
+        if groups is not None:
+            largest = max(budget.values() if isinstance(budget, Mapping) else np.ravel(largest).tolist(), default=1)
+        total = check_budget(largest) * (n or inf)
+        pool = ceil(total) if total <= PILOT and pilot is None and is_number(budget) else None
+    if n is not None and pool is not None:
+        if n > pool:
+            raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
+        return keep_samples(run, n, _Pool(n, pool, groups, shares, by_budget=budget is not None))
 
     def fit(made: Samples) -> Rule:
         if groups is None:
             return Budgeted.fit(made.log_ratio, largest)
         return Grouped.fit(made.log_ratio, budget, label_batch(groups, made.x), shares=shares, of=groups)
 
-    size = ceil(min(PILOT, total)) if pilot is None else check_count(pilot, "pilot")
-    most_pilot = size if pilot else ceil(max(PILOT, min(total, _MOST_PILOT)))
-    made = _make_pilot(run, n, fit, size, most_pilot, groups)
-    return _judge_batches(run, n, fit(made), [made])
-
-
-def sample_with(run: "Run", n: int, fit: Callable[[Any], Rule], pilot: int) -> Samples:
-    """Keep exactly n samples by the rule that `fit` makes from the log-ratios of the first `pilot` proposals."""
-    size = check_count(pilot, "pilot")
-    made = _make_pilot(run, check_count(n, "n"), lambda made: fit(made.log_ratio), size, size, None)
-    return _judge_batches(run, n, fit(made.log_ratio), [made])
+    size = pilot or ceil(min(PILOT, total))
+    return keep_samples(run, n, Pilot(fit, size, pilot or ceil(max(PILOT, min(total, _MOST_PILOT))), groups))
 
 
 def stream(
@@ -198,9 +191,9 @@ def stream(
         raise InputError(f"shard must be (worker, workers) with 0 <= worker < workers, got {shard!r}")
     if _is_split(rule):
         raise InputError(f"{_SPLIT}, not for a stream; use obrs.sample")
-    run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), start=check_count(start, "start", least=0))
+    run = Run(propose, log_ratio, check_count(batch_size, "batch_size"), stop=inf if stop is None else stop)
     warn_of_train_mode(propose, log_ratio)
-    return (judge(made, rule, seed) for made in run.make(run.start, inf if stop is None else stop, worker, workers))
+    return _judge_batches(run.make(check_count(start, "start", least=0), inf, worker, workers), rule, seed)
 
 
 def collect(
@@ -229,62 +222,21 @@ def collect(
         (30, 1)
     """
     n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
-    deadline, parts, kept, proposed = _deadline(max_seconds), list[Samples](), 0, 0
-    batches = iter(batches)
-    with _attach_partial(lambda: join(parts), n):
-        while kept < n:
+    deadline, parts = _deadline(max_seconds), list[Samples]()
+
+    def allowed() -> Iterator[Samples]:
+        source, made, size = iter(batches), 0, 0
+        while not size or made + size <= limit:
             if perf_counter() >= deadline:
-                raise _Spent("the seconds allowed")
-            try:
-                part = None if parts and proposed + parts[-1].executed > limit else next(batches, None)
-            except _Spent as spent:
-                parts += [] if spent.rest is None else [spent.rest]
-                raise
-            if part is None:
-                raise _Spent(f"{proposed} proposals")
-            part = replace(first(part, n - kept), fixed="")
-            parts.append(part)
-            kept, proposed = kept + len(part), proposed + part.proposed
+                raise _Spent(f"the seconds allowed; {_MORE}")
+            if (part := next(source, None)) is None:
+                return
+            yield part
+            made, size = made + part.proposed, part.executed
+
+    with _attach_partial(lambda: join(parts), n):
+        _gather(allowed(), parts, n)
     return join(parts)
-
-
-class _Spent(Exception):
-    """A run has used up what it was given."""
-
-    def __init__(self, what: str, remedy: str = "allow more, or lower the budget K", rest: Any = None) -> None:
-        super().__init__(what)
-        self.remedy, self.rest = remedy, rest
-
-
-def _deadline(max_seconds: float | None) -> float:
-    return inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
-
-
-@contextmanager
-def _attach_partial(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
-    """Give every error that leaves the block what was kept before it, as `.partial`."""
-
-    def partial() -> Samples | None:
-        try:
-            return so_far()
-        except Exception:  # nothing was made yet, or no rule can be fitted: the first error is the one to show
-            return None
-
-    try:
-        yield
-    except (ExhaustedError, Interrupted):  # of an inner block
-        raise
-    except (_Spent, KeyboardInterrupt) as error:
-        kept = partial()
-        number = f"{0 if kept is None else len(kept)}{'' if n is None else f' of {n}'} samples"
-        if isinstance(error, _Spent):
-            raise ExhaustedError(f"kept {number} in {error}; {error.remedy}", kept) from None
-        remedy = "" if kept is None else f"; go on with start={kept.next_id}"
-        raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
-    except Exception as error:
-        if getattr(error, "partial", None) is None:
-            error.partial = partial()  # type: ignore[attr-defined]
-        raise
 
 
 @dataclass(frozen=True)
@@ -300,7 +252,7 @@ class Run:
     deadline: float = inf
     progress: bool | None = None
 
-    def make(self, start: int, stop: float, worker: int = 0, workers: int = 1) -> Iterator[Samples]:
+    def make(self, start: int, stop: float = inf, worker: int = 0, workers: int = 1) -> Iterator[Samples]:
         """Make and score the proposals of a worker from id `start` to before `stop`, while there is time.
 
         Batches lie on a fixed grid of ids, so that a resumed run and other workers make the same ones.
@@ -311,8 +263,127 @@ class Run:
                 return
             if block % workers == worker:
                 if perf_counter() >= self.deadline:
-                    raise _Spent("the seconds allowed")
+                    raise _Spent(f"the seconds allowed; {_MORE}")
                 yield score_proposals(self.propose, self.log_ratio, np.arange(low, high))
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """The first proposals of a run, which its rule is fitted on: `size` of them, or with thin groups up to `most`."""
+
+    fit: Callable[[Samples], Any]
+    size: int
+    most: int = 0
+    groups: Labels | None = None
+
+    def judge(self, made: Samples, seed: int) -> Samples:
+        """Return what the rule that is fitted on these proposals keeps of them."""
+        return replace(_judge(made, self.fit(made), seed), fixed="")
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Proposals of which exactly n are chosen, of a part of them as large a share.
+
+    With groups, of each in proportion to its proposals, or as the shares say.
+    """
+
+    n: int
+    size: int
+    groups: Labels | None
+    shares: Any
+    by_budget: bool
+    most: int = 0
+
+    def judge(self, made: Samples, seed: int) -> Samples:
+        """Return what is chosen."""
+        begun, options, n = perf_counter(), dict[str, Any](), len(made) * self.n // self.size
+        if self.groups is not None:
+            labels = label_batch(self.groups, made.x)
+            equal = groups_of(labels, made.log_ratio.shape).size  # all groups keep the same share of their proposals
+            options = {"groups": labels, "shares": equal if self.shares is None else self.shares}
+        elif self.by_budget and (possible := np.count_nonzero(made.log_ratio > -inf)) < n:
+            raise out_of_reach(n / len(made), possible / len(made))
+        index, log_pi = np.empty(0, np.int64), np.empty(0)
+        if n:
+            # `select` numbers candidates from 0, so each pool has a seed of its own
+            first_id = int(made.ids[0])
+            own = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first_id else seed
+            index = select(made.log_ratio, n, seed=own, **options)
+            log_pi = np.log(inclusion_probability(made.log_ratio, n, **options)[index])
+        log_weight, seconds = made.log_ratio[index] - log_pi, made.seconds + perf_counter() - begun
+        return pick(made, index, log_weight=log_weight, seconds=seconds, fixed="pool")
+
+
+def keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
+    """Make, judge and gather batches until n are kept; without n, to the last proposal of the run.
+
+    A rule that is given as a pilot is fitted on it, and judges it like all other proposals. Of a pool, n are chosen.
+    """
+    made, parts = list[Samples](), list[Samples]()
+    ends = np.cumsum(sizes_of(n, np.asarray(rule.shares))) if n is not None and _is_split(rule) else None
+
+    def so_far() -> Samples:
+        kept = rule.judge(join(made), run.seed) if isinstance(rule, Pilot | _Pool) and not parts else join(parts)
+        return _add_notes(run, kept if ends is None else _level_weights(replace(kept, rule=rule), ends))
+
+    total = rule.size if isinstance(rule, _Pool) else n or run.stop - run.start
+    with bar("sampling", total, run.progress) as tell, _attach_partial(so_far, n):
+        if isinstance(rule, _Pool):
+            _gather(_make_first(run, rule), made, tell=tell)
+        elif ends is not None:
+            _gather(_judge_groups(run, rule, ends.tolist()), parts, n, tell)
+        else:
+            fitted, end = rule, run.start
+            if isinstance(rule, Pilot):
+                _gather(_make_first(run, rule), made)
+                made[:] = [join(made)]
+                fitted, end = rule.fit(made[0]), made[0].next_id
+            _gather(_judge_batches(chain(made, run.make(end)), fitted, run.seed), parts, n, tell)
+    return so_far()
+
+
+def _gather(batches: Iterable[Samples], parts: list[Samples], n: int | None = None, tell: Any = None) -> None:
+    """Add one batch after the other to the parts until they have n samples; without n, all batches."""
+    kept = proposed = 0
+    for batch in batches:
+        parts.append(batch if n is None else replace(first(batch, n - kept), fixed=""))
+        kept, proposed = kept + len(parts[-1]), proposed + parts[-1].proposed
+        if tell is not None:
+            tell(proposed if n is None else kept, f"{kept / proposed:.3f} kept" if kept < proposed else "")
+        if kept == n:
+            return
+    if n is not None:
+        raise _Spent(f"{proposed} proposals; {_MORE}")
+
+
+class _Spent(Exception):
+    """A run has used up what it was given: how much, and what to do."""
+
+
+def _deadline(max_seconds: float | None) -> float:
+    return inf if max_seconds is None else perf_counter() + check_positive(max_seconds, "max_seconds")
+
+
+@contextmanager
+def _attach_partial(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
+    """Give every error that leaves the block what was kept before it, as `.partial`."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            kept = so_far()
+        except Exception:  # nothing was made yet, or no rule can be fitted: the first error is the one to show
+            kept = None
+        number = f"{0 if kept is None else len(kept)}{'' if n is None else f' of {n}'} samples"
+        if isinstance(error, _Spent):
+            raise ExhaustedError(f"kept {number} in {error}", kept) from None
+        if isinstance(error, KeyboardInterrupt):
+            remedy = "" if kept is None else f"; go on with start={kept.next_id}"
+            raise Interrupted(f"interrupted with {number} kept{remedy}", kept) from error
+        if getattr(error, "partial", None) is None:
+            error.partial = kept  # type: ignore[attr-defined]
+        raise
 
 
 def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples:
@@ -323,100 +394,80 @@ def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples
     return unjudged(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
 
 
-def judge(made: Samples, rule: Any, seed: int) -> Samples:
+def _make_first(run: Run, wanted: Pilot | _Pool) -> Iterator[Samples]:
+    """Make a pool or a pilot, which grows until each group has enough, and name the groups that have not."""
+    middle, seen = run.start + wanted.size, Counter[Any]()
+    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + wanted.most)):
+        yield batch
+        if wanted.groups is not None:
+            found = groups_of(label_batch(wanted.groups, batch.x), batch.log_ratio.shape)
+            seen.update(dict(zip(found.labels, found.size.tolist(), strict=True)))
+        if batch.next_id >= middle and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
+            return
+    if isinstance(wanted, _Pool) and batch.next_id < middle:
+        raise _Spent(f"{batch.next_id - run.start} proposals; {_MORE}")
+    if thin := {label: size for label, size in seen.items() if size < _PER_GROUP}:
+        some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
+        enough = ceil(_PER_GROUP * seen.total() / min(thin.values()))
+        warnings.warn(
+            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
+            f"{enough} proposals would be enough: raise pilot, or how many are made",
+            stacklevel=5,
+        )
+
+
+def _judge_batches(batches: Iterable[Samples], rule: Any, seed: int) -> Iterator[Samples]:
+    """Yield what a rule keeps of each batch; with a hard cap, to the first row that has nothing to choose."""
+    for made in batches:
+        yield (kept := _judge(made, rule, seed))
+        if kept.proposed < made.proposed:
+            hole = f"the proposals up to id {kept.next_id}, and the next {rule.budget} all have r = 0"
+            raise _Spent(f"{hole}; raise the budget K, or look at the log-ratio")
+
+
+def _judge(made: Samples, rule: Any, seed: int) -> Samples:
     """Keep what the rule accepts of some proposals, or of each K in a row what it chooses."""
-    begun = perf_counter()
+    begun, k = perf_counter(), getattr(rule, "budget", 1)
     if isinstance(rule, Choice):
-        rows = made.log_ratio.reshape(-1, rule.budget)
-        index = choose(rows, rule, ids=made.ids[:: rule.budget] // rule.budget, seed=seed)
-        whole = int(np.argmax(np.append(index < 0, True)))  # rows before the first that has nothing to choose
-        at, used = np.arange(whole) * rule.budget + index[:whole], whole * rule.budget
-        last = int(made.ids[0]) + used
-        kept = pick(made, at, rule=rule, proposed=used, calls=Calls(used, used), next_id=last, fixed="")
-        kept = replace(kept, log_weight=np.asarray(rule.log_weight(kept.log_ratio), np.float64))
-        if whole < len(rows):
-            what = f"the proposals up to id {last}, and the next {rule.budget} all have r = 0"
-            raise _Spent(what, "raise the budget K, or look at the log-ratio", kept)
-        return kept
-    log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
-    if log_a.shape != made.log_ratio.shape:
-        raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
-    kept = pick(made, np.flatnonzero(accept(log_a, made.ids, seed=seed)), rule=rule)
+        index = choose(made.log_ratio.reshape(-1, k), rule, ids=made.ids[::k] // k, seed=seed)
+        rows = int(np.argmax(np.append(index < 0, True)))  # before the first that has nothing to choose
+        kept = pick(made, np.arange(rows) * k + index[:rows], rule=rule, fixed="")
+        kept = replace(kept, proposed=rows * k, calls=Calls(rows * k, rows * k), next_id=int(made.ids[0]) + rows * k)
+    else:
+        log_a = np.asarray(rule(made.log_ratio, made.x), dtype=np.float64)
+        if log_a.shape != made.log_ratio.shape:
+            raise InputError(f"a rule must return one number per log-ratio, {made.log_ratio.shape}, got {log_a.shape}")
+        kept = pick(made, np.flatnonzero(accept(log_a, made.ids, seed=seed)), rule=rule)
     log_weight = np.asarray(rule.log_weight(kept.log_ratio, kept.x), dtype=np.float64)
     return replace(kept, log_weight=log_weight, seconds=made.seconds + perf_counter() - begun)
 
 
-def _check_rule(rule: Any, groups: Labels | None, shares: Any) -> Rule:
-    """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
-    if not callable(rule):
-        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
-    if shares is not None or (groups is not None and not isinstance(rule, Grouped)):
-        raise InputError("groups and shares are for a rule that is still to be fitted; leave them out, or rule")
-    found: Rule = rule if groups is None else replace(rule, of=groups)
-    return found
+def _judge_groups(run: Run, rule: Grouped, ends: list[int]) -> Iterator[Samples]:
+    """Yield what a split budget keeps, group after group; the ids of a group follow the last one's."""
+    kept, end = 0, run.start
+    for label, log_c, size in zip(rule.labels, rule.log_c, ends, strict=True):
+        own = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
+        parts = _judge_batches(own.make(end), Budgeted(log_c), run.seed)
+        while kept < size and (part := next(parts, None)) is not None:
+            yield (part := first(part, size - kept))
+            kept, end = kept + len(part), part.next_id
 
 
-def _make_pilot(run: Run, n: int | None, fit: Fit, size: int, most: int, groups: Labels | None) -> Samples:
-    """Make the proposals that the rule is fitted on; with thin groups more of them, up to `most`."""
-    made: list[Samples] = []
-    seen: Counter[Any] = Counter()
-
-    def so_far() -> Samples:
-        some = join(made)
-        return replace(judge(some, fit(some), run.seed), fixed="")
-
-    with _attach_partial(so_far, n):
-        middle = run.start + size
-        for batch in chain(run.make(run.start, middle), run.make(middle, run.start + most)):
-            made.append(batch)
-            if groups is not None:
-                seen.update(_group_sizes(batch, groups))
-            if sum(map(len, made)) >= size and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
-                break
-    _warn_of_thin_groups(seen)
-    return join(made)
+def _level_weights(kept: Samples, ends: Any) -> Samples:
+    """Give the weights the mean 1 in each group of a split budget: averages under the target have the shares, too."""
+    parts = np.split(kept.log_weight, ends[:-1])
+    levels = [part - (np.logaddexp.reduce(part) - np.log(max(len(part), 1))) for part in parts]
+    return replace(kept, log_weight=np.concatenate(levels))
 
 
-def _judge_batches(run: Run, n: int | None, rule: Rule | Choice, made: list[Samples]) -> Samples:
-    """Judge what is made already, and then batch after batch, until n are kept; without n, to the last proposal."""
-    end = made[-1].next_id if made else run.start
-
-    def judged() -> Iterator[Samples]:
-        kept = 0
-        for batch in chain(made, run.make(end, run.stop)):
-            part = judge(batch, rule, run.seed)
-            kept, proposed = kept + len(part), part.next_id - run.start
-            tell(proposed if n is None else kept, f"{kept / proposed:.3f} kept")
-            yield part
-
-    with bar("sampling", run.stop - run.start if n is None else n, run.progress) as tell:
-        if n is not None:
-            return _add_notes(run, collect(judged(), n))
-        parts: list[Samples] = []
-        with _attach_partial(lambda: join(parts), None):
-            for part in judged():
-                parts.append(part)
-    return _add_notes(run, join(parts))
-
-
-def _sample_rows(run: Run, n: int, rule: Choice | int, pilot: int | None) -> Samples:
-    """Choose one of each K proposals in a row, by a rule or by one that is fitted on the first proposals."""
-    budget = rule.budget if isinstance(rule, Choice) else rule
-    if run.start % budget:
-        raise InputError(f"with a hard cap of {budget}, start must be a multiple of it, got {run.start}")
-    most = n if run.stop == inf else min(n, int(run.stop - run.start) // budget)  # whole rows
-    if not most:
-        raise ExhaustedError(f"kept 0 of {n} samples: {budget} proposals are one row, and fewer are allowed", None)
-    run = replace(run, batch_size=-(-run.batch_size // budget) * budget, stop=run.start + most * budget)
-    if isinstance(rule, Choice):
-        return _judge_batches(run, n, rule, [])
-    size = -(-(PILOT if pilot is None else check_count(pilot, "pilot")) // budget) * budget
-
-    def fit(made: Samples) -> Any:
-        return Choice.fit(made.log_ratio, budget)
-
-    made = _make_pilot(run, n, fit, size, size, None)
-    return _judge_batches(run, n, fit(made), [made])
+def _align_rows(run: Run, n: int, row: int) -> Run:
+    """Return a run in whole rows of as many proposals as a hard cap has, n rows at most."""
+    if run.start % row:
+        raise InputError(f"with a hard cap of {row}, start must be a multiple of it, got {run.start}")
+    rows = n if run.stop == inf else min(n, int(run.stop - run.start) // row)
+    if not rows:
+        raise ExhaustedError(f"kept 0 of {n} samples: {row} proposals are one row, and fewer are allowed", None)
+    return replace(run, batch_size=-(-run.batch_size // row) * row, stop=run.start + rows * row)
 
 
 def _is_split(rule: Any) -> bool:
@@ -424,113 +475,30 @@ def _is_split(rule: Any) -> bool:
     return isinstance(rule, Grouped) and rule.left is not None
 
 
-def _sample_groups(run: Run, n: int, rule: Any) -> Samples:
-    """Keep n samples in the shares of a split budget, group after group; the ids of a group follow the last one's.
-
-    Weights have the mean 1 in each group, so that averages under the target have the shares, too.
-    """
-    try:
-        signature(run.propose).bind(0, 0)
-    except TypeError:
-        raise InputTypeError(f"{_SPLIT}, but propose does not take two arguments") from None
-    except ValueError:  # a callable that tells no signature
-        pass
-    groups: list[list[Samples]] = []
-
-    def so_far() -> Samples:
-        parts = [join(parts) for parts in groups if parts]
-        levels = [np.logaddexp.reduce(part.log_weight) - np.log(max(len(part), 1)) for part in parts]
-        parts = [replace(part, log_weight=part.log_weight - x) for part, x in zip(parts, levels, strict=True)]
-        return replace(join(parts), rule=rule)
-
-    def label(number: int) -> Labels:
-        return lambda batch: np.full(length(batch), rule.labels[number])
-
-    def propose_one(number: int) -> Any:
-        return lambda ids: run.propose(ids, rule.labels[number])  # type: ignore[call-arg]
-
-    kept, end = 0, run.start
-    with bar("sampling", n, run.progress) as tell, _attach_partial(so_far, n):
-        for number, size in enumerate(np.cumsum(sizes_of(n, np.asarray(rule.shares))).tolist()):
-            batches = replace(run, propose=propose_one(number)).make(end, inf)
-            groups.append([])
-            while kept < size:
-                if (batch := next(batches, None)) is None:
-                    raise _Spent(f"{end - run.start} proposals")
-                part = first(judge(batch, replace(rule, of=label(number)), run.seed), size - kept)
-                groups[-1].append(replace(part, fixed=""))
-                kept, end = kept + len(part), part.next_id
-                tell(kept, f"group {rule.labels[number]!r}")
-    return _add_notes(run, so_far())
-
-
-def _sample_pool(run: Run, n: int, pool: int, groups: Labels | None, shares: Any, by_budget: bool = False) -> Samples:
-    """Make a pool, and choose exactly n of it."""
-    if n > pool:
-        raise InputError(f"cannot keep {n} of a pool of {pool}; raise pool")
-    made: list[Samples] = []
-
-    def so_far() -> Samples:
-        some = join(made)
-        return _choose(some, len(some) * n // pool, groups, shares, run.seed)
-
-    with bar("sampling", pool, run.progress) as tell, _attach_partial(so_far, n):
-        for batch in run.make(run.start, run.start + pool):
-            made.append(batch)
-            tell(batch.next_id - run.start)
-        if (number := sum(map(len, made))) < pool:
-            raise _Spent(f"{number} proposals")
-    whole = join(made)
-    if by_budget and groups is None and (possible := int(np.sum(whole.log_ratio > -inf))) < n:
-        raise out_of_reach(n / pool, possible / pool)
-    if groups is not None:
-        _warn_of_thin_groups(_group_sizes(whole, groups))
-    return _add_notes(run, _choose(whole, n, groups, shares, run.seed))
-
-
-def _choose(pool: Samples, n: int, groups: Labels | None, shares: Any, seed: int) -> Samples:
-    """Choose exactly n of a pool; with groups, of each in proportion to its proposals, or as the shares say."""
-    begun, options = perf_counter(), dict[str, Any]()
-    if groups is not None:
-        labels = label_batch(groups, pool.x)
-        equal = groups_of(labels, pool.log_ratio.shape).size  # all groups keep the same share of their proposals
-        options = {"groups": labels, "shares": equal if shares is None else shares}
-    index, log_pi = np.empty(0, np.int64), np.empty(0)
-    if n:
-        # `select` numbers candidates from 0, so each pool has a seed of its own
-        first_id = int(pool.ids[0])
-        own = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first_id else seed
-        index = select(pool.log_ratio, n, seed=own, **options)
-        log_pi = np.log(inclusion_probability(pool.log_ratio, n, **options)[index])
-    log_weight, seconds = pool.log_ratio[index] - log_pi, pool.seconds + perf_counter() - begun
-    return pick(pool, index, log_weight=log_weight, seconds=seconds, fixed="pool")
+def _check_rule(rule: Any, propose: Proposal, n: int | None, groups: Labels | None, shares: Any) -> Any:
+    """Return a rule that was given; a `Grouped` rule that was saved is told again where the labels are."""
+    if not callable(rule):
+        raise InputTypeError(f"rule must be a rule such as Budgeted.fit(...), got {type(rule).__name__}")
+    if _is_split(rule):
+        if n is None or groups is not None:
+            raise InputError(f"{_SPLIT}; leave out groups and proposed")
+        try:
+            signature(propose).bind(0, 0)
+        except TypeError:
+            raise InputTypeError(f"{_SPLIT}, but propose does not take two arguments") from None
+        except ValueError:  # a callable that tells no signature
+            pass
+    elif shares is not None or (groups is not None and not isinstance(rule, Grouped)):
+        raise InputError("groups and shares are for a rule that is still to be fitted; leave them out, or rule")
+    return rule if groups is None else replace(rule, of=groups)
 
 
 def _add_notes(run: Run, kept: Samples) -> Samples:
-    """Add what a reader of the result should know."""
-    checked = hasattr(run.log_ratio, "report")  # a fitted ratio
-    notes: tuple[str, ...] = () if checked else (_UNCHECKED,)
+    """Add what a reader of the result should know; what a score that is no ratio has chosen loses its weights."""
+    notes: tuple[str, ...] = () if hasattr(run.log_ratio, "report") else (_UNCHECKED,)  # a fitted ratio has one
     if getattr(run.log_ratio, "calibrated", True) is False:
         notes, kept = (_NO_RATIO,), replace(kept, log_weight=np.full(len(kept), np.nan))
     rule = kept.rule
     if isinstance(rule, Budgeted) and rule.rate and rule.budget and rule.rate * rule.budget > 1 + 1e-6:
         notes += (f"exact rejection takes {1 / rule.rate:.3g} proposals per sample, less than the budget",)
     return replace(kept, notes=notes)
-
-
-def _group_sizes(made: Samples, groups: Labels) -> Counter[Any]:
-    """Return how many proposals each group has."""
-    found = groups_of(label_batch(groups, made.x), made.log_ratio.shape)
-    return Counter(dict(zip(found.labels, found.size.tolist(), strict=True)))
-
-
-def _warn_of_thin_groups(sizes: Counter[Any]) -> None:
-    """Name the groups that have too few proposals."""
-    if thin := {label: size for label, size in sizes.items() if size < _PER_GROUP}:
-        some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
-        wanted = ceil(_PER_GROUP * sizes.total() / min(thin.values()))
-        warnings.warn(
-            f"groups with fewer than {_PER_GROUP} proposals to fit their constants on: {some:.200}; "
-            f"{wanted} proposals would be enough: raise pilot, or how many are made",
-            stacklevel=4,
-        )
