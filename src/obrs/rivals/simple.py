@@ -1,7 +1,6 @@
 """Rejection as samplers of a `Model`, and simple methods beside it: the bare model, top-k and resampling."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
@@ -21,7 +20,6 @@ from ..sampling.model import Model
 from ..sampling.proposals import concatenate, propose_batch, warn_of_train_mode
 from ..sampling.rejection import Pilot, Run, keep_samples, sample
 from ..sampling.samples import Calls, Samples, join, pick, unjudged
-from ..types import Rule
 
 __all__ = ["OBRS", "SIR", "Bare", "DiscriminatorRejection", "ExactRejection", "PoolOBRS", "TopK"]
 
@@ -71,7 +69,8 @@ class _Rejection(ABC):
         """Keep n samples."""
         warn_of_train_mode(model.generate, model.log_ratio)
         size = Run.batch_size if self.batch_size is None else check_count(self.batch_size, "batch_size")
-        return self._keep(Run(partial(model.propose, seed=seed), model.score, size, seed, progress=progress), model, n)
+        run = Run(partial(model.propose, seed=seed), model.score, size, seed, progress=progress)
+        return self._keep(run, model, check_count(n, "n"))
 
     @abstractmethod
     def _keep(self, run: Run, model: Model, n: int) -> Samples: ...
@@ -130,7 +129,7 @@ class PoolOBRS(_Rejection):
     by_label: bool = False
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        pool = ceil(check_count(n, "n") * check_budget(self.budget))
+        pool = ceil(n * check_budget(self.budget))
         return sample(run.propose, run.log_ratio, n, pool=pool, **_options(run, model, self.by_label))
 
 
@@ -154,7 +153,10 @@ class DiscriminatorRejection(_Rejection):
     batch_size: int | None = None
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        return _fit_and_keep(run, n, partial(DRS.fit, budget=self.budget, eps=self.eps), self.burn_in)
+        def fit(made: Samples) -> DRS:
+            return DRS.fit(made.log_ratio, self.budget, eps=self.eps)
+
+        return keep_samples(run, n, Pilot(fit, check_count(self.burn_in, "burn_in")))
 
 
 @dataclass(frozen=True)
@@ -176,13 +178,8 @@ class ExactRejection(_Rejection):
         return cls()
 
     def _keep(self, run: Run, model: Model, n: int) -> Samples:
-        return _fit_and_keep(run, n, Unbudgeted.fit, self.burn_in)
-
-
-def _fit_and_keep(run: Run, n: int, fit: Callable[[Numbers], Rule], burn_in: int) -> Samples:
-    """Keep n samples by the rule that is fitted on the log-ratios of a burn-in."""
-    pilot = Pilot(lambda made: fit(made.log_ratio), check_count(burn_in, "burn_in"))
-    return keep_samples(run, check_count(n, "n"), pilot)
+        pilot = Pilot(lambda made: Unbudgeted.fit(made.log_ratio), check_count(self.burn_in, "burn_in"))
+        return keep_samples(run, n, pilot)
 
 
 class _Choice(ABC):

@@ -6,8 +6,8 @@ A batch is an array, or a tuple or dict of arrays (image, label, latent) that ar
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def propose_batch(propose: Callable[[Any], Batch], ids: Numbers) -> Batch:
     if not callable(propose):
         raise InputTypeError(f"propose must be a function propose(ids) -> batch, got {type(propose).__name__}")
     try:
-        with no_grad(), _note_caller("propose"):
+        with no_grad():
             batch = propose(ids)
         check_length(batch, len(ids), "propose")
     except Exception as error:
@@ -67,7 +67,7 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Number
     """Return the log-ratios of a batch of n items, checked, as NumPy float64."""
     if not callable(log_ratio):
         raise InputTypeError(f"log_ratio must be a function log_ratio(x) -> numbers, got {type(log_ratio).__name__}")
-    with no_grad(), _note_caller("log_ratio"):
+    with no_grad():
         scores = log_ratio(batch)
     if not is_array_api_obj(scores):
         raise InputTypeError(f"log_ratio must return an array, got {type(scores).__name__}")
@@ -81,7 +81,7 @@ def score_batch(log_ratio: Callable[[Any], Any], batch: Batch, n: int) -> Number
 
 def label_batch(groups: Callable[[Any], Any], batch: Batch) -> Any:
     """Return the labels of a batch."""
-    with no_grad(), _note_caller("groups"):
+    with no_grad():
         return groups(batch)
 
 
@@ -89,17 +89,6 @@ def no_grad() -> AbstractContextManager[Any]:
     """Return torch's `no_grad` if torch is loaded, else nothing."""
     torch = sys.modules.get("torch")
     return torch.no_grad() if torch is not None and hasattr(torch, "no_grad") else nullcontext()
-
-
-@contextmanager
-def _note_caller(name: str) -> Iterator[None]:
-    """Let the user's own exceptions through, with a note that says which callable raised them."""
-    try:
-        yield
-    except Exception as error:
-        if hasattr(error, "add_note"):  # Python 3.11
-            error.add_note(f"raised by {name} while obrs was sampling")
-        raise
 
 
 def _takes_number(propose: Callable[[Any], Batch]) -> bool:
@@ -184,13 +173,12 @@ def take(batch: Batch, index: Numbers) -> Batch:
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
     """Join batches of one form."""
-    if len(batches) == 1:
-        return batches[0]
     first = batches[0]
-    if not isinstance(first, dict | tuple):
-        return array_namespace(first).concat(list(batches), axis=0)
-    keys = list(first) if isinstance(first, dict) else range(len(first))
-    return _like_batch([concatenate([batch[key] for batch in batches]) for key in keys], first)
+    if len(batches) == 1:
+        return first
+    by_key = [[batch[key] for key in first] for batch in batches] if isinstance(first, dict) else map(leaves, batches)
+    columns = zip(*by_key, strict=True)
+    return _like_batch([array_namespace(column[0]).concat(column, axis=0) for column in columns], first)
 
 
 def move(batch: Batch, device: Any) -> Batch:

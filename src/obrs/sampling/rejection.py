@@ -133,8 +133,8 @@ def sample(
         if groups is not None:
             raise InputError("a hard cap has one rule for all; leave out groups, or cap")
         row = rule.budget if isinstance(rule, Choice) else check_cap(budget)
-        first_rows = Pilot(lambda made: Choice.fit(made.log_ratio, row), -(-(pilot or PILOT) // row) * row)
-        return keep_samples(_align_rows(run, n, row), n, rule or first_rows)
+        rows = Pilot(lambda made: Choice.fit(made.log_ratio, row), -(-(pilot or PILOT) // row) * row)
+        return keep_samples(_align_rows(run, n, row), n, rule or rows)
     if rule is not None:
         return keep_samples(run, n, _check_rule(rule, propose, n, groups, shares))
     largest: Any = budget
@@ -172,11 +172,8 @@ def stream(
     """Judge proposals batch by batch, forever or until `stop`; yield what each batch keeps.
 
     Args:
-        propose: Makes proposals by id.
-        log_ratio: Scores them.
+        propose, log_ratio, batch_size, seed: As for `sample`.
         rule: A rule, such as `Budgeted.fit(log_ratios, budget)`.
-        batch_size: Proposals per call.
-        seed: Decides acceptance.
         start, stop: First id, where the `next_id` of an earlier run resumes it; id to end before.
         shard: `(i, n)`: worker i of n takes every n-th batch, so that the workers together make what one would make.
 
@@ -427,8 +424,9 @@ def _judge_batches(batches: Iterable[Samples], rule: Any, seed: int) -> Iterator
 
 def _judge(made: Samples, rule: Any, seed: int) -> Samples:
     """Keep what the rule accepts of some proposals, or of each K in a row what it chooses."""
-    begun, k = perf_counter(), getattr(rule, "budget", 1)
+    begun = perf_counter()
     if isinstance(rule, Choice):
+        k = rule.budget
         index = choose(made.log_ratio.reshape(-1, k), rule, ids=made.ids[::k] // k, seed=seed)
         rows = int(np.argmax(np.append(index < 0, True)))  # before the first that has nothing to choose
         kept = pick(made, np.arange(rows) * k + index[:rows], rule=rule, fixed="")

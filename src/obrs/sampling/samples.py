@@ -9,7 +9,9 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from importlib import import_module
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -186,17 +188,16 @@ class Samples:
         """Write the samples to a .npz file of arrays, whole or not at all; a rule of your own is left out."""
         if Path(path).suffix.lower() != ".npz":
             raise InputError(f"Samples.save writes .npz files, got {os.fspath(path)!r}; name it {Path(path).stem}.npz")
-        facts: dict[str, Any] = {key: getattr(self, key) for key in _FACTS}
-        facts |= {key: asdict(getattr(self, key)) for key in ("calls", "executed_calls")}
-        facts["rule"] = to_json(self.rule) if type(self.rule) in saved_rules().values() else None
-        facts["keys"] = list(self.x) if isinstance(self.x, dict) else [] if isinstance(self.x, tuple) else None
-        if not all(isinstance(key, str | int) for key in facts["keys"] or []):
-            raise InputError(f"keys of a batch must be text or whole numbers to be saved, got {facts['keys']!r:.60}")
-        facts["libraries"] = [_library(leaf) for leaf in leaves(self.x)]
+        keys = list(self.x) if isinstance(self.x, dict) else [] if isinstance(self.x, tuple) else None
+        if not all(isinstance(key, str | int) for key in keys or []):
+            raise InputError(f"keys of a batch must be text or whole numbers to be saved, got {keys!r:.60}")
+        rule = to_json(self.rule) if type(self.rule) in saved_rules().values() else None
+        facts = {"keys": keys, "libraries": list(map(_library, leaves(self.x))), "rule": rule}
+        facts |= {key: getattr(self, key) for key in _FACTS}
         arrays: dict[str, Any] = {f"x{i}": _plain(leaf) for i, leaf in enumerate(leaves(self.x))}
         arrays |= {key: getattr(self, key) for key in _ARRAYS}
         with replacing(path) as file:
-            np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+            np.savez(file, facts=np.array(json.dumps(facts, default=asdict)), **arrays)
 
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Samples":
@@ -207,9 +208,8 @@ class Samples:
                     arrays = dict(found)
                 facts = json.loads(str(arrays["facts"]))
                 parts = [arrays[f"x{i}"] for i in range(len(facts["libraries"]))]
-                rest: dict[str, Any] = {key: facts[key] for key in _FACTS}
+                rest = {key: facts[key] for key in _FACTS} | {key: arrays[key] for key in _ARRAYS}
                 rest |= {key: Calls(**facts[key]) for key in ("calls", "executed_calls")}
-                rest |= {key: arrays[key] for key in _ARRAYS}
                 rest |= {"rule": from_json(facts["rule"]) if facts["rule"] else None, "notes": tuple(facts["notes"])}
             except (ObrsError, MemoryError):
                 raise
@@ -221,7 +221,8 @@ class Samples:
 
 
 _ARRAYS = ("ids", "log_ratio", "log_weight")
-_FACTS = ("proposed", "executed", "seconds", "next_id", "fixed", "notes")
+_COSTS = ("proposed", "executed", "calls", "executed_calls", "seconds")
+_FACTS = (*_COSTS, "next_id", "fixed", "notes")
 
 
 def _self_normalised(kept: Samples, g: Numbers) -> tuple[Numbers, Numbers]:
@@ -254,8 +255,7 @@ def join(parts: Sequence[Samples]) -> Samples:
     filled = [part for part in parts if len(part)] or list(parts[:1])
     head, how = parts[0], {part.fixed for part in parts}
     joined: dict[str, Any] = {key: np.concatenate([getattr(part, key) for part in filled]) for key in _ARRAYS}
-    joined |= {key: sum(getattr(part, key) for part in parts) for key in ("proposed", "executed", "seconds")}
-    joined |= {key: sum((getattr(part, key) for part in parts), Calls()) for key in ("calls", "executed_calls")}
+    joined |= {key: reduce(add, [getattr(part, key) for part in parts]) for key in _COSTS}
     return Samples(
         x=concatenate([part.x for part in filled]),
         **joined,
