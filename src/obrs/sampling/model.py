@@ -95,9 +95,8 @@ class Model:
 
     def _edges(self) -> Any:
         """Return where the uniforms of each class end."""
-        if is_number(self.labels):
-            return np.arange(1, check_count(self.labels, "labels") + 1) / int(self.labels)  # type: ignore[arg-type]
-        counts: Any = host_values(self.labels)
+        equal = is_number(self.labels)
+        counts: Any = np.ones(check_count(self.labels, "labels")) if equal else host_values(self.labels)
         numbers = counts.ndim == 1 and counts.dtype.kind in "iuf"
         if not numbers or not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
             message = "labels must be a number of classes, how frequent each is, or labels(ids) -> labels"
