@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import check_budget, check_count, check_positive, is_number, out_of_reach
-from .._progress import bar
+from .._progress import Tell, bar
 from ..choice import Choice, check_cap, choose
 from ..draws import Purpose, accept, words
 from ..errors import ExhaustedError, InputError, InputTypeError, Interrupted
@@ -221,7 +221,7 @@ def collect(
     n, limit = check_count(n, "n"), inf if max_proposed is None else check_count(max_proposed, "max_proposed")
     deadline, parts = _deadline(max_seconds), list[Samples]()
 
-    def allowed() -> Iterator[Samples]:
+    def limit_batches() -> Iterator[Samples]:
         source, made, size = iter(batches), 0, 0
         while not size or made + size <= limit:
             if perf_counter() >= deadline:
@@ -232,7 +232,7 @@ def collect(
             made, size = made + part.proposed, part.executed
 
     with _attach_partial(lambda: join(parts), n):
-        _gather(allowed(), parts, n)
+        _gather(limit_batches(), parts, n)
     return join(parts)
 
 
@@ -305,8 +305,8 @@ class _Pool:
         if n:
             # `select` numbers candidates from 0, so each pool has a seed of its own
             first_id = int(made.ids[0])
-            own = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first_id else seed
-            index = select(made.log_ratio, n, seed=own, **options)
+            pool_seed = int(words([first_id], range(1), seed=seed, purpose=Purpose.SELECT)[0, 0]) if first_id else seed
+            index = select(made.log_ratio, n, seed=pool_seed, **options)
             log_pi = np.log(inclusion_probability(made.log_ratio, n, **options)[index])
         log_weight, seconds = made.log_ratio[index] - log_pi, made.seconds + perf_counter() - begun
         return pick(made, index, log_weight=log_weight, seconds=seconds, fixed="pool")
@@ -320,12 +320,12 @@ def keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
     made, parts = list[Samples](), list[Samples]()
     ends = np.cumsum(sizes_of(n, np.asarray(rule.shares))) if n is not None and _is_split(rule) else None
 
-    def so_far() -> Samples:
+    def finish() -> Samples:
         kept = rule.judge(join(made), run.seed) if isinstance(rule, Pilot | _Pool) and not parts else join(parts)
         return _add_notes(run, kept if ends is None else _level_weights(replace(kept, rule=rule), ends))
 
     total = rule.size if isinstance(rule, _Pool) else n or run.stop - run.start
-    with bar("sampling", total, run.progress) as tell, _attach_partial(so_far, n):
+    with bar("sampling", total, run.progress) as tell, _attach_partial(finish, n):
         if isinstance(rule, _Pool):
             _gather(_make_first(run, rule), made, tell=tell)
         elif ends is not None:
@@ -337,10 +337,10 @@ def keep_samples(run: Run, n: int | None, rule: Any) -> Samples:
                 made[:] = [join(made)]
                 fitted, end = rule.fit(made[0]), made[0].next_id
             _gather(_judge_batches(chain(made, run.make(end)), fitted, run.seed), parts, n, tell)
-    return so_far()
+    return finish()
 
 
-def _gather(batches: Iterable[Samples], parts: list[Samples], n: int | None = None, tell: Any = None) -> None:
+def _gather(batches: Iterable[Samples], parts: list[Samples], n: int | None = None, tell: Tell | None = None) -> None:
     """Add one batch after the other to the parts until they have n samples; without n, all batches."""
     kept = proposed = 0
     for batch in batches:
@@ -363,13 +363,13 @@ def _deadline(max_seconds: float | None) -> float:
 
 
 @contextmanager
-def _attach_partial(so_far: Callable[[], Samples], n: int | None) -> Iterator[None]:
+def _attach_partial(finish: Callable[[], Samples], n: int | None) -> Iterator[None]:
     """Give every error that leaves the block what was kept before it, as `.partial`."""
     try:
         yield
     except BaseException as error:
         try:
-            kept = so_far()
+            kept = finish()
         except Exception:  # nothing was made yet, or no rule can be fitted: the first error is the one to show
             kept = None
         number = f"{0 if kept is None else len(kept)}{'' if n is None else f' of {n}'} samples"
@@ -391,17 +391,17 @@ def score_proposals(propose: Proposal, log_ratio: LogRatio, ids: Any) -> Samples
     return unjudged(x, ids, scores, calls=Calls(len(ids), len(ids)), seconds=perf_counter() - begun)
 
 
-def _make_first(run: Run, wanted: Pilot | _Pool) -> Iterator[Samples]:
-    """Make a pool or a pilot, which grows until each group has enough, and name the groups that have not."""
-    middle, seen = run.start + wanted.size, Counter[Any]()
-    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + wanted.most)):
+def _make_first(run: Run, plan: Pilot | _Pool) -> Iterator[Samples]:
+    """Make a pool or a pilot, which grows until each group has enough, and warn of groups that have not."""
+    middle, seen = run.start + plan.size, Counter[Any]()
+    for batch in chain(run.make(run.start, middle), run.make(middle, run.start + plan.most)):
         yield batch
-        if wanted.groups is not None:
-            found = groups_of(label_batch(wanted.groups, batch.x), batch.log_ratio.shape)
+        if plan.groups is not None:
+            found = groups_of(label_batch(plan.groups, batch.x), batch.log_ratio.shape)
             seen.update(dict(zip(found.labels, found.size.tolist(), strict=True)))
         if batch.next_id >= middle and min(seen.values(), default=_PER_GROUP) >= _PER_GROUP:
             return
-    if isinstance(wanted, _Pool) and batch.next_id < middle:
+    if isinstance(plan, _Pool) and batch.next_id < middle:
         raise _Spent(f"{batch.next_id - run.start} proposals; {_MORE}")
     if thin := {label: size for label, size in seen.items() if size < _PER_GROUP}:
         some = ", ".join(f"{label!r} ({size})" for label, size in thin.items())
@@ -444,8 +444,8 @@ def _judge_groups(run: Run, rule: Grouped, ends: list[int]) -> Iterator[Samples]
     """Yield what a split budget keeps, group after group; the ids of a group follow the last one's."""
     kept, end = 0, run.start
     for label, log_c, size in zip(rule.labels, rule.log_c, ends, strict=True):
-        own = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
-        parts = _judge_batches(own.make(end), Budgeted(log_c), run.seed)
+        group_run = replace(run, propose=lambda ids, label=label: run.propose(ids, label))  # type: ignore[call-arg]
+        parts = _judge_batches(group_run.make(end), Budgeted(log_c), run.seed)
         while kept < size and (part := next(parts, None)) is not None:
             yield (part := first(part, size - kept))
             kept, end = kept + len(part), part.next_id
