@@ -14,7 +14,7 @@ from obrs import files
 from obrs.cli import main
 from obrs.cli.app import parse_amount
 from obrs.errors import InputError
-from obrs.html.report import make_source
+from obrs.html.report import Source
 from obrs.scores import find_sources, read_columns
 
 LOGITS = np.random.default_rng(0).normal(size=200).round(4)
@@ -225,7 +225,7 @@ def test_a_page_shows_no_picture_outside_the_folder_of_its_file(pictures, capsys
     assert "is not below 'given'" in err
     assert "--images-from" in err
     assert not Path("page.html").exists()
-    source = make_source(obrs.Profile([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"], folder="given")
+    source = Source(obrs.Profile([0.5, -0.5]), samples=[picture.format(folder=pictures), "ok.png"], folder="given")
     with pytest.raises(InputError, match="give the folder of the images"):
         obrs.report(source, out="page.html")
 

@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 
 import obrs
-from obrs.html.template import fill
+from obrs.html.page import fill
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # where `paper` is
 PAGE = ROOT / "docs/guides/report-example.html"
 PICTURE = ROOT / "docs/guides/report.png"
-TEMPLATE = ROOT / "src/obrs/html/report.html"
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _PIECES = re.compile(
     r"<h1>(?P<title>.*?)</h1>.*?<p class=\"quiet\">(?P<about>.*?)</p>.*?usual budgets:</p>(?P<plan>.*?)</noscript>"
@@ -58,7 +57,7 @@ def make(path, seed=100):
 def refilled(page):
     """Return a page with its own numbers and images in the template as it is now."""
     pieces = _PIECES.search(page).groupdict()
-    return fill(TEMPLATE, text={}, html=pieces)
+    return fill("report.html", text={}, html=pieces)
 
 
 def picture(page, path, budget=8):

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import shlex
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest.mock import ANY
@@ -15,9 +16,8 @@ import pytest
 import obrs
 from obrs.cli.app import main
 from obrs.errors import InputError, InputTypeError, MissingLibraryError
-from obrs.html.report import ROUND, slider
-from obrs.html.samples import choose, show
-from obrs.html.template import script_json
+from obrs.html.page import script_json, show
+from obrs.html.report import ROUND, Source, slider
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -141,15 +141,15 @@ def test_rows_of_the_page_are_kept_as_by_the_library(scores, tmp_path):
 @pytest.mark.parametrize("sd", [0.1, 1, 3])
 def test_slider_has_round_budgets_exactly_and_even_steps(sd):
     profile = obrs.Profile(np.random.default_rng(0).normal(size=1000) * sd)
-    budgets = slider(profile, 2.6)
+    budgets = slider(Source(profile), asked=2.6)
     assert budgets == sorted(set(budgets))
     assert {k for k in ROUND if k <= budgets[-1]} | {2.6} <= set(budgets)
     assert len(budgets) <= 160
     assert budgets[-1] > min(profile.max_budget, 255)
     assert np.diff(np.log(budgets)).max() < 0.1
     poor = obrs.Profile(np.where(np.arange(900) % 3 == 0, np.linspace(-1, 1, 900), -np.inf))
-    assert slider(poor)[0] == 1
-    assert slider(poor)[1] >= 3, "what cannot be met is not on the slider"
+    assert slider(Source(poor))[0] == 1
+    assert slider(Source(poor))[1] >= 3, "what cannot be met is not on the slider"
 
 
 def test_group_rates_are_means_of_acceptance_and_a_group_without_hope_has_none(scores, tmp_path):
@@ -198,7 +198,7 @@ def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(
     rng = np.random.default_rng(0)
     for i in range(100):
         Image.fromarray(rng.integers(0, 256, (300, 200, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
-    kind, uris, limit = show([f"{i}.png" for i in range(100)], choose(100), 100, tmp_path)
+    kind, uris, limit = show([f"{i}.png" for i in range(100)], range(96), 100, tmp_path)
     assert (kind, len(uris), limit) == ("image", 96, "images have at most 192 pixels a side")
     assert sum(map(len, uris)) <= 2_000_000
     for dtype in ("float32", "uint8"):
@@ -217,26 +217,22 @@ def test_thumbnails_stay_within_their_limit_and_arrays_of_any_layout_are_images(
         ({"compare": [1.0, 2.0]}, InputError, "compare must be one log-ratio for each of 2000, got 2"),
         ({"budget": 0.5}, ValueError, "did you mean budget=2"),
         ({"n": 0}, ValueError, "n must be"),
+        ({"source": "scores.csv"}, InputTypeError, r"got a path; try `obrs report scores\.csv`"),
+        ({"out": "a.pdf"}, InputError, r"written as \.html"),
+        ({"out": "no/a.html"}, OSError, "No such file or directory"),
+        ({"out": "folder.html"}, OSError, "Is a directory"),
     ],
 )
 def test_wrong_input_is_one_clear_line(scores, tmp_path, options, error, match):
-    with pytest.raises(error, match=match) as caught:
-        page_of(scores, tmp_path, **options)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "report.html").exists()
-
-
-def test_wrong_sources_and_targets_are_one_clear_line(scores, tmp_path, monkeypatch):
     (tmp_path / "folder.html").mkdir()
-    for source, out, more, match in (
-        ("scores.csv", "a.html", {}, r"got a path; try `obrs report scores\.csv`"),
-        (scores, "a.pdf", {}, r"written as \.html"),
-        (scores, "no/a.html", {}, "No such file or directory"),
-        (scores, "folder.html", {}, "Is a directory"),
-    ):
-        with pytest.raises((InputError, InputTypeError, OSError), match=match):
-            obrs.report(source, out=tmp_path / out, **more)
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(error, match=match) as caught:
+        obrs.report(**{"source": scores} | options | {"out": tmp_path / options.get("out", "report.html")})
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]
+
+
+def test_images_without_pillow_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'obrs\[cli\]'"):
         show(np.zeros((2, 8, 8), dtype=np.uint8), [0], 2)
 
@@ -271,7 +267,7 @@ def test_command_writes_the_page_with_all_its_parts(folder, capsys):
     assert (found["kind"], found["apart"]) == ("text", True)
     plan = obrs.Profile(obrs.files.read(folder)).plan(found["budgets"], groups=np.arange(300) % 2)
     assert found["kl"] == pytest.approx([row["kl"] for row in plan], rel=1e-5), "one constant per group"
-    assert found["groups"] is None, "each group keeps 1 in K"
+    assert "groups" not in found, "each group keeps 1 in K"
     assert found["compare"]["name"] == "other"
     assert "at K = 3, by 300 real and 300 fake scores" in found["findings"][0][1]
     assert found["code"][0]["parts"][0].startswith("obrs select data/scores.csv --column log_ratio --kind log_ratio ")
@@ -355,16 +351,10 @@ def test_notebooks_show_small_tables_without_scripts(scores):
     kept = obrs.sample(lambda ids: obrs.normals(ids, 1, seed=1)[:, 0], lambda x: x, 50, budget=2)
     model = obrs.rivals.Model(generate=lambda z: z[:, 0], log_ratio=lambda x: -0.2 * x * x, dim=1)
     real = np.random.default_rng(3).normal(size=(300, 3))
-    things = [
-        profile,
-        profile.plan([1, 2]),
-        kept,
-        obrs.diagnose(scores + 1, scores, 2),
-        obrs.rivals.compare(model, 2, samplers=["obrs"], n=50),
-        obrs.evaluate(real=real, fake=real + 0.3, log_ratio=scores[:300], budgets=[1, 2]),
-        obrs.Profile(scores).plan([2], groups=np.arange(2000) % 2),
-    ]
-    for thing in things:
+    compared = obrs.rivals.compare(model, 2, samplers=["obrs"], n=50)
+    evaluated = obrs.evaluate(real=real, fake=real + 0.3, log_ratio=scores[:300], budgets=[1, 2])
+    plans = profile.plan([1, 2]), profile.plan([2], groups=np.arange(2000) % 2)
+    for thing in (profile, *plans, kept, obrs.diagnose(scores + 1, scores, 2), compared, evaluated):
         drawn = thing._repr_html_()
         outline = Outline(drawn)
         assert outline.open == []

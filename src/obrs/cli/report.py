@@ -45,8 +45,9 @@ def report(
     import numpy as np
 
     from .._checks import check_budget
-    from ..html import report as html
-    from ..html.template import page_path
+    from ..html.page import page_path
+    from ..html.report import Source
+    from ..html.report import report as write_report
     from ..profile import Profile
     from .reading import group_labels, name_in_errors, open_scores
 
@@ -69,23 +70,33 @@ def report(
     cells = {key: batch.columns[key].take(good).to_pylist() for key in (show, reading.id) if key is not None}
     with name_in_errors(name):
         profile = Profile(rows.log_ratio, cost, sign=np.sign(rows.score) if reading.kind == "weight" else None)
-        source = html.make_source(profile, reading.seed, keys, cost=cost, reward=reading.kind == "reward")
-    facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
-    facts += [f"warning: {rows.doubt}"] if rows.doubt else []
-    facts += describe_mean(source.profile, reading, len(good))
-    folder = images_from or Path(scores.sources[0].path).parent
-    source = replace(source, facts=facts, code=_code(file, scores), folder=folder, samples=show and cells[show])
-    source = replace(source, names=None if reading.id is None else cells[reading.id], name=reading.id or "index")
+    other = None
     if compare is not None:
         score = batch.numbers(compare, skip_bad=reading.skip_bad)[good]
-        other, known = np.full(len(good), -np.inf), ~np.isnan(score)
-        other[known] = reading.log_ratio(batch, score[known])
-        source = replace(source, other=(compare, html.make_source(Profile(other, cost), reading.seed, keys, cost=cost)))
+        values, known = np.full(len(good), -np.inf), ~np.isnan(score)
+        values[known] = reading.log_ratio(batch, score[known])
+        other = compare, Source(Profile(values, cost), reading.seed, keys, cost)
+    facts = [f"{Path(name).name}, column {reading.column!r} read as {reading.kind}{scores.note}"]
+    facts += [f"warning: {rows.doubt}"] if rows.doubt else []
+    source = Source(
+        profile,
+        reading.seed,
+        keys,
+        cost,
+        names=None if reading.id is None else cells[reading.id],
+        name=reading.id or "index",
+        samples=show and cells[show],
+        folder=images_from or Path(scores.sources[0].path).parent,
+        reward=reading.kind == "reward",
+        other=other,
+        facts=facts + describe_mean(profile, reading, len(good)),
+        code=_code(file, scores),
+    )
     if number is not None:
         total = len(good) if cost is None else int(cost.sum())
         share = total / number * (1 - 2**-50)  # so that rounding does not lose a row
     with name_in_errors(name):
-        page = html.report(
+        page = write_report(
             source,
             out=target,
             groups=labels,

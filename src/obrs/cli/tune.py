@@ -34,9 +34,8 @@ def tune(
     import pyarrow as pa
     from pyarrow import csv
 
-    from .. import tune
+    from .. import report, tune
     from .._files import replacing
-    from ..html.tuned import report_tuned
     from ..metrics.evaluate import check_not_one_file
     from .reading import check_results
 
@@ -51,7 +50,7 @@ def tune(
     columns |= {"score": found.score, "kept": np.isin(position, found.kept).astype(np.int8)}
     with replacing(out / "scores.csv") as file:
         csv.write_csv(pa.table(columns), file)
-    page = report_tuned(found, pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
+    page = report(found, samples=pool, out=out / "tuned.html", title=f"{Path(fake).name}: 1 in {budget:g}")
     typer.echo(str(found))
     typer.echo(f"kept {len(found.kept):,} of {len(position):,}: {out / 'scores.csv'}, {page}")
 

@@ -12,7 +12,7 @@ Finding = tuple[str, str, str]
 """A mark ("!" for a fault, "~" for a doubt, "ok", or "" for a remark), what was found, and what to do, if anything."""
 
 NAMES = {"rate": "rate", "kl": "KL", "rkl": "rev. KL", "tv": "TV", "js": "JS", "chi2": "χ²", "ess": "ESS"}
-NAMES |= {"precision": "precision"}
+NAMES["precision"] = "precision"
 _CALIBRATE = "calibrate it: obrs.ratios.calibration, or fit a new one: obrs.refit"
 # What a row of a diagnosis with a mark means, and what to do; None stands for its repair, if it has one.
 _ROWS: dict[tuple[str, str], tuple[str, str | None]] = {
@@ -28,67 +28,51 @@ _ROWS: dict[tuple[str, str], tuple[str, str | None]] = {
 
 
 def profile_findings(
-    profile: Profile, budget: float, recall: float, *, reward: bool, diagnosed: bool, by_group: bool
+    profile: Profile, row: dict[str, Any], *, reward: bool, diagnosed: bool, by_group: bool
 ) -> list[Finding]:
-    """Return what the log-ratios alone tell, for a page that opens at this budget.
+    """Return what the log-ratios alone tell.
 
     Args:
-        profile, budget, recall: What is unreliable is looked for at this budget and, of precision, at this recall.
-        reward: Whether the target is the model tilted by a reward.
-        diagnosed: Whether a diagnosis has looked at the mean ratio.
+        profile, row: The log-ratios; and the row of their plan at which the page opens.
+        reward, diagnosed: Whether the target is the model tilted by a reward; whether a diagnosis saw the mean ratio.
         by_group: Whether each group has its own constant.
     """
     if not profile.calibrated:
         todo = "fit their scale on held-out samples: .calibrate(real, fake) of obrs.ratios.combine"
         return [("~", "These are scores, not ratios: they say what is kept, not how close to the target", todo)]
-    found: list[Finding] = []
-    (row,) = profile.plan([budget], recall=recall)
-    if doubtful := [NAMES[key] for key in row["unreliable"].split() if key in NAMES]:
-        says = f"{profile.size:,} scores are too few to rely on {', '.join(doubtful)} at K = {budget:g}"
+    found, possible, target = [], profile.possible, "the tilted target" if reward else "the target"
+    if doubtful := ", ".join(NAMES[key] for key in row["unreliable"].split()):
+        says = f"{profile.size:,} scores are too few to rely on {doubtful} at K = {row['budget']:g}"
         found.append(("~", says, "score more proposals; with a light tail, KL takes 500 and ESS 10,000"))
     if reward:
         says = "The target is the model tilted by exp(reward / beta): the gap is to that tilt, not to real samples"
         found.append(("", says, ""))
-    if profile.possible < 1:
-        share = f"{100 * (1 - profile.possible):.3g} % of the samples have r = 0 and are never kept"
-        found.append(("", f"{share}, so budgets below {1 / profile.possible:.4g} cannot be met", ""))
+    if possible < 1:
+        says = f"{100 * (1 - possible):.3g} % of the samples have r = 0 and are never kept"
+        found.append(("", f"{says}, so budgets below {1 / possible:.4g} cannot be met", ""))
     off = abs(profile.log_mean_ratio)
     # by 3 standard errors, and by more than 5 %
     if not (reward or diagnosed) and off * sqrt(profile.ess() * profile.size) > 3 and off > log(1.05):
         mean = f"{exp(profile.log_mean_ratio):.3g}" if off < 20 else f"exp({profile.log_mean_ratio:.4g})"
         says = f"The mean ratio E[r] is {mean}, and 1 if it is calibrated; that changes weights, not budgets"
         found.append(("~", says, "give scores of real samples as real: the doctor says what is wrong"))
-    target = "the tilted target" if reward else "the target"
+    says = f"From K = M = {profile.max_budget:.4g} on, the kept follow {target} exactly, as far as these scores show; "
+    says += "more scores may find a larger ratio"
     if by_group:
         says = f"Each group keeps its share: what is left of the gap is also where {target} has other shares"
-    else:
-        says = f"From K = M = {profile.max_budget:.4g} on, the kept follow {target} exactly, as far as these scores"
-        says += " show; more scores may find a larger ratio"
     return [*found, ("", says, "")]
 
 
 def diagnosis_findings(diagnosis: Diagnosis) -> list[Finding]:
-    """Return what the doctor found: the verdict with its repair, the notes, and each row with a mark.
-
-    Example:
-        >>> import numpy as np
-        >>> from obrs import diagnose
-        >>> rng = np.random.default_rng(0)
-        >>> real, fake = rng.normal(0.5, 1, 2000), rng.normal(-0.5, 1, 2000)
-        >>> diagnosis_findings(diagnose(3 * real, 3 * fake, budget=2))[0][2]
-        'obrs.ratios.calibration.Affine.fit(real, fake, intercept=False)'
-    """
-    mark = {"fit": "ok", SEEN: "~", "untestable": "~"}.get(diagnosis.verdict, "!")
+    """Return what the doctor found: the verdict with its repair, the notes, and each row with a mark."""
+    verdict = {"fit": "ok", SEEN: "~", "untestable": "~"}.get(diagnosis.verdict, "!")
     counts = f"{diagnosis.n_real:,} real and {diagnosis.n_fake:,} fake scores"
     says = f"{diagnosis.verdict} at K = {diagnosis.budget:g}, by {counts}: {diagnosis.reason}"
-    found = [(mark, says, "" if diagnosis.advice is None else diagnosis.advice.python)]
-    found += [("", note.text, "" if note.advice is None else note.advice.python) for note in diagnosis.notes]
-    return found + [_row_finding(row, diagnosis.repair) for row in diagnosis.rows() if row["mark"]]
-
-
-def _row_finding(row: dict[str, Any], repair: str) -> Finding:
-    says, todo = _ROWS.get((row["name"], row["mark"]), (f"{row['name']} is {{}}: {row['says']}", ""))
-    interval = f" ({row['low']:.3g} to {row['high']:.3g})" if isfinite(row["low"]) else ""
-    if todo is None:
-        todo = "the repair above" if repair else _CALIBRATE
-    return row["mark"], says.format(f"{row['value']:.3g}{interval}"), todo
+    notes = [(verdict, says, diagnosis.advice), *(("", note.text, note.advice) for note in diagnosis.notes)]
+    found = [(mark, says, "" if advice is None else advice.python) for mark, says, advice in notes]
+    for row in [row for row in diagnosis.rows() if row["mark"]]:
+        says, todo = _ROWS[row["name"], row["mark"]]
+        interval = f" ({row['low']:.3g} to {row['high']:.3g})" if isfinite(row["low"]) else ""
+        repair = "the repair above" if diagnosis.repair else _CALIBRATE
+        found.append((row["mark"], says.format(f"{row['value']:.3g}{interval}"), repair if todo is None else todo))
+    return found

@@ -7,37 +7,40 @@ import base64
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
 from math import inf, log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._arrays import host_view
 from .._checks import check_budget, check_count, check_ratios
-from ..draws import priority_key
+from .._files import replacing
+from .._text import html_table, paragraph
+from ..draws import accept, priority_key
 from ..errors import InputError, InputTypeError
 from ..groups import Groups, Reach, groups_of
 from ..profile import Plan, Profile
 from ..ratios.doctor import diagnose
+from ..sampling.proposals import propose_batch, score_batch
 from .findings import NAMES, diagnosis_findings, profile_findings
-from .samples import choose, show
-from .template import cut, fill, page_path, rounded, script_json, write_page
+from .page import cut, fill, page_path, rounded, script_json, show
 
-__all__ = ["ROUND", "Source", "make_source", "report", "slider"]
+__all__ = ["ROUND", "Source", "report", "slider"]
 
 Floats = np.ndarray[Any, Any]
 
 ROUND = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256)
 """Budgets that the slider has exactly; it ends at the last one if exact rejection costs more."""
-_POINTS = 108  # steps of the slider, at most
-_STEP = log(1.02)  # and at least this far apart
-_BINS = 64  # of the histogram
-_SLOPES = 301  # of the curve of precision and recall
-_GROUPS = 16  # that are shown, the largest first
+_POINTS, _STEP = 108, log(1.02)  # steps of the slider, at most; and how far apart they are, at least
+_BINS, _SLOPES = 64, 301  # of the histogram; of the curve of precision and recall
+_GROUPS, _SHOWN = 16, 96  # groups that are shown, the largest first; samples, at most
+_TUNED, _DRAWN = 48, 512  # samples of each kind in the page of `tune`; proposals from which they are taken
 _PLANNED = (1, 1.5, 2, 4, 8, 16, 32, 64, 128, 256)
 _TITLE, _LABEL, _SAYS = 120, 48, 300  # bytes of the title, of a label, of each part of a finding
 _LIST = 28_000  # bytes of the list of ids, so that a page without images stays below 150 KB
-_TEMPLATE = Path(__file__).with_name("report.html")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,68 +48,53 @@ class Source:
     """What a page is about.
 
     Args:
-        profile: The log-ratios of the samples.
-        key: Their keys, log u - log r: kept if `key < log c`.
-        names: What the list of kept samples calls them; by default their numbers.
-        name: The column of that list.
-        ranked: Whether exactly floor(N / K) are kept, of each group if there are groups: those with the smallest keys,
-            as `obrs select` does.
+        profile, seed: The log-ratios of the samples; and what decides which are kept, as for `obrs.accept`.
+        ids: Ids of the rows of a file, of which exactly floor(N / K) are kept, of each group if there are groups, as by
+            `obrs select`. By default they are 0, 1, 2 …, and kept as by `obrs.accept`.
         cost: What each costs, for 1 in K of the whole cost; by default 1.
+        names, name: What the list of kept samples calls them, by default their numbers; and the column of that list.
         samples: What they are, None if that is not known.
+        folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
         reward: Whether the target is the model tilted by a reward: then r is known up to a constant only.
         other: The same samples by another score, to compare, and its name.
         facts: What to say below the title, before the size and M.
         code: What to copy: titles, and the parts of texts between which the budget stands.
-        folder: Where paths of images begin, and below which they must lie; by default they may lie anywhere.
     """
 
     profile: Profile
-    key: Floats
+    seed: int = 0
+    ids: Any = None
+    cost: Floats | None = None
     names: Sequence[Any] | None = None
     name: str = "index"
-    ranked: bool = False
-    cost: Floats | None = None
     samples: Any = None
+    folder: str | os.PathLike[str] | None = None
     reward: bool = False
     other: tuple[str, "Source"] | None = None
     facts: Sequence[str] = ()
     code: Sequence[tuple[str, Sequence[str]]] = ()
-    folder: str | os.PathLike[str] | None = None
+
+    @cached_property
+    def key(self) -> Floats:
+        """The key of each sample, log u - log r: kept if it is below log c."""
+        log_ratio = self.profile.log_ratio
+        check_ratios(log_ratio)  # a profile takes any number that weighs nothing
+        ids = np.arange(len(log_ratio)) if self.ids is None else self.ids
+        return np.asarray(priority_key(log_ratio, ids, seed=self.seed))
 
     def last_kept(self, budgets: list[float], groups: Groups | None) -> Floats:
         """Return the number of the last budget, of some that ascend from 1, at which each sample is kept."""
+        if self.ids is None:
+            return np.searchsorted([-self.profile.log_c(k) for k in budgets[1:]], -self.key)
         last = np.zeros(len(self.key), np.int64)
-        for rows in [np.arange(len(last))] if groups is None else _split(groups):
+        code, size = (last, [len(last)]) if groups is None else (groups.code, groups.size)
+        for rows in np.split(np.lexsort((self.key, code)), np.cumsum(size)[:-1]):  # of each group, by their keys
             key = self.key[rows]
-            if self.ranked:
-                order = np.argsort(key)
-                spent = np.cumsum(np.ones(len(order)) if self.cost is None else self.cost[rows][order])
-                taken = np.searchsorted(spent, np.floor(spent[-1] / np.array(budgets[1:])), side="right")
-                cuts = np.append(key[order], inf)[taken]  # of the first that is not kept
-            else:
-                cuts = np.array([self.profile.log_c(k) for k in budgets[1:]])
-            last[rows] = np.searchsorted(-cuts, -key, side="left")  # how many cuts are above the key; they descend
+            spent = np.cumsum(np.ones(len(rows)) if self.cost is None else self.cost[rows])
+            taken = np.searchsorted(spent, np.floor(spent[-1] / np.array(budgets[1:])), side="right")
+            cuts = np.append(key, inf)[taken]  # the key of the first that is not kept
+            last[rows] = np.searchsorted(-cuts, -key)  # how many cuts are above the key; they descend
         return last
-
-
-def _split(groups: Groups) -> list[Floats]:
-    """Return the rows of each group."""
-    return np.split(np.argsort(groups.code, kind="stable"), np.cumsum(groups.size)[:-1])
-
-
-def make_source(profile: Profile, seed: int = 0, ids: Any = None, **more: Any) -> Source:
-    """Return the source of proposals.
-
-    Args:
-        profile: Of their log-ratios.
-        seed: As for `obrs.accept`.
-        ids: Ids of the rows of a file, of which `obrs select` keeps exactly 1 in K; by default 0, 1, 2 ….
-        more: Other arguments of `Source`.
-    """
-    log_ratio = profile.log_ratio
-    check_ratios(log_ratio)  # a profile takes any number that weighs nothing
-    key = priority_key(log_ratio, np.arange(len(log_ratio)) if ids is None else ids, seed=seed)
-    return Source(profile, key, ranked=ids is not None, **more)
 
 
 def report(
@@ -151,59 +139,22 @@ def report(
         >>> page.name, page.stat().st_size < 100_000
         ('report.html', True)
     """
-    if hasattr(source, "confirmed"):  # a Tuned, whose module needs torch
-        from .tuned import report_tuned
-
+    target = page_path(out)
+    if hasattr(source, "confirmed"):  # what `obrs.tune` returns
         if any(given is not None for given in (groups, compare, real, budget, n)):
             raise InputError("the page of a tuned ratio has no groups, compare, real, budget and n; leave them out")
-        return report_tuned(source, samples, out=out, title=title or "Tuned")
-    target = page_path(out)
-    about = source if isinstance(source, Source) else _find_source(source, samples, seed)
-    if compare is not None:
-        other = make_source(Profile(compare), seed)
-        if len(other.key) != len(about.key):
-            raise InputError(f"compare must be one log-ratio for each of {len(about.key)}, got {len(other.key)}")
-        about = replace(about, other=("the other score", other))
-    number, profile = None if n is None else check_count(n, "n"), about.profile
-    labels = None if groups is None else groups_of(groups, about.key.shape)
-    apart = labels if about.ranked else None  # groups that have a constant each
-    ends = _budget_range(about, apart, None if budget is None else check_budget(budget))
-    budgets, recall = slider(profile, budget, *ends), 0.9 * min(float(profile.beta(0.0)), 1.0)
-    if apart is not None:  # a plan by groups takes longer
-        budgets = [k for k in budgets if k in ROUND or k in (budget, budgets[-1])]
-    first = budget or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
-    start = int(np.argmin(np.abs(np.log(np.array(budgets) / first))))
-    findings = [] if real is None else diagnosis_findings(diagnose(real, profile.log_ratio, budgets[start]))
-    known = {"reward": about.reward, "diagnosed": real is not None, "by_group": apart is not None}
-    findings += profile_findings(profile, budgets[start], recall, **known)
-    last = about.last_kept(budgets, apart)
-    also = None if about.other is None else about.other[1].last_kept(budgets, apart)
-    content = {
-        "groups": None if labels is None or apart is not None else _group_shares(profile, labels, budgets),
-        "apart": apart is not None,
-        "findings": [(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in findings],
-        "budgets": budgets,
-        **_columns(profile, budgets, recall, apart),
-        "start": start,
-        "recall": recall,
-        "max_budget": profile.max_budget if profile.calibrated and apart is None else inf,
-        "size": profile.size,
-        "n": number,
-        "histogram": _histogram(profile, None if apart is None else last, len(budgets)),
-        "curve": _curve(profile, budgets[-1]) if profile.calibrated and apart is None else None,
-        "planned": [i for i, k in enumerate(budgets) if k in _PLANNED],
-        "code": [{"title": name, "parts": list(parts)} for name, parts in about.code],
-        "reward": about.reward,
-        "compare": None if about.other is None else _compare(about.other[0], last, also, len(budgets)),
-        "rows": _list_rows(about, last),
-        "samples": None,
-        **({} if about.samples is None else _show_samples(about, labels, last=last, other_last=also)),
-    }
-    calibrated = f"{profile.size:,} log-ratios", f"M = {profile.max_budget:.4g}"
-    facts = [*about.facts, *(calibrated if profile.calibrated else [f"{profile.size:,} scores, not calibrated"])]
-    text = {"title": cut(title or "What each budget buys", _TITLE), "about": " · ".join(facts)}
-    plan = _plan(profile, [k for k in budgets if k in _PLANNED][:6], recall, apart)._repr_html_()
-    return write_page(target, fill(_TEMPLATE, text=text, html={"data": script_json(content), "plan": plan}))
+        page = _tuned_page(source, samples, title or "Tuned")
+    else:
+        about = source if isinstance(source, Source) else _find_source(source, samples, seed)
+        if compare is not None:
+            other, size = Source(Profile(compare), seed), len(about.key)
+            if len(other.key) != size:
+                raise InputError(f"compare must be one log-ratio for each of {size}, got {len(other.key)}")
+            about = replace(about, other=("the other score", other))
+        page = _ratio_page(about, groups, real, budget, n, title)
+    with replacing(target) as file:
+        file.write(page.encode())
+    return target
 
 
 def _find_source(source: Any, samples: Any, seed: int) -> Source:
@@ -215,139 +166,146 @@ def _find_source(source: Any, samples: Any, seed: int) -> Source:
         source = Profile(source)
         kept = f")\nkept = obrs.accept(rule(log_ratio), np.arange(len(log_ratio)), seed={seed})"
         parts = ["rule = obrs.Budgeted.fit(log_ratio, budget=", kept]
-    return make_source(source, seed, samples=samples, code=[("Python: what this page shows", parts)])
+    return Source(source, seed, samples=samples, code=[("Python: what this page shows", parts)])
 
 
-def slider(profile: Profile, asked: float | None = None, least: float = 1.0, most: float = inf) -> list[float]:
+def _ratio_page(source: Source, groups: Any, real: Any, budget: Any, n: Any, title: str | None) -> str:
+    """Return the page of log-ratios."""
+    profile, number = source.profile, None if n is None else check_count(n, "n")
+    labels = None if groups is None else groups_of(groups, source.key.shape)
+    apart = None if source.ids is None else labels  # groups that have a constant each
+    budgets, recall = slider(source, apart, budget), 0.9 * min(float(profile.beta(0.0)), 1.0)
+    first = budget or max([k for k in (1.5, 2, 4) if k < profile.max_budget], default=budgets[-1])
+    start = int(np.argmin(np.abs(np.log(np.array(budgets) / first))))
+    plan, usual = _plan(profile, budgets, recall, apart), [k for k in budgets if k in _PLANNED]
+    findings = [] if real is None else diagnosis_findings(diagnose(real, profile.log_ratio, budgets[start]))
+    known = {"reward": source.reward, "diagnosed": real is not None, "by_group": apart is not None}
+    findings += profile_findings(profile, plan[start], **known)
+    log_c, last, other_last = [profile.log_c(k) for k in budgets], source.last_kept(budgets, apart), None
+    content = {"budgets": budgets, "start": start, "planned": [budgets.index(k) for k in usual], "n": number}
+    content |= {"log_c": rounded(log_c), "recall": recall, **_columns(plan)}
+    content |= {"reward": source.reward, "apart": apart is not None, "rows": _list_rows(source, last)}
+    content["histogram"] = _histogram(profile, None if apart is None else last, len(budgets))
+    content["findings"] = [(mark, cut(says, _SAYS), cut(todo, _SAYS)) for mark, says, todo in findings]
+    content["code"] = [{"title": name, "parts": list(parts)} for name, parts in source.code]
+    if profile.calibrated and apart is None:
+        low, high = -log(30 * budgets[-1]), log(100)  # ends of the log slopes
+        alpha = profile.alpha(np.exp(np.linspace(low, high, _SLOPES)))
+        content |= {"max_budget": profile.max_budget, "curve": {"low": low, "high": high, "alpha": rounded(alpha, 5)}}
+    if labels is not None and apart is None:
+        content["groups"] = _group_shares(profile, labels, log_c)
+    if source.other is not None:
+        name, other = source.other
+        other_last = other.last_kept(budgets, apart)
+        both = [(other_last >= i)[last >= i] for i in range(len(budgets))]
+        content["compare"] = {"name": cut(name, _LABEL), "same": rounded([x.sum() / max(len(x), 1) for x in both], 3)}
+    if source.samples is not None:
+        content |= _show_samples(source, labels, last, other_last)
+    scale = f"log-ratios · M = {profile.max_budget:.4g}" if profile.calibrated else "scores, not calibrated"
+    about = " · ".join([*source.facts, f"{profile.size:,} {scale}"])
+    text = {"title": cut(title or "What each budget buys", _TITLE), "about": about}
+    table = _plan(profile, usual[:6], recall, apart)._repr_html_()
+    return fill("report.html", text=text, html={"data": script_json(content), "plan": table})
+
+
+def slider(source: Source, groups: Groups | None = None, asked: float | None = None) -> list[float]:
     """Return the budgets of the slider, ascending: 1, then log-spaced ones of three digits, with the round ones exact.
 
     They end at the first round one beyond M, where rejection is exact, or at 256; at a budget that was asked for if it
-    is larger, and never beyond `most`. Below `least`, or 1/possible, no budget can be met but 1, the model itself.
-
-    Example:
-        >>> budgets = slider(Profile(np.random.default_rng(0).normal(size=1000)))
-        >>> len(budgets), budgets[:3], {1, 1.5, 2, 4, 8} <= set(budgets)
-        (117, [1.0, 1.03, 1.05], True)
+    is larger; and where no row would be kept. Below the least that can be met there is only 1, the model itself. Groups
+    with a constant each have the round ones only: a plan by groups takes longer.
     """
-    least = max(least, 1 / profile.possible)
-    beyond = [k for k in ROUND if k > max(profile.max_budget, least) * (1 + 1e-9)]
-    top = min(max(float(beyond[0] if beyond else ROUND[-1]), *rounded([2 * least], 3), asked or 1.0), most)
-    steps = max(min(_POINTS, round(log(top / least) / _STEP)), 1)
-    budgets = {1.0, top, asked or 1.0, *map(float, ROUND), *rounded(np.geomspace(least, top, steps + 1), 3)}
-    return [k for k in sorted(budgets) if k == 1 or least <= k <= top]
-
-
-def _budget_range(source: Source, groups: Groups | None, asked: float | None) -> tuple[float, float]:
-    """Return the least budget that all groups can meet, and the largest at which a row is kept; refuse others."""
-    source.profile.rate(asked or 1.0)
-    least, most = 1.0, max(float(source.profile.size), 2.0) if source.ranked and source.cost is None else inf
+    profile, first, most = source.profile, 1.0 if asked is None else check_budget(asked), inf
+    profile.rate(first)  # raises if it cannot be met
+    least = 1 / profile.possible
     if groups is not None:
-        reach = Reach.of(source.profile.log_ratio, groups)
+        reach = Reach.of(profile.log_ratio, groups)
         reach.check(np.full(len(groups.size), asked or 1e300), groups.labels)
         least, most = float(max(1 / reach.possible)), float(max(groups.size))
-    if most < max(asked or 1.0, 2.0):
+    elif source.ids is not None and source.cost is None:
+        most = max(float(profile.size), 2.0)
+    if most < max(first, 2.0):
         raise InputError(f"nothing would be kept at budget {asked or 2:g}: it must be at most {most:g}")
-    return least, most
+    beyond = [k for k in ROUND if k > max(profile.max_budget, least) * (1 + 1e-9)]
+    top = min(max(float(beyond[0] if beyond else ROUND[-1]), *rounded([2 * least], 3), first), most)
+    steps = max(min(_POINTS, round(log(top / least) / _STEP)), 1)
+    spaced = rounded(np.geomspace(least, top, steps + 1), 3) if groups is None else []
+    return [k for k in sorted({1.0, top, first, *map(float, ROUND), *spaced}) if k == 1 or least <= k <= top]
 
 
 def _plan(profile: Profile, budgets: list[float], recall: float, groups: Groups | None) -> Plan:
-    """Return what each budget buys, by groups if there are any; budget 1 is the model itself, even if some r are 0."""
+    """Return what each budget buys; by groups without intervals, and as unreliable as without groups."""
+    plan = profile.plan(budgets, recall=recall)
     if groups is None or max(budgets) == 1:
-        return profile.plan(budgets, recall=recall)
-    plan = profile.plan([k for k in budgets if k > 1], groups=groups.code)
-    (model,) = profile.plan([1.0])
-    return Plan([{key: model.get(key) for key in plan[0]}, *plan], plan.notes)
+        return plan
+    apart = profile.plan([k for k in budgets if k > 1], groups=groups.code)
+    rows = [{key: plan[0].get(key) for key in apart[0]}, *apart]  # 1 is the model itself, even if some r are 0
+    marks = ({"unreliable": row.get("unreliable", "")} for row in plan)
+    return Plan([row | mark for row, mark in zip(rows, marks, strict=True)], apart.notes)
 
 
-def _columns(profile: Profile, budgets: list[float], recall: float, groups: Groups | None) -> dict[str, Any]:
-    """Return log c, each column of `Profile.plan` with its interval, and where a column is unreliable, by budget.
-
-    A plan by groups has no intervals: it is as unreliable as that without groups.
-    """
-    plan = _plan(profile, budgets, recall, groups)
-    doubts = [row.get("unreliable", "").split() for row in (plan if groups is None else profile.plan(budgets))]
-    found: dict[str, Any] = {"log_c": rounded([profile.log_c(k) for k in budgets])}
+def _columns(plan: Plan) -> dict[str, Any]:
+    """Return each column of a plan with its interval, if it has one, and where it is unreliable."""
+    found: dict[str, Any] = {}
     for key in [key for key in NAMES if key in plan[0]]:
         found[key] = rounded([row[key] for row in plan])
         for end in (f"{key}_low", f"{key}_high"):
             found[end] = rounded([row.get(end, row[key]) for row in plan], 5)
-        found[f"{key}_marks"] = "".join("~" if key in doubt else "." for doubt in doubts)
+        found[f"{key}_marks"] = "".join("~" if key in row.get("unreliable", "").split() else "." for row in plan)
     return found
 
 
 def _histogram(profile: Profile, last: Floats | None, count: int) -> dict[str, Any]:
-    """Return the shares of log r in bins, with the log of the mean of r in each: what is kept of a bin follows.
+    """Return the shares of log r in bins, with the log of the mean of r in each, from which what is kept follows.
 
-    With the last of `count` budgets that keeps each row, as by groups, it is counted: the share that each keeps.
+    By groups that does not follow: it is counted, by the last of `count` budgets that keeps each row.
     """
     value, mass = profile.sorted_log_ratio
-    order = np.cumsum(mass) / np.sum(mass)
-    low = float(value[np.searchsorted(order, 0.001)])  # a long lower tail would press all the rest together
-    high = float(value[-1])
+    below = np.searchsorted(np.cumsum(mass) / np.sum(mass), 0.001)  # a long lower tail would press the rest together
+    low, high = float(value[below]), float(value[-1])
     if high - low < 1e-6 * max(abs(high), 1.0):
-        reach = max(1.0, 1e-6 * abs(high))  # of numbers so large that one more is none
-        low, high = low - reach, high + reach
+        low, high = low - 1, high + 1
 
-    def places(x: Floats) -> Floats:
-        return np.clip((np.maximum(x, low) - low) / (high - low) * _BINS, 0, _BINS - 1).astype(np.int64)
+    def bins(x: Floats, weights: Floats | None = None) -> Floats:
+        return np.histogram(np.maximum(x, low), _BINS, (low, high), weights=weights)[0]
 
-    place = places(value)
-    share = np.bincount(place, weights=mass, minlength=_BINS)
-    sums = np.bincount(place, weights=mass * np.exp(value - high), minlength=_BINS)
+    share, sums = bins(value, mass), bins(value, mass * np.exp(value - high))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(sums > 0, np.log(sums / share) + high, low)
     found = {"low": low, "high": high, "share": rounded(share, 4), "mean": rounded(mean, 5)}
-    if last is None:
-        return found
-    ends = np.bincount(places(profile.log_ratio) * count + last, minlength=_BINS * count).reshape(_BINS, count)
-    return found | {"kept": [rounded(ends[:, i:].sum(1) / len(last), 3) for i in range(count)]}
+    if last is not None:
+        found["kept"] = [rounded(bins(profile.log_ratio[last >= i]) / len(last), 3) for i in range(count)]
+    return found
 
 
-def _curve(profile: Profile, most: float) -> dict[str, Any]:
-    """Return the precision of the model at slopes from 1/(30 K) to 100: those after rejection follow from it.
-
-    At slope `l Z` the model has precision alpha and recall alpha/(l Z). At slope l, what is kept has precision
-    min(alpha/Z, 1) and recall min(alpha/(l Z), 1/l).
-    """
-    low, high = -log(30 * most), log(100)
-    slopes = np.linspace(low, high, _SLOPES)
-    return {"low": low, "high": high, "alpha": rounded(profile.alpha(np.exp(slopes)), 5)}
-
-
-def _group_shares(profile: Profile, groups: Groups, budgets: list[float]) -> dict[str, Any]:
+def _group_shares(profile: Profile, groups: Groups, log_c: list[float]) -> dict[str, Any]:
     """Return the share that one constant keeps of the largest groups, and the share that each has of the proposals."""
-    log_ratio, log_c = profile.log_ratio, [min(profile.log_c(k), 1e7) for k in budgets]  # |log r| is below 1e6
-    order, by_group = np.argsort(-groups.size, kind="stable"), _split(groups)
-    largest = order[:_GROUPS] if len(order) > _GROUPS else np.arange(len(order))
-    kept = [[np.exp(np.minimum(log_ratio[by_group[g]] + c, 0)).mean() for c in log_c] for g in largest]
+    count, x = len(groups.size), profile.log_ratio
+    largest = np.arange(count) if count <= _GROUPS else np.argsort(-groups.size, kind="stable")[:_GROUPS]
+    log_a = (np.minimum(x + min(c, 1e7), 0) for c in log_c)  # |log r| is below 1e6, or r is 0
+    kept = np.array([np.bincount(groups.code, np.exp(each))[largest] for each in log_a])
     return {
         "labels": [cut(groups.labels[g], _LABEL) for g in largest],
-        "share": rounded(groups.size[largest] / len(log_ratio), 4),
-        "rates": [rounded(rates, 3) for rates in kept],
-        "more": len(order) - len(largest),
+        "share": rounded(groups.size[largest] / len(x), 4),
+        "rates": [rounded(rates, 3) for rates in (kept / groups.size[largest]).T],
+        "more": count - len(largest),
     }
 
 
-def _compare(name: str, last: Floats, also: Any, count: int) -> dict[str, Any]:
-    """Return the share of the kept that another score keeps as well, by budget."""
-    both, kept = (np.bincount(ends, minlength=count)[::-1].cumsum()[::-1] for ends in (np.minimum(last, also), last))
-    return {"name": cut(name, _LABEL), "same": rounded(both / np.maximum(kept, 1), 3)}
-
-
-def _show_samples(source: Source, labels: Groups | None, **last: Floats | None) -> dict[str, Any]:
+def _show_samples(source: Source, labels: Groups | None, last: Floats, other_last: Floats | None) -> dict[str, Any]:
     """Return the samples that have room, in their order: id, log r, group and last budgets; and what is missing."""
-    size = len(source.key)
-    rows = choose(size)
+    size = len(last)
+    rows = np.arange(size) if size <= _SHOWN else np.random.default_rng(0).permutation(size)[:_SHOWN]
     kind, items, limit = show(source.samples, rows, size, source.folder)
     order = np.argsort(rows[: len(items)])
     rows = rows[order]
     ids = rows.tolist() if source.names is None else [cut(source.names[row], _LABEL) for row in rows]
     found = {"id": ids, "x": rounded(source.profile.log_ratio[rows]), "item": [items[i] for i in order]}
+    found["last"] = last[rows].tolist()
     if labels is not None:
         found["group"] = [cut(labels.labels[labels.code[row]], _LABEL) for row in rows]
-    if source.other is not None:
-        found["other_x"] = rounded(source.other[1].profile.log_ratio[rows])
-    found |= {name: ends[rows].tolist() for name, ends in last.items() if ends is not None}
+    if source.other is not None and other_last is not None:
+        found |= {"other_x": rounded(source.other[1].profile.log_ratio[rows]), "other_last": other_last[rows].tolist()}
     some = f"{len(items)} of {size:,}, at random" if len(items) < size else ""
     return {"samples": found, "kind": kind, "note": "; ".join(filter(None, (some, limit)))}
 
@@ -358,3 +316,34 @@ def _list_rows(source: Source, last: Floats) -> dict[str, Any] | bool:
     names = None if source.names is None or len(code) > _LIST else [str(name) for name in source.names]
     found = {"last": code, "name": source.name, "ids": names}
     return found if len(script_json(found).encode()) <= _LIST else False
+
+
+def _tuned_page(tuned: Any, samples: Any, title: str) -> str:
+    """Return the page of what `obrs.tune` returned: if it was given a model, with proposals that nothing has seen."""
+    if tuned.kept is None:
+        ids = np.arange(tuned.start, tuned.start + _DRAWN)
+        samples = propose_batch(tuned.propose, ids)
+        log_a = tuned.rule(score_batch(tuned.log_ratio, samples, len(ids)), samples)
+        kept = np.asarray(accept(host_view(log_a), ids, seed=tuned.seed))
+    elif samples is None:
+        raise InputError("the page shows the samples that tune was given: give samples=fake")
+    else:
+        kept = np.isin(np.arange(len(tuned.score)), tuned.kept)
+    headline, *notes = tuned.lines
+    parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in tuned.seconds)
+    text = {"title": title, "headline": headline, "count": len(tuned.rows), "judge": tuned.judge}
+    text["seconds"] = f"Seconds: {parts}." if parts else ""
+    html = {"notes": "\n".join(map(paragraph, notes)), "table": html_table(*tuned.table)}
+    html["samples"] = "\n".join([_card("kept", samples, kept), _card("rejected", samples, ~kept)])
+    return fill("tuned.html", text=text, html=html)
+
+
+def _card(name: str, samples: Any, chosen: Any) -> str:
+    """Return some of the chosen samples, spread evenly over all of them."""
+    rows = np.flatnonzero(chosen)
+    some = rows[np.linspace(0, len(rows) - 1, min(_TUNED, len(rows))).astype(int)]
+    kind, items, _ = show(samples, some, len(chosen)) if len(some) else ("text", ["none"], "")
+    form = '<img src="{}" alt="">' if kind == "image" else "<span>{}</span>"
+    head = f"<h2>{name.capitalize()}, {len(some):,} of {len(rows):,}</h2>"
+    drawn = "".join(form.format(escape(item)) for item in items)
+    return f'<div class="card {name}">{head}<div class="grid">{drawn}</div></div>'
