@@ -6,8 +6,8 @@ To add an experiment, say `table-9`:
    differs. It has
 
    - `Config`, a frozen dataclass of numbers, words and tuples of them, with `seed: int = 0` if anything is random;
-   - `PRESETS = {"smoke": Config(...), "default": Config(...)}`: seconds, and what is committed under `paper/results`; and
-     `"paper"`, the paper's size, where a person with GPUs could run it as it is;
+   - `PRESETS = {"smoke": Config(...), "default": Config(...)}`: seconds, and what is committed under `paper/results`;
+     and `"paper"`, the paper's size, where a person with GPUs could run it as it is;
    - `PAPER`, all of the paper's rows, also those that do not flatter, if it has numbers;
    - `run(config, rows)`, which adds rows to a `Record`, each a dict of numbers, words and arrays under its own name:
 
@@ -19,7 +19,7 @@ To add an experiment, say `table-9`:
    - `table(record)`, what is printed after a run, with the paper's numbers beside ours; and `markdown(record)` if pages
      want another form of it.
 
-   Heavy libraries are imported in the functions that use them.
+   Matplotlib, and what not everybody has, are imported in the functions that use them.
 2. Add its `Entry` to `harness.py`, and its row to `README.md`. The tests then run its smoke preset.
 3. Run `python -m paper table-9 --out paper/results`, look at the picture, and commit what it wrote.
 """

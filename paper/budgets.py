@@ -16,16 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from obrs import Budgeted, Grouped, Profile, accept, choose, normals, uniforms
 from obrs._checks import check_count
 from obrs._text import text_table
 from obrs.divergences import DIVERGENCES
+from obrs.metrics.frechet import frechet
 from obrs.root import brent
 from obrs.rules import Choice
 from obrs.split import left_after
 
 from .gan25 import SMOKE, ExactRatio, Settings, one_thread, score, trained
+from .image_gans import load_gan, parts
+from .image_ratios import committed_judge
 from .record import Record
 from .style import LOOKS, PALETTE, Look, canvas, caption, page_table, section, tidy
 
@@ -114,13 +118,6 @@ def _gaussians(config: Config) -> tuple[Numbers, list[Numbers], Any]:
 
 def _cifar10(config: Config) -> tuple[Numbers, list[Numbers], Any]:
     """The same of the first GAN of CIFAR-10; a pool has each class equally often."""
-    import torch
-
-    from obrs.metrics.frechet import frechet
-
-    from .image_gans import load_gan, parts
-    from .image_ratios import committed_judge
-
     gan, look = load_gan("cifar10-gan"), committed_judge(half=False)
 
     def make(seed: int, number: int) -> tuple[Numbers, Numbers]:

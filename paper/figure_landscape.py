@@ -35,7 +35,8 @@ from obrs.fitting.seeds import keyed
 from obrs.models.mlp import mlp_critic
 from obrs.ratios.refit import FineTune, Network, refit
 
-from .image_gans import SETTINGS, load_generator, parts
+from .image_gans import SETTINGS, parts
+from .image_gans import load_part as load_generator
 from .image_names import title
 from .image_sheet import as_text, draw_sheet
 from .record import Checked, Record, numbers

@@ -15,11 +15,13 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+import torch
 
 from obrs import Budgeted
 from obrs._text import lookup, text_table
 from obrs.rules import DRS
 
+from .gan25 import ExactRatio, train_gan
 from .record import Checked, Record, numbers
 from .scores import grid_cells, histogram_divergence, mode_cells
 from .style import TARGETS, canvas, caption, look, tidy
@@ -64,10 +66,6 @@ def run(config: Config, rows: Record) -> None:
 
 
 def _measure(config: Config, name: str, seed: int, progress: bool | None) -> dict[str, Any]:
-    import torch
-
-    from .gan25 import ExactRatio, train_gan
-
     target = lookup(TOYS, name, "target")()
     target = target.standardised() if isinstance(target, Mixture) else target
     points = torch.tensor(target.sample(config.real, seed=seed), dtype=torch.float32)

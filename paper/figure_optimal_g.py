@@ -16,8 +16,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
+from scipy.optimize import minimize
 
 from obrs._text import text_table
+from obrs.budget import solve_cut
+from obrs.fitting.loop import descend
+from obrs.training.losses import generator_loss
 
 from .line import Numbers, Pair, mixture, thin
 from .record import Checked, Record, numbers
@@ -85,8 +90,6 @@ def _landscape(config: Config, x: Numbers) -> dict[str, Any]:
 
 def _minima(budget: float, later: float, x: Numbers) -> list[dict[str, float]]:
     """Return the local minima, best first, and what is left at each after rejection at the later budget."""
-    from scipy.optimize import minimize
-
     found: list[dict[str, float]] = []
     for mean, sd in product((-2.0, 0.0, 2.0), (0.5, 2.0)):
         options = {"method": "Nelder-Mead", "options": {"xatol": 1e-5, "fatol": 1e-10}}
@@ -99,12 +102,6 @@ def _minima(budget: float, later: float, x: Numbers) -> list[dict[str, float]]:
 
 def _descent(config: Config, mode: str, start: tuple[float, float], x: Numbers) -> dict[str, Any]:
     """Follow a loss of training; the ratio is a fixed function of x in each step, as a critic's is."""
-    import torch
-
-    from obrs.budget import solve_cut
-    from obrs.fitting.loop import descend
-    from obrs.training.losses import generator_loss
-
     target, loss_of = mixture(TARGET), generator_loss(mode, "gan")
     middle = (torch.arange(config.samples, dtype=torch.float64) + 0.5) / config.samples
     z = torch.special.ndtri(middle)

@@ -15,9 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from obrs._text import text_table
+from obrs.draws import normals
+from obrs.metrics import frechet
+from obrs.models.classifier import fit_classifier
+from obrs.ratios.refit import Network, refit
 
+from .image_gans import load_part, parts
+from .image_ratios import see
 from .image_sheet import as_text, from_text
 from .record import Checked, Record, numbers
 from .style import canvas, caption, look, tidy
@@ -57,17 +64,8 @@ PRESETS = {"smoke": Config("digits_plain-0", images=600, steps=40, epochs=3, sho
 
 def run(config: Config, rows: Record) -> None:
     """Make the images of both models, and judge them."""
-    import torch
-
-    from obrs.draws import normals
-    from obrs.metrics import frechet
-    from obrs.models.classifier import fit_classifier
-
-    from .image_gans import load_generator, parts
-    from .image_ratios import see
-
     name, _, number = config.generator.rpartition("-")
-    generator, split = load_generator(name, int(number)), parts(name.partition("_")[0])
+    generator, split = load_part(name, int(number)), parts(name.partition("_")[0])
     other, labels = (np.asarray(part[: len(split["ratio"].x)]) for part in split["generator"])
     judge, chooser = (
         fit_classifier(np.asarray(x), y, epochs=config.epochs, seed=seed, progress=False)
@@ -94,8 +92,6 @@ def run(config: Config, rows: Record) -> None:
 
 def _fit(real: Floats, fake: Floats, config: Config) -> Any:
     """Return a log-ratio that is fitted to features of real and fake images."""
-    from obrs.ratios.refit import Network, refit
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a classifier separates the two sets is a result here
         network, batch = Network("mlp", width=128, layers=2, waves=0), min(256, len(fake) // 4)

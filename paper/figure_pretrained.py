@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from obrs._text import lookup, text_table
-from obrs.errors import InputError
 
+from .image_gans import load_gan, parts
 from .image_names import CONSTANTS, JUDGES, RATIOS, title
+from .image_ratios import Effort, Judging, distances, fit_ratios, fit_tune, neighbour_cells, sheet, subject_of, with_gan
 from .image_sheet import below_sheet, cell_keys, draw_rates
-from .record import Checked, Record, numbers
+from .record import Record, numbers
 from .style import PALETTE, Look, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
@@ -38,7 +39,7 @@ _NEAR = (BEST, ("tuned", "global"))  # precision and recall are of these and of 
 
 
 @dataclass(frozen=True)
-class Config(Checked):
+class Config(Judging):
     """What to compare.
 
     Args:
@@ -46,43 +47,25 @@ class Config(Checked):
         home: A folder with generators and data of your own; "" for those that are committed.
         ratios: Which, keys of `RATIOS`; those on features need labels.
         constants: How many, keys of `CONSTANTS`; a generator without labels has "global" alone.
-        rates: Shares of the proposals that are kept.
-        pool: Proposals of each generator.
-        neighbours: How many of them, and of real images, precision and recall are for.
-        judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge, see `image_ratios.subject_of`; the only one if the data have no labels.
         tune: Proposals that `obrs.tune` weighs, at the smallest rate, if it is among the ratios.
         given: Parts of the training images that `tune` gets. What the model saw is among them for CIFAR-10: the other
             10 000 are too few.
-        shown: Images on the sheet of the first generator.
-        fakes, steps, epochs: See `image_ratios.Effort`.
+        fakes: See `image_ratios.Effort`.
     """
 
-    unchecked = ("judged", "shown")
     generators: tuple[str, ...] = ("fashion_mnist-0", "fashion_mnist-1", "fashion_mnist-2")
     home: str = ""
     ratios: tuple[str, ...] = ("own", "tuned", "outputs")
     constants: tuple[str, ...] = ("global", "class")
-    rates: tuple[float, ...] = (0.75, 0.5, 0.25)
-    pool: int = 20_000
-    neighbours: int = 10_000
-    judged: int = 4_000
-    second: str = "efficientnet_lite0"
     tune: int = 4_000
     given: tuple[str, ...] = ("ratio", "features")
-    shown: int = 40
     fakes: int = 15_000
-    steps: int = 800
-    epochs: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(0 < rate < 1 for rate in self.rates):
-            raise InputError(f"rates must be between 0 and 1, got {list(self.rates)}; 1 is always there")
         for names, known, what in ((self.ratios, RATIOS, "ratio"), (self.constants, CONSTANTS, "kind of constant")):
             for name in names:
                 lookup(known, name, what)
-        lookup(JUDGES, self.second.partition("=")[0], "judge")
 
 
 _SMOKE = Config(
@@ -92,36 +75,29 @@ _SMOKE = Config(
 _CIFAR = Config(
     generators=("cifar10-gan-0", "cifar10-gan-1", "cifar10-gan-2", "cifar10-plain-0"),
     ratios=("own", "tuned", "outputs", "tune"), constants=("global", "class", "calibrated"),
-    pool=10_000, judged=10_000, tune=10_000, given=("generator", "ratio", "features"), shown=42, fakes=3_000,
-    steps=150, epochs=10,
+    judged=10_000, tune=10_000, given=("generator", "ratio", "features"), fakes=3_000, steps=150, epochs=10,
 )  # fmt: skip
 _PAPER = Config(
     generators=("celeba-0",), home="celeba", ratios=("own", "tuned", "gradients"), constants=("global",),
     rates=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2), pool=50_000, judged=50_000, second="inception_v3",
     fakes=50_000, steps=10_000,
 )  # fmt: skip
-PRESETS = {"smoke": _SMOKE, "default": Config(), "cifar": _CIFAR, "paper": _PAPER}
+PRESETS = {"smoke": _SMOKE, "default": Config(pool=20_000, shown=40), "cifar": _CIFAR, "paper": _PAPER}
 
 
 def run(config: Config, rows: Record) -> None:
     """Measure each generator with every ratio and kind of constant; those of a data set have the same judges."""
-    from .image_gans import load_gan, parts
-    from .image_ratios import Effort, propose, subject_of, with_pool
-
     effort = Effort(config.fakes, config.steps, config.epochs)
     options: Any = {"judged": config.judged, "second": config.second, "progress": rows.progress}
     judges = cache(lambda data: subject_of(f"{data}-0", parts(data, config.home), effort, **options))
     for name in (name for name, _ in rows.todo(dict.fromkeys(config.generators))):
         kind, _, seed = name.rpartition("-")
         own = replace(judges(kind.partition("-")[0]), name=name, seed=int(seed))
-        gan = load_gan(kind, int(seed), config.home)
-        subject = with_pool(own, gan, *propose(gan, np.arange(config.pool)))
+        subject = with_gan(own, load_gan(kind, int(seed), config.home), config.pool)
         rows.add(name, _one_generator(config, effort, subject, rows.progress))
 
 
 def _one_generator(config: Config, effort: Any, subject: Any, progress: bool | None) -> dict[str, Any]:
-    from .image_ratios import distances, fit_ratios, neighbour_cells, sheet
-
     budgets = [1 / rate for rate in config.rates]
     constants = config.constants if subject.source.classes else ("global",)
     found, scores, ways = dict[str, Any](), dict[str, Any](), dict[str, tuple[str, ...]]()
@@ -129,7 +105,8 @@ def _one_generator(config: Config, effort: Any, subject: Any, progress: bool | N
         found[ratio] = {"log_loss": fitted.log_loss, "seconds": fitted.seconds}
         scores[ratio], ways[ratio] = fitted.log_ratio(subject.pool, subject.labels), constants
     if "tune" in config.ratios:
-        scores["tune"], constant, found["tune"] = _tuned(config, subject, max(budgets), progress)
+        options: Any = {"budget": max(budgets), "pool": config.tune, "progress": progress}
+        scores["tune"], constant, found["tune"] = fit_tune(subject, config.given, **options)
         ways["tune"] = (constant,)
     last = config.ratios[-1], constants[-1]
     for ratio, log_ratio in scores.items():
@@ -144,30 +121,6 @@ def _one_generator(config: Config, effort: Any, subject: Any, progress: bool | N
         ratio, constant = BEST if BEST[0] in scores and BEST[1] in constants else last
         row |= sheet(subject, scores[ratio], constant, config.shown)
     return row
-
-
-def _tuned(config: Config, subject: Any, budget: float, progress: bool | None) -> tuple[Any, str, dict[str, Any]]:
-    """Return the scores and the constants that `obrs.tune` chose at a budget, and what it says of them."""
-    from obrs import tune
-
-    from .image_ratios import Logit, given, propose
-
-    gan, some = subject.source, [subject.split[part] for part in config.given]
-    x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])
-    tuned = tune(
-        given(gan, x, y),
-        lambda ids: given(gan, *propose(gan, ids)),
-        budget=budget,
-        critic=Logit(gan),
-        pretrained=(),  # one of the judges would be among the candidates
-        pool=config.tune,
-        seed=subject.seed,
-        progress=progress,
-    )
-    scores = np.asarray(tuned.log_ratio(given(gan, np.asarray(subject.pool), subject.labels)), dtype=np.float64)
-    constant = "class" if tuned.recipe is not None and "per class" in tuned.recipe.constants else "global"
-    facts = {"log_loss": None, "seconds": tuned.seconds, "recipe": str(tuned.recipe), "confirmed": tuned.confirmed}
-    return scores, constant, facts
 
 
 def _cells(row: dict[str, Any], judge: str, part: str = "cells") -> dict[tuple[str, str], Any]:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ from obrs.errors import InputError, Interrupted, MissingLibraryError, ObrsError
 from .record import Record, load, plain, versions
 
 __all__ = ["EXPERIMENTS", "Entry", "complain", "configure", "draw", "experiment", "first_line", "guard", "markdown"]
-__all__ += ["reproduce", "run_program"]
+__all__ += ["reproduce"]
 
 
 @dataclass(frozen=True)
@@ -206,16 +206,3 @@ def guard(work: Callable[[], object]) -> int:
         complain(f"error: {one_line(error)}")
         return exit_code(error)
     return 0
-
-
-def run_program(work: Callable[..., object], kinds: Sequence[Callable[[str], object]], usage: str) -> int:
-    """Run a module of its own as a command: call `work` with its arguments, read by `kinds`, and print the result."""
-
-    def command() -> None:
-        try:
-            values = [kind(text) for kind, text in zip(kinds, sys.argv[1:], strict=True)]
-        except ValueError:
-            raise InputError(f"expected {usage}") from None
-        print(work(*values))
-
-    return guard(command)

@@ -244,7 +244,7 @@ def load_diffusion(name: str, size: int, seed: int, updates: int, *, steps: int 
     if half:
         load_unit(_EDM.get(updates, f"edm-{updates}"), {"denoiser": network})
     else:
-        network = load_part("diffusion", f"{name}-{size}-{seed}", updates, "")
+        network = load_part(f"{name}-{size}-{seed}", updates, "diffusion")
     network = network.to(memory_format=torch.channels_last).eval().requires_grad_(False)
     return Diffusion(Denoiser(network), (network.channels, size, size), network.classes, noise_levels(steps), half)
 

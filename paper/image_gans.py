@@ -6,6 +6,7 @@ files, of the generator and of the critic. The GANs of CIFAR-10 are units of `ru
 `paper` of `figure-pretrained` and `table-finetune` read it with `--home FOLDER`.
 """
 
+import argparse
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -23,13 +24,13 @@ from obrs.fitting.tensors import fill_module, read_tensors
 from obrs.models.registry import build
 
 from .data.images import Pixels, load
-from .harness import run_program
+from .harness import guard
 from .image_training import CELEBA, Config, settings
 from .nets import WEIGHTS, write_weights
 from .nets.cifar import build_gan, load_unit
 from .train import train
 
-__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_generator", "load_part", "parts", "train_gan"]
+__all__ = ["PARTS", "SETTINGS", "ImageGan", "Labelled", "load_gan", "load_part", "parts", "train_gan"]
 
 # How many training images each part gets, in this order. The real images of every measurement are the test set.
 PARTS = {
@@ -161,7 +162,7 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
         home: A folder with generators of your own; "" for those that are committed.
     """
     if home or not name.startswith("cifar10-"):
-        generator, critic = (load_part(part, name, seed, home) for part in ("generator", "critic"))
+        generator, critic = (load_part(name, seed, part, home) for part in ("generator", "critic"))
         return ImageGan(generator, critic, generator.classes)
     kind = name.removeprefix("cifar10-")
     generator, critic = (net.eval().requires_grad_(False) for net in build_gan(kind))
@@ -171,13 +172,8 @@ def load_gan(name: str, seed: int = 0, home: str = "") -> ImageGan:
     return ImageGan(generator, None if alone else critic, classes, half=True)
 
 
-def load_generator(name: str, seed: int = 0) -> Any:
-    """Return a generator as `load_gan` does, without a critic."""
-    return load_part("generator", name, seed, "")
-
-
-def load_part(part: str, name: str, seed: int, home: str) -> Any:
-    """Return one network of a model, as `write_weights` left it."""
+def load_part(name: str, seed: int = 0, part: str = "generator", home: str = "") -> Any:
+    """Return one network of a model in evaluation mode, as `write_weights` left it; `home` as of `load_gan`."""
     folder = Path(home) if home else WEIGHTS
     path = folder / f"{name}-{seed}-{part}.safetensors"
     if not path.exists():
@@ -190,4 +186,7 @@ def load_part(part: str, name: str, seed: int, home: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(run_program(train_gan, (str, int, Path), "python -m paper.image_gans NAME SEED FOLDER"))
+    parser = argparse.ArgumentParser(prog="python -m paper.image_gans")
+    for word, kind in (("name", str), ("seed", int), ("folder", Path)):
+        parser.add_argument(word, type=kind)
+    sys.exit(guard(lambda: print(train_gan(*vars(parser.parse_args()).values()))))

@@ -12,29 +12,33 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from obrs._text import lookup
 from obrs.draws import accept
 from obrs.errors import InputError
 from obrs.fitting.seeds import derived, own_noise
-from obrs.metrics.features import extract
+from obrs.metrics.features import extract, inception_v3
 from obrs.metrics.frechet import frechet_curve
 from obrs.metrics.neighbours import neighbour_curves
 from obrs.metrics.weightings import Weightings, weightings
 from obrs.models.classifier import Classifier, fit_classifier
 from obrs.ratios.refit import FineTune, Network, refit
+from obrs.tuning import tune
 
 from .image_gans import ImageGan, Labelled, parts
+from .image_names import JUDGES
 from .image_sheet import as_text
 from .nets.cifar import CifarClassifier, load_unit
+from .record import Checked
 
-__all__ = ["Effort", "Fitted", "Logit", "Subject", "calibrated", "committed_judge", "distances", "fit_ratios"]
-__all__ += ["given", "inception_features", "neighbour_cells", "prepare", "propose", "see", "sheet"]
-__all__ += ["subject_of", "with_gan", "with_pool"]
+__all__ = ["Effort", "Fitted", "Judging", "Logit", "Subject", "calibrated", "committed_judge", "distances"]
+__all__ += ["fit_ratios", "fit_tune", "given", "inception_features", "neighbour_cells", "prepare", "propose", "see"]
+__all__ += ["sheet", "subject_of", "with_gan", "with_pool"]
 
 _SEED = 100  # of proposals: no seed that a generator was trained with
 _FRESH = 1 << 40  # ids of proposals that are in no pool
@@ -58,6 +62,37 @@ class Effort:
     fakes: int
     steps: int
     epochs: int
+
+
+@dataclass(frozen=True)
+class Judging(Checked):
+    """What the configurations of the two experiments on trained models share.
+
+    Args:
+        rates: Shares of the proposals that are kept.
+        pool: Proposals of each model.
+        neighbours: How many of them, and of real images, precision and recall are for.
+        judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
+        second: The second judge, see `subject_of`; the only one if the data have no labels.
+        shown: Images on the sheet of the first model.
+        steps, epochs: See `Effort`.
+    """
+
+    unchecked: ClassVar[tuple[str, ...]] = ("judged", "shown")
+    rates: tuple[float, ...] = (0.75, 0.5, 0.25)
+    pool: int = 10_000
+    neighbours: int = 10_000
+    judged: int = 4_000
+    second: str = "efficientnet_lite0"
+    shown: int = 42
+    steps: int = 800
+    epochs: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(0 < rate < 1 for rate in self.rates):
+            raise InputError(f"rates must be between 0 and 1, got {list(self.rates)}; 1 is always there")
+        lookup(JUDGES, self.second.partition("=")[0], "judge")
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +185,7 @@ def subject_of(
 
 def prepare(name: str, effort: Effort, gan: ImageGan, *, pool: int, home: str = "", **judging: Any) -> Subject:
     """Return a generator with so many proposals, and judges by `subject_of`; `home` is a folder with your own data."""
-    split = parts(name.rpartition("-")[0], home)
-    return with_pool(subject_of(name, split, effort, **judging), gan, *propose(gan, np.arange(pool)))
+    return with_gan(subject_of(name, parts(name.rpartition("-")[0], home), effort, **judging), gan, pool)
 
 
 def with_pool(subject: Subject, source: Any, images: Any, labels: Any) -> Subject:
@@ -160,9 +194,9 @@ def with_pool(subject: Subject, source: Any, images: Any, labels: Any) -> Subjec
     return replace(subject, source=source, pool=images, labels=np.asarray(labels), spread=spread)
 
 
-def with_gan(subject: Subject, gan: ImageGan) -> Subject:
-    """Return the same judges and data with another generator; the pool is as large."""
-    return with_pool(subject, gan, *propose(gan, np.arange(len(subject.pool))))
+def with_gan(subject: Subject, gan: ImageGan, n: int | None = None) -> Subject:
+    """Return the same judges and data with n proposals of a generator, by default as many as there were."""
+    return with_pool(subject, gan, *propose(gan, np.arange(len(subject.pool) if n is None else n)))
 
 
 def propose(source: Any, ids: Any) -> tuple[Any, Floats]:
@@ -184,17 +218,9 @@ def committed_judge(*, half: bool = True) -> Judge:
 
 def inception_features(weights: str) -> Callable[[Any], Any]:
     """Return the 2048 features of Inception-v3 as torch-fidelity computes them, from its file of weights."""
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-
     if not Path(weights).is_file():
         raise InputError(f"there is no {weights}; it must be the Inception-v3 of torch-fidelity, pt_inception-*.pth")
-    net = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=weights)
-
-    def features(x: Any) -> Any:
-        pixels = ((x.expand(-1, 3, -1, -1) + 1) * 127.5).round().clamp(0, 255).byte()
-        return net(pixels)[0]
-
-    return features
+    return lambda x: inception_v3((x + 1) * 127.5, weights=weights)
 
 
 class _Second:
@@ -276,6 +302,35 @@ def fit_ratios(
         "gradients": lambda: refitted(Network(width=96, waves=0), effort.steps, "gradients"),
     }
     return {name: ways[name]() for name in which if name in ways}
+
+
+def fit_tune(
+    subject: Subject, which: Sequence[str], *, budget: float, pool: int, progress: bool | None = None
+) -> tuple[Floats, str, dict[str, Any]]:
+    """Return the scores and the constants that `obrs.tune` chose at a budget, and what it says of them.
+
+    Args:
+        subject: A GAN with its judges.
+        which: Parts of the data that `tune` gets.
+        budget, pool: Proposals per kept sample, and how many `tune` weighs.
+        progress: As everywhere.
+    """
+    gan, some = subject.source, [subject.split[part] for part in which]
+    x, y = np.concatenate([part.x[:] for part in some]), np.concatenate([part.label for part in some])
+    tuned = tune(
+        given(gan, x, y),
+        lambda ids: given(gan, *propose(gan, ids)),
+        budget=budget,
+        critic=Logit(gan),
+        pretrained=(),  # one of the judges would be among the candidates
+        pool=pool,
+        seed=subject.seed,
+        progress=progress,
+    )
+    scores = np.asarray(tuned.log_ratio(given(gan, np.asarray(subject.pool), subject.labels)), dtype=np.float64)
+    constant = "class" if tuned.recipe is not None and "per class" in tuned.recipe.constants else "global"
+    facts = {"log_loss": None, "seconds": tuned.seconds, "recipe": str(tuned.recipe), "confirmed": tuned.confirmed}
+    return scores, constant, facts
 
 
 # What is measured

@@ -26,10 +26,19 @@ import numpy as np
 
 from obrs._text import text_table
 from obrs.errors import InputError
+from obrs.fitting.seeds import derived
+from obrs.metrics.curve import GROUPS, Curve, group_labels
+from obrs.metrics.frechet import frechet, frechet_curve
+from obrs.ratios.refit import Network, refit
+from obrs.rules import Stages
 
+from .early import divergence_left, plan_stages
+from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews, shrunk
+from .image_gans import Labelled, parts
 from .image_names import DATA, JUDGES
+from .image_ratios import Effort, Judging, distances, neighbour_cells, see, sheet, subject_of, with_pool
 from .image_sheet import below_sheet, cell_keys, draw_rates
-from .record import Checked, Record, numbers
+from .record import Record, numbers
 from .style import PALETTE, Look, caption, look, tidy
 
 __all__ = ["PAPER", "PRESETS", "Config", "figure", "run", "table"]
@@ -47,7 +56,7 @@ PAPER: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Config(Checked):
+class Config(Judging):
     """What to measure.
 
     Args:
@@ -55,19 +64,12 @@ class Config(Checked):
         seed: Of the models and of the classifiers.
         updates: How long the models were trained, one for each.
         ratios: Seeds of ratios.
-        rates: Shares of the proposals that are kept.
-        pool: Proposals.
-        neighbours: How many of them, and of real images, precision and recall are for.
-        judged: Proposals, and real images, that the second judge looks at; 0 leaves it out.
-        second: The second judge.
         sampler: Steps of the sampler.
         early: Steps of the sampler at which to reject early, each by itself.
         costs: What a kept image may cost, in full runs of the sampler.
         slack: What may be given up of what a split gains, for one that rejects less early; see `early.plan_stages`.
             It was chosen on the first ratio, the others confirm it.
         guided: Updates of the discriminator that guides the first model; 0 leaves guidance out.
-        shown: Images on the sheet.
-        steps, epochs: See `image_ratios.Effort`.
     """
 
     unchecked = ("seed", "ratios", "judged", "guided", "shown")
@@ -76,24 +78,14 @@ class Config(Checked):
     seed: int = 0
     updates: tuple[int, ...] = (1_000, 8_000)
     ratios: tuple[int, ...] = (0, 1, 2)
-    rates: tuple[float, ...] = (0.75, 0.5, 0.25)
-    pool: int = 10_000
-    neighbours: int = 10_000
-    judged: int = 4_000
-    second: str = "efficientnet_lite0"
     sampler: int = 18
     early: tuple[int, ...] = (12, 9, 14)
     costs: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0)
     slack: float = 0.25
     guided: int = 0
-    shown: int = 42
-    steps: int = 800
-    epochs: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(0 < rate < 1 for rate in self.rates):
-            raise InputError(f"rates must be between 0 and 1, got {list(self.rates)}; 1 is always there")
         if not all(cost > 1 for cost in self.costs):
             raise InputError(f"costs must be above 1, in full runs per kept image, got {list(self.costs)}")
         if not all(0 < step < self.sampler for step in self.early):
@@ -141,10 +133,6 @@ def run(config: Config, rows: Record) -> None:
 
 def _judges(config: Config, progress: bool | None) -> Any:
     """Return a `Subject` that has no model yet."""
-    from .image_diffusion import shrunk
-    from .image_gans import Labelled, parts
-    from .image_ratios import Effort, subject_of
-
     whole, options = parts(config.data), dict[str, Any](judged=config.judged, second=config.second)
     split = {
         part: Labelled(shrunk(whole[part].x, config.size).astype(np.float32), whole[part].label)
@@ -156,10 +144,6 @@ def _judges(config: Config, progress: bool | None) -> Any:
 
 def _material(config: Config, judges: Any, updates: int, plain: _Material | None, progress: bool | None) -> _Material:
     """Return the pool of a model; if guided, by a discriminator of the plain model's own pool, with other ids."""
-    from .image_diffusion import fit_guide, load_diffusion, make_pool, noisy_previews
-    from .image_gans import Labelled
-    from .image_ratios import see, with_pool
-
     features, real = judges.look.features, judges.split["ratio"]
     model = load_diffusion(config.data, config.size, config.seed, updates, steps=config.sampler)
     early, start = (config.early, 0) if plain is None else ((), config.pool)
@@ -180,9 +164,6 @@ def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool
     log-ratios are cut off where 999 of 1000 real samples end: no image is more real than these. Real and fake samples
     are features `(n, k)`. Returned are log-ratios `(n,)`, and the mean held-out log-loss of the two fits.
     """
-    from obrs.fitting.seeds import derived
-    from obrs.ratios.refit import Network, refit
-
     ends = np.quantile(real, (0.001, 0.999), axis=0).astype(real.dtype)
     real, fake, half = np.clip(real, *ends), np.clip(fake, *ends), np.arange(len(fake)) % 2
     options: Any = {"steps": steps, "batch_size": 256, "held_out": 0.2, "progress": progress}
@@ -199,8 +180,6 @@ def _cross_fitted(real: Any, fake: Any, *, steps: int, seed: int, progress: bool
 
 
 def _one_ratio(config: Config, given: _Material, seed: int, progress: bool | None) -> dict[str, Any]:
-    from .image_ratios import distances, neighbour_cells, sheet
-
     subject = given.subject
     options: Any = {"steps": config.steps, "seed": seed, "progress": progress}
     fits = {step: _cross_fitted(given.real[step], given.fake[step], **options) for step in given.fake}
@@ -215,10 +194,6 @@ def _one_ratio(config: Config, given: _Material, seed: int, progress: bool | Non
 
 def _early(config: Config, subject: Any, final: Any, fits: dict[int, tuple[Any, float]]) -> dict[str, Any]:
     """Return the distance with and without early rejection at equal cost: value, gain and its standard error."""
-    from obrs.rules import Stages
-
-    from .early import divergence_left, plan_stages
-
     labels, plans = subject.labels, dict[tuple[str, float], tuple[Any, list[Any]]]()
     for cost in config.costs:
         plans["end", cost] = Stages.fit([final], [cost], groups=labels), [final]
@@ -242,9 +217,6 @@ def _early(config: Config, subject: Any, final: Any, fits: dict[int, tuple[Any, 
 
 def _jackknife(subject: Any, plans: Sequence[tuple[Any, list[Any]]]) -> Any:
     """Return distances of the pool, weighted by each plan; without each group of images all constants are new."""
-    from obrs.metrics.curve import GROUPS, Curve, group_labels
-    from obrs.metrics.frechet import frechet, frechet_curve
-
     judge = next(iter(subject.spread))
     real, fake = subject.truth[judge], subject.spread[judge]
     parts = [group_labels(len(x), seed=0) for x in (real, fake)]

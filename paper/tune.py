@@ -24,11 +24,28 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch.nn import functional
 
 from obrs._text import text_table
+from obrs.draws import normals
 from obrs.errors import InputError
+from obrs.fitting.loop import fit
+from obrs.fitting.seeds import derived, own_noise
+from obrs.fitting.tensors import fill_module, read_tensors
+from obrs.metrics.cells import Cells, principal_distance
+from obrs.metrics.features import extract
+from obrs.metrics.weightings import weightings
+from obrs.models.classifier import Classifier, fit_classifier
+from obrs.models.mlp import mlp
+from obrs.tuning import Recipe, tune
 
+from .gan25 import SIGMA, TARGET, Settings, one_thread, trained
+from .image_diffusion import load_diffusion, shrunk
+from .image_gans import load_gan, parts
 from .image_names import title
+from .image_ratios import Logit, committed_judge, given, propose
+from .nets import WEIGHTS
 from .record import Checked, Record, numbers
 from .style import PALETTE, Look, canvas, caption, page_table, section, tidy
 
@@ -100,10 +117,6 @@ def run(config: Config, rows: Record) -> None:
 
 
 def _one_model(config: Config, name: str) -> dict[str, Any]:
-    from obrs.tuning import tune
-
-    from .gan25 import one_thread
-
     begun = process_time()
     with one_thread():
         model = _gaussians() if name == "gaussians" else _of_images(name)
@@ -131,8 +144,6 @@ def _fresh(model: Model, search: Any, n: int) -> tuple[Any, dict[str, Any]]:
 
     A distance is a function from lines of weights of the proposals to a `Curve`.
     """
-    from obrs.metrics.cells import principal_distance
-
     batches = []
 
     def propose(ids: Any) -> Any:
@@ -149,9 +160,6 @@ def _fresh(model: Model, search: Any, n: int) -> tuple[Any, dict[str, Any]]:
 
 def _cell(tuned: Any, pool: Any, distances: Mapping[str, Any]) -> dict[str, Any]:
     """Measure what was chosen at a budget, and what it is compared with, on fresh proposals."""
-    from obrs.metrics.weightings import weightings
-    from obrs.tuning import Recipe
-
     search, budget, labels = tuned.search, tuned.budget, pool.label
     recipes = {} if tuned.plain else {"tune": tuned.recipe}
     if "critic trained further" in search.candidates:
@@ -184,11 +192,6 @@ def _cell(tuned: Any, pool: Any, distances: Mapping[str, Any]) -> dict[str, Any]
 
 def _of_images(name: str) -> Model:
     """Return a model of images by its name: a GAN, a VAE or a diffusion model."""
-    from obrs.metrics.features import extract
-
-    from .image_gans import load_gan, parts
-    from .image_ratios import Logit, committed_judge, given, propose
-
     kind, _, number = name.rpartition("-")
     data = "fashion_mnist" if kind.startswith("fashion") else kind.partition("-")[0]
     split = parts(data)
@@ -198,10 +201,8 @@ def _of_images(name: str) -> Model:
     source: Any
     if kind == "fashion_vae":
         source = Vae(split["generator"], int(number))
-        y = source.name(x)
+        y = source.labeller.predict(x)
     elif kind == "fashion_edm":
-        from .image_diffusion import load_diffusion, shrunk
-
         source = load_diffusion("fashion_mnist", 14, 0, int(number))
         x, test = shrunk(x, 14), shrunk(test, 14)
     else:
@@ -220,13 +221,6 @@ class Vae:
     classes, latent, steps = 10, 16, 1500
 
     def __init__(self, shown: Any, seed: int) -> None:
-        from obrs.fitting.seeds import derived, own_noise
-        from obrs.fitting.tensors import fill_module, read_tensors
-        from obrs.models.classifier import Classifier, fit_classifier
-        from obrs.models.mlp import mlp
-
-        from .nets import WEIGHTS
-
         path = WEIGHTS / f"fashion_vae-{seed}-decoder.safetensors"
         with own_noise() as reseed:
             reseed(derived(seed, "vae"))
@@ -241,11 +235,6 @@ class Vae:
         self.labeller = fit_classifier(*few, network=network, epochs=8, seed=seed, progress=False)
 
     def _train(self, encoder: Any, real: Any) -> None:
-        import torch
-        from torch.nn import functional
-
-        from obrs.fitting.loop import fit
-
         x = (torch.as_tensor(real).flatten(1) + 1) / 2
 
         def loss(step: int) -> Any:
@@ -259,33 +248,20 @@ class Vae:
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, self.steps)
         fit(loss, optimiser, self.steps, schedule=schedule, progress=False)
 
-    def name(self, images: Any) -> Any:
-        """Return the labels of images."""
-        blocks = (images[at : at + 1000] for at in range(0, len(images), 1000))
-        return np.concatenate([np.asarray(self.labeller.predict(block)) for block in blocks])
-
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def propose(self, ids: Any, *, seed: int = 0) -> tuple[Any, Any]:
         """Return the images with these ids and their labels."""
-        import torch
-
-        from obrs.draws import normals
-
-        with torch.no_grad():
-            images = torch.tanh(self.decoder(normals(ids, self.latent, seed=seed, like=torch.empty(0))) / 2)
+        images = torch.tanh(self.decoder(normals(ids, self.latent, seed=seed, like=torch.empty(0))) / 2)
         images = images.reshape(-1, 1, 28, 28)
-        return images, torch.as_tensor(self.name(images))
+        return images, self.labeller.predict(images)
 
 
 def _gaussians() -> Model:
     """Return the first GAN of Table 2, judged by KL on cells around the true modes."""
-    from obrs.metrics.cells import Cells
-
-    from .gan25 import TARGET, Settings, trained
-
-    make, toy = trained(Settings(critic_steps=1)).propose(_SEED), TARGET  # its critic has no part here
-    modes, sigma = np.unique(np.round(toy.means[:, 0], 6)), float(toy.sigma[0])
-    edges = np.sort(np.concatenate([modes - 2 * sigma, modes + 2 * sigma]))
-    real, test = toy.sample(20_000, seed=_SEED).astype(np.float32), toy.sample(20_000, seed=_SEED + 1)
+    make = trained(Settings(critic_steps=1)).propose(_SEED)  # its critic has no part here
+    modes = np.unique(np.round(TARGET.means[:, 0], 6))
+    edges = np.sort(np.concatenate([modes - 2 * SIGMA, modes + 2 * SIGMA]))
+    real, test = TARGET.sample(20_000, seed=_SEED).astype(np.float32), TARGET.sample(20_000, seed=_SEED + 1)
     judges = {"KL on cells of the true modes": np.asarray}
     return Model(real, lambda ids: make(ids).numpy(), judges, test, distance=Cells((edges, edges)).distance)
 

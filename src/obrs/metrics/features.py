@@ -155,15 +155,15 @@ def efficientnet_lite0(x: Tensor, *, size: int = 64) -> Tensor:
     return _lite0(x.device).extract_features((_resized(_colour(x), size) - 127) / 128).mean((2, 3))
 
 
-def inception_v3(x: Tensor) -> Tensor:
+def inception_v3(x: Tensor, *, weights: str | None = None) -> Tensor:
     """Return the 2048 features of Inception-v3, as torch-fidelity computes them for an FID.
 
-    torch-fidelity and torchvision must be installed; torch-fidelity downloads the weights at the first call.
+    torch-fidelity and torchvision must be installed; without a file of weights it downloads them at the first call.
 
     References:
         | GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium (Heusel et al., 2017)
     """
-    return _inception(x.device)(_colour(x).round().clamp(0, 255).byte())[0]
+    return _inception(x.device, weights)(_colour(x).round().clamp(0, 255).byte())[0]
 
 
 def _resized(x: Tensor, size: int) -> Tensor:
@@ -203,13 +203,14 @@ def _lite0(device: Any) -> Any:
 
 
 @cache
-def _inception(device: Any) -> Any:
+def _inception(device: Any, weights: str | None) -> Any:
     try:
         from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
     except ImportError as error:
         how = "pip install torch-fidelity, which brings torchvision and downloads the weights at the first call"
         raise MissingLibraryError(f"inception_v3 needs torch-fidelity: {how}") from error
-    return FeatureExtractorInceptionV3("inception-v3-compat", ["2048"]).to(device)
+    net = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=weights)
+    return net.to(device)
 
 
 def _torch() -> Any:
